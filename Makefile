@@ -1,0 +1,59 @@
+# Two commands do everything: `make demo` and `make test`. Both fill a private virtual environment, .venv, when needed.
+# Another interpreter: make PYTHON=/path/to/python3.12 demo.   More for pytest: make test ARGS="-k query".
+
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+JOBS ?= auto
+export PYTHON
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint docs bench clean java
+
+help:
+	@echo "make demo    build and query a cube from a year of real flights and weather"
+	@echo "make test    run the tests"
+	@echo "make lint    check style, types and layers"
+	@echo "make docs    write the HTML pages to docs/_build/html"
+	@echo "make bench   compare with other engines, side by side"
+	@echo "make clean   remove .venv and everything that was built"
+
+demo: java $(VENV)/.installed-demo
+	@PYSPARK_PYTHON="$(CURDIR)/$(BIN)/python" $(BIN)/python examples/nycflights.py $(ARGS)
+
+test: java $(VENV)/.installed-dev
+	@PYSPARK_PYTHON="$(CURDIR)/$(BIN)/python" $(BIN)/python -m pytest -n $(JOBS) --maxprocesses=4 $(ARGS)
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python tools/check_layers.py
+
+docs: $(VENV)/.installed-dev
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+	@echo "written to docs/_build/html/index.html"
+
+bench: $(VENV)/.installed-bench
+	@$(BIN)/python asv_bench/compare.py $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist docs/_build asv_bench/.asv ./*.egg-info
+
+# Spark runs on Java. A missing Java fails here, early and in one sentence, instead of somewhere inside a test.
+java:
+	@sh tools/check_java.sh
+
+$(VENV)/.installed-demo: extras := demo
+$(VENV)/.installed-dev: extras := all,demo,test,lint,docs
+$(VENV)/.installed-bench: extras := bench
+
+# The stamp is newer than the declared dependencies: nothing to install.
+$(VENV)/.installed-%: setup.cfg setup.py pyproject.toml | $(BIN)/python
+	@echo "Installing kartothek_cube[$(extras)] into $(VENV); the first time takes a few minutes ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$(extras)]"
+	@touch $@
+
+$(BIN)/python:
+	@sh tools/make_venv.sh $(VENV)

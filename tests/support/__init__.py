@@ -1,0 +1,1 @@
+"""What several tests share: stores, façades, golden data, the API contract."""

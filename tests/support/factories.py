@@ -1,0 +1,38 @@
+"""Store factories that survive pickle: one per kind of store, each for a fresh and empty store."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from urllib.parse import quote
+
+from simplekv import KeyValueStore
+from simplekv.memory import DictStore
+from storefact import get_store_from_url
+
+StoreFactory = Callable[[], KeyValueStore]
+
+_MEMORY: dict[str, DictStore] = {}
+
+
+def local(directory: Path) -> StoreFactory:
+    """Give a factory of a store in a directory."""
+    return partial(get_store_from_url, f"hfs://{quote(str(directory.absolute()))}?create_if_missing=true")
+
+
+def memory(directory: Path) -> StoreFactory:
+    """Give a factory that returns the same memory store wherever it is called in this process."""
+    name = uuid.uuid4().hex
+    _MEMORY[name] = DictStore()
+    return partial(open_memory, name)
+
+
+def open_memory(name: str) -> DictStore:
+    """Give the memory store of that name."""
+    return _MEMORY[name]
+
+
+#: name for ``--store`` -> factory of a fresh store, given a directory of its own
+STORES: dict[str, Callable[[Path], StoreFactory]] = {"local": local, "memory": memory}

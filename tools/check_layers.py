@@ -1,0 +1,289 @@
+"""Check the import rules of docs/architecture.rst (usage: check_layers.py [PACKAGE_DIRECTORY]).
+
+Reads the source only, so that imports in functions count as well; those under ``if TYPE_CHECKING:`` do not.
+
+* imports point down: cli -> api -> io -> io_components -> serialization -> core; utils may be used by all
+  and uses core at most
+* packages do not import each other in a circle, and neither do modules when they are loaded
+* dask, pyspark and other optional or banned packages are imported in their rooms only
+* every module says in a docstring what lives there
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+#: rooms from the ground up; a room may import itself and those before it
+LAYERS = ("core", "serialization", "io_components", "io", "api", "cli")
+
+#: the package's own ``__init__`` stands on top of everything but the command line
+ROOT_LAYER = LAYERS.index("api")
+
+#: top-level package -> rooms that may import it (a room includes what is below it in the tree)
+OPTIONAL = {
+    "dask": ("io.dask", "cli"),
+    "distributed": ("io.dask", "cli"),
+    "pyspark": ("io.spark", "cli"),
+    "click": ("cli",),
+    "IPython": ("cli",),
+    "prompt_toolkit": ("cli",),
+    "yaml": ("cli",),
+}
+
+#: optional façades: only the rooms on the right import them, so that eager stays lean
+FACADES = {"io.dask": ("io.dask", "api", "cli"), "io.spark": ("io.spark", "api", "cli")}
+
+#: what core does without: whoever calls it decides about concurrency
+NOT_IN_CORE = ("asyncio", "concurrent", "multiprocessing", "threading")
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module, by its full name, and where that is written."""
+
+    target: str
+    line: int
+    on_load: bool  # executed when the module is loaded, not in a function
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module of the package; names are relative to the package, ``""`` is its ``__init__``."""
+
+    name: str
+    path: Path
+    is_package: bool
+    has_docstring: bool
+    imports: tuple[Import, ...] = field(default=())
+
+    @property
+    def package(self) -> str:
+        """The package that the module lives in (a package lives in itself)."""
+        return self.name if self.is_package else self.name.rpartition(".")[0]
+
+
+def within(name: str, room: str) -> bool:
+    """Whether a module is a room or lives in it."""
+    return name == room or name.startswith(room + ".")
+
+
+# ---------------------------------------------------------------------------
+# reading
+# ---------------------------------------------------------------------------
+
+
+class _Imports(ast.NodeVisitor):
+    """Collects what a module imports at run time as absolute dotted names."""
+
+    def __init__(self, package: str) -> None:
+        self.package = package
+        self.depth = 0
+        self.found: list[Import] = []
+
+    def _add(self, target: str, line: int) -> None:
+        self.found.append(Import(target, line, on_load=self.depth == 0))
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            self._add(alias.name, node.lineno)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        base = self._absolute(node.module or "", node.level)
+        for alias in node.names:
+            self._add(f"{base}.{alias.name}", node.lineno)
+
+    def _absolute(self, module: str, level: int) -> str:
+        if not level:
+            return module
+        parts = self.package.split(".")
+        parent = parts[: len(parts) - level + 1]
+        return ".".join([*parent, module] if module else parent)
+
+    def visit_If(self, node: ast.If) -> None:
+        if not _is_type_checking(node.test):
+            self.generic_visit(node)
+            return
+        for child in node.orelse:
+            self.visit(child)
+
+    def _visit_function(self, node: ast.AST) -> None:
+        self.depth += 1
+        self.generic_visit(node)
+        self.depth -= 1
+
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_Lambda = _visit_function
+
+
+def _is_type_checking(test: ast.expr) -> bool:
+    name = test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", None)
+    return name == "TYPE_CHECKING"
+
+
+def read_package(directory: Path) -> dict[str, Module]:
+    """All modules of a package by their name relative to it."""
+    modules = {}
+    for path in sorted(directory.rglob("*.py")):
+        parts = path.relative_to(directory).with_suffix("").parts
+        is_package = parts[-1] == "__init__"
+        name = ".".join(parts[:-1] if is_package else parts)
+        tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+        full = ".".join([directory.name, *parts[:-1]])
+        visitor = _Imports(full)
+        visitor.visit(tree)
+        modules[name] = Module(name, path, is_package, bool(ast.get_docstring(tree)), tuple(visitor.found))
+    return modules
+
+
+def internal_imports(module: Module, modules: dict[str, Module], root: str) -> Iterator[tuple[str, Import]]:
+    """Imports of the package itself, as (name of the imported module, import)."""
+    for imp in module.imports:
+        if not within(imp.target, root):
+            continue
+        name = imp.target[len(root) + 1 :]
+        while name and name not in modules:  # ``from .naming import SINGLE_TABLE`` means the module `naming`
+            name = name.rpartition(".")[0]
+        yield name, imp
+
+
+# ---------------------------------------------------------------------------
+# rules
+# ---------------------------------------------------------------------------
+
+
+def _layer(name: str) -> int | None:
+    """Position of a module in LAYERS; None if it is in none of them."""
+    if not name:
+        return ROOT_LAYER
+    room = name.split(".")[0]
+    return LAYERS.index(room) if room in LAYERS else None
+
+
+def upward_imports(modules: dict[str, Module], root: str) -> Iterator[str]:
+    """Imports of a higher room."""
+    for module in modules.values():
+        for target, imp in internal_imports(module, modules, root):
+            why = _why_not_down(module.name, target, root)
+            if why:
+                yield f"{module.path}:{imp.line}: {why}"
+
+
+def _why_not_down(source: str, target: str, root: str) -> str | None:
+    for facade, allowed in FACADES.items():
+        if within(target, facade) and not any(within(source, room) for room in allowed):
+            return f"{source or root} imports {target}; only {', '.join(allowed)} may"
+    if within(target, "utils"):
+        return None
+    if within(source, "utils"):
+        return (
+            None if within(target, "core") else f"{source} imports {target or root}; utils uses core at most"
+        )
+    here, there = _layer(source), _layer(target)
+    if here is None or there is None:
+        unknown = source if here is None else target
+        return f"{unknown} is in no room of the architecture"
+    if there > here:
+        return f"{source or root} imports {target or root}, which lives above it"
+    return None
+
+
+def foreign_imports(modules: dict[str, Module], root: str) -> Iterator[str]:
+    """Optional packages outside their rooms, threads and the like in core."""
+    for module in modules.values():
+        for imp in module.imports:
+            top = imp.target.split(".")[0]
+            rooms = OPTIONAL.get(top)
+            if rooms and not any(within(module.name, room) for room in rooms):
+                yield f"{module.path}:{imp.line}: imports {top}; only {', '.join(rooms)} may"
+            if top in NOT_IN_CORE and within(module.name, "core"):
+                yield f"{module.path}:{imp.line}: core imports {top}; concurrency is the caller's business"
+
+
+def missing_docstrings(modules: dict[str, Module], root: str) -> Iterator[str]:
+    """Modules that don't say what lives there, and folders that are no package."""
+    for module in modules.values():
+        if not module.has_docstring:
+            yield f"{module.path}:1: has no docstring"
+        if module.package not in modules:
+            yield f"{module.path.parent}: has no __init__.py"
+
+
+def package_cycles(modules: dict[str, Module], root: str) -> Iterator[str]:
+    """Packages (folders) that import each other; an ``__init__`` may re-export what is below it."""
+    graph: dict[str, set[str]] = {}
+    for module in modules.values():
+        edges = graph.setdefault(module.package, set())
+        for target, _ in internal_imports(module, modules, root):
+            reexport = module.is_package and within(target, module.name)
+            if target and not reexport:
+                edges.add(modules[target].package)
+        edges.discard(module.package)
+    graph.pop("", None)
+    for circle in _circles(graph):
+        yield f"{root}: packages import each other: {' <-> '.join(circle)}"
+
+
+def module_cycles(modules: dict[str, Module], root: str) -> Iterator[str]:
+    """Modules that need each other when they are loaded."""
+    graph = {
+        module.name: {
+            target
+            for target, imp in internal_imports(module, modules, root)
+            if imp.on_load and target != module.name
+        }
+        for module in modules.values()
+    }
+    for circle in _circles(graph):
+        yield f"{root}: modules import each other: {' <-> '.join(name or root for name in circle)}"
+
+
+def _circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Sets of nodes that reach each other, sorted."""
+    reach = {node: _reachable(graph, node) for node in graph}
+    groups = {
+        tuple(sorted(other for other in reach[node] if node in reach.get(other, ())))
+        for node in graph
+        if node in reach[node]
+    }
+    return [list(group) for group in sorted(groups)]
+
+
+def _reachable(graph: dict[str, set[str]], start: str) -> set[str]:
+    seen: set[str] = set()
+    todo = list(graph[start])
+    while todo:
+        node = todo.pop()
+        if node not in seen:
+            seen.add(node)
+            todo.extend(graph.get(node, ()))
+    return seen
+
+
+RULES = (upward_imports, foreign_imports, package_cycles, module_cycles, missing_docstrings)
+
+
+def check(directory: Path) -> list[str]:
+    """Everything that breaks a rule in a package, one line each."""
+    modules = read_package(directory)
+    if not modules:
+        return [f"{directory}: no Python modules there"]
+    found = (line for rule in RULES for line in rule(modules, directory.name))
+    return list(dict.fromkeys(found))
+
+
+def main(argv: Iterable[str]) -> int:
+    """Print what is wrong; 1 if anything is."""
+    args = list(argv)
+    directory = Path(args[0]) if args else Path(__file__).parents[1] / "kartothek_cube"
+    problems = check(directory)
+    for line in problems:
+        print(line)
+    print(f"layers: {len(problems)} problem(s)" if problems else "layers: ok")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,181 @@
+"""Which Arrow types are the same: widening for schemas, the types of files and the types in memory."""
+
+from __future__ import annotations
+
+from typing import Callable
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+__all__ = ("is_nested", "memory_type", "same_type", "storage_type", "widen")
+
+_STRINGS = {pa.large_string(), pa.string_view()}
+_BINARIES = {pa.large_binary(), pa.binary_view()}
+
+
+def widen(t: pa.DataType) -> pa.DataType:
+    """
+    Widest type of the kind of ``t``: what schemas and indices hold, whatever the width in a file.
+
+    Parameters
+    ----------
+    t
+        Any Arrow type.
+
+    Returns
+    -------
+    pyarrow.DataType
+        Signed integers become ``int64``, unsigned ones ``uint64``, floats ``float64``, timestamps ``timestamp[ns]``
+        (the zone is kept), dates ``date32``, times ``time64[us]``; string and binary flavours become ``string`` and
+        ``binary``, a dictionary its values, a list a list of the widened values. Other types are kept.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> widen(pa.int8())
+    DataType(int64)
+    >>> widen(pa.dictionary(pa.int8(), pa.large_string()))
+    DataType(string)
+    """
+    if pat.is_signed_integer(t):
+        return pa.int64()
+    if pat.is_unsigned_integer(t):
+        return pa.uint64()
+    if pat.is_floating(t):
+        return pa.float64()
+    if pat.is_time(t):
+        return pa.time64("us")
+    if pat.is_fixed_size_binary(t):
+        return pa.binary()
+    return _rebuild(t, widen, timestamp_unit="ns")
+
+
+def storage_type(t: pa.DataType) -> pa.DataType:
+    """
+    Type under which values of type ``t`` are written: the width is kept, the flavour is one that kartothek 5.3 reads.
+
+    Parameters
+    ----------
+    t
+        Any Arrow type.
+
+    Returns
+    -------
+    pyarrow.DataType
+        As :func:`widen`, but integers and floats keep their width (half floats become ``float``).
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> storage_type(pa.int8()), storage_type(pa.large_string())
+    (DataType(int8), DataType(string))
+    """
+    if pat.is_float16(t):
+        return pa.float32()
+    if pat.is_time(t):
+        return pa.time64("us")
+    return _rebuild(t, storage_type, timestamp_unit="ns")
+
+
+def memory_type(t: pa.DataType, *, dates_as_object: bool = True) -> pa.DataType:
+    """
+    Type in which values of type ``t`` are handed to pandas.
+
+    Parameters
+    ----------
+    t
+        Any Arrow type.
+    dates_as_object
+        Whether dates stay dates; else they become naive timestamps.
+
+    Returns
+    -------
+    pyarrow.DataType
+        The :func:`storage_type`, with dates as ``timestamp[ns]`` unless they stay objects, also inside lists.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> memory_type(pa.list_(pa.date32()), dates_as_object=False)
+    ListType(list<item: timestamp[ns]>)
+    """
+    if pat.is_date(t) and not dates_as_object:
+        return pa.timestamp("ns")
+
+    def inner(child: pa.DataType) -> pa.DataType:
+        return memory_type(child, dates_as_object=dates_as_object)
+
+    return storage_type(t) if not is_nested(t) else _rebuild(t, inner, timestamp_unit="ns")
+
+
+def same_type(a: pa.DataType, b: pa.DataType) -> bool:
+    """
+    Whether two types are the same once widths, string flavours, time units and dictionary encoding are set aside.
+
+    Parameters
+    ----------
+    a, b
+        Arrow types. ``null`` is the same as ``null`` only.
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> same_type(pa.timestamp("us"), pa.timestamp("ns")), same_type(pa.int64(), pa.float64())
+    (True, False)
+    """
+    return bool(widen(a).equals(widen(b)))
+
+
+def is_nested(t: pa.DataType) -> bool:
+    """
+    Whether values of type ``t`` contain other values (lists, structs, maps); such columns have no order and no index.
+
+    Parameters
+    ----------
+    t
+        Any Arrow type.
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> is_nested(pa.list_(pa.int64()))
+    True
+    """
+    return bool(pat.is_nested(t))
+
+
+def _rebuild(t: pa.DataType, inner: Callable[[pa.DataType], pa.DataType], timestamp_unit: str) -> pa.DataType:
+    """Normalise the flavour of ``t`` and apply ``inner`` to the types it contains."""
+    if isinstance(t, pa.BaseExtensionType):
+        return inner(t.storage_type)
+    if pat.is_dictionary(t) or pat.is_run_end_encoded(t):
+        return inner(t.value_type)
+    if t in _STRINGS:
+        return pa.string()
+    if t in _BINARIES:
+        return pa.binary()
+    if pat.is_timestamp(t):
+        return pa.timestamp(timestamp_unit, t.tz)
+    if pat.is_date(t):
+        return pa.date32()
+    if pat.is_decimal(t):
+        return t if pat.is_decimal256(t) else pa.decimal128(t.precision, t.scale)
+    return _rebuild_nested(t, inner) if is_nested(t) else t
+
+
+def _rebuild_nested(t: pa.DataType, inner: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    if pat.is_map(t):
+        return pa.map_(inner(t.key_type), inner(t.item_type))
+    if pat.is_struct(t):
+        return pa.struct([pa.field(f.name, inner(f.type)) for f in t])
+    if pat.is_union(t):
+        return t
+    return pa.list_(inner(t.value_type))

@@ -1,0 +1,288 @@
+"""Frames to Arrow and back: the one conversion of user data in each direction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.types as pat
+
+from kartothek_cube.core.types.arrow import memory_type, storage_type
+from kartothek_cube.core.types.pandas_metadata import (
+    EXTENSION_DTYPES,
+    extension_dtypes,
+    with_pandas_metadata,
+)
+
+__all__ = ("as_table", "from_pandas", "to_memory", "to_pandas", "to_storage")
+
+# A string array addresses its bytes with 31 bits.
+_MAX_STRING_BYTES = 2**31 - 2
+# Below, starting threads takes longer than the conversion.
+_THREADS_FROM = 10_000
+
+
+def from_pandas(df: pd.DataFrame) -> pa.Table:
+    """
+    A frame as an Arrow table with storage types, the same for every version of pandas.
+
+    Parameters
+    ----------
+    df
+        The frame. Its index is not part of the table. Integer and bytes column names become text.
+
+    Returns
+    -------
+    pyarrow.Table
+        With ``pandas`` metadata that kartothek 5.3 reads.
+
+    Raises
+    ------
+    NotImplementedError
+        Columns or rows have a MultiIndex.
+    TypeError
+        A column is sparse, or holds values that a dataset cannot hold; named in the message.
+    ValueError
+        Two columns have the same name, or a column holds values of several types.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from_pandas(pd.DataFrame({"COUNTRY_CODE": ["DE"], "CITY": pd.Categorical(["Hamburg"])})).schema.types
+    [DataType(string), DataType(string)]
+    """
+    if isinstance(df.columns, pd.MultiIndex) or isinstance(df.index, pd.MultiIndex):
+        raise NotImplementedError("A frame with a MultiIndex cannot be stored; call reset_index() or flatten the columns.")
+    names = _column_names(df.columns)
+    for name, dtype in zip(names, df.dtypes, strict=True):
+        _check_dtype(name, dtype)
+    renamed = df if names == list(df.columns) else df.set_axis(names, axis=1)
+    table = pa.Table.from_pandas(renamed, preserve_index=False)
+    extensions = {n: str(t) for n, t in zip(names, df.dtypes, strict=True) if _is_extension(t)}
+    return _normalise(table, extensions)
+
+
+def _column_names(columns: Iterable[object]) -> list[str]:
+    names = [name.decode("utf-8") if isinstance(name, bytes) else str(name) for name in columns]
+    if len(set(names)) < len(names):
+        double = sorted({name for name in names if names.count(name) > 1})
+        raise ValueError(f"Column names occur more than once: {', '.join(double)}.")
+    return names
+
+
+def _check_dtype(name: str, dtype: Any) -> None:
+    if isinstance(dtype, pd.SparseDtype):
+        raise TypeError(f"Column {name!r} is sparse, which cannot be stored; use .sparse.to_dense().")
+    if isinstance(dtype, (pd.PeriodDtype, pd.IntervalDtype)):
+        raise TypeError(f"Column {name!r} of type {dtype} cannot be stored; convert it to timestamps or numbers.")
+
+
+def _is_extension(dtype: Any) -> bool:
+    # pandas 3's default "str" type is no extension type for readers: it is what plain text becomes there.
+    return str(dtype) in EXTENSION_DTYPES
+
+
+def as_table(obj: Any) -> pa.Table:
+    """
+    Whatever holds a table as an Arrow table with storage types.
+
+    Parameters
+    ----------
+    obj
+        A pandas frame, a pyarrow Table, RecordBatch or RecordBatchReader, or any object with the Arrow C stream interface
+        (``__arrow_c_stream__``: polars, DuckDB).
+
+    Returns
+    -------
+    pyarrow.Table
+
+    Raises
+    ------
+    TypeError
+        It is none of these; names the type.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> as_table(pa.table({"CITY": pa.array(["Hamburg"], pa.large_string())})).schema.types
+    [DataType(string)]
+    """
+    if isinstance(obj, pd.DataFrame):
+        return from_pandas(obj)
+    if isinstance(obj, pa.Table):
+        return to_storage(obj)
+    if isinstance(obj, pa.RecordBatch):
+        return to_storage(pa.Table.from_batches([obj]))
+    if isinstance(obj, pa.RecordBatchReader):
+        return to_storage(obj.read_all())
+    if hasattr(obj, "__arrow_c_stream__") and not isinstance(obj, (pa.ChunkedArray, pd.Series)):
+        return to_storage(pa.table(obj))
+    raise TypeError(
+        f"Expected a table (pandas.DataFrame, pyarrow.Table or an object with __arrow_c_stream__), got {type(obj).__name__}."
+    )
+
+
+def to_storage(table: pa.Table) -> pa.Table:
+    """
+    Arrow data with the types under which it is stored; no copy where they fit already.
+
+    Parameters
+    ----------
+    table
+        Any table. What pandas put in as an unnamed index (``__index_level_0__``) is left out.
+
+    Returns
+    -------
+    pyarrow.Table
+        With ``pandas`` metadata that kartothek 5.3 reads.
+
+    Raises
+    ------
+    TypeError
+        A column has a type that a dataset cannot hold.
+    ValueError
+        Two columns have the same name, or a time stamp does not fit nanoseconds.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> to_storage(pa.table({"DAY": pa.array([0], pa.timestamp("s"))})).schema.types
+    [TimestampType(timestamp[ns])]
+    """
+    _column_names(table.column_names)
+    unnamed = [name for name in table.column_names if name.startswith("__index_level_")]
+    return _normalise(table.drop_columns(unnamed) if unnamed else table, extension_dtypes(table.schema))
+
+
+def _normalise(table: pa.Table, extensions: dict[str, str]) -> pa.Table:
+    columns = []
+    for field, column in zip(table.schema, table.columns, strict=True):
+        if pat.is_duration(field.type) or pat.is_union(field.type):
+            raise TypeError(f"Column {field.name!r} of type {field.type} cannot be stored; convert it to numbers or text.")
+        columns.append(_convert(column, storage_type(field.type), field.name))
+    schema = pa.schema(list(zip(table.column_names, (c.type for c in columns), strict=True)))
+    return pa.Table.from_arrays(columns, schema=with_pandas_metadata(schema, extensions))
+
+
+def _convert(column: pa.ChunkedArray, target: pa.DataType, name: str) -> pa.ChunkedArray:
+    """Change the flavour of a column; nothing is copied if the type is right."""
+    source = column.type
+    if source.equals(target):
+        return column
+    if isinstance(source, pa.BaseExtensionType):
+        column = pa.chunked_array([chunk.storage for chunk in column.chunks], type=source.storage_type)
+    try:
+        if pat.is_dictionary(source):
+            column = _cast_dictionaries(column, target)
+        if pat.is_large_string(source) or pat.is_large_binary(source):
+            column = _split_large(column)
+        return column.cast(target)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise ValueError(f"Column {name!r} of type {source} cannot be converted to {target}: {error}") from error
+
+
+def _cast_dictionaries(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
+    """Dictionaries of the flavour wanted: Arrow does not decode all flavours, but it converts them."""
+    chunks = [pa.DictionaryArray.from_arrays(c.indices, c.dictionary.cast(target)) for c in column.chunks]
+    return pa.chunked_array(chunks, type=pa.dictionary(column.type.index_type, target))
+
+
+def _split_large(column: pa.ChunkedArray, limit: int = _MAX_STRING_BYTES) -> pa.ChunkedArray:
+    """Cut the chunks so that each addresses its bytes with 31 bits."""
+    todo, done = list(reversed(column.chunks)), []
+    while todo:
+        chunk = todo.pop()
+        if len(chunk) > 1 and chunk.nbytes > limit:
+            half = len(chunk) // 2
+            todo += [chunk[half:], chunk[:half]]
+        else:
+            done.append(chunk)
+    return pa.chunked_array(done, type=column.type)
+
+
+def to_memory(table: pa.Table, *, dates_as_object: bool = True) -> pa.Table:
+    """
+    A table with the types that readers see: ``timestamp[ns]``, ``string``, dictionaries decoded.
+
+    Parameters
+    ----------
+    table
+        For example as read from a file, where time stamps are microseconds.
+    dates_as_object
+        Whether dates stay dates; else they become naive timestamps.
+
+    Returns
+    -------
+    pyarrow.Table
+        ``table`` itself if nothing has to change.
+
+    Raises
+    ------
+    ValueError
+        A time stamp does not fit nanoseconds; names the column.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> to_memory(pa.table({"DAY": pa.array([0], pa.timestamp("us"))})).schema.types
+    [TimestampType(timestamp[ns])]
+    """
+    for position, field in enumerate(table.schema):
+        target = memory_type(field.type, dates_as_object=dates_as_object)
+        if not target.equals(field.type):
+            column = _convert(table.column(position), target, field.name)
+            table = table.set_column(position, pa.field(field.name, target), column)
+    return table
+
+
+def to_pandas(table: pa.Table, *, dates_as_object: bool = False, categories: Iterable[str] = ()) -> pd.DataFrame:
+    """
+    A table as a pandas frame with a fresh :class:`~pandas.RangeIndex` and columns that can be written to.
+
+    Parameters
+    ----------
+    table
+        The table.
+    dates_as_object
+        Whether dates become :class:`datetime.date` objects; else ``datetime64[ns]``.
+    categories
+        Columns that become unordered categoricals.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Timestamps are ``datetime64[ns]``, strings have the default string type of the installed pandas. Integers with
+        nulls become ``float64``, booleans with nulls ``object``, lists numpy arrays.
+
+    Raises
+    ------
+    ValueError
+        A time stamp does not fit nanoseconds (names the column), or a column of ``categories`` is missing.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> to_pandas(pa.table({"DAY": pa.array([0], pa.date32())})).dtypes["DAY"]
+    dtype('<M8[ns]')
+    """
+    wanted = list(categories)
+    missing = sorted(set(wanted) - set(table.column_names))
+    if missing:
+        raise ValueError(f"Columns to make categorical do not exist: {', '.join(missing)}.")
+    extensions = {n: t for n, t in extension_dtypes(table.schema).items() if n not in wanted}
+    table = to_memory(table, dates_as_object=dates_as_object).replace_schema_metadata(None)
+    for name in wanted:
+        position = table.column_names.index(name)
+        table = table.set_column(position, name, _encode(table.column(position)))
+    frame: pd.DataFrame = table.to_pandas(date_as_object=dates_as_object, use_threads=table.num_rows > _THREADS_FROM)
+    for name, dtype in extensions.items():
+        frame[name] = pd.api.types.pandas_dtype(dtype).__from_arrow__(table.column(name))
+    return frame
+
+
+def _encode(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if pat.is_null(column.type):  # pandas refuses null as a category
+        return pa.chunked_array([pa.nulls(len(column), pa.dictionary(pa.int32(), pa.string()))])
+    return column.dictionary_encode()

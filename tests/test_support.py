@@ -1,10 +1,17 @@
-"""What the fixtures promise: factories are picklable, stores are fresh, every façade can be selected."""
+"""What fixtures and comparisons promise: fresh and picklable stores, differences that are found."""
 
 from __future__ import annotations
 
+import datetime
+import json
 import pickle
+import re
+
+import pandas as pd
+import pytest
 
 from tests.conftest import FACADE_NAMES
+from tests.support.values import compare_frames, compare_json, decode, encode
 
 
 def test_factory_survives_pickle_and_gives_the_same_store(store_factory, store):
@@ -23,3 +30,69 @@ def test_every_facade_has_a_name_for_the_command_line():
     from tests.support.facades import FACADES
 
     assert tuple(FACADES) == FACADE_NAMES
+
+
+FRAME = pd.DataFrame({"x": [1, 2], "y": ["a", None]})
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        FRAME.assign(x=FRAME.x.astype("int8")),
+        FRAME.assign(y=FRAME.y.astype(object)),
+        FRAME.set_axis([7, 8]),
+    ],
+    ids=["width", "flavour", "row index"],
+)
+def test_frames_that_are_the_same(other):
+    assert compare_frames(other, FRAME) is None
+
+
+@pytest.mark.parametrize(
+    "other, options, why",
+    [
+        (FRAME[["y", "x"]], {}, "columns are"),
+        (FRAME[["x"]], {"column_order": False}, "columns are"),
+        (FRAME[:1], {}, "1 rows instead of 2"),
+        (FRAME[::-1], {}, "row 0"),
+        (FRAME.assign(x=[1, 3]), {"row_order": False}, r"row 1 \(sorted\)"),
+        (FRAME.assign(x=[1.0, 2.0]), {}, "'x' holds float instead of int"),
+        (FRAME.assign(x=["1", "2"]), {}, "'x' holds str instead of int"),
+        (FRAME.assign(y=["a", "b"]), {}, "row 1"),
+        (FRAME.assign(y=FRAME.y.astype("category")), {}, "'y' holds categorical instead of str"),
+        (None, {}, "expected a DataFrame"),
+    ],
+)
+def test_frames_that_differ(other, options, why):
+    assert re.search(why, compare_frames(other, FRAME, **options) or "")
+
+
+def test_order_does_not_matter_unless_asked_for():
+    assert compare_frames(FRAME[::-1][["y", "x"]], FRAME, row_order=False, column_order=False) is None
+
+
+@pytest.mark.parametrize(
+    "actual, why",
+    [
+        ({"a": [1, 2]}, r"result\['a'\]\[1\] is 2 instead of 3"),
+        ({"a": [1]}, r"result\['a'\] has 1 items"),
+        ({"a": [True, 3]}, r"result\['a'\]\[0\] is True"),
+        ({"b": [1, 3]}, r"lacks \['a'\], has \['b'\]"),
+    ],
+)
+def test_json_that_differs(actual, why):
+    assert re.search(why, compare_json(actual, {"a": [1, 3]}) or "")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"a": [1, 1.5, "x", None, True]},
+        datetime.date(2020, 1, 2),
+        pd.Timestamp("2020-01-02T03:04:05.000006"),
+        b"\x00\xff",
+        float("inf"),
+    ],
+)
+def test_values_survive_json(value):
+    assert decode(json.loads(json.dumps(encode(value)))) == value

@@ -1,0 +1,30 @@
+"""The stores behind the library: one small protocol (`BlobStore`) and its drivers.
+
+Users pass a simplekv store, a factory of one, or a URL; `open_blobs` turns any of them into a `BlobStore`:
+
+``base``       the protocol, its value types and its errors
+``keys``       which keys are legal, and which ones a dataset owns
+``inputs``     URL, factory or store -> store or factory (`ensure_store`, `lazy_store`)
+``local``      driver for directories: atomic, durable, compare-and-swap under a file lock
+``generic``    driver for everything else, by simplekv's documented methods only
+``opening``    chooses the driver
+"""
+
+from __future__ import annotations
+
+from .base import Blob, BlobStore, NoCompareAndSwapWarning, PreconditionFailed, Token
+from .keys import check_key, check_owned, check_owned_keys
+from .opening import open_blobs, register_driver
+
+__all__ = (
+    "Blob",
+    "BlobStore",
+    "NoCompareAndSwapWarning",
+    "PreconditionFailed",
+    "Token",
+    "check_key",
+    "check_owned",
+    "check_owned_keys",
+    "open_blobs",
+    "register_driver",
+)

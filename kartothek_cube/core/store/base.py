@@ -1,0 +1,259 @@
+"""The protocol that all drivers of stores fulfil, with its value types and its errors."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import Any, BinaryIO, NamedTuple, NoReturn, TypeAlias
+
+__all__ = (
+    "Blob",
+    "BlobStore",
+    "Data",
+    "NoCompareAndSwapWarning",
+    "PreconditionFailed",
+    "Token",
+    "warn_no_swap",
+)
+
+Data: TypeAlias = bytes | bytearray | memoryview
+"""What can be put; a ``pyarrow.Buffer`` will do as well."""
+
+Token: TypeAlias = Any
+"""Version of a blob: opaque, comparable with ``==`` only, worth nothing in another process or driver."""
+
+
+class Blob(NamedTuple):
+    """An entry of a listing.
+
+    Attributes
+    ----------
+    key
+        Key of the blob.
+    size
+        Number of bytes; None if the store does not tell in a listing.
+    mtime
+        Time of the last change in seconds since 1970 (UTC); None if the store does not tell.
+    """
+
+    key: str
+    size: int | None = None
+    mtime: float | None = None
+
+
+Blobs: TypeAlias = list[Blob]
+Keys: TypeAlias = list[str]
+
+
+class PreconditionFailed(Exception):
+    """A conditional write was refused: the blob is not the one that the token stands for.
+
+    Parameters
+    ----------
+    key
+        Key of the blob.
+
+    Examples
+    --------
+    >>> str(PreconditionFailed("sales++seed.by-dataset-metadata.json"))
+    "'sales++seed.by-dataset-metadata.json' was created, changed or deleted by someone else"
+    """
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key
+
+    def __str__(self) -> str:
+        return f"{self.key!r} was created, changed or deleted by someone else"
+
+
+class NoCompareAndSwapWarning(UserWarning):
+    """A store cannot compare and swap: of two commits at the same time one may be lost."""
+
+
+class BlobStore(ABC):
+    """Access to the blobs of a store.
+
+    Every method checks its keys (`kartothek_cube.core.store.keys.check_key`, ValueError); a missing key is a
+    KeyError wherever something is read. Objects may be shared between threads, but do not travel to other
+    processes: factories do.
+    """
+
+    @property
+    @abstractmethod
+    def can_swap(self) -> bool:
+        """Whether `put_if` and `delete_if` are one step; if not, they read, compare and write, and warn."""
+
+    @abstractmethod
+    def get(self, key: str) -> bytes:
+        """Read a blob.
+
+        Raises
+        ------
+        KeyError
+            There is no such blob.
+        """
+
+    @abstractmethod
+    def get_with_token(self, key: str) -> tuple[bytes, Token]:
+        """Read a blob and the version that was read, for `put_if` and `delete_if`.
+
+        Raises
+        ------
+        KeyError
+            There is no such blob.
+        """
+
+    @abstractmethod
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Read ``length`` bytes from offset ``start`` on; fewer (or none) where the blob ends before.
+
+        Raises
+        ------
+        KeyError
+            There is no such blob.
+        ValueError
+            ``start`` or ``length`` is negative.
+        """
+
+    @abstractmethod
+    def size(self, key: str) -> int:
+        """Tell the number of bytes of a blob.
+
+        Raises
+        ------
+        KeyError
+            There is no such blob.
+        """
+
+    @abstractmethod
+    def exists(self, key: str) -> bool:
+        """Tell whether there is a blob of that key."""
+
+    @abstractmethod
+    def open_read(self, key: str) -> BinaryIO:
+        """Open a blob as a seekable file, to be closed by the caller.
+
+        Raises
+        ------
+        KeyError
+            There is no such blob.
+        """
+
+    @abstractmethod
+    def local_path(self, key: str) -> str | None:
+        """Tell the path of a blob in the local file system, for readers of files; None in other stores.
+
+        Raises
+        ------
+        KeyError
+            This is a local store and has no such blob.
+        """
+
+    @abstractmethod
+    def put(self, key: str, data: Data, *, durable: bool = False) -> None:
+        """Create or replace a blob; readers see the old content or the new one, whole.
+
+        Parameters
+        ----------
+        key
+            Key of the blob.
+        data
+            Its content.
+        durable
+            Survive a power failure from now on (headers, schemas, indices). Data files go without: the disk
+            is not asked to flush thousands of files for each commit.
+        """
+
+    @abstractmethod
+    def open_write(self, key: str, *, durable: bool = False) -> AbstractContextManager[str | BinaryIO]:
+        """Create or replace a blob by a writer of files.
+
+        The context is the path of a temporary file (local stores) or a binary file in memory (others). Its
+        content becomes the blob when the block ends, and is thrown away when the block raises.
+
+        Parameters
+        ----------
+        key
+            Key of the blob.
+        durable
+            As in `put`.
+        """
+
+    @abstractmethod
+    def put_if(self, key: str, data: Data, token: Token | None) -> Token:
+        """Create or replace a blob, durably, if it is still the one that was read.
+
+        Parameters
+        ----------
+        key
+            Key of the blob.
+        data
+            Its new content.
+        token
+            Version that must be there, from `get_with_token` or `put_if`; None: no blob must be there.
+
+        Returns
+        -------
+        Token
+            Version that is there now.
+
+        Raises
+        ------
+        PreconditionFailed
+            Another version is there, or none; nothing was written.
+        """
+
+    @abstractmethod
+    def delete_if(self, key: str, token: Token) -> None:
+        """Delete a blob if it is still the one that was read.
+
+        Raises
+        ------
+        PreconditionFailed
+            Another version is there, or none; nothing was deleted.
+        """
+
+    @abstractmethod
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete blobs; missing ones are ignored. All keys are checked before the first one is deleted."""
+
+    @abstractmethod
+    def list_dir(self, prefix: str) -> Keys:
+        """List one level: keys that start with ``prefix``, cut after the next ``/``; sorted, each once."""
+
+    @abstractmethod
+    def list(self, prefix: str) -> Blobs:
+        """List the blobs whose keys start with ``prefix``, sorted by key.
+
+        Files whose names are no legal keys are no blobs.
+        """
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__} does not travel between processes: pass the factory of the store"
+        )
+
+
+_WARNED: set[type] = set()
+
+
+def warn_no_swap(kind: type) -> None:
+    """Warn, once per class of stores, that commits are not safe from each other.
+
+    Parameters
+    ----------
+    kind
+        Class of the user's store.
+    """
+    if kind in _WARNED:
+        return
+    _WARNED.add(kind)
+    warnings.warn(
+        f"{kind.__module__}.{kind.__qualname__} cannot compare and swap: if two commits to a dataset meet, one "
+        "of them may be lost. Let one writer work at a time, or use a local directory or an object store.",
+        NoCompareAndSwapWarning,
+        stacklevel=3,
+    )

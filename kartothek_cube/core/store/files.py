@@ -1,0 +1,169 @@
+"""Files and directories under concurrent hands: temporary names, creation, locks, flushing to disk."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from .base import Data
+
+__all__ = ("can_lock", "create_temporary", "locked", "remove_empty", "stamp", "sync", "write_all")
+
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
+# how often a directory may vanish between its creation and its first file before we give up
+_ATTEMPTS = 1000
+_NAME_LENGTH = 200
+# some file systems round times to 100 ns or 1 µs
+_TICK_NS = 1_000
+_NO_LOCKS = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+
+
+def create_temporary(path: str, perm: int | None) -> tuple[int, str]:
+    """Create a file beside its final place, and the directory if need be.
+
+    Its name is ``<final name up to the first dot>.<32 hexadecimal digits>.tmp``: a garbage collection by prefix
+    finds it, and nobody takes it for a header.
+
+    Parameters
+    ----------
+    path
+        Final path.
+    perm
+        Permissions; None: as the umask says.
+
+    Returns
+    -------
+    tuple of int, str
+        Descriptor (to be closed by the caller) and path.
+    """
+    folder, _, name = path.rpartition("/")
+    temporary = f"{folder}/{name.partition('.')[0][:_NAME_LENGTH]}.{os.urandom(16).hex()}.tmp"
+    for _ in range(_ATTEMPTS):
+        with suppress(FileNotFoundError):
+            descriptor = os.open(temporary, _CREATE, 0o666)
+            break
+        # a deletion may remove the directory at any moment, even while its parents are made
+        with suppress(FileNotFoundError, FileExistsError):
+            os.makedirs(folder, exist_ok=True)
+    else:
+        descriptor = os.open(temporary, _CREATE, 0o666)
+    if perm is not None:
+        os.fchmod(descriptor, perm)
+    return descriptor, temporary
+
+
+def write_all(descriptor: int, data: Data) -> None:
+    """Write all of the data, however many calls it takes.
+
+    Parameters
+    ----------
+    descriptor
+        File descriptor.
+    data
+        Bytes-like object.
+    """
+    rest = memoryview(data).cast("B")
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def sync(path: str) -> None:
+    """Flush a file or a directory to disk.
+
+    Parameters
+    ----------
+    path
+        Path of either.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def stamp(path: str, older: int) -> None:
+    """Give a file a time of change that no other version of the same blob had.
+
+    The kernel's own time stamps advance every few milliseconds only, and inodes are used again at once: two
+    versions could look alike.
+
+    Parameters
+    ----------
+    path
+        Path of the new version.
+    older
+        Time of change of the current version, in nanoseconds.
+    """
+    moment = max(time.time_ns(), older + _TICK_NS)
+    os.utime(path, ns=(moment, moment))
+
+
+@contextmanager
+def locked(folder: str) -> Iterator[None]:
+    """Hold the exclusive lock of a directory; it keeps out other threads, too.
+
+    Parameters
+    ----------
+    folder
+        Path of a directory.
+    """
+    descriptor = os.open(folder, _DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            # closing is not enough: a process forked meanwhile shares the descriptor, and with it the lock
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)
+
+
+def can_lock(folder: str) -> bool:
+    """Tell whether the directory's file system has locks; NFS has none for directories.
+
+    Parameters
+    ----------
+    folder
+        Path of a directory.
+
+    Returns
+    -------
+    bool
+    """
+    descriptor = os.open(folder, _DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    except OSError as error:
+        return error.errno not in _NO_LOCKS
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def remove_empty(root: str, folders: set[str]) -> None:
+    """Remove directories that are empty, then their parents, but never the root.
+
+    Parameters
+    ----------
+    root
+        Path of the store.
+    folders
+        Paths relative to it.
+    """
+    folders = folders - {""}
+    while folders:
+        parents = set()
+        for folder in folders:
+            # not empty, already gone, or in the way of a writer: all the same
+            with suppress(OSError):
+                os.rmdir(f"{root}/{folder}")
+                parents.add(folder.rpartition("/")[0])
+        folders = parents - {""}

@@ -1,0 +1,205 @@
+"""Driver for any simplekv store, by its documented methods only, so that wrappers see every call."""
+
+# ruff: noqa: D102 (the protocol documents the methods)
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+
+from .base import Blob, Blobs, BlobStore, Data, Keys, PreconditionFailed, Token, warn_no_swap
+from .keys import check_key, check_keys, check_prefix, is_key
+
+__all__ = ("GenericBlobStore",)
+
+# All drivers of one dictionary share a lock, whoever made them; that some dictionaries do, too, is harmless.
+_LOCKS = tuple(threading.RLock() for _ in range(64))
+# how often a dictionary may change while it is listed
+_ATTEMPTS = 1000
+
+
+class GenericBlobStore(BlobStore):
+    """Blobs in a simplekv store.
+
+    In-memory stores (``DictStore``, also below decorators) compare and swap under a lock, which is all it takes,
+    since no other process sees them. Other stores cannot; there a swap is a read, a comparison and a put.
+
+    Parameters
+    ----------
+    store
+        simplekv or minimalkv store, or anything with these methods: ``get``, ``put``, ``delete``, ``open``,
+        ``iter_keys``, ``iter_prefixes``, ``in``.
+
+    Examples
+    --------
+    >>> from storefact import get_store_from_url
+    >>> blobs = GenericBlobStore(get_store_from_url("hmemory://"))
+    >>> blobs.put("sales/table/COUNTRY_CODE=DE/0d34.parquet", b"PAR1")
+    >>> blobs.list_dir("sales/table/")
+    ['sales/table/COUNTRY_CODE=DE/']
+    """
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        memory = _memory(store)
+        self._can_swap = memory is not None
+        self._lock = _LOCKS[(id(store if memory is None else memory) >> 4) % len(_LOCKS)]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._store!r})"
+
+    @property
+    def can_swap(self) -> bool:
+        return self._can_swap
+
+    # reading
+
+    def get(self, key: str) -> bytes:
+        with _missing_as_key_error(key):
+            data: bytes = self._method("get")(check_key(key))
+            return data
+
+    def get_with_token(self, key: str) -> tuple[bytes, Token]:
+        data = self.get(key)
+        return data, data
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        if start < 0 or length < 0:
+            raise ValueError(f"cannot read {length} bytes from offset {start} of {key!r}")
+        with self.open_read(key) as file:
+            file.seek(start)
+            return file.read(length)
+
+    def size(self, key: str) -> int:
+        with self.open_read(key) as file:
+            return file.seek(0, io.SEEK_END)
+
+    def exists(self, key: str) -> bool:
+        return check_key(key) in self._store
+
+    def open_read(self, key: str) -> BinaryIO:
+        with _missing_as_key_error(key):
+            file = self._method("open")(check_key(key))
+        if _is_seekable(file):
+            seekable: BinaryIO = file
+            return seekable
+        file.close()
+        return io.BytesIO(self.get(key))
+
+    def local_path(self, key: str) -> None:
+        check_key(key)
+
+    # writing
+
+    def put(self, key: str, data: Data, *, durable: bool = False) -> None:
+        put = self._method("put")
+        if durable:
+            # a header, maybe: must not fall between the two halves of a swap
+            with self._lock:
+                put(check_key(key), bytes(data))
+        else:
+            put(check_key(key), bytes(data))
+
+    @contextmanager
+    def open_write(self, key: str, *, durable: bool = False) -> Iterator[str | BinaryIO]:
+        check_key(key)
+        buffer = io.BytesIO()
+        yield buffer
+        self.put(key, buffer.getvalue(), durable=durable)
+
+    def put_if(self, key: str, data: Data, token: Token | None) -> Token:
+        content = bytes(data)
+        with self._compared(key, token):
+            self._method("put")(key, content)
+        return content
+
+    def delete_if(self, key: str, token: Token) -> None:
+        if token is None:
+            raise PreconditionFailed(check_key(key))
+        with self._compared(key, token):
+            self._method("delete")(key)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        delete = self._method("delete")
+        for key in check_keys(keys):
+            with self._lock:
+                delete(key)
+
+    @contextmanager
+    def _compared(self, key: str, token: Token | None) -> Iterator[None]:
+        check_key(key)
+        if not self.can_swap:
+            warn_no_swap(type(self._store))
+        with self._lock:
+            try:
+                current = self.get(key)
+            except KeyError:
+                current = None
+            if current != token:
+                raise PreconditionFailed(key)
+            yield
+
+    # listing
+
+    def list_dir(self, prefix: str) -> Keys:
+        check_prefix(prefix)
+        if not hasattr(self._store, "iter_prefixes"):
+            return sorted({_cut(key, len(prefix)) for key in self._keys(prefix)})
+        found = self._collect(lambda: self._store.iter_prefixes("/", prefix))
+        return sorted({key for key in found if key.startswith(prefix) and is_key(key.removesuffix("/"))})
+
+    def list(self, prefix: str) -> Blobs:
+        check_prefix(prefix)
+        return [Blob(key) for key in self._keys(prefix)]
+
+    def _keys(self, prefix: str) -> Keys:
+        found = self._collect(lambda: self._method("iter_keys")(prefix))
+        return sorted(key for key in found if key.startswith(prefix) and is_key(key))
+
+    def _collect(self, listing: Callable[[], Iterable[str]]) -> Keys:
+        for _ in range(_ATTEMPTS):
+            try:
+                return list(listing())
+            except RuntimeError:
+                # a dictionary that changed meanwhile
+                if not self.can_swap:
+                    raise
+        return list(listing())
+
+    def _method(self, name: str) -> Callable[..., Any]:
+        method: Callable[..., Any] | None = getattr(self._store, name, None)
+        if method is None:
+            raise io.UnsupportedOperation(f"{type(self._store).__name__} has no method {name!r}")
+        return method
+
+
+def _memory(store: Any) -> object | None:
+    """Find the dictionary that an in-memory store keeps its data in, through decorators."""
+    while hasattr(store, "_dstore"):
+        store = store._dstore
+    if any(kind.__name__ == "DictStore" for kind in type(store).__mro__):
+        return getattr(store, "d", None)
+    return None
+
+
+def _is_seekable(file: Any) -> bool:
+    try:
+        return bool(file.seekable())
+    except AttributeError:
+        return False
+
+
+def _cut(key: str, start: int) -> str:
+    end = key.find("/", start)
+    return key if end < 0 else key[: end + 1]
+
+
+@contextmanager
+def _missing_as_key_error(key: str) -> Iterator[None]:
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise KeyError(key) from None

@@ -1,0 +1,237 @@
+"""What users pass as a store (URL, factory or store) -> a store, or a factory that travels."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from simplekv import KeyValueStore
+from simplekv.decorator import StoreDecorator
+from storefact import get_store_from_url
+
+from kartothek_cube.core.typing import StoreFactory, StoreInput
+
+__all__ = ("StoreOf", "UrlStore", "ensure_store", "is_store", "lazy_store", "register_scheme")
+
+_EXPECTED = "a simplekv store, a function without arguments that returns one, or a URL such as 'hfs:///data'"
+_PICKLE_ERRORS = (pickle.PickleError, TypeError, AttributeError, ValueError, RuntimeError)
+_OPENERS: dict[str, Callable[[str], KeyValueStore]] = {}
+
+
+def register_scheme(*schemes: str, opener: Callable[[str], KeyValueStore]) -> None:
+    """Let URLs of these schemes be opened by this function; the last registration wins.
+
+    Parameters
+    ----------
+    schemes
+        Schemes in lower case, without ``://``.
+    opener
+        Function of the whole URL; raises ValueError if it cannot make sense of it.
+    """
+    _OPENERS.update(dict.fromkeys(schemes, opener))
+
+
+@dataclass(frozen=True, repr=False)
+class UrlStore:
+    """Factory of the store at a URL; pickles, and shows no passwords.
+
+    Parameters
+    ----------
+    url
+        URL of the store.
+
+    Examples
+    --------
+    >>> UrlStore("hazure://account:secret@container?create_if_missing=false")
+    UrlStore('hazure://***@container')
+    """
+
+    url: str
+
+    def __call__(self) -> KeyValueStore:
+        """Open the store.
+
+        Returns
+        -------
+        KeyValueStore
+
+        Raises
+        ------
+        ValueError
+            The URL has an unknown scheme or is otherwise unusable.
+        """
+        opener = _opener(self.url)
+        try:
+            return opener(self.url)
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"cannot open a store at {_shown(self.url)!r}: {error}; {_known()}") from error
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({_shown(self.url)!r})"
+
+
+@dataclass(frozen=True)
+class StoreOf:
+    """Factory of a store that is already there; pickles if the store does.
+
+    Parameters
+    ----------
+    store
+        The store.
+    """
+
+    store: KeyValueStore
+
+    def __call__(self) -> KeyValueStore:
+        """Return the store.
+
+        Returns
+        -------
+        KeyValueStore
+        """
+        return self.store
+
+
+def is_store(candidate: object) -> bool:
+    """Tell whether this is a store: of simplekv, or with its interface (minimalkv, decorators, wrappers).
+
+    Parameters
+    ----------
+    candidate
+        Anything.
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> is_store("hmemory://"), is_store(ensure_store("hmemory://"))
+    (False, True)
+    """
+    # a class is a factory of stores, even if it has all their methods
+    if isinstance(candidate, type):
+        return False
+    # ReadOnlyDecorator hides iter_prefixes
+    return hasattr(candidate, "iter_prefixes") or isinstance(candidate, StoreDecorator)
+
+
+def ensure_store(store: StoreInput) -> KeyValueStore:
+    """Turn a store, a factory or a URL into a store.
+
+    Parameters
+    ----------
+    store
+        A store is returned unchanged; a factory is called; a URL is opened.
+
+    Returns
+    -------
+    KeyValueStore
+
+    Raises
+    ------
+    TypeError
+        It is none of them, or the factory does not return a store.
+    ValueError
+        The URL has an unknown scheme or is otherwise unusable.
+
+    Examples
+    --------
+    >>> store = ensure_store("hmemory://")
+    >>> ensure_store(store) is store, ensure_store(lambda: store) is store
+    (True, True)
+    >>> ensure_store("hmemry://")
+    Traceback (most recent call last):
+    ValueError: unknown scheme in the store URL 'hmemry://' (did you mean 'hmemory'?); known schemes: ...
+    """
+    if is_store(store):
+        return store
+    result = lazy_store(store)()
+    if not is_store(result):
+        raise TypeError(
+            f"expected {_EXPECTED}; the function returned an object of class {_class_name(result)}"
+        )
+    return result
+
+
+def lazy_store(store: StoreInput) -> StoreFactory:
+    """Turn a store, a factory or a URL into a factory that can travel to other processes.
+
+    Parameters
+    ----------
+    store
+        A factory is returned unchanged, and not called.
+
+    Returns
+    -------
+    callable
+
+    Raises
+    ------
+    TypeError
+        It is none of them, or a store that cannot be pickled (pass its factory or URL then).
+    ValueError
+        The scheme of the URL is unknown.
+
+    Examples
+    --------
+    >>> lazy_store("hfs:///data")
+    UrlStore('hfs:///data')
+    """
+    if isinstance(store, str):
+        _opener(store)
+        return UrlStore(store)
+    if callable(store):
+        return store
+    if not is_store(store):
+        raise TypeError(f"expected {_EXPECTED}, got an object of class {_class_name(store)}")
+    try:
+        pickle.dumps(store)
+    except _PICKLE_ERRORS as error:
+        raise TypeError(
+            f"a store of class {_class_name(store)} cannot be pickled ({error}): pass a factory or a URL"
+        ) from error
+    return StoreOf(store)
+
+
+def _open_with_storefact(url: str) -> KeyValueStore:
+    try:
+        store = get_store_from_url(url)
+    except FileNotFoundError as error:
+        raise ValueError("there is no such directory") from error
+    # an empty root would be the working directory of each process
+    if getattr(store, "root", None) == "":
+        raise ValueError("it names no directory")
+    return store
+
+
+def _opener(url: str) -> Callable[[str], KeyValueStore]:
+    scheme, separator, _ = url.partition("://")
+    opener = _OPENERS.get(scheme.lower())
+    if opener is not None and separator:
+        return opener
+    close = get_close_matches(scheme.lower(), _OPENERS, n=1)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    raise ValueError(f"unknown scheme in the store URL {_shown(url)!r}{hint}; {_known()}")
+
+
+def _known() -> str:
+    return "known schemes: " + ", ".join(f"{scheme}://" for scheme in sorted(_OPENERS))
+
+
+def _shown(url: str) -> str:
+    """Leave out what may be secret: user, password and parameters."""
+    return re.sub(r"//.*@", "//***@", url.partition("?")[0], flags=re.DOTALL)
+
+
+def _class_name(candidate: Any) -> str:
+    return f"{type(candidate).__module__}.{type(candidate).__qualname__}"
+
+
+register_scheme(
+    "azure", "fs", "hazure", "hfs", "hmemory", "hs3", "memory", "redis", "s3", opener=_open_with_storefact
+)

@@ -1,0 +1,307 @@
+"""Driver for a local directory: atomic and durable writes, compare-and-swap, nothing outside of it."""
+
+# ruff: noqa: D102 (the protocol documents the methods)
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from stat import S_ISLNK, S_ISREG
+from typing import BinaryIO
+
+from . import files
+from .base import Blob, Blobs, BlobStore, Data, Keys, PreconditionFailed, Token, warn_no_swap
+from .keys import check_key, check_keys, check_prefix, is_key
+
+__all__ = ("LocalBlobStore",)
+
+# a FIFO must not block us, and the last component of a path is only followed after a look at where it leads
+_READ = os.O_RDONLY | os.O_NONBLOCK
+_READ_NO_LINK = _READ | os.O_NOFOLLOW
+_KNOWN_FOLDERS = 65_536
+
+
+class LocalBlobStore(BlobStore):
+    """Blobs in a local directory.
+
+    Symbolic links are followed within the directory only. Versions are told apart by inode, time and size; a
+    conditional write holds the lock (``flock``) of the directory while it compares and replaces.
+
+    Parameters
+    ----------
+    root
+        Path of the directory; it is created by the first write.
+    perm
+        Permissions of new files; None: as the umask says.
+    kind
+        Class of the user's store, for messages.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> blobs = LocalBlobStore(tempfile.mkdtemp())
+    >>> token = blobs.put_if("sales.by-dataset-metadata.json", b"{}", None)
+    >>> blobs.get("sales.by-dataset-metadata.json")
+    b'{}'
+    >>> blobs.put_if("sales.by-dataset-metadata.json", b"{}", None)
+    Traceback (most recent call last):
+    kartothek_cube.core.store.base.PreconditionFailed: ...
+    """
+
+    def __init__(self, root: str, perm: int | None = None, kind: type | None = None) -> None:
+        self.root = os.path.abspath(root).rstrip("/")
+        self._perm = perm
+        self._kind = kind or type(self)
+        self._can_swap: bool | None = None
+        self._inside: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.root!r})"
+
+    @property
+    def can_swap(self) -> bool:
+        if self._can_swap is None:
+            try:
+                self._can_swap = files.can_lock(self.root or "/")
+            except FileNotFoundError:
+                return True
+        return self._can_swap
+
+    # reading
+
+    def get(self, key: str) -> bytes:
+        with self.open_read(key) as file:
+            return file.read()
+
+    def get_with_token(self, key: str) -> tuple[bytes, Token]:
+        descriptor, info = self._open(key)
+        with os.fdopen(descriptor, "rb", buffering=0) as file:
+            # in this order: what is changed in place meanwhile is newer than its token, and a swap is refused
+            return file.readall(), _token(info)
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        if start < 0 or length < 0:
+            raise ValueError(f"cannot read {length} bytes from offset {start} of {key!r}")
+        with self.open_read(key) as file:
+            file.seek(start)
+            return file.read(length)
+
+    def size(self, key: str) -> int:
+        return self._existing(key).st_size
+
+    def exists(self, key: str) -> bool:
+        return self._stat(key) is not None
+
+    def open_read(self, key: str) -> BinaryIO:
+        return os.fdopen(self._open(key)[0], "rb")
+
+    def local_path(self, key: str) -> str:
+        self._existing(key)
+        return f"{self.root}/{key}"
+
+    # writing
+
+    def put(self, key: str, data: Data, *, durable: bool = False) -> None:
+        path = self._path(key)
+        with self._staged(key) as (descriptor, temporary):
+            files.write_all(descriptor, data)
+            self._publish(temporary, path, durable)
+
+    @contextmanager
+    def open_write(self, key: str, *, durable: bool = False) -> Iterator[str | BinaryIO]:
+        path = self._path(key)
+        with self._staged(key) as (_, temporary):
+            yield temporary
+            self._publish(temporary, path, durable)
+
+    def put_if(self, key: str, data: Data, token: Token | None) -> Token:
+        path = self._path(key)
+        self._warn_unless_swap()
+        with self._staged(key) as (descriptor, temporary):
+            files.write_all(descriptor, data)
+            os.fsync(descriptor)
+            with self._locked():
+                current = self._stat(key)
+                _compare(key, current, token)
+                files.stamp(temporary, current.st_mtime_ns if current else 0)
+                result = _token(os.stat(temporary))
+                os.replace(temporary, path)
+        self._sync_folders(key)
+        return result
+
+    def delete_if(self, key: str, token: Token) -> None:
+        path = self._path(key)
+        self._warn_unless_swap()
+        try:
+            with self._locked():
+                current = self._stat(key)
+                if current is None:
+                    raise PreconditionFailed(key)
+                _compare(key, current, token)
+                os.unlink(path)
+        except FileNotFoundError:
+            raise PreconditionFailed(key) from None
+        files.remove_empty(self.root, {key.rpartition("/")[0]})
+
+    def delete(self, keys: Iterable[str]) -> None:
+        folders = set()
+        for key in check_keys(keys):
+            path = self._path(key)
+            # headers lie at the top: their deletion must not fall between the two halves of a swap
+            guard = nullcontext() if "/" in key else self._locked()
+            with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                with guard:
+                    os.unlink(path)
+                folders.add(key.rpartition("/")[0])
+        files.remove_empty(self.root, folders)
+
+    # listing
+
+    def list_dir(self, prefix: str) -> Keys:
+        folder, start = self._split_prefix(prefix)
+        found = []
+        for key, entry in self._scan(folder, start):
+            if entry.is_dir(follow_symlinks=False):
+                found.append(f"{key}/")
+            elif entry.is_file():
+                found.append(key)
+        return sorted(found)
+
+    def list(self, prefix: str) -> Blobs:
+        found = []
+        pending = [self._split_prefix(prefix)]
+        while pending:
+            for key, entry in self._scan(*pending.pop()):
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append((key, ""))
+                # a file may go while we look
+                elif entry.is_file():
+                    with suppress(FileNotFoundError):
+                        info = entry.stat()
+                        found.append(Blob(key, info.st_size, info.st_mtime))
+        return sorted(found)
+
+    def _split_prefix(self, prefix: str) -> tuple[str, str]:
+        folder, _, start = check_prefix(prefix).rpartition("/")
+        self._check_folder(folder)
+        return folder, start
+
+    def _scan(self, folder: str, start: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        """Yield the entries of a directory whose names start like that and are legal in keys."""
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(f"{self.root}/{folder}") as entries:
+            for entry in entries:
+                if entry.name.startswith(start) and is_key(entry.name):
+                    yield (f"{folder}/{entry.name}" if folder else entry.name), entry
+
+    # helpers
+
+    def _path(self, key: str) -> str:
+        self._check_folder(check_key(key).rpartition("/")[0])
+        return f"{self.root}/{key}"
+
+    def _check_folder(self, folder: str) -> None:
+        """Refuse a directory that a symbolic link takes out of the store; look at each one once."""
+        if folder in self._inside or not folder:
+            return
+        if len(self._inside) >= _KNOWN_FOLDERS:
+            self._inside.clear()
+        parts = folder.split("/")
+        for depth in range(1, len(parts) + 1):
+            above = "/".join(parts[:depth])
+            if above in self._inside:
+                continue
+            path = f"{self.root}/{above}"
+            try:
+                mode = os.lstat(path).st_mode
+            except (FileNotFoundError, NotADirectoryError):
+                # nothing can lie below
+                return
+            if S_ISLNK(mode):
+                self._check_link(path)
+            self._inside.add(above)
+
+    def _check_link(self, path: str) -> None:
+        inside = os.path.realpath(self.root or "/").rstrip("/") + "/"
+        if not os.path.realpath(path).startswith(inside):
+            raise PermissionError(errno.EACCES, "symbolic link leads out of the store", path)
+
+    def _open(self, key: str) -> tuple[int, os.stat_result]:
+        path = self._path(key)
+        try:
+            try:
+                descriptor = os.open(path, _READ_NO_LINK)
+            except OSError as error:
+                if error.errno not in (errno.ELOOP, errno.EMLINK):
+                    raise
+                self._check_link(path)
+                descriptor = os.open(path, _READ)
+        except (FileNotFoundError, NotADirectoryError):
+            raise KeyError(key) from None
+        info = os.fstat(descriptor)
+        if not S_ISREG(info.st_mode):
+            os.close(descriptor)
+            raise KeyError(key)
+        return descriptor, info
+
+    def _stat(self, key: str) -> os.stat_result | None:
+        path = self._path(key)
+        try:
+            info = os.lstat(path)
+            if S_ISLNK(info.st_mode):
+                self._check_link(path)
+                info = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return info if S_ISREG(info.st_mode) else None
+
+    def _existing(self, key: str) -> os.stat_result:
+        info = self._stat(key)
+        if info is None:
+            raise KeyError(key)
+        return info
+
+    @contextmanager
+    def _staged(self, key: str) -> Iterator[tuple[int, str]]:
+        """Make a temporary file beside the final one; remove it, if it is still there at the end."""
+        descriptor, temporary = files.create_temporary(f"{self.root}/{key}", self._perm)
+        try:
+            yield descriptor, temporary
+        finally:
+            os.close(descriptor)
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
+                files.remove_empty(self.root, {key.rpartition("/")[0]})
+
+    def _publish(self, temporary: str, path: str, durable: bool) -> None:
+        if not durable:
+            os.replace(temporary, path)
+            return
+        files.sync(temporary)
+        with self._locked():
+            os.replace(temporary, path)
+        self._sync_folders(path[len(self.root) + 1 :])
+
+    def _sync_folders(self, key: str) -> None:
+        """Flush the directories from the file up to the root: any of them may be new."""
+        folder = key
+        while folder:
+            folder = folder.rpartition("/")[0]
+            files.sync(f"{self.root}/{folder}")
+
+    def _locked(self) -> AbstractContextManager[None]:
+        return files.locked(self.root or "/") if self.can_swap else nullcontext()
+
+    def _warn_unless_swap(self) -> None:
+        if not self.can_swap:
+            warn_no_swap(self._kind)
+
+
+def _token(info: os.stat_result) -> Token:
+    return info.st_ino, info.st_mtime_ns, info.st_size
+
+
+def _compare(key: str, current: os.stat_result | None, token: Token | None) -> None:
+    if token != (current and _token(current)):
+        raise PreconditionFailed(key)

@@ -1,0 +1,89 @@
+"""Chooses the driver for what users pass as a store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from kartothek_cube.core.typing import StoreInput
+
+from .base import BlobStore
+from .generic import GenericBlobStore
+from .inputs import ensure_store
+
+__all__ = ("open_blobs", "register_driver")
+
+_DRIVERS: list[tuple[Callable[[Any], bool], Callable[[Any], BlobStore]]] = []
+_LOCAL_PACKAGES = {"simplekv", "storefact", "minimalkv"}
+_LOCAL_CLASSES = {"FilesystemStore", "HFilesystemStore", "WebFilesystemStore"}
+
+
+def register_driver(matches: Callable[[Any], bool], driver: Callable[[Any], BlobStore]) -> None:
+    """Serve the stores that match by this driver; it is asked before those registered earlier.
+
+    Parameters
+    ----------
+    matches
+        Function of the user's store.
+    driver
+        Function of the user's store.
+    """
+    _DRIVERS.insert(0, (matches, driver))
+
+
+def open_blobs(store: StoreInput | BlobStore) -> BlobStore:
+    """Open what the user passed as a store.
+
+    Parameters
+    ----------
+    store
+        Store, factory or URL; a `BlobStore` is returned unchanged.
+
+    Returns
+    -------
+    BlobStore
+
+    Raises
+    ------
+    TypeError
+        It is none of them.
+    ValueError
+        The URL has an unknown scheme or is otherwise unusable.
+
+    Examples
+    --------
+    >>> blobs = open_blobs("hmemory://")
+    >>> blobs.put("sales/table/_common_metadata", b"PAR1", durable=True)
+    >>> blobs.list("sales/")
+    [Blob(key='sales/table/_common_metadata', size=None, mtime=None)]
+    """
+    if isinstance(store, BlobStore):
+        return store
+    opened = ensure_store(store)
+    for matches, driver in _DRIVERS:
+        if matches(opened):
+            return driver(opened)
+    return GenericBlobStore(opened)
+
+
+def _is_directory(store: Any) -> bool:
+    """Is this exactly a store in a directory? A subclass or a changed method may do anything else."""
+    kind = type(store)
+    return (
+        os.name == "posix"
+        and kind.__name__ in _LOCAL_CLASSES
+        and kind.__module__.partition(".")[0] in _LOCAL_PACKAGES
+        and not any(callable(getattr(kind, name, None)) for name in vars(store))
+        and isinstance(store.root, str)
+    )
+
+
+def _open_directory(store: Any) -> BlobStore:
+    # needs fcntl, which only POSIX systems have
+    from .local import LocalBlobStore
+
+    return LocalBlobStore(store.root, store.perm, type(store))
+
+
+register_driver(_is_directory, _open_directory)

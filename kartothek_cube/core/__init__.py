@@ -1,0 +1,1 @@
+"""What a dataset and a cube are: names, headers, schemas, partitions, indices, stores and commits."""

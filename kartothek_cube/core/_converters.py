@@ -1,0 +1,234 @@
+"""Converters for arguments: names, sets and tuples of names, and values given as text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import pandas as pd
+import pyarrow as pa
+
+__all__ = (
+    "converter_str",
+    "converter_str_set",
+    "converter_str_set_optional",
+    "converter_str_tupleset",
+    "converter_tuple",
+    "get_str_to_python_converter",
+)
+
+_FALSE = frozenset({"0", "f", "n", "false", "no"})
+_TRUE = frozenset({"1", "t", "y", "true", "yes"})
+
+
+def converter_str(obj: object) -> str:
+    """Take a name as text or bytes.
+
+    Parameters
+    ----------
+    obj
+        The name; bytes are UTF-8.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    TypeError
+        It is something else.
+
+    Examples
+    --------
+    >>> converter_str(b"CITY")
+    'CITY'
+    """
+    if isinstance(obj, bytes):
+        return obj.decode("utf-8")
+    if isinstance(obj, str):
+        return str.__str__(obj)  # no subclass, such as numpy.str_ or the member of an enumeration
+    raise TypeError(f"Object of type {type(obj).__name__} is not a string: {obj!r}")
+
+
+def converter_tuple(obj: object) -> tuple[object, ...]:
+    """Take one object or many as a tuple, in the order given.
+
+    Parameters
+    ----------
+    obj
+        None (nothing), an iterable, or one object; text and bytes are one object.
+
+    Returns
+    -------
+    tuple
+
+    Examples
+    --------
+    >>> converter_tuple("DE"), converter_tuple(["DE", "FR"]), converter_tuple(None)
+    (('DE',), ('DE', 'FR'), ())
+    """
+    if obj is None:
+        return ()
+    if isinstance(obj, str | bytes) or not isinstance(obj, Iterable):
+        return (obj,)
+    return tuple(obj)
+
+
+def converter_str_set(obj: object) -> frozenset[str]:
+    """Take one name or many as a set.
+
+    Parameters
+    ----------
+    obj
+        None (nothing), a name, or an iterable of names.
+
+    Returns
+    -------
+    frozenset of str
+
+    Raises
+    ------
+    TypeError
+        One of them is not text.
+
+    Examples
+    --------
+    >>> converter_str_set("CITY")
+    frozenset({'CITY'})
+    """
+    return frozenset(converter_str(name) for name in converter_tuple(obj))
+
+
+def converter_str_set_optional(obj: object) -> frozenset[str] | None:
+    """Take one name or many as a set, where None means "not given".
+
+    Parameters
+    ----------
+    obj
+        None, a name, or an iterable of names.
+
+    Returns
+    -------
+    frozenset of str, or None
+
+    Raises
+    ------
+    TypeError
+        One of them is not text.
+
+    Examples
+    --------
+    >>> converter_str_set_optional(None) is None
+    True
+    """
+    return None if obj is None else converter_str_set(obj)
+
+
+def converter_str_tupleset(obj: object) -> tuple[str, ...]:
+    """Take one name or many as a tuple without duplicates, in the order given.
+
+    Parameters
+    ----------
+    obj
+        None (nothing), a name, or an iterable of names that has an order.
+
+    Returns
+    -------
+    tuple of str
+
+    Raises
+    ------
+    TypeError
+        One of them is not text, or the order of the iterable means nothing (set, frozenset, dict).
+    ValueError
+        A name occurs twice.
+
+    Examples
+    --------
+    >>> converter_str_tupleset(["COUNTRY_CODE", "CITY"])
+    ('COUNTRY_CODE', 'CITY')
+    """
+    if isinstance(obj, set | frozenset | dict):
+        raise TypeError(f"{obj!r} has no stable order, being a {type(obj).__name__}; pass a list or a tuple")
+    names = tuple(converter_str(name) for name in converter_tuple(obj))
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    if duplicates:
+        raise ValueError(f"Names must not occur twice, but these do: {', '.join(duplicates)}")
+    return names
+
+
+def get_str_to_python_converter(pa_type: pa.DataType) -> Callable[[str], object]:
+    """Find the function that makes a value of a column out of text.
+
+    Booleans are ``0 f n false no`` and ``1 t y true yes`` in any case. Of text, one pair of matching quotes
+    around the whole is removed. Time stamps become :class:`pandas.Timestamp`; for a column with a time zone,
+    a text without one means local time there.
+
+    Parameters
+    ----------
+    pa_type
+        Arrow type of the column.
+
+    Returns
+    -------
+    callable
+        From str to bool, int, float, str or pandas.Timestamp. It raises ``ValueError`` for text that is no
+        such value.
+
+    Raises
+    ------
+    ValueError
+        Values of that type cannot be written as text.
+
+    Examples
+    --------
+    >>> get_str_to_python_converter(pa.int64())("17")
+    17
+    >>> get_str_to_python_converter(pa.string())("'Bad Homburg'")
+    'Bad Homburg'
+    """
+    if pa.types.is_dictionary(pa_type):
+        return get_str_to_python_converter(pa_type.value_type)
+    if pa.types.is_timestamp(pa_type) and pa_type.tz is not None:
+        return _ZonedTimestamp(pa_type.tz)
+    for is_kind, converter in _CONVERTERS:
+        if is_kind(pa_type):
+            return converter
+    raise ValueError(f"Values of type {pa_type} cannot be written as text")
+
+
+def _parse_bool(text: str) -> bool:
+    lowered = text.lower()
+    if lowered not in _TRUE | _FALSE:
+        raise ValueError(f"{text!r} is no bool; one of {' '.join(sorted(_TRUE | _FALSE))} is")
+    return lowered in _TRUE
+
+
+def _unquoted(text: str) -> str:
+    quoted = len(text) >= 2 and text[0] == text[-1] and text[0] in "\"'"
+    return text[1:-1] if quoted else text
+
+
+class _ZonedTimestamp:
+    """Parses time stamps of a column with a time zone; a class, so that the converter can be pickled."""
+
+    def __init__(self, zone: str) -> None:
+        self.zone = zone
+
+    def __call__(self, text: str) -> pd.Timestamp:
+        stamp = pd.Timestamp(text)
+        return stamp.tz_localize(self.zone) if stamp.tz is None else stamp
+
+
+def _is_text(pa_type: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(pa_type) or pa.types.is_large_string(pa_type) or pa.types.is_string_view(pa_type)
+    )
+
+
+_CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[str], object]], ...] = (
+    (pa.types.is_boolean, _parse_bool),
+    (pa.types.is_integer, int),
+    (pa.types.is_floating, float),
+    (_is_text, _unquoted),
+    (pa.types.is_timestamp, pd.Timestamp),
+)

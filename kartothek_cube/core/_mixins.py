@@ -1,0 +1,51 @@
+"""Behaviour shared by value classes: :class:`CopyMixin`."""
+
+from __future__ import annotations
+
+import inspect
+from types import FunctionType
+from typing import Any, Self
+
+__all__ = ("CopyMixin",)
+
+_MISSING = object()
+
+
+class CopyMixin:
+    """Adds :meth:`copy` to a class whose attributes are named like the parameters of its constructor."""
+
+    __slots__ = ()
+
+    def copy(self, **kwargs: Any) -> Self:
+        """Rebuild the object through its constructor, with some arguments changed.
+
+        All checks and conversions of the constructor apply to the copy. A parameter of the constructor that
+        is no attribute of the object keeps its default.
+
+        Parameters
+        ----------
+        **kwargs
+            Constructor arguments that replace the values of this object.
+
+        Returns
+        -------
+        Self
+
+        Raises
+        ------
+        TypeError
+            The constructor has no such parameter.
+        """
+        return type(self)(**self._constructor_arguments() | kwargs)
+
+    def _constructor_arguments(self) -> dict[str, Any]:
+        """Parameters of the constructor whose current value the object knows, with that value."""
+        parameters = inspect.signature(type(self)).parameters.values()
+        named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        return {name: getattr(self, name) for name in named if self._is_state(name)}
+
+    def _is_state(self, name: str) -> bool:
+        # a method of that name (load_all_indices) is not the value that was given to the constructor
+        attribute = inspect.getattr_static(self, name, _MISSING)
+        is_method = isinstance(attribute, FunctionType | staticmethod | classmethod)
+        return attribute is not _MISSING and not is_method

@@ -1,0 +1,138 @@
+"""The specification of a cube: :class:`Cube`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import attrs
+
+from kartothek_cube.core._converters import converter_str, converter_str_set, converter_str_tupleset
+from kartothek_cube.core._mixins import CopyMixin
+from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
+from kartothek_cube.core.naming import check_uuid
+
+__all__ = ("Cube",)
+
+
+def _repr_set(names: frozenset[str]) -> str:
+    """Show a set in the same order every time."""
+    return f"frozenset({{{', '.join(repr(name) for name in sorted(names))}}})" if names else "frozenset()"
+
+
+@attrs.frozen
+class Cube(CopyMixin):
+    """What makes a set of datasets a cube; immutable, comparable and hashable.
+
+    See the cube specification, section "Format".
+
+    Parameters
+    ----------
+    dimension_columns
+        The columns that identify a cell; their order is the sort order of the data. At least one.
+    partition_columns
+        The columns by which data is partitioned in the store. At least one, none of them a dimension.
+    uuid_prefix
+        Common prefix of the uuids of all datasets.
+    seed_dataset
+        Id of the dataset that knows which cells exist.
+    index_columns
+        Further columns to be indexed, neither dimension nor partition columns.
+    suppress_index_on
+        Dimension columns that are *not* to be indexed in the seed.
+
+    Raises
+    ------
+    TypeError
+        A name is not text, or a sequence of columns has no order.
+    ValueError
+        Columns are missing, occur twice or in two roles, or a name cannot be part of a dataset uuid.
+
+    Examples
+    --------
+    >>> cube = Cube(
+    ...     dimension_columns=["CITY", "DAY"],
+    ...     partition_columns=["COUNTRY_CODE"],
+    ...     uuid_prefix="geodata",
+    ... )
+    >>> cube.ktk_dataset_uuid("weather")
+    'geodata++weather'
+    >>> sorted(cube.ktk_index_columns)
+    ['CITY', 'COUNTRY_CODE', 'DAY']
+    """
+
+    dimension_columns: tuple[str, ...] = attrs.field(converter=converter_str_tupleset)
+    partition_columns: tuple[str, ...] = attrs.field(converter=converter_str_tupleset)
+    uuid_prefix: str = attrs.field(converter=converter_str)
+    seed_dataset: str = attrs.field(converter=converter_str, default="seed")
+    index_columns: frozenset[str] = attrs.field(converter=converter_str_set, default=None, repr=_repr_set)
+    suppress_index_on: frozenset[str] = attrs.field(converter=converter_str_set, default=None, repr=_repr_set)
+
+    def __attrs_post_init__(self) -> None:
+        for field in ("dimension_columns", "partition_columns"):
+            if not getattr(self, field):
+                raise ValueError(f"{field} must not be empty")
+        self._check_disjoint("partition_columns", "dimension_columns")
+        self._check_disjoint("index_columns", "dimension_columns")
+        self._check_disjoint("index_columns", "partition_columns")
+        unknown = self.suppress_index_on.difference(self.dimension_columns)
+        if unknown:
+            dimensions = _listed(self.dimension_columns)
+            raise ValueError(
+                f"suppress_index_on must be a subset of dimension_columns ({dimensions}), "
+                f"but also has: {_listed(unknown)}"
+            )
+        _check_uuid_part("uuid_prefix", self.uuid_prefix)
+        _check_uuid_part("seed_dataset", self.seed_dataset)
+
+    def _check_disjoint(self, field: str, other: str) -> None:
+        shared = set(getattr(self, field)).intersection(getattr(self, other))
+        if shared:
+            raise ValueError(f"{field} and {other} must not share columns, but share: {_listed(shared)}")
+
+    def ktk_dataset_uuid(self, ktk_cube_dataset_id: str | bytes) -> str:
+        """Build the uuid of one of the cube's datasets.
+
+        Parameters
+        ----------
+        ktk_cube_dataset_id
+            Id of the dataset within the cube.
+
+        Returns
+        -------
+        str
+
+        Raises
+        ------
+        TypeError
+            The id is not text.
+        ValueError
+            The id cannot be part of a dataset uuid.
+
+        Examples
+        --------
+        >>> Cube(["DAY"], ["COUNTRY_CODE"], "geodata").ktk_dataset_uuid("seed")
+        'geodata++seed'
+        """
+        dataset_id = converter_str(ktk_cube_dataset_id)
+        _check_uuid_part("ktk_cube_dataset_id", dataset_id)
+        return f"{self.uuid_prefix}{KTK_CUBE_UUID_SEPARATOR}{dataset_id}"
+
+    @property
+    def ktk_index_columns(self) -> set[str]:
+        """All columns that are indexed in the seed: partition, index and not suppressed dimension columns."""
+        dimensions = set(self.dimension_columns) - self.suppress_index_on
+        return dimensions.union(self.partition_columns, self.index_columns)
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def _check_uuid_part(field: str, value: str) -> None:
+    """Refuse what cannot stand on one side of ``++`` in the uuid of a cube's dataset."""
+    try:
+        check_uuid(value)
+    except ValueError as error:
+        raise ValueError(f"{field}: {error}") from None
+    if KTK_CUBE_UUID_SEPARATOR in value:
+        raise ValueError(f"{field} {value!r} must not contain {KTK_CUBE_UUID_SEPARATOR}")

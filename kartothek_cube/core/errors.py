@@ -1,0 +1,372 @@
+"""The error tree, by what a caller can do; each class is also the built-in that kartothek users catch.
+
+Every error says in words what happened (``str(error)``) and carries the same facts as attributes. All survive
+:mod:`pickle`, so that they arrive whole from workers.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from kartothek_cube.core.naming import metadata_key_from_uuid, validate_uuid
+
+__all__ = (
+    "ConcurrentWriteError",
+    "CorruptDatasetError",
+    "DatasetExistsError",
+    "DatasetNotFoundError",
+    "DuplicateCellsError",
+    "KartothekCubeError",
+    "MultiTableCommitAborted",
+    "SchemaConflictError",
+    "UnknownOutcomeError",
+    "unknown_names",
+)
+
+_MAX_SHOWN = 20
+
+
+class KartothekCubeError(Exception):
+    """Base of all errors that only this package raises.
+
+    Parameters
+    ----------
+    message
+        What happened and what to do.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # KeyError would show its repr
+
+    def __reduce__(self) -> tuple[Callable[..., KartothekCubeError], tuple[Any, ...]]:
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(
+    cls: type[KartothekCubeError], args: tuple[Any, ...], state: dict[str, Any]
+) -> KartothekCubeError:
+    """Make an error again from its parts; the constructors take facts, not the finished message."""
+    error = cls.__new__(cls, *args)  # BaseException keeps these as ``args``
+    error.__dict__.update(state)
+    return error
+
+
+class ConcurrentWriteError(KartothekCubeError, RuntimeError):
+    """Somebody else changed the dataset, and this commit does not fit the new state; it was not applied.
+
+    Parameters
+    ----------
+    dataset_uuid
+        The dataset.
+    partitions
+        Labels (or keys) of the partitions in conflict; empty if the state itself changed too often to commit.
+    detail
+        What was expected and found, or what to do instead of a repetition.
+
+    Attributes
+    ----------
+    dataset_uuid : str
+    partitions : tuple of str
+    detail : str
+
+    Examples
+    --------
+    >>> print(ConcurrentWriteError("sales", ["COUNTRY_CODE=DE"]))
+    Dataset 'sales': another writer was faster, this commit was not applied.
+    Partitions in conflict: COUNTRY_CODE=DE. Read the newest state and repeat the operation.
+    """
+
+    def __init__(self, dataset_uuid: str, partitions: Iterable[str] = (), detail: str = "") -> None:
+        self.dataset_uuid = dataset_uuid
+        self.partitions = tuple(partitions)
+        self.detail = detail
+        message = f"Dataset {dataset_uuid!r}: another writer was faster, this commit was not applied."
+        if self.partitions:
+            message += f" Partitions in conflict: {_listing(self.partitions)}."
+        super().__init__(f"{message} {detail or 'Read the newest state and repeat the operation.'}")
+
+
+class UnknownOutcomeError(KartothekCubeError, RuntimeError):
+    """The store did not answer, and nobody knows whether the commit was applied; nothing was deleted.
+
+    Parameters
+    ----------
+    dataset_uuid
+        The dataset.
+    detail
+        What failed.
+
+    Attributes
+    ----------
+    dataset_uuid : str
+    detail : str
+    """
+
+    def __init__(self, dataset_uuid: str, detail: str = "") -> None:
+        self.dataset_uuid = dataset_uuid
+        self.detail = detail
+        reason = f" ({detail})" if detail else ""
+        super().__init__(
+            f"Dataset {dataset_uuid!r}: it is unknown whether the commit was applied{reason}. "
+            "No file was deleted. Look at the dataset before repeating the operation."
+        )
+
+
+class DatasetExistsError(KartothekCubeError, RuntimeError):
+    """A dataset that was to be created is already there; nothing was written.
+
+    Parameters
+    ----------
+    dataset_uuid
+        The dataset.
+    detail
+        What to do, if it is not ``overwrite=True``.
+
+    Attributes
+    ----------
+    dataset_uuid : str
+    detail : str
+
+    Examples
+    --------
+    >>> print(DatasetExistsError("sales"))
+    Dataset 'sales' already exists. Pass overwrite=True to replace it, or choose another uuid.
+    """
+
+    def __init__(self, dataset_uuid: str, detail: str = "") -> None:
+        self.dataset_uuid = dataset_uuid
+        self.detail = detail
+        remedy = detail or "Pass overwrite=True to replace it, or choose another uuid."
+        super().__init__(f"Dataset {dataset_uuid!r} already exists. {remedy}")
+
+
+class DatasetNotFoundError(KartothekCubeError, KeyError):
+    """The store holds no header of the dataset, in neither format.
+
+    Parameters
+    ----------
+    dataset_uuid
+        The dataset.
+
+    Attributes
+    ----------
+    dataset_uuid : str
+    keys : tuple of str
+        The keys of the headers that were looked for.
+
+    Examples
+    --------
+    >>> print(DatasetNotFoundError("sales"))
+    Dataset 'sales' does not exist: the store has neither 'sales.by-dataset-metadata.json' nor
+    'sales.by-dataset-metadata.msgpack.zstd'.
+    """
+
+    def __init__(self, dataset_uuid: str) -> None:
+        self.dataset_uuid = dataset_uuid
+        self.keys: tuple[str, ...] = ()
+        message = f"Dataset {dataset_uuid!r} does not exist"
+        if validate_uuid(dataset_uuid):
+            self.keys = tuple(metadata_key_from_uuid(dataset_uuid, form) for form in ("json", "msgpack"))
+            message += f": the store has neither {self.keys[0]!r} nor {self.keys[1]!r}"
+        super().__init__(f"{message}.")
+
+
+class CorruptDatasetError(KartothekCubeError, ValueError):
+    """A stored object is not what the format demands; it was not used.
+
+    Parameters
+    ----------
+    key
+        Storage key of the object.
+    problem
+        What is wrong with it.
+
+    Attributes
+    ----------
+    key : str
+    problem : str
+
+    Examples
+    --------
+    >>> print(CorruptDatasetError("sales.by-dataset-metadata.json", "'partitions' is a list, not an object"))
+    Corrupt object 'sales.by-dataset-metadata.json': 'partitions' is a list, not an object
+    """
+
+    def __init__(self, key: str, problem: str) -> None:
+        self.key = key
+        self.problem = problem
+        super().__init__(f"Corrupt object {key!r}: {problem}")
+
+
+class SchemaConflictError(KartothekCubeError, ValueError):
+    """Two schemas that have to be compatible are not.
+
+    Parameters
+    ----------
+    problem
+        Where both schemas come from, and how they differ.
+    dataset_uuid
+        The dataset, once it is known.
+    table
+        The table, once it is known.
+
+    Attributes
+    ----------
+    problem : str
+    dataset_uuid : str or None
+    table : str or None
+
+    Examples
+    --------
+    >>> print(SchemaConflictError("column CITY is string and int64", "sales", "table"))
+    Dataset 'sales', table 'table': column CITY is string and int64
+    """
+
+    def __init__(self, problem: str, dataset_uuid: str | None = None, table: str | None = None) -> None:
+        self.problem = problem
+        self.dataset_uuid = dataset_uuid
+        self.table = table
+        place = [] if dataset_uuid is None else [f"dataset {dataset_uuid!r}"]
+        place += [] if table is None else [f"table {table!r}"]
+        prefix = ", ".join(place)
+        super().__init__(f"{prefix[:1].upper()}{prefix[1:]}: {problem}" if place else problem)
+
+
+class DuplicateCellsError(KartothekCubeError, ValueError):
+    """A frame holds a cell of the cube more than once; nothing was written.
+
+    Parameters
+    ----------
+    dataset_id
+        Which dataset of the cube the frame was meant for.
+    example
+        Key columns and their values in one of the cells concerned.
+    equal_payload
+        Payload columns in which the rows of that cell agree.
+    differing_payload
+        Payload columns in which they do not.
+
+    Attributes
+    ----------
+    dataset_id : str
+    columns : tuple of str
+        The key columns, sorted.
+    example : dict
+    equal_payload, differing_payload : tuple of str
+
+    Examples
+    --------
+    >>> print(DuplicateCellsError("seed", {"DAY": 17, "CITY": "Köln"}, [], ["AVG_TEMP"]))
+    Dataset 'seed' has several rows for one cell of CITY, DAY, such as CITY='Köln', DAY=17.
+    Equal payload: none; differing payload: AVG_TEMP
+    """
+
+    def __init__(
+        self,
+        dataset_id: str,
+        example: Mapping[str, object],
+        equal_payload: Iterable[str] = (),
+        differing_payload: Iterable[str] = (),
+    ) -> None:
+        self.dataset_id = dataset_id
+        self.columns = tuple(sorted(example))
+        self.example = dict(example)
+        self.equal_payload = tuple(sorted(equal_payload))
+        self.differing_payload = tuple(sorted(differing_payload))
+        columns = ", ".join(self.columns)
+        cell = ", ".join(f"{column}={example[column]!r}" for column in self.columns)
+        super().__init__(
+            f"Dataset {dataset_id!r} has several rows for one cell of {columns}, such as {cell}. "
+            f"Equal payload: {', '.join(self.equal_payload) or 'none'}; "
+            f"differing payload: {', '.join(self.differing_payload) or 'none'}"
+        )
+
+
+class MultiTableCommitAborted(KartothekCubeError, RuntimeError):
+    """One dataset of a cube could not be committed; what this operation had published was rolled back.
+
+    The failure itself is the ``__cause__``.
+
+    Parameters
+    ----------
+    failed
+        Uuid of the dataset whose commit failed.
+    rolled_back
+        Uuids of the datasets that were published before and are rolled back.
+    left
+        Uuids of the datasets that were published before and could not be rolled back.
+    detail
+        What the failure was; the ``__cause__`` itself does not come along when an error is pickled.
+
+    Attributes
+    ----------
+    failed : str
+    rolled_back, left : tuple of str
+    detail : str
+
+    Examples
+    --------
+    >>> print(MultiTableCommitAborted("sales++seed", ["sales++weather"], detail="disk full"))
+    The commit of dataset 'sales++seed' failed (disk full). Rolled back: sales++weather.
+    """
+
+    def __init__(
+        self, failed: str, rolled_back: Iterable[str] = (), left: Iterable[str] = (), detail: str = ""
+    ) -> None:
+        self.failed = failed
+        self.detail = detail
+        self.rolled_back = tuple(sorted(rolled_back))
+        self.left = tuple(sorted(left))
+        reason = f" ({detail})" if detail else ""
+        undone = ", ".join(self.rolled_back) or "none"
+        message = f"The commit of dataset {failed!r} failed{reason}. Rolled back: {undone}."
+        if self.left:
+            message += f" Could not be rolled back, look at them: {', '.join(self.left)}."
+        super().__init__(message)
+
+
+def unknown_names(kind: str, unknown: Iterable[object], available: Iterable[object]) -> str:
+    """Say which names are unknown, which ones were probably meant, and which ones there are.
+
+    Parameters
+    ----------
+    kind
+        What the names stand for, such as ``"column"``.
+    unknown
+        The names that do not exist; all are listed.
+    available
+        The names that exist; a long list is cut.
+
+    Returns
+    -------
+    str
+        A text without a final period, to be used as or in the message of an error.
+
+    Examples
+    --------
+    >>> unknown_names("column", ["CITI"], ["COUNTRY_CODE", "CITY", "DAY"])
+    'unknown column CITI; did you mean CITY? available: CITY, COUNTRY_CODE, DAY'
+    """
+    known = sorted({str(name) for name in available})
+    missing = sorted({str(name) for name in unknown})
+    nearest = sorted({match for name in missing for match in _nearest(name, known)})
+    hint = f"did you mean {', '.join(nearest)}? " if nearest else ""
+    return f"unknown {kind} {', '.join(missing)}; {hint}available: {_listing(known) or 'none'}"
+
+
+def _nearest(name: str, known: list[str]) -> list[str]:
+    """Find the name that was probably meant, in any case of letters; none if there is nothing alike."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    return [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=1)]
+
+
+def _listing(names: Iterable[str]) -> str:
+    """Join names by commas; a long list is cut."""
+    shown = list(names)
+    rest = len(shown) - _MAX_SHOWN
+    return ", ".join(shown[:_MAX_SHOWN]) + (f", … and {rest} more" if rest > 0 else "")

@@ -1,0 +1,333 @@
+"""Names in storage: constants, the rules for uuids, and the only builders of storage keys.
+
+The layout is the one of the dataset specification, section "Filenames".
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+from kartothek_cube.core.urlencode import quote
+
+__all__ = (
+    "DEFAULT_METADATA_STORAGE_FORMAT",
+    "DEFAULT_METADATA_VERSION",
+    "EXTERNAL_INDEX_SUFFIX",
+    "INDICES_DIRECTORY",
+    "MAX_METADATA_VERSION",
+    "METADATA_BASE_SUFFIX",
+    "METADATA_FORMAT_JSON",
+    "METADATA_FORMAT_MSGPACK",
+    "METADATA_VERSION_KEY",
+    "MIN_METADATA_VERSION",
+    "PARQUET_FILE_SUFFIX",
+    "SINGLE_TABLE",
+    "TABLE_METADATA_FILE",
+    "UUID_KEY",
+    "check_metadata_version",
+    "check_table_name",
+    "check_uuid",
+    "data_key",
+    "get_partition_file_prefix",
+    "index_key",
+    "legacy_index_key",
+    "metadata_key_from_uuid",
+    "schema_key",
+    "validate_uuid",
+)
+
+DEFAULT_METADATA_VERSION = 4
+MIN_METADATA_VERSION = 4
+MAX_METADATA_VERSION = 4
+
+DEFAULT_METADATA_STORAGE_FORMAT = "json"
+METADATA_FORMAT_JSON = ".json"
+METADATA_FORMAT_MSGPACK = ".msgpack.zstd"
+METADATA_BASE_SUFFIX = ".by-dataset-metadata"
+
+PARQUET_FILE_SUFFIX = ".parquet"
+EXTERNAL_INDEX_SUFFIX = ".by-dataset-index.parquet"
+INDICES_DIRECTORY = "indices"
+TABLE_METADATA_FILE = "_common_metadata"
+SINGLE_TABLE = "table"
+
+METADATA_VERSION_KEY = "dataset_metadata_version"
+UUID_KEY = "dataset_uuid"
+
+_UUID = re.compile(r"[A-Za-z0-9+\-_]+")
+_TABLE = re.compile(rf"(?!(\.|\.\.|{INDICES_DIRECTORY})$)[^/\\]+")
+_FORMAT_SUFFIXES = {"json": METADATA_FORMAT_JSON, "msgpack": METADATA_FORMAT_MSGPACK}
+
+
+def validate_uuid(uuid: object) -> bool:
+    """Tell whether a text can be the uuid of a dataset: one or more of ``a-z A-Z 0-9 + - _``.
+
+    Parameters
+    ----------
+    uuid
+        The text; nothing else is legal.
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> validate_uuid("sales++seed"), validate_uuid("sales/seed")
+    (True, False)
+    """
+    return isinstance(uuid, str) and _UUID.fullmatch(uuid) is not None
+
+
+def check_uuid(uuid: object) -> None:
+    """Refuse a text that cannot be the uuid of a dataset.
+
+    Parameters
+    ----------
+    uuid
+        The text.
+
+    Raises
+    ------
+    ValueError
+        It has characters other than ``a-z A-Z 0-9 + - _``, or none.
+
+    Examples
+    --------
+    >>> check_uuid("sales/seed")
+    Traceback (most recent call last):
+    ...
+    ValueError: 'sales/seed' cannot be a dataset uuid: one or more of a-z A-Z 0-9 + - _ are allowed
+    """
+    if not validate_uuid(uuid):
+        raise ValueError(f"{uuid!r} cannot be a dataset uuid: one or more of a-z A-Z 0-9 + - _ are allowed")
+
+
+def check_table_name(table: object) -> None:
+    """Refuse a table name that is not exactly one component of a storage key.
+
+    Parameters
+    ----------
+    table
+        The name.
+
+    Raises
+    ------
+    ValueError
+        It is empty, ``.``, ``..`` or ``indices`` (where the indices are), or holds a slash or a control
+        character.
+    """
+    if not isinstance(table, str) or _TABLE.fullmatch(table) is None or not table.isprintable():
+        raise ValueError(f"{table!r} cannot be the name of a table: it is no component of a storage key")
+
+
+def check_metadata_version(version: int) -> None:
+    """Refuse versions of the dataset format that this package does not speak.
+
+    Parameters
+    ----------
+    version
+        The version.
+
+    Raises
+    ------
+    NotImplementedError
+        It is not 4.
+    """
+    if isinstance(version, bool) or version != DEFAULT_METADATA_VERSION:
+        raise NotImplementedError(f"Dataset metadata version {version!r} is not supported, only version 4 is")
+
+
+def metadata_key_from_uuid(uuid: str, format: str = "json") -> str:
+    """Build the key of a dataset's header.
+
+    Parameters
+    ----------
+    uuid
+        Uuid of the dataset.
+    format
+        ``"json"`` or ``"msgpack"``.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    ValueError
+        The uuid is illegal or the format unknown.
+
+    Examples
+    --------
+    >>> metadata_key_from_uuid("sales")
+    'sales.by-dataset-metadata.json'
+    >>> metadata_key_from_uuid("sales", format="msgpack")
+    'sales.by-dataset-metadata.msgpack.zstd'
+    """
+    check_uuid(uuid)
+    if format not in _FORMAT_SUFFIXES:
+        available = ", ".join(_FORMAT_SUFFIXES)
+        raise ValueError(f"Unknown metadata storage format {format!r}, available: {available}")
+    return f"{uuid}{METADATA_BASE_SUFFIX}{_FORMAT_SUFFIXES[format]}"
+
+
+def schema_key(uuid: str, table: str = SINGLE_TABLE) -> str:
+    """Build the key of the file that holds the schema of a table.
+
+    Parameters
+    ----------
+    uuid
+        Uuid of the dataset.
+    table
+        Name of the table.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    ValueError
+        The uuid or the table name is illegal.
+
+    Examples
+    --------
+    >>> schema_key("sales", "table")
+    'sales/table/_common_metadata'
+    """
+    check_uuid(uuid)
+    check_table_name(table)
+    return f"{uuid}/{table}/{TABLE_METADATA_FILE}"
+
+
+def get_partition_file_prefix(
+    dataset_uuid: str, partition_label: str, table: str, metadata_version: int = DEFAULT_METADATA_VERSION
+) -> str:
+    """Build the key of a data file without its suffix.
+
+    Parameters
+    ----------
+    dataset_uuid
+        Uuid of the dataset.
+    partition_label
+        Label of the partition, ``<column>=<value>/.../<hex>`` with columns and values encoded.
+    table
+        Name of the table.
+    metadata_version
+        Version of the dataset format.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    ValueError
+        The uuid or the table name is illegal, or the label has an empty, ``.`` or ``..`` component.
+    NotImplementedError
+        The version is not 4.
+
+    Examples
+    --------
+    >>> get_partition_file_prefix("sales", "COUNTRY_CODE=DE/0d34", "table")
+    'sales/table/COUNTRY_CODE=DE/0d34'
+    """
+    check_metadata_version(metadata_version)
+    check_uuid(dataset_uuid)
+    check_table_name(table)
+    if not {"", ".", ".."}.isdisjoint(partition_label.split("/")):
+        raise ValueError(f"{partition_label!r} cannot be a partition label: a component is empty, . or ..")
+    return f"{dataset_uuid}/{table}/{partition_label}"
+
+
+def data_key(uuid: str, table: str, label: str) -> str:
+    """Build the key of the Parquet file of a partition.
+
+    Parameters
+    ----------
+    uuid
+        Uuid of the dataset.
+    table
+        Name of the table.
+    label
+        Label of the partition, ``<column>=<value>/.../<hex>`` with columns and values encoded.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    ValueError
+        The uuid or the table name is illegal, or the label has an empty, ``.`` or ``..`` component.
+
+    Examples
+    --------
+    >>> data_key("sales", "table", "COUNTRY_CODE=DE/0d34")
+    'sales/table/COUNTRY_CODE=DE/0d34.parquet'
+    """
+    return get_partition_file_prefix(uuid, label, table) + PARQUET_FILE_SUFFIX
+
+
+def index_key(uuid: str, column: str, timestamp: datetime) -> str:
+    """Build the key of a secondary index.
+
+    Parameters
+    ----------
+    uuid
+        Uuid of the dataset.
+    column
+        The indexed column; it is encoded.
+    timestamp
+        When the index was made, naive UTC; written as ``YYYY-MM-DDTHH:MM:SS.ffffff`` and encoded.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    ValueError
+        The uuid is illegal, or the column is called ``.`` or ``..`` or nothing at all.
+
+    Examples
+    --------
+    >>> index_key("sales", "CITY", datetime(2000, 1, 1, 1, 1, 1, 1))
+    'sales/indices/CITY/2000-01-01T01%3A01%3A01.000001.by-dataset-index.parquet'
+    """
+    check_uuid(uuid)
+    if column in ("", ".", ".."):
+        raise ValueError(f"A column called {column!r} cannot be indexed: it gives no legal storage key")
+    stamp = quote(timestamp.isoformat(timespec="microseconds"))
+    return f"{uuid}/{INDICES_DIRECTORY}/{quote(column)}/{stamp}{EXTERNAL_INDEX_SUFFIX}"
+
+
+def legacy_index_key(uuid: str, column: str) -> str:
+    """Build the key under which early versions of the format stored a secondary index.
+
+    Parameters
+    ----------
+    uuid
+        Uuid of the dataset.
+    column
+        The indexed column; not encoded.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    ValueError
+        The uuid is illegal, or the column holds a slash.
+
+    Examples
+    --------
+    >>> legacy_index_key("sales", "CITY")
+    'sales.CITY.by-dataset-index.parquet'
+    """
+    check_uuid(uuid)
+    if "/" in column:
+        raise ValueError(f"An index on column {column!r} has no key of the old form: the name holds a slash")
+    return f"{uuid}.{column}{EXTERNAL_INDEX_SUFFIX}"

@@ -1,0 +1,47 @@
+"""The only source of unique ids, replaceable in tests."""
+
+from __future__ import annotations
+
+import uuid
+
+__all__ = ("gen_uuid", "gen_uuid_object")
+
+
+def gen_uuid_object() -> uuid.UUID:
+    """Make a random id (UUID version 4).
+
+    Returns
+    -------
+    uuid.UUID
+
+    Examples
+    --------
+    >>> gen_uuid_object().version
+    4
+    """
+    return _uuid_hook_object()
+
+
+def gen_uuid() -> str:
+    """Make a random id as text, 32 hexadecimal digits; fit for the name of a dataset or of a file.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> len(gen_uuid())
+    32
+    """
+    return _uuid_hook_str()
+
+
+def _uuid_hook_object() -> uuid.UUID:
+    """Make the id; a test replaces this to know all ids beforehand."""
+    return uuid.uuid4()
+
+
+def _uuid_hook_str() -> str:
+    """Make the id as text; a test replaces this to know the texts beforehand."""
+    return gen_uuid_object().hex

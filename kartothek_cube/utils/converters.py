@@ -1,0 +1,21 @@
+"""Converters for arguments; they live in ``core``, which uses them too."""
+
+from __future__ import annotations
+
+from kartothek_cube.core._converters import (
+    converter_str,
+    converter_str_set,
+    converter_str_set_optional,
+    converter_str_tupleset,
+    converter_tuple,
+    get_str_to_python_converter,
+)
+
+__all__ = (
+    "converter_str",
+    "converter_str_set",
+    "converter_str_set_optional",
+    "converter_str_tupleset",
+    "converter_tuple",
+    "get_str_to_python_converter",
+)

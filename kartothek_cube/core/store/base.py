@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any, BinaryIO, NamedTuple, NoReturn, TypeAlias
 
+from simplekv import KeyValueStore
+
 __all__ = (
     "Blob",
     "BlobStore",
@@ -83,6 +85,11 @@ class BlobStore(ABC):
 
     @property
     @abstractmethod
+    def store(self) -> KeyValueStore:
+        """The user's store, for serializers that the user brings along."""
+
+    @property
+    @abstractmethod
     def can_swap(self) -> bool:
         """Whether `put_if` and `delete_if` are one step; if not, they read, compare and write, and warn."""
 
@@ -144,12 +151,12 @@ class BlobStore(ABC):
 
     @abstractmethod
     def local_path(self, key: str) -> str | None:
-        """Tell the path of a blob in the local file system, for readers of files; None in other stores.
+        """Tell where in the local file system a blob is or would be; None in other stores.
 
         Raises
         ------
-        KeyError
-            This is a local store and has no such blob.
+        PermissionError
+            It is a symbolic link out of the store.
         """
 
     @abstractmethod
@@ -252,8 +259,8 @@ def warn_no_swap(kind: type) -> None:
         return
     _WARNED.add(kind)
     warnings.warn(
-        f"{kind.__module__}.{kind.__qualname__} cannot compare and swap: if two commits to a dataset meet, one "
-        "of them may be lost. Let one writer work at a time, or use a local directory or an object store.",
+        f"{kind.__module__}.{kind.__qualname__} cannot compare and swap: if two commits to a dataset meet, "
+        "one of them may be lost. Let one writer work at a time, or use a local directory or an object store.",
         NoCompareAndSwapWarning,
         stacklevel=3,
     )

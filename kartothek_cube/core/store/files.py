@@ -26,8 +26,8 @@ _NO_LOCKS = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOT
 def create_temporary(path: str, perm: int | None) -> tuple[int, str]:
     """Create a file beside its final place, and the directory if need be.
 
-    Its name is ``<final name up to the first dot>.<32 hexadecimal digits>.tmp``: a garbage collection by prefix
-    finds it, and nobody takes it for a header.
+    Its name is ``<final name up to the first dot>.<32 hexadecimal digits>.tmp``: a garbage collection by
+    prefix finds it, and nobody takes it for a header.
 
     Parameters
     ----------

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
+from simplekv import KeyValueStore
+
 from .base import Blob, Blobs, BlobStore, Data, Keys, PreconditionFailed, Token, warn_no_swap
 from .keys import check_key, check_keys, check_prefix, is_key
 
@@ -24,8 +26,8 @@ _ATTEMPTS = 1000
 class GenericBlobStore(BlobStore):
     """Blobs in a simplekv store.
 
-    In-memory stores (``DictStore``, also below decorators) compare and swap under a lock, which is all it takes,
-    since no other process sees them. Other stores cannot; there a swap is a read, a comparison and a put.
+    In-memory stores (``DictStore``, also below decorators) compare and swap under a lock, which is all it
+    takes, since no other process sees them. Other stores cannot: they read, compare and put.
 
     Parameters
     ----------
@@ -42,7 +44,7 @@ class GenericBlobStore(BlobStore):
     ['sales/table/COUNTRY_CODE=DE/']
     """
 
-    def __init__(self, store: Any) -> None:
+    def __init__(self, store: KeyValueStore) -> None:
         self._store = store
         memory = _memory(store)
         self._can_swap = memory is not None
@@ -50,6 +52,10 @@ class GenericBlobStore(BlobStore):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._store!r})"
+
+    @property
+    def store(self) -> KeyValueStore:
+        return self._store
 
     @property
     def can_swap(self) -> bool:

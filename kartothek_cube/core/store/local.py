@@ -11,6 +11,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from stat import S_ISLNK, S_ISREG
 from typing import BinaryIO
 
+from simplekv import KeyValueStore
+
 from . import files
 from .base import Blob, Blobs, BlobStore, Data, Keys, PreconditionFailed, Token, warn_no_swap
 from .keys import check_key, check_keys, check_prefix, is_key
@@ -31,17 +33,15 @@ class LocalBlobStore(BlobStore):
 
     Parameters
     ----------
-    root
-        Path of the directory; it is created by the first write.
-    perm
-        Permissions of new files; None: as the umask says.
-    kind
-        Class of the user's store, for messages.
+    store
+        simplekv or minimalkv store in a directory, which is created by the first write; ``perm`` and the umask
+        are respected.
 
     Examples
     --------
     >>> import tempfile
-    >>> blobs = LocalBlobStore(tempfile.mkdtemp())
+    >>> from simplekv.fs import FilesystemStore
+    >>> blobs = LocalBlobStore(FilesystemStore(tempfile.mkdtemp()))
     >>> token = blobs.put_if("sales.by-dataset-metadata.json", b"{}", None)
     >>> blobs.get("sales.by-dataset-metadata.json")
     b'{}'
@@ -50,15 +50,19 @@ class LocalBlobStore(BlobStore):
     kartothek_cube.core.store.base.PreconditionFailed: ...
     """
 
-    def __init__(self, root: str, perm: int | None = None, kind: type | None = None) -> None:
-        self.root = os.path.abspath(root).rstrip("/")
-        self._perm = perm
-        self._kind = kind or type(self)
+    def __init__(self, store: KeyValueStore) -> None:
+        self._store = store
+        self._perm: int | None = store.perm
+        self.root = os.path.abspath(store.root).rstrip("/")
         self._can_swap: bool | None = None
         self._inside: set[str] = set()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.root!r})"
+
+    @property
+    def store(self) -> KeyValueStore:
+        return self._store
 
     @property
     def can_swap(self) -> bool:
@@ -89,7 +93,10 @@ class LocalBlobStore(BlobStore):
             return file.read(length)
 
     def size(self, key: str) -> int:
-        return self._existing(key).st_size
+        info = self._stat(key)
+        if info is None:
+            raise KeyError(key)
+        return info.st_size
 
     def exists(self, key: str) -> bool:
         return self._stat(key) is not None
@@ -98,8 +105,8 @@ class LocalBlobStore(BlobStore):
         return os.fdopen(self._open(key)[0], "rb")
 
     def local_path(self, key: str) -> str:
-        self._existing(key)
-        return f"{self.root}/{key}"
+        self._stat(key)
+        return self._path(key)
 
     # writing
 
@@ -256,12 +263,6 @@ class LocalBlobStore(BlobStore):
             return None
         return info if S_ISREG(info.st_mode) else None
 
-    def _existing(self, key: str) -> os.stat_result:
-        info = self._stat(key)
-        if info is None:
-            raise KeyError(key)
-        return info
-
     @contextmanager
     def _staged(self, key: str) -> Iterator[tuple[int, str]]:
         """Make a temporary file beside the final one; remove it, if it is still there at the end."""
@@ -295,7 +296,7 @@ class LocalBlobStore(BlobStore):
 
     def _warn_unless_swap(self) -> None:
         if not self.can_swap:
-            warn_no_swap(self._kind)
+            warn_no_swap(type(self._store))
 
 
 def _token(info: os.stat_result) -> Token:

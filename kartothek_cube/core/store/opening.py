@@ -83,7 +83,7 @@ def _open_directory(store: Any) -> BlobStore:
     # needs fcntl, which only POSIX systems have
     from .local import LocalBlobStore
 
-    return LocalBlobStore(store.root, store.perm, type(store))
+    return LocalBlobStore(store)
 
 
 register_driver(_is_directory, _open_directory)

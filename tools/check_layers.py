@@ -4,7 +4,7 @@ Reads the source only, so that imports in functions count as well; those under `
 
 * imports point down: cli -> api -> io -> io_components -> serialization -> core; utils may be used by all
   and uses core at most
-* packages do not import each other in a circle, and neither do modules when they are loaded
+* neither modules nor folders import each other in a circle
 * dask, pyspark and other optional or banned packages are imported in their rooms only
 * every module says in a docstring what lives there
 """
@@ -37,17 +37,17 @@ OPTIONAL = {
 #: optional façades: only the rooms on the right import them, so that eager stays lean
 FACADES = {"io.dask": ("io.dask", "api", "cli"), "io.spark": ("io.spark", "api", "cli")}
 
-#: what core does without: whoever calls it decides about concurrency
-NOT_IN_CORE = ("asyncio", "concurrent", "multiprocessing", "threading")
+#: what core does without: whoever calls it decides about concurrency (a lock from `threading` is fine)
+NOT_IN_CORE = ("asyncio", "concurrent", "multiprocessing")
 
 
 @dataclass(frozen=True)
 class Import:
-    """One imported module, by its full name, and where that is written."""
+    """One import: the module, the full name of what is taken from it, and where that is written."""
 
+    module: str
     target: str
     line: int
-    on_load: bool  # executed when the module is loaded, not in a function
 
 
 @dataclass(frozen=True)
@@ -81,20 +81,16 @@ class _Imports(ast.NodeVisitor):
 
     def __init__(self, package: str) -> None:
         self.package = package
-        self.depth = 0
         self.found: list[Import] = []
-
-    def _add(self, target: str, line: int) -> None:
-        self.found.append(Import(target, line, on_load=self.depth == 0))
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
-            self._add(alias.name, node.lineno)
+            self.found.append(Import(alias.name, alias.name, node.lineno))
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         base = self._absolute(node.module or "", node.level)
         for alias in node.names:
-            self._add(f"{base}.{alias.name}", node.lineno)
+            self.found.append(Import(base, f"{base}.{alias.name}", node.lineno))
 
     def _absolute(self, module: str, level: int) -> str:
         if not level:
@@ -109,13 +105,6 @@ class _Imports(ast.NodeVisitor):
             return
         for child in node.orelse:
             self.visit(child)
-
-    def _visit_function(self, node: ast.AST) -> None:
-        self.depth += 1
-        self.generic_visit(node)
-        self.depth -= 1
-
-    visit_FunctionDef = visit_AsyncFunctionDef = visit_Lambda = _visit_function
 
 
 def _is_type_checking(test: ast.expr) -> bool:
@@ -141,12 +130,11 @@ def read_package(directory: Path) -> dict[str, Module]:
 def internal_imports(module: Module, modules: dict[str, Module], root: str) -> Iterator[tuple[str, Import]]:
     """Imports of the package itself, as (name of the imported module, import)."""
     for imp in module.imports:
-        if not within(imp.target, root):
-            continue
-        name = imp.target[len(root) + 1 :]
-        while name and name not in modules:  # ``from .naming import SINGLE_TABLE`` means the module `naming`
-            name = name.rpartition(".")[0]
-        yield name, imp
+        # ``from .naming import SINGLE_TABLE`` imports `naming`, ``from . import naming`` as well
+        names = (full[len(root) + 1 :] for full in (imp.target, imp.module) if within(full, root))
+        name = next((name for name in names if name in modules), None)
+        if name is not None:
+            yield name, imp
 
 
 # ---------------------------------------------------------------------------
@@ -202,6 +190,15 @@ def foreign_imports(modules: dict[str, Module], root: str) -> Iterator[str]:
                 yield f"{module.path}:{imp.line}: core imports {top}; concurrency is the caller's business"
 
 
+def missing_modules(modules: dict[str, Module], root: str) -> Iterator[str]:
+    """Imports of modules of the package that are not there."""
+    for module in modules.values():
+        found = {imp for _, imp in internal_imports(module, modules, root)}
+        for imp in module.imports:
+            if within(imp.module, root) and imp not in found:
+                yield f"{module.path}:{imp.line}: there is no module {imp.module}"
+
+
 def missing_docstrings(modules: dict[str, Module], root: str) -> Iterator[str]:
     """Modules that don't say what lives there, and folders that are no package."""
     for module in modules.values():
@@ -212,28 +209,23 @@ def missing_docstrings(modules: dict[str, Module], root: str) -> Iterator[str]:
 
 
 def package_cycles(modules: dict[str, Module], root: str) -> Iterator[str]:
-    """Packages (folders) that import each other; an ``__init__`` may re-export what is below it."""
+    """Folders that import each other; a folder and what is in it, and utils, are judged by module."""
     graph: dict[str, set[str]] = {}
     for module in modules.values():
         edges = graph.setdefault(module.package, set())
         for target, _ in internal_imports(module, modules, root):
-            reexport = module.is_package and within(target, module.name)
-            if target and not reexport:
-                edges.add(modules[target].package)
-        edges.discard(module.package)
-    graph.pop("", None)
+            there = modules[target].package
+            related = within(module.package, there) or within(there, module.package)
+            if not related and not within(there, "utils"):
+                edges.add(there)
     for circle in _circles(graph):
         yield f"{root}: packages import each other: {' <-> '.join(circle)}"
 
 
 def module_cycles(modules: dict[str, Module], root: str) -> Iterator[str]:
-    """Modules that need each other when they are loaded."""
+    """Modules that import each other; an import in a function only hides the circle."""
     graph = {
-        module.name: {
-            target
-            for target, imp in internal_imports(module, modules, root)
-            if imp.on_load and target != module.name
-        }
+        module.name: {target for target, _ in internal_imports(module, modules, root)} - {module.name}
         for module in modules.values()
     }
     for circle in _circles(graph):
@@ -262,7 +254,14 @@ def _reachable(graph: dict[str, set[str]], start: str) -> set[str]:
     return seen
 
 
-RULES = (upward_imports, foreign_imports, package_cycles, module_cycles, missing_docstrings)
+RULES = (
+    upward_imports,
+    foreign_imports,
+    package_cycles,
+    module_cycles,
+    missing_modules,
+    missing_docstrings,
+)
 
 
 def check(directory: Path) -> list[str]:

@@ -1,0 +1,40 @@
+"""Importing the package or an eager façade loads neither dask nor pyspark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("dask", "distributed", "pyspark", "obstore", "click", "IPython", "tqdm")
+
+#: modules for notebooks and for tasks on workers; `io.eager` and `io.iter` join them when they exist
+LEAN = (
+    "kartothek_cube",
+    "kartothek_cube.api.cube",
+    "kartothek_cube.api.dataset",
+    "kartothek_cube.api.discover",
+    "kartothek_cube.api.consistency",
+    "kartothek_cube.api.serialization",
+    "kartothek_cube.io.eager_cube",
+)
+
+
+def loaded_by(module: str) -> set[str]:
+    """Give the top-level packages that a fresh interpreter has loaded after importing a module."""
+    code = f"import sys, {module}; print(*{{name.split('.')[0] for name in sys.modules}})"
+    return set(
+        subprocess.run(
+            [sys.executable, "-c", code], check=True, capture_output=True, text=True
+        ).stdout.split()
+    )
+
+
+@pytest.mark.parametrize("module", LEAN)
+def test_lean_import(module):
+    assert loaded_by(module) & set(HEAVY) == set()
+
+
+def test_a_heavy_import_would_be_seen():
+    assert "dask" in loaded_by("dask")

@@ -1,0 +1,152 @@
+"""The package keeps the import rules of docs/architecture.rst, and the script finds who does not."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def _load_script():
+    spec = importlib.util.spec_from_file_location("check_layers", ROOT / "tools" / "check_layers.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+check_layers = _load_script()
+
+
+def write_tree(directory: Path, files: dict[str, str]) -> Path:
+    """Write a package `pkg` where every folder is a package and every module has a docstring in front."""
+    package = directory / "pkg"
+    for name, code in {"__init__.py": "", **files}.items():
+        path = package / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text('"""Module."""\n' + code)
+        for parent in path.parents:
+            if parent == directory:
+                break
+            init = parent / "__init__.py"
+            if not init.exists():
+                init.write_text('"""Package."""\n')
+    return package
+
+
+def test_the_package_keeps_the_rules():
+    assert check_layers.check(ROOT / "kartothek_cube") == []
+
+
+GOOD = {
+    "downwards": {
+        "core/a.py": "",
+        "io/b.py": "from pkg.core import a\nfrom pkg.utils import c",
+        "utils/c.py": "",
+    },
+    "relative": {"core/a.py": "X = 1", "core/b.py": "from .a import X\nfrom ..core.a import X as Y"},
+    "type checking": {
+        "core/a.py": "import typing\nif typing.TYPE_CHECKING:\n    from pkg.io import b\n    import dask",
+        "io/b.py": "from pkg.core import a",
+    },
+    "façades": {
+        "io/dask/a.py": "import dask.bag",
+        "io/spark/a.py": "import pyspark",
+        "cli/a.py": "import click, dask",
+    },
+    "api": {"io/a.py": "", "io/dask/b.py": "", "api/c.py": "from pkg.io import a\nfrom pkg.io.dask import b"},
+    "re-export": {"core/cube/__init__.py": "from pkg.core.cube.a import X", "core/cube/a.py": "X = 1"},
+    "folder and parent": {
+        "core/a.py": "from pkg.core.store import b",
+        "core/c.py": "",
+        "core/store/b.py": "from pkg.core import c",
+    },
+}
+
+BAD = {
+    "upwards": ({"core/a.py": "from pkg.io import b", "io/b.py": ""}, r"a.py:2: core.a imports io.b"),
+    "upwards in a function": (
+        {"core/a.py": "def f():\n    import pkg.io.b", "io/b.py": ""},
+        r"a.py:3: core.a imports io.b",
+    ),
+    "upwards, relative": ({"core/a.py": "from ..io.b import X", "io/b.py": "X = 1"}, r"core.a imports io.b"),
+    "upwards unless type checking": (
+        {
+            "core/a.py": "import typing\nif typing.TYPE_CHECKING:\n    X = 1\nelse:\n    import pkg.io.b",
+            "io/b.py": "",
+        },
+        r"a.py:6: core.a imports io.b",
+    ),
+    "the package itself": (
+        {"core/a.py": "from pkg import __version__"},
+        r"core.a imports pkg, which lives above",
+    ),
+    "io from api": ({"io/a.py": "from pkg.api import b", "api/b.py": ""}, r"io.a imports api.b"),
+    "utils": (
+        {"utils/a.py": "from pkg.io import b", "io/b.py": ""},
+        r"utils.a imports io.b; utils uses core at most",
+    ),
+    "unknown room": ({"helpers/a.py": "from pkg.core import b", "core/b.py": ""}, r"helpers.a is in no room"),
+    "dask": ({"io_components/a.py": "def f():\n    import dask.bag as db"}, r"a.py:3: imports dask"),
+    "pyspark in dask": ({"io/dask/a.py": "from pyspark.sql import Row"}, r"imports pyspark"),
+    "eager needs dask": (
+        {"io/a.py": "from pkg.io.dask import b", "io/dask/b.py": ""},
+        r"io.a imports io.dask.b",
+    ),
+    "thread in core": ({"core/a.py": "from concurrent.futures import Future"}, r"core imports concurrent"),
+    "modules in a circle": (
+        {"core/a.py": "from pkg.core import b", "core/b.py": "from pkg.core.a import X"},
+        r"modules import each other: core.a <-> core.b",
+    ),
+    "packages in a circle": (
+        {
+            "core/store/a.py": "from pkg.core.types import b",
+            "core/store/c.py": "",
+            "core/types/b.py": "",
+            "core/types/d.py": "def f():\n    from pkg.core.store import c",
+        },
+        r"packages import each other: core.store <-> core.types",
+    ),
+    "modules in a circle, late": (
+        {"core/a.py": "from pkg.core import b", "core/b.py": "def f():\n    from pkg.core import a"},
+        r"modules import each other: core.a <-> core.b",
+    ),
+    "module that is not there": ({"core/a.py": "import pkg.core.b"}, r"there is no module pkg.core.b"),
+}
+
+
+@pytest.mark.parametrize("files", GOOD.values(), ids=GOOD)
+def test_what_is_allowed(tmp_path, files):
+    assert check_layers.check(write_tree(tmp_path, files)) == []
+
+
+@pytest.mark.parametrize("files, message", BAD.values(), ids=BAD)
+def test_what_is_found(tmp_path, files, message):
+    package = write_tree(tmp_path, files)
+    found = check_layers.check(package)
+    assert any(re.search(message, line) for line in found), found
+
+
+def test_modules_say_what_lives_there(tmp_path):
+    package = write_tree(tmp_path, {"core/a.py": ""})
+    (package / "core" / "a.py").write_text("X = 1")
+    (package / "core" / "__init__.py").unlink()
+    assert [line.rpartition(": ")[2] for line in check_layers.check(package)] == [
+        "has no docstring",
+        "has no __init__.py",
+    ]
+
+
+@pytest.mark.parametrize("files, status", [({"core/a.py": ""}, 0), ({"core/a.py": "import dask"}, 1)])
+def test_exit_status(tmp_path, capsys, files, status):
+    assert check_layers.main([str(write_tree(tmp_path, files))]) == status
+    assert ("layers: ok" in capsys.readouterr().out) == (status == 0)
+
+
+def test_an_empty_directory_is_no_success(tmp_path):
+    assert check_layers.check(tmp_path) != []

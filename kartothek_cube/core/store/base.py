@@ -260,7 +260,7 @@ def warn_no_swap(kind: type) -> None:
     _WARNED.add(kind)
     warnings.warn(
         f"{kind.__module__}.{kind.__qualname__} cannot compare and swap: if two commits to a dataset meet, "
-        "one of them may be lost. Let one writer work at a time, or use a local directory or an object store.",
+        "one of them may be lost. Let one writer work at a time, or use a directory or an object store.",
         NoCompareAndSwapWarning,
         stacklevel=3,
     )

@@ -17,13 +17,11 @@ __all__ = ("check_key", "check_keys", "check_owned", "check_owned_keys", "check_
 
 Keys: TypeAlias = list[str]
 
-_CHARACTER = "[" + re.escape(VALID_NON_NUM_EXTENDED.replace("/", "")) + "0-9a-zA-Z]"
-_COMPONENT = rf"(?!\.{{1,2}}(?:/|\Z)){_CHARACTER}+"
-_KEY = re.compile(rf"{_COMPONENT}(?:/{_COMPONENT})*\Z")
-
-# the same as _KEY for RE2, which knows no look-ahead: what a key consists of, and what it must not contain
-_LEGAL = rf"\A(?:{_CHARACTER}|/)+\z"
-_ILLEGAL_COMPONENT = r"(?:\A|/)\.{0,2}(?:/|\z)"
+_CHARACTERS = re.escape(VALID_NON_NUM_EXTENDED.replace("/", "").replace(".", "")) + "0-9a-zA-Z"
+# without look-ahead, so that Arrow (RE2) understands it: no component is empty, '.' or '..'
+_COMPONENT = rf"(?:\.?[{_CHARACTERS}][{_CHARACTERS}.]*|\.\.[{_CHARACTERS}.]+)"
+_KEY = rf"{_COMPONENT}(?:/{_COMPONENT})*"
+_IS_KEY = re.compile(_KEY).fullmatch
 
 
 def is_key(key: object) -> bool:
@@ -43,7 +41,7 @@ def is_key(key: object) -> bool:
     >>> is_key("sales++seed/table/COUNTRY_CODE=DE/0d34.parquet"), is_key("sales++seed/../other")
     (True, False)
     """
-    return isinstance(key, str) and _KEY.match(key) is not None
+    return isinstance(key, str) and _IS_KEY(key) is not None
 
 
 def check_key(key: str) -> str:
@@ -198,10 +196,7 @@ def check_owned_keys(keys: pa.StringArray | pa.ChunkedArray, uuid: str) -> None:
     Traceback (most recent call last):
     kartothek_cube.core.errors.CorruptDatasetError: Corrupt object 'sales++seed/table/../../x': ...
     """
-    good = pc.and_not(
-        pc.and_(pc.starts_with(keys, f"{uuid}/"), pc.match_substring_regex(keys, _LEGAL)),
-        pc.match_substring_regex(keys, _ILLEGAL_COMPONENT),
-    )
+    good = pc.and_(pc.starts_with(keys, f"{uuid}/"), pc.match_substring_regex(keys, rf"\A{_KEY}\z"))
     good = pc.fill_null(good, False)
     if not pc.all(good, min_count=0).as_py():
         raise _foreign(keys[pc.index(good, False).as_py()].as_py(), uuid)

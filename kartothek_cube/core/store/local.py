@@ -34,7 +34,7 @@ class LocalBlobStore(BlobStore):
     Parameters
     ----------
     store
-        simplekv or minimalkv store in a directory, which is created by the first write; ``perm`` and the umask
+        simplekv or minimalkv store in a directory, created by the first write; ``perm`` and the umask
         are respected.
 
     Examples

@@ -1,0 +1,110 @@
+"""Names, order and defaults of parameters are those that users of kartothek know."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.contract import MODULES, check_name, parameters_differ, star_exports
+
+#: what exists by now
+COVERED = (
+    "kartothek_cube.api.consistency",
+    "kartothek_cube.api.cube",
+    "kartothek_cube.api.dataset",
+    "kartothek_cube.api.discover",
+    "kartothek_cube.api.serialization",
+    "kartothek_cube.core",
+    "kartothek_cube.core.common_metadata",
+    "kartothek_cube.core.cube",
+    "kartothek_cube.core.cube.conditions",
+    "kartothek_cube.core.cube.constants",
+    "kartothek_cube.core.cube.cube",
+    "kartothek_cube.core.dataset",
+    "kartothek_cube.core.factory",
+    "kartothek_cube.core.index",
+    "kartothek_cube.core.naming",
+    "kartothek_cube.core.partition",
+    "kartothek_cube.core.typing",
+    "kartothek_cube.core.urlencode",
+    "kartothek_cube.core.utils",
+    "kartothek_cube.core.uuid",
+    "kartothek_cube.io.eager_cube",
+    "kartothek_cube.io_components.cube.write",
+    "kartothek_cube.io_components.metapartition",
+    "kartothek_cube.serialization",
+    "kartothek_cube.serialization._csv",
+    "kartothek_cube.serialization._generic",
+    "kartothek_cube.serialization._parquet",
+    "kartothek_cube.utils.converters",
+    "kartothek_cube.utils.ktk_adapters",
+    "kartothek_cube.utils.predicate_converter",
+    "kartothek_cube.utils.store",
+)
+
+#: façades of later steps; a name that `api` re-exports from one of them waits with it
+WAITING = (
+    "kartothek_cube.io.dask.bag",
+    "kartothek_cube.io.dask.bag_cube",
+    "kartothek_cube.io.dask.dataframe",
+    "kartothek_cube.io.dask.dataframe_cube",
+    "kartothek_cube.io.dask.delayed",
+    "kartothek_cube.io.eager",
+    "kartothek_cube.io.iter",
+)
+
+NAMES = [
+    (module, name)
+    for module in COVERED
+    for name, spec in MODULES[module]["names"].items()
+    if spec.get("defined_in") not in WAITING
+]
+
+
+@pytest.mark.parametrize(
+    "module, name", NAMES, ids=[f"{m.removeprefix('kartothek_cube.')}.{n}" for m, n in NAMES]
+)
+def test_name(module, name):
+    assert "\n".join(check_name(module, name)) == ""
+
+
+@pytest.mark.parametrize("module", COVERED)
+def test_star_import(module):
+    assert [name for name in star_exports(module) if (module, name) in NAMES] == []
+
+
+def test_no_module_is_forgotten():
+    assert set(MODULES) == {*COVERED, *WAITING}
+
+
+CONTRACT = [{"name": "store", "required": True}, {"name": "columns", "default": "None"}]
+
+
+def test_parameters_by_keyword_may_be_added():
+    def function(store, columns=None, *, limit=10, **more): ...
+
+    assert parameters_differ(CONTRACT, function) == []
+
+
+@pytest.mark.parametrize(
+    "function, why",
+    [
+        (
+            lambda columns=None, store=None: None,
+            "parameters are ['columns', 'store'] instead of ['store', 'columns']",
+        ),
+        (lambda store: None, "parameters are ['store'] instead"),
+        (lambda store, columns=None, limit=1: None, "parameters are ['store', 'columns', 'limit'] instead"),
+        (lambda store, *, columns=None: None, "parameters are ['store'] instead"),
+        (lambda store, columns=(): None, "default of columns is () instead of None"),
+        (lambda store, columns: None, "default of columns is missing instead of None"),
+        (lambda store=None, columns=None: None, "default of store is None instead of missing"),
+        (lambda store, columns=None, *, limit: None, "parameter limit is new and has no default"),
+    ],
+)
+def test_what_differs_is_found(function, why):
+    assert [line for line in parameters_differ(CONTRACT, function) if line.startswith(why)]
+
+
+def test_missing_keywords_are_found():
+    assert parameters_differ([{"name": "kwargs", "kind": "var_keyword"}], lambda x: None) != []
+    assert parameters_differ([{"name": "kwargs", "kind": "var_keyword"}], lambda **kw: None) == []

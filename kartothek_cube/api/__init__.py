@@ -1,0 +1,1 @@
+"""What users import: the functions and classes of the library by topic."""

@@ -1,0 +1,1 @@
+"""What is done to datasets and cubes: each operation once, as plan, run and finish."""

@@ -1,0 +1,300 @@
+"""Key columns as integer codes: equality, order, uniqueness and lookup of cells by vector operations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = (
+    "combine",
+    "gather",
+    "group_codes",
+    "join_codes",
+    "last_of_each",
+    "lookup",
+    "ordinals",
+    "repeat_ranges",
+    "sort_order",
+    "strictly_increasing",
+)
+
+Column = pa.Array | pa.ChunkedArray
+Ints = npt.NDArray[np.int64]
+
+#: codes of this size still leave room for a product with a small factor in int64
+_LIMIT = 1 << 62
+
+
+def _as_chunked(column: Column) -> pa.ChunkedArray:
+    return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+
+
+def _integers(column: pa.ChunkedArray) -> Ints | None:
+    """Values as int64 if the type is stored as integers and there is no null; None otherwise."""
+    dtype = column.type
+    if column.null_count or pa.types.is_uint64(dtype):
+        return None
+    if pa.types.is_timestamp(dtype) or pa.types.is_time64(dtype) or pa.types.is_duration(dtype):
+        column = column.cast(pa.int64())
+    elif pa.types.is_date32(dtype):
+        column = column.cast(pa.int32())
+    elif pa.types.is_boolean(dtype):
+        column = column.cast(pa.int8())
+    elif not pa.types.is_integer(dtype):
+        return None
+    return column.to_numpy().astype(np.int64, copy=False)
+
+
+def _ranks(column: pa.ChunkedArray) -> tuple[Ints, int]:
+    """Dense ranks by value, nulls last."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_floating(column.type):
+        column = pc.add(column, pa.scalar(0.0, column.type))  # -0.0 and 0.0 are one value
+    if not len(column):
+        return np.empty(0, np.int64), 1
+    encoded = column.combine_chunks().dictionary_encode()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.combine_chunks()
+    order = pc.sort_indices(encoded.dictionary).to_numpy()
+    rank = np.empty(len(order) + 1, dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    rank[-1] = len(order)
+    indices = encoded.indices.fill_null(len(order)) if encoded.null_count else encoded.indices
+    return rank[indices.to_numpy()], len(order) + 1
+
+
+def ordinals(column: Column) -> tuple[Ints, int]:
+    """
+    Codes that compare as the values of a column do.
+
+    Parameters
+    ----------
+    column
+        Values of any sortable type.
+
+    Returns
+    -------
+    codes
+        One non-negative int64 per row; nulls get the highest code.
+    bound
+        All codes are below it.
+
+    Examples
+    --------
+    >>> ordinals(pa.array(["Hamburg", "Dresden", "Hamburg"]))[0].tolist()
+    [1, 0, 1]
+    """
+    chunked = _as_chunked(column)
+    values = _integers(chunked)
+    if values is None:
+        return _ranks(chunked)
+    if not len(values):
+        return values, 1
+    low, high = int(values.min()), int(values.max())
+    if high - low > max(4 * len(values), 1 << 16):
+        return _ranks(chunked)
+    return values - low if low else values, high - low + 1
+
+
+def combine(parts: Sequence[tuple[Ints, int]], length: int) -> tuple[Ints, int]:
+    """
+    One code per row out of the codes of several columns, ordered like the tuples of values.
+
+    Parameters
+    ----------
+    parts
+        Codes and bounds, as from :func:`ordinals`; the first column counts most.
+    length
+        Number of rows (needed where there is no column).
+
+    Returns
+    -------
+    codes, bound
+    """
+    if not parts:
+        return np.zeros(length, dtype=np.int64), 1
+    codes, bound = parts[0]
+    for more, more_bound in parts[1:]:
+        if bound * more_bound >= _LIMIT:
+            distinct, codes = np.unique(codes, return_inverse=True)
+            bound = max(len(distinct), 1)
+        codes = codes * more_bound + more
+        bound *= more_bound
+    return codes, bound
+
+
+def group_codes(columns: Sequence[Column], length: int) -> Ints:
+    """Dense codes 0, 1, ... of the value tuples, in the order of the values."""
+    codes, bound = combine([ordinals(c) for c in columns], length)
+    return _dense(codes, bound)[0]
+
+
+def _dense(codes: Ints, bound: int) -> tuple[Ints, int]:
+    if bound <= max(4 * len(codes), 1 << 16):
+        present = np.zeros(bound, dtype=bool)
+        present[codes] = True
+        rank = np.cumsum(present) - 1
+        return rank[codes], int(present.sum())
+    distinct, inverse = np.unique(codes, return_inverse=True)
+    return inverse.astype(np.int64, copy=False), len(distinct)
+
+
+def join_codes(left: Sequence[Column], right: Sequence[Column], n_left: int, n_right: int) -> tuple[Ints, Ints]:
+    """Dense codes that are equal exactly where the value tuples of two sides are equal."""
+    parts = []
+    for a, b in zip(left, right, strict=True):
+        parts.append(ordinals(_concat(a, b)))
+    codes, bound = combine(parts, n_left + n_right)
+    dense = _dense(codes, bound)[0]
+    return dense[:n_left], dense[n_left:]
+
+
+def _concat(a: Column, b: Column) -> pa.ChunkedArray:
+    left, right = _as_chunked(a), _as_chunked(b)
+    if left.type != right.type:
+        target = pa.unify_schemas(
+            [pa.schema([("c", left.type)]), pa.schema([("c", right.type)])], promote_options="permissive"
+        )
+        left, right = left.cast(target.field("c").type), right.cast(target.field("c").type)
+    return pa.chunked_array([*left.chunks, *right.chunks], type=left.type)
+
+
+def repeat_ranges(start: Ints, stop: Ints) -> tuple[Ints, Ints]:
+    """
+    All positions of many half-open ranges, one range after the other.
+
+    Returns
+    -------
+    positions
+        The positions.
+    owner
+        For each of them the number of its range.
+
+    Examples
+    --------
+    >>> positions, owner = repeat_ranges(np.array([0, 5]), np.array([2, 6]))
+    >>> positions.tolist(), owner.tolist()
+    ([0, 1, 5], [0, 0, 1])
+    """
+    lengths = stop - start
+    owner = np.repeat(np.arange(len(start)), lengths)
+    offsets = np.cumsum(lengths) - lengths
+    return np.arange(len(owner)) - offsets[owner] + start[owner], owner
+
+
+def strictly_increasing(columns: Sequence[Column], length: int, starts: Ints | None = None) -> bool:
+    """
+    Whether the value tuples strictly increase from row to row; then they are sorted and unique.
+
+    Parameters
+    ----------
+    columns
+        Key columns, the first counts most.
+    length
+        Number of rows.
+    starts
+        Positions of rows that begin a new block; they are not compared with the row before.
+    """
+    if length < 2:
+        return True
+    undecided: npt.NDArray[np.bool_] = np.ones(length - 1, dtype=bool)
+    if starts is not None:
+        undecided[starts - 1] = False
+    for column in columns:
+        if not undecided.any():
+            return True
+        above, equal = _steps(column)
+        if above is None or equal is None or not (above | equal | ~undecided).all():
+            return False
+        undecided &= equal
+    return not undecided.any()
+
+
+def _steps(column: Column) -> tuple[npt.NDArray[np.bool_] | None, npt.NDArray[np.bool_] | None]:
+    """For each row but the first whether its value is above that of the row before, and whether it equals it."""
+    chunked = _as_chunked(column)
+    if chunked.null_count:
+        return None, None
+    values = _integers(chunked)
+    if values is not None:
+        return values[1:] > values[:-1], values[1:] == values[:-1]
+    if pa.types.is_dictionary(chunked.type):
+        chunked = chunked.cast(chunked.type.value_type)
+    before, after = chunked.slice(0, len(chunked) - 1), chunked.slice(1)
+    above = pc.greater(after, before).to_numpy(zero_copy_only=False)
+    return above, pc.equal(after, before).to_numpy(zero_copy_only=False)
+
+
+def sort_order(columns: Sequence[Column], length: int) -> Ints | None:
+    """Stable order that sorts the rows by the columns; None if they are sorted already."""
+    if strictly_increasing(columns, length):
+        return None
+    codes, _ = combine([ordinals(c) for c in columns], length)
+    if length < 2 or bool((codes[1:] >= codes[:-1]).all()):
+        return None
+    return np.argsort(codes, kind="stable")
+
+
+def last_of_each(codes: Ints, bound: int) -> npt.NDArray[np.bool_] | None:
+    """Mask of the last row of each code; None if no code occurs twice."""
+    length = len(codes)
+    if length < 2:
+        return None
+    if bound <= max(4 * length, 1 << 16):
+        last = np.full(bound, -1, dtype=np.int64)
+        last[codes] = np.arange(length)
+        keep = last[codes] == np.arange(length)
+    else:
+        order = np.argsort(codes, kind="stable")
+        ordered = codes[order]
+        keep = np.ones(length, dtype=bool)
+        keep[order[:-1]] = ordered[1:] != ordered[:-1]
+    return None if keep.all() else keep
+
+
+def lookup(left: Ints, right: Ints, bound: int) -> Ints:
+    """
+    Position in ``right`` of each code in ``left``, -1 where it is missing.
+
+    Parameters
+    ----------
+    left, right
+        Codes below ``bound``; those of ``right`` are unique.
+    bound
+        Upper bound of the codes.
+    """
+    if bound <= max(4 * (len(left) + len(right)), 1 << 16):
+        position = np.full(bound, -1, dtype=np.int64)
+        position[right] = np.arange(len(right))
+        return position[left]
+    found = pc.index_in(pa.array(left), value_set=pa.array(right))
+    return found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def gather(column: pa.ChunkedArray, positions: Ints, *, missing: bool) -> pa.Array:
+    """
+    Values at the given positions.
+
+    Parameters
+    ----------
+    column
+        Source.
+    positions
+        Where to take them; -1 gives null if ``missing`` is set.
+    missing
+        Whether there may be a -1.
+    """
+    single = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    if isinstance(single, pa.ChunkedArray):
+        single = pa.concat_arrays(single.chunks) if single.num_chunks else pa.array([], type=column.type)
+    if missing:
+        return single.take(pa.array(positions, mask=positions < 0))
+    fixed = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+    if fixed and not single.null_count:
+        return pa.array(single.to_numpy()[positions], type=column.type)
+    return single.take(pa.array(positions))

@@ -1,0 +1,274 @@
+"""Looking after cubes: delete, clean up, copy and count; each a list of small tasks and a last step."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
+from kartothek_cube.core.cube.consistency import check_datasets
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import discover_datasets_unchecked, discover_ktk_cube_dataset_ids
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import (
+    DatasetExistsError,
+    KartothekCubeError,
+    MultiTableCommitAborted,
+    unknown_names,
+)
+from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.core.uuid import gen_uuid
+from kartothek_cube.io_components.columns import group_codes
+from kartothek_cube.io_components.copy import check_different_stores
+from kartothek_cube.io_components.execute import store_factory
+from kartothek_cube.io_components.keys import data_keys, header_keys, tracked_keys
+from kartothek_cube.utils.converters import converter_str_set_optional
+
+__all__ = (
+    "CopyPlan",
+    "copy_datasets",
+    "footer_stats",
+    "plan_cleanup",
+    "plan_copy",
+    "plan_delete",
+    "plan_stats",
+    "run_delete",
+    "run_stats",
+    "sum_stats",
+)
+
+
+def _datasets(cube: Cube, store: StoreInput, datasets: Any) -> dict[str, DatasetMetadata]:
+    """The ``datasets`` argument: all, ids, or loaded headers. Ids that do not exist are absent."""
+    if isinstance(datasets, Mapping):
+        return dict(datasets)
+    return discover_datasets_unchecked(cube.uuid_prefix, store, converter_str_set_optional(datasets))
+
+
+# -- delete and clean up ---------------------------------------------------------------------------------------------
+
+
+def plan_delete(cube: Cube, store: StoreInput, datasets: Any = None) -> tuple[list[str], list[str]]:
+    """
+    Keys to delete for a cube or some of its datasets.
+
+    Returns
+    -------
+    headers
+        To be deleted first, in this order: the seed leads, so that the cube is gone at once.
+    others
+        All other tracked keys, sorted; if they are not reached, they are garbage.
+    """
+    found = _datasets(cube, store, datasets)
+    order = sorted(found, key=lambda name: (name != cube.seed_dataset, name))
+    headers = [key for name in order for key in header_keys(found[name].uuid)]
+    tracked = {key for ds in found.values() for key in tracked_keys(ds)}
+    return headers, sorted(tracked - set(headers))
+
+
+def plan_cleanup(cube: Cube, store: StoreInput) -> list[str]:
+    """Keys with the prefix of a cube that none of its readable datasets refers to, sorted."""
+    blobs = open_blobs(store)
+    found = discover_datasets_unchecked(cube.uuid_prefix, blobs)
+    tracked = {key for ds in found.values() for key in (*tracked_keys(ds), *header_keys(ds.uuid))}
+    stored = {blob.key for blob in blobs.list(cube.uuid_prefix + KTK_CUBE_UUID_SEPARATOR)}
+    return sorted(stored - tracked)
+
+
+def run_delete(store: StoreInput, keys: Iterable[str]) -> None:
+    """Delete keys; those that are gone already do not matter."""
+    open_blobs(store).delete(keys)
+
+
+# -- stats -----------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class StatsTask:
+    """Some data files of one dataset, to be counted."""
+
+    name: str
+    keys: tuple[str, ...]
+
+
+def plan_stats(
+    cube: Cube, store: StoreInput, datasets: Any = None, blocksize: int = 100
+) -> tuple[dict[str, dict[str, int]], list[StatsTask]]:
+    """
+    What is known without opening a file, and what has to be looked up in files.
+
+    Returns
+    -------
+    base
+        Dataset id to stats with ``files`` and ``partitions``.
+    tasks
+        Files to open.
+    """
+    base: dict[str, dict[str, int]] = {}
+    tasks = []
+    for name, dataset in sorted(_datasets(cube, store, datasets).items()):
+        keys = data_keys(dataset)
+        values = dataset.partition_table.keys(list(dataset.partition_keys or ()), dataset.schema)
+        codes = group_codes(list(values.values()), len(dataset.partition_table))
+        partitions = int(codes.max()) + 1 if len(codes) else 0
+        base[name] = {"blobsize": 0, "files": len(keys), "partitions": partitions, "rows": 0}
+        tasks += [StatsTask(name, tuple(keys[i : i + blocksize])) for i in range(0, len(keys), blocksize)]
+    return base, tasks
+
+
+def footer_stats(blobs: BlobStore, key: str) -> tuple[int, int]:
+    """Size in bytes and number of rows of a data file; only its footer is read."""
+    with blobs.open_read(key) as file:
+        size = file.seek(0, io.SEEK_END)
+        rows = pq.read_metadata(pa.PythonFile(file, mode="r")).num_rows
+    return size, rows
+
+
+def run_stats(store: StoreInput, task: StatsTask) -> dict[str, dict[str, int]]:
+    """Count the files of one task."""
+    blobs = open_blobs(store)
+    counted = [footer_stats(blobs, key) for key in task.keys]
+    return {task.name: {"blobsize": sum(s for s, _ in counted), "rows": sum(r for _, r in counted)}}
+
+
+def sum_stats(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
+    """Add up stats; associative. Datasets without partitions are left out."""
+    total: dict[str, dict[str, int]] = {}
+    for part in parts:
+        for name, values in part.items():
+            sums = total.setdefault(name, {"blobsize": 0, "files": 0, "partitions": 0, "rows": 0})
+            for key, value in values.items():
+                sums[key] += value
+    return {name: sums for name, sums in sorted(total.items()) if sums["partitions"]}
+
+
+# -- copy ------------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class CopyPlan:
+    """
+    Datasets to copy.
+
+    Attributes
+    ----------
+    cube
+        The cube.
+    source, target
+        Factories of the stores.
+    uuids
+        Source uuid to target uuid, in the order of copying: the seed comes last.
+    overwrite
+        Whether existing datasets are replaced.
+    """
+
+    cube: Cube
+    source: StoreFactory
+    target: StoreFactory
+    uuids: Mapping[str, str]
+    overwrite: bool = False
+
+
+def plan_copy(
+    cube: Cube,
+    src_store: StoreInput,
+    tgt_store: StoreInput,
+    overwrite: bool = False,
+    datasets: Any = None,
+    renamed_cube_prefix: str | None = None,
+    renamed_datasets: Mapping[str, str] | None = None,
+) -> CopyPlan:
+    """
+    Check a copy; nothing is copied.
+
+    Raises
+    ------
+    ValueError
+        If both stores are the same, or the target would not be a valid cube.
+    RuntimeError
+        If a dataset is missing in the source, or exists in the target.
+    """
+    check_different_stores(src_store, tgt_store, cube.ktk_dataset_uuid(cube.seed_dataset), gen_uuid())
+    found = _datasets(cube, src_store, datasets)
+    _check_found(cube, found, datasets)
+    renamed = dict(renamed_datasets or {})
+    unknown = set(renamed) - set(found)
+    if unknown:
+        raise ValueError("renamed_datasets names datasets that are not copied: " + unknown_names("dataset", unknown, found))
+    names = {name: renamed.get(name, name) for name in found}
+    if len(set(names.values())) < len(names):
+        raise ValueError(f"renamed_datasets gives the same name to several datasets: {', '.join(sorted(names.values()))}")
+    target_cube = cube.copy(
+        uuid_prefix=renamed_cube_prefix or cube.uuid_prefix,
+        seed_dataset=names.get(cube.seed_dataset, renamed.get(cube.seed_dataset, cube.seed_dataset)),
+    )
+    existing = discover_ktk_cube_dataset_ids(target_cube.uuid_prefix, tgt_store)
+    for name in sorted(names.values()):
+        if name in existing and not overwrite:
+            raise DatasetExistsError(target_cube.ktk_dataset_uuid(name))
+    kept = discover_datasets_unchecked(target_cube.uuid_prefix, tgt_store, existing - set(names.values()))
+    check_datasets({**kept, **{names[name]: ds for name, ds in found.items()}}, target_cube)
+    order = sorted(found, key=lambda name: (name == cube.seed_dataset, name))
+    return CopyPlan(
+        cube,
+        store_factory(src_store),
+        store_factory(tgt_store),
+        {found[name].uuid: target_cube.ktk_dataset_uuid(names[name]) for name in order},
+        overwrite,
+    )
+
+
+def _check_found(cube: Cube, found: Mapping[str, DatasetMetadata], wanted: Any) -> None:
+    if not found:
+        raise RuntimeError(f"{cube} not found in source store: there is no dataset {cube.uuid_prefix}++...")
+    if wanted is None or isinstance(wanted, Mapping):
+        return
+    missing = set(converter_str_set_optional(wanted) or ()) - set(found)
+    if missing:
+        raise RuntimeError(f"{cube} is missing in the source store: " + unknown_names("dataset", missing, found))
+
+
+def copy_datasets(plan: CopyPlan, copy: Callable[..., Any]) -> None:
+    """
+    Copy the datasets of a plan one after the other.
+
+    Parameters
+    ----------
+    plan
+        What to copy.
+    copy
+        Copies one dataset: ``copy(source_dataset_uuid, store, target_dataset_uuid, target_store)``.
+
+    Raises
+    ------
+    MultiTableCommitAborted
+        If one fails; the headers of those copied before are removed, unless datasets may have been replaced.
+    """
+    done: list[str] = []
+    for source_uuid, target_uuid in plan.uuids.items():
+        try:
+            copy(
+                source_dataset_uuid=source_uuid,
+                store=plan.source,
+                target_dataset_uuid=target_uuid,
+                target_store=plan.target,
+            )
+        except (KartothekCubeError, RuntimeError, ValueError, KeyError, OSError) as exc:
+            undo_copy(plan, done, target_uuid, exc)
+        done.append(target_uuid)
+
+
+def undo_copy(plan: CopyPlan, done: Sequence[str], failed: str, exc: BaseException) -> None:
+    """Remove the headers of copied datasets and report the failure."""
+    if plan.overwrite:
+        raise RuntimeError(
+            f"Failed to copy dataset {failed}: {exc}. Datasets may have been overwritten; copy the cube again"
+        ) from exc
+    run_delete(plan.target, [key for uuid in done for key in header_keys(uuid)])
+    raise MultiTableCommitAborted(failed, rolled_back=done, detail=str(exc)) from exc

@@ -1,0 +1,406 @@
+"""From a query to tasks: which files of which dataset belong together, worked out on labels and index data alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kartothek_cube.core.cube.conditions import Conjunction
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.naming import data_key
+from kartothek_cube.core.predicates import filter_mask
+from kartothek_cube.core.prune import load_needed_indices, select_partitions
+from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.io_components.columns import group_codes, join_codes, repeat_ranges
+from kartothek_cube.io_components.cube.query.intention import (
+    ConditionsInput,
+    QueryIntention,
+    determine_intention,
+    select_datasets,
+)
+from kartothek_cube.io_components.execute import store_factory
+
+__all__ = ("DatasetFiles", "QueryContext", "QueryPlan", "Source", "Task", "plan_query")
+
+Ints = npt.NDArray[np.int64]
+
+
+@attrs.frozen
+class Source:
+    """
+    One dataset of a query: what all tasks share about it.
+
+    Attributes
+    ----------
+    name
+        Dataset id within the cube.
+    uuid, table
+        Where its files are.
+    schema
+        Types of its columns as in its schema.
+    partition_keys
+        Its partition keys, which are not in the files.
+    alignment
+        Those partition keys that are cube partition columns: by these its files find their partners.
+    dimensions
+        Dimensions by which its rows are joined, in cube order.
+    columns
+        All columns that have to be loaded, including those for conditions.
+    payload
+        Columns that it adds to the result.
+    predicates
+        Conditions on its rows.
+    dimension_predicates
+        Those of them on dimensions; a cell either meets them or not, whichever file it is in.
+    how
+        ``seed``, ``inner`` or ``left``.
+    """
+
+    name: str
+    uuid: str
+    table: str
+    schema: pa.Schema
+    partition_keys: tuple[str, ...]
+    alignment: tuple[str, ...]
+    dimensions: tuple[str, ...]
+    columns: tuple[str, ...]
+    payload: tuple[str, ...]
+    predicates: tuple[tuple[str, str, Any], ...]
+    dimension_predicates: tuple[tuple[str, str, Any], ...]
+    how: str
+
+
+@attrs.frozen
+class QueryContext:
+    """What all tasks of a query share: sources (the seed first), column names and types, and how to reach the store."""
+
+    store: StoreFactory
+    sources: tuple[Source, ...]
+    sort_columns: tuple[str, ...]
+    partition_by: tuple[str, ...]
+    output: pa.Schema
+
+
+@attrs.frozen
+class DatasetFiles:
+    """Files of one dataset in one task, in commit order; ``keys`` only where they do not follow from the labels."""
+
+    labels: tuple[str, ...]
+    keys: tuple[str, ...] | None = None
+
+    def storage_keys(self, source: Source) -> tuple[str, ...]:
+        """Keys of the files in the store."""
+        if self.keys is not None:
+            return self.keys
+        return tuple(data_key(source.uuid, source.table, label) for label in self.labels)
+
+
+@attrs.frozen
+class Task:
+    """
+    One independent piece of a query.
+
+    Attributes
+    ----------
+    files
+        Per source of the context its files.
+    groups
+        Value tuples of the ``partition_by`` columns, one per frame of the result; None for one frame with all rows.
+    """
+
+    files: tuple[DatasetFiles, ...]
+    groups: tuple[tuple[Any, ...], ...] | None = None
+
+
+@attrs.define
+class _Side:
+    """Partitions of one dataset while planning: positions in the header, their unit, and the typed keys."""
+
+    source: Source
+    dataset: DatasetMetadata
+    positions: Ints
+    keys: dict[str, pa.Array]
+
+    def take(self, mask_or_positions: npt.NDArray[Any]) -> None:
+        picked = np.flatnonzero(mask_or_positions) if mask_or_positions.dtype == bool else mask_or_positions
+        self.positions = self.positions[picked]
+        self.keys = {column: array.take(pa.array(picked)) for column, array in self.keys.items()}
+
+
+@attrs.frozen
+class QueryPlan:
+    """
+    A planned query.
+
+    Attributes
+    ----------
+    context
+        Shared by all tasks.
+    groups
+        Value tuples of the groups in the order of the result; None without ``partition_by``.
+    """
+
+    context: QueryContext
+    groups: tuple[tuple[Any, ...], ...] | None
+    _sides: tuple[_Side, ...] = attrs.field(repr=False)
+    _units: tuple[Ints, ...] = attrs.field(repr=False)
+    _partners: tuple[Ints, ...] = attrs.field(repr=False)
+    _group_units: tuple[Ints, ...] | None = attrs.field(repr=False)
+
+    @property
+    def n_units(self) -> int:
+        """Number of physical partitions of the seed that are read."""
+        return len(self._partners[0])
+
+    def whole(self) -> Task | None:
+        """The query as a single task that reads each file once; None if there is nothing to read."""
+        if self.groups is not None and not self.groups:
+            return None
+        return self._task(np.arange(self.n_units), self.groups) if self.n_units else None
+
+    def tasks(self) -> list[Task]:
+        """One task per group, or one in total without ``partition_by``."""
+        if self.groups is None or self._group_units is None:
+            whole = self.whole()
+            return [] if whole is None else [whole]
+        return [self._task(units, (group,)) for group, units in zip(self.groups, self._group_units, strict=True)]
+
+    def unit_tasks(self, units_per_task: int) -> list[Task]:
+        """Tasks over consecutive physical partitions, for executors that need no order between them."""
+        return [
+            self._task(np.arange(start, min(start + units_per_task, self.n_units)), self.groups)
+            for start in range(0, self.n_units, units_per_task)
+        ]
+
+    def _task(self, units: Ints, groups: tuple[tuple[Any, ...], ...] | None) -> Task:
+        files = []
+        for side, codes, partner in zip(self._sides, self._units, self._partners, strict=True):
+            wanted = np.unique(partner[units])
+            rows = np.flatnonzero(np.isin(codes, wanted[wanted >= 0]))
+            files.append(_files(side, rows))
+        return Task(tuple(files), groups)
+
+
+def _files(side: _Side, rows: Ints) -> DatasetFiles:
+    part = side.dataset.partition_table.take(side.positions[rows])
+    labels = tuple(part.labels.to_pylist())
+    keys = tuple(part.files[side.source.table].to_pylist())
+    derived = tuple(data_key(side.source.uuid, side.source.table, label) for label in labels)
+    return DatasetFiles(labels, None if keys == derived else keys)
+
+
+def plan_query(
+    cube: Cube,
+    store: StoreInput,
+    conditions: ConditionsInput = None,
+    datasets: Any = None,
+    dimension_columns: str | Iterable[str] | None = None,
+    partition_by: str | Iterable[str] | None = None,
+    payload_columns: str | Iterable[str] | None = None,
+) -> QueryPlan:
+    """
+    Plan a query: headers and the needed indices are read, no data file is.
+
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+    conditions, datasets, dimension_columns, partition_by, payload_columns
+        As in :func:`kartothek_cube.io.eager_cube.query_cube`.
+
+    Returns
+    -------
+    QueryPlan
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument does not fit the cube.
+    """
+    factory = store_factory(store)
+    blobs = open_blobs(factory)
+    headers = select_datasets(cube, blobs, datasets)
+    intention = determine_intention(cube, headers, conditions, dimension_columns, partition_by, payload_columns)
+    sources = tuple(_source(name, headers[name], cube, intention) for name in intention.datasets)
+    sides = [_gather(source, headers[source.name], intention, blobs) for source in sources]
+    return _align(_context(factory, cube, intention, sources), sides, intention)
+
+
+def _source(name: str, dataset: DatasetMetadata, cube: Cube, intention: QueryIntention) -> Source:
+    schema = dataset.schema.internal().remove_metadata()
+    present = [column for column in schema.names if not column.startswith("__")]
+    keys = tuple(dataset.partition_keys or ())
+    key_dimensions = set(intention.dimension_columns) | (set(intention.partition_by) & set(cube.dimension_columns))
+    dimensions = tuple(c for c in cube.dimension_columns if c in present and c in key_dimensions)
+    payload = tuple(
+        c
+        for c in present
+        if (c in intention.output_columns) and c not in cube.dimension_columns and c not in cube.partition_columns
+    )
+    conjunction = Conjunction(
+        [c for c in intention.conditions[name].conditions if c.column not in cube.partition_columns]
+    )
+    predicates = tuple(conjunction.predicate or ())
+    needed = set(dimensions) | set(payload) | conjunction.columns
+    if name == cube.seed_dataset:
+        how = "seed"
+    else:
+        how = "inner" if name in intention.restricted else "left"
+    return Source(
+        name=name,
+        uuid=dataset.uuid,
+        table=dataset.table_name,
+        schema=schema,
+        partition_keys=keys,
+        alignment=tuple(c for c in cube.partition_columns if c in keys),
+        dimensions=dimensions,
+        columns=tuple(c for c in present if c in needed),
+        payload=payload,
+        predicates=predicates,
+        dimension_predicates=tuple(p for p in predicates if p[0] in cube.dimension_columns),
+        how=how,
+    )
+
+
+def _context(store: StoreFactory, cube: Cube, intention: QueryIntention, sources: Sequence[Source]) -> QueryContext:
+    types: dict[str, pa.DataType] = {}
+    for source in sources:
+        for field in source.schema:
+            if pa.types.is_null(types.get(field.name, pa.null())):
+                types[field.name] = field.type
+    return QueryContext(
+        store=store,
+        sources=tuple(sources),
+        sort_columns=intention.dimension_columns + tuple(cube.partition_columns),
+        partition_by=intention.partition_by,
+        output=pa.schema([(c, types[c]) for c in intention.output_columns]),
+    )
+
+
+def _gather(source: Source, dataset: DatasetMetadata, intention: QueryIntention, blobs: BlobStore) -> _Side:
+    """Partitions of one dataset that pre-conditions leave ("Per-Dataset Partitions" in the specification)."""
+    conjunction = intention.conditions[source.name]
+    by_index = set(intention.owners) & {c for c, owner in intention.owners.items() if owner == source.name}
+    dataset = load_needed_indices(dataset.load_partition_indices(), conjunction.columns | by_index, blobs)
+    literals = list(conjunction.predicate or ())
+    kept = select_partitions(dataset, [literals] if literals else None)
+    keys = dataset.partition_table.keys(list(source.partition_keys), dataset.schema)
+    stable = [p for p in literals if p in source.dimension_predicates or p[0] in source.alignment]
+    if len(stable) < len(literals):
+        kept = _whole_units(kept, select_partitions(dataset, [stable] if stable else None), source, keys)
+    side = _Side(source, dataset, np.arange(len(dataset.partition_table)), keys)
+    side.take(kept)
+    return side
+
+
+def _whole_units(kept: Ints, candidates: Ints, source: Source, keys: Mapping[str, pa.Array]) -> Ints:
+    """
+    Complete the physical partitions of which an index on a payload column would drop some files.
+
+    A dropped file may hold a newer version of a cell, one that does not meet the condition.
+    """
+    if len(kept) == len(candidates) or not len(kept):
+        return kept
+    codes = group_codes([keys[c].take(pa.array(candidates)) for c in source.alignment], len(candidates))
+    return candidates[np.isin(codes, np.unique(codes[np.isin(candidates, kept)]))]
+
+
+def _align(context: QueryContext, sides: list[_Side], intention: QueryIntention) -> QueryPlan:
+    """Find the partners of each physical partition of the seed; drop what has none ("Alignment")."""
+    seed = sides[0]
+    for side in sides[1:]:
+        ours, theirs = _codes(seed, side)
+        if side.source.how == "inner":
+            seed.take(np.isin(ours, theirs))
+    units = [group_codes([seed.keys[c] for c in seed.source.alignment], len(seed.positions))]
+    n_units = int(units[0].max()) + 1 if len(units[0]) else 0
+    first = _first_of_each(units[0], n_units)
+    partners = [np.arange(n_units)]
+    for side in sides[1:]:
+        ours, theirs = _codes(seed, side)
+        side.take(np.isin(theirs, ours))
+        units.append(theirs[np.isin(theirs, ours)])
+        partners.append(np.where(np.isin(ours, theirs), ours, -1)[first] if n_units else np.empty(0, np.int64))
+    groups, group_units = _groups(context, sides, units, partners, intention)
+    return QueryPlan(context, groups, tuple(sides), tuple(units), tuple(partners), group_units)
+
+
+def _codes(seed: _Side, side: _Side) -> tuple[Ints, Ints]:
+    """Common codes of the alignment columns for the files of the seed and of another dataset."""
+    shared = [c for c in side.source.alignment if c in seed.source.alignment]
+    return join_codes(
+        [seed.keys[c] for c in shared], [side.keys[c] for c in shared], len(seed.positions), len(side.positions)
+    )
+
+
+def _first_of_each(codes: Ints, n: int) -> Ints:
+    first = np.full(n, -1, dtype=np.int64)
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+    return first
+
+
+def _groups(
+    context: QueryContext,
+    sides: Sequence[_Side],
+    units: Sequence[Ints],
+    partners: Sequence[Ints],
+    intention: QueryIntention,
+) -> tuple[tuple[tuple[Any, ...], ...] | None, tuple[Ints, ...] | None]:
+    """Value tuples of the partition-by columns and the physical partitions that can hold them ("Re-grouping")."""
+    if not context.partition_by:
+        return None, None
+    n_units = len(partners[0])
+    rows = np.arange(n_units)
+    codes: list[Ints] = []
+    values: list[pa.Array] = []
+    for column in context.partition_by:
+        i = next(k for k, side in enumerate(sides) if side.source.name == intention.owners[column])
+        unit, code, distinct = _unit_values(sides[i], units[i], column, intention)
+        sorter = np.argsort(unit, kind="stable")
+        unit, code = unit[sorter], code[sorter]
+        start = np.searchsorted(unit, partners[i][rows], "left")
+        stop = np.where(partners[i][rows] >= 0, np.searchsorted(unit, partners[i][rows], "right"), start)
+        picks, source_row = repeat_ranges(start, stop)
+        rows, codes = rows[source_row], [c[source_row] for c in codes] + [code[picks]]
+        values.append(distinct)
+    order = np.lexsort([rows, *codes[::-1]])
+    rows, codes = rows[order], [c[order] for c in codes]
+    if not len(rows):
+        return (), ()
+    change = np.zeros(len(rows), dtype=bool)
+    change[0] = True
+    for c in codes:
+        change[1:] |= c[1:] != c[:-1]
+    starts = np.flatnonzero(change)
+    columns = [v.take(pa.array(c[starts])).to_pylist() for v, c in zip(values, codes, strict=True)]
+    return tuple(zip(*columns, strict=True)), tuple(np.split(rows, starts[1:]))
+
+
+def _unit_values(
+    side: _Side, units: Ints, column: str, intention: QueryIntention
+) -> tuple[Ints, Ints, pa.Array]:
+    """Distinct (unit, value code) pairs of a column by its index, and the sorted values that meet the conditions on it."""
+    index = side.dataset.indices[column].columns_data
+    conjunction = intention.conditions[side.source.name].split_by_column().get(column)
+    distinct = index.values
+    keep = np.ones(len(distinct), dtype=bool)
+    if conjunction is not None and conjunction.predicate:
+        mask = filter_mask(pa.table({column: distinct}), [conjunction.predicate])
+        keep = mask.to_numpy(zero_copy_only=False)
+    code = np.repeat(np.arange(len(distinct)), np.diff(index.offsets))
+    position = side.dataset.partition_table.positions(index.labels)[index.codes]
+    row_of = np.full(len(side.dataset.partition_table) + 1, -1, dtype=np.int64)
+    row_of[side.positions] = np.arange(len(side.positions))
+    row = row_of[position]
+    good = keep[code] & (row >= 0)
+    pairs = np.unique(np.stack([units[row[good]], code[good]], axis=1), axis=0)
+    return pairs[:, 0], pairs[:, 1], distinct

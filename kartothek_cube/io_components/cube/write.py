@@ -1,0 +1,670 @@
+"""Writing cubes: build, extend, append, update and remove are one operation with different rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import attrs
+import pyarrow as pa
+
+from kartothek_cube.core.commit import Delta, IndexEntries, Published, commit, merged_schema, rollback
+from kartothek_cube.core.cube.conditions import Conjunction
+from kartothek_cube.core.cube.consistency import check_datasets, get_dataset_columns, get_payload_subset
+from kartothek_cube.core.cube.constants import (
+    KLEE_METADATA_DIMENSION_COLUMNS,
+    KLEE_METADATA_KEY_IS_SEED,
+    KLEE_METADATA_PARTITION_COLUMNS,
+    KTK_CUBE_DF_SERIALIZER,
+    KTK_CUBE_METADATA_DIMENSION_COLUMNS,
+    KTK_CUBE_METADATA_KEY_IS_SEED,
+    KTK_CUBE_METADATA_PARTITION_COLUMNS,
+    KTK_CUBE_METADATA_SUPPRESS_INDEX_ON,
+)
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import (
+    discover_datasets,
+    discover_datasets_unchecked,
+    discover_ktk_cube_dataset_ids,
+)
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import DatasetExistsError, KartothekCubeError, MultiTableCommitAborted, unknown_names
+from kartothek_cube.core.index import ExplicitSecondaryIndex
+from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.prune import select_partitions
+from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.io_components.cube.prepare import DatasetRules, prepare_table
+from kartothek_cube.io_components.execute import store_factory
+from kartothek_cube.io_components.files import read_files
+from kartothek_cube.io_components.write import WriteContext, WriteResult, index_entries_of, merge_results, write_table
+from kartothek_cube.serialization import DataFrameSerializer
+from kartothek_cube.utils.converters import converter_str_set, converter_str_set_optional, converter_str_tupleset
+
+__all__ = (
+    "CubeWritePlan",
+    "DatasetChange",
+    "MultiTableCommitAborted",
+    "finish_write",
+    "merge_writes",
+    "plan_append",
+    "plan_build",
+    "plan_extend",
+    "plan_remove",
+    "plan_update",
+    "prepare",
+    "run_write",
+)
+
+Predicates = list[list[tuple[str, str, Any]]]
+Metadata = Mapping[str, Mapping[str, Any]]
+
+
+@attrs.frozen
+class DatasetChange:
+    """
+    What a write does to one dataset of a cube.
+
+    Attributes
+    ----------
+    rules
+        What input has to meet.
+    context
+        Where and how files are written.
+    mode
+        As in :class:`kartothek_cube.core.commit.Delta`.
+    metadata
+        Metadata to set.
+    scope, expected
+        Partitions to remove, as in :class:`~kartothek_cube.core.commit.Delta`.
+    required
+        Whether the dataset is committed even if there is no input for it.
+    """
+
+    rules: DatasetRules
+    context: WriteContext
+    mode: str
+    metadata: Mapping[str, Any]
+    scope: Predicates | None = None
+    expected: pa.StringArray | None = None
+    required: bool = False
+
+
+@attrs.frozen
+class CubeWritePlan:
+    """
+    A planned write.
+
+    Attributes
+    ----------
+    operation
+        Name of the operation, for messages.
+    cube
+        The cube.
+    store
+        Factory of the store.
+    changes
+        By id all datasets that the write may touch.
+    keep_empty
+        Whether a dataset may end up without partitions.
+    return_all
+        Whether the result has all datasets of the cube.
+    """
+
+    operation: str
+    cube: Cube
+    store: StoreFactory
+    changes: Mapping[str, DatasetChange]
+    keep_empty: bool = False
+    return_all: bool = False
+
+
+# -- plan ------------------------------------------------------------------------------------------------------------
+
+
+def _check_metadata(metadata: Metadata | None, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The ``metadata`` argument: dict of dataset id to dict."""
+    if metadata is None:
+        return {}
+    if not isinstance(metadata, Mapping):
+        raise TypeError(f"Provided metadata should be a dict of dataset id to dict, but is {type(metadata).__name__}")
+    known = set(names)
+    unknown = set(metadata) - known
+    if unknown:
+        raise ValueError(
+            "Provided metadata for otherwise unspecified datasets: " + unknown_names("dataset", unknown, known)
+        )
+    for name, values in metadata.items():
+        if not isinstance(values, Mapping):
+            raise TypeError(f"Provided metadata for dataset {name} should be a dict, but is {type(values).__name__}")
+    return {name: dict(values) for name, values in metadata.items()}
+
+
+def _check_serializer(serializer: Any) -> DataFrameSerializer:
+    if serializer is None:
+        default: DataFrameSerializer = KTK_CUBE_DF_SERIALIZER
+        return default
+    if not isinstance(serializer, DataFrameSerializer):
+        raise TypeError(f"df_serializer should be a DataFrameSerializer, but is {type(serializer).__name__}")
+    return serializer
+
+
+def _cube_metadata(cube: Cube, name: str, user: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata entries of a dataset ("Metadata" in the cube format), under the names of old and new releases."""
+    dimensions, partitions = list(cube.dimension_columns), list(cube.partition_columns)
+    is_seed = name == cube.seed_dataset
+    return {
+        **user,
+        KTK_CUBE_METADATA_DIMENSION_COLUMNS: dimensions,
+        KTK_CUBE_METADATA_KEY_IS_SEED: is_seed,
+        KTK_CUBE_METADATA_PARTITION_COLUMNS: partitions,
+        KTK_CUBE_METADATA_SUPPRESS_INDEX_ON: sorted(cube.suppress_index_on),
+        KLEE_METADATA_DIMENSION_COLUMNS: dimensions,
+        KLEE_METADATA_KEY_IS_SEED: is_seed,
+        KLEE_METADATA_PARTITION_COLUMNS: partitions,
+    }
+
+
+def _partition_on(cube: Cube, name: str, given: Mapping[str, Iterable[str]] | None) -> tuple[str, ...]:
+    columns = tuple(cube.partition_columns)
+    if given is not None and name in given:
+        try:
+            columns = converter_str_tupleset(given[name])
+        except ValueError as exc:
+            raise ValueError(f"partition_on of dataset {name}: {exc}") from exc
+    if name == cube.seed_dataset and columns != tuple(cube.partition_columns):
+        raise ValueError(
+            f"Seed dataset {name} must have the partition columns of the cube: expected "
+            f"[{', '.join(cube.partition_columns)}], but partition_on is [{', '.join(columns)}]"
+        )
+    return columns
+
+
+def _new_changes(
+    cube: Cube,
+    store: StoreFactory,
+    names: Iterable[str],
+    metadata: Metadata | None,
+    overwrite: bool,
+    partition_on: Mapping[str, Iterable[str]] | None,
+    serializer: Any,
+    foreign: Mapping[str, str],
+) -> dict[str, DatasetChange]:
+    wanted = sorted(names)
+    user = _check_metadata(metadata, wanted)
+    if partition_on is not None and not isinstance(partition_on, Mapping):
+        raise TypeError(f"partition_on should be a dict of dataset id to columns, but is {type(partition_on).__name__}")
+    unknown = set(partition_on or ()) - set(wanted)
+    if unknown:
+        raise ValueError("partition_on for otherwise unspecified datasets: " + unknown_names("dataset", unknown, wanted))
+    df_serializer = _check_serializer(serializer)
+    changes = {}
+    for name in wanted:
+        uuid = cube.ktk_dataset_uuid(name)
+        keys = _partition_on(cube, name, partition_on)
+        changes[name] = DatasetChange(
+            rules=DatasetRules(name, cube, keys, None, foreign),
+            context=WriteContext(store, uuid, partition_on=keys, serializer=df_serializer),
+            mode="replace" if overwrite else "create",
+            metadata=_cube_metadata(cube, name, user.get(name, {})),
+        )
+    return changes
+
+
+def _check_absent(cube: Cube, existing: Iterable[str], names: Iterable[str], overwrite: bool) -> None:
+    for name in sorted(set(existing) & set(names)):
+        if not overwrite:
+            raise DatasetExistsError(cube.ktk_dataset_uuid(name))
+
+
+def plan_build(
+    cube: Cube,
+    store: StoreInput,
+    names: Iterable[str],
+    metadata: Metadata | None = None,
+    overwrite: bool = False,
+    partition_on: Mapping[str, Iterable[str]] | None = None,
+    df_serializer: Any = None,
+) -> CubeWritePlan:
+    """
+    Plan to write a new cube.
+
+    Raises
+    ------
+    ValueError
+        If the seed is missing, or datasets of the cube that are not written exist.
+    RuntimeError
+        If a dataset exists and is not to be overwritten.
+    """
+    names = set(names)
+    if cube.seed_dataset not in names:
+        raise ValueError(
+            f'Seed data ("{cube.seed_dataset}") is missing: a new cube needs it, given are: {", ".join(sorted(names)) or "none"}'
+        )
+    factory = store_factory(store)
+    changes = _new_changes(cube, factory, names, metadata, overwrite, partition_on, df_serializer, {})
+    existing = discover_ktk_cube_dataset_ids(cube.uuid_prefix, store)
+    left = existing - names
+    if left:
+        raise ValueError(
+            f"Following datasets exist in cube {cube.uuid_prefix} but are not part of the build: "
+            f"{', '.join(sorted(left))}. A cube can only be overwritten as a whole; delete them or include them"
+        )
+    _check_absent(cube, existing, names, overwrite)
+    return CubeWritePlan("build", cube, factory, changes)
+
+
+def plan_extend(
+    cube: Cube,
+    store: StoreInput,
+    names: Iterable[str],
+    metadata: Metadata | None = None,
+    overwrite: bool = False,
+    partition_on: Mapping[str, Iterable[str]] | None = None,
+    df_serializer: Any = None,
+) -> CubeWritePlan:
+    """
+    Plan to add datasets to a cube.
+
+    Raises
+    ------
+    ValueError
+        If the seed is among them, or there is no such cube.
+    RuntimeError
+        If a dataset exists and is not to be overwritten.
+    """
+    names = set(names)
+    if cube.seed_dataset in names:
+        raise ValueError(f'Seed data ("{cube.seed_dataset}") cannot be written when a cube is extended, only when it is built')
+    factory = store_factory(store)
+    existing = discover_datasets(cube, store)
+    _check_absent(cube, existing, names, overwrite)
+    foreign = {
+        column: name
+        for name, ds in existing.items()
+        if name not in names
+        for column in get_payload_subset(get_dataset_columns(ds), cube)
+    }
+    return CubeWritePlan(
+        "extend",
+        cube,
+        factory,
+        _new_changes(cube, factory, names, metadata, overwrite, partition_on, df_serializer, foreign),
+    )
+
+
+def _stored_change(
+    cube: Cube,
+    store: StoreFactory,
+    name: str,
+    dataset: DatasetMetadata,
+    metadata: Mapping[str, Any],
+    serializer: DataFrameSerializer,
+    **more: Any,
+) -> DatasetChange:
+    """A change of a dataset that exists: its partition keys and indices are taken from its header."""
+    keys = tuple(dataset.partition_keys or ())
+    indices = tuple(sorted(c for c, i in dataset.indices.items() if isinstance(i, ExplicitSecondaryIndex)))
+    return DatasetChange(
+        rules=DatasetRules(name, cube, keys, indices),
+        context=WriteContext(store, dataset.uuid, dataset.table_name, keys, indices, serializer),
+        mode="update",
+        metadata=dict(metadata),
+        **more,
+    )
+
+
+def plan_append(
+    cube: Cube, store: StoreInput, names: Iterable[str], metadata: Metadata | None = None, df_serializer: Any = None
+) -> CubeWritePlan:
+    """
+    Plan to add partitions to datasets of a cube.
+
+    Raises
+    ------
+    ValueError
+        If a dataset does not exist.
+    """
+    names = set(names)
+    existing = discover_datasets(cube, store)
+    unknown = names - set(existing)
+    if unknown:
+        raise ValueError(
+            f"Unknown / non-existing datasets of cube {cube.uuid_prefix}: " + unknown_names("dataset", unknown, existing)
+        )
+    user = _check_metadata(metadata, names)
+    factory, serializer = store_factory(store), _check_serializer(df_serializer)
+    changes = {
+        name: _stored_change(cube, factory, name, existing[name], user.get(name, {}), serializer)
+        for name in sorted(names)
+    }
+    return CubeWritePlan("append", cube, factory, changes)
+
+
+def _scope(cube: Cube, conditions: Conjunction, dataset: DatasetMetadata) -> Predicates:
+    """The conditions that concern partition keys of a dataset; ``[]`` (everything) if none does."""
+    keys = set(dataset.partition_keys or ())
+    literals = Conjunction([c for c in conditions.conditions if c.column in keys]).predicate
+    return [literals] if literals else []
+
+
+def _remove_conditions(cube: Cube, conditions: Any) -> Conjunction:
+    conjunction = Conjunction(conditions)
+    wrong = conjunction.columns - set(cube.partition_columns)
+    if wrong:
+        raise ValueError(
+            "Can only remove partitions with conditions concerning cubes physical partition columns "
+            f"({', '.join(cube.partition_columns)}), but got conditions on: {', '.join(sorted(wrong))}"
+        )
+    return conjunction
+
+
+def _plan_removal(
+    operation: str,
+    cube: Cube,
+    store: StoreInput,
+    conditions: Conjunction | None,
+    names: set[str] | None,
+    metadata: Metadata | None,
+    df_serializer: Any,
+    **flags: bool,
+) -> CubeWritePlan:
+    existing = discover_datasets(cube, store)
+    chosen = set(existing) if names is None else names
+    unknown = chosen - set(existing)
+    if unknown:
+        raise ValueError("Unknown ktk_cube_dataset_ids: " + unknown_names("dataset", unknown, existing))
+    user = _check_metadata(metadata, chosen)
+    factory, serializer = store_factory(store), _check_serializer(df_serializer)
+    changes = {}
+    for name in sorted(chosen):
+        dataset = existing[name].load_partition_indices()
+        scope = None if conditions is None else _scope(cube, conditions, dataset)
+        expected = None
+        if scope is not None:
+            picked = select_partitions(dataset, scope or None)
+            expected = dataset.partition_table.take(picked).labels
+        changes[name] = _stored_change(
+            cube, factory, name, dataset, user.get(name, {}), serializer, scope=scope, expected=expected, required=True
+        )
+    return CubeWritePlan(operation, cube, factory, changes, **flags)
+
+
+def plan_remove(
+    cube: Cube,
+    store: StoreInput,
+    conditions: Any = None,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    metadata: Metadata | None = None,
+) -> CubeWritePlan:
+    """
+    Plan to remove the partitions that meet conditions on partition columns.
+
+    Raises
+    ------
+    ValueError
+        For conditions on other columns, or unknown ids.
+    """
+    conjunction = _remove_conditions(cube, conditions)
+    names = converter_str_set_optional(ktk_cube_dataset_ids)
+    return _plan_removal(
+        "remove_partitions",
+        cube,
+        store,
+        conjunction,
+        None if names is None else set(names),
+        metadata,
+        None,
+        keep_empty=True,
+        return_all=True,
+    )
+
+
+def plan_update(
+    cube: Cube,
+    store: StoreInput,
+    remove_conditions: Any,
+    ktk_cube_dataset_ids: str | Iterable[str],
+    metadata: Metadata | None = None,
+    df_serializer: Any = None,
+) -> CubeWritePlan:
+    """
+    Plan to replace partitions: remove what meets the conditions and add input, in one commit per dataset.
+
+    Raises
+    ------
+    ValueError
+        As :func:`plan_remove`.
+    """
+    conjunction = None if remove_conditions is None else _remove_conditions(cube, remove_conditions)
+    names = set(converter_str_set(ktk_cube_dataset_ids))
+    return _plan_removal("update", cube, store, conjunction, names, metadata, df_serializer)
+
+
+# -- run -------------------------------------------------------------------------------------------------------------
+
+
+def check_announced(plan: CubeWritePlan, names: Iterable[str]) -> None:
+    """
+    Check that input belongs to datasets that the plan knows of.
+
+    Raises
+    ------
+    ValueError
+        If not; names them and the announced ones.
+    """
+    unknown = set(names) - set(plan.changes)
+    if unknown:
+        raise ValueError(
+            f"Input for datasets that were not announced: {', '.join(sorted(unknown))}. "
+            f"Specified were: {', '.join(sorted(plan.changes)) or 'none'}"
+        )
+
+
+def prepare(plan: CubeWritePlan, frames: Mapping[str, Sequence[Any]], *, unique: bool = True) -> dict[str, pa.Table]:
+    """
+    Check input, before anything of it is written.
+
+    Parameters
+    ----------
+    plan
+        The write.
+    frames
+        By dataset id.
+    unique
+        Whether cells that occur twice are an error.
+
+    Returns
+    -------
+    dict
+        Checked and sorted tables by dataset id; ids without rows are left out.
+    """
+    check_announced(plan, frames)
+    tables = {
+        name: prepare_table(plan.changes[name].rules, frames[name], unique=unique)
+        for name in sorted(frames)
+        if frames[name]
+    }
+    _check_new_payload(plan, tables)
+    return {name: table for name, table in tables.items() if len(table)}
+
+
+def _check_new_payload(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> None:
+    owners: dict[str, str] = {}
+    for name, table in tables.items():
+        for column in sorted(get_payload_subset(table.column_names, plan.cube)):
+            if column in owners:
+                raise ValueError(
+                    f"Found columns present in multiple datasets: {column} in {owners[column]}, {name}. "
+                    "A payload column belongs to one dataset"
+                )
+            owners[column] = name
+
+
+def run_write(plan: CubeWritePlan, tables: Mapping[str, pa.Table], threads: int | None = None) -> dict[str, WriteResult]:
+    """Write the data files of prepared tables; the state of no dataset is touched."""
+    results = {}
+    for name, table in tables.items():
+        change = plan.changes[name]
+        context = attrs.evolve(change.context, indices=change.rules.index_columns(table.column_names))
+        results[name] = write_table(context, table, threads=threads)
+    return results
+
+
+def merge_writes(parts: Iterable[Mapping[str, WriteResult]]) -> dict[str, WriteResult]:
+    """Results of many tasks as one; associative."""
+    by_name: dict[str, list[WriteResult]] = {}
+    for part in parts:
+        for name, result in part.items():
+            by_name.setdefault(name, []).append(result)
+    return {name: merge_results(results) for name, results in sorted(by_name.items())}
+
+
+def write_at_once(plan: CubeWritePlan, frames: Mapping[str, Sequence[Any]]) -> dict[str, DatasetMetadata]:
+    """
+    Plan in hand, do the whole write in this process: check all input, write all files, commit.
+
+    Raises
+    ------
+    MultiTableCommitAborted
+        If a dataset has no rows at all.
+    """
+    tables = prepare(plan, frames)
+    empty = sorted(set(frames) - set(tables) - {n for n, c in plan.changes.items() if c.required})
+    if empty:
+        problem = ValueError(f"Cannot write empty datasets: {', '.join(empty)}")
+        raise _aborted(plan, str(problem)) from problem
+    return finish_write(plan, run_write(plan, tables))
+
+
+# -- finish ----------------------------------------------------------------------------------------------------------
+
+
+def finish_write(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> dict[str, DatasetMetadata]:
+    """
+    Commit what tasks wrote, the seed last; take back what was published if a later step fails.
+
+    Parameters
+    ----------
+    plan
+        The write.
+    results
+        By dataset id.
+
+    Returns
+    -------
+    dict
+        Dataset id to new metadata.
+
+    Raises
+    ------
+    MultiTableCommitAborted
+        If the datasets would not form the cube; nothing is changed then.
+    """
+    blobs = open_blobs(plan.store)
+    deltas = _deltas(plan, results)
+    others = _others(plan, deltas, blobs)
+    try:
+        _check_prospect(plan, deltas, others, blobs)
+    except ValueError as exc:
+        raise _aborted(plan, str(exc)) from exc
+    written = _publish(plan, deltas, blobs)
+    return {**others, **written} if plan.return_all else written
+
+
+def _aborted(plan: CubeWritePlan, detail: str) -> MultiTableCommitAborted:
+    return MultiTableCommitAborted(plan.cube.uuid_prefix, detail=f"{plan.operation}: {detail}")
+
+
+def _deltas(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> dict[str, Delta]:
+    deltas = {}
+    for name, change in plan.changes.items():
+        result = results.get(name)
+        if result is None and not change.required:
+            continue
+        context = change.context
+        result = result or WriteResult(context.uuid, context.table)
+        deltas[name] = result.delta(
+            mode=change.mode,
+            metadata=change.metadata,
+            partition_keys=tuple(change.rules.partition_on),
+            scope=change.scope,
+            expected=change.expected,
+        )
+    return deltas
+
+
+def _others(plan: CubeWritePlan, deltas: Mapping[str, Delta], blobs: BlobStore) -> dict[str, DatasetMetadata]:
+    ids = discover_ktk_cube_dataset_ids(plan.cube.uuid_prefix, blobs)
+    return discover_datasets_unchecked(plan.cube.uuid_prefix, blobs, ids - set(deltas))
+
+
+def _check_prospect(
+    plan: CubeWritePlan, deltas: Mapping[str, Delta], others: Mapping[str, DatasetMetadata], blobs: BlobStore
+) -> None:
+    """Check the cube as it will be, on schemas, keys and names of indices."""
+    after = dict(others)
+    for name, delta in deltas.items():
+        if delta.mode == "update":
+            after[name] = DatasetMetadata.load_from_store(delta.uuid, blobs)
+            if delta.schema is not None:
+                after[name] = after[name].copy(schema=_evolved(after[name], delta))
+            if not plan.keep_empty and not _has_partitions(after[name], delta):
+                raise ValueError(f"No partitions left in dataset(s): {name}")
+        else:
+            after[name] = _light(delta)
+    if deltas:
+        check_datasets(after, plan.cube)
+
+
+def _evolved(dataset: DatasetMetadata, delta: Delta) -> Any:
+    return merged_schema(dataset, delta)
+
+
+def _has_partitions(dataset: DatasetMetadata, delta: Delta) -> bool:
+    gone = 0 if delta.expected is None else len(delta.expected)
+    return len(delta.added) > 0 or len(dataset.partition_table) > gone
+
+
+def _light(delta: Delta) -> DatasetMetadata:
+    """A new dataset as far as the rules of a cube look at it."""
+    indices = {
+        column: ExplicitSecondaryIndex(column=column, index_storage_key=f"{delta.uuid}/indices/{column}", dtype=given.entries.values.type)
+        for column, given in delta.indices.items()
+    }
+    return DatasetMetadata(
+        uuid=delta.uuid,
+        partitions=PartitionTable.empty((delta.table,)),
+        metadata=dict(delta.metadata),
+        indices=indices,
+        partition_keys=list(delta.partition_keys or ()),
+        schema=delta.schema,
+        table_name=delta.table,
+    )
+
+
+def _publish(plan: CubeWritePlan, deltas: Mapping[str, Delta], blobs: BlobStore) -> dict[str, DatasetMetadata]:
+    order = sorted(deltas, key=lambda name: (name == plan.cube.seed_dataset, name))
+    written: dict[str, DatasetMetadata] = {}
+    published: list[Published] = []
+    try:
+        for name in order:
+            written[name], done = commit(blobs, deltas[name], partial(read_index_entries, blobs, plan, name))
+            published.append(done)
+    except (KartothekCubeError, ValueError, KeyError, OSError, RuntimeError):
+        for done in reversed(published):
+            rollback(blobs, done)
+        raise
+    return {name: written[name] for name in sorted(written)}
+
+
+def read_index_entries(
+    blobs: BlobStore, plan: CubeWritePlan, name: str, column: str, labels: Sequence[str]
+) -> IndexEntries:
+    """Index entries that a task did not know it should collect, read back from the files."""
+    context = plan.changes[name].context
+    files = PartitionTable.from_labels(context.uuid, context.table, pa.array(labels, pa.string()))
+    tables = read_files(blobs, files.files[context.table].to_pylist(), [column])
+    dataset = DatasetMetadata.load_from_store(context.uuid, blobs)
+    return index_entries_of(column, labels, tables, dataset.schema.field(column).type)

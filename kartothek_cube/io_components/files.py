@@ -1,0 +1,162 @@
+"""Reading data files: many keys in, one Arrow table per key out, whatever the store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
+from kartothek_cube.core.store import BlobStore
+from kartothek_cube.core.types import from_pandas
+from kartothek_cube.io_components.execute import REMOTE_REQUESTS, available_cores, ordered_map
+from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
+
+__all__ = ("concat", "read_files", "read_table_of_file")
+
+#: a local file up to this size is read in one piece, which is cheaper than seeking in it
+_SMALL = 1 << 20
+#: below this mean size in bytes, threads cost more than they bring
+_WORTH_A_THREAD = 1 << 16
+
+Predicates = Sequence[tuple[str, str, Any]]
+
+
+def read_table_of_file(
+    blobs: BlobStore,
+    key: str,
+    columns: Sequence[str] | None = None,
+    predicates: list[list[tuple[str, str, Any]]] | None = None,
+    predicate_pushdown_to_io: bool = True,
+) -> pa.Table:
+    """
+    Read one data file.
+
+    Parameters
+    ----------
+    blobs
+        Store.
+    key
+        Key of the file.
+    columns
+        Columns wanted; None for all.
+    predicates
+        Filter in disjunctive normal form.
+    predicate_pushdown_to_io
+        Whether statistics of row groups may be used.
+
+    Raises
+    ------
+    KeyError
+        If there is no such file.
+    """
+    if not key.endswith(PARQUET_FILE_SUFFIX):
+        frame = DataFrameSerializer.restore_dataframe(
+            blobs, key, columns=None if columns is None else list(columns), predicates=predicates
+        )
+        return from_pandas(frame)
+    try:
+        return _PARQUET.read_table(
+            _source(blobs, key),
+            columns=None if columns is None else list(columns),
+            predicates=predicates,
+            predicate_pushdown_to_io=predicate_pushdown_to_io,
+        )
+    except CorruptDatasetError as exc:
+        raise CorruptDatasetError(key, str(exc)) from exc
+
+
+_PARQUET = ParquetSerializer()
+
+
+def _source(blobs: BlobStore, key: str) -> str | bytes:
+    """A path for large local files, of which only the needed columns are read; the content otherwise."""
+    path = blobs.local_path(key)
+    if path is None or os.path.getsize(path) <= _SMALL:
+        return blobs.get(key)
+    return path
+
+
+def _threads(blobs: BlobStore, keys: Sequence[str]) -> int:
+    """How many reads to overlap: by the size of a few files if they are local."""
+    if len(keys) < 2:
+        return 1
+    if not blobs.is_local:
+        return REMOTE_REQUESTS
+    sample = keys[:: max(1, len(keys) // 8)]
+    return available_cores() if sum(map(blobs.size, sample)) > _WORTH_A_THREAD * len(sample) else 1
+
+
+def read_files(
+    blobs: BlobStore,
+    keys: Sequence[str],
+    columns: Sequence[str] | None = None,
+    predicates: Callable[[int], list[list[tuple[str, str, Any]]] | None] | None = None,
+) -> Iterator[pa.Table]:
+    """
+    Read data files, overlapping the reads where that pays.
+
+    Parameters
+    ----------
+    blobs
+        Store.
+    keys
+        Keys of the files.
+    columns
+        Columns wanted; None for all.
+    predicates
+        Filter for the file with the given number.
+
+    Yields
+    ------
+    pyarrow.Table
+        One per key, in order.
+    """
+    choose = predicates or (lambda number: None)
+    read = partial(_read_numbered, blobs, columns, choose)
+    return ordered_map(read, list(enumerate(keys)), _threads(blobs, keys))
+
+
+def _read_numbered(
+    blobs: BlobStore,
+    columns: Sequence[str] | None,
+    choose: Callable[[int], list[list[tuple[str, str, Any]]] | None],
+    item: tuple[int, str],
+) -> pa.Table:
+    number, key = item
+    return read_table_of_file(blobs, key, columns, choose(number))
+
+
+def concat(tables: Sequence[pa.Table], schema: pa.Schema, origin: str) -> pa.Table:
+    """
+    One table of many, with the types of the files as far as they agree and the wider type where they don't.
+
+    Parameters
+    ----------
+    tables
+        Parts with the same columns.
+    schema
+        Columns and their types where there is no part, or where all parts hold nothing but nulls.
+    origin
+        Whose files these are, for messages.
+    """
+    if not tables:
+        return schema.empty_table()
+    first = tables[0].schema.remove_metadata()
+    if all(t.schema.equals(first, check_metadata=False) for t in tables[1:]):
+        table = pa.concat_tables([t.replace_schema_metadata(None) for t in tables])
+    else:
+        try:
+            table = pa.concat_tables([t.replace_schema_metadata(None) for t in tables], promote_options="permissive")
+        except pa.ArrowException as exc:
+            raise CorruptDatasetError(origin, f"its files have types that do not fit together: {exc}") from exc
+    for i, field in enumerate(table.schema):
+        if pa.types.is_null(field.type) and field.name in schema.names:
+            wanted = schema.field(field.name).type
+            if not pa.types.is_null(wanted):
+                table = table.set_column(i, pa.field(field.name, wanted), table.column(i).cast(wanted))
+    return table

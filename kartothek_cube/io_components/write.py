@@ -1,0 +1,363 @@
+"""Writing a dataset: plan (what is there, what is asked), run (data files of one table), finish (one commit)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kartothek_cube.core.commit import Delta, IndexEntries
+from kartothek_cube.core.common_metadata import SchemaWrapper, make_meta, validate_compatible
+from kartothek_cube.core.errors import SchemaConflictError, unknown_names
+from kartothek_cube.core.index import IndexColumns
+from kartothek_cube.core.naming import SINGLE_TABLE, data_key
+from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.types import widen
+from kartothek_cube.core.typing import StoreFactory
+from kartothek_cube.core.urlencode import quote
+from kartothek_cube.core.uuid import gen_uuid
+from kartothek_cube.io_components.columns import combine, ordinals
+from kartothek_cube.io_components.execute import REMOTE_REQUESTS, available_cores, ordered_map
+from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
+
+__all__ = ("WriteContext", "WriteResult", "index_entries_of", "merge_results", "split", "write_table")
+
+Ints = npt.NDArray[np.int64]
+
+#: pieces of at least this many bytes are worth a thread of their own
+_WORTH_A_THREAD = 1 << 18
+
+
+@attrs.frozen
+class WriteContext:
+    """
+    What all tasks that write one dataset share.
+
+    Attributes
+    ----------
+    store
+        Factory of the store.
+    uuid, table
+        The dataset.
+    partition_on
+        Columns whose values split a table into files and go into their path.
+    indices
+        Columns of which index entries are collected.
+    serializer
+        Writes the files.
+    """
+
+    store: StoreFactory
+    uuid: str
+    table: str = SINGLE_TABLE
+    partition_on: tuple[str, ...] = ()
+    indices: tuple[str, ...] = ()
+    serializer: DataFrameSerializer = attrs.field(factory=ParquetSerializer)
+
+
+@attrs.frozen
+class WriteResult:
+    """
+    What a task wrote: small, picklable, and merged with others in any order.
+
+    Attributes
+    ----------
+    uuid, table
+        The dataset.
+    schema
+        Schema of the rows, partition columns included; None if there was no input.
+    labels
+        Partitions in the order in which they were written.
+    indices
+        Index entries by column.
+    rows, size
+        Rows and bytes written.
+    """
+
+    uuid: str
+    table: str
+    schema: SchemaWrapper | None = None
+    labels: pa.StringArray = attrs.field(factory=lambda: pa.array([], pa.string()))
+    indices: Mapping[str, IndexEntries] = attrs.field(factory=dict)
+    rows: int = 0
+
+    def partitions(self) -> PartitionTable:
+        """The written partitions."""
+        return PartitionTable.from_labels(self.uuid, self.table, self.labels)
+
+    def delta(self, **changes: Any) -> Delta:
+        """The change that adds what was written."""
+        return Delta(
+            uuid=self.uuid,
+            table=self.table,
+            added=self.partitions(),
+            schema=self.schema,
+            indices=dict(self.indices),
+            **changes,
+        )
+
+
+def merge_results(results: Iterable[WriteResult]) -> WriteResult:
+    """
+    One result for several tasks.
+
+    Raises
+    ------
+    SchemaConflictError
+        If they wrote rows of different schemas.
+    """
+    parts = list(results)
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    schemas = [p.schema for p in parts if p.schema is not None]
+    try:
+        schema = validate_compatible(schemas) if schemas else None
+    except ValueError as exc:
+        raise SchemaConflictError(str(exc), first.uuid, first.table) from exc
+    columns = sorted({column for p in parts for column in p.indices})
+    return WriteResult(
+        uuid=first.uuid,
+        table=first.table,
+        schema=schema,
+        labels=pa.concat_arrays([p.labels for p in parts]),
+        indices={c: _merge_entries([p.indices[c] for p in parts if c in p.indices]) for c in columns},
+        rows=sum(p.rows for p in parts),
+    )
+
+
+def _merge_entries(entries: Sequence[IndexEntries]) -> IndexEntries:
+    filled = [e for e in entries if len(e.entries.values)]
+    union = reduce(lambda a, b: a.union(b), (e.entries for e in filled)) if filled else entries[0].entries
+    return IndexEntries(union, pa.concat_arrays([e.covered for e in entries]))
+
+
+def write_table(
+    context: WriteContext, table: pa.Table, *, threads: int | None = None, file_name: str | None = None
+) -> WriteResult:
+    """
+    Write one input table as data files; the state of the dataset is not touched.
+
+    Parameters
+    ----------
+    context
+        The dataset.
+    table
+        Rows, in storage types.
+    threads
+        How many files to write at once; by default the number of cores for files that are worth it.
+    file_name
+        Last component of the labels; by default a new UUID.
+
+    Returns
+    -------
+    WriteResult
+
+    Raises
+    ------
+    ValueError
+        If a partition column is missing or holds a null, or if there is no other column.
+    RuntimeError
+        If a column to index is missing.
+    """
+    schema = make_meta(table, origin=f"{context.uuid}/{context.table}", partition_keys=list(context.partition_on))
+    _check_columns(context, table)
+    if context.partition_on and not len(table):
+        return WriteResult(context.uuid, context.table, schema)
+    name = file_name or gen_uuid()
+    starts, prefixes, table = split(table, context.partition_on)
+    labels = pa.array([prefix + name for prefix in prefixes], pa.string())
+    indices = {
+        column: _entries(column, table.column(column), starts, labels, schema.field(column).type)
+        for column in context.indices
+    }
+    _write_pieces(context, table.drop_columns(list(context.partition_on)), starts, labels.to_pylist(), threads)
+    schema = schema.with_origin({f"{context.uuid}/{context.table}/{labels[0].as_py()}"})
+    return WriteResult(context.uuid, context.table, schema, labels, indices, len(table))
+
+
+def _check_columns(context: WriteContext, table: pa.Table) -> None:
+    names = set(table.column_names)
+    missing = set(context.partition_on) - names
+    if missing:
+        raise ValueError(
+            f"Partition column(s) missing in the input for dataset {context.uuid}: "
+            + unknown_names("column", missing, names)
+        )
+    if context.partition_on and names == set(context.partition_on):
+        raise ValueError(
+            f"No data left to save outside partition columns for dataset {context.uuid}: "
+            f"the input has only {', '.join(context.partition_on)}"
+        )
+    overlap = set(context.partition_on) & set(context.indices)
+    if overlap:
+        raise RuntimeError(f"Trying to create non-unique index on partition column(s): {', '.join(sorted(overlap))}")
+    unindexable = set(context.indices) - names
+    if unindexable:
+        raise RuntimeError(
+            f"Column(s) to index missing in the input for dataset {context.uuid}: "
+            + unknown_names("column", unindexable, names)
+        )
+    for column in context.partition_on:
+        nulls = table.column(column).null_count
+        if nulls:
+            raise ValueError(
+                f"Partition column {column} of dataset {context.uuid} holds null: {nulls} of {len(table)} rows would be lost. "
+                "Fill or drop them before writing"
+            )
+
+
+def split(table: pa.Table, partition_on: Sequence[str]) -> tuple[Ints, list[str], pa.Table]:
+    """
+    Split a table by the values of columns.
+
+    Parameters
+    ----------
+    table
+        Rows.
+    partition_on
+        Columns.
+
+    Returns
+    -------
+    starts
+        Position of the first row of each piece.
+    prefixes
+        For each piece the quoted ``column=value`` path, with a slash at the end; pieces come in the order of their first row.
+    table
+        The rows, those of a piece next to each other and in their old order.
+    """
+    if not partition_on:
+        return np.zeros(1, dtype=np.int64), [""], table
+    codes, bound = combine([ordinals(table.column(c)) for c in partition_on], len(table))
+    change = np.flatnonzero(codes[1:] != codes[:-1]) + 1
+    starts = np.concatenate([np.zeros(1, dtype=np.int64), change])
+    if len(np.unique(codes[starts])) < len(starts):
+        order = _first_appearance_order(codes)
+        table, codes = table.take(pa.array(order)), codes[order]
+        starts = np.concatenate([np.zeros(1, dtype=np.int64), np.flatnonzero(codes[1:] != codes[:-1]) + 1])
+    return starts, _prefixes(table, partition_on, starts), table
+
+
+def _first_appearance_order(codes: Ints) -> Ints:
+    """Stable order that puts equal codes together, in the order of their first appearance."""
+    _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    return np.argsort(first[inverse], kind="stable")
+
+
+def _prefixes(table: pa.Table, partition_on: Sequence[str], starts: Ints) -> list[str]:
+    parts = []
+    for column in partition_on:
+        values = table.column(column).take(pa.array(starts)).combine_chunks()
+        encoded = values.dictionary_encode()
+        encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
+        texts = np.array([f"{quote(column)}={quote(text)}/" for text in _label_texts(encoded.dictionary)], dtype=object)
+        parts.append(texts[encoded.indices.to_numpy()])
+    return list(reduce(lambda a, b: a + b, parts))
+
+
+def _label_texts(values: pa.Array) -> list[Any]:
+    """Values as they are written into labels: like ``str`` of the pandas or Python object."""
+    if pa.types.is_timestamp(values.type):
+        return [str(v) for v in values.cast(pa.timestamp("ns", values.type.tz)).to_pandas()]
+    if pa.types.is_float32(values.type):
+        return [str(v) for v in values.to_numpy(zero_copy_only=False)]
+    return list(values.to_pylist())
+
+
+def _entries(
+    column: str, values: pa.ChunkedArray, starts: Ints, labels: pa.StringArray, dtype: pa.DataType
+) -> IndexEntries:
+    """Distinct values per piece. Nulls are not indexed."""
+    piece = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(values))))
+    distinct, codes, pieces = _distinct_pairs(values, piece, len(starts))
+    if pa.types.is_null(distinct.type) or not distinct.type.equals(widen(dtype)):
+        distinct = distinct.cast(widen(dtype))
+    return IndexEntries(IndexColumns.from_codes(distinct, codes, pieces, labels), labels)
+
+
+def _distinct_pairs(values: pa.ChunkedArray, piece: Ints, n_pieces: int) -> tuple[pa.Array, Ints, Ints]:
+    """Distinct values, and the distinct (value code, piece) pairs."""
+    array = values.combine_chunks()
+    array = array.dictionary_encode() if not pa.types.is_null(values.type) else pa.array([], pa.null()).dictionary_encode()
+    array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    distinct = array.dictionary
+    if not len(distinct):
+        return distinct, np.empty(0, np.int64), np.empty(0, np.int64)
+    if array.null_count:
+        valid = array.is_valid().to_numpy(zero_copy_only=False)
+        piece = piece[valid]
+        array = array.drop_null()
+    codes = array.indices.to_numpy().astype(np.int64)
+    key = codes * n_pieces + piece
+    size = len(distinct) * n_pieces
+    if size <= max(8 * len(key), 1 << 16):
+        present = np.zeros(size, dtype=bool)
+        present[key] = True
+        key = np.flatnonzero(present)
+    else:
+        key = np.unique(key)
+    return distinct, key // n_pieces, key % n_pieces
+
+
+def _write_pieces(
+    context: WriteContext, table: pa.Table, starts: Ints, labels: Sequence[str], threads: int | None
+) -> None:
+    blobs = open_blobs(context.store)
+    stops = np.append(starts[1:], len(table))
+    pieces = list(zip(labels, starts.tolist(), stops.tolist(), strict=True))
+    if threads is None:
+        threads = available_cores() if table.nbytes > _WORTH_A_THREAD * len(pieces) else 1
+        threads = threads if blobs.is_local else REMOTE_REQUESTS
+    template = _pandas_metadata(table)
+
+    def store(piece: tuple[str, int, int]) -> None:
+        label, start, stop = piece
+        part = table.slice(start, stop - start)
+        if template is not None:
+            part = part.replace_schema_metadata({b"pandas": template(stop - start)})
+        _store_piece(blobs, context, label, part)
+
+    for _ in ordered_map(store, pieces, threads):
+        pass
+
+
+def _pandas_metadata(table: pa.Table) -> Callable[[int], bytes] | None:
+    """The pandas metadata of a file with a given number of rows: a fresh range index."""
+    raw = (table.schema.metadata or {}).get(b"pandas")
+    if raw is None:
+        return None
+    meta = json.loads(raw)
+    names = set(table.column_names)
+    meta["columns"] = [c for c in meta.get("columns", []) if c.get("field_name") in names]
+    meta["index_columns"] = [{"kind": "range", "name": None, "start": 0, "step": 1, "stop": "@"}]
+    head, tail = json.dumps(meta, sort_keys=True).split('"@"')
+    return lambda rows: f"{head}{rows}{tail}".encode()
+
+
+def _store_piece(blobs: BlobStore, context: WriteContext, label: str, part: pa.Table) -> None:
+    serializer = context.serializer
+    if isinstance(serializer, ParquetSerializer):
+        with blobs.open_write(data_key(context.uuid, context.table, label)) as sink:
+            serializer.write_table(part, sink)
+    else:
+        prefix = data_key(context.uuid, context.table, label).rsplit(".", 1)[0]
+        serializer.store(blobs, prefix, part.to_pandas())
+
+
+def index_entries_of(
+    column: str, labels: Sequence[str], tables: Iterable[pa.Table], dtype: pa.DataType
+) -> IndexEntries:
+    """Index entries of partitions out of their tables, in the order of the labels."""
+    found = list(tables)
+    starts = np.cumsum([0, *(len(t) for t in found)])[:-1]
+    rows = [t.column(column).cast(dtype) for t in found]
+    values = pa.chunked_array([chunk for r in rows for chunk in r.chunks], type=dtype)
+    return _entries(column, values, starts.astype(np.int64), pa.array(labels, pa.string()), dtype)

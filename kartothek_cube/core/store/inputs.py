@@ -126,7 +126,8 @@ def ensure_store(store: StoreInput) -> KeyValueStore:
     Parameters
     ----------
     store
-        A store is returned unchanged; a factory is called; a URL is opened.
+        A store is returned unchanged; a factory is called; a URL is opened (``hmemory://``: a new store each
+        time).
 
     Returns
     -------

@@ -111,20 +111,17 @@ class LocalBlobStore(BlobStore):
     # writing
 
     def put(self, key: str, data: Data, *, durable: bool = False) -> None:
-        path = self._path(key)
         with self._staged(key) as (descriptor, temporary):
             files.write_all(descriptor, data)
-            self._publish(temporary, path, durable)
+            self._publish(temporary, key, durable)
 
     @contextmanager
     def open_write(self, key: str, *, durable: bool = False) -> Iterator[str | BinaryIO]:
-        path = self._path(key)
         with self._staged(key) as (_, temporary):
             yield temporary
-            self._publish(temporary, path, durable)
+            self._publish(temporary, key, durable)
 
     def put_if(self, key: str, data: Data, token: Token | None) -> Token:
-        path = self._path(key)
         self._warn_unless_swap()
         with self._staged(key) as (descriptor, temporary):
             files.write_all(descriptor, data)
@@ -134,13 +131,13 @@ class LocalBlobStore(BlobStore):
                 _compare(key, current, token)
                 files.stamp(temporary, current.st_mtime_ns if current else 0)
                 result = _token(os.stat(temporary))
-                os.replace(temporary, path)
+                os.replace(temporary, self._path(key))
         self._sync_folders(key)
         return result
 
     def delete_if(self, key: str, token: Token) -> None:
-        path = self._path(key)
         self._warn_unless_swap()
+        path = self._path(key)
         try:
             with self._locked():
                 current = self._stat(key)
@@ -266,7 +263,7 @@ class LocalBlobStore(BlobStore):
     @contextmanager
     def _staged(self, key: str) -> Iterator[tuple[int, str]]:
         """Make a temporary file beside the final one; remove it, if it is still there at the end."""
-        descriptor, temporary = files.create_temporary(f"{self.root}/{key}", self._perm)
+        descriptor, temporary = files.create_temporary(self._path(key), self._perm)
         try:
             yield descriptor, temporary
         finally:
@@ -275,14 +272,15 @@ class LocalBlobStore(BlobStore):
                 os.unlink(temporary)
                 files.remove_empty(self.root, {key.rpartition("/")[0]})
 
-    def _publish(self, temporary: str, path: str, durable: bool) -> None:
+    def _publish(self, temporary: str, key: str, durable: bool) -> None:
         if not durable:
-            os.replace(temporary, path)
+            os.replace(temporary, self._path(key))
             return
         files.sync(temporary)
+        # a header, maybe: its replacement must not fall between the two halves of a swap
         with self._locked():
-            os.replace(temporary, path)
-        self._sync_folders(path[len(self.root) + 1 :])
+            os.replace(temporary, self._path(key))
+        self._sync_folders(key)
 
     def _sync_folders(self, key: str) -> None:
         """Flush the directories from the file up to the root: any of them may be new."""

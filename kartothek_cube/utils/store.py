@@ -1,0 +1,115 @@
+"""Copying of keys from one store to another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from kartothek_cube.core.naming import (
+    EXTERNAL_INDEX_SUFFIX,
+    METADATA_BASE_SUFFIX,
+    METADATA_FORMAT_MSGPACK,
+    TABLE_METADATA_FILE,
+)
+from kartothek_cube.core.store import BlobStore, check_key, open_blobs
+from kartothek_cube.core.store.keys import check_keys
+from kartothek_cube.core.typing import StoreInput
+
+__all__ = ("copy_keys", "copy_rename_keys")
+
+
+class Header(Protocol):
+    """Dataset metadata, as far as it is rendered here."""
+
+    def to_json(self) -> bytes:
+        """Render as JSON."""
+        ...
+
+    def to_msgpack(self) -> bytes:
+        """Render as msgpack."""
+        ...
+
+
+def copy_keys(
+    keys: Iterable[str], src_store: StoreInput | BlobStore, tgt_store: StoreInput | BlobStore
+) -> None:
+    """Copy blobs from one store to another.
+
+    All keys are checked first. Headers come last, in the order given: a dataset is only there when it is
+    complete.
+
+    Parameters
+    ----------
+    keys
+        Keys of the blobs.
+    src_store
+        Store, factory or URL to read from.
+    tgt_store
+        Store, factory or URL to write to; what is there under these keys is replaced.
+
+    Raises
+    ------
+    KeyError
+        The source lacks a key.
+    ValueError
+        A key is illegal; nothing was written.
+
+    Examples
+    --------
+    >>> from storefact import get_store_from_url
+    >>> source, target = get_store_from_url("hmemory://"), get_store_from_url("hmemory://")
+    >>> source.put("sales/table/COUNTRY_CODE=DE/0d34.parquet", b"PAR1")
+    'sales/table/COUNTRY_CODE=DE/0d34.parquet'
+    >>> copy_keys(["sales/table/COUNTRY_CODE=DE/0d34.parquet"], source, target)
+    >>> target.keys()
+    ['sales/table/COUNTRY_CODE=DE/0d34.parquet']
+    """
+    copy_rename_keys({key: key for key in check_keys(keys)}, src_store, tgt_store, {})
+
+
+def copy_rename_keys(
+    key_mappings: Mapping[str, str],
+    src_store: StoreInput | BlobStore,
+    tgt_store: StoreInput | BlobStore,
+    md_transformed: Mapping[str, Header],
+) -> None:
+    """Copy blobs from one store to another, under new keys.
+
+    All keys are checked first. Headers come last, in the order given: a dataset is only there when it is
+    complete.
+
+    Parameters
+    ----------
+    key_mappings
+        Key in the source to key in the target.
+    src_store
+        Store, factory or URL to read from.
+    tgt_store
+        Store, factory or URL to write to; what is there under these keys is replaced.
+    md_transformed
+        Key in the target to metadata. Such a header is not copied but rendered, in the format of its key.
+
+    Raises
+    ------
+    KeyError
+        The source lacks a key.
+    ValueError
+        A key is illegal; nothing was written.
+    """
+    source, target = open_blobs(src_store), open_blobs(tgt_store)
+    for old, new in _headers_last({check_key(old): check_key(new) for old, new in key_mappings.items()}):
+        header = md_transformed.get(new)
+        data = source.get(old) if header is None else _render(header, new)
+        target.put(new, data, durable=_is_state(new))
+
+
+def _headers_last(mapping: Mapping[str, str]) -> list[tuple[str, str]]:
+    return sorted(mapping.items(), key=lambda item: METADATA_BASE_SUFFIX in item[1] and "/" not in item[1])
+
+
+def _render(header: Header, key: str) -> bytes:
+    return header.to_msgpack() if key.endswith(METADATA_FORMAT_MSGPACK) else header.to_json()
+
+
+def _is_state(key: str) -> bool:
+    return "/" not in key or key.endswith((TABLE_METADATA_FILE, EXTERNAL_INDEX_SUFFIX))

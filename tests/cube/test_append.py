@@ -1,0 +1,173 @@
+"""Appending partitions to the datasets of a cube."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.io import eager_cube
+from tests.support.cubes import (
+    CUBE,
+    aborts,
+    check_integrity,
+    file_keys,
+    frame,
+    header,
+    index,
+    index_columns,
+    refuses,
+    rows,
+    snapshot,
+)
+
+SEED = frame(x=[0, 1], p=[0, 1], v1=[10, 11])
+ENRICH = frame(x=[0, 1], p=[0, 1], v2=[20, 21])
+
+
+@pytest.fixture
+def built(driver, store_factory):
+    """A store with a cube of two datasets."""
+    driver.build_cube(
+        data={"seed": SEED, "enrich": ENRICH},
+        cube=CUBE,
+        store=store_factory,
+        metadata={"seed": {"a": 1, "b": 2}, "enrich": {"c": 3}},
+    )
+    return store_factory
+
+
+def test_append_adds_partitions_at_the_end_of_the_header(driver, built):
+    before = list(file_keys(built, "cube++seed").items())
+    result = driver.append_to_cube(data=frame(x=[2, 3], p=[0, 2], v1=[12, 13]), cube=CUBE, store=built)
+    after = list(file_keys(built, "cube++seed").items())
+    assert after[:2] == before and [label.split("/")[0] for label, _ in after[2:]] == ["p=0", "p=2"]
+    assert result == {"seed": DatasetMetadata.load_from_store("cube++seed", built())}
+    assert rows(driver.query_cube(cube=CUBE, store=built)) == {
+        "p": [0, 1, 0, 2],
+        "v1": [10, 11, 12, 13],
+        "v2": [20, 21, None, None],
+        "x": [0, 1, 2, 3],
+    }
+
+
+def test_only_the_given_datasets_are_touched(driver, built):
+    untouched = {key: data for key, data in snapshot(built).items() if "seed" in key}
+    data = {"enrich": frame(x=[2], p=[2], v2=[22])}
+    assert set(driver.append_to_cube(data=data, cube=CUBE, store=built)) == {"enrich"}
+    assert {key: data for key, data in snapshot(built).items() if "seed" in key} == untouched
+
+
+def test_metadata_is_merged(driver, built):
+    created = header(built, "cube++seed")["metadata"]["creation_time"]
+    data = {"seed": frame(x=[2], p=[2], v1=[12]), "enrich": frame(x=[2], p=[2], v2=[22])}
+    given = {"seed": {"b": 20, "d": 4}}
+    driver.append_to_cube(data=data, cube=CUBE, store=built, metadata=given)
+    seed = header(built, "cube++seed")["metadata"]
+    assert (seed["a"], seed["b"], seed["d"], seed["creation_time"]) == (1, 20, 4, created)
+    assert seed["ktk_cube_is_seed"] is True
+    assert header(built, "cube++enrich")["metadata"]["c"] == 3
+    assert given == {"seed": {"b": 20, "d": 4}}
+
+
+def test_partition_on_is_the_stored_one(driver, built):
+    data = {"new": frame(x=[0], q=[5], v3=[1]), "whole": frame(x=[0], v4=[1])}
+    driver.extend_cube(data=data, cube=CUBE, store=built, partition_on={"new": ["q"], "whole": []})
+    more = {"new": frame(x=[1], q=[6], v3=[2]), "whole": frame(x=[1], v4=[2])}
+    driver.append_to_cube(data=more, cube=CUBE, store=built)
+    assert [label.split("/")[0] for label in file_keys(built, "cube++new")] == ["q=5", "q=6"]
+    assert ["/" in label for label in file_keys(built, "cube++whole")] == [False, False]
+    check_integrity(built)
+
+
+@pytest.mark.parametrize("changes", [{}, {"index_columns": ["v1", "v2"]}], ids=["not named by the cube", "named"])
+def test_existing_indices_are_extended(driver, store_factory, changes):
+    full = CUBE.copy(index_columns=["v1", "v2"])
+    driver.build_cube(data={"seed": SEED, "enrich": ENRICH}, cube=full, store=store_factory)
+    data = {"seed": frame(x=[1], p=[1], v1=[12]), "enrich": frame(x=[1], p=[1], v2=[22])}
+    driver.append_to_cube(data=data, cube=CUBE.copy(**changes), store=store_factory)
+    assert index_columns(store_factory, "cube++seed") == {"x", "v1"}
+    assert list(index(store_factory, "cube++seed", "v1")) == [10, 11, 12]
+    check_integrity(store_factory)
+
+
+@pytest.mark.parametrize("first, second", [(["a", "b"], [None, None]), ([None, None], ["a", "b"])], ids=["last", "first"])
+def test_columns_without_values_fit_any_type(driver, store_factory, first, second):
+    def part(x, values):
+        return pd.DataFrame({"x": x, "p": 0, "v1": pd.Series(values, dtype=object)})
+
+    driver.build_cube(data=part([0, 1], first), cube=CUBE, store=store_factory)
+    driver.append_to_cube(data=part([2, 3], second), cube=CUBE, store=store_factory)
+    schema = DatasetMetadata.load_from_store("cube++seed", store_factory())
+    assert rows(driver.query_cube(cube=CUBE, store=store_factory))["v1"] == first + second
+    with refuses(store_factory, ValueError, "v1", garbage=True):
+        driver.append_to_cube(data=part([4], [1]), cube=CUBE, store=store_factory)
+    assert schema == DatasetMetadata.load_from_store("cube++seed", store_factory())
+
+
+@pytest.mark.parametrize("data", [{}, []], ids=["dict", "list"])
+def test_nothing_to_append(built, data):
+    before = snapshot(built)
+    assert eager_cube.append_to_cube(data=data, cube=CUBE, store=built) == {}
+    assert snapshot(built) == before
+
+
+# refusals ------------------------------------------------------------------------------------------------------
+
+MORE = frame(x=[2], p=[2], v2=[22])
+NO_APPEND = {
+    "unknown": ({"data": {"b": MORE, "a": MORE}}, ValueError, ["a, b"]),
+    "unknown next to known": ({"data": {"b": MORE, "enrich": MORE}}, ValueError, ["b"]),
+    "index missing": ({"data": {"enrich": MORE}, "cube": CUBE.copy(index_columns=["v2"])}, ValueError, ["v2", "enrich"]),
+    "unfit cube": ({"data": {"enrich": MORE}, "cube": CUBE.copy(dimension_columns=["y"])}, ValueError, ["x"]),
+    "no partition": ({"data": {"enrich": MORE.drop(columns="p")}}, ValueError, ["enrich", "p"]),
+    "no dimension": ({"data": {"enrich": MORE.drop(columns="x")}}, ValueError, ["enrich", "x"]),
+    "null": ({"data": {"enrich": frame(x=[None, 1], p=[2, 2], v2=[22, 2])}}, ValueError, ["dimension", "x", "enrich"]),
+    "metadata": ({"data": {"enrich": MORE}, "metadata": 1}, TypeError, ["int"]),
+    "metadata of a dataset": ({"data": {"enrich": MORE}, "metadata": {"enrich": 1}}, TypeError, ["enrich", "int"]),
+    "metadata of others": ({"data": {"enrich": MORE}, "metadata": {"seed": {}, "a": {}}}, ValueError, ["a, seed"]),
+}
+
+
+@pytest.mark.parametrize("arguments, exception, fragments", NO_APPEND.values(), ids=NO_APPEND.keys())
+def test_wrong_input_is_refused_before_anything_is_written(driver, built, arguments, exception, fragments):
+    with refuses(built, exception, *fragments):
+        driver.append_to_cube(**{"cube": CUBE, "store": built, **arguments})
+
+
+@pytest.mark.parametrize(
+    "more, fragments",
+    [
+        (frame(x=[2], p=[2]), ["v2"]),
+        (frame(x=[2], p=[2], v2=[22], v3=[1]), ["v3"]),
+        (frame(x=[2], p=[2], v2=["a"]), ["v2", "string"]),
+        (frame(x=[2], p=[2], v2=[1.5]), ["v2", "double"]),
+        (frame(x=[2], p=["a"], v2=[22]), ["p", "string"]),
+    ],
+    ids=["missing column", "new column", "string", "float", "partition"],
+)
+def test_schema_conflict_leaves_the_dataset_as_it_was(driver, built, more, fragments):
+    with refuses(built, ValueError, "cube++enrich", *fragments, garbage=True):
+        driver.append_to_cube(data={"enrich": more}, cube=CUBE, store=built)
+
+
+def test_the_seed_is_not_committed_when_another_dataset_fails(driver, built):
+    data = {"seed": frame(x=[2], p=[2], v1=[12]), "enrich": frame(x=[2], p=[2], v2=["a"])}
+    with refuses(built, ValueError, "cube++enrich", garbage=True):
+        driver.append_to_cube(data=data, cube=CUBE, store=built)
+
+
+def test_no_cube(driver, store_factory):
+    with refuses(store_factory, ValueError, "seed"):
+        driver.append_to_cube(data=SEED, cube=CUBE, store=store_factory)
+
+
+def test_data_without_rows(built):
+    with aborts(built, "enrich"):
+        eager_cube.append_to_cube(data={"enrich": ENRICH.iloc[:0]}, cube=CUBE, store=built)
+
+
+def test_duplicate_cells_in_the_input(built):
+    with refuses(built, ValueError, '"enrich"', "[p, x]", "v2", "22", "99"):
+        data = {"enrich": frame(x=[2, 2], p=[2, 2], v2=[22, 99])}
+        eager_cube.append_to_cube(data=data, cube=CUBE, store=built)

@@ -1,0 +1,211 @@
+"""Extending a cube by datasets, and replacing them."""
+
+from __future__ import annotations
+
+import pytest
+
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.io import eager_cube
+from kartothek_cube.serialization import ParquetSerializer
+from tests.support.cubes import (
+    CUBE,
+    aborts,
+    check_integrity,
+    dataset_ids,
+    file_keys,
+    frame,
+    header,
+    index_columns,
+    read_parquet,
+    refuses,
+    rows,
+    snapshot,
+)
+
+SEED = frame(x=[0, 1], p=[0, 1], v1=[10, 11])
+ENRICH = frame(x=[0, 1], p=[0, 1], v2=[20, 21])
+NEW = frame(x=[0, 1], p=[0, 1], v3=[30, 31])
+
+
+@pytest.fixture
+def built(driver, store_factory):
+    """A store with a cube of two datasets."""
+    driver.build_cube(
+        data={"seed": SEED, "enrich": ENRICH}, cube=CUBE, store=store_factory, metadata={"enrich": {"old": 1}}
+    )
+    return store_factory
+
+
+def test_extend_adds_datasets_and_touches_no_other(driver, built):
+    before = snapshot(built)
+    result = driver.extend_cube(data={"new": NEW}, cube=CUBE, store=built, metadata={"new": {"a": 1}})
+    after = snapshot(built)
+    assert {key: after[key] for key in before} == before
+    assert result == {"new": DatasetMetadata.load_from_store("cube++new", built())}
+    assert header(built, "cube++new")["metadata"]["a"] == 1
+    assert header(built, "cube++new")["metadata"]["ktk_cube_is_seed"] is False
+    assert rows(driver.query_cube(cube=CUBE, store=built)) == {
+        "p": [0, 1],
+        "v1": [10, 11],
+        "v2": [20, 21],
+        "v3": [30, 31],
+        "x": [0, 1],
+    }
+
+
+def test_several_datasets_with_own_partitioning(driver, built):
+    data = {"new": NEW.drop(columns="p"), "other": frame(x=[1], p=[1], q=[7])}
+    driver.extend_cube(data=data, cube=CUBE, store=built, partition_on={"new": [], "other": ["q", "p"]})
+    assert header(built, "cube++new")["partition_keys"] == []
+    assert header(built, "cube++other")["partition_keys"] == ["q", "p"]
+    assert rows(driver.query_cube(cube=CUBE, store=built, payload_columns=["v3", "q"])) == {
+        "p": [0, 1],
+        "q": [None, 7],
+        "v3": [30, 31],
+        "x": [0, 1],
+    }
+
+
+def test_index_columns_of_the_cube_are_indexed(driver, built):
+    data = {"new": NEW.assign(v4=1)}
+    driver.extend_cube(data=data, cube=CUBE.copy(index_columns=["v3"]), store=built)
+    assert index_columns(built, "cube++new") == {"v3"}
+    check_integrity(built)
+
+
+def test_other_compression_and_row_groups(driver, built):
+    serializer = ParquetSerializer(compression="GZIP", chunk_size=1)
+    data = {"new": frame(x=[0, 1], p=[0, 0], v3=[30, 31])}
+    driver.extend_cube(data=data, cube=CUBE, store=built, df_serializer=serializer)
+    (key,) = file_keys(built, "cube++new").values()
+    footer = read_parquet(built, key).metadata
+    assert (footer.num_row_groups, footer.row_group(0).column(0).compression) == (2, "GZIP")
+    assert rows(driver.query_cube(cube=CUBE, store=built, payload_columns=["v3"])) == {
+        "p": [0, 1],
+        "v3": [30, None],
+        "x": [0, 1],
+    }
+
+
+def test_cells_that_the_seed_lacks_are_stored_but_not_returned(driver, built):
+    data = {"new": frame(x=[1, 7], p=[1, 7], v3=[1, 7])}
+    driver.extend_cube(data=data, cube=CUBE, store=built)
+    assert len(file_keys(built, "cube++new")) == 2
+    assert rows(driver.query_cube(cube=CUBE, store=built, payload_columns=["v3"])) == {
+        "p": [0, 1],
+        "v3": [None, 1],
+        "x": [0, 1],
+    }
+    driver.append_to_cube(data={"seed": frame(x=[7], p=[7], v1=[17])}, cube=CUBE, store=built)
+    assert rows(driver.query_cube(cube=CUBE, store=built, payload_columns=["v3"]))["v3"] == [None, 1, 7]
+
+
+def test_nothing_to_extend(driver, built):
+    before = snapshot(built)
+    assert driver.extend_cube(data={}, cube=CUBE, store=built) == {}
+    assert snapshot(built) == before
+
+
+# replacing -----------------------------------------------------------------------------------------------------
+
+
+def test_overwrite_replaces_a_dataset_and_its_metadata(driver, built):
+    driver.extend_cube(
+        data={"enrich": NEW.iloc[:1]}, cube=CUBE, store=built, overwrite=True, metadata={"enrich": {"new": 1}}
+    )
+    assert rows(driver.query_cube(cube=CUBE, store=built)) == {"p": [0, 1], "v1": [10, 11], "v3": [30, None], "x": [0, 1]}
+    stored = header(built, "cube++enrich")["metadata"]
+    assert stored["new"] == 1 and "old" not in stored
+
+
+def test_a_column_can_move_between_replaced_datasets(driver, built):
+    driver.extend_cube(data={"new": NEW.assign(v4=0)}, cube=CUBE, store=built)
+    data = {"enrich": ENRICH.assign(v3=[1, 2]), "new": frame(x=[0, 1], p=[0, 1], v4=[5, 6])}
+    driver.extend_cube(data=data, cube=CUBE, store=built, overwrite=True)
+    assert rows(driver.query_cube(cube=CUBE, store=built, payload_columns=["v3", "v4"])) == {
+        "p": [0, 1],
+        "v3": [1, 2],
+        "v4": [5, 6],
+        "x": [0, 1],
+    }
+
+
+@pytest.mark.parametrize(
+    "data, fragments",
+    [
+        ({"enrich": frame(x=["a"], p=[0], v3=[1])}, ["x", "int64", "string"]),
+        ({"enrich": NEW, "new": NEW}, ["v3", "enrich", "new"]),
+    ],
+    ids=["type", "payload"],
+)
+def test_failed_overwrite_restores_what_was_there(driver, built, data, fragments):
+    expected = rows(driver.query_cube(cube=CUBE, store=built))
+    with aborts(built, *fragments):
+        driver.extend_cube(data=data, cube=CUBE, store=built, overwrite=True)
+    assert dataset_ids(built) == {"seed", "enrich"}
+    assert rows(driver.query_cube(cube=CUBE, store=built)) == expected
+
+
+# refusals ------------------------------------------------------------------------------------------------------
+
+NO_EXTEND = {
+    "seed": ({"data": {"seed": SEED}}, ValueError, ["seed"]),
+    "frame without id is the seed": ({"data": SEED}, ValueError, ["seed"]),
+    "exists": ({"data": {"enrich": NEW}}, RuntimeError, ["cube++enrich"]),
+    "payload exists": ({"data": {"new": NEW.assign(v1=1, v2=2)}}, ValueError, ["new", "v1, v2"]),
+    "payload exists elsewhere": (
+        {"data": {"enrich": ENRICH.assign(v1=1)}, "overwrite": True},
+        ValueError,
+        ["enrich", "v1"],
+    ),
+    "unfit cube": ({"data": {"new": NEW}, "cube": CUBE.copy(dimension_columns=["y"])}, ValueError, ["x"]),
+    "index missing": ({"data": {"new": NEW}, "cube": CUBE.copy(index_columns=["v1"])}, ValueError, ["v1", "seed"]),
+    "no dimension": ({"data": {"new": NEW.drop(columns="x")}}, ValueError, ["new", "x"]),
+    "no partition": ({"data": {"new": NEW.drop(columns="p")}}, ValueError, ["new", "p"]),
+    "null": (
+        {"data": {"new": frame(x=[0], p=[0], v3=[None])}, "cube": CUBE.copy(index_columns=["v3"])},
+        ValueError,
+        ["index", "v3", "new"],
+    ),
+    "metadata": ({"data": {"new": NEW}, "metadata": {"other": {}, "seed": {}}}, ValueError, ["other, seed"]),
+    "duplicate partition_on": (
+        {"data": {"new": NEW}, "partition_on": {"new": ["p", "p"]}},
+        ValueError,
+        ["new", "p"],
+    ),
+}
+
+
+@pytest.mark.parametrize("arguments, exception, fragments", NO_EXTEND.values(), ids=NO_EXTEND.keys())
+def test_wrong_input_is_refused_before_anything_is_written(driver, built, arguments, exception, fragments):
+    with refuses(built, exception, *fragments):
+        driver.extend_cube(**{"cube": CUBE, "store": built, **arguments})
+
+
+def test_no_cube(driver, store_factory):
+    with refuses(store_factory, ValueError, "seed"):
+        driver.extend_cube(data={"new": NEW}, cube=CUBE, store=store_factory)
+
+
+def test_payload_twice_in_the_input_is_rolled_back(driver, built):
+    with aborts(built, "v3", "new1, new2"):
+        driver.extend_cube(data={"new2": NEW, "new1": NEW}, cube=CUBE, store=built)
+
+
+@pytest.mark.parametrize(
+    "new", [frame(x=["a"], p=[0], v3=[1]), frame(x=[0], p=["a"], v3=[1]), frame(x=[0.5], p=[0], v3=[1])]
+)
+def test_type_conflict_is_rolled_back(driver, built, new):
+    with aborts(built, "int64"):
+        driver.extend_cube(data={"new": new}, cube=CUBE, store=built)
+
+
+def test_dataset_without_rows(built):
+    with aborts(built, "new"):
+        eager_cube.extend_cube(data={"new": NEW.iloc[:0]}, cube=CUBE, store=built)
+
+
+def test_duplicate_cells(built):
+    with refuses(built, ValueError, '"new"', "[p, x]", "v3", "30", "99"):
+        data = {"new": frame(x=[0, 0], p=[0, 0], v3=[30, 99])}
+        eager_cube.extend_cube(data=data, cube=CUBE, store=built)

@@ -1,0 +1,175 @@
+"""Arguments of a cube query: their forms, and what is refused when the query is planned."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from kartothek_cube.api.discover import discover_datasets
+from kartothek_cube.core.cube.conditions import C, Conjunction
+from tests.support.cubes import CUBE, frame, groups, refuses, rows
+
+XY = CUBE.copy(dimension_columns=["x", "y"], index_columns=["i1"])
+
+
+@pytest.fixture
+def built(driver, store_factory):
+    """A store with a cube of two datasets."""
+    data = {
+        "seed": frame(x=[0, 1], y=[1, 0], p=[0, 1], v1=[10, 11]),
+        "enrich": frame(x=[0, 1], y=[1, 0], p=[0, 1], i1=["a", "b"], v2=[0.5, 1.5]),
+    }
+    driver.build_cube(data=data, cube=XY, store=store_factory)
+    return store_factory
+
+
+FULL = {"i1": ["a", "b"], "p": [0, 1], "v1": [10, 11], "v2": [0.5, 1.5], "x": [0, 1], "y": [1, 0]}
+FIRST = {"i1": ["a"], "p": [0], "v1": [10], "v2": [0.5], "x": [0], "y": [1]}
+
+
+def only(*names):
+    """Give these columns of the full result."""
+    return {name: FULL[name] for name in names}
+
+
+@pytest.mark.parametrize(
+    "arguments, expected",
+    [
+        ({}, FULL),
+        ({"conditions": None}, FULL),
+        ({"conditions": []}, FULL),
+        ({"conditions": Conjunction([])}, FULL),
+        ({"conditions": C("v1") == 10}, FIRST),
+        ({"conditions": [C("v1") == 10, C("x") < 1]}, FIRST),
+        ({"conditions": (C("v1") == 10) & (C("x") < 1)}, FIRST),
+        ({"conditions": iter([C("v1") == 10])}, FIRST),
+        ({"datasets": ["seed", "enrich"]}, FULL),
+        ({"datasets": {"enrich", "seed"}}, FULL),
+        ({"datasets": "seed"}, only("p", "v1", "x", "y")),
+        ({"datasets": ["seed"]}, only("p", "v1", "x", "y")),
+        ({"dimension_columns": ["x", "y"]}, FULL),
+        ({"dimension_columns": ("y", "x")}, {name: values[::-1] for name, values in FULL.items()}),
+        ({"payload_columns": []}, only("p", "x", "y")),
+        ({"payload_columns": "v2"}, only("p", "v2", "x", "y")),
+        ({"payload_columns": {"v1", "v2"}}, only("p", "v1", "v2", "x", "y")),
+        ({"payload_columns": ["x", "p", "i1"]}, only("i1", "p", "x", "y")),
+        ({"payload_columns": ["v2", "v2"]}, only("p", "v2", "x", "y")),
+        ({"partition_by": []}, FULL),
+    ],
+)
+def test_forms_of_arguments(driver, built, arguments, expected):
+    assert rows(driver.query_cube(cube=XY, store=built, **arguments)) == expected
+
+
+@pytest.mark.parametrize("partition_by, groups_", [("i1", 2), (["i1"], 2), (("p", "x"), 2)])
+def test_forms_of_partition_by(driver, built, partition_by, groups_):
+    frames = driver.query_cube(cube=XY, store=built, partition_by=partition_by)
+    assert len(groups(frames)) == groups_
+
+
+def test_datasets_may_be_given_as_loaded(driver, built):
+    datasets = discover_datasets(XY, built)
+    driver.append_to_cube(data=frame(x=[2], y=[2], p=[2], v1=[12]), cube=XY, store=built)
+    assert rows(driver.query_cube(cube=XY, store=built, datasets=datasets)) == FULL
+    del datasets["enrich"]
+    assert rows(driver.query_cube(cube=XY, store=built, datasets=datasets)) == only("p", "v1", "x", "y")
+
+
+def test_what_an_operation_returns_can_be_queried(driver, store_factory):
+    datasets = driver.build_cube(data=frame(x=[0], p=[0], v1=[1]), cube=CUBE, store=store_factory)
+    assert rows(driver.query_cube(cube=CUBE, store=store_factory, datasets=datasets)) == {"p": [0], "v1": [1], "x": [0]}
+
+
+NO_QUERY = {
+    "condition columns": ({"conditions": (C("b") == 1) & (C("a") == 1) & (C("v1") == 1)}, ValueError, ["a, b"]),
+    "condition on a dataset left out": ({"conditions": C("v2") == 1.0, "datasets": "seed"}, ValueError, ["v2"]),
+    "no condition": ({"conditions": ["v1 == 1"]}, TypeError, []),
+    "unknown datasets": ({"datasets": ["seed", "b", "a"]}, ValueError, ["a, b"]),
+    "without seed": ({"datasets": ["enrich"]}, ValueError, ["seed"]),
+    "no dataset": ({"datasets": []}, ValueError, ["seed"]),
+    "dimensions in a set": ({"dimension_columns": {"x"}}, TypeError, ["set"]),
+    "unknown dimensions": ({"dimension_columns": ["z", "x", "a"]}, ValueError, ["a, z"]),
+    "payload as dimension": ({"dimension_columns": ["v1"]}, ValueError, ["v1"]),
+    "no dimension": ({"dimension_columns": []}, ValueError, ["imension"]),
+    "dimension twice": ({"dimension_columns": ["x", "x"]}, ValueError, ["x, x"]),
+    "partition_by in a set": ({"partition_by": {"x"}}, TypeError, ["set"]),
+    "unknown partition_by": ({"partition_by": ["z", "i1", "a"]}, ValueError, ["a, z"]),
+    "partition_by without index": ({"partition_by": ["v2", "i1", "v1"]}, ValueError, ["v1, v2"]),
+    "unknown payload": ({"payload_columns": ["b", "v1", "a"]}, ValueError, ["a, b"]),
+    "payload of a dataset left out": ({"payload_columns": ["v2"], "datasets": "seed"}, ValueError, ["v2"]),
+    "unfit cube": ({"cube": XY.copy(dimension_columns=["x", "v1"])}, ValueError, ["y"]),
+    "cube with an index that is missing": ({"cube": XY.copy(index_columns=["v1"])}, ValueError, ["v1", "seed"]),
+}
+
+
+@pytest.mark.parametrize("arguments, exception, fragments", NO_QUERY.values(), ids=NO_QUERY.keys())
+def test_wrong_arguments(driver, built, arguments, exception, fragments):
+    with refuses(built, exception, *fragments):
+        driver.query_cube(**{"cube": XY, "store": built, **arguments})
+
+
+@pytest.mark.parametrize(
+    "condition, expected, got",
+    [
+        (C("v1") == "a", "int64", "str"),
+        (C("v1") == 1.5, "int64", "float"),
+        (C("v1") == True, "int64", "bool"),  # noqa: E712
+        (C("v1") == np.uint64(1), "int64", "uint64"),
+        (C("v1").isin([1, "a"]), "int64", "str"),
+        (C("v1").in_interval(1, "a"), "int64", "str"),
+        (C("v1") == pd.Timestamp("2020"), "int64", "Timestamp"),
+        (C("x") == "a", "int64", "str"),
+        (C("p") == "a", "int64", "str"),
+        (C("i1") == 1, "string", "int"),
+        (C("v2") == 1, "double", "int"),
+        (C("v2") < "a", "double", "str"),
+    ],
+    ids=str,
+)
+def test_values_of_the_wrong_type(driver, built, condition, expected, got):
+    with refuses(built, TypeError, condition.column, expected, got):
+        driver.query_cube(cube=XY, store=built, conditions=condition)
+
+
+@pytest.mark.parametrize(
+    "condition, found",
+    [
+        (C("v1") == np.int8(10), 1),
+        (C("v1") == np.int64(10), 1),
+        (C("v1") < 2**40, 2),
+        (C("i1") == b"a", 1),
+        (C("i1") == np.str_("a"), 1),
+        (C("v2") == np.float32(0.5), 1),
+        (C("v2") == np.float64(0.5), 1),
+    ],
+    ids=lambda value: repr(getattr(value, "value", value)),
+)
+def test_values_of_a_type_that_fits(driver, built, condition, found):
+    (result,) = driver.query_cube(cube=XY, store=built, conditions=condition)
+    assert len(result) == found
+
+
+@pytest.mark.parametrize("value, ok", [(1, True), (np.uint8(1), True), (np.int64(1), False)])
+def test_signedness_of_values(driver, store_factory, value, ok):
+    seed = pd.DataFrame({"x": [0], "p": [0], "v1": np.array([1], dtype="uint16")})
+    driver.build_cube(data=seed, cube=CUBE, store=store_factory)
+    if ok:
+        assert rows(driver.query_cube(cube=CUBE, store=store_factory, conditions=C("v1") == value))["v1"] == [1]
+    else:
+        with pytest.raises(TypeError, match="uint64"):
+            driver.query_cube(cube=CUBE, store=store_factory, conditions=C("v1") == value)
+
+
+def test_no_cube(driver, store_factory):
+    with refuses(store_factory, ValueError, "seed"):
+        driver.query_cube(cube=CUBE, store=store_factory)
+
+
+def test_technical_columns_are_invisible(driver, store_factory):
+    seed = pd.DataFrame({"x": [0], "p": [0], "KLEE_TS": [pd.Timestamp("2020")], "__a": [1], "_b": [2]})
+    driver.build_cube(data=seed, cube=CUBE, store=store_factory)
+    assert rows(driver.query_cube(cube=CUBE, store=store_factory)) == {"_b": [2], "p": [0], "x": [0]}
+    for arguments in ({"payload_columns": ["__a"]}, {"conditions": C("__a") == 1}, {"payload_columns": ["KLEE_TS"]}):
+        with pytest.raises(ValueError, match="__a|KLEE_TS"):
+            driver.query_cube(cube=CUBE, store=store_factory, **arguments)

@@ -1,0 +1,231 @@
+"""Conditions of cube queries: on every kind of column, with every operator, and on nulls."""
+
+from __future__ import annotations
+
+import datetime
+import operator
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.io.eager import build_dataset_indices, update_dataset_from_dataframes
+from tests.support.cubes import CUBE, build, frame, rows
+
+CELLS = range(12)
+INDEXED = CUBE.copy(index_columns=["i1", "i2"])
+SEED = frame(x=list(CELLS), p=[x % 3 for x in CELLS], v1=[x // 2 for x in CELLS], i1=[x % 4 for x in CELLS])
+ENRICH = SEED.rename(columns={"v1": "v2", "i1": "i2"})
+DATE = datetime.date
+STAMP = pd.Timestamp
+
+
+def cells(driver, store, conditions, cube=CUBE):
+    """Give the cells ``x`` that match, without asking for any payload."""
+    found = rows(driver.query_cube(cube=cube, store=store, conditions=conditions, payload_columns=[]))
+    return found["x"] if found else []
+
+
+CONDITIONS = [
+    *(
+        (lambda c, op=op, value=value: op(c, value))
+        for op in (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
+        for value in (-1, 1, 99)
+    ),
+    lambda c: (c > 0) & (c != 2) & (c < 4),
+    lambda c: (c == 1) & (c == 2),
+]
+#: conditions that are spelled differently for a column and a number
+SETS = [
+    (lambda c: c.isin([0, 2, 77]), lambda v: v in (0, 2)),
+    (lambda c: c.isin(1), lambda v: v == 1),
+    (lambda c: c.isin([]), lambda v: False),
+    (lambda c: c.in_interval(1, 3), lambda v: 1 <= v < 3),
+    (lambda c: c.in_interval(2, None), lambda v: v >= 2),
+    (lambda c: c.in_interval(None, 2), lambda v: v < 2),
+    (lambda c: c.in_interval(2, 2), lambda v: False),
+    (lambda c: c.in_interval(), lambda v: True),
+]
+
+
+@pytest.mark.parametrize("column", ["x", "p", "v1", "i1", "v2", "i2"])
+def test_every_condition_on_every_kind_of_column(driver, store_factory, column):
+    build(store_factory, INDEXED, seed=SEED, enrich=ENRICH)
+    values = {**SEED, **ENRICH}[column]
+    expected = {}
+    found = {}
+    for condition, accepts in [*((condition, condition) for condition in CONDITIONS), *SETS]:
+        text = str(condition(C(column)))
+        expected[text] = [x for x, value in zip(CELLS, values) if accepts(value)]
+        found[text] = cells(driver, store_factory, condition(C(column)), INDEXED)
+    assert found == expected
+
+
+def test_conditions_on_several_columns_all_hold(driver, store_factory):
+    build(store_factory, INDEXED, seed=SEED, enrich=ENRICH)
+    conditions = (C("p") == 1) & (C("i1") < 3) & (C("v2") > 0) & (C("i2") >= 1) & (C("x") != 4)
+    assert cells(driver, store_factory, conditions, INDEXED) == [
+        x for x in CELLS if x % 3 == 1 and 1 <= x % 4 < 3 and x // 2 > 0 and x != 4
+    ]
+
+
+def test_condition_columns_are_only_returned_on_request(driver, store_factory):
+    build(store_factory, INDEXED, seed=SEED, enrich=ENRICH)
+    arguments = {"cube": INDEXED, "store": store_factory, "conditions": (C("v2") == 2) & (C("i1") == 0)}
+    assert rows(driver.query_cube(**arguments, payload_columns=["v1"])) == {"p": [1], "v1": [2], "x": [4]}
+    assert set(rows(driver.query_cube(**arguments, payload_columns=["v2"]))) == {"p", "v2", "x"}
+
+
+def test_a_condition_on_a_dimension_applies_to_every_dataset_that_has_it(driver, store_factory):
+    cube = CUBE.copy(dimension_columns=["x", "y"])
+    build(
+        store_factory,
+        cube,
+        seed=frame(x=[0, 1], y=[0, 1], p=[0, 0], v1=[1, 2]),
+        enrich=frame(x=[0, 1, 5], p=[0, 0, 0], v2=[3, 4, 5]),
+    )
+    conditions = (C("x") > 0) & (C("y") > 0)
+    assert rows(driver.query_cube(cube=cube, store=store_factory, conditions=conditions)) == {
+        "p": [0],
+        "v1": [2],
+        "v2": [4],
+        "x": [1],
+        "y": [1],
+    }
+
+
+# types ---------------------------------------------------------------------------------------------------------
+
+TYPES = {
+    "int": [1, 2],
+    "negative": [-2, -1],
+    "int8": np.array([-1, 100], dtype="int8"),
+    "uint8": np.array([1, 200], dtype="uint8"),
+    "large": [2**62, 2**62 + 1],
+    "float": [0.5, 1.5],
+    "float32": np.array([0.5, 1.5], dtype="float32"),
+    "str": ["a", "ä"],
+    "special characters": ["a=b %/c?", "b=b %/d'\""],
+    "empty str": ["", "a"],
+    "bool": [False, True],
+    "date": [DATE(2020, 1, 1), DATE(2020, 12, 31)],
+    "early date": [DATE(1900, 1, 1), DATE(2100, 1, 1)],
+    "timestamp": [STAMP("2020-01-01"), STAMP("2020-01-01 01:02:03.000004")],
+}
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_conditions_on_columns_of_every_type(driver, store_factory, kind):
+    cube = CUBE.copy(index_columns=["i1"], dimension_columns=["x", "n"])
+    values = {column: TYPES[kind] for column in ("x", "p", "i1", "v1")}
+    build(store_factory, cube, seed=pd.DataFrame({"n": [0, 1], **values}))
+    first, last = list(TYPES[kind])
+    for column in values:
+        c = C(column)
+        found = [
+            rows(driver.query_cube(cube=cube, store=store_factory, conditions=condition, payload_columns=["n"]))
+            for condition in (c == first, c < last, c != last, c.isin([last]))
+        ]
+        assert (column, [n and n["n"] for n in found]) == (column, [[0], [0], [0], [1]])
+
+
+@pytest.mark.parametrize("column", ["x", "p", "i1", "v1"])
+def test_a_date_may_be_given_as_text_but_not_as_timestamp(driver, store_factory, column):
+    cube = CUBE.copy(index_columns=["i1"])
+    days = [DATE(2020, 1, 1), DATE(2020, 1, 2)]
+    build(store_factory, cube, seed=frame(x=days, p=days, i1=days, v1=days))
+    arguments = {"cube": cube, "store": store_factory, "payload_columns": []}
+    (result,) = driver.query_cube(conditions=C(column) == "2020-01-02", **arguments)
+    assert list(result["x"]) == [STAMP("2020-01-02")]
+    for value in (STAMP("2020-01-02"), datetime.datetime(2020, 1, 2)):
+        with pytest.raises(TypeError, match=column):
+            driver.query_cube(conditions=C(column) == value, **arguments)
+
+
+@pytest.mark.parametrize("column", ["x", "p", "i1", "v1"])
+def test_a_timestamp_is_not_compared_with_a_date(driver, store_factory, column):
+    cube = CUBE.copy(index_columns=["i1"])
+    stamps = [STAMP("2020-01-01"), STAMP("2020-01-02")]
+    build(store_factory, cube, seed=frame(x=stamps, p=stamps, i1=stamps, v1=stamps))
+    for value in (DATE(2020, 1, 1), "2020-01-01"):
+        with pytest.raises(TypeError, match=column):
+            driver.query_cube(cube=cube, store=store_factory, conditions=C(column) == value)
+    for value in (stamps[0].to_pydatetime(), np.datetime64("2020-01-01"), np.datetime64("2020-01-01", "ns")):
+        (result,) = driver.query_cube(cube=cube, store=store_factory, conditions=C(column) == value)
+        assert list(result["x"]) == stamps[:1]
+
+
+# nulls ---------------------------------------------------------------------------------------------------------
+
+WITH_NULLS = {
+    "int": [None, 1, 2, 2],
+    "float": [None, 1.0, 2.0, 2.0],
+    "str": [None, "1", "2", "2"],
+    "bool": [None, False, True, True],
+    "date": [None, DATE(2020, 1, 1), DATE(2020, 1, 2), DATE(2020, 1, 2)],
+    "timestamp": [None, STAMP("2020-01-01"), STAMP("2020-01-02"), STAMP("2020-01-02")],
+}
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+@pytest.mark.parametrize("kind", WITH_NULLS)
+def test_nulls_match_no_condition(driver, store_factory, kind, indexed):
+    values = pd.Series(WITH_NULLS[kind], dtype={"int": "Int64", "bool": object}.get(kind))
+    build(store_factory, seed=frame(x=[0, 1, 2, 3], p=[0, 0, 0, 1], v1=values))
+    if indexed:
+        build_dataset_indices(store_factory, "cube++seed", ["v1"])
+    _, low, high, _ = WITH_NULLS[kind]
+    c = C("v1")
+    found = [
+        cells(driver, store_factory, condition)
+        for condition in (c == low, c != low, c != high, c < high, c >= low, c.isin([low, high]), c.in_interval(low))
+    ]
+    assert found == [[1], [2, 3], [1], [1], [1, 2, 3], [1, 2, 3], [1, 2, 3]]
+
+
+@pytest.mark.parametrize("value", [1, 1.5, "a", True, DATE(2020, 1, 1), STAMP("2020-01-01")], ids=repr)
+def test_a_column_of_nulls_matches_nothing_whatever_the_type(driver, store_factory, value):
+    build(
+        store_factory,
+        seed=frame(x=[0, 1], p=[0, 1], v1=[None, None]),
+        enrich=frame(x=[0, 1], p=[0, 1], v2=[None, None]),
+    )
+    for column in ("v1", "v2"):
+        for condition in (C(column) == value, C(column) != value, C(column) < value, C(column).isin([value])):
+            assert cells(driver, store_factory, condition) == []
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_a_partition_of_nulls_does_not_match(driver, store_factory, indexed):
+    values = pd.Series([None, "a", "b"], dtype=object)
+    build(store_factory, seed=frame(x=[0, 1, 2], p=[0, 1, 2], v1=values))
+    if indexed:
+        build_dataset_indices(store_factory, "cube++seed", ["v1"])
+    assert cells(driver, store_factory, C("v1") == "a") == [1]
+    assert cells(driver, store_factory, C("v1") != "a") == [2]
+    assert cells(driver, store_factory, C("v1") < "z") == [1, 2]
+
+
+def test_nulls_of_a_left_join_are_not_seen_by_conditions(driver, store_factory):
+    build(store_factory, seed=frame(x=[0, 1], p=[0, 0], v1=[1, 2]), enrich=frame(x=[0], p=[0], v2=[3]))
+    assert cells(driver, store_factory, C("v2") != 9) == [0]
+
+
+def test_an_index_helps_but_does_not_decide(driver, store_factory):
+    """Files that an index rules out are not read; rows of the others are still compared."""
+    build(store_factory, INDEXED, seed=SEED)
+    assert cells(driver, store_factory, (C("i1") == 1) & (C("x") != 1), INDEXED) == [5, 9]
+
+
+def test_rows_written_by_the_dataset_facade(driver, store_factory):
+    build(store_factory, INDEXED, seed=SEED)
+    more = frame(x=[50], p=[7], v1=[0], i1=[1])
+    update_dataset_from_dataframes(
+        [more],
+        store=store_factory,
+        dataset_uuid="cube++seed",
+        partition_on=["p"],
+        secondary_indices=["x", "i1"],
+    )
+    assert cells(driver, store_factory, C("i1") == 1, INDEXED) == [1, 5, 9, 50]

@@ -1,0 +1,214 @@
+"""Which rows and values a cube query returns: the seed gives the cells, the other datasets are joined to them."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.io.eager import build_dataset_indices
+from tests.support.cubes import CUBE, build, file_keys, frame, rows
+
+SEED = frame(x=[0, 1, 2, 3], p=[0, 0, 1, 1], v1=[10, 11, 12, 13])
+
+
+def query(driver, store, cube=CUBE, **arguments):
+    return rows(driver.query_cube(cube=cube, store=store, **arguments))
+
+
+# inner and left ------------------------------------------------------------------------------------------------
+
+ENRICHED = {
+    "a": frame(x=[0, 1, 2, 7], p=[0, 0, 1, 1], a=[0, 1, 2, 7]),
+    "b": frame(x=[1, 2, 3, 4], p=[0, 1, 1, 9], b=[1, 2, 3, 4]),
+    "c": frame(x=[0], p=[0], c=[0]),
+}
+
+
+@pytest.mark.parametrize(
+    "arguments, expected",
+    [
+        (
+            {},
+            {
+                "a": [0, 1, 2, None],
+                "b": [None, 1, 2, 3],
+                "c": [0, None, None, None],
+                "p": [0, 0, 1, 1],
+                "v1": [10, 11, 12, 13],
+                "x": [0, 1, 2, 3],
+            },
+        ),
+        (
+            {"conditions": C("a") >= 0, "payload_columns": ["b"]},
+            {"b": [None, 1, 2], "p": [0, 0, 1], "x": [0, 1, 2]},
+        ),
+        (
+            {"conditions": (C("a") >= 1) & (C("b") <= 3), "payload_columns": ["c"]},
+            {"c": [None, None], "p": [0, 1], "x": [1, 2]},
+        ),
+        (
+            {"conditions": C("c") == 0, "payload_columns": ["a", "b"]},
+            {"a": [0], "b": [None], "p": [0], "x": [0]},
+        ),
+        (
+            {"conditions": (C("c") == 0) & (C("b") == 1), "payload_columns": []},
+            None,
+        ),
+        (
+            {"conditions": C("v1") >= 12, "payload_columns": ["a", "b", "c"]},
+            {"a": [2, None], "b": [2, 3], "c": [None, None], "p": [1, 1], "x": [2, 3]},
+        ),
+    ],
+    ids=["all left", "one restricted", "two restricted", "restricted partition missing", "no partner", "seed restricted"],
+)
+@pytest.mark.parametrize("order", list(itertools.permutations("abc"))[::2], ids="".join)
+def test_restricted_datasets_join_inner_others_left(driver, store_factory, order, arguments, expected):
+    build(store_factory, seed=SEED, **{id_: ENRICHED[id_] for id_ in order})
+    assert query(driver, store_factory, **arguments) == expected
+
+
+@pytest.mark.parametrize(
+    "condition, cells",
+    [
+        (C("x") >= 0, [0, 1, 2, 3]),
+        (C("x").isin([1, 3]), [1, 3]),
+        (C("p") >= 0, [0, 1, 2, 3]),
+        (C("p") == 1, [2, 3]),
+        (C("a").in_interval(), [0, 1, 2, 3]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("partitioned", [True, False])
+@pytest.mark.parametrize("indexed", [False, True])
+def test_conditions_on_dimensions_and_partitions_do_not_restrict(
+    driver, store_factory, indexed, partitioned, condition, cells
+):
+    enrich = ENRICHED["a"].iloc[:2] if partitioned else ENRICHED["a"].iloc[:2].drop(columns="p")
+    build(store_factory, seed=SEED, enrich=enrich)
+    if indexed:
+        build_dataset_indices(store_factory, "cube++enrich", ["x"])
+    expected = [cell if cell < 2 else None for cell in cells]
+    result = query(driver, store_factory, conditions=condition, payload_columns=["a"])
+    assert (result["x"], result["a"]) == (cells, expected)
+
+
+# alignment -----------------------------------------------------------------------------------------------------
+
+PQ = CUBE.copy(partition_columns=["p", "q"])
+GRID = frame(x=[0, 0, 0, 1], p=[0, 0, 1, 1], q=["a", "b", "a", "b"], v1=[10, 11, 12, 13])
+
+
+@pytest.mark.parametrize(
+    "enrich, expected",
+    [
+        (frame(x=[0, 0], p=[0, 1], q=["a", "b"], v2=[20, 21]), [20, None, None, None]),
+        (frame(x=[0, 1], q=["a", "b"], v2=[20, 21]), [20, None, 20, 21]),
+        (frame(x=[0, 1], p=[1, 1], v2=[20, 21]), [None, None, 20, 21]),
+        (frame(x=[0, 1], v2=[20, 21]), [20, 20, 20, 21]),
+        (frame(x=[0, 0], p=[0, 7], q=["a", "a"], v2=[20, 21]), [20, None, None, None]),
+    ],
+    ids=["p and q", "q", "p", "none", "unknown partition"],
+)
+@pytest.mark.parametrize("restricted", [False, True])
+def test_a_dataset_joins_every_seed_partition_its_keys_fit(driver, store_factory, enrich, expected, restricted):
+    build(store_factory, PQ, seed=GRID, enrich=enrich)
+    conditions = C("v2") >= 0 if restricted else None
+    # rows come sorted by x, p, q
+    result = query(driver, store_factory, cube=PQ, conditions=conditions)
+    assert result["v2"] == ([value for value in expected if value is not None] if restricted else expected)
+    assert result["v1"] == [
+        seed for seed, value in zip(GRID["v1"], expected) if value is not None or not restricted
+    ]
+
+
+def test_keys_that_are_no_partition_columns_of_the_cube_are_payload(driver, store_factory):
+    enrich = frame(x=[0, 1, 2], p=[0, 0, 1], a=["m", "n", "m"], v2=[20, 21, 22])
+    build(store_factory, seed=SEED, enrich=enrich, partition_on={"enrich": ["a", "p"]})
+    assert query(driver, store_factory) == {
+        "a": ["m", "n", "m", None],
+        "p": [0, 0, 1, 1],
+        "v1": [10, 11, 12, 13],
+        "v2": [20, 21, 22, None],
+        "x": [0, 1, 2, 3],
+    }
+    assert query(driver, store_factory, conditions=C("a") == "m", payload_columns=["v2"])["v2"] == [20, 22]
+
+
+def test_a_dataset_with_fewer_dimensions_is_repeated_along_the_others(driver, store_factory):
+    cube = CUBE.copy(dimension_columns=["x", "y"])
+    seed = frame(x=[0, 0, 1, 1], y=[0, 1, 0, 1], p=[0, 0, 0, 0], v1=[1, 2, 3, 4])
+    build(
+        store_factory, cube, seed=seed, by_x=frame(x=[1], p=[0], v2=[5]), by_y=frame(y=[0], v3=[6])
+    )
+    assert query(driver, store_factory, cube=cube) == {
+        "p": [0, 0, 0, 0],
+        "v1": [1, 2, 3, 4],
+        "v2": [None, None, 5, 5],
+        "v3": [6, None, 6, None],
+        "x": [0, 0, 1, 1],
+        "y": [0, 1, 0, 1],
+    }
+
+
+def test_a_cell_of_two_partitions_takes_values_of_its_own_partition(driver, store_factory):
+    seed = frame(x=[0, 0], p=[0, 1], v1=[1, 2])
+    build(store_factory, seed=seed, enrich=frame(x=[0, 0], p=[0, 1], v2=[3, 4]), whole=frame(x=[0], v3=[5]))
+    assert query(driver, store_factory) == {"p": [0, 1], "v1": [1, 2], "v2": [3, 4], "v3": [5, 5], "x": [0, 0]}
+
+
+@pytest.mark.parametrize("partition_columns", [["p"], ["q"], ["p", "q"], ["q", "p"]], ids="".join)
+def test_partitioning_does_not_change_the_rows(driver, store_factory, partition_columns):
+    cube = CUBE.copy(partition_columns=partition_columns)
+    seed = frame(x=[3, 2, 1, 0], p=[0, 0, 1, 1], q=["a", "b", "a", "b"], v1=[10, 11, 12, 13])
+    enrich = frame(x=[2, 0, 5], p=[0, 1, 0], q=["b", "b", "a"], v2=[21, 23, 25])
+    payload = [column for column in "pq" if column not in partition_columns]
+    enrich = enrich.drop(columns=payload)
+    build(store_factory, cube, seed=seed, enrich=enrich)
+    assert query(driver, store_factory, cube=cube) == {
+        "p": [1, 1, 0, 0],
+        "q": ["b", "a", "b", "a"],
+        "v1": [13, 12, 11, 10],
+        "v2": [23, None, 21, None],
+        "x": [0, 1, 2, 3],
+    }
+
+
+# which datasets take part --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments, needed",
+    [
+        ({"payload_columns": ["v1"]}, False),
+        ({"payload_columns": ["x", "p"]}, False),
+        ({"payload_columns": ["v1"], "conditions": C("x") >= 0}, False),
+        ({"payload_columns": ["v1"], "conditions": C("a").in_interval()}, False),
+        ({"datasets": "seed"}, False),
+        ({"payload_columns": ["a"]}, True),
+        ({"payload_columns": ["v1"], "conditions": C("a") >= 0}, True),
+        ({}, True),
+    ],
+)
+def test_a_dataset_that_gives_nothing_is_not_read(driver, store_factory, arguments, needed):
+    build(store_factory, seed=SEED, enrich=ENRICHED["a"])
+    for key in file_keys(store_factory, "cube++enrich").values():
+        store_factory().delete(key)
+    if needed:
+        with pytest.raises((KeyError, OSError)):
+            query(driver, store_factory, **arguments)
+    else:
+        assert query(driver, store_factory, **arguments)["x"] == [0, 1, 2, 3]
+
+
+def test_a_dataset_without_payload_has_no_effect(driver, store_factory):
+    build(store_factory, seed=SEED, enrich=frame(x=[0], p=[0]))
+    assert query(driver, store_factory, conditions=C("x") >= 0) == {"p": [0, 0, 1, 1], "v1": [10, 11, 12, 13], "x": [0, 1, 2, 3]}
+
+
+def test_a_dataset_without_partitions_left(driver, store_factory):
+    build(store_factory, seed=SEED, enrich=ENRICHED["a"])
+    driver.remove_partitions(cube=CUBE, store=store_factory, ktk_cube_dataset_ids="enrich")
+    assert query(driver, store_factory)["a"] == [None] * 4
+    assert query(driver, store_factory, conditions=C("a") == 0) is None

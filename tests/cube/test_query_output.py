@@ -1,0 +1,224 @@
+"""The frames a cube query gives: columns, order of rows, types."""
+
+from __future__ import annotations
+
+import datetime
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.io import eager_cube
+from tests.support.cubes import CUBE, build, frame, rows
+
+#: the dtype of text in a frame made by the installed pandas
+TEXT = pd.Series(["a"]).dtype
+DATE = datetime.date
+STAMP = pd.Timestamp
+
+
+def test_nothing_found_is_an_empty_list(driver, store_factory):
+    build(store_factory, seed=frame(x=[0], p=[0], v1=[1]))
+    for conditions in (C("x") == 9, C("p") == 9, C("v1") == 9, C("x").isin([])):
+        assert driver.query_cube(cube=CUBE, store=store_factory, conditions=conditions) == []
+
+
+def test_columns_are_sorted_text_and_rows_are_numbered(driver, store_factory):
+    build(store_factory, seed=frame(z=[1, 2], x=[0, 1], p=[1, 0], A=[1, 2], b=[1, 2]))
+    (result,) = driver.query_cube(cube=CUBE, store=store_factory)
+    assert list(result.columns) == ["A", "b", "p", "x", "z"]
+    assert {type(name) for name in result.columns} == {str}
+    assert isinstance(result.index, pd.RangeIndex)
+    assert result.index.equals(pd.RangeIndex(2))
+
+
+@pytest.mark.parametrize(
+    "dimension_columns, expected",
+    [
+        (None, {"p": [1, 0, 0, 1, 1], "q": ["a", "b", "a", "a", "a"], "x": [0, 0, 0, 1, 1], "y": [1, 2, 3, 0, 2]}),
+        (
+            ["y", "x"],
+            {"p": [1, 1, 0, 1, 0], "q": ["a", "a", "b", "a", "a"], "x": [1, 0, 0, 1, 0], "y": [0, 1, 2, 2, 3]},
+        ),
+    ],
+)
+def test_rows_are_sorted_by_dimensions(driver, store_factory, dimension_columns, expected):
+    cube = CUBE.copy(dimension_columns=["x", "y"], partition_columns=["q", "p"])
+    seed = frame(x=[1, 0, 0, 1, 0], y=[0, 3, 2, 2, 1], p=[1, 0, 0, 1, 1], q=["a", "a", "b", "a", "a"])
+    build(store_factory, cube, seed=seed)
+    found = rows(driver.query_cube(cube=cube, store=store_factory, dimension_columns=dimension_columns))
+    assert found == expected
+
+
+def test_equal_cells_are_sorted_by_the_partition_columns_in_cube_order(driver, store_factory):
+    cube = CUBE.copy(partition_columns=["q", "p"])
+    seed = frame(x=[0, 0, 0, 0], p=[2, 10, 2, 10], q=["b", "b", "a", "a"], v1=[1, 2, 3, 4])
+    build(store_factory, cube, seed=seed)
+    found = rows(driver.query_cube(cube=cube, store=store_factory))
+    assert found == {"p": [2, 10, 2, 10], "q": ["a", "a", "b", "b"], "v1": [3, 4, 1, 2], "x": [0, 0, 0, 0]}
+
+
+# types ---------------------------------------------------------------------------------------------------------
+
+#: values, dtype without missing values, dtype with a missing value
+PAYLOAD = {
+    "bool": ([True, False], "bool", "object"),
+    **{f"int{n}": (np.array([-1, 1], dtype=f"int{n}"), f"int{n}", "float64") for n in (8, 16, 32, 64)},
+    **{f"uint{n}": (np.array([1, 2], dtype=f"uint{n}"), f"uint{n}", "float64") for n in (8, 16, 32, 64)},
+    "float32": (np.array([0.5, 1.5], dtype="float32"), "float32", "float32"),
+    "float64": ([0.5, 1.5], "float64", "float64"),
+    "str": (["a", "b"], TEXT, TEXT),
+    "bytes": ([b"a", b"b"], "object", "object"),
+    "date": ([DATE(2020, 1, 1), DATE(2020, 1, 2)], "datetime64[ns]", "datetime64[ns]"),
+    "timestamp": ([STAMP("2020-01-01"), STAMP("2020-01-01 01:02:03.000004")], "datetime64[ns]", "datetime64[ns]"),
+    "timestamp in us": (np.array(["2020-01-01", "2020-01-02"], dtype="M8[us]"), "datetime64[ns]", "datetime64[ns]"),
+    "category": (pd.Categorical(["b", "a"]), TEXT, TEXT),
+    "null": ([None, None], "object", "object"),
+}
+
+
+def columns_of(values):
+    """Give a frame of one payload column."""
+    return pd.DataFrame({"x": [0, 1], "p": [0, 1], "v": pd.Series(values)})
+
+
+@pytest.mark.parametrize("values, dtype, _", PAYLOAD.values(), ids=PAYLOAD.keys())
+def test_payload_keeps_its_type(driver, store_factory, values, dtype, _):
+    build(store_factory, seed=frame(x=[0, 1], p=[0, 1]), enrich=columns_of(values))
+    (result,) = driver.query_cube(cube=CUBE, store=store_factory)
+    assert result["v"].dtype == dtype
+    stamps = [STAMP(value) if "date" in str(dtype) else value for value in values]
+    assert list(result["v"]) == stamps
+
+
+@pytest.mark.parametrize("values, _, dtype", PAYLOAD.values(), ids=PAYLOAD.keys())
+@pytest.mark.parametrize("partition", [1, 2], ids=["cell", "partition"])
+def test_types_of_payload_where_a_partner_is_missing(driver, store_factory, values, _, dtype, partition):
+    build(store_factory, seed=frame(x=[0, 1, 2], p=[0, 1, partition]), enrich=columns_of(values))
+    (result,) = driver.query_cube(cube=CUBE, store=store_factory)
+    assert result["v"].dtype == dtype
+    assert [pd.isna(value) for value in result["v"]] == [value is None for value in [*values, None]]
+    assert list(result["v"][:1]) == list(pd.Series(values[:1]).astype(dtype))
+
+
+def test_types_do_not_change_because_another_partition_is_empty(driver, store_factory):
+    build(
+        store_factory,
+        seed=frame(x=[0, 1], p=[0, 1], v1=[5, 6]),
+        enrich=frame(x=[0], p=[0], v2=np.array([1], dtype="int8"), v3=[True]),
+    )
+    for condition in (C("x") == 0, C("v1") == 5, C("v2") == 1, C("p") == 0):
+        (result,) = driver.query_cube(cube=CUBE, store=store_factory, conditions=condition)
+        assert {name: str(dtype) for name, dtype in result.dtypes.items()} == {
+            "p": "int64",
+            "v1": "int64",
+            "v2": "int8",
+            "v3": "bool",
+            "x": "int64",
+        }
+
+
+def test_narrow_types_of_several_files_are_widened_together(driver, store_factory):
+    build(store_factory, seed=pd.DataFrame({"x": [0], "p": [0], "v1": np.array([1], dtype="int8")}))
+    more = pd.DataFrame({"x": [1], "p": [1], "v1": np.array([300], dtype="int16")})
+    eager_cube.append_to_cube(data=more, cube=CUBE, store=store_factory)
+    (result,) = driver.query_cube(cube=CUBE, store=store_factory)
+    assert result["v1"].dtype == "int16"
+    assert list(result["v1"]) == [1, 300]
+
+
+KEYS = {
+    "int": ([1, 2], "int64"),
+    "int8": (np.array([-1, 1], dtype="int8"), "int64"),
+    "uint8": (np.array([1, 2], dtype="uint8"), "uint64"),
+    "float": ([-0.5, 1.5], "float64"),
+    "bool": ([False, True], "bool"),
+    "str": (["a", "b"], TEXT),
+    "special": (["=?%/&", "ä ö"], TEXT),
+    "category": (pd.Categorical(["a", "b"]), TEXT),
+    "date": ([DATE(2020, 1, 1), DATE(2020, 1, 2)], "datetime64[ns]"),
+    "timestamp": ([STAMP("2020-01-01"), STAMP("2020-01-01 01:02:03.000004")], "datetime64[ns]"),
+}
+
+
+@pytest.mark.parametrize("values, dtype", KEYS.values(), ids=KEYS.keys())
+def test_partition_columns_have_the_type_of_the_schema(driver, store_factory, values, dtype):
+    build(store_factory, seed=frame(x=[0, 1], p=values, v1=[1, 2]), enrich=frame(x=[0, 1], p=values, v2=[3, 4]))
+    (result,) = driver.query_cube(cube=CUBE, store=store_factory)
+    assert result["p"].dtype == dtype
+    assert list(result["p"]) == list(pd.Series(values).astype(dtype))
+    assert [list(result[name]) for name in ("x", "v1", "v2")] == [[0, 1], [1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("values, dtype", KEYS.values(), ids=KEYS.keys())
+def test_cells_may_be_of_any_type(driver, store_factory, values, dtype):
+    """Join by a dimension of that type; the order of rows is the order of its values."""
+    build(
+        store_factory,
+        seed=frame(x=list(values)[::-1], p=[0, 0], v1=[2, 1]).astype({"x": pd.Series(values).dtype}),
+        enrich=frame(x=values, p=[0, 0], v2=[3, 4]),
+        whole=frame(x=values[1:], v3=[5]),
+    )
+    (result,) = driver.query_cube(cube=CUBE, store=store_factory)
+    assert list(result["x"]) == list(pd.Series(values).astype(dtype))
+    assert [list(result[name]) for name in ("v1", "v2")] == [[1, 2], [3, 4]]
+    assert list(result["v3"])[1] == 5 and pd.isna(result["v3"][0])
+
+
+def test_a_date_and_its_nulls_are_timestamps_in_every_partition(driver, store_factory):
+    build(store_factory, seed=frame(x=[0, 1], p=[0, 1], v1=[DATE(2020, 1, 1), None]))
+    (result,) = driver.query_cube(cube=CUBE, store=store_factory)
+    assert result["v1"].dtype == "datetime64[ns]"
+    assert rows([result])["v1"] == [STAMP("2020-01-01"), None]
+
+
+def test_lists_are_payload(driver, store_factory):
+    build(store_factory, seed=frame(x=[0, 1], p=[0, 1], v1=[[1, 2], []]))
+    (result,) = driver.query_cube(cube=CUBE, store=store_factory)
+    assert [list(value) for value in result["v1"]] == [[1, 2], []]
+
+
+# Arrow as input ------------------------------------------------------------------------------------------------
+
+
+class Stream:
+    """An object that is nothing but an Arrow stream, as polars or duckdb give it."""
+
+    def __init__(self, table):
+        self.table = table
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+ARROW = frame(
+    x=[1, 0, 2],
+    p=["a", "b", "a"],
+    v1=[1.5, None, 2.5],
+    v2=["t", None, "u"],
+    v3=[STAMP("2020-01-01"), None, STAMP("2020-01-02 01:02:03.000004")],
+    v4=[DATE(2020, 1, 1), None, DATE(2020, 1, 2)],
+    v5=[True, False, True],
+)
+
+
+@pytest.mark.parametrize("form", [lambda table: table, Stream], ids=["table", "stream"])
+@pytest.mark.parametrize("write", ["build", "extend", "append", "update"])
+def test_arrow_gives_the_same_as_pandas(store_factory, other_store_factory, form, write):
+    for store, convert in ((store_factory, lambda df: df), (other_store_factory, lambda df: form(pa.table(df)))):
+        seed = convert(ARROW)
+        if write != "build":
+            eager_cube.build_cube(data=ARROW, cube=CUBE, store=store)
+        if write == "build":
+            eager_cube.build_cube(data=seed, cube=CUBE, store=store)
+        elif write == "extend":
+            data = {"enrich": convert(ARROW.add_suffix("e").rename(columns={"xe": "x", "pe": "p"}))}
+            eager_cube.extend_cube(data=data, cube=CUBE, store=store)
+        elif write == "append":
+            eager_cube.append_to_cube(data=seed, cube=CUBE, store=store)
+        else:
+            eager_cube.update_cube(seed, CUBE, store, C("p") == "a", ["seed"])
+    results = [eager_cube.query_cube(cube=CUBE, store=store)[0] for store in (store_factory, other_store_factory)]
+    pd.testing.assert_frame_equal(*results)

@@ -1,0 +1,164 @@
+"""Cells that were written several times: the row that was committed last is the one that a query sees."""
+
+from __future__ import annotations
+
+import pytest
+
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.io import eager_cube
+from tests.support.cubes import CUBE, build, frame, groups, rows
+
+CUBE_I = CUBE.copy(index_columns=["i1", "i2"])
+
+
+def append(store, cube=CUBE, **datasets):
+    """Append to a cube, eagerly."""
+    eager_cube.append_to_cube(data=datasets, cube=cube, store=store)
+
+
+def query(driver, store, cube=CUBE, **arguments):
+    return rows(driver.query_cube(cube=cube, store=store, **arguments))
+
+
+def test_the_row_committed_last_wins(driver, store_factory):
+    build(store_factory, seed=frame(x=[0, 1], p=[0, 0], v1=[10, 11]))
+    for value in [30, 20, 50, 40]:
+        append(store_factory, seed=frame(x=[1], p=[0], v1=[value]))
+    assert query(driver, store_factory) == {"p": [0, 0], "v1": [10, 40], "x": [0, 1]}
+
+
+def test_a_whole_partition_can_be_hidden(driver, store_factory):
+    build(store_factory, seed=frame(x=[0, 1, 2], p=[0, 0, 1], v1=[10, 11, 12]))
+    append(store_factory, seed=frame(x=[1, 0], p=[0, 0], v1=[21, 20]))
+    assert query(driver, store_factory)["v1"] == [20, 21, 12]
+
+
+def test_nulls_hide_values(driver, store_factory):
+    build(store_factory, seed=frame(x=[0, 1], p=[0, 0], v1=[1.5, 2.5]))
+    append(store_factory, seed=frame(x=[0], p=[0], v1=[float("nan")]))
+    assert query(driver, store_factory)["v1"] == [None, 2.5]
+
+
+def test_rows_of_an_enrichment_are_hidden_likewise(driver, store_factory):
+    build(store_factory, seed=frame(x=[0, 1], p=[0, 0], v1=[10, 11]), enrich=frame(x=[0, 1], p=[0, 0], v2=[20, 21]))
+    append(store_factory, enrich=frame(x=[1, 2], p=[0, 0], v2=[31, 32]))
+    assert query(driver, store_factory) == {"p": [0, 0], "v1": [10, 11], "v2": [20, 31], "x": [0, 1]}
+
+
+def test_appending_to_both(driver, store_factory):
+    build(store_factory, seed=frame(x=[0, 1], p=[0, 0], v1=[10, 11]), enrich=frame(x=[0, 1], p=[0, 0], v2=[20, 21]))
+    append(store_factory, seed=frame(x=[0, 2], p=[0, 0], v1=[30, 32]), enrich=frame(x=[2], p=[0], v2=[42]))
+    assert query(driver, store_factory) == {"p": [0, 0, 0], "v1": [30, 11, 32], "v2": [20, 21, 42], "x": [0, 1, 2]}
+
+
+def test_the_same_cell_in_another_partition_is_another_row(driver, store_factory):
+    build(store_factory, seed=frame(x=[0], p=[0], v1=[10]))
+    append(store_factory, seed=frame(x=[0], p=[1], v1=[11]))
+    assert query(driver, store_factory) == {"p": [0, 1], "v1": [10, 11], "x": [0, 0]}
+
+
+@pytest.mark.parametrize("partition_on", [[], ["a"]], ids=["one partition", "partitioned by payload"])
+def test_a_dataset_without_partition_columns_of_the_cube_is_one_partition(driver, store_factory, partition_on):
+    seed = frame(x=[0, 1, 2], p=[0, 1, 2], v1=[10, 11, 12])
+    enrich = frame(x=[0, 1], a=["m", "m"], v2=[20, 21])
+    build(store_factory, seed=seed, enrich=enrich, partition_on={"enrich": partition_on})
+    append(store_factory, enrich=frame(x=[1, 2], a=["n", "m"], v2=[31, 32]))
+    assert query(driver, store_factory) == {
+        "a": ["m", "n", "m"],
+        "p": [0, 1, 2],
+        "v1": [10, 11, 12],
+        "v2": [20, 31, 32],
+        "x": [0, 1, 2],
+    }
+
+
+def test_a_replaced_partition_comes_last(driver, store_factory):
+    build(store_factory, seed=frame(x=[0, 1], p=[0, 0], v1=[10, 11]), enrich=frame(x=[0], a=[1], v2=[20]), partition_on={"enrich": ["a"]})
+    append(store_factory, enrich=frame(x=[0], a=[2], v2=[30]))
+    assert query(driver, store_factory)["v2"] == [30, None]
+    driver.remove_partitions(cube=CUBE, store=store_factory, conditions=None, ktk_cube_dataset_ids="enrich")
+    append(store_factory, enrich=frame(x=[0], a=[2], v2=[50]))
+    append(store_factory, enrich=frame(x=[0], a=[1], v2=[40]))
+    assert query(driver, store_factory)["v2"] == [40, None]
+
+
+def test_unequal_cells_of_several_dimensions_stay(driver, store_factory):
+    cube = CUBE.copy(dimension_columns=["x", "y"])
+    build(store_factory, cube, seed=frame(x=[0, 0], y=[0, 1], p=[0, 0], v1=[1, 2]))
+    append(store_factory, cube, seed=frame(x=[0, 1], y=[1, 0], p=[0, 0], v1=[3, 4]))
+    assert query(driver, store_factory, cube) == {"p": [0, 0, 0], "v1": [1, 3, 4], "x": [0, 0, 1], "y": [0, 1, 0]}
+
+
+# conditions see what is visible --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def overlaid(store_factory):
+    """A store whose cell x=0 was written twice, in the seed and in an enrichment."""
+    build(
+        store_factory,
+        CUBE_I,
+        seed=frame(x=[0, 1], p=[0, 0], v1=[10, 11], i1=["a", "a"]),
+        enrich=frame(x=[0, 1], p=[0, 0], v2=[20, 21], i2=["c", "c"]),
+    )
+    append(
+        store_factory,
+        CUBE_I,
+        seed=frame(x=[0], p=[0], v1=[30], i1=["b"]),
+        enrich=frame(x=[0], p=[0], v2=[40], i2=["d"]),
+    )
+    return store_factory
+
+
+@pytest.mark.parametrize(
+    "conditions, cells",
+    [
+        (C("v1") == 10, None),
+        (C("v1") == 30, [0]),
+        (C("v1") <= 11, [1]),
+        (C("i1") == "a", [1]),
+        (C("i1") == "b", [0]),
+        (C("i1") != "b", [1]),
+        (C("v2") == 20, None),
+        (C("v2") == 40, [0]),
+        (C("v2") <= 21, [1]),
+        (C("i2") == "c", [1]),
+        (C("i2") == "d", [0]),
+        ((C("i1") == "a") & (C("i2") == "d"), None),
+        ((C("i1") == "b") & (C("v2") == 40), [0]),
+        ((C("i1") == "b") & (C("x") == 0), [0]),
+        ((C("i1") == "a") & (C("x") == 0), None),
+        (C("x") == 0, [0]),
+    ],
+    ids=str,
+)
+def test_a_condition_does_not_uncover_a_hidden_row(driver, overlaid, conditions, cells):
+    found = query(driver, overlaid, CUBE_I, conditions=conditions)
+    assert (found["x"] if found else None) == cells
+
+
+@pytest.mark.parametrize(
+    "partition_by, expected",
+    [
+        ("i1", [("a", [1], [11]), ("b", [0], [30])]),
+        ("i2", [("c", [1], [11]), ("d", [0], [30])]),
+    ],
+)
+def test_groups_do_not_uncover_hidden_rows(driver, overlaid, partition_by, expected):
+    found = groups(driver.query_cube(cube=CUBE_I, store=overlaid, partition_by=partition_by))
+    assert [(group[partition_by][0], group["x"], group["v1"]) for group in found] == expected
+
+
+def test_a_condition_on_an_extra_partition_key_does_not_uncover_a_hidden_row(driver, store_factory):
+    seed = frame(x=[0, 1], p=[0, 0], v1=[10, 11])
+    build(store_factory, seed=seed, enrich=frame(x=[0, 1], p=[0, 0], a=[1, 1]), partition_on={"enrich": ["p", "a"]})
+    append(store_factory, enrich=frame(x=[0], p=[0], a=[2]))
+    assert query(driver, store_factory, conditions=C("a") == 1)["x"] == [1]
+    assert query(driver, store_factory, conditions=C("a") == 2)["x"] == [0]
+
+
+def test_hidden_rows_do_not_lend_values_to_columns_left_out(driver, overlaid):
+    """Which row is visible does not depend on the columns that are asked for."""
+    for payload in ([], ["v1"], ["i1"]):
+        found = query(driver, overlaid, CUBE_I, conditions=C("i1") == "a", payload_columns=payload)
+        assert found["x"] == [1]

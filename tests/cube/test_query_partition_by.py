@@ -1,0 +1,129 @@
+"""Cube queries that give a frame per value of index columns."""
+
+from __future__ import annotations
+
+import datetime
+
+import pandas as pd
+import pytest
+
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.io.eager import build_dataset_indices
+from tests.support.cubes import CUBE, build, frame, groups
+
+CUBE_I = CUBE.copy(index_columns=["i1", "i2"])
+SEED = frame(x=[0, 1, 2, 3], p=[0, 0, 1, 1], i1=["b", "a", "a", "c"], v1=[10, 11, 12, 13])
+ENRICH = frame(x=[0, 2, 3, 7], p=[0, 1, 1, 1], i2=[2, 1, 2, 3], v2=[20, 22, 23, 27])
+
+
+@pytest.fixture
+def built(store_factory):
+    """A store with a cube of two indexed datasets."""
+    build(store_factory, CUBE_I, seed=SEED, enrich=ENRICH)
+    return store_factory
+
+
+@pytest.mark.parametrize(
+    "arguments, columns, expected",
+    [
+        ({"partition_by": "i1"}, ["i1", "x"], [(["a", "a"], [1, 2]), (["b"], [0]), (["c"], [3])]),
+        ({"partition_by": "x"}, ["x", "v1"], [([0], [10]), ([1], [11]), ([2], [12]), ([3], [13])]),
+        ({"partition_by": "p"}, ["p", "x", "v2"], [([0, 0], [0, 1], [20, None]), ([1, 1], [2, 3], [22, 23])]),
+        ({"partition_by": "i2"}, ["i2", "x", "v1"], [([1], [2], [12]), ([2, 2], [0, 3], [10, 13])]),
+        (
+            {"partition_by": ["i1", "p"]},
+            ["i1", "p", "x"],
+            [(["a"], [0], [1]), (["a"], [1], [2]), (["b"], [0], [0]), (["c"], [1], [3])],
+        ),
+        (
+            {"partition_by": ["p", "i1"]},
+            ["p", "i1", "x"],
+            [([0], ["a"], [1]), ([0], ["b"], [0]), ([1], ["a"], [2]), ([1], ["c"], [3])],
+        ),
+        ({"partition_by": ["i2", "i1"]}, ["i2", "i1", "x"], [([1], ["a"], [2]), ([2], ["b"], [0]), ([2], ["c"], [3])]),
+        ({"partition_by": "i1", "conditions": C("x") >= 2}, ["i1", "x"], [(["a"], [2]), (["c"], [3])]),
+        ({"partition_by": "i1", "conditions": C("i1") < "b"}, ["i1", "x"], [(["a", "a"], [1, 2])]),
+        ({"partition_by": "i1", "conditions": C("v2") > 20}, ["i1", "x"], [(["a"], [2]), (["c"], [3])]),
+        ({"partition_by": "i2", "conditions": C("v1") == 11}, ["i2", "x"], []),
+        ({"partition_by": "i1", "conditions": C("v1") > 99}, ["i1", "x"], []),
+        ({"partition_by": "p", "datasets": "seed"}, ["p", "x"], [([0, 0], [0, 1]), ([1, 1], [2, 3])]),
+    ],
+)
+def test_groups_are_sorted_and_hold_exactly_the_rows_with_their_values(driver, built, arguments, columns, expected):
+    found = groups(driver.query_cube(cube=CUBE_I, store=built, **arguments))
+    assert [tuple(group[column] for column in columns) for group in found] == expected
+
+
+@pytest.mark.parametrize("payload, names", [([], "i1 p x"), (["v2"], "i1 p v2 x"), (None, "i1 i2 p v1 v2 x")])
+def test_the_columns_are_part_of_the_result(driver, built, payload, names):
+    for result in driver.query_cube(cube=CUBE_I, store=built, partition_by="i1", payload_columns=payload):
+        assert list(result.columns) == names.split()
+
+
+def test_each_group_is_sorted_and_numbered_from_zero(driver, store_factory):
+    cube = CUBE.copy(dimension_columns=["x", "y"], index_columns=["i1"])
+    build(store_factory, cube, seed=frame(x=[1, 0, 0, 1], y=[0, 1, 1, 1], p=[1, 1, 0, 0], i1=[1, 2, 1, 1]))
+    found = driver.query_cube(cube=cube, store=store_factory, partition_by="i1", dimension_columns=["y", "x"])
+    assert groups(found) == [
+        {"i1": [1, 1, 1], "p": [1, 0, 0], "x": [1, 0, 1], "y": [0, 1, 1]},
+        {"i1": [2], "p": [1], "x": [0], "y": [1]},
+    ]
+    assert [list(df.index) for df in found] == [[0, 1, 2], [0]]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["a", "b"],
+        [1, 2],
+        [-1.5, 0.5],
+        [False, True],
+        [datetime.date(2020, 1, 1), datetime.date(2020, 1, 2)],
+        [pd.Timestamp("2020-01-01 01:02:03.000004"), pd.Timestamp("2020-01-02")],
+    ],
+    ids=["str", "int", "float", "bool", "date", "timestamp"],
+)
+@pytest.mark.parametrize("column", ["x", "p", "i1"])
+def test_values_of_every_type(driver, store_factory, column, values):
+    seed = frame(n=[0, 1], x=[0, 0], p=[0, 0], i1=[0, 0], v1=[5, 6]).assign(**{column: values[::-1]})
+    cube = CUBE.copy(dimension_columns=["n", "x"], index_columns=["i1"])
+    build(store_factory, cube, seed=seed)
+    found = groups(driver.query_cube(cube=cube, store=store_factory, partition_by=column))
+    is_date = isinstance(values[0], datetime.date)
+    expected = [pd.Timestamp(value) if is_date else value for value in values]
+    assert [(group[column], group["v1"]) for group in found] == [([expected[0]], [6]), ([expected[1]], [5])]
+
+
+def test_nulls_are_in_no_group(driver, store_factory):
+    values = pd.Series(["a", None, "b", None], dtype=object)
+    build(store_factory, seed=frame(x=[0, 1, 2, 3], p=[0, 0, 0, 1], v1=values))
+    build_dataset_indices(store_factory, "cube++seed", ["v1"])
+    found = groups(driver.query_cube(cube=CUBE, store=store_factory, partition_by="v1"))
+    assert [(group["v1"], group["x"]) for group in found] == [(["a"], [0]), (["b"], [2])]
+
+
+def test_an_index_the_cube_does_not_name_serves_as_well(driver, store_factory):
+    build(store_factory, CUBE_I, seed=SEED)
+    found = groups(driver.query_cube(cube=CUBE, store=store_factory, partition_by="i1", payload_columns=[]))
+    assert [group["x"] for group in found] == [[1, 2], [0], [3]]
+
+
+def test_extra_partition_keys_of_a_dataset_restrict_it(driver, store_factory):
+    build(
+        store_factory,
+        seed=SEED,
+        enrich=frame(x=[0, 1, 2], p=[0, 0, 1], a=["m", "n", "m"], v2=[20, 21, 22]),
+        partition_on={"enrich": ["p", "a"]},
+    )
+    found = groups(driver.query_cube(cube=CUBE, store=store_factory, partition_by="a", payload_columns=["v2"]))
+    assert [(group["a"], group["x"], group["v2"]) for group in found] == [
+        (["m", "m"], [0, 2], [20, 22]),
+        (["n"], [1], [21]),
+    ]
+
+
+def test_groups_of_a_dataset_without_partitions(driver, store_factory):
+    cube = CUBE.copy(index_columns=["i2"])
+    build(store_factory, cube, seed=SEED, enrich=frame(x=[0, 1, 3], i2=[1, 2, 1]))
+    found = groups(driver.query_cube(cube=cube, store=store_factory, partition_by="i2", payload_columns=[]))
+    assert [(group["i2"], group["x"]) for group in found] == [([1, 1], [0, 3]), ([2], [1])]

@@ -1,0 +1,171 @@
+"""Removing partitions from the datasets of a cube."""
+
+from __future__ import annotations
+
+import pytest
+
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.dataset import DatasetMetadata
+from tests.support.cubes import (
+    CUBE,
+    check_integrity,
+    file_keys,
+    frame,
+    header,
+    index,
+    keys,
+    refuses,
+    rows,
+    snapshot,
+)
+
+PQ = CUBE.copy(partition_columns=["p", "q"])
+GRID = {"p": [0, 0, 1, 1], "q": ["a", "b", "a", "b"]}
+IDS = ["seed", "same", "only_q", "whole", "extra"]
+
+
+@pytest.fixture
+def built(driver, store_factory):
+    """A store with datasets of five kinds of partitioning."""
+    data = {
+        "seed": frame(x=[0, 1, 2, 3], **GRID, v1=[10, 11, 12, 13]),
+        "same": frame(x=[0, 1, 2, 3], **GRID, v2=[20, 21, 22, 23]),
+        "only_q": frame(x=[0, 1], q=["a", "b"], v3=[30, 31]),
+        "whole": frame(x=[0, 1], v4=[40, 41]),
+        "extra": frame(x=[0, 1, 2], p=[0, 0, 1], q=["a", "a", "a"], v5=[50, 51, 51]),
+    }
+    partition_on = {"only_q": ["q"], "whole": [], "extra": ["p", "q", "v5"]}
+    driver.build_cube(
+        data=data,
+        cube=PQ,
+        store=store_factory,
+        partition_on=partition_on,
+        metadata={"seed": {"a": 1, "b": 2}},
+    )
+    return store_factory
+
+
+def directories(store, id_):
+    """Give the partitions of a dataset without the names of the files."""
+    return [label.rpartition("/")[0] for label in file_keys(store, f"cube++{id_}")]
+
+
+@pytest.mark.parametrize(
+    "conditions, seed, only_q, whole, extra",
+    [
+        (None, [], [], [], []),
+        ([], [], [], [], []),
+        (
+            C("p") == 0,
+            ["p=1/q=a", "p=1/q=b"],
+            [],
+            [],
+            ["p=1/q=a/v5=51"],
+        ),
+        (
+            C("q") == "a",
+            ["p=0/q=b", "p=1/q=b"],
+            ["q=b"],
+            [],
+            [],
+        ),
+        (
+            (C("p") == 0) & (C("q") == "a"),
+            ["p=0/q=b", "p=1/q=a", "p=1/q=b"],
+            ["q=b"],
+            [],
+            ["p=1/q=a/v5=51"],
+        ),
+        (
+            [C("p").isin([1, 2]), C("q") > "a"],
+            ["p=0/q=a", "p=0/q=b", "p=1/q=a"],
+            ["q=a"],
+            [],
+            ["p=0/q=a/v5=50", "p=0/q=a/v5=51", "p=1/q=a/v5=51"],
+        ),
+    ],
+    ids=["none", "empty", "p", "q", "p and q", "list"],
+)
+def test_conditions_concern_the_keys_a_dataset_has(driver, built, conditions, seed, only_q, whole, extra):
+    result = driver.remove_partitions(cube=PQ, store=built, conditions=conditions)
+    expected = {"seed": seed, "same": seed, "only_q": only_q, "whole": whole, "extra": extra}
+    assert {id_: directories(built, id_) for id_ in IDS} == expected
+    assert result == {id_: DatasetMetadata.load_from_store(f"cube++{id_}", built()) for id_ in IDS}
+    check_integrity(built, PQ)
+
+
+@pytest.mark.parametrize("ids, touched", [("same", ["same"]), (["same", "whole"], ["same", "whole"]), ([], [])])
+def test_only_the_given_datasets_are_touched(driver, built, ids, touched):
+    before = snapshot(built)
+    result = driver.remove_partitions(cube=PQ, store=built, conditions=C("p") == 0, ktk_cube_dataset_ids=ids)
+    after = snapshot(built)
+    changed = {key.split("++")[1].split(".")[0] for key in before if after.get(key) != before[key]}
+    assert set(result) == set(IDS)
+    assert changed == set(touched)
+
+
+def test_no_match_changes_nothing_but_the_metadata(driver, built):
+    before = {id_: list(file_keys(built, f"cube++{id_}")) for id_ in ["seed", "same", "extra"]}
+    driver.remove_partitions(
+        cube=PQ,
+        store=built,
+        conditions=C("p") == 9,
+        ktk_cube_dataset_ids=list(before),
+        metadata={"seed": {"b": 20, "c": 30}},
+    )
+    assert {id_: list(file_keys(built, f"cube++{id_}")) for id_ in before} == before
+    stored = header(built, "cube++seed")["metadata"]
+    assert (stored["a"], stored["b"], stored["c"], stored["ktk_cube_is_seed"]) == (1, 20, 30, True)
+
+
+def test_data_files_stay(driver, built):
+    before = keys(built)
+    driver.remove_partitions(cube=PQ, store=built)
+    assert {key for key in before if key.endswith(".parquet") and "/table/" in key} <= keys(built)
+
+
+def test_secondary_index_forgets_removed_partitions(driver, built):
+    driver.remove_partitions(cube=PQ, store=built, conditions=C("p") == 0)
+    assert sorted(index(built, "cube++seed", "x")) == [2, 3]
+
+
+def test_an_emptied_cube_can_be_queried_and_appended_to(driver, built):
+    driver.remove_partitions(cube=PQ, store=built)
+    assert driver.query_cube(cube=PQ, store=built) == []
+    assert driver.query_cube(cube=PQ, store=built, conditions=C("v1") == 10, partition_by="x") == []
+    driver.append_to_cube(data=frame(x=[7], p=[7], q=["z"], v1=[17]), cube=PQ, store=built)
+    assert rows(driver.query_cube(cube=PQ, store=built)) == {
+        "p": [7],
+        "q": ["z"],
+        "v1": [17],
+        "v2": [None],
+        "v3": [None],
+        "v4": [None],
+        "v5": [None],
+        "x": [7],
+    }
+
+
+NO_REMOVAL = {
+    "dimension": ({"conditions": C("x") == 0}, ValueError, ["x"]),
+    "payload": ({"conditions": (C("p") == 0) & (C("v5") == 50)}, ValueError, ["v5"]),
+    "unknown column": ({"conditions": C("z") == 0}, ValueError, ["z"]),
+    "wrong type": ({"conditions": C("p") == "a"}, TypeError, ["p", "int64", "a"]),
+    "not a condition": ({"conditions": 1}, TypeError, []),
+    "unknown ids": ({"ktk_cube_dataset_ids": ["b", "seed", "a"]}, ValueError, ["a, b"]),
+    "no id": ({"ktk_cube_dataset_ids": 1}, TypeError, ["int"]),
+    "metadata": ({"metadata": 1}, TypeError, ["int"]),
+    "metadata of a dataset": ({"metadata": {"seed": 1}}, TypeError, ["seed", "int"]),
+    "metadata of unknown datasets": ({"metadata": {"b": {}, "a": {}}}, ValueError, ["a, b"]),
+}
+
+
+@pytest.mark.parametrize("arguments, exception, fragments", NO_REMOVAL.values(), ids=NO_REMOVAL.keys())
+def test_wrong_arguments_are_refused_before_anything_is_written(driver, built, arguments, exception, fragments):
+    with refuses(built, exception, *fragments):
+        driver.remove_partitions(**{"cube": PQ, "store": built, **arguments})
+
+
+def test_no_cube(driver, store_factory):
+    with refuses(store_factory, ValueError, "seed"):
+        driver.remove_partitions(cube=PQ, store=store_factory)

@@ -1,0 +1,185 @@
+"""Replacing partitions of a cube: remove and append in one commit."""
+
+from __future__ import annotations
+
+import pytest
+
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.dataset import DatasetMetadata
+from tests.support.cubes import (
+    CUBE,
+    aborts,
+    check_integrity,
+    file_contents,
+    file_keys,
+    frame,
+    header,
+    index,
+    refuses,
+    rows,
+    snapshot,
+)
+
+SEED = frame(x=[0, 1], p=[0, 1], v1=[10, 11])
+ENRICH = frame(x=[0, 1], p=[0, 1], v2=[20, 21])
+MORE = frame(x=[5], p=[0], v1=[15])
+
+
+@pytest.fixture
+def built(driver, store_factory):
+    """A store with a cube of two datasets."""
+    driver.build_cube(
+        data={"seed": SEED, "enrich": ENRICH},
+        cube=CUBE,
+        store=store_factory,
+        metadata={"seed": {"a": 1, "b": 2}, "enrich": {"c": 3}},
+    )
+    return store_factory
+
+
+def update(driver, store, data, conditions, ids, **kwargs):
+    return driver.update_cube(
+        data=data,
+        store=store,
+        remove_conditions=conditions,
+        ktk_cube_dataset_ids=ids,
+        **{"cube": CUBE, **kwargs},
+    )
+
+
+@pytest.mark.parametrize(
+    "data, conditions, ids, seed, enrich",
+    [
+        (MORE, C("p") == 0, ["seed"], [11, 15], [20, 21]),
+        (MORE, C("p") == 0, ["seed", "enrich"], [11, 15], [21]),
+        (MORE, C("p") == 9, ["seed"], [10, 11, 15], [20, 21]),
+        (MORE, None, ["seed"], [10, 11, 15], [20, 21]),
+        (MORE, None, ["seed", "enrich"], [10, 11, 15], [20, 21]),
+        (MORE, C("p") >= 0, ["seed"], [15], [20, 21]),
+        (MORE, (C("p") > 0) & (C("p") < 2), ["seed"], [10, 15], [20, 21]),
+        (MORE, [C("p").isin([0, 7])], ["seed"], [11, 15], [20, 21]),
+        ({"seed": MORE, "enrich": frame(x=[5], p=[1], v2=[25])}, C("p") == 1, ["seed", "enrich"], [10, 15], [20, 25]),
+        ({}, C("p") == 0, ["enrich"], [10, 11], [21]),
+        ({}, C("p") == 0, ["seed", "enrich"], [11], [21]),
+        ({}, None, ["seed"], [10, 11], [20, 21]),
+        ({}, C("p") == 0, [], [10, 11], [20, 21]),
+    ],
+)
+def test_update_removes_then_appends(driver, built, data, conditions, ids, seed, enrich):
+    result = update(driver, built, data, conditions, ids)
+    assert set(result) == set(ids)
+    for id_, dataset in result.items():
+        assert dataset == DatasetMetadata.load_from_store(f"cube++{id_}", built())
+    assert payload(built, "cube++seed", "v1") == seed
+    assert payload(built, "cube++enrich", "v2") == enrich
+    check_integrity(built)
+
+
+def payload(store, uuid, column):
+    """Give the values of the files of a dataset."""
+    return sorted(value for content in file_contents(store, uuid) for value in content[column])
+
+
+def test_kept_partitions_stay_in_front(driver, built):
+    kept = [label for label in file_keys(built, "cube++seed") if label.startswith("p=1")]
+    update(driver, built, MORE, C("p") == 0, ["seed"])
+    assert list(file_keys(built, "cube++seed"))[:1] == kept
+
+
+def test_datasets_not_announced_are_not_touched(driver, built):
+    before = {key: data for key, data in snapshot(built).items() if "enrich" in key}
+    update(driver, built, MORE, C("p") == 0, ["seed"])
+    assert {key: data for key, data in snapshot(built).items() if "enrich" in key} == before
+
+
+def test_metadata_is_merged(driver, built):
+    given = {"seed": {"b": 20, "d": 4}}
+    update(driver, built, MORE, C("p") == 0, ["seed", "enrich"], metadata=given)
+    seed = header(built, "cube++seed")["metadata"]
+    assert (seed["a"], seed["b"], seed["d"]) == (1, 20, 4)
+    assert header(built, "cube++enrich")["metadata"]["c"] == 3
+    assert given == {"seed": {"b": 20, "d": 4}}
+
+
+def test_partitioning_is_the_stored_one(driver, built):
+    data = {"new": frame(x=[0, 1], q=[5, 6], v3=[30, 31])}
+    driver.extend_cube(data=data, cube=CUBE, store=built, partition_on={"new": ["q"]})
+    update(driver, built, {"new": frame(x=[7], q=[8], v3=[38])}, None, ["new"])
+    assert [label.split("/")[0] for label in file_keys(built, "cube++new")] == ["q=5", "q=6", "q=8"]
+
+
+def test_conditions_on_columns_a_dataset_is_not_partitioned_by_remove_all_of_it(driver, built):
+    data = {"new": frame(x=[0, 1], v3=[30, 31])}
+    driver.extend_cube(data=data, cube=CUBE, store=built, partition_on={"new": []})
+    update(driver, built, {"new": frame(x=[7], v3=[37])}, C("p") == 0, ["new"])
+    assert payload(built, "cube++new", "v3") == [37]
+
+
+def test_an_index_the_cube_does_not_name_is_kept_up_to_date(driver, store_factory):
+    driver.build_cube(data=SEED, cube=CUBE.copy(index_columns=["v1"]), store=store_factory)
+    update(driver, store_factory, MORE, C("p") == 0, ["seed"])
+    assert sorted(index(store_factory, "cube++seed", "v1")) == [11, 15]
+    check_integrity(store_factory)
+
+
+def test_query_after_update(driver, built):
+    update(driver, built, frame(x=[0, 5], p=[0, 0], v1=[1, 15]), C("p") == 0, ["seed"])
+    assert rows(driver.query_cube(cube=CUBE, store=built)) == {
+        "p": [0, 1, 0],
+        "v1": [1, 11, 15],
+        "v2": [20, 21, None],
+        "x": [0, 1, 5],
+    }
+
+
+# refusals ------------------------------------------------------------------------------------------------------
+
+NO_UPDATE = {
+    "condition on a dimension": ({"remove_conditions": C("x") == 0}, ValueError, ["x"]),
+    "condition on payload": ({"remove_conditions": (C("p") == 0) & (C("v1") == 0)}, ValueError, ["v1"]),
+    "condition on nothing known": ({"remove_conditions": C("z") == 0}, ValueError, ["z"]),
+    "condition of the wrong type": ({"remove_conditions": C("p") == "a"}, TypeError, ["p", "int64", "a"]),
+    "unknown ids": ({"ktk_cube_dataset_ids": ["seed", "b", "a"]}, ValueError, ["a, b"]),
+    "not announced": ({"ktk_cube_dataset_ids": ["enrich"]}, ValueError, ["seed", "enrich"]),
+    "nothing announced": ({"ktk_cube_dataset_ids": []}, ValueError, ["seed"]),
+    "index missing": ({"cube": CUBE.copy(index_columns=["v1"])}, ValueError, ["v1", "seed"]),
+    "metadata": ({"metadata": 1}, TypeError, ["int"]),
+    "metadata of a dataset": ({"metadata": {"seed": 1}}, TypeError, ["seed", "int"]),
+    "metadata of others": ({"metadata": {"enrich": {}}}, ValueError, ["enrich"]),
+    "no dimension": ({"data": MORE.drop(columns="x")}, ValueError, ["seed", "x"]),
+    "no partition": ({"data": MORE.drop(columns="p")}, ValueError, ["seed", "p"]),
+}
+
+
+@pytest.mark.parametrize("arguments, exception, fragments", NO_UPDATE.values(), ids=NO_UPDATE.keys())
+def test_wrong_input_is_refused_before_anything_is_written(driver, built, arguments, exception, fragments):
+    defaults = {
+        "data": MORE,
+        "cube": CUBE,
+        "store": built,
+        "remove_conditions": C("p") == 0,
+        "ktk_cube_dataset_ids": ["seed"],
+    }
+    with refuses(built, exception, *fragments):
+        driver.update_cube(**{**defaults, **arguments})
+
+
+@pytest.mark.parametrize("id_", ["seed", "enrich"])
+def test_a_dataset_must_not_become_empty(driver, built, id_):
+    with aborts(built, id_):
+        update(driver, built, {}, C("p") >= 0, [id_])
+
+
+def test_other_datasets_are_rolled_back_when_one_becomes_empty(driver, built):
+    with aborts(built, "enrich"):
+        update(driver, built, MORE, C("p") >= 0, ["seed", "enrich"])
+
+
+def test_schema_conflict_leaves_the_dataset_as_it_was(driver, built):
+    with refuses(built, ValueError, "cube++seed", "v1", "string", garbage=True):
+        update(driver, built, frame(x=[5], p=[0], v1=["a"]), C("p") == 0, ["seed"])
+
+
+def test_no_cube(driver, store_factory):
+    with refuses(store_factory, ValueError, "seed"):
+        update(driver, store_factory, MORE, None, ["seed"])

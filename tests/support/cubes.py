@@ -1,0 +1,167 @@
+"""Small cubes for the tests, and a look into what is stored without the code under test."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io import eager_cube
+from kartothek_cube.io_components.cube.write import MultiTableCommitAborted
+
+CUBE = Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube")
+HEADER = ".by-dataset-metadata."
+
+
+def frame(**columns) -> pd.DataFrame:
+    """Give a frame of these columns, in this order."""
+    return pd.DataFrame(columns)
+
+
+def build(store_factory, cube: Cube = CUBE, partition_on: dict | None = None, **datasets: pd.DataFrame) -> None:
+    """Build a cube, eagerly; a dataset is partitioned by those partition columns of the cube that it has."""
+    own = {id_: [column for column in cube.partition_columns if column in df] for id_, df in datasets.items()}
+    eager_cube.build_cube(
+        data=datasets, cube=cube, store=store_factory, partition_on={**own, **(partition_on or {})}
+    )
+
+
+def as_dict(df: pd.DataFrame) -> dict[str, list]:
+    """Give the columns of a frame as lists; every kind of missing value is None."""
+    return {name: [None if pd.isna(value) else value for value in df[name].tolist()] for name in df.columns}
+
+
+def rows(frames: list[pd.DataFrame]) -> dict[str, list] | None:
+    """Give the columns of the only frame of a query without ``partition_by``; None if there are no rows."""
+    assert len(frames) <= 1
+    return as_dict(frames[0]) if frames else None
+
+
+def groups(frames: list[pd.DataFrame]) -> list[dict[str, list]]:
+    """Give the columns of each frame of a query."""
+    return [as_dict(df) for df in frames]
+
+
+# what is in the store ------------------------------------------------------------------------------------------
+
+
+def snapshot(store_factory) -> dict[str, bytes]:
+    """Give all keys of a store with their bytes."""
+    store = store_factory()
+    return {key: store.get(key) for key in store.keys()}
+
+
+def keys(store_factory) -> set[str]:
+    """Give all keys of a store."""
+    return set(store_factory().keys())
+
+
+def header(store_factory, uuid: str) -> dict:
+    """Give the parsed header of a dataset."""
+    return json.loads(store_factory().get(f"{uuid}{HEADER}json"))
+
+
+def read_parquet(store_factory, key: str) -> pq.ParquetFile:
+    """Open a Parquet file of a store."""
+    return pq.ParquetFile(pa.BufferReader(store_factory().get(key)))
+
+
+def file_keys(store_factory, uuid: str) -> dict[str, str]:
+    """Give the key of the file of each partition, in the order of the header."""
+    return {label: part["files"]["table"] for label, part in header(store_factory, uuid)["partitions"].items()}
+
+
+def files(store_factory, uuid: str) -> dict[str, dict[str, list]]:
+    """Give the columns that are in the file of each partition, in the order of the header."""
+    return {
+        label: read_parquet(store_factory, key).read().to_pydict()
+        for label, key in file_keys(store_factory, uuid).items()
+    }
+
+
+def file_contents(store_factory, uuid: str) -> list[dict[str, list]]:
+    """Give the columns of all files of a dataset without the labels, in the order of the header."""
+    return list(files(store_factory, uuid).values())
+
+
+def index(store_factory, uuid: str, column: str) -> dict[object, list[str]]:
+    """Give the content of a secondary index: value -> sorted labels."""
+    table = read_parquet(store_factory, header(store_factory, uuid)["indices"][column]).read().to_pydict()
+    return {value: sorted(labels) for value, labels in zip(table[column], table["partition"])}
+
+
+def index_of_files(store_factory, uuid: str, column: str) -> dict[object, list[str]]:
+    """Give the index that fits the data files: what `index` has to give."""
+    found: dict[object, set[str]] = {}
+    for label, content in files(store_factory, uuid).items():
+        for value in content[column]:
+            if value is not None:
+                found.setdefault(value, set()).add(label)
+    return {value: sorted(labels) for value, labels in found.items()}
+
+
+def index_columns(store_factory, uuid: str) -> set[str]:
+    """Give the columns of a dataset that have a secondary index."""
+    return set(header(store_factory, uuid).get("indices", {}))
+
+
+def dataset_ids(store_factory, cube: Cube = CUBE) -> set[str]:
+    """Give the ids of the datasets of a cube that have a header."""
+    start = cube.uuid_prefix + "++"
+    return {key[len(start) :].split(".")[0] for key in keys(store_factory) if key.startswith(start) and HEADER in key}
+
+
+def check_integrity(store_factory, cube: Cube = CUBE) -> None:
+    """Fail unless every file a header names exists and every secondary index fits the data files."""
+    present = keys(store_factory)
+    for id_ in dataset_ids(store_factory, cube):
+        uuid = f"{cube.uuid_prefix}++{id_}"
+        content = header(store_factory, uuid)
+        named = set(file_keys(store_factory, uuid).values()) | set(content.get("indices", {}).values())
+        assert named | {f"{uuid}/table/_common_metadata"} <= present
+        for column in content.get("indices", {}):
+            assert index(store_factory, uuid, column) == index_of_files(store_factory, uuid, column)
+
+
+# what must not happen ------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def unchanged(store_factory, garbage: bool = False):
+    """Fail if the block changes a store; with ``garbage``, files that no header names may appear."""
+    before = snapshot(store_factory)
+    yield
+    after = snapshot(store_factory)
+    if garbage:
+        after = {key: data for key, data in after.items() if key in before or HEADER in key}
+    assert after == before
+
+
+@contextmanager
+def refuses(store_factory, exception: type[BaseException], *fragments: str, garbage: bool = False):
+    """Fail unless the block raises, with these fragments in the message, and leaves the store as it was."""
+    with unchanged(store_factory, garbage=garbage):
+        with pytest.raises(exception) as caught:
+            yield
+    check_message(caught.value, fragments)
+
+
+@contextmanager
+def aborts(store_factory, *fragments: str):
+    """Fail unless the block is rolled back because of a ValueError with these fragments in its message."""
+    with unchanged(store_factory, garbage=True):
+        with pytest.raises(MultiTableCommitAborted) as caught:
+            yield
+    assert isinstance(caught.value, RuntimeError)
+    assert isinstance(caught.value.__cause__, ValueError)
+    check_message(caught.value.__cause__, fragments)
+
+
+def check_message(error: BaseException, fragments: tuple[str, ...]) -> None:
+    """Fail unless all fragments are in the text of an error."""
+    assert [part for part in fragments if part not in str(error)] == [], str(error)

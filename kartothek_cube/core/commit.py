@@ -45,7 +45,7 @@ Predicates = list[list[tuple[str, str, Any]]]
 
 @attrs.frozen
 class IndexEntries:
-    """Index entries of one column, and the labels of the partitions that they speak about (also those with only nulls)."""
+    """Index entries of one column, and the labels of the partitions that they speak about."""
 
     entries: IndexColumns
     covered: pa.StringArray
@@ -318,9 +318,7 @@ def _with_entries(
     found = read(missing.column, missing.labels.to_pylist())
     known = delta.indices.get(missing.column)
     if known is not None:
-        found = IndexEntries(
-            known.entries.union(found.entries), pa.concat_arrays([known.covered, found.covered])
-        )
+        found = IndexEntries(known.entries.union(found.entries), pa.concat_arrays([known.covered, found.covered]))
     return attrs.evolve(delta, indices={**delta.indices, missing.column: found})
 
 
@@ -369,7 +367,12 @@ def _load(blobs: BlobStore, delta: Delta) -> tuple[str, bytes | None, Any, Datas
         if existing and delta.mode == "create":
             raise DatasetExistsError(delta.uuid)
         header, token = found[wanted]
-        return wanted, header if header is not None else (found[existing[0]][0] if existing else None), token, None
+        return (
+            wanted,
+            header if header is not None else (found[existing[0]][0] if existing else None),
+            token,
+            None,
+        )
     try:
         state, key, token, header = DatasetMetadata.load_with_token(delta.uuid, blobs)
     except DatasetNotFoundError:
@@ -378,7 +381,12 @@ def _load(blobs: BlobStore, delta: Delta) -> tuple[str, bytes | None, Any, Datas
     scope_columns = {literal[0] for conjunction in delta.scope or () for literal in conjunction}
     if not len(delta.added) and delta.scope is None:
         touched = set()
-    return key, header, token, load_needed_indices(state.load_partition_indices(), touched | scope_columns, blobs)
+    return (
+        key,
+        header,
+        token,
+        load_needed_indices(state.load_partition_indices(), touched | scope_columns, blobs),
+    )
 
 
 def _is_done(state: DatasetMetadata, delta: Delta) -> bool:

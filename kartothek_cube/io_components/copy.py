@@ -12,7 +12,8 @@ from kartothek_cube.core.errors import DatasetNotFoundError
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.execute import REMOTE_REQUESTS, ordered_map
-from kartothek_cube.io_components.keys import header_keys, tracked_keys
+from kartothek_cube.io_components.keys import header_keys
+from kartothek_cube.utils.ktk_adapters import get_dataset_keys
 
 __all__ = ("DatasetCopy", "check_different_stores", "finish_copy", "plan_copy_dataset", "run_copy")
 
@@ -76,7 +77,7 @@ def plan_copy_dataset(source: BlobStore, source_uuid: str, target_uuid: str) -> 
     existing = [key for key in headers if source.exists(key)]
     if not existing:
         raise DatasetNotFoundError(source_uuid)
-    keys = sorted(tracked_keys(dataset) - set(headers))
+    keys = sorted(get_dataset_keys(dataset) - set(headers))
     return DatasetCopy(
         source_uuid,
         target_uuid,

@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.index import ExplicitSecondaryIndex
-from kartothek_cube.core.naming import metadata_key_from_uuid, schema_key
+from kartothek_cube.core.naming import metadata_key_from_uuid
 
-__all__ = ("data_keys", "header_keys", "index_keys", "tracked_keys")
+__all__ = ("data_keys", "header_keys", "index_keys")
 
 
 def header_keys(uuid: str) -> list[str]:
@@ -29,9 +29,3 @@ def data_keys(dataset: DatasetMetadata, tables: Iterable[str] | None = None) -> 
     files = dataset.partition_table.files
     chosen = files if tables is None else {t: files[t] for t in tables if t in files}
     return [key for keys in chosen.values() for key in pa.array(keys).to_pylist()]
-
-
-def tracked_keys(dataset: DatasetMetadata) -> set[str]:
-    """All keys that a dataset refers to, its header in JSON included."""
-    keys = {metadata_key_from_uuid(dataset.uuid), *index_keys(dataset), *data_keys(dataset)}
-    return keys | {schema_key(dataset.uuid, table) for table in dataset.tables}

@@ -209,7 +209,8 @@ def _check_columns(context: WriteContext, table: pa.Table) -> None:
         nulls = table.column(column).null_count
         if nulls:
             raise ValueError(
-                f"Partition column {column} of dataset {context.uuid} holds null: {nulls} of {len(table)} rows would be lost. "
+                f"Partition column {column} of dataset {context.uuid} holds null: "
+                f"{nulls} of {len(table)} rows would be lost. "
                 "Fill or drop them before writing"
             )
 
@@ -230,13 +231,14 @@ def split(table: pa.Table, partition_on: Sequence[str]) -> tuple[Ints, list[str]
     starts
         Position of the first row of each piece.
     prefixes
-        For each piece the quoted ``column=value`` path, with a slash at the end; pieces come in the order of their first row.
+        For each piece the quoted ``column=value`` path, with a slash at the end; pieces
+        come in the order of their first row.
     table
         The rows, those of a piece next to each other and in their old order.
     """
     if not partition_on:
         return np.zeros(1, dtype=np.int64), [""], table
-    codes, bound = combine([ordinals(table.column(c)) for c in partition_on], len(table))
+    codes, _bound = combine([ordinals(table.column(c)) for c in partition_on], len(table))
     change = np.flatnonzero(codes[1:] != codes[:-1]) + 1
     starts = np.concatenate([np.zeros(1, dtype=np.int64), change])
     if len(np.unique(codes[starts])) < len(starts):
@@ -286,7 +288,9 @@ def _entries(
 def _distinct_pairs(values: pa.ChunkedArray, piece: Ints, n_pieces: int) -> tuple[pa.Array, Ints, Ints]:
     """Distinct values, and the distinct (value code, piece) pairs."""
     array = values.combine_chunks()
-    array = array.dictionary_encode() if not pa.types.is_null(values.type) else pa.array([], pa.null()).dictionary_encode()
+    array = (
+        array.dictionary_encode() if not pa.types.is_null(values.type) else pa.array([], pa.null()).dictionary_encode()
+    )
     array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
     distinct = array.dictionary
     if not len(distinct):

@@ -83,7 +83,8 @@ def check_datasets(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> dict[
     """
     if cube.seed_dataset not in datasets:
         raise ValueError(
-            f"Seed dataset ({cube.seed_dataset}) is missing. The cube {cube.uuid_prefix} has: {_join(datasets) or 'no dataset'}"
+            f"Seed dataset ({cube.seed_dataset}) is missing. "
+            f"The cube {cube.uuid_prefix} has: {_join(datasets) or 'no dataset'}"
         )
     for check in (_check_version, _check_table):
         for name in sorted(datasets):
@@ -134,7 +135,8 @@ def _check_partition_keys(name: str, dataset: DatasetMetadata, cube: Cube) -> No
         missing = set(cube.partition_columns) - set(keys)
         if missing:
             raise ValueError(
-                f"Seed dataset {name!r} has missing partition keys: {_join(missing)} (it is partitioned by: {_join(keys) or 'nothing'})"
+                f"Seed dataset {name!r} has missing partition keys: {_join(missing)} "
+                f"(it is partitioned by: {_join(keys) or 'nothing'})"
             )
     unused = (set(cube.partition_columns) & get_dataset_columns(dataset)) - set(keys)
     if unused:
@@ -176,5 +178,6 @@ def _check_indices(name: str, dataset: DatasetMetadata, cube: Cube) -> None:
         else:
             continue
         raise ValueError(
-            f"Wrong index type in dataset {name!r} for column {column}: expected {wanted} but got {type(index).__name__}"
+            f"Wrong index type in dataset {name!r} for column {column}: "
+            f"expected {wanted} but got {type(index).__name__}"
         )

@@ -29,7 +29,12 @@ from kartothek_cube.utils.converters import converter_str_set_optional
 if TYPE_CHECKING:
     from kartothek_cube.core.typing import StoreInput
 
-__all__ = ("discover_cube", "discover_datasets", "discover_datasets_unchecked", "discover_ktk_cube_dataset_ids")
+__all__ = (
+    "discover_cube",
+    "discover_datasets",
+    "discover_datasets_unchecked",
+    "discover_ktk_cube_dataset_ids",
+)
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -78,7 +83,8 @@ def discover_datasets_unchecked(
     Returns
     -------
     dict
-        Dataset id to metadata, sorted by id. A dataset whose header or schema is gone is left out with a warning in the log.
+        Dataset id to metadata, sorted by id. A dataset whose header or schema is gone
+        is left out, with a warning in the log.
     """
     wanted = converter_str_set_optional(filter_ktk_cube_dataset_ids)
     blobs = open_blobs(store)
@@ -223,7 +229,9 @@ def _partition_columns(uuid_prefix: str, seed: str, dataset: DatasetMetadata) ->
             )
         columns, timestamp = keys[:-1], timestamp or keys[-1]
     if timestamp is not None and timestamp != KLEE_TIMESTAMP_COLUMN:
-        raise NotImplementedError(f'Can only read old cubes with time stamp column "{KLEE_TIMESTAMP_COLUMN}", but got "{timestamp}"')
+        raise NotImplementedError(
+            f'Can only read old cubes with time stamp column "{KLEE_TIMESTAMP_COLUMN}", but got "{timestamp}"'
+        )
     return columns
 
 

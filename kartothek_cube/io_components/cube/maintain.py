@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.consistency import check_datasets
+from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked, discover_ktk_cube_dataset_ids
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -21,19 +18,19 @@ from kartothek_cube.core.errors import (
     MultiTableCommitAborted,
     unknown_names,
 )
-from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.columns import group_codes
 from kartothek_cube.io_components.copy import check_different_stores
 from kartothek_cube.io_components.execute import store_factory
-from kartothek_cube.io_components.keys import data_keys, header_keys, tracked_keys
+from kartothek_cube.io_components.keys import data_keys, header_keys
 from kartothek_cube.utils.converters import converter_str_set_optional
+from kartothek_cube.utils.ktk_adapters import footer_stats, get_dataset_keys
 
 __all__ = (
     "CopyPlan",
     "copy_datasets",
-    "footer_stats",
     "plan_cleanup",
     "plan_copy",
     "plan_delete",
@@ -68,7 +65,7 @@ def plan_delete(cube: Cube, store: StoreInput, datasets: Any = None) -> tuple[li
     found = _datasets(cube, store, datasets)
     order = sorted(found, key=lambda name: (name != cube.seed_dataset, name))
     headers = [key for name in order for key in header_keys(found[name].uuid)]
-    tracked = {key for ds in found.values() for key in tracked_keys(ds)}
+    tracked = {key for ds in found.values() for key in get_dataset_keys(ds)}
     return headers, sorted(tracked - set(headers))
 
 
@@ -76,7 +73,7 @@ def plan_cleanup(cube: Cube, store: StoreInput) -> list[str]:
     """Keys with the prefix of a cube that none of its readable datasets refers to, sorted."""
     blobs = open_blobs(store)
     found = discover_datasets_unchecked(cube.uuid_prefix, blobs)
-    tracked = {key for ds in found.values() for key in (*tracked_keys(ds), *header_keys(ds.uuid))}
+    tracked = {key for ds in found.values() for key in (*get_dataset_keys(ds), *header_keys(ds.uuid))}
     stored = {blob.key for blob in blobs.list(cube.uuid_prefix + KTK_CUBE_UUID_SEPARATOR)}
     return sorted(stored - tracked)
 
@@ -120,14 +117,6 @@ def plan_stats(
         base[name] = {"blobsize": 0, "files": len(keys), "partitions": partitions, "rows": 0}
         tasks += [StatsTask(name, tuple(keys[i : i + blocksize])) for i in range(0, len(keys), blocksize)]
     return base, tasks
-
-
-def footer_stats(blobs: BlobStore, key: str) -> tuple[int, int]:
-    """Size in bytes and number of rows of a data file; only its footer is read."""
-    with blobs.open_read(key) as file:
-        size = file.seek(0, io.SEEK_END)
-        rows = pq.read_metadata(pa.PythonFile(file, mode="r")).num_rows
-    return size, rows
 
 
 def run_stats(store: StoreInput, task: StatsTask) -> dict[str, dict[str, int]]:
@@ -200,10 +189,14 @@ def plan_copy(
     renamed = dict(renamed_datasets or {})
     unknown = set(renamed) - set(found)
     if unknown:
-        raise ValueError("renamed_datasets names datasets that are not copied: " + unknown_names("dataset", unknown, found))
+        raise ValueError(
+            "renamed_datasets names datasets that are not copied: " + unknown_names("dataset", unknown, found)
+        )
     names = {name: renamed.get(name, name) for name in found}
     if len(set(names.values())) < len(names):
-        raise ValueError(f"renamed_datasets gives the same name to several datasets: {', '.join(sorted(names.values()))}")
+        raise ValueError(
+            f"renamed_datasets gives the same name to several datasets: {', '.join(sorted(names.values()))}"
+        )
     target_cube = cube.copy(
         uuid_prefix=renamed_cube_prefix or cube.uuid_prefix,
         seed_dataset=names.get(cube.seed_dataset, renamed.get(cube.seed_dataset, cube.seed_dataset)),

@@ -14,7 +14,14 @@ from kartothek_cube.core.cube.consistency import get_payload_subset
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import DuplicateCellsError, unknown_names
 from kartothek_cube.core.types import as_table, to_pandas
-from kartothek_cube.io_components.columns import combine, gather, last_of_each, ordinals, sort_order, strictly_increasing
+from kartothek_cube.io_components.columns import (
+    combine,
+    gather,
+    last_of_each,
+    ordinals,
+    sort_order,
+    strictly_increasing,
+)
 
 __all__ = ("DatasetRules", "collect_input", "is_frame", "prepare_table")
 
@@ -176,11 +183,13 @@ def _check_columns(rules: DatasetRules, names: Sequence[str]) -> None:
     dimensions = set(cube.dimension_columns)
     if rules.is_seed and dimensions - columns:
         raise ValueError(
-            f"Missing dimension columns in seed data (dataset {rules.name!r}): " + unknown_names("column", dimensions - columns, columns)
+            f"Missing dimension columns in seed data (dataset {rules.name!r}): "
+            + unknown_names("column", dimensions - columns, columns)
         )
     if not dimensions & columns:
         raise ValueError(
-            f"Dataset {rules.name!r} must have at least one of the following dimension columns: {', '.join(sorted(dimensions))}"
+            f"Dataset {rules.name!r} must have at least one of the following dimension columns: "
+            f"{', '.join(sorted(dimensions))}"
         )
     missing = set(rules.partition_on) - columns
     if missing:
@@ -202,7 +211,9 @@ def _concat(rules: DatasetRules, tables: Sequence[pa.Table]) -> pa.Table:
     for other in tables[1:]:
         if set(other.column_names) != set(first.column_names):
             differ = sorted(set(other.column_names) ^ set(first.column_names))
-            raise ValueError(f"Frames of dataset {rules.name!r} have different columns: {', '.join(differ)} only in some")
+            raise ValueError(
+                f"Frames of dataset {rules.name!r} have different columns: {', '.join(differ)} only in some"
+            )
     if len(tables) == 1:
         return first
     try:

@@ -29,7 +29,12 @@ from kartothek_cube.core.cube.discover import (
     discover_ktk_cube_dataset_ids,
 )
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import DatasetExistsError, KartothekCubeError, MultiTableCommitAborted, unknown_names
+from kartothek_cube.core.errors import (
+    DatasetExistsError,
+    KartothekCubeError,
+    MultiTableCommitAborted,
+    unknown_names,
+)
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.prune import select_partitions
@@ -38,9 +43,19 @@ from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.cube.prepare import DatasetRules, prepare_table
 from kartothek_cube.io_components.execute import store_factory
 from kartothek_cube.io_components.files import read_files
-from kartothek_cube.io_components.write import WriteContext, WriteResult, index_entries_of, merge_results, write_table
+from kartothek_cube.io_components.write import (
+    WriteContext,
+    WriteResult,
+    index_entries_of,
+    merge_results,
+    write_table,
+)
 from kartothek_cube.serialization import DataFrameSerializer
-from kartothek_cube.utils.converters import converter_str_set, converter_str_set_optional, converter_str_tupleset
+from kartothek_cube.utils.converters import (
+    converter_str_set,
+    converter_str_set_optional,
+    converter_str_tupleset,
+)
 
 __all__ = (
     "CubeWritePlan",
@@ -197,7 +212,9 @@ def _new_changes(
         raise TypeError(f"partition_on should be a dict of dataset id to columns, but is {type(partition_on).__name__}")
     unknown = set(partition_on or ()) - set(wanted)
     if unknown:
-        raise ValueError("partition_on for otherwise unspecified datasets: " + unknown_names("dataset", unknown, wanted))
+        raise ValueError(
+            "partition_on for otherwise unspecified datasets: " + unknown_names("dataset", unknown, wanted)
+        )
     df_serializer = _check_serializer(serializer)
     changes = {}
     for name in wanted:
@@ -240,7 +257,8 @@ def plan_build(
     names = set(names)
     if cube.seed_dataset not in names:
         raise ValueError(
-            f'Seed data ("{cube.seed_dataset}") is missing: a new cube needs it, given are: {", ".join(sorted(names)) or "none"}'
+            f'Seed data ("{cube.seed_dataset}") is missing: a new cube needs it, '
+            f"given are: {', '.join(sorted(names)) or 'none'}"
         )
     factory = store_factory(store)
     changes = _new_changes(cube, factory, names, metadata, overwrite, partition_on, df_serializer, {})
@@ -276,7 +294,9 @@ def plan_extend(
     """
     names = set(names)
     if cube.seed_dataset in names:
-        raise ValueError(f'Seed data ("{cube.seed_dataset}") cannot be written when a cube is extended, only when it is built')
+        raise ValueError(
+            f'Seed data ("{cube.seed_dataset}") cannot be written when a cube is extended, only when it is built'
+        )
     factory = store_factory(store)
     existing = discover_datasets(cube, store)
     _check_absent(cube, existing, names, overwrite)
@@ -316,7 +336,11 @@ def _stored_change(
 
 
 def plan_append(
-    cube: Cube, store: StoreInput, names: Iterable[str], metadata: Metadata | None = None, df_serializer: Any = None
+    cube: Cube,
+    store: StoreInput,
+    names: Iterable[str],
+    metadata: Metadata | None = None,
+    df_serializer: Any = None,
 ) -> CubeWritePlan:
     """
     Plan to add partitions to datasets of a cube.
@@ -331,7 +355,8 @@ def plan_append(
     unknown = names - set(existing)
     if unknown:
         raise ValueError(
-            f"Unknown / non-existing datasets of cube {cube.uuid_prefix}: " + unknown_names("dataset", unknown, existing)
+            f"Unknown / non-existing datasets of cube {cube.uuid_prefix}: "
+            + unknown_names("dataset", unknown, existing)
         )
     user = _check_metadata(metadata, names)
     factory, serializer = store_factory(store), _check_serializer(df_serializer)
@@ -386,7 +411,15 @@ def _plan_removal(
             picked = select_partitions(dataset, scope or None)
             expected = dataset.partition_table.take(picked).labels
         changes[name] = _stored_change(
-            cube, factory, name, dataset, user.get(name, {}), serializer, scope=scope, expected=expected, required=True
+            cube,
+            factory,
+            name,
+            dataset,
+            user.get(name, {}),
+            serializer,
+            scope=scope,
+            expected=expected,
+            required=True,
         )
     return CubeWritePlan(operation, cube, factory, changes, **flags)
 
@@ -502,7 +535,9 @@ def _check_new_payload(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> N
             owners[column] = name
 
 
-def run_write(plan: CubeWritePlan, tables: Mapping[str, pa.Table], threads: int | None = None) -> dict[str, WriteResult]:
+def run_write(
+    plan: CubeWritePlan, tables: Mapping[str, pa.Table], threads: int | None = None
+) -> dict[str, WriteResult]:
     """Write the data files of prepared tables; the state of no dataset is touched."""
     results = {}
     for name, table in tables.items():
@@ -630,7 +665,9 @@ def _has_partitions(dataset: DatasetMetadata, delta: Delta) -> bool:
 def _light(delta: Delta) -> DatasetMetadata:
     """A new dataset as far as the rules of a cube look at it."""
     indices = {
-        column: ExplicitSecondaryIndex(column=column, index_storage_key=f"{delta.uuid}/indices/{column}", dtype=given.entries.values.type)
+        column: ExplicitSecondaryIndex(
+            column=column, index_storage_key=f"{delta.uuid}/indices/{column}", dtype=given.entries.values.type
+        )
         for column, given in delta.indices.items()
     }
     return DatasetMetadata(

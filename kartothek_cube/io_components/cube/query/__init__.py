@@ -1,4 +1,4 @@
-"""The query engine: intention -> partitions -> alignment -> groups -> joins (see "Query System" in the specification)."""
+"""The query engine ("Query System" in the specification): intention, partitions, alignment, groups, joins."""
 
 from __future__ import annotations
 

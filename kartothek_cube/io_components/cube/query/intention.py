@@ -17,7 +17,11 @@ from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.predicates import bind
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.utils.converters import converter_str_set, converter_str_set_optional, converter_str_tupleset
+from kartothek_cube.utils.converters import (
+    converter_str_set,
+    converter_str_set_optional,
+    converter_str_tupleset,
+)
 
 __all__ = ("QueryIntention", "determine_intention", "select_datasets")
 
@@ -110,7 +114,8 @@ def determine_intention(
     restricted = frozenset(
         name
         for name in chosen - {cube.seed_dataset}
-        if any(_is_payload(c, cube) for c in keep[name].columns) or any(owners.get(c) == name and _is_payload(c, cube) for c in groups)
+        if any(_is_payload(c, cube) for c in keep[name].columns)
+        or any(owners.get(c) == name and _is_payload(c, cube) for c in groups)
     )
     order = sorted(chosen, key=lambda name: (name != cube.seed_dataset, name not in restricted, name))
     return QueryIntention(
@@ -135,7 +140,10 @@ def _active(conditions: ConditionsInput) -> Conjunction:
 def _check_known(what: str, wanted: Iterable[str], known: set[str]) -> None:
     unknown = set(wanted) - known
     if unknown:
-        raise ValueError(f"Following {what} columns are required but are missing from the cube: " + unknown_names("column", unknown, known))
+        raise ValueError(
+            f"Following {what} columns are required but are missing from the cube: "
+            + unknown_names("column", unknown, known)
+        )
 
 
 def _check_types(
@@ -154,7 +162,9 @@ def _check_types(
             try:
                 bind([condition.predicate_part], schema)
             except TypeError as exc:
-                raise TypeError(f"Condition `{condition}` does not fit column {condition.column} ({dtype}) of dataset {name}: {exc}") from exc
+                raise TypeError(
+                    f"Condition `{condition}` does not fit column {condition.column} ({dtype}) of dataset {name}: {exc}"
+                ) from exc
 
 
 def _check_signedness(condition: Condition, dtype: pa.DataType) -> None:
@@ -167,7 +177,8 @@ def _check_signedness(condition: Condition, dtype: pa.DataType) -> None:
             kind = getattr(getattr(item, "dtype", None), "kind", wanted)
             if kind in "iu" and kind != wanted:
                 raise TypeError(
-                    f"Condition `{condition}` has wrong type. Expected `{dtype} (pyarrow)` but got `{item} ({type(item).__name__})`"
+                    f"Condition `{condition}` has wrong type. Expected `{dtype} (pyarrow)` "
+                    f"but got `{item} ({type(item).__name__})`"
                 )
 
 
@@ -187,7 +198,10 @@ def _dimensions(cube: Cube, wanted: str | Iterable[str] | None) -> tuple[str, ..
 
 
 def _owners(
-    cube: Cube, datasets: Mapping[str, DatasetMetadata], columns: Mapping[str, set[str]], groups: tuple[str, ...]
+    cube: Cube,
+    datasets: Mapping[str, DatasetMetadata],
+    columns: Mapping[str, set[str]],
+    groups: tuple[str, ...],
 ) -> dict[str, str]:
     """Which dataset's index tells the values of each partition-by column; the seed is asked first."""
     _check_known("partition-by", groups, set().union(*columns.values()))
@@ -223,5 +237,6 @@ def _check_projection(
         if involved[name] and not own <= set(dimensions):
             raise ValueError(
                 f"Cannot project dataset {name!r} with dimensionality [{', '.join(sorted(own))}] to "
-                f"[{', '.join(sorted(dimensions))}] while keeping the following payload intact: {', '.join(sorted(involved[name]))}"
+                f"[{', '.join(sorted(dimensions))}] while keeping the following payload intact: "
+                f"{', '.join(sorted(involved[name]))}"
             )

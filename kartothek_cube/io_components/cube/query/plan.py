@@ -338,7 +338,10 @@ def _codes(seed: _Side, side: _Side) -> tuple[Ints, Ints]:
     """Common codes of the alignment columns for the files of the seed and of another dataset."""
     shared = [c for c in side.source.alignment if c in seed.source.alignment]
     return join_codes(
-        [seed.keys[c] for c in shared], [side.keys[c] for c in shared], len(seed.positions), len(side.positions)
+        [seed.keys[c] for c in shared],
+        [side.keys[c] for c in shared],
+        len(seed.positions),
+        len(side.positions),
     )
 
 
@@ -385,10 +388,8 @@ def _groups(
     return tuple(zip(*columns, strict=True)), tuple(np.split(rows, starts[1:]))
 
 
-def _unit_values(
-    side: _Side, units: Ints, column: str, intention: QueryIntention
-) -> tuple[Ints, Ints, pa.Array]:
-    """Distinct (unit, value code) pairs of a column by its index, and the sorted values that meet the conditions on it."""
+def _unit_values(side: _Side, units: Ints, column: str, intention: QueryIntention) -> tuple[Ints, Ints, pa.Array]:
+    """Distinct (unit, value code) pairs of a column by its index, where the conditions on it hold; and its values."""
     index = side.dataset.indices[column].columns_data
     conjunction = intention.conditions[side.source.name].split_by_column().get(column)
     distinct = index.values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -200,9 +201,7 @@ def _read(
     stable = [p for p in in_file if p[0] in source.dimensions or p in source.dimension_predicates]
     full, part = ([in_file] if in_file else None), ([stable] if stable else None)
     keys = files.storage_keys(source)
-    return list(
-        read_files(blobs, [keys[i] for i in order], _stored(source), lambda i: part if shared[i] else full)
-    )
+    return list(read_files(blobs, [keys[i] for i in order], _stored(source), lambda i: part if shared[i] else full))
 
 
 def _add_constants(rows: _Rows) -> None:
@@ -275,7 +274,12 @@ def _partner_rows(seed: _Rows, other: _Rows) -> Ints:
         left = [gather(column, starts, missing=False) for column in left]
     right = other.columns(dimensions)
     n_left, n_right = len(left_file), len(other.file)
-    parts = [(np.concatenate([ours[left_file], theirs[other.file]]), int(max(ours.max(initial=0), theirs.max(initial=0))) + 1)]
+    parts = [
+        (
+            np.concatenate([ours[left_file], theirs[other.file]]),
+            int(max(ours.max(initial=0), theirs.max(initial=0))) + 1,
+        )
+    ]
     parts += [ordinals(_chain(a, b)) for a, b in zip(left, right, strict=True)]
     codes, bound = combine(parts, n_left + n_right)
     found = lookup(codes[:n_left], codes[n_left:], bound)
@@ -336,7 +340,7 @@ def _split(table: pa.Table, context: QueryContext, task: Task) -> list[pa.Table]
     if bounds[0] > 0 or not np.array_equal(order, np.arange(len(order))):
         table = _take(table.select(context.output.names), order)
     table = table.select(context.output.names)
-    return [table.slice(a, b - a) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [table.slice(a, b - a) for a, b in itertools.pairwise(bounds)]
 
 
 def _group_numbers(table: pa.Table, context: QueryContext, groups: Sequence[tuple[Any, ...]]) -> Ints:

@@ -1,0 +1,148 @@
+"""Views of datasets as cubes see them: visible columns, tracked keys, partitions as a frame."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kartothek_cube.core.cube.consistency import get_dataset_columns
+from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.index import ExplicitSecondaryIndex
+from kartothek_cube.core.naming import metadata_key_from_uuid, schema_key
+from kartothek_cube.core.partition import Partition
+from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.types import to_pandas
+from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.utils import lazy_store
+
+__all__ = (
+    "footer_stats",
+    "get_dataset_columns",
+    "get_dataset_keys",
+    "get_partition_dataframe",
+    "get_physical_partition_stats",
+    "metadata_factory_from_dataset",
+)
+
+
+def get_dataset_keys(dataset: DatasetMetadata) -> set[str]:
+    """
+    Keys of a dataset that its header tracks: header, schemas, secondary indices, data files.
+
+    Parameters
+    ----------
+    dataset
+        A dataset; its indices need not be loaded.
+
+    Returns
+    -------
+    set of str
+    """
+    explicit = (i for i in dataset.indices.values() if isinstance(i, ExplicitSecondaryIndex))
+    keys = {metadata_key_from_uuid(dataset.uuid)}
+    keys |= {schema_key(dataset.uuid, table) for table in dataset.tables}
+    keys |= {index.index_storage_key for index in explicit if index.index_storage_key}
+    for files in dataset.partition_table.files.values():
+        keys.update(files.to_pylist())
+    return keys
+
+
+def _no_store() -> NoReturn:
+    raise NotImplementedError("This factory was made without a store and cannot load anything")
+
+
+def metadata_factory_from_dataset(
+    dataset: DatasetMetadata, with_schema: bool = True, store: StoreInput | None = None
+) -> DatasetFactory:
+    """
+    A factory around metadata that is loaded already.
+
+    Parameters
+    ----------
+    dataset
+        The metadata.
+    with_schema
+        Whether its schema is loaded.
+    store
+        Store, factory or URL; without it every access to the store raises NotImplementedError.
+
+    Returns
+    -------
+    DatasetFactory
+    """
+    factory = DatasetFactory(
+        dataset_uuid=dataset.uuid,
+        store_factory=_no_store if store is None else lazy_store(store),
+        load_schema=with_schema,
+    )
+    factory._cache_metadata = dataset
+    factory.is_loaded = True
+    return factory
+
+
+def footer_stats(blobs: BlobStore, key: str) -> tuple[int, int]:
+    """Size in bytes and number of rows of a data file; only its footer is read."""
+    with blobs.open_read(key) as file:
+        size = file.seek(0, io.SEEK_END)
+        rows = pq.read_metadata(pa.PythonFile(file, mode="r")).num_rows
+    return size, rows
+
+
+def get_physical_partition_stats(metapartitions: Iterable[Any], store: StoreInput) -> dict[str, int]:
+    """
+    Count the files of one physical partition.
+
+    Parameters
+    ----------
+    metapartitions
+        Partitions, each with ``files``: a dict of table to key.
+    store
+        Store, factory or URL.
+
+    Returns
+    -------
+    dict
+        ``blobsize``, ``files``, ``partitions`` (always 1) and ``rows``.
+    """
+    blobs = open_blobs(store)
+    parts: list[Partition] = list(metapartitions)
+    counted = [footer_stats(blobs, key) for part in parts for key in part.files.values()]
+    return {
+        "blobsize": sum(size for size, _ in counted),
+        "files": len(counted),
+        "partitions": 1,
+        "rows": sum(rows for _, rows in counted),
+    }
+
+
+def get_partition_dataframe(dataset: DatasetMetadata, cube: Cube) -> pd.DataFrame:
+    """
+    Partition keys of a dataset as a frame.
+
+    Parameters
+    ----------
+    dataset
+        A dataset with its schema loaded.
+    cube
+        The cube that it belongs to.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per partition; the index ``partition`` holds the labels, sorted, the columns are the partition
+        keys, sorted, without the time stamp column of old cubes.
+    """
+    columns = sorted(c for c in dataset.partition_keys or () if c != KLEE_TIMESTAMP_COLUMN)
+    table = dataset.partition_table
+    keys = table.keys(list(dataset.partition_keys or ()), dataset.schema)
+    frame = to_pandas(pa.table({c: keys[c] for c in columns})) if columns else pd.DataFrame(index=range(len(table)))
+    frame.index = pd.Index(table.labels.to_pylist(), name="partition", dtype=object)
+    return frame.sort_index()

@@ -1,0 +1,158 @@
+"""Compare kartothek_cube with other engines, alternately and in one run; prints medians and ratios.
+
+DuckDB, Polars and the floor (pyarrow decoding just the needed columns) answer the same queries over the same
+files; delta-rs joins for many small partitions. When the environment variable KARTOTHEK_PYTHON names an
+interpreter that has kartothek 5.3, it builds and queries a cube of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+PEERS = Path(__file__).resolve().parent / "peers"
+OURS = "kartothek_cube"
+
+#: environment of the cube workload: 500,000 rows, and the 5,000,000 rows of --full
+REDUCED = {"BENCH_P": "50", "BENCH_X": "100", "BENCH_Y": "100"}
+FULL = {"BENCH_P": "50", "BENCH_X": "400", "BENCH_Y": "250"}
+
+
+@dataclass
+class Results:
+    """What was measured: work -> engine -> values of all rounds."""
+
+    seconds: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    answers: dict[str, dict[str, tuple[int, float]]] = field(default_factory=dict)
+
+    def add(self, engine: str, measured: dict[str, Any]) -> None:
+        """Add what a peer measured in one round."""
+        for work, value in measured.items():
+            if work == "maxrss_mb":
+                self.seconds.setdefault("peak memory, MB", {}).setdefault(engine, []).append(value)
+                continue
+            self.seconds.setdefault(work, {}).setdefault(engine, []).append(value["s"])
+            if "check" in value:
+                self.answers.setdefault(work, {})[engine] = (value["rows"], round(value["check"], 3))
+
+    def disagreements(self) -> list[str]:
+        """Queries whose answers differ between engines; the floor joins nothing and is left out."""
+        found = []
+        for work, answers in self.answers.items():
+            answers = {engine: answer for engine, answer in answers.items() if engine != "floor"}
+            if len(set(answers.values())) > 1:
+                found.append(f"{work}: (rows, sum of v0) differ: {answers}")
+        return found
+
+    def table(self, engines: list[str]) -> str:
+        """Medians, and in brackets how many times ours."""
+        lines = [["", *engines]]
+        for work, values in self.seconds.items():
+            ours = statistics.median(values[OURS]) if OURS in values else None
+            lines.append([work, *(_cell(values.get(engine), ours, engine) for engine in engines)])
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return "\n".join(
+            "  ".join(cell.ljust(n) for cell, n in zip(line, widths, strict=True)) for line in lines
+        )
+
+
+def _cell(values: list[float] | None, ours: float | None, engine: str) -> str:
+    if not values:
+        return "-"
+    median = statistics.median(values)
+    text = f"{median:.4g}"
+    return text if engine == OURS or not ours else f"{text} ({median / ours:.2f} x)"
+
+
+def run(python: str, script: str, *args: object, env: dict[str, str] | None = None) -> dict[str, Any]:
+    """Run a script of `peers` in a process of its own; the third argument is its result file."""
+    command = [python, str(PEERS / script), *map(str, args)]
+    subprocess.run(command, check=True, env={**os.environ, **(env or {})})
+    return json.loads(Path(str(args[2])).read_text())
+
+
+def compare_cube(work: Path, env: dict[str, str], rounds: int, kartothek: str | None) -> Results:
+    """One cube, seven queries."""
+    results = Results()
+    ours, theirs, out = work / "ours", work / "kartothek", work / "out.json"
+    results.add(OURS, run(sys.executable, "cube.py", OURS, ours, out, "build", env=env))
+    if kartothek:
+        results.add("kartothek", run(kartothek, "cube.py", "kartothek", theirs, out, "build", env=env))
+    results.seconds.pop("peak memory, MB")
+    peers: dict[str, Callable[[], dict[str, Any]]] = {
+        OURS: lambda: run(sys.executable, "cube.py", OURS, ours, out, "query", env=env)
+    }
+    for engine in ("duckdb", "polars", "floor"):
+        peers[engine] = lambda engine=engine: run(sys.executable, "sql.py", engine, ours, out, env=env)
+    if kartothek:
+        peers["kartothek"] = lambda: run(kartothek, "cube.py", "kartothek", theirs, out, "query", 1, env=env)
+    for number in range(rounds):
+        for engine, measure in peers.items():
+            _progress(f"cube, round {number + 1} of {rounds}: {engine}")
+            results.add(engine, measure())
+    return results
+
+
+def compare_plan(work: Path, n: int, rounds: int, kartothek: str | None) -> Results:
+    """Many small partitions."""
+    results = Results()
+    out = work / "out.json"
+    for number in range(rounds):
+        here = work / f"plan{number}"
+        _progress(f"{n} partitions, round {number + 1} of {rounds}")
+        results.add(OURS, run(sys.executable, "plan.py", OURS, here / "ours", out, n))
+        measured = run(sys.executable, "plan_sql.py", here / "ours", here / "delta", out, n)
+        for engine in ("duckdb", "delta"):
+            results.add(engine, measured[engine])
+        if kartothek:
+            results.add("kartothek", run(kartothek, "plan.py", "kartothek", here / "kartothek", out, n, 1))
+    return results
+
+
+def _progress(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """Parse the command line, compare, print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--full", action="store_true", help="5,000,000 rows and 20,000 partitions")
+    parser.add_argument("--rounds", type=int, default=3, help="how often every engine has its turn")
+    parser.add_argument("--only", choices=["cube", "plan"], help="one of the two comparisons")
+    parser.add_argument("--output", type=Path, help="also write everything that was measured, as JSON")
+    args = parser.parse_args()
+    kartothek = os.environ.get("KARTOTHEK_PYTHON")
+    old = ["kartothek"] if kartothek else []
+    measured: dict[str, Any] = {}
+    disagreements: list[str] = []
+    with tempfile.TemporaryDirectory() as directory:
+        work = Path(directory)
+        if args.only != "plan":
+            cube = compare_cube(work, FULL if args.full else REDUCED, args.rounds, kartothek)
+            print("\nMedian seconds, and how many times those of kartothek_cube\n")
+            print(cube.table([OURS, "duckdb", "polars", "floor", *old]))
+            measured["cube"], disagreements = cube.seconds, cube.disagreements()
+        if args.only != "cube":
+            n = 20_000 if args.full else 2_000
+            plan = compare_plan(work, n, args.rounds, kartothek)
+            print(f"\n2 x {n} partitions of 20 rows\n")
+            print(plan.table([OURS, "duckdb", "delta", *old]))
+            measured["plan"] = plan.seconds
+    if args.output:
+        args.output.write_text(json.dumps(measured, indent=1))
+    for line in disagreements:
+        print(line, file=sys.stderr)
+    return 1 if disagreements else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+"""What the peers share: the way to the workload, medians, the result file."""
+
+from __future__ import annotations
+
+import gc
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+
+def median_seconds(function, repeats):
+    """Median time of a call, and what the last one returned."""
+    seconds = []
+    for _ in range(repeats):
+        gc.collect()
+        start = time.perf_counter()
+        result = function()
+        seconds.append(time.perf_counter() - start)
+    return sorted(seconds)[len(seconds) // 2], result
+
+
+def summary(seconds, frames):
+    """Time, size and a checksum of a query."""
+    return {
+        "s": seconds,
+        "rows": sum(len(df) for df in frames),
+        "groups": len(frames),
+        "check": float(sum(df["v0"].sum() for df in frames)),
+    }
+
+
+def write(path, result):
+    """Write a result, with the peak memory of this process."""
+    result["maxrss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    Path(path).write_text(json.dumps(result, indent=1))

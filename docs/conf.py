@@ -1,0 +1,27 @@
+"""Sphinx configuration."""
+
+from __future__ import annotations
+
+from importlib.metadata import version as _version
+
+project = "kartothek_cube"
+author = "kartothek_cube contributors"
+copyright = "2026, kartothek_cube contributors"
+release = _version("kartothek_cube")
+version = release
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+]
+exclude_patterns = ["_build"]
+html_theme = "alabaster"
+html_theme_options = {"page_width": "1100px", "description": "Datasets of Parquet files, and cubes of them"}
+html_title = f"kartothek_cube {release}"
+
+autodoc_default_options = {"members": True, "show-inheritance": True, "member-order": "bysource"}
+autodoc_typehints = "signature"
+napoleon_google_docstring = False
+napoleon_use_rtype = False
+napoleon_use_ivar = True

@@ -1,0 +1,56 @@
+"""The benchmarks run, on a small cube, and give the answers that pandas gives."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).parents[1] / "asv_bench"
+SIZE = {"BENCH_P": "8", "BENCH_X": "4", "BENCH_Y": "12"}
+
+
+def run(script, *args):
+    subprocess.run([sys.executable, str(BENCH / script), *map(str, args)], check=True, env={**os.environ, **SIZE})
+
+
+@pytest.fixture
+def workload(monkeypatch):
+    for name, value in SIZE.items():
+        monkeypatch.setenv(name, value)
+    spec = importlib.util.spec_from_file_location("workload", BENCH / "workload.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_queries_of_the_workload(tmp_path, workload):
+    run("peers/cube.py", "kartothek_cube", tmp_path / "store", tmp_path / "out.json", "build,query", 1)
+    result = json.loads((tmp_path / "out.json").read_text())
+
+    df = workload.whole(workload.seed).merge(workload.whole(workload.enrich))
+    expected = {
+        "full_join": df,
+        "one_column": df,
+        "one_part": df[df.p == 7],
+        "dim_index": df[df.x == 2900],
+        "payload_cond": df[df.v1 > 2.5],
+        "strings": df,
+        "regroup_y": df[df.y < "2020-01-11"],
+    }
+    assert set(expected) == set(workload.QUERIES)
+    for name, rows in expected.items():
+        assert (name, result[name]["rows"]) == (name, len(rows))
+        assert result[name]["check"] == pytest.approx(rows.v0.sum()), name
+    assert result["regroup_y"]["groups"] == 10
+
+
+def test_planning(tmp_path):
+    run("peers/plan.py", "kartothek_cube", tmp_path / "store", tmp_path / "out.json", 100, 1)
+    result = json.loads((tmp_path / "out.json").read_text())
+    assert {"build", "point_query_p", "point_query_y", "range_query_x", "read_all", "append_one"} <= set(result)

@@ -18,6 +18,7 @@ for candidate in ${PYTHON:-python3 python3.13 python3.12 python3.11 python}; do
     fi
 done
 
-echo "kartothek_cube needs Python 3.11 or newer; found: $(${PYTHON:-python3} --version 2>&1 || echo none)." \
+found=$(${PYTHON:-python3} --version 2>/dev/null) || found="no ${PYTHON:-python3}"
+echo "kartothek_cube needs Python 3.11 or newer; found $found." \
     "Install one, or name it: make PYTHON=/path/to/python3.12 demo" >&2
 exit 1

@@ -1,0 +1,467 @@
+"""The driver for directories: atomic, safe between processes, and never outside of its directory."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from simplekv.fs import FilesystemStore, WebFilesystemStore
+from storefact import get_store_from_url
+
+from kartothek_cube.core.store import NoCompareAndSwapWarning, open_blobs
+from kartothek_cube.core.store.local import LocalBlobStore
+from tests.core.store.contract import SwapContract, count_up
+
+HEADER = "d.by-dataset-metadata.json"
+TEMPORARY = r"\.[0-9a-f]{32}\.tmp"
+
+
+@pytest.fixture
+def root(tmp_path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def store(root):
+    return get_store_from_url(f"hfs://{root}?create_if_missing=true")
+
+
+@pytest.fixture
+def blobs(store):
+    return open_blobs(store)
+
+
+class TestContract(SwapContract):
+    driver = LocalBlobStore
+    tells_details = True
+
+    @pytest.fixture
+    def store(self, root):
+        return get_store_from_url(f"hfs://{root}?create_if_missing=true")
+
+    def look(self, store, key):
+        return Path(os.path.abspath(store.root), key).read_bytes()
+
+    def plant(self, store, key, data):
+        path = Path(os.path.abspath(store.root), key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+class TestMissingRoot(TestContract):
+    """Nothing is there before the first write."""
+
+    @pytest.fixture
+    def store(self, root):
+        return FilesystemStore(str(root / "new"))
+
+
+class TestRelativeRoot(TestContract):
+    @pytest.fixture
+    def store(self, root, monkeypatch):
+        root.mkdir()
+        monkeypatch.chdir(root)
+        return WebFilesystemStore("some/../where/", "http://localhost/")
+
+
+class TestLinkedRoot(TestContract):
+    @pytest.fixture
+    def store(self, root, tmp_path):
+        (tmp_path / "real").mkdir()
+        root.symlink_to(tmp_path / "real")
+        return FilesystemStore(str(root))
+
+
+def test_driver_outlives_a_change_of_directory(root, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blobs = open_blobs(FilesystemStore("store"))
+    monkeypatch.chdir("/")
+    blobs.put("f", b"1")
+    assert (root / "f").read_bytes() == b"1"
+
+
+# which stores
+
+
+def test_subclass_is_not_bypassed(root):
+    class Special(FilesystemStore):
+        pass
+
+    assert not isinstance(open_blobs(Special(str(root))), LocalBlobStore)
+
+
+def test_patched_instance_is_not_bypassed(store):
+    store.get = store.get
+    assert not isinstance(open_blobs(store), LocalBlobStore)
+
+
+def test_minimalkv_by_name(root):
+    kind = type("HFilesystemStore", (FilesystemStore,), {"__module__": "minimalkv._hstores"})
+    assert isinstance(open_blobs(kind(str(root))), LocalBlobStore)
+
+
+# files
+
+
+def test_local_path(blobs, root):
+    assert blobs.local_path("d/f") == str(root / "d/f")
+    blobs.put("d/f", b"1")
+    assert blobs.local_path("d/f") == str(root / "d/f")
+
+
+@pytest.mark.parametrize("mask, expected", [(0o022, 0o644), (0o077, 0o600)])
+def test_umask(blobs, root, mask, expected):
+    before = os.umask(mask)
+    try:
+        write_in_all_ways(blobs)
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in root.iterdir()} == {expected}
+
+
+def test_permissions(root):
+    write_in_all_ways(open_blobs(FilesystemStore(str(root), perm=0o640)))
+    assert {path.stat().st_mode & 0o777 for path in root.iterdir()} == {0o640}
+
+
+def write_in_all_ways(blobs):
+    blobs.put("a", b"1")
+    blobs.put("b", b"1", durable=True)
+    blobs.put_if("c", b"1", None)
+    with blobs.open_write("d") as path:
+        Path(path).write_bytes(b"1")
+
+
+@pytest.mark.parametrize(
+    "key, start",
+    [
+        ("d/t/x=1/0d34.parquet", "d/t/x=1/0d34"),
+        (HEADER, "d"),
+        ("d/indices/x/2020-01-01T01%3A01%3A01.000001.by-dataset-index.parquet", "d/indices/x/2020-01-01T01%3A01%3A01"),
+        ("d/.hidden", "d/"),
+        ("d/" + "x" * 250, "d/" + "x" * 200),
+    ],
+)
+def test_name_of_temporary_file(blobs, root, key, start):
+    with blobs.open_write(key) as path:
+        assert re.fullmatch(re.escape(f"{root}/{start}") + TEMPORARY, path)
+        Path(path).write_bytes(b"1")
+        # garbage collection finds what a crash leaves
+        assert [blob.key for blob in blobs.list(start)] == [path[len(str(root)) + 1 :]]
+    assert [blob.key for blob in blobs.list("d")] == [key]
+
+
+def test_crash_leaves_no_final_file(blobs, root):
+    script = f"""
+import os
+from kartothek_cube.core.store import open_blobs
+blobs = open_blobs("hfs://{root}")
+with blobs.open_write("d/t/f.parquet") as path:
+    open(path, "wb").write(b"half")
+    os._exit(1)
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 1
+    (left,) = blobs.list("")
+    assert re.fullmatch("d/t/f" + TEMPORARY, left.key)
+
+
+def test_failed_write_leaves_no_directory(blobs, root):
+    with pytest.raises(RuntimeError, match="no"), blobs.open_write("d/t/f"):
+        raise RuntimeError("no")
+    assert list(root.iterdir()) == []
+
+
+def test_directory_is_no_blob(blobs, root):
+    blobs.put("d/t/f", b"1")
+    for key in ("d", "d/t"):
+        with pytest.raises(KeyError):
+            blobs.get(key)
+        with pytest.raises(KeyError):
+            blobs.size(key)
+        assert not blobs.exists(key)
+    blobs.delete(["d", "d/t"])
+    assert blobs.get("d/t/f") == b"1"
+    with pytest.raises(IsADirectoryError):
+        blobs.put("d/t", b"1")
+    assert [blob.key for blob in blobs.list("")] == ["d/t/f"]
+
+
+def test_file_in_the_way_of_a_directory(blobs):
+    blobs.put("d", b"1")
+    with pytest.raises(NotADirectoryError):
+        blobs.put("d/f", b"1")
+
+
+def test_other_kinds_of_files_are_no_blobs(blobs, root):
+    os.mkfifo(root / "fifo")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(root / "socket"))
+        assert blobs.list("") == []
+        assert blobs.list_dir("") == []
+    with pytest.raises(KeyError):
+        blobs.get("fifo")
+    assert not blobs.exists("fifo")
+
+
+def test_illegal_names_are_no_blobs(blobs, root):
+    blobs.put("d/f", b"1")
+    (root / "d" / "é").write_bytes(b"1")
+    (root / "d" / "x:y").mkdir()
+    (root / "d" / "x:y" / "f").write_bytes(b"1")
+    assert [blob.key for blob in blobs.list("")] == ["d/f"]
+    assert blobs.list_dir("d/") == ["d/f"]
+
+
+# deleting
+
+
+def test_empty_directories_go(blobs, root):
+    blobs.put("d/t/x=1/f", b"1")
+    blobs.put("d/t/x=2/f", b"1")
+    blobs.put("d/g", b"1")
+    blobs.delete(["d/t/x=1/f"])
+    assert not (root / "d/t/x=1").exists()
+    blobs.delete(["d/t/x=2/f"])
+    assert sorted(path.name for path in (root / "d").iterdir()) == ["g"]
+    blobs.delete_if("d/g", blobs.get_with_token("d/g")[1])
+    assert list(root.iterdir()) == []
+
+
+def test_put_into_directories_that_others_remove(store):
+    def work(name: str) -> None:
+        blobs = open_blobs(store)
+        for _ in range(200):
+            blobs.put(f"d/t/{name}", b"1")
+            assert blobs.get(f"d/t/{name}") == b"1"
+            blobs.delete([f"d/t/{name}"])
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, "abcd"))
+    assert open_blobs(store).list("") == []
+
+
+def test_listing_while_files_come_and_go(blobs):
+    blobs.put("d/t/stay", b"1")
+    done = threading.Event()
+
+    def churn() -> None:
+        while not done.is_set():
+            blobs.put("d/t/x/f", b"1")
+            blobs.delete(["d/t/x/f"])
+
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(churn)
+        for _ in range(200):
+            assert "d/t/stay" in [blob.key for blob in blobs.list("d/")]
+            assert "d/t/stay" in blobs.list_dir("d/t/")
+        done.set()
+        result.result()
+
+
+# readers and writers at once
+
+
+def test_readers_see_whole_blobs(blobs, store):
+    contents = {bytes([letter]) * 500_000 for letter in b"abc"}
+    blobs.put("f", min(contents))
+    done = threading.Event()
+
+    def write() -> None:
+        while not done.is_set():
+            for content in contents:
+                blobs.put("f", content)
+                blobs.put("f", content, durable=True)
+
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(write)
+        for _ in range(200):
+            assert blobs.get("f") in contents
+            assert store.get("f") in contents
+        done.set()
+        result.result()
+
+
+def count_up_in_process(root: str, times: int) -> None:
+    count_up(open_blobs(f"hfs://{root}"), times)
+
+
+def test_processes_lose_no_update(blobs, root):
+    blobs.put("counter", b"0")
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=count_up_in_process, args=(str(root), 50)) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0] * 4
+    assert blobs.get("counter") == b"200"
+
+
+def test_versions_of_the_same_size_differ(blobs):
+    token = None
+    seen = set()
+    for number in range(300):
+        token = blobs.put_if("f", b"%03d" % number, token)
+        seen.add(token[1:])  # the inode is used again
+    assert len(seen) == 300
+
+
+def test_version_follows_one_from_the_future(blobs, root):
+    blobs.put("f", b"1")
+    future = time.time_ns() + 10**12
+    os.utime(root / "f", ns=(future, future))
+    token = blobs.get_with_token("f")[1]
+    assert blobs.put_if("f", b"2", token)[1] > future
+
+
+def test_lock_dies_with_its_holder(blobs, root):
+    """A process forked while the lock is held inherits it; the parent gives it back for both."""
+    script = f"""
+import os, sys, time
+from kartothek_cube.core.store import files
+with files.locked("{root}"):
+    child = os.fork()
+    if not child:
+        time.sleep(60)
+print(child, flush=True)
+"""
+    # -W: the fork is on purpose
+    command = [sys.executable, "-W", "ignore", "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        child = int(process.stdout.readline())
+        try:
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(blobs.put_if, "f", b"1", None).result(timeout=20)
+        finally:
+            os.kill(child, 9)
+
+
+def test_file_system_without_locks(store, root, monkeypatch):
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr("kartothek_cube.core.store.files.fcntl.flock", refuse)
+    monkeypatch.setattr("kartothek_cube.core.store.base._WARNED", set())
+    blobs = open_blobs(store)
+    assert not blobs.can_swap
+    with pytest.warns(NoCompareAndSwapWarning, match="HFilesystemStore"):
+        token = blobs.put_if("f", b"1", None)
+    blobs.put("f", b"2", durable=True)
+    blobs.delete(["f"])
+    assert blobs.put_if("f", b"3", None) != token
+
+
+# links
+
+
+@pytest.fixture
+def outside(tmp_path) -> Path:
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "f").write_bytes(b"secret")
+    return folder
+
+
+ACCESSES = {
+    "get": lambda blobs, key: blobs.get(key),
+    "get_with_token": lambda blobs, key: blobs.get_with_token(key),
+    "get_range": lambda blobs, key: blobs.get_range(key, 0, 1),
+    "size": lambda blobs, key: blobs.size(key),
+    "exists": lambda blobs, key: blobs.exists(key),
+    "open_read": lambda blobs, key: blobs.open_read(key),
+    "local_path": lambda blobs, key: blobs.local_path(key),
+    "put": lambda blobs, key: blobs.put(key, b"1"),
+    "put_if": lambda blobs, key: blobs.put_if(key, b"1", None),
+    "open_write": lambda blobs, key: blobs.open_write(key).__enter__(),
+    "delete": lambda blobs, key: blobs.delete([key]),
+    "delete_if": lambda blobs, key: blobs.delete_if(key, ()),
+    "list": lambda blobs, key: blobs.list(key),
+    "list_dir": lambda blobs, key: blobs.list_dir(key),
+}
+READS = ("get", "get_with_token", "get_range", "size", "exists", "open_read", "local_path")
+
+
+@pytest.mark.parametrize("access", ACCESSES)
+@pytest.mark.parametrize("target", ["{outside}", "../outside", "a/b", "{root}2"])
+def test_directory_behind_a_link_is_refused(blobs, root, outside, tmp_path, access, target):
+    (tmp_path / "store2").symlink_to(outside)
+    (root / "a").mkdir()
+    (root / "a/b").symlink_to("../../outside")
+    (root / "d").symlink_to(target.format(outside=outside, root=root))
+    for _ in range(2):
+        with pytest.raises(PermissionError, match="out of the store"):
+            ACCESSES[access](blobs, "d/f")
+    assert [path.name for path in outside.iterdir()] == ["f"]
+    assert (outside / "f").read_bytes() == b"secret"
+
+
+@pytest.mark.parametrize("access", READS)
+def test_file_behind_a_link_is_refused(blobs, root, outside, access):
+    (root / "f").symlink_to(outside / "f")
+    with pytest.raises(PermissionError, match="out of the store"):
+        ACCESSES[access](blobs, "f")
+
+
+def test_link_is_replaced_or_removed_but_not_its_target(blobs, root, outside):
+    for name in "abc":
+        (root / name).symlink_to(outside / "f")
+    blobs.put("a", b"1")
+    with blobs.open_write("b") as path:
+        Path(path).write_bytes(b"1")
+    blobs.delete(["c"])
+    assert blobs.get("a") == blobs.get("b") == b"1"
+    assert sorted(path.name for path in root.iterdir()) == ["a", "b"]
+    assert (outside / "f").read_bytes() == b"secret"
+
+
+def test_links_within_the_store_are_followed(blobs, root):
+    blobs.put("real/f", b"1")
+    (root / "d").symlink_to("real")
+    (root / "g").symlink_to("real/f")
+    assert blobs.get("d/f") == blobs.get("g") == b"1"
+    assert blobs.exists("d/f")
+    assert blobs.size("g") == 1
+    token = blobs.get_with_token("g")[1]
+    assert blobs.put_if("g", b"22", token) == blobs.get_with_token("g")[1]
+    blobs.put("d/h", b"1")
+    assert (root / "real/h").exists()
+
+
+def test_listing_does_not_follow_links(blobs, root, outside):
+    blobs.put("d/f", b"123")
+    (root / "d/loop").symlink_to("..")
+    (root / "d/out").symlink_to(outside)
+    (root / "d/broken").symlink_to("nowhere")
+    (root / "d/file").symlink_to("f")
+    assert [(blob.key, blob.size) for blob in blobs.list("")] == [("d/f", 3), ("d/file", 3)]
+    assert blobs.list_dir("d/") == ["d/f", "d/file"]
+
+
+def test_broken_links_are_missing(blobs, root):
+    (root / "f").symlink_to("nowhere")
+    (root / "loop").symlink_to("loop")
+    with pytest.raises(KeyError):
+        blobs.get("f")
+    assert not blobs.exists("f")
+    with pytest.raises(OSError, match=r"[Ss]ymbolic"):
+        blobs.get("loop")
+    blobs.put_if("f", b"1", None)
+    assert blobs.get("f") == b"1"
+
+
+def test_many_directories(blobs, monkeypatch):
+    monkeypatch.setattr("kartothek_cube.core.store.local._KNOWN_FOLDERS", 10)
+    for number in range(30):
+        blobs.put(f"d/{number}/f", b"1")
+    assert len(blobs.list("d/")) == 30
+    assert len(blobs._inside) <= 12

@@ -1,0 +1,194 @@
+"""What users may pass as a store, and which driver it gets."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from simplekv.decorator import ReadOnlyDecorator
+from simplekv.memory import DictStore
+from storefact import get_store_from_url
+
+from kartothek_cube.core.store import (
+    NoCompareAndSwapWarning,
+    PreconditionFailed,
+    inputs,
+    open_blobs,
+    opening,
+    register_driver,
+)
+from kartothek_cube.core.store.generic import GenericBlobStore
+from kartothek_cube.core.store.inputs import UrlStore, ensure_store, lazy_store, register_scheme
+from kartothek_cube.core.store.local import LocalBlobStore
+from tests.support.stores import Same, Wrapped, WrapperStore
+
+
+def test_url(tmp_path):
+    blobs = open_blobs(f"hfs://{tmp_path}/new?create_if_missing=true")
+    blobs.put("d/f", b"1")
+    assert (tmp_path / "new/d/f").read_bytes() == b"1"
+
+
+def test_factory():
+    store = get_store_from_url("hmemory://")
+    assert open_blobs(lambda: store).store is store
+
+
+@pytest.mark.parametrize("candidate", [None, 3, object(), b"hmemory://"])
+def test_no_store(candidate):
+    with pytest.raises(TypeError, match=type(candidate).__name__):
+        open_blobs(candidate)
+
+
+def test_new_scheme_and_driver(monkeypatch):
+    class Cloud(WrapperStore):
+        pass
+
+    class CloudBlobs(GenericBlobStore):
+        pass
+
+    monkeypatch.setattr(inputs, "_OPENERS", dict(inputs._OPENERS))
+    monkeypatch.setattr(opening, "_DRIVERS", list(opening._DRIVERS))
+    register_scheme("cloud", "s3", opener=lambda url: Cloud(DictStore({"url": url.encode()})))
+    register_driver(lambda store: isinstance(store, Cloud), CloudBlobs)
+    assert type(open_blobs("cloud://bucket")) is CloudBlobs
+    assert open_blobs("s3://bucket").get("url") == b"s3://bucket"
+    assert type(open_blobs("hmemory://")) is GenericBlobStore
+    with pytest.raises(ValueError, match="cloud://"):
+        open_blobs("nothing://")
+
+
+def test_decorated_directory_is_generic(tmp_path):
+    assert type(open_blobs(f"hfs://{tmp_path}")) is LocalBlobStore
+    assert type(open_blobs(f"hfs://{tmp_path}#wrap:readonly")) is GenericBlobStore
+
+
+def test_failure_survives_pickle():
+    error = pickle.loads(pickle.dumps(PreconditionFailed("f")))
+    assert error.key == "f"
+    assert "'f' was" in str(error)
+
+
+def test_warning_is_for_users():
+    assert issubclass(NoCompareAndSwapWarning, UserWarning)
+
+
+# ensure_store
+
+
+def test_ensure_store_keeps_a_store():
+    class Unpicklable(WrapperStore):
+        def __reduce__(self):
+            raise RuntimeError("must not be pickled")
+
+    store = Unpicklable(DictStore())
+    assert ensure_store(store) is store
+
+
+def test_ensure_store_keeps_a_read_only_store():
+    store = ReadOnlyDecorator(DictStore())
+    assert ensure_store(store) is store
+
+
+def test_class_is_a_factory():
+    assert isinstance(ensure_store(DictStore), DictStore)
+
+
+@pytest.mark.parametrize("result", [None, 3, "hmemory://", DictStore])
+def test_factory_of_something_else(result):
+    with pytest.raises(TypeError, match=type(result).__name__):
+        ensure_store(lambda: result)
+
+
+# lazy_store
+
+
+def test_lazy_store_keeps_a_factory():
+    def factory():
+        raise RuntimeError("must not be called")
+
+    assert lazy_store(factory) is factory
+    assert lazy_store(DictStore) is DictStore
+
+
+@pytest.mark.parametrize("url", ["hmemory://", "memory://", "hfs:///data", "HFS:///data?create_if_missing=false"])
+def test_lazy_store_of_url(url):
+    factory = lazy_store(url)
+    assert pickle.loads(pickle.dumps(factory)) == factory == lazy_store(url)
+
+
+def test_lazy_store_opens_nothing(tmp_path):
+    factory = lazy_store(f"hfs://{tmp_path}/new")
+    assert not (tmp_path / "new").exists()
+    factory()
+    assert (tmp_path / "new").exists()
+
+
+def test_lazy_store_of_store():
+    store = get_store_from_url("hmemory://")
+    store.put("d/f", b"1")
+    factory = lazy_store(store)
+    assert factory() is factory() is store
+    assert pickle.loads(pickle.dumps(factory))().get("d/f") == b"1"
+
+
+@pytest.mark.parametrize("error", [TypeError, AttributeError, pickle.PicklingError, RuntimeError, ValueError])
+def test_lazy_store_of_store_that_does_not_pickle(error):
+    class Unpicklable(WrapperStore):
+        def __reduce__(self):
+            raise error("a lock")
+
+    with pytest.raises(TypeError, match="Unpicklable cannot be pickled") as caught:
+        lazy_store(Unpicklable(DictStore()))
+    assert isinstance(caught.value.__cause__, error)
+
+
+@pytest.mark.parametrize("candidate", [None, 3, object(), b"hmemory://"])
+@pytest.mark.parametrize("convert", [ensure_store, lazy_store])
+def test_neither(convert, candidate):
+    with pytest.raises(TypeError, match=f"class builtins.{type(candidate).__name__}"):
+        convert(candidate)
+
+
+# URLs
+
+
+@pytest.mark.parametrize("url", ["", "hfs", "/data", "hfoo:///data", "://", "hfs:/data", "nothing://x"])
+@pytest.mark.parametrize("convert", [ensure_store, lazy_store, open_blobs])
+def test_unknown_scheme(convert, url):
+    with pytest.raises(ValueError, match=r"known schemes: .*hfs://, hmemory://"):
+        convert(url)
+
+
+def test_misspelled_scheme():
+    with pytest.raises(ValueError, match="did you mean 'hmemory'"):
+        lazy_store("hmemoy://")
+
+
+@pytest.mark.parametrize(
+    "url", ["hfs://", "hfs://?create_if_missing=false", "hazure://container", "redis://host/x", "hfs:///data#wrap:odd"]
+)
+def test_unusable_url(url):
+    with pytest.raises(ValueError, match=r"cannot open a store at .*known schemes"):
+        ensure_store(url)
+
+
+@pytest.mark.parametrize("url", ["hazure://name:pa/ss@w@c?key=pass", "hazzure://name:pass@c", "hazure://pass@c?pass"])
+def test_passwords_are_not_shown(url):
+    assert "pass" not in repr(UrlStore(url))
+    assert "pa/ss" not in repr(UrlStore(url))
+    if "hazzure" in url:
+        with pytest.raises(ValueError, match="did you mean 'hazure'") as caught:
+            lazy_store(url)
+        assert "pass" not in str(caught.value)
+
+
+# factories for tests
+
+
+def test_wrapped_factory():
+    store = get_store_from_url("hmemory://")
+    factory = pickle.loads(pickle.dumps(Wrapped(WrapperStore, Same.of(store))))
+    factory().put("d/f", b"1")
+    assert store.get("d/f") == b"1"
+    assert factory() is not factory()

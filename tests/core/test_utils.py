@@ -1,0 +1,30 @@
+"""Small checks: versions of the format, strings, and where users find `ensure_store`."""
+
+from __future__ import annotations
+
+import pytest
+
+from kartothek_cube.core import utils
+from kartothek_cube.core.store import inputs
+
+
+@pytest.mark.parametrize("version", [3, 5, 0, -1, True])
+def test_other_versions(version):
+    with pytest.raises(NotImplementedError, match=str(version)):
+        utils.verify_metadata_version(version)
+
+
+@pytest.mark.parametrize("given, expected", [("a", "a"), (b"a", "a"), ("é".encode(), "é"), (1, "1"), (None, "None")])
+def test_ensure_string_type(given, expected):
+    assert utils.ensure_string_type(given) == expected
+
+
+def test_ensure_string_type_of_other_bytes():
+    with pytest.raises(UnicodeDecodeError):
+        utils.ensure_string_type(b"\xff")
+
+
+def test_stores():
+    assert utils.__all__ == ("ensure_store", "lazy_store")
+    assert utils.ensure_store is inputs.ensure_store
+    assert utils.lazy_store is inputs.lazy_store

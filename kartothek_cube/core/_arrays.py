@@ -1,0 +1,119 @@
+"""Small helpers around Arrow arrays that the columns of partitions and indices share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ("label_array", "lookup", "plural", "tight")
+
+
+def label_array(labels: Iterable[str] | pa.Array | pa.ChunkedArray) -> pa.StringArray:
+    """
+    Labels as one Arrow array.
+
+    Parameters
+    ----------
+    labels
+        Texts; a single text stands for itself.
+
+    Returns
+    -------
+    pyarrow.StringArray
+
+    Raises
+    ------
+    TypeError
+        Something in it is no text.
+
+    Examples
+    --------
+    >>> label_array(["COUNTRY_CODE=DE/a1"]).to_pylist()
+    ['COUNTRY_CODE=DE/a1']
+    """
+    if isinstance(labels, str):
+        labels = [labels]
+    if isinstance(labels, pa.ChunkedArray):
+        labels = labels.combine_chunks()
+    if not isinstance(labels, pa.Array):
+        texts = list(labels)
+        wrong = set(map(type, texts)) - {str, np.str_}
+        if wrong:
+            raise TypeError(f"Partition labels have to be str, not {', '.join(sorted(t.__name__ for t in wrong))}")
+        labels = pa.array(texts, pa.string())
+    if labels.null_count:
+        raise TypeError("Partition labels have to be str, not null")
+    return labels if labels.type.equals(pa.string()) else labels.cast(pa.string())
+
+
+def lookup(needles: pa.Array, haystack: pa.Array) -> npt.NDArray[np.int64]:
+    """
+    Where each value stands in another array.
+
+    Parameters
+    ----------
+    needles, haystack
+        Arrays of one type.
+
+    Returns
+    -------
+    numpy.ndarray of int64
+        Per needle the position of its first occurrence, -1 if there is none.
+
+    Examples
+    --------
+    >>> lookup(pa.array(["b", "z"]), pa.array(["a", "b"])).tolist()
+    [1, -1]
+    """
+    if needles is haystack:
+        return np.arange(len(needles), dtype=np.int64)
+    found = pc.index_in(needles, value_set=haystack).fill_null(-1).to_numpy(zero_copy_only=False)
+    positions: npt.NDArray[np.int64] = found.astype(np.int64)
+    return positions
+
+
+def tight(array: Any) -> Any:
+    """
+    The same values without memory that belongs to others; a slice would take its whole parent into a pickle.
+
+    Parameters
+    ----------
+    array
+        An Arrow array.
+
+    Returns
+    -------
+    pyarrow.Array
+    """
+    if array.get_total_buffer_size() <= array.nbytes + 1024:
+        return array
+    return array.take(pa.array(np.arange(len(array))))
+
+
+def plural(names: Iterable[object], limit: int = 5) -> str:
+    """
+    The first few of many names, for a message.
+
+    Parameters
+    ----------
+    names
+        Anything with a text.
+    limit
+        How many to show.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> plural(["a", "b", "c"], limit=2)
+    'a, b, … (3 in total)'
+    """
+    texts = [str(name) for name in names]
+    return ", ".join(texts[:limit]) + (f", … ({len(texts)} in total)" if len(texts) > limit else "")

@@ -1,0 +1,449 @@
+"""An inverted index as columns: sorted values, and for each of them the partitions that hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from kartothek_cube.core._arrays import label_array, lookup, tight
+from kartothek_cube.core.partition import PartitionTable
+
+__all__ = ("IndexColumns",)
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class IndexColumns:
+    """
+    Index data of one column; immutable.
+
+    The partitions with value ``values[i]`` are ``labels[codes[k]]`` for ``offsets[i] <= k < offsets[i + 1]``.
+
+    Attributes
+    ----------
+    values : pyarrow.Array
+        Sorted, unique, without null and NaN.
+    offsets : numpy.ndarray of int64
+        One more than there are values.
+    codes : numpy.ndarray of int32
+        Positions in ``labels``; no value has a partition twice, every value has one.
+    labels : pyarrow.StringArray
+        Unique labels of partitions; some may occur in no value.
+
+    Examples
+    --------
+    >>> columns = IndexColumns.from_pairs(pa.array(["Rom", "Bonn", "Rom"]), ["a1", "a1", "b2"])
+    >>> columns.to_dict()
+    {'Bonn': ['a1'], 'Rom': ['a1', 'b2']}
+    """
+
+    values: pa.Array
+    offsets: Ints
+    codes: npt.NDArray[np.int32]
+    labels: pa.StringArray
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __repr__(self) -> str:
+        return f"IndexColumns({len(self)} values of type {self.values.type}, {len(self.codes)} entries)"
+
+    def __reduce__(self) -> tuple[Callable[..., IndexColumns], tuple[Any, ...]]:
+        return IndexColumns, (tight(self.values), self.offsets, self.codes, tight(self.labels))
+
+    @classmethod
+    def empty(cls, dtype: pa.DataType) -> IndexColumns:
+        """
+        An index without values.
+
+        Parameters
+        ----------
+        dtype
+            Type of the values.
+
+        Returns
+        -------
+        IndexColumns
+        """
+        return cls(pa.array([], dtype), np.zeros(1, np.int64), np.empty(0, np.int32), pa.array([], pa.string()))
+
+    @classmethod
+    def from_pairs(
+        cls,
+        values: pa.Array,
+        labels: Iterable[str] | pa.Array,
+        codes: npt.NDArray[np.integer[Any]] | None = None,
+    ) -> IndexColumns:
+        """
+        Index data out of (value, partition) pairs in any order, with duplicates and nulls.
+
+        Parameters
+        ----------
+        values
+            One value per pair. Nulls and NaN are left out.
+        labels
+            One label per pair; or, with ``codes``, unique labels.
+        codes
+            Per pair the position of its label.
+
+        Returns
+        -------
+        IndexColumns
+            The partitions of a value are in the order of the pairs.
+        """
+        names = label_array(labels)
+        if codes is None:
+            encoded = names.dictionary_encode()
+            names, codes = encoded.dictionary, encoded.indices.to_numpy(zero_copy_only=False)
+        entries: Ints = codes.astype(np.int64, copy=False)
+        valid = _valid(values)
+        if valid is not None:
+            values, entries = values.filter(pa.array(valid)), entries[valid]
+        distinct, ranks = _ranked(values)
+        order = _order(ranks, entries, max(len(names), 1))
+        return cls._from_ranks(distinct, ranks[order], entries[order], names)
+
+    @classmethod
+    def from_dict(cls, values: pa.Array, lists: Sequence[Iterable[str]]) -> IndexColumns:
+        """
+        Index data out of one Python list of labels per value.
+
+        Parameters
+        ----------
+        values
+            Values in any order, with duplicates and nulls.
+        lists
+            Per value the labels of its partitions.
+
+        Returns
+        -------
+        IndexColumns
+        """
+        columns = list(map(list, lists))
+        rows = np.repeat(np.arange(len(values)), np.fromiter(map(len, columns), np.int64, len(columns)))
+        return cls.from_pairs(values.take(pa.array(rows)), list(chain.from_iterable(columns)))
+
+    @classmethod
+    def merge(cls, parts: Iterable[IndexColumns], dtype: pa.DataType) -> IndexColumns:
+        """
+        One index that holds the entries of several.
+
+        Parameters
+        ----------
+        parts
+            Indices of one column, with values of one type.
+        dtype
+            That type.
+
+        Returns
+        -------
+        IndexColumns
+            The partitions of a value are in the order of the parts.
+        """
+        filled = [part for part in parts if len(part.codes)]
+        if len(filled) <= 1:
+            return filled[0] if filled else cls.empty(dtype)
+        starts = np.cumsum([0, *(len(part.labels) for part in filled)])
+        codes = np.concatenate([part.codes + start for part, start in zip(filled, starts, strict=False)])
+        encoded = pa.concat_arrays([part.labels for part in filled]).dictionary_encode()
+        rows = np.cumsum([0, *(len(part) for part in filled)])
+        taken = np.concatenate([part.value_ids() + row for part, row in zip(filled, rows, strict=False)])
+        values = pa.concat_arrays([part.values for part in filled]).take(pa.array(taken))
+        return cls.from_pairs(values, encoded.dictionary, encoded.indices.to_numpy()[codes])
+
+    @classmethod
+    def _from_ranks(cls, values: pa.Array, ranks: Ints, codes: Ints, labels: pa.StringArray) -> IndexColumns:
+        """Entries sorted by value; values without entries are left out."""
+        counts = np.bincount(ranks, minlength=len(values))
+        if not counts.all():
+            values, counts = values.filter(pa.array(counts > 0)), counts[counts > 0]
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        return cls(values, offsets, codes.astype(np.int32), labels)
+
+    def cast(self, dtype: pa.DataType) -> IndexColumns:
+        """
+        The same entries with values of a wider type, or another flavour of the type.
+
+        Parameters
+        ----------
+        dtype
+            Type wanted; has to keep the order of the values.
+
+        Returns
+        -------
+        IndexColumns
+            ``self`` if nothing changes.
+        """
+        if self.values.type.equals(dtype):
+            return self
+        return IndexColumns(self.values.cast(dtype), self.offsets, self.codes, self.labels)
+
+    def value_ids(self) -> Ints:
+        """
+        Per entry the position of its value.
+
+        Returns
+        -------
+        numpy.ndarray of int64
+        """
+        return np.repeat(np.arange(len(self), dtype=np.int64), np.diff(self.offsets))
+
+    def pairs(self) -> tuple[pa.Array, npt.NDArray[np.int32]]:
+        """
+        All entries.
+
+        Returns
+        -------
+        values : pyarrow.Array
+            Sorted.
+        codes : numpy.ndarray of int32
+            Per entry the position of its label.
+        """
+        return self.values.take(pa.array(self.value_ids())), self.codes
+
+    def entry_labels(self) -> pa.StringArray:
+        """
+        Per entry the label of its partition.
+
+        Returns
+        -------
+        pyarrow.StringArray
+        """
+        return self.labels.take(pa.array(self.codes))
+
+    def select(self, mask: Mask) -> IndexColumns:
+        """
+        The entries of some values.
+
+        Parameters
+        ----------
+        mask
+            One bool per value.
+
+        Returns
+        -------
+        IndexColumns
+        """
+        kept = np.repeat(mask, np.diff(self.offsets))
+        counts = np.diff(self.offsets)[mask]
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        return IndexColumns(self.values.filter(pa.array(mask)), offsets, self.codes[kept], self.labels)
+
+    def labels_matching(self, mask: Mask) -> pa.StringArray:
+        """
+        Partitions that hold at least one of some values.
+
+        Parameters
+        ----------
+        mask
+            One bool per value.
+
+        Returns
+        -------
+        pyarrow.StringArray
+            In the order of ``labels``, each once.
+        """
+        hit = np.zeros(len(self.labels), dtype=bool)
+        hit[self.codes[np.repeat(mask, np.diff(self.offsets))]] = True
+        return self.labels.filter(pa.array(hit))
+
+    def positions_matching(self, mask: Mask, table: PartitionTable) -> Mask:
+        """
+        Which partitions of a dataset hold at least one of some values.
+
+        Parameters
+        ----------
+        mask
+            One bool per value.
+        table
+            The dataset's partitions.
+
+        Returns
+        -------
+        numpy.ndarray of bool
+            One per partition of the table.
+        """
+        found = pc.is_in(table.labels, value_set=self.labels_matching(mask))
+        result: Mask = found.to_numpy(zero_copy_only=False)
+        return result
+
+    def positions(self, table: PartitionTable) -> Ints:
+        """
+        Per entry where its partition stands in a dataset.
+
+        Parameters
+        ----------
+        table
+            The dataset's partitions.
+
+        Returns
+        -------
+        numpy.ndarray of int64
+            -1 for labels that are not there.
+        """
+        found: Ints = table.positions(self.labels)[self.codes]
+        return found
+
+    def find(self, value: Any) -> int:
+        """
+        Position of one value.
+
+        Parameters
+        ----------
+        value
+            In the Python form of the values' type.
+
+        Returns
+        -------
+        int
+            -1 if it is not there.
+        """
+        return int(pc.index(self.values, pa.scalar(value, self.values.type)).as_py())
+
+    def labels_of(self, position: int) -> list[str]:
+        """
+        Partitions of one value.
+
+        Parameters
+        ----------
+        position
+            Position of the value; -1 stands for none.
+
+        Returns
+        -------
+        list of str
+        """
+        if position < 0:
+            return []
+        codes = self.codes[self.offsets[position] : self.offsets[position + 1]]
+        labels: list[str] = self.labels.take(pa.array(codes)).to_pylist()
+        return labels
+
+    def keep_labels(self, labels: Iterable[str] | pa.Array, *, invert: bool = False) -> IndexColumns:
+        """
+        The entries of some partitions; values left without partitions vanish.
+
+        Parameters
+        ----------
+        labels
+            The partitions.
+        invert
+            Keep all other partitions instead.
+
+        Returns
+        -------
+        IndexColumns
+            ``self`` if all entries stay.
+        """
+        known = pc.is_in(self.labels, value_set=label_array(labels)).to_numpy(zero_copy_only=False)
+        kept = (known != invert)[self.codes]
+        if kept.all():
+            return self
+        used, codes = np.unique(self.codes[kept], return_inverse=True)
+        return self._from_ranks(self.values, self.value_ids()[kept], codes, self.labels.take(pa.array(used)))
+
+    def drop_values(self, values: pa.Array) -> IndexColumns:
+        """
+        All entries but those of some values.
+
+        Parameters
+        ----------
+        values
+            Values of the index's type.
+
+        Returns
+        -------
+        IndexColumns
+            ``self`` if no such value is there.
+        """
+        gone = pc.is_in(self.values, value_set=values).to_numpy(zero_copy_only=False)
+        return self.select(~gone) if gone.any() else self
+
+    def equals(self, other: IndexColumns) -> bool:
+        """
+        Whether both hold the same entries, in whatever order the partitions of a value are.
+
+        Parameters
+        ----------
+        other
+            Other index data.
+
+        Returns
+        -------
+        bool
+        """
+        if not (self.values.equals(other.values) and np.array_equal(self.offsets, other.offsets)):
+            return False
+        theirs = lookup(other.labels, self.labels)[other.codes]
+        ids = self.value_ids()
+        return bool(np.array_equal(_sorted_within(ids, self.codes), _sorted_within(ids, theirs)))
+
+    def to_dict(self) -> dict[Any, list[str]]:
+        """
+        Value to labels, for users; nothing in this package loops over it.
+
+        Returns
+        -------
+        dict
+            Time stamps are :class:`numpy.datetime64` in ns (UTC if they have a zone), other values as Arrow gives them.
+        """
+        if pat.is_timestamp(self.values.type):
+            values = list(self.values.cast(pa.timestamp("ns", self.values.type.tz)).to_numpy(zero_copy_only=False))
+        else:
+            values = self.values.to_pylist()
+        labels = self.entry_labels().to_pylist()
+        bounds = self.offsets.tolist()
+        return {value: labels[bounds[i] : bounds[i + 1]] for i, value in enumerate(values)}
+
+
+def _valid(values: pa.Array) -> Mask | None:
+    """Mask of what is neither null nor NaN; None if that is everything."""
+    if not values.null_count and not pat.is_floating(values.type):
+        return None
+    mask: Mask = pc.is_valid(values).to_numpy(zero_copy_only=False)
+    if pat.is_floating(values.type):
+        mask = mask & ~np.isnan(values.to_numpy(zero_copy_only=False))
+    return None if mask.all() else mask
+
+
+def _ranked(values: pa.Array) -> tuple[pa.Array, Ints]:
+    """Sorted distinct values, and per value its position among them."""
+    if pat.is_floating(values.type):
+        values = pc.add(values, pa.scalar(0.0, values.type))  # -0.0 is 0.0
+    if _is_strictly_sorted(values):
+        return values, np.arange(len(values), dtype=np.int64)
+    encoded = values.dictionary_encode()
+    order = pc.sort_indices(encoded.dictionary).to_numpy()
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return encoded.dictionary.take(pa.array(order)), rank[encoded.indices.to_numpy()]
+
+
+def _is_strictly_sorted(values: pa.Array) -> bool:
+    if len(values) < 2:
+        return True
+    return bool(pc.all(pc.less(values.slice(0, len(values) - 1), values.slice(1))).as_py())
+
+
+def _order(ranks: Ints, codes: Ints, n_labels: int) -> Ints:
+    """Positions that sort entries by value, first occurrences only; otherwise the order stays."""
+    order = np.argsort(ranks, kind="stable")
+    pairs = ranks * n_labels + codes
+    if (np.diff(pairs[order]) > 0).all():
+        return order
+    first = np.sort(np.unique(pairs, return_index=True)[1])
+    return first[np.argsort(ranks[first], kind="stable")]
+
+
+def _sorted_within(ids: Ints, codes: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
+    return codes[np.lexsort([codes, ids])]

@@ -1,0 +1,121 @@
+"""Index data that comes as a Python dict, from users and from inline indices in headers."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.types as pat
+
+from kartothek_cube.core._index_columns import IndexColumns
+from kartothek_cube.core.types import normalize_value
+
+__all__ = ("columns_from_dict", "infer_dtype", "value_array")
+
+# Python types of which Arrow makes values of a type without changing them
+_PLAIN = (
+    (pat.is_signed_integer, {int}),
+    (pat.is_unsigned_integer, {int}),
+    (pat.is_floating, {float}),
+    (pat.is_boolean, {bool}),
+    (pat.is_string, {str}),
+    (pat.is_binary, {bytes}),
+    (pat.is_date, {datetime.date}),
+)
+
+
+def columns_from_dict(dct: Mapping[Any, Iterable[str]], dtype: pa.DataType) -> tuple[IndexColumns, int]:
+    """
+    Index data out of a dict.
+
+    Parameters
+    ----------
+    dct
+        Value to labels. Nulls are never indexed and left out.
+    dtype
+        Type of the values; they are converted generously.
+
+    Returns
+    -------
+    columns
+        Index data; values that are the same after conversion share their partitions.
+    collisions
+        How many values vanished that way.
+
+    Examples
+    --------
+    >>> columns, collisions = columns_from_dict({1: ["a1"], "1": ["b2"]}, pa.int64())
+    >>> columns.to_dict(), collisions
+    ({1: ['a1', 'b2']}, 1)
+    """
+    keys = list(dct)
+    null = _null_mask(keys)
+    values = value_array([key for key, is_null in zip(keys, null, strict=True) if not is_null], dtype)
+    lists = [labels for labels, is_null in zip(dct.values(), null, strict=True) if not is_null]
+    columns = IndexColumns.from_dict(values, lists)
+    return columns, len(values) - len(values.unique())
+
+
+def infer_dtype(values: Sequence[Any]) -> pa.DataType:
+    """
+    Type of values, told by the first one that is not null.
+
+    Parameters
+    ----------
+    values
+        Python values.
+
+    Returns
+    -------
+    pyarrow.DataType
+
+    Examples
+    --------
+    >>> infer_dtype([17])
+    DataType(int64)
+    """
+    first = next((value for value, is_null in zip(values, _null_mask(values), strict=True) if not is_null), None)
+    if isinstance(first, np.datetime64 | datetime.datetime):
+        stamp = pd.Timestamp(first)
+        return pa.timestamp("ns", None if stamp.tz is None else str(stamp.tz))
+    return pa.array([first]).type
+
+
+def value_array(values: Sequence[Any], dtype: pa.DataType) -> pa.Array:
+    """
+    Values as an array of some type; converted generously.
+
+    Parameters
+    ----------
+    values
+        Values without nulls.
+    dtype
+        Type wanted.
+
+    Returns
+    -------
+    pyarrow.Array
+
+    Raises
+    ------
+    TypeError, ValueError
+        A value cannot be converted.
+    """
+    kinds = set(map(type, values))
+    plain = any(matches(dtype) and kinds <= allowed for matches, allowed in _PLAIN)
+    converted = values if plain else [normalize_value(dtype, value) for value in values]
+    if not pat.is_timestamp(dtype):
+        return pa.array(converted, dtype)
+    stamps = np.array(converted, dtype="datetime64[ns]").view("i8")
+    return pa.array(stamps, pa.int64()).cast(pa.timestamp("ns", dtype.tz)).cast(dtype)
+
+
+def _null_mask(values: Sequence[Any]) -> Sequence[bool]:
+    objects = np.empty(len(values), dtype=object)
+    objects[:] = values
+    mask: list[bool] = pd.isna(objects).tolist()
+    return mask

@@ -1,0 +1,135 @@
+"""The Parquet file of a secondary index (specification, "Index files"): written for everybody, read strictly."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pyarrow.types as pat
+
+from kartothek_cube.core._index_columns import IndexColumns
+from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core.types import is_nested, widen
+
+__all__ = ("parse_index", "render_index")
+
+_VALUES_PER_GROUP = 10_000
+#: the labels of a row group have to fit into one Arrow array of strings
+_ENTRIES_PER_GROUP = 4_000_000
+_LABEL_COLUMN = "partition"
+
+
+def render_index(column: str, columns: IndexColumns) -> bytes:
+    """
+    The file of an index: one row per value, with the list of its partitions.
+
+    Parameters
+    ----------
+    column
+        The indexed column.
+    columns
+        Index data.
+
+    Returns
+    -------
+    bytes
+
+    Raises
+    ------
+    ValueError
+        A time stamp has nanoseconds; files hold microseconds.
+
+    Examples
+    --------
+    >>> columns = IndexColumns.from_pairs(pa.array(["Rom"]), ["a1"])
+    >>> parse_index(render_index("CITY", columns), "CITY", "key").to_dict()
+    {'Rom': ['a1']}
+    """
+    partitions = pa.list_(pa.field("item", pa.string()))  # pyarrow's default name of the child changed meanwhile
+    schema = pa.schema([(column, columns.values.type), (_LABEL_COLUMN, partitions)])
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(
+        sink, schema, version="2.6", coerce_timestamps="us", use_compliant_nested_type=False
+    ) as writer:
+        bounds = _row_groups(columns)
+        for start, stop in pairwise(bounds.tolist()):
+            _write_group(writer, schema, columns, start, stop)
+    return bytes(sink.getvalue())
+
+
+def _row_groups(columns: IndexColumns) -> npt.NDArray[np.int64]:
+    """Where row groups begin and end; an empty index has one group without rows."""
+    by_entries = columns.offsets[:-1] // _ENTRIES_PER_GROUP
+    changes = np.flatnonzero(np.diff(by_entries)) + 1
+    steps = np.arange(0, len(columns), _VALUES_PER_GROUP)
+    inner = np.union1d(steps, changes)
+    return np.append(inner if len(inner) else [0], len(columns)).astype(np.int64)
+
+
+def _write_group(writer: pq.ParquetWriter, schema: pa.Schema, columns: IndexColumns, start: int, stop: int) -> None:
+    offsets = columns.offsets[start : stop + 1]
+    labels = columns.labels.take(pa.array(columns.codes[offsets[0] : offsets[-1]]))
+    starts = pa.array((offsets - offsets[0]).astype(np.int32))
+    lists = pa.ListArray.from_arrays(starts, labels, type=schema.field(1).type)
+    try:
+        writer.write_table(pa.Table.from_arrays([columns.values.slice(start, stop - start), lists], schema=schema))
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"The index on {schema.names[0]!r} cannot be stored: {error}") from error
+
+
+def parse_index(buf: bytes, column: str, key: str) -> IndexColumns:
+    """
+    Read the file of an index.
+
+    Parameters
+    ----------
+    buf
+        Content of the file.
+    column
+        The indexed column.
+    key
+        Storage key, for messages.
+
+    Returns
+    -------
+    IndexColumns
+        Values in the widened type; time stamps in ns.
+
+    Raises
+    ------
+    CorruptDatasetError
+        It is no Parquet file, or not one of an index on that column.
+    """
+    try:
+        table = pq.ParquetFile(pa.BufferReader(buf)).read()
+        _check_columns(table, column, key)
+        table.validate(full=True)
+        values = table.column(0).combine_chunks()
+        values = values.cast(widen(values.type))
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise CorruptDatasetError(key, f"it is no Parquet file of an index on {column!r} ({error})") from error
+    lists = table.column(1)
+    labels = pc.list_flatten(lists)
+    if values.null_count or lists.null_count or labels.null_count:
+        raise CorruptDatasetError(key, f"the index on {column!r} holds nulls")
+    # encoded while still in chunks: all labels together may be too long for one array
+    encoded = labels.dictionary_encode().combine_chunks()
+    rows = np.repeat(np.arange(len(values)), pc.list_value_length(lists).to_numpy())
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    return IndexColumns.from_pairs(values.take(pa.array(rows)), encoded.dictionary, codes)
+
+
+def _check_columns(table: pa.Table, column: str, key: str) -> None:
+    if table.column_names != [column, _LABEL_COLUMN]:
+        raise CorruptDatasetError(
+            key, f"an index file has the columns {column!r} and 'partition', not {table.column_names}"
+        )
+    dtype, lists = table.schema.types
+    if is_nested(dtype) or pat.is_null(dtype):
+        raise CorruptDatasetError(key, f"values of type {dtype} cannot be indexed")
+    if not (pat.is_list(lists) or pat.is_large_list(lists)) or widen(lists.value_type) != pa.string():
+        raise CorruptDatasetError(key, f"'partition' is {lists}, not lists of strings")

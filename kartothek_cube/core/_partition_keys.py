@@ -1,0 +1,174 @@
+"""Partition keys out of partition labels: ``COUNTRY_CODE=DE/DAY=2020-01-01/<hex>`` to one typed column per key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+from urllib.parse import unquote_to_bytes
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core.types import parse_texts
+from kartothek_cube.core.urlencode import unquote
+
+__all__ = ("decode_labels", "unquote_texts")
+
+# The escapes of timestamps, texts with blanks and large floats. None of the decoded characters can be part of an
+# escape, so replacing them all at once means the same as decoding from left to right.
+_COMMON_ESCAPES = (("%20", " "), ("%3A", ":"), ("%2B", "+"))
+
+
+def decode_labels(
+    labels: pa.StringArray, partition_keys: Sequence[str], types: Sequence[pa.DataType]
+) -> dict[str, pa.Array]:
+    """
+    Read the values of the partition keys from the labels (specification, "Partition content encoding").
+
+    Parameters
+    ----------
+    labels
+        Partition labels.
+    partition_keys
+        The columns that every label has to name, each once.
+    types
+        Their types, in the same order.
+
+    Returns
+    -------
+    dict of str to pyarrow.Array
+        One value per label, in the widened type of the column; in the order of ``partition_keys``.
+
+    Raises
+    ------
+    CorruptDatasetError
+        A label has other columns than the partition keys, or a text that is no value of its column.
+
+    Examples
+    --------
+    >>> labels = pa.array(["COUNTRY_CODE=DE/a1", "COUNTRY_CODE=CH/a1"])
+    >>> decode_labels(labels, ["COUNTRY_CODE"], [pa.string()])["COUNTRY_CODE"].to_pylist()
+    ['DE', 'CH']
+    """
+    wanted = dict(zip(partition_keys, types, strict=True))
+    if not len(labels):
+        return {column: parse_texts(pa.array([], pa.string()), dtype) for column, dtype in wanted.items()}
+    components = pc.split_pattern(labels, "/")
+    _demand(pc.equal(pc.list_value_length(components), len(wanted) + 1), labels, partition_keys)
+    found: dict[str, pa.Array] = {}
+    for position in range(len(wanted)):
+        encoded = pc.list_element(components, position).dictionary_encode()
+        column, texts = _split_component(encoded, labels, partition_keys)
+        if column in found or column not in wanted:
+            _raise_for(labels[0].as_py(), partition_keys)
+        found[column] = _typed(texts, encoded.indices, wanted[column], column, labels)
+    return {column: found[column] for column in wanted}
+
+
+def unquote_texts(texts: pa.Array) -> pa.Array:
+    """
+    Reverse :func:`~kartothek_cube.core.urlencode.quote` for a whole column.
+
+    Parameters
+    ----------
+    texts
+        Encoded texts without nulls.
+
+    Returns
+    -------
+    pyarrow.StringArray
+
+    Raises
+    ------
+    UnicodeDecodeError
+        Encoded bytes are not UTF-8.
+
+    Examples
+    --------
+    >>> unquote_texts(pa.array(["DE", "K%C3%B6ln", "2020-01-01%2000%3A00"])).to_pylist()
+    ['DE', 'Köln', '2020-01-01 00:00']
+    """
+    for escape, character in _COMMON_ESCAPES:
+        if not _has_percent(texts):
+            return texts
+        texts = pc.replace_substring(texts, pattern=escape, replacement=character)
+    rest = pc.match_substring(texts, "%")
+    if not pc.any(rest).as_py():
+        return texts
+    decoded = pa.array(_unquote_each(texts.filter(rest).to_pylist()), pa.string())
+    return pc.replace_with_mask(texts, rest, decoded)
+
+
+def _unquote_each(texts: list[str]) -> list[str]:
+    """Decode rare escapes; all texts in one call, unless a decoded one contains the separator itself."""
+    decoded = unquote("\n".join(texts)).split("\n")
+    return decoded if len(decoded) == len(texts) else [unquote(text) for text in texts]
+
+
+def _has_percent(texts: pa.Array) -> bool:
+    data = texts.buffers()[2]
+    return data is not None and b"%" in data.to_pybytes()
+
+
+def _split_component(
+    encoded: pa.DictionaryArray, labels: pa.StringArray, partition_keys: Sequence[str]
+) -> tuple[str, pa.Array]:
+    """Column that one component of the labels names, and the distinct texts of its values, still encoded."""
+    pairs = pc.split_pattern(encoded.dictionary, "=")
+    well_formed = pc.equal(pc.list_value_length(pairs), 2)
+    _demand(well_formed.take(encoded.indices), labels, partition_keys)
+    names = pc.list_element(pairs, 0)
+    columns = _unquote_or_raise(names.dictionary_encode().dictionary, labels, partition_keys)
+    if len(set(columns)) > 1:
+        other = pc.not_equal(names, names[encoded.indices[0].as_py()]).take(encoded.indices)
+        _demand(pc.invert(other), labels, partition_keys)
+    return columns[0], pc.list_element(pairs, 1)
+
+
+def _unquote_or_raise(names: pa.Array, labels: pa.StringArray, partition_keys: Sequence[str]) -> list[str]:
+    try:
+        return [unquote(name) for name in names.to_pylist()]
+    except UnicodeDecodeError:
+        _raise_for(labels[0].as_py(), partition_keys)
+
+
+def _typed(texts: pa.Array, codes: pa.Array, dtype: pa.DataType, column: str, labels: pa.StringArray) -> pa.Array:
+    """Parse the distinct texts and spread them over the labels."""
+    try:
+        return _parse_quoted(texts, dtype).take(codes)
+    except ValueError as error:
+        label = labels[_first_unparsable(texts, codes, dtype)].as_py()
+        raise CorruptDatasetError(
+            label, f"the partition label has no value of type {dtype} for column {column!r}"
+        ) from error
+
+
+def _parse_quoted(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
+    if pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype):
+        # bytes need not be UTF-8, and are quoted as they are
+        return pa.array([unquote_to_bytes(text) for text in texts.to_pylist()], pa.binary())
+    return parse_texts(unquote_texts(texts), dtype)
+
+
+def _first_unparsable(texts: pa.Array, codes: pa.Array, dtype: pa.DataType) -> int:
+    """Position of the label to name in the error; one by one, as this runs only once something is wrong."""
+    for code in range(len(texts)):
+        try:
+            _parse_quoted(texts.slice(code, 1), dtype)
+        except ValueError:
+            return int(pc.index(codes, pa.scalar(code, codes.type)).as_py())
+    return 0
+
+
+def _demand(good: pa.BooleanArray, labels: pa.StringArray, partition_keys: Sequence[str]) -> None:
+    mask: npt.NDArray[np.bool_] = good.to_numpy(zero_copy_only=False)
+    if not mask.all():
+        _raise_for(labels[int(np.argmin(mask))].as_py(), partition_keys)
+
+
+def _raise_for(label: str, partition_keys: Sequence[str]) -> NoReturn:
+    shape = "/".join([f"{column}=…" for column in partition_keys] + ["…"])
+    raise CorruptDatasetError(label, f"a partition label of this dataset has the form {shape}")

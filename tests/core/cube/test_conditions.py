@@ -1,0 +1,573 @@
+from __future__ import annotations
+
+import copy
+import datetime
+import json
+import operator
+import pickle
+
+import attrs
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kartothek_cube.core.cube.conditions import (
+    C,
+    Condition,
+    Conjunction,
+    EqualityCondition,
+    GreaterEqualCondition,
+    GreaterThanCondition,
+    InequalityCondition,
+    InIntervalCondition,
+    IsInCondition,
+    LessEqualCondition,
+    LessThanCondition,
+    SimpleCondition,
+)
+
+COMPARISONS = {
+    "==": (operator.eq, EqualityCondition),
+    "!=": (operator.ne, InequalityCondition),
+    "<": (operator.lt, LessThanCondition),
+    "<=": (operator.le, LessEqualCondition),
+    ">": (operator.gt, GreaterThanCondition),
+    ">=": (operator.ge, GreaterEqualCondition),
+}
+EXAMPLES = [
+    *(compare(C("x"), 1) for compare, _ in COMPARISONS.values()),
+    C("x").isin([2, 1]),
+    C("x").in_interval(1, 2),
+    C("x").in_interval(start="a"),
+    C("x").in_interval(),
+    C("x") == pd.Timestamp("2020-01-01"),
+    (C("x") == 1) & (C("y") == 2),
+    Conjunction(None),
+]
+NULLS = [None, float("nan"), np.float32("nan"), pd.NaT, pd.NA, np.datetime64("NaT")]
+#: makes a condition on column x with a value
+BUILDERS = [
+    lambda value: C("x") == value,
+    lambda value: C("x") < value,
+    lambda value: C("x").isin([1, value]),
+    lambda value: C("x").in_interval(start=value),
+    lambda value: C("x").in_interval(stop=value),
+]
+
+
+# ---------------------------------------------------------------------------
+# building
+# ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("op", COMPARISONS)
+def test_comparison_builds_a_condition(op):
+    compare, cls = COMPARISONS[op]
+    condition = compare(C("x"), 1)
+    assert type(condition) is cls
+    assert condition == cls("x", 1)
+    assert (condition.column, condition.value, condition.OP, cls.OP) == ("x", 1, op, op)
+    assert condition.active is True
+    assert condition.predicate_part == [("x", op, 1)]
+    assert str(condition) == f"x {op} 1"
+
+
+@pytest.mark.parametrize(
+    "values, expected",
+    [(1, (1,)), ("ab", ("ab",)), ([2, 1, 2], (2, 1, 2)), (None, ()), ((i for i in "ba"), ("b", "a"))],
+)
+def test_isin(values, expected):
+    condition = C("x").isin(values)
+    assert condition == IsInCondition("x", expected)
+    assert condition.predicate_part == [("x", "in", expected)]
+    assert str(condition) == f"x in {expected}"
+    assert condition.active is True
+
+
+@pytest.mark.parametrize(
+    "start, stop, part",
+    [
+        (1, 2, [("x", ">=", 1), ("x", "<", 2)]),
+        (1, None, [("x", ">=", 1)]),
+        (None, 2, [("x", "<", 2)]),
+        (None, None, []),
+    ],
+)
+def test_interval(start, stop, part):
+    condition = C("x").in_interval(start, stop)
+    assert condition == InIntervalCondition("x", start=start, stop=stop)
+    assert condition.predicate_part == part
+    assert condition.active is bool(part)
+    assert str(condition) == f"x.in_interval({start}, {stop})"
+
+
+def test_value_may_stand_on_the_left():
+    assert (1 <= C("x")) == GreaterEqualCondition("x", 1)  # noqa: SIM300 (the subject of the test)
+
+
+@pytest.mark.parametrize(
+    "build, null",
+    # None is "no limit" of an interval
+    [(build, null) for build in BUILDERS for null in NULLS if null is not None or build not in BUILDERS[3:]],
+)
+def test_null_is_refused(build, null):
+    with pytest.raises(ValueError, match="'x' cannot be compared with"):
+        build(null)
+
+
+@pytest.mark.parametrize("build", BUILDERS)
+@pytest.mark.parametrize(
+    "value, problem",
+    [
+        (C("y"), "another column"),
+        (EqualityCondition("y", 1), "a condition"),
+        (Conjunction(None), "a condition"),
+        ([1], r"use isin\(\)"),
+        ((1, 2), r"use isin\(\)"),
+        ({1}, r"use isin\(\)"),
+        (np.array([1]), r"use isin\(\)"),
+        (np.array(1), "unhashable"),
+    ],
+    ids=repr,
+)
+def test_value_is_one_value(build, value, problem):
+    with pytest.raises(TypeError, match=f"'x' cannot be compared with .*{problem}"):
+        build(value)
+
+
+@pytest.mark.parametrize("value", [np.int8(1), np.float64(1.5), np.bool_(True), np.str_("a")])
+def test_numpy_scalars_become_python_scalars(value):
+    expected = type(value.item())
+    assert type((C("x") == value).value) is expected
+    assert type(C("x").isin(np.array([value])).value[0]) is expected
+    assert type(C("x").in_interval(stop=value).stop) is expected
+
+
+def test_times_stay_what_they_are():
+    value = np.datetime64("2020-01-01T00:00:00.000000001")
+    assert type((C("x") == value).value) is np.datetime64
+
+
+@pytest.mark.parametrize("name", ["x", b"x"])
+def test_column_name(name):
+    assert (C(name) == 1).column == EqualityCondition(name, 1).column == "x"
+
+
+@pytest.mark.parametrize("name", [None, 1, ["x"]])
+def test_column_name_is_text(name):
+    for build in (C, InIntervalCondition, lambda name: EqualityCondition(name, 1)):
+        with pytest.raises(TypeError, match="is not a string"):
+            build(name)
+
+
+@pytest.mark.parametrize("build", [lambda: Condition("x"), lambda: SimpleCondition("x", 1)])
+def test_abstract_conditions_cannot_be_built(build):
+    with pytest.raises(TypeError, match="abstract"):
+        build()
+
+
+def test_conditions_have_no_truth():
+    for use in (lambda: bool(C("x") == 1), lambda: 1 <= C("x") < 3, lambda: (C("x") == 1) and (C("y") == 1)):
+        with pytest.raises(TypeError, match="neither true nor false"):
+            use()
+
+
+# ---------------------------------------------------------------------------
+# values
+# ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("obj", EXAMPLES, ids=str)
+def test_conditions_are_values(obj):
+    twin = pickle.loads(pickle.dumps(obj))
+    assert twin == obj
+    assert hash(twin) == hash(obj)
+    assert [other for other in EXAMPLES if other == obj] == [obj]
+    assert eval(repr(obj), {**globals(), "Timestamp": pd.Timestamp}) == obj  # noqa: S307 (own text)
+    for field in attrs.fields(type(obj)):
+        with pytest.raises(attrs.exceptions.FrozenInstanceError):
+            setattr(obj, field.name, "z")
+    with pytest.raises(TypeError):
+        obj < obj  # noqa: B015
+
+
+def test_columns_are_no_values():
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(C("x"))
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        C("x").name = "y"
+    assert pickle.loads(pickle.dumps(C("x"))).name == "x"
+    assert repr(C("x")) == "VirtualColumn(name='x')"
+
+
+# ---------------------------------------------------------------------------
+# conjunctions
+# ---------------------------------------------------------------------------
+
+A, B, D = C("x") == 1, C("y") < 2, C("x").in_interval()
+
+
+@pytest.mark.parametrize(
+    "conjunction, expected",
+    [
+        (A & B, (A, B)),
+        (A & (B & D), (A, B, D)),
+        ((A & B) & D, (A, B, D)),
+        ((A & B) & (B & A), (A, B, B, A)),
+        (Conjunction(None), ()),
+        (Conjunction([]), ()),
+        (Conjunction(A), (A,)),
+        (Conjunction(c for c in (B, A)), (B, A)),
+        (Conjunction(Conjunction([A, B])), (A, B)),
+        (Conjunction.from_two(A, Conjunction(B)), (A, B)),
+    ],
+)
+def test_conjunction_is_flat_and_in_order(conjunction, expected):
+    assert conjunction.conditions == expected
+
+
+@pytest.mark.parametrize("other", [None, 1, "x == 1", [A], True, C("x")], ids=repr)
+def test_only_conditions_are_joined(other):
+    for join in (
+        lambda: A & other,
+        lambda: Conjunction(A) & other,
+        lambda: Conjunction.from_two(other, A),
+        lambda: Conjunction([A, other]),
+    ):
+        with pytest.raises(TypeError, match=type(other).__name__):
+            join()
+
+
+@pytest.mark.parametrize("other", ["x", 1, [Conjunction(A)], C("x")], ids=repr)
+def test_conjunction_of_something_else(other):
+    with pytest.raises(TypeError, match="is made of conditions"):
+        Conjunction(other)
+
+
+def test_conjunction_tells_what_it_restricts():
+    conjunction = Conjunction([A, D, C("z").in_interval(), B, C("x") < 5])
+    assert conjunction.columns == {"x", "y"}
+    assert conjunction.predicate == [("x", "==", 1), ("y", "<", 2), ("x", "<", 5)]
+    assert conjunction.split_by_column() == {"x": Conjunction([A, C("x") < 5]), "y": Conjunction(B)}
+    assert list(conjunction.split_by_column()) == ["x", "y"]
+
+
+@pytest.mark.parametrize("conjunction", [Conjunction(None), Conjunction(D)], ids=str)
+def test_conjunction_that_restricts_nothing(conjunction):
+    assert conjunction.columns == set()
+    assert conjunction.predicate is None
+    assert conjunction.split_by_column() == {}
+
+
+def test_conjunction_as_text():
+    assert str(A & (C("y") < "b") & C("z").isin([1])) == "(x == 1) & (y < b) & (z in (1,))"
+    assert str(Conjunction(None)) == ""
+
+
+# ---------------------------------------------------------------------------
+# text
+# ---------------------------------------------------------------------------
+
+TYPES = {
+    "i": pa.int64(),
+    "s": pa.string(),
+    "l": pa.large_string(),
+    "f": pa.float64(),
+    "b": pa.bool_(),
+    "t": pa.timestamp("ns"),
+    "d": pa.date32(),
+    "a-ö.1": pa.int8(),
+}
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("i == 1", C("i") == 1),
+        ("i=1", C("i") == 1),
+        ("i<=1", C("i") <= 1),
+        ("i <1", C("i") < 1),
+        ("i>1", C("i") > 1),
+        ("i >= 1", C("i") >= 1),
+        ("i!=1", C("i") != 1),
+        ("(i==1)", C("i") == 1),
+        (" ( i  <= \n 1 ) ", C("i") <= 1),
+        ("(i == 1", C("i") == 1),
+        ("i == 1)", C("i") == 1),
+        ("a-ö.1 == -1", C("a-ö.1") == -1),
+        ("f > 1e3", C("f") > 1000.0),
+        ("b == Yes", C("b") == True),  # noqa: E712
+        ("t < 2020-01-01 01:02", C("t") < pd.Timestamp("2020-01-01 01:02")),
+        ("s == x", C("s") == "x"),
+        ("s ==  x y ", C("s") == "x y"),
+        ("s == ' x '", C("s") == " x "),
+        ('s == "it\'s"', C("s") == "it's"),
+        ("s ==", C("s") == ""),
+        ("s == ''", C("s") == ""),
+        ("s == (x", C("s") == "(x"),
+        ("s == a < b", C("s") == "a < b"),
+        ("s < <", C("s") < "<"),
+        ("s == a & b", C("s") == "a & b"),
+        ("s == None", C("s") == "None"),
+        ("l == 'x'", C("l") == "x"),
+    ],
+)
+def test_condition_from_string(text, expected):
+    assert Condition.from_string(text, TYPES) == expected
+    assert EqualityCondition.from_string(text, TYPES) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", " ", "i", "== 1", "i 1", "i in (1)", "i in 1", "((i == 1))", "x y == 1", "s == a=b", "s == 'a)b'",
+        "i === 1", "i => 1", "s <> x", "s =! x", "i == 1 & i == 2", "i ! 1",
+    ],
+)  # fmt: skip
+def test_condition_from_string_that_is_none(text):
+    with pytest.raises(ValueError, match="Cannot parse condition") as error:
+        Condition.from_string(text, TYPES)
+    assert repr(text) in str(error.value)
+
+
+def test_condition_from_string_names_unknown_column():
+    with pytest.raises(ValueError, match="unknown column ii; did you mean i") as error:
+        Condition.from_string("ii == 1", TYPES)
+    assert "'ii == 1'" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text, parts",
+    [
+        ("i == 1.5", ["'i == 1.5'", "'1.5'", "'i'", "int64"]),
+        ("b == 2", ["'2'", "'b'", "bool"]),
+        ("t == x", ["'x'", "'t'", "timestamp[ns]"]),
+        ("f == nan", ["'f'", "nan"]),
+        ("t == NaT", ["'t'", "NaT"]),
+        ("d == 2020-01-01", ["date32[day]"]),
+    ],
+)
+def test_condition_from_string_with_a_value_that_does_not_fit(text, parts):
+    with pytest.raises(ValueError) as error:
+        Condition.from_string(text, TYPES)
+    for part in parts:
+        assert part in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("", ()),
+        (" \n", ()),
+        ("i == 1", (C("i") == 1,)),
+        ("i == 1 & s == x", (C("i") == 1, C("s") == "x")),
+        ("(i==1)&(s='x')", (C("i") == 1, C("s") == "x")),
+    ],
+)
+def test_conjunction_from_string(text, expected):
+    assert Conjunction.from_string(text, TYPES).conditions == expected
+
+
+@pytest.mark.parametrize("text", ["i == 1 &", "& i == 1", "i == 1 && i == 2", "s == 'a & b'"])
+def test_conjunction_from_string_that_is_none(text):
+    with pytest.raises(ValueError, match="Cannot parse condition"):
+        Conjunction.from_string(text, TYPES)
+
+
+# texts without what cannot be written, and that look like themselves without quotes
+PLAIN_TEXT = st.text(st.characters(exclude_characters="=)&\"'<>!", exclude_categories=["Cs"])).map(str.strip)
+TEXT_VALUES = {
+    "i": st.integers(),
+    "s": PLAIN_TEXT,
+    "f": st.floats(allow_nan=False),
+    "b": st.booleans(),
+    "t": st.datetimes(datetime.datetime(1700, 1, 1), datetime.datetime(2200, 1, 1)).map(pd.Timestamp),
+}
+CONDITIONS = st.sampled_from(sorted(TEXT_VALUES)).flatmap(
+    lambda column: st.builds(
+        lambda compare, value: compare(C(column), value),
+        st.sampled_from([compare for compare, _ in COMPARISONS.values()]),
+        TEXT_VALUES[column],
+    )
+)
+
+
+@given(st.lists(CONDITIONS, max_size=4).map(Conjunction))
+def test_text_round_trip(conjunction):
+    assert Conjunction.from_string(str(conjunction), TYPES) == conjunction
+
+
+@given(st.text(st.characters(exclude_characters="=)", exclude_categories=["Cs"])), st.sampled_from("\"'"))
+def test_quoted_text_is_taken_literally(text, quote):
+    assert Condition.from_string(f"(s == {quote}{text}{quote})", TYPES) == (C("s") == text)
+
+
+# ---------------------------------------------------------------------------
+# JSON
+# ---------------------------------------------------------------------------
+
+JSON_VALUES = st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+JSON_CONDITIONS = st.one_of(
+    *(st.builds(cls, st.text(), JSON_VALUES) for _, cls in COMPARISONS.values()),
+    st.builds(IsInCondition, st.text(), st.lists(JSON_VALUES)),
+    st.builds(InIntervalCondition, st.text(), st.none() | JSON_VALUES, st.none() | JSON_VALUES),
+)
+
+
+@given(st.lists(JSON_CONDITIONS, max_size=4).map(Conjunction))
+def test_json_round_trip(conjunction):
+    array = json.loads(json.dumps(conjunction.to_jsonarray()))
+    before = copy.deepcopy(array)
+    back = Conjunction.from_jsonarray(array)
+    assert repr(back) == repr(conjunction)  # tells 1 from 1.0 and True
+    assert array == before
+
+
+def test_json_form():
+    assert Conjunction([C("x") == 1, C("y").isin("ab"), C("z").in_interval(1.5)]).to_jsonarray() == [
+        {"type": "EqualityCondition", "column": "x", "value": 1},
+        {"type": "IsInCondition", "column": "y", "value": ["ab"]},
+        {"type": "InIntervalCondition", "column": "z", "start": 1.5, "stop": None},
+    ]
+
+
+@pytest.mark.parametrize(
+    "value", [pd.Timestamp("2020-01-01"), datetime.date(2020, 1, 1), np.datetime64("2020"), b"x"], ids=repr
+)
+def test_json_cannot_express_other_values(value):
+    for condition in (C("x") == value, C("x").isin(["a", value]), C("x").in_interval(stop=value)):
+        with pytest.raises(TypeError, match=f"no form in JSON, being a {type(value).__name__}"):
+            Conjunction(condition).to_jsonarray()
+
+
+@pytest.mark.parametrize(
+    "array, error, problem",
+    [
+        ({}, TypeError, "a list, not a dict"),
+        ((), TypeError, "a list, not a tuple"),
+        ([1], TypeError, "an object, not a int: 1"),
+        ([{"column": "x"}], ValueError, "'type', which is missing in {'column': 'x'}"),
+        ([{"type": "Equalitycondition"}], TypeError, "Equalitycondition; did you mean EqualityCondition"),
+        ([{"type": "Condition", "column": "x"}], TypeError, "unknown type Condition"),
+        ([{"type": "SimpleCondition", "column": "x", "value": 1}], TypeError, "unknown type SimpleCondition"),
+        ([{"type": "Conjunction", "conditions": []}], TypeError, "unknown type Conjunction"),
+        ([{"type": ["a"]}], TypeError, "unknown type"),
+        ([{"type": "EqualityCondition", "column": "x"}], TypeError, "value"),
+        ([{"type": "EqualityCondition", "column": "x", "value": 1, "y": 1}], TypeError, "y"),
+        ([{"type": "EqualityCondition", "column": 1, "value": 1}], TypeError, "is not a string"),
+        ([{"type": "EqualityCondition", "column": "x", "value": [1]}], TypeError, "isin"),
+        ([{"type": "EqualityCondition", "column": "x", "value": None}], ValueError, "nulls"),
+    ],
+)
+def test_json_that_is_no_condition(array, error, problem):
+    with pytest.raises(error) as caught:
+        Conjunction.from_jsonarray(array)
+    assert problem in str(caught.value)
+
+
+# ---------------------------------------------------------------------------
+# frames
+# ---------------------------------------------------------------------------
+
+DF = pd.DataFrame(
+    {
+        "f": [1.0, 2.0, np.nan, 3.0],
+        "s": ["a", None, "b", "c"],
+        "t": pd.to_datetime(["2020-01-01", "2020-01-02", "2020-01-03", None]).astype("datetime64[ns]"),
+        "i": [1, 2, 3, 4],
+        "k": pd.Categorical(["b", "a", None, "b"], categories=["b", "a"]),
+    },
+    index=[5, 7, 6, 5],
+)
+
+
+@pytest.mark.parametrize(
+    "condition, rows",
+    [
+        (C("f") != 1.0, [2, 4]),
+        (C("f") < 3.0, [1, 2]),
+        (C("s") != "a", [3, 4]),
+        (C("s").isin(["a", "x"]), [1]),
+        (C("s").isin([]), []),
+        (C("t") >= pd.Timestamp("2020-01-02"), [2, 3]),
+        (C("i").in_interval(2, 4), [2, 3]),
+        (C("i").in_interval(2), [2, 3, 4]),
+        (C("i").in_interval(4, 2), []),
+        (C("k") > "a", [1, 4]),
+        (C("k") != "b", [2]),
+        ((C("f") != 1.0) & (C("s") != "c"), []),
+        ((C("i") > 1) & (C("f") > 0.0), [2, 4]),
+        ((C("i") > 1) & C("f").in_interval(), [2, 3, 4]),
+        ((C("i") > 1) & (C("i") < 4) & (C("i") != 2), [3]),
+    ],
+    ids=str,
+)
+def test_filter_df(condition, rows):
+    pd.testing.assert_frame_equal(condition.filter_df(DF), DF[DF["i"].isin(rows)])
+
+
+@pytest.mark.parametrize("conjunction", [Conjunction(None), D, Conjunction(D)], ids=repr)
+def test_filter_df_without_restriction_gives_the_frame_itself(conjunction):
+    assert conjunction.filter_df(DF) is DF
+
+
+def test_filter_df_of_an_empty_frame():
+    pd.testing.assert_frame_equal(((C("s") == "a") & (C("i") > 1)).filter_df(DF[:0]), DF[:0])
+
+
+def test_filter_df_keeps_any_index():
+    df = DF.set_index([[1, 1, 2, 2], ["a", "b", "a", "b"]])
+    assert (C("i") > 2).filter_df(df).index.tolist() == [(2, "a"), (2, "b")]
+
+
+def test_filter_df_looks_at_the_columns_of_the_conditions_only():
+    df = DF.assign(o=[1, "a", None, object()])  # no Arrow type
+    assert (C("i") > 3).filter_df(df)["i"].tolist() == [4]
+
+
+def test_filter_df_names_missing_columns():
+    with pytest.raises(ValueError, match=r"unknown column ff, z; .*available: f, i, k, s, t"):
+        ((C("z") == 1) & (C("ff") == 1) & (C("i") == 1)).filter_df(DF)
+
+
+@pytest.mark.parametrize("frame", [DF, DF[:0]], ids=["rows", "empty"])
+@pytest.mark.parametrize("condition", [C("i") == 1.5, C("i") == "1", C("f") == "1", C("t") == 1], ids=str)
+def test_filter_df_casts_nothing(condition, frame):
+    with pytest.raises(TypeError, match=condition.column):
+        condition.filter_df(frame)
+
+
+VALUES = st.none() | st.integers(0, 3)
+SOME = st.lists(st.integers(0, 3), max_size=3)
+SMALL = st.one_of(
+    st.builds(
+        lambda column, compare, value: compare(C(column), value),
+        st.sampled_from("xy"),
+        st.sampled_from([compare for compare, _ in COMPARISONS.values()]),
+        st.integers(0, 3),
+    ),
+    st.builds(IsInCondition, st.sampled_from("xy"), SOME),
+    st.builds(InIntervalCondition, st.sampled_from("xy"), VALUES, VALUES),
+)
+
+
+def _matches(condition: Condition, row: dict[str, int | None]) -> bool:
+    """What a condition means, said in Python."""
+    value = row[condition.column]
+    if not condition.active:
+        return True
+    if value is None:
+        return False
+    if isinstance(condition, IsInCondition):
+        return value in condition.value
+    return all(COMPARISONS[op][0](value, limit) for _, op, limit in condition.predicate_part)
+
+
+@given(st.lists(st.fixed_dictionaries({"x": VALUES, "y": VALUES})), st.lists(SMALL, max_size=3))
+def test_filter_df_against_python(rows, conditions):
+    df = pd.DataFrame(rows, columns=["x", "y"], dtype="Int64")
+    expected = [n for n, row in enumerate(rows) if all(_matches(condition, row) for condition in conditions)]
+    assert Conjunction(conditions).filter_df(df).index.tolist() == expected

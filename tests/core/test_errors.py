@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from kartothek_cube.core import errors
+from kartothek_cube.core.errors import unknown_names
+
+# each error with the built-in it also is, the facts it carries, and what its text must name
+CASES = [
+    (errors.KartothekCubeError("text"), Exception, {}, ["text"]),
+    (
+        errors.ConcurrentWriteError("u", ["p=1", "p=2"], detail="do that"),
+        RuntimeError,
+        {"dataset_uuid": "u", "partitions": ("p=1", "p=2"), "detail": "do that"},
+        ["'u'", "p=1, p=2", "do that"],
+    ),
+    (errors.ConcurrentWriteError("u"), RuntimeError, {"partitions": ()}, ["'u'", "not applied", "repeat"]),
+    (
+        errors.UnknownOutcomeError("u", "no answer"),
+        RuntimeError,
+        {"dataset_uuid": "u", "detail": "no answer"},
+        ["'u'", "unknown", "no answer"],
+    ),
+    (
+        errors.DatasetExistsError("u"),
+        RuntimeError,
+        {"dataset_uuid": "u", "detail": ""},
+        ["'u' already exists", "overwrite=True"],
+    ),
+    (errors.DatasetExistsError("u", "Use that."), RuntimeError, {"detail": "Use that."}, ["Use that."]),
+    (
+        errors.DatasetNotFoundError("u"),
+        KeyError,
+        {"dataset_uuid": "u", "keys": ("u.by-dataset-metadata.json", "u.by-dataset-metadata.msgpack.zstd")},
+        ["'u'", "'u.by-dataset-metadata.json'", "'u.by-dataset-metadata.msgpack.zstd'"],
+    ),
+    (errors.DatasetNotFoundError("a/b"), KeyError, {"keys": ()}, ["'a/b' does not exist"]),
+    (
+        errors.CorruptDatasetError("k", "is a list"),
+        ValueError,
+        {"key": "k", "problem": "is a list"},
+        ["'k'", "is a list"],
+    ),
+    (
+        errors.SchemaConflictError("x differs", "u", "table"),
+        ValueError,
+        {"problem": "x differs", "dataset_uuid": "u", "table": "table"},
+        ["Dataset 'u', table 'table': x differs"],
+    ),
+    (errors.SchemaConflictError("x differs"), ValueError, {"dataset_uuid": None}, ["x differs"]),
+    (
+        errors.DuplicateCellsError("seed", {"y": 2, "x": "a"}, ["v2", "v1"], ["v3"]),
+        ValueError,
+        {
+            "dataset_id": "seed",
+            "columns": ("x", "y"),
+            "example": {"x": "a", "y": 2},
+            "equal_payload": ("v1", "v2"),
+            "differing_payload": ("v3",),
+        },
+        ["'seed'", "cell of x, y", "x='a', y=2", "Equal payload: v1, v2", "differing payload: v3"],
+    ),
+    (
+        errors.MultiTableCommitAborted("c++seed", ["c++b", "c++a"], ["c++z"], "full"),
+        RuntimeError,
+        {"failed": "c++seed", "rolled_back": ("c++a", "c++b"), "left": ("c++z",), "detail": "full"},
+        ["'c++seed'", "(full)", "c++a, c++b", "c++z"],
+    ),
+    (errors.MultiTableCommitAborted("c++seed"), RuntimeError, {"left": ()}, ["'c++seed'", "none"]),
+]
+
+
+@pytest.mark.parametrize("error, builtin, facts, parts", CASES, ids=lambda case: type(case).__name__)
+def test_error_tells_and_carries_the_facts(error, builtin, facts, parts):
+    assert isinstance(error, errors.KartothekCubeError)
+    assert isinstance(error, builtin)
+    assert {name: getattr(error, name) for name in facts} == facts
+    for part in parts:
+        assert part in str(error)
+    assert "'" not in str(error)[:1]  # no repr, KeyError included
+
+
+@pytest.mark.parametrize("error", [case[0] for case in CASES], ids=lambda error: type(error).__name__)
+def test_error_survives_pickle(error):
+    back = pickle.loads(pickle.dumps(error))
+    assert type(back) is type(error)
+    assert str(back) == str(error)
+    assert back.args == error.args
+    assert vars(back) == vars(error)
+
+
+def test_every_error_is_tested():
+    classes = {name for name in errors.__all__ if name != "unknown_names"}
+    assert {type(case[0]).__name__ for case in CASES} == classes
+
+
+def test_long_lists_of_partitions_are_cut():
+    error = errors.ConcurrentWriteError("u", [f"p={i}" for i in range(1000)])
+    assert len(error.partitions) == 1000
+    assert "p=19, … and 980 more" in str(error)
+
+
+@pytest.mark.parametrize(
+    "unknown, available, expected",
+    [
+        (["b", "a"], ["x", "v"], "unknown column a, b; available: v, x"),
+        (["colum"], ["column", "x"], "unknown column colum; did you mean column? available: column, x"),
+        (["CITY"], ["city"], "unknown column CITY; did you mean city? available: city"),
+        (["a"], [], "unknown column a; available: none"),
+        ([1, "z"], [2, "b"], "unknown column 1, z; available: 2, b"),
+    ],
+)
+def test_unknown_names(unknown, available, expected):
+    assert unknown_names("column", unknown, available) == expected
+
+
+def test_unknown_names_lists_all_unknown_but_cuts_the_available():
+    text = unknown_names("dataset", [f"u{i:02}" for i in range(30)], [f"k{i:02}" for i in range(30)])
+    assert all(f"u{i:02}" in text for i in range(30))
+    assert text.endswith("k19, … and 10 more")

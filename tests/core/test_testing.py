@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from kartothek_cube.core import _time
+from kartothek_cube.core.testing import (
+    TIME_TO_FREEZE,
+    TIME_TO_FREEZE_ISO,
+    TIME_TO_FREEZE_ISO_QUOTED,
+    cm_frozen_time,
+    get_dataframe_alltypes,
+    get_dataframe_not_nested,
+)
+from kartothek_cube.core.urlencode import quote
+
+SCALARS = {
+    "bool", "byte", "date", "datetime64", "float32", "float64", "int16", "int32", "int64", "int8", "null",
+    "uint16", "uint32", "uint64", "uint8", "unicode",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("clock", ["datetime_now", "datetime_utcnow"])
+def test_clock_is_naive_utc_and_can_be_frozen(clock):
+    now = getattr(_time, clock)()
+    assert now.tzinfo is None
+    assert abs(now - datetime.now(UTC).replace(tzinfo=None)) < timedelta(minutes=1)
+    with pytest.raises(KeyError), cm_frozen_time(TIME_TO_FREEZE):
+        assert getattr(_time, clock)() == TIME_TO_FREEZE
+        raise KeyError
+    assert getattr(_time, clock)() >= now  # thawed, also after an error
+
+
+def test_frozen_time_constants_agree():
+    assert TIME_TO_FREEZE.isoformat() == TIME_TO_FREEZE_ISO
+    assert quote(TIME_TO_FREEZE_ISO) == TIME_TO_FREEZE_ISO_QUOTED
+
+
+def test_frame_of_scalars_has_one_row_of_each_type():
+    df = get_dataframe_not_nested()
+    assert df.columns.tolist() == sorted(SCALARS)
+    assert len(df) == 1
+    assert df["datetime64"].dtype == "datetime64[ns]"
+    assert len(df["byte"][0]) == 16
+    fields = pa.Schema.from_pandas(df)
+    assert fields.field("null").type == pa.null()
+    assert fields.field("date").type == pa.date32()
+    assert fields.field("uint8").type == pa.uint8()
+
+
+def test_frame_of_all_types_adds_arrays():
+    df = get_dataframe_alltypes()
+    arrays = [name for name in df.columns if name.startswith("array_")]
+    assert set(df.columns) - set(arrays) == SCALARS
+    assert df.columns.tolist() == sorted(df.columns)
+    assert {name: df[name][0].dtype.name for name in arrays} == {
+        **{f"array_{kind}{bits}": f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
+        "array_float32": "float32",
+        "array_float64": "float64",
+        "array_unicode": "object",
+    }
+    assert all(isinstance(df[name][0], np.ndarray) for name in arrays)

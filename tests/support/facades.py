@@ -1,7 +1,7 @@
 """One class per façade, all with the same methods, so that a test of behaviour is written once.
 
-Methods take the arguments of ``kartothek_cube.io.eager_cube`` and give back plain results: frames in a list, statistics
-and written datasets in a dict, whatever the façade makes of them (iterators, dask graphs, Spark frames).
+Methods take the arguments of ``kartothek_cube.io.eager_cube`` and give back plain results: frames in a list,
+statistics and written datasets in a dict, whatever the façade makes of them (generators, graphs, Spark jobs).
 """
 
 from __future__ import annotations

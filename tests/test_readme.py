@@ -1,0 +1,45 @@
+"""What the README shows happens."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+
+README = (Path(__file__).parents[1] / "README.rst").read_text(encoding="utf-8")
+
+
+def block_after(marker: str) -> str:
+    """Give the indented block that follows a line with a marker."""
+    found = re.search(rf"{re.escape(marker)}\n\n((?:(?:    .*)?\n)+)", README)
+    assert found, f"no block after {marker!r}"
+    return textwrap.dedent(found.group(1)).strip()
+
+
+@pytest.fixture
+def example(tmp_path):
+    code = block_after(".. code-block:: python").replace("/tmp/geodata", str(tmp_path))
+    *statements, question = code.split("\n\n")
+    return "\n".join(statements), question
+
+
+def test_first_cube(example):
+    statements, question = example
+    names: dict = {}
+    exec(statements, names)  # noqa: S102 (the README is ours)
+    assert repr(eval(question, names)) == block_after("one per group::")  # noqa: S307
+
+
+@pytest.mark.parametrize("target", ["demo", "test"])
+def test_commands_exist(target):
+    makefile = (Path(__file__).parents[1] / "Makefile").read_text(encoding="utf-8")
+    assert f"    make {target}\n" in README or f"    make {target} " in README
+    assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE)
+
+
+def test_links_lead_somewhere():
+    links = re.findall(r"`[^`<]+<([^>]+)>`_", README)
+    assert links != []
+    assert [link for link in links if not (Path(__file__).parents[1] / link).exists()] == []

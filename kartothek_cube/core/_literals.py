@@ -1,4 +1,4 @@
-"""One literal of a predicate, bound to the exact type of a column, and its meaning as a mask or as an Arrow expression."""
+"""One literal of a predicate, bound to the exact type of a column: its meaning as mask and as expression."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Literal:
     Attributes
     ----------
     kind
-        ``compare`` with a scalar, ``in`` or ``not in`` an array, ``null``, ``valid`` (every value that is not null) or
-        ``never``. NaN counts as null.
+        ``compare`` with a scalar, ``in`` or ``not in`` an array, ``null``, ``valid`` (every value that is not
+        null) or ``never``. NaN counts as null.
     op
         Operator of a ``compare``, after moving the operand to a value that the column's type can hold.
     operand
@@ -88,7 +88,9 @@ def bind_literal(dtype: pa.DataType, op: str, value: Any, column: str) -> Litera
     'valid'
     """
     if op not in OPERATORS:
-        raise NotImplementedError(f"Column {column!r}: operator {op!r} is not known; use one of {', '.join(OPERATORS)}.")
+        raise NotImplementedError(
+            f"Column {column!r}: operator {op!r} is not known; use one of {', '.join(OPERATORS)}."
+        )
     dtype = dtype.value_type if pat.is_dictionary(dtype) else dtype
     if op in ("in", "not in"):
         return _bind_list(dtype, op, value, column)
@@ -127,7 +129,7 @@ def _narrow(values: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def _fit(op: str, scalar: pa.Scalar, dtype: pa.DataType) -> Literal:
-    """Compare within the column's own type: ``int8 < 1000`` is always true, ``us <= 1.5 us`` is ``us <= 1``."""
+    """Compare in the column's own type: ``int8 < 1000`` is always true, ``us <= 1.5 us`` is ``us <= 1``."""
     if scalar.type.equals(dtype):
         return Literal("compare", op, scalar)
     if pat.is_floating(dtype):
@@ -161,13 +163,13 @@ def _fit_float(op: str, value: float, dtype: pa.DataType) -> Literal:
 
 
 def _scaled(scalar: pa.Scalar, dtype: pa.DataType) -> Fraction | None:
-    """The value in units of the integer that stores it in ``dtype``; None for types that are no such integers."""
+    """The value in units of the integer that stores it in ``dtype``; None for types that are no integers."""
     if pat.is_integer(dtype):
         return Fraction(scalar.as_py())
     if pat.is_timestamp(dtype) or pat.is_time(dtype):
         return Fraction(scalar.value * _UNITS[scalar.type.unit], _UNITS[dtype.unit])
     if pat.is_decimal(dtype):
-        return Fraction(scalar.as_py()) * 10**dtype.scale
+        return Fraction(scalar.as_py()) * Fraction(10) ** int(dtype.scale)
     return None
 
 
@@ -285,7 +287,8 @@ def literal_expression(column: str, dtype: pa.DataType, literal: Literal) -> pc.
 def _null_expression(field: pc.Expression, floating: bool) -> pc.Expression:
     if not floating:
         return field.is_null()
-    # Parquet statistics leave out NaN, and Arrow concludes from min == max that all rows have that value: it would skip
-    # row groups in which a NaN hides. A function that it cannot evaluate beforehand (always false here) prevents that.
+    # Parquet statistics leave out NaN, and Arrow concludes from min == max that all rows have that value: it
+    # would skip row groups in which a NaN hides. A function that it cannot evaluate beforehand prevents that;
+    # this one is always false.
     impure = pc.Expression._call("random", [], pc.RandomOptions(initializer=0)) < 0.0
     return field.is_null() | field.is_nan() | impure

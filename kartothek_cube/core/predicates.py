@@ -1,12 +1,12 @@
 """The predicate language: check, bind to types, evaluate in Arrow, simplify.
 
-A predicate is a disjunction of conjunctions of literals: ``[[(column, op, value), ...], ...]``. Nulls (and NaN) match no
-comparison, ``!=`` and ``not in`` included; only ``== None``, ``!= None`` and None within an ``in`` list see them.
+A predicate is a disjunction of conjunctions of literals: ``[[(column, op, value), ...], ...]``. Nulls (and
+NaN) match no comparison, ``!=`` and ``not in`` included; only ``== None``, ``!= None`` and None within an
+``in`` list see them.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterable, Mapping
 from functools import reduce
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from kartothek_cube.core._literals import bind_literal, literal_expression, mask_of
+from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.types.literals import is_null_value
 
 __all__ = (
@@ -51,8 +52,8 @@ def check_predicates(predicates: PredicatesType) -> None:
     Raises
     ------
     ValueError
-        The nesting is wrong, something is empty, or a null is compared by an operator that has no meaning for nulls; names
-        the position.
+        The nesting is wrong, something is empty, or a null is compared by an operator that has no meaning for
+        nulls; names the position.
     TypeError
         The value of an ``in`` is no list.
     NotImplementedError
@@ -88,7 +89,8 @@ def _check_literal(literal: Any, where: str) -> None:
     column, op, value = literal
     if op in ("in", "not in") and not is_null_value(value):
         if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
-            raise TypeError(f"{where} ({column!r}): {op!r} needs a list of values, got {type(value).__name__}.")
+            problem = f"{where} ({column!r}): {op!r} needs a list of values, got {type(value).__name__}."
+            raise TypeError(problem)
         nul = any(isinstance(item, bytes) and b"\0" in item for item in value)
     else:
         nul = isinstance(value, bytes) and b"\0" in value
@@ -227,7 +229,10 @@ def filter_mask(table: pa.Table, predicates: PredicatesType) -> pa.BooleanArray:
         return pa.repeat(pa.scalar(True), table.num_rows)
     _check_columns(predicates, table.column_names)
     conjunctions = (
-        reduce(pc.and_, (literal_mask(table.column(column), op, value, column) for column, op, value in conjunction))
+        reduce(
+            pc.and_,
+            (literal_mask(table.column(column), op, value, column) for column, op, value in conjunction),
+        )
         for conjunction in predicates
     )
     return reduce(pc.or_, conjunctions)
@@ -259,7 +264,7 @@ def bind(predicates: PredicatesType, schema: pa.Schema) -> None:
     >>> bind([[("CITI", "==", "Rom")]], pa.schema([("CITY", pa.string())]))
     Traceback (most recent call last):
       ...
-    ValueError: Predicates use columns that do not exist: CITI. Did you mean CITY?
+    ValueError: Predicates: unknown column CITI; did you mean CITY? available: CITY.
     """
     check_predicates(predicates)
     _check_columns(predicates, schema.names)
@@ -272,10 +277,7 @@ def _check_columns(predicates: PredicatesType, available: Collection[str]) -> No
     unknown = columns_in_predicates(predicates) - set(available)
     if not unknown:
         return
-    names = sorted(map(str, unknown))
-    near = sorted({match for name in names for match in difflib.get_close_matches(name, available)})
-    hint = f"Did you mean {', '.join(near)}?" if near else f"Available are: {', '.join(sorted(available))}."
-    raise ValueError(f"Predicates use columns that do not exist: {', '.join(names)}. {hint}")
+    raise ValueError(f"Predicates: {unknown_names('column', unknown, available)}.")
 
 
 def to_expression(predicates: PredicatesType, schema: pa.Schema) -> pc.Expression:
@@ -287,8 +289,8 @@ def to_expression(predicates: PredicatesType, schema: pa.Schema) -> pc.Expressio
     predicates
         The predicates; None is true.
     schema
-        Schema with the columns' own types, as the files have them: literals are moved into these types, so that row group
-        statistics apply.
+        Schema with the columns' own types, as the files have them: literals are moved into these types, so
+        that row group statistics apply.
 
     Returns
     -------
@@ -315,7 +317,9 @@ def to_expression(predicates: PredicatesType, schema: pa.Schema) -> pc.Expressio
         dtype = schema.field(column).type
         return literal_expression(column, dtype, bind_literal(dtype, op, value, column))
 
-    conjunctions = (reduce(pc.and_kleene, (literal(*part) for part in conjunction)) for conjunction in predicates)
+    conjunctions = (
+        reduce(pc.and_kleene, (literal(*part) for part in conjunction)) for conjunction in predicates
+    )
     return reduce(pc.or_kleene, conjunctions)
 
 
@@ -323,7 +327,7 @@ def evaluate_constants(
     predicates: PredicatesType, constants: Mapping[str, Any]
 ) -> list[ConjunctionType] | Literal[True, False]:
     """
-    What is left of the predicates for rows in which some columns have a known value, as in the files of a partition.
+    What is left of the predicates where some columns have a known value, as in the files of a partition.
 
     Parameters
     ----------
@@ -354,7 +358,8 @@ def evaluate_constants(
     for conjunction in predicates:
         known = [literal for literal in conjunction if literal[0] in arrays]
         # All are evaluated, so that a wrong type is found whatever the others say.
-        if not all([literal_mask(arrays[c], op, value, c)[0].as_py() for c, op, value in known]):
+        outcomes = [literal_mask(arrays[c], op, value, c)[0].as_py() for c, op, value in known]
+        if not all(outcomes):
             continue
         rest = [literal for literal in conjunction if literal[0] not in arrays]
         satisfied |= not rest

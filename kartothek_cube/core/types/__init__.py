@@ -1,4 +1,4 @@
-"""Arrow types: widening, strict and generous value conversion, parsing of partition values, frames to Arrow and back."""
+"""Arrow types: widening, conversion of values, parsing of partition values, frames to Arrow and back."""
 
 from __future__ import annotations
 

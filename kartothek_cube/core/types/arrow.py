@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable
+from collections.abc import Callable
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -25,9 +25,10 @@ def widen(t: pa.DataType) -> pa.DataType:
     Returns
     -------
     pyarrow.DataType
-        Signed integers become ``int64``, unsigned ones ``uint64``, floats ``float64``, timestamps ``timestamp[ns]``
-        (the zone is kept), dates ``date32``, times ``time64[us]``; string and binary flavours become ``string`` and
-        ``binary``, a dictionary its values, a list a list of the widened values. Other types are kept.
+        Signed integers become ``int64``, unsigned ones ``uint64``, floats ``float64``, timestamps
+        ``timestamp[ns]`` (the zone is kept), dates ``date32``, times ``time64[us]``; string and binary
+        flavours become ``string`` and ``binary``, a dictionary its values, a list a list of the widened
+        values. Other types are kept.
 
     Examples
     --------
@@ -52,7 +53,7 @@ def widen(t: pa.DataType) -> pa.DataType:
 
 def storage_type(t: pa.DataType) -> pa.DataType:
     """
-    Type under which values of type ``t`` are written: the width is kept, the flavour is one that kartothek 5.3 reads.
+    Type under which values of type ``t`` are written: of the same width, in a flavour that kartothek reads.
 
     Parameters
     ----------
@@ -110,7 +111,7 @@ def memory_type(t: pa.DataType, *, dates_as_object: bool = True) -> pa.DataType:
 
 def same_type(a: pa.DataType, b: pa.DataType) -> bool:
     """
-    Whether two types are the same once widths, string flavours, time units and dictionary encoding are set aside.
+    Whether two types are the same but for width, string flavour, time unit and dictionary encoding.
 
     Parameters
     ----------
@@ -132,7 +133,7 @@ def same_type(a: pa.DataType, b: pa.DataType) -> bool:
 
 def is_nested(t: pa.DataType) -> bool:
     """
-    Whether values of type ``t`` contain other values (lists, structs, maps); such columns have no order and no index.
+    Whether values of type ``t`` contain other values, as lists, structs and maps do.
 
     Parameters
     ----------

@@ -54,7 +54,9 @@ def from_pandas(df: pd.DataFrame) -> pa.Table:
     [DataType(string), DataType(string)]
     """
     if isinstance(df.columns, pd.MultiIndex) or isinstance(df.index, pd.MultiIndex):
-        raise NotImplementedError("A frame with a MultiIndex cannot be stored; call reset_index() or flatten the columns.")
+        raise NotImplementedError(
+            "A frame with a MultiIndex cannot be stored; call reset_index() or flatten the columns."
+        )
     names = _column_names(df.columns)
     for name, dtype in zip(names, df.dtypes, strict=True):
         _check_dtype(name, dtype)
@@ -76,7 +78,7 @@ def _check_dtype(name: str, dtype: Any) -> None:
     if isinstance(dtype, pd.SparseDtype):
         raise TypeError(f"Column {name!r} is sparse, which cannot be stored; use .sparse.to_dense().")
     if isinstance(dtype, (pd.PeriodDtype, pd.IntervalDtype)):
-        raise TypeError(f"Column {name!r} of type {dtype} cannot be stored; convert it to timestamps or numbers.")
+        raise TypeError(f"Column {name!r} of type {dtype} cannot be stored; make it timestamps or numbers.")
 
 
 def _is_extension(dtype: Any) -> bool:
@@ -91,8 +93,8 @@ def as_table(obj: Any) -> pa.Table:
     Parameters
     ----------
     obj
-        A pandas frame, a pyarrow Table, RecordBatch or RecordBatchReader, or any object with the Arrow C stream interface
-        (``__arrow_c_stream__``: polars, DuckDB).
+        A pandas frame, a pyarrow Table, RecordBatch or RecordBatchReader, or any object with the Arrow C
+        stream interface (``__arrow_c_stream__``: polars, DuckDB).
 
     Returns
     -------
@@ -120,7 +122,8 @@ def as_table(obj: Any) -> pa.Table:
     if hasattr(obj, "__arrow_c_stream__") and not isinstance(obj, (pa.ChunkedArray, pd.Series)):
         return to_storage(pa.table(obj))
     raise TypeError(
-        f"Expected a table (pandas.DataFrame, pyarrow.Table or an object with __arrow_c_stream__), got {type(obj).__name__}."
+        "Expected a table (pandas.DataFrame, pyarrow.Table or an object with __arrow_c_stream__), "
+        f"got {type(obj).__name__}."
     )
 
 
@@ -160,7 +163,9 @@ def _normalise(table: pa.Table, extensions: dict[str, str]) -> pa.Table:
     columns = []
     for field, column in zip(table.schema, table.columns, strict=True):
         if pat.is_duration(field.type) or pat.is_union(field.type):
-            raise TypeError(f"Column {field.name!r} of type {field.type} cannot be stored; convert it to numbers or text.")
+            raise TypeError(
+                f"Column {field.name!r} of type {field.type} cannot be stored; convert it to numbers or text."
+            )
         columns.append(_convert(column, storage_type(field.type), field.name))
     schema = pa.schema(list(zip(table.column_names, (c.type for c in columns), strict=True)))
     return pa.Table.from_arrays(columns, schema=with_pandas_metadata(schema, extensions))
@@ -180,7 +185,8 @@ def _convert(column: pa.ChunkedArray, target: pa.DataType, name: str) -> pa.Chun
             column = _split_large(column)
         return column.cast(target)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise ValueError(f"Column {name!r} of type {source} cannot be converted to {target}: {error}") from error
+        problem = f"Column {name!r} of type {source} cannot be converted to {target}: {error}"
+        raise ValueError(problem) from error
 
 
 def _cast_dictionaries(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
@@ -237,7 +243,9 @@ def to_memory(table: pa.Table, *, dates_as_object: bool = True) -> pa.Table:
     return table
 
 
-def to_pandas(table: pa.Table, *, dates_as_object: bool = False, categories: Iterable[str] = ()) -> pd.DataFrame:
+def to_pandas(
+    table: pa.Table, *, dates_as_object: bool = False, categories: Iterable[str] = ()
+) -> pd.DataFrame:
     """
     A table as a pandas frame with a fresh :class:`~pandas.RangeIndex` and columns that can be written to.
 
@@ -253,8 +261,8 @@ def to_pandas(table: pa.Table, *, dates_as_object: bool = False, categories: Ite
     Returns
     -------
     pandas.DataFrame
-        Timestamps are ``datetime64[ns]``, strings have the default string type of the installed pandas. Integers with
-        nulls become ``float64``, booleans with nulls ``object``, lists numpy arrays.
+        Timestamps are ``datetime64[ns]``, strings have the default string type of the installed pandas.
+        Integers with nulls become ``float64``, booleans with nulls ``object``, lists numpy arrays.
 
     Raises
     ------
@@ -276,9 +284,11 @@ def to_pandas(table: pa.Table, *, dates_as_object: bool = False, categories: Ite
     for name in wanted:
         position = table.column_names.index(name)
         table = table.set_column(position, name, _encode(table.column(position)))
-    frame: pd.DataFrame = table.to_pandas(date_as_object=dates_as_object, use_threads=table.num_rows > _THREADS_FROM)
+    threads = table.num_rows > _THREADS_FROM
+    frame: pd.DataFrame = table.to_pandas(date_as_object=dates_as_object, use_threads=threads)
     for name, dtype in extensions.items():
-        frame[name] = pd.api.types.pandas_dtype(dtype).__from_arrow__(table.column(name))
+        extension: Any = pd.api.types.pandas_dtype(dtype)
+        frame[name] = extension.__from_arrow__(table.column(name))
     return frame
 
 

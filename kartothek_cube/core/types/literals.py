@@ -1,4 +1,4 @@
-"""Strict typing of the values of predicates: which Python value may be compared with a column of which type."""
+"""Strict typing of the values of predicates: what may be compared with a column of which type."""
 
 from __future__ import annotations
 
@@ -77,8 +77,9 @@ def bind_value(dtype: pa.DataType, value: Any, column: str, op: str) -> pa.Scala
     Returns
     -------
     pyarrow.Scalar or None
-        None if the value is null. Its type is :func:`widen` of ``dtype``, except for integers and time stamps which that
-        type cannot hold (a decimal or a coarser unit; they compare as beyond every value), and decimals with more digits.
+        None if the value is null. Its type is :func:`widen` of ``dtype``, except for integers and time stamps
+        which that type cannot hold (a decimal or a coarser unit; they compare as beyond every value), and
+        decimals with more digits.
 
     Raises
     ------
@@ -128,8 +129,8 @@ def bind_values(dtype: pa.DataType, values: Iterable[Any], column: str, op: str)
     Returns
     -------
     pyarrow.Array
-        The non-null values, in the widened type of the column; those that the type cannot hold equal nothing and are
-        left out.
+        The non-null values, in the widened type of the column; those that the type cannot hold equal nothing
+        and are left out.
     bool
         Whether the list holds a null.
 
@@ -167,7 +168,7 @@ def _all_plain(wide: pa.DataType, items: Sequence[Any]) -> bool:
 
 
 def _array_of(scalars: Sequence[pa.Scalar], wide: pa.DataType) -> pa.Array:
-    fitting = [s.cast(wide) if pat.is_decimal(wide) else s for s in scalars if s.type.equals(wide) or _fits(s, wide)]
+    fitting = [s for s in scalars if s.type.equals(wide) or _fits(s, wide)]
     if not pat.is_timestamp(wide):
         return pa.array([s.as_py() for s in fitting], type=wide)
     return pa.array([s.value for s in fitting], type=pa.int64()).cast(wide)
@@ -194,7 +195,8 @@ def _null_fits(wide: pa.DataType, value: object, op: str) -> bool:
 
 
 def _mismatch(dtype: pa.DataType, value: object, column: str, op: str, hint: str = "") -> TypeError:
-    return TypeError(f"Column {column!r} of type {dtype} cannot be compared ({op}) with {describe(value)}.{hint}")
+    problem = f"Column {column!r} of type {dtype} cannot be compared ({op}) with {describe(value)}."
+    return TypeError(problem + hint)
 
 
 def _bind_integer(wide: pa.DataType, value: Any, column: str) -> pa.Scalar | None:
@@ -233,7 +235,8 @@ def _bind_date(wide: pa.DataType, value: Any, column: str) -> pa.Scalar | None:
         try:
             value = datetime.datetime.strptime(text, "%Y-%m-%d").date()
         except ValueError as error:
-            raise ValueError(f"Column {column!r} holds dates; {text!r} is no date of the form YYYY-MM-DD.") from error
+            problem = f"Column {column!r} holds dates; {text!r} is no date of the form YYYY-MM-DD."
+            raise ValueError(problem) from error
     if isinstance(value, datetime.datetime) or not isinstance(value, datetime.date):
         return None
     return pa.scalar(value, wide)

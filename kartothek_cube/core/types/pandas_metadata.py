@@ -1,4 +1,4 @@
-"""The ``pandas`` entry of a schema's metadata: written so that kartothek 5.3 reads it, read without trusting it."""
+"""The ``pandas`` metadata of a schema: written so that kartothek 5.3 reads it, read without trusting it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,17 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
 
-__all__ = ("EXTENSION_DTYPES", "extension_dtypes", "index_columns", "pandas_metadata", "with_pandas_metadata")
+__all__ = (
+    "EXTENSION_DTYPES",
+    "check_single_index",
+    "extension_dtypes",
+    "index_columns",
+    "pandas_metadata",
+    "pandas_types",
+    "with_pandas_metadata",
+)
 
-#: pandas extension types that a column remembers in the metadata and comes back with, by the Arrow type they need.
+#: pandas extension types with which a column comes back if its metadata says so; the Arrow type each needs
 EXTENSION_DTYPES = {
     "string": "string",
     "boolean": "bool",
@@ -157,6 +165,32 @@ def index_columns(schema: pa.Schema) -> list[str]:
     return [name for name in names if isinstance(name, str) and schema.get_field_index(name) >= 0]
 
 
+def check_single_index(schema: pa.Schema) -> None:
+    """
+    Refuse the schema of a frame with a MultiIndex.
+
+    Parameters
+    ----------
+    schema
+        A schema made by pandas.
+
+    Raises
+    ------
+    NotImplementedError
+        It has more than one index column.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> check_single_index(pa.schema([("CITY", pa.string())]))
+    """
+    index = index_columns(schema)
+    if len(index) > 1:
+        raise NotImplementedError(
+            f"A frame with a MultiIndex cannot be stored; call reset_index(). Index: {', '.join(index)}."
+        )
+
+
 def _load(schema: pa.Schema) -> dict[str, Any]:
     """The metadata as a dict; somebody else's metadata that is no JSON object counts as none."""
     try:
@@ -172,22 +206,50 @@ def _entries(content: dict[str, Any], key: str) -> list[dict[str, Any]]:
 
 
 def _arrow_names(dtype: str) -> tuple[str, ...]:
-    return (EXTENSION_DTYPES[dtype], "large_string", "string_view") if dtype == "string" else (EXTENSION_DTYPES[dtype],)
+    return (
+        (EXTENSION_DTYPES[dtype], "large_string", "string_view")
+        if dtype == "string"
+        else (EXTENSION_DTYPES[dtype],)
+    )
 
 
 def _column(field: pa.Field, extension: str | None) -> dict[str, Any]:
-    details: dict[str, Any] | None = None
-    if pat.is_timestamp(field.type) and field.type.tz:
-        details = {"timezone": field.type.tz}
-    elif pat.is_decimal(field.type):
-        details = {"precision": field.type.precision, "scale": field.type.scale}
+    pandas_type, numpy_type, details = pandas_types(field.type)
     return {
         "field_name": field.name,
         "metadata": details,
         "name": field.name,
-        "numpy_type": extension or _numpy_type(field.type),
-        "pandas_type": _pandas_type(field.type),
+        "numpy_type": extension or numpy_type,
+        "pandas_type": pandas_type,
     }
+
+
+def pandas_types(t: pa.DataType) -> tuple[str, str, dict[str, Any] | None]:
+    """
+    How pandas metadata describes a column of an Arrow type.
+
+    Parameters
+    ----------
+    t
+        A storage type.
+
+    Returns
+    -------
+    tuple
+        ``pandas_type``, ``numpy_type`` and ``metadata``.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> pandas_types(pa.string())
+    ('unicode', 'object', None)
+    """
+    details: dict[str, Any] | None = None
+    if pat.is_timestamp(t) and t.tz:
+        details = {"timezone": t.tz}
+    elif pat.is_decimal(t):
+        details = {"precision": t.precision, "scale": t.scale}
+    return _pandas_type(t), _numpy_type(t), details
 
 
 def _pandas_type(t: pa.DataType) -> str:

@@ -1,10 +1,11 @@
-"""Conversion of single values and of whole columns to an Arrow type: generous, lossless, and from partition texts."""
+"""Conversion of values and of whole columns to an Arrow type: generous, lossless, from partition texts."""
 
 from __future__ import annotations
 
 import datetime
 import decimal
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,7 +28,7 @@ def describe(value: object) -> str:
 
 def normalize_value(dtype: pa.DataType | None, value: Any) -> Any:
     """
-    Python form of ``value`` in a column of type ``dtype``; generous, as for index look-ups and removal scopes.
+    Python form of ``value`` in a column of type ``dtype``; generous, as look-ups in indices are.
 
     Parameters
     ----------
@@ -39,8 +40,8 @@ def normalize_value(dtype: pa.DataType | None, value: Any) -> Any:
     Returns
     -------
     object
-        ``str``, ``bytes``, ``int``, ``float``, ``bool``, :class:`datetime.date`, :class:`numpy.datetime64` (in ns; UTC
-        for zoned columns) or :class:`decimal.Decimal`.
+        ``str``, ``bytes``, ``int``, ``float``, ``bool``, :class:`datetime.date`, :class:`numpy.datetime64`
+        (in ns; UTC for zoned columns) or :class:`decimal.Decimal`.
 
     Raises
     ------
@@ -60,12 +61,16 @@ def normalize_value(dtype: pa.DataType | None, value: Any) -> Any:
     False
     """
     if dtype is None:
-        raise ValueError("Cannot normalise a value for a column whose type is not known; load the schema first.")
+        raise ValueError(
+            "Cannot normalise a value for a column whose type is not known; load the schema first."
+        )
     wide = widen(dtype)
     for matches, convert in _CONVERTERS:
         if matches(wide):
             return _convert(convert, wide, value)
-    raise NotImplementedError(f"Columns of type {dtype} cannot be indexed, so there is no normal form of their values.")
+    raise NotImplementedError(
+        f"Columns of type {dtype} cannot be indexed, so there is no normal form of their values."
+    )
 
 
 def _convert(convert: Callable[[pa.DataType, Any], Any], dtype: pa.DataType, value: Any) -> Any:
@@ -110,7 +115,7 @@ def _to_bool(dtype: pa.DataType, value: Any) -> bool:
 def _to_date(dtype: pa.DataType, value: Any) -> datetime.date:
     if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
         return value
-    stamp = pd.Timestamp(value.decode("utf-8") if isinstance(value, bytes) else value)
+    stamp: Any = pd.Timestamp(value.decode("utf-8") if isinstance(value, bytes) else value)
     if stamp is pd.NaT or stamp != stamp.normalize():
         raise TypeError
     return stamp.date()
@@ -143,8 +148,8 @@ def parse_texts(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
     """
     Typed values of a partition column from the texts in the partition labels, all at once.
 
-    The texts are those that kartothek writes (specification, "partition content encoding"): ``True``, ``-1``, ``1e-05``,
-    ``2020-01-01``, ``2020-01-01 12:00:00.5+01:00``.
+    The texts are those that kartothek writes (specification, "partition content encoding"): ``True``, ``-1``,
+    ``1e-05``, ``2020-01-01``, ``2020-01-01 12:00:00.5+01:00``.
 
     Parameters
     ----------
@@ -207,7 +212,9 @@ def _first_failure(array: pa.Array, attempt: Callable[[pa.Array], object]) -> An
     return array[0].as_py() if len(array) else None
 
 
-def cast_column(array: pa.Array | pa.ChunkedArray, dtype: pa.DataType, column: str) -> pa.Array | pa.ChunkedArray:
+def cast_column(
+    array: pa.Array | pa.ChunkedArray, dtype: pa.DataType, column: str
+) -> pa.Array | pa.ChunkedArray:
     """
     The column as another type, if every value stays the same.
 
@@ -228,7 +235,8 @@ def cast_column(array: pa.Array | pa.ChunkedArray, dtype: pa.DataType, column: s
     Raises
     ------
     TypeError
-        A value does not fit, or the types have nothing in common; the message names column, value and both types.
+        A value does not fit, or the types have nothing in common; the message names column, value and both
+        types.
 
     Examples
     --------
@@ -247,7 +255,9 @@ def cast_column(array: pa.Array | pa.ChunkedArray, dtype: pa.DataType, column: s
         return _exact_cast(array, dtype)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         bad = describe(_first_failure(array, lambda part: _exact_cast(part, dtype)))
-        raise TypeError(f"Column {column!r}: {bad} cannot be converted to type {dtype} without loss.") from error
+        raise TypeError(
+            f"Column {column!r}: {bad} cannot be converted to type {dtype} without loss."
+        ) from error
 
 
 def _exact_cast(array: pa.Array, dtype: pa.DataType) -> pa.Array:

@@ -118,7 +118,8 @@ def _to_date(dtype: pa.DataType, value: Any) -> datetime.date:
     stamp: Any = pd.Timestamp(value.decode("utf-8") if isinstance(value, bytes) else value)
     if stamp is pd.NaT or stamp != stamp.normalize():
         raise TypeError
-    return stamp.date()
+    day: datetime.date = stamp.date()
+    return day
 
 
 def _to_timestamp(dtype: pa.DataType, value: Any) -> np.datetime64:

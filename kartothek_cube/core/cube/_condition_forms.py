@@ -165,10 +165,8 @@ def to_json(condition: Any) -> dict[str, Any]:
                     f"The {name} of condition {condition} has no form in JSON, being a {kind}; "
                     "str, bool, int and float have one"
                 )
-    plain_fields = {
-        name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()
-    }
-    return {"type": type(condition).__name__, **plain_fields}
+    lists = {name: list(value) for name, value in fields.items() if isinstance(value, tuple)}
+    return {"type": type(condition).__name__, **fields, **lists}
 
 
 def filter_rows(df: pd.DataFrame, columns: Collection[str], literals: list[Literal]) -> pd.DataFrame:

@@ -42,8 +42,8 @@ class Condition(forms.NoValue, ABC):
     def from_string(s: str, all_types: Mapping[str, pa.DataType]) -> SimpleCondition:
         """Read a condition from text: ``column operator value``, in parentheses or not.
 
-        The operator is one of ``== = != < <= > >=``. The value has no ``=`` and no ``)``; how it is read depends on
-        the type of the column, see :func:`~kartothek_cube.utils.converters.get_str_to_python_converter`.
+        The operator is one of ``== = != < <= > >=``. The value has no ``=`` and no ``)``; how it is read
+        is said at :func:`~kartothek_cube.utils.converters.get_str_to_python_converter`.
 
         Parameters
         ----------
@@ -250,9 +250,7 @@ def _flat(conditions: object) -> tuple[Condition, ...]:
     elements = converter_tuple(conditions)
     for element in elements:
         if not isinstance(element, Condition):
-            raise TypeError(
-                f"A conjunction is made of conditions, not of {type(element).__name__}: {element!r}"
-            )
+            raise TypeError(f"A conjunction is made of conditions, not {type(element).__name__}: {element!r}")
     return elements  # type: ignore[return-value]
 
 
@@ -347,7 +345,7 @@ class Conjunction(forms.NoValue):
         Raises
         ------
         TypeError
-            The array is no list, an element no dict, its type unknown, or its fields are not those of the type.
+            The array is no list, an element no dict, its type unknown, or its fields are others.
         ValueError
             An element has no type, or compares with null.
 
@@ -371,7 +369,7 @@ class Conjunction(forms.NoValue):
         Raises
         ------
         TypeError
-            A value is no str, bool, int or float: JSON has no form for it that would be read as the same value.
+            A value is no str, bool, int or float: JSON has no form for it that is read as the same value.
 
         Examples
         --------
@@ -398,11 +396,9 @@ class Conjunction(forms.NoValue):
         dict
             Conjunctions of the conditions on each column, in order of first appearance.
         """
-        by_column: dict[str, list[Condition]] = {}
-        for condition in self.conditions:
-            if condition.active:
-                by_column.setdefault(condition.column, []).append(condition)
-        return {column: Conjunction(conditions) for column, conditions in by_column.items()}
+        active = [condition for condition in self.conditions if condition.active]
+        columns = dict.fromkeys(condition.column for condition in active)
+        return {name: Conjunction(c for c in active if c.column == name) for name in columns}
 
     def filter_df(self, df: pd.DataFrame) -> pd.DataFrame:
         """Select the rows that fulfil all conditions; a null in a column of a condition fulfils none.

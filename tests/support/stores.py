@@ -93,7 +93,7 @@ class InjectedError(OSError):
 
 @dataclass
 class Fault:
-    """One thing that goes wrong, once: at the ``at``-th call (from 1) of a method whose key contains a text."""
+    """What goes wrong, once: at the ``at``-th call (from 1) of a method whose key contains a text."""
 
     method: str
     at: int = 1
@@ -132,7 +132,7 @@ class FaultyStore(WrapperStore):
             for fault in self._planned:
                 if fault.method == method and fault.key in key:
                     fault.at -= 1
-            due = next((fault for fault in self._planned if fault.at == 0 and fault not in self.happened), None)
+            due = next((f for f in self._planned if f.method == method and f.key in key and f.at <= 0), None)
             if due is not None:
                 self._planned.remove(due)
                 self.happened.append(due)

@@ -6,13 +6,17 @@ Users pass a simplekv store, a factory of one, or a URL; `open_blobs` turns any 
 ``keys``       which keys are legal, and which ones a dataset owns
 ``inputs``     URL, factory or store -> store or factory (`ensure_store`, `lazy_store`)
 ``local``      driver for directories: atomic, durable, compare-and-swap under a file lock
+``files``      what `local` needs of the file system
 ``generic``    driver for everything else, by simplekv's documented methods only
 ``opening``    chooses the driver
+
+A new kind of store needs a scheme for its URLs (`register_scheme`) and a driver (`register_driver`).
 """
 
 from __future__ import annotations
 
 from .base import Blob, BlobStore, NoCompareAndSwapWarning, PreconditionFailed, Token
+from .inputs import register_scheme
 from .keys import check_key, check_owned, check_owned_keys
 from .opening import open_blobs, register_driver
 
@@ -27,4 +31,5 @@ __all__ = (
     "check_owned_keys",
     "open_blobs",
     "register_driver",
+    "register_scheme",
 )

@@ -11,7 +11,16 @@ from contextlib import contextmanager, suppress
 
 from .base import Data
 
-__all__ = ("can_lock", "create_temporary", "locked", "remove_empty", "stamp", "sync", "write_all")
+__all__ = (
+    "can_lock",
+    "create_temporary",
+    "locked",
+    "remove_empty",
+    "stamp",
+    "sync",
+    "sync_folder",
+    "write_all",
+)
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
@@ -20,7 +29,8 @@ _ATTEMPTS = 1000
 _NAME_LENGTH = 200
 # some file systems round times to 100 ns or 1 µs
 _TICK_NS = 1_000
-_NO_LOCKS = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+# what file systems answer (network ones, mostly) that cannot lock or flush directories
+_UNSUPPORTED = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
 def create_temporary(path: str, perm: int | None) -> tuple[int, str]:
@@ -73,18 +83,33 @@ def write_all(descriptor: int, data: Data) -> None:
 
 
 def sync(path: str) -> None:
-    """Flush a file or a directory to disk.
+    """Flush a file to disk.
 
     Parameters
     ----------
     path
-        Path of either.
+        Path of a file.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_folder(path: str) -> None:
+    """Flush a directory to disk, if its file system can.
+
+    Parameters
+    ----------
+    path
+        Path of a directory.
+    """
+    try:
+        sync(path)
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise
 
 
 def stamp(path: str, older: int) -> None:
@@ -142,7 +167,7 @@ def can_lock(folder: str) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         fcntl.flock(descriptor, fcntl.LOCK_UN)
     except OSError as error:
-        return error.errno not in _NO_LOCKS
+        return error.errno not in _UNSUPPORTED
     finally:
         os.close(descriptor)
     return True

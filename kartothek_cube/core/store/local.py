@@ -287,7 +287,7 @@ class LocalBlobStore(BlobStore):
         folder = key
         while folder:
             folder = folder.rpartition("/")[0]
-            files.sync(f"{self.root}/{folder}")
+            files.sync_folder(f"{self.root}/{folder}")
 
     def _locked(self) -> AbstractContextManager[None]:
         return files.locked(self.root or "/") if self.can_swap else nullcontext()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from simplekv import KeyValueStore
@@ -13,8 +15,15 @@ from storefact import get_store_from_url
 
 from kartothek_cube.core.store import NoCompareAndSwapWarning, PreconditionFailed, open_blobs
 from kartothek_cube.core.store.generic import GenericBlobStore
-from tests.core.store.contract import StoreContract, SwapContract
-from tests.support.stores import CountingStore, FaultyStore, InjectedError, ReadOnlyStore, WrapperStore
+from tests.core.store.contract import StoreContract, SwapContract, count_up
+from tests.support.stores import (
+    CountingStore,
+    FaultyStore,
+    InjectedError,
+    LatencyStore,
+    ReadOnlyStore,
+    WrapperStore,
+)
 
 
 def memory() -> KeyValueStore:
@@ -246,3 +255,39 @@ def test_race_that_strikes_before_the_comparison():
     with pytest.raises(PreconditionFailed):
         blobs.put_if("f", b"3", token)
     assert blobs.get("f") == b"2"
+
+
+def test_slow_memory_loses_no_update():
+    store = LatencyStore(memory(), seconds=0.001)
+    store.put("counter", b"0")
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: count_up(open_blobs(store), 5), range(4)))
+    assert store.get("counter") == b"20"
+
+
+@pytest.mark.parametrize(
+    "change, waits",
+    [
+        (lambda blobs: blobs.put("f", b"3", durable=True), True),
+        (lambda blobs: blobs.delete(["f"]), True),
+        (lambda blobs: blobs.put("d/f", b"3"), False),
+        (lambda blobs: blobs.get("f"), False),
+    ],
+    ids=["put header", "delete header", "put data", "get"],
+)
+def test_what_waits_for_a_swap_by_others(change, waits):
+    store = FaultyStore(memory())
+    blobs = open_blobs(store)
+    token = blobs.put_if("f", b"1", None)
+    thread = threading.Thread(target=change, args=(blobs,))
+
+    def interfere() -> None:
+        thread.start()
+        thread.join(timeout=0.05 if waits else 10)
+        assert thread.is_alive() is waits
+
+    store.fail("put", error=interfere)
+    blobs.put_if("f", b"2", token)
+    thread.join(timeout=10)
+    assert not thread.is_alive()
+    assert len(store.happened) == 1

@@ -20,7 +20,7 @@ from kartothek_cube.core.store import (
 from kartothek_cube.core.store.generic import GenericBlobStore
 from kartothek_cube.core.store.inputs import UrlStore, ensure_store, lazy_store, register_scheme
 from kartothek_cube.core.store.local import LocalBlobStore
-from tests.support.stores import Same, Wrapped, WrapperStore
+from tests.support.stores import WrapperStore
 
 
 def test_url(tmp_path):
@@ -111,7 +111,9 @@ def test_lazy_store_keeps_a_factory():
     assert lazy_store(DictStore) is DictStore
 
 
-@pytest.mark.parametrize("url", ["hmemory://", "memory://", "hfs:///data", "HFS:///data?create_if_missing=false"])
+@pytest.mark.parametrize(
+    "url", ["hmemory://", "memory://", "hfs:///data", "HFS:///data?create_if_missing=false"]
+)
 def test_lazy_store_of_url(url):
     factory = lazy_store(url)
     assert pickle.loads(pickle.dumps(factory)) == factory == lazy_store(url)
@@ -166,14 +168,23 @@ def test_misspelled_scheme():
 
 
 @pytest.mark.parametrize(
-    "url", ["hfs://", "hfs://?create_if_missing=false", "hazure://container", "redis://host/x", "hfs:///data#wrap:odd"]
+    "url",
+    [
+        "hfs://",
+        "hfs://?create_if_missing=false",
+        "hazure://container",
+        "redis://host/x",
+        "hfs:///data#wrap:odd",
+    ],
 )
 def test_unusable_url(url):
     with pytest.raises(ValueError, match=r"cannot open a store at .*known schemes"):
         ensure_store(url)
 
 
-@pytest.mark.parametrize("url", ["hazure://name:pa/ss@w@c?key=pass", "hazzure://name:pass@c", "hazure://pass@c?pass"])
+@pytest.mark.parametrize(
+    "url", ["hazure://name:pa/ss@w@c?key=pass", "hazzure://name:pass@c", "hazure://pass@c?pass"]
+)
 def test_passwords_are_not_shown(url):
     assert "pass" not in repr(UrlStore(url))
     assert "pa/ss" not in repr(UrlStore(url))
@@ -181,14 +192,3 @@ def test_passwords_are_not_shown(url):
         with pytest.raises(ValueError, match="did you mean 'hazure'") as caught:
             lazy_store(url)
         assert "pass" not in str(caught.value)
-
-
-# factories for tests
-
-
-def test_wrapped_factory():
-    store = get_store_from_url("hmemory://")
-    factory = pickle.loads(pickle.dumps(Wrapped(WrapperStore, Same.of(store))))
-    factory().put("d/f", b"1")
-    assert store.get("d/f") == b"1"
-    assert factory() is not factory()

@@ -1,0 +1,110 @@
+"""What the wrapper stores of the tests promise."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from storefact import get_store_from_url
+
+from tests.support.stores import (
+    CountingStore,
+    FaultyStore,
+    InjectedError,
+    LatencyStore,
+    ReadOnlyStore,
+    Same,
+    UnpicklableStore,
+    Wrapped,
+    WrapperStore,
+)
+
+
+@pytest.fixture
+def store():
+    result = get_store_from_url("hmemory://")
+    result.put("d/f", b"1")
+    return result
+
+
+@pytest.mark.parametrize(
+    "kind", [WrapperStore, CountingStore, ReadOnlyStore, FaultyStore, LatencyStore, UnpicklableStore]
+)
+def test_wrappers_delegate(store, kind):
+    wrapper = kind(store)
+    assert wrapper.get("d/f") == wrapper.open("d/f").read() == b"1"
+    assert wrapper.keys() == list(wrapper.iter_keys("d/")) == list(wrapper) == ["d/f"]
+    assert list(wrapper.iter_prefixes("/")) == ["d/"]
+    assert "d/f" in wrapper
+    assert "f" not in wrapper
+    if kind is not ReadOnlyStore:
+        wrapper.put("g", b"2")
+        wrapper.delete("d/f")
+        assert store.keys() == ["g"]
+
+
+def test_counting(store):
+    wrapper = CountingStore(store)
+    wrapper.get("d/f")
+    wrapper.put("g", b"2")
+    wrapper.get("g")
+    assert wrapper.counts == {"get": 2, "put": 1}
+    assert wrapper.log == [("get", "d/f"), ("put", "g"), ("get", "g")]
+    assert pickle.loads(pickle.dumps(wrapper)).counts == {}
+    wrapper.reset()
+    assert not wrapper.counts
+    assert not wrapper.log
+
+
+@pytest.mark.parametrize("method, args", [("put", ("g", b"2")), ("delete", ("d/f",))])
+def test_read_only(store, method, args):
+    with pytest.raises(PermissionError, match=method):
+        getattr(ReadOnlyStore(store), method)(*args)
+    assert store.keys() == ["d/f"]
+
+
+def test_fault_at_a_call(store):
+    wrapper = FaultyStore(store).fail("put", at=2)
+    wrapper.put("a", b"")
+    wrapper.get("a")
+    with pytest.raises(InjectedError):
+        wrapper.put("b", b"")
+    wrapper.put("b", b"")
+    assert [fault.method for fault in wrapper.happened] == ["put"]
+
+
+def test_fault_of_a_key_after_the_call(store):
+    wrapper = FaultyStore(store).fail("put", key="metadata", after=True, error=TimeoutError("lost"))
+    wrapper.put("a", b"")
+    with pytest.raises(TimeoutError, match="lost"):
+        wrapper.put("b.metadata", b"")
+    assert "b.metadata" in store
+
+
+def test_two_faults_at_one_call_strike_in_turn(store):
+    wrapper = FaultyStore(store).fail("get").fail("get", error=KeyError("d/f"))
+    with pytest.raises(InjectedError):
+        wrapper.get("d/f")
+    with pytest.raises(KeyError):
+        wrapper.get("d/f")
+    assert wrapper.get("d/f") == b"1"
+
+
+@pytest.mark.parametrize("after, expected", [(False, b"2"), (True, b"1")])
+def test_something_happens_meanwhile(store, after, expected):
+    wrapper = FaultyStore(store).fail("get", after=after, error=lambda: store.put("d/f", b"2"))
+    assert wrapper.get("d/f") == expected
+    assert store.get("d/f") == b"2"
+
+
+def test_unpicklable(store):
+    with pytest.raises(TypeError, match="must not be pickled"):
+        pickle.dumps(UnpicklableStore(store))
+
+
+def test_factories(store):
+    factory = pickle.loads(pickle.dumps(Wrapped(LatencyStore, Same.of(store), (0.0,))))
+    assert factory().get("d/f") == b"1"
+    assert factory().seconds == 0.0
+    assert factory() is not factory()
+    assert pickle.loads(pickle.dumps(Same.of(store)))() is store

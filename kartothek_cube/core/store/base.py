@@ -93,6 +93,11 @@ class BlobStore(ABC):
     def can_swap(self) -> bool:
         """Whether `put_if` and `delete_if` are one step; if not, they read, compare and write, and warn."""
 
+    @property
+    def is_local(self) -> bool:
+        """Whether blobs are files of this machine; otherwise each access is a request, and overlapping them pays."""
+        return self.local_path("_") is not None
+
     @abstractmethod
     def get(self, key: str) -> bytes:
         """Read a blob.

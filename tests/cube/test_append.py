@@ -80,7 +80,9 @@ def test_partition_on_is_the_stored_one(driver, built):
     check_integrity(built)
 
 
-@pytest.mark.parametrize("changes", [{}, {"index_columns": ["v1", "v2"]}], ids=["not named by the cube", "named"])
+@pytest.mark.parametrize(
+    "changes", [{}, {"index_columns": ["v1", "v2"]}], ids=["not named by the cube", "named"]
+)
 def test_existing_indices_are_extended(driver, store_factory, changes):
     full = CUBE.copy(index_columns=["v1", "v2"])
     driver.build_cube(data={"seed": SEED, "enrich": ENRICH}, cube=full, store=store_factory)
@@ -91,7 +93,9 @@ def test_existing_indices_are_extended(driver, store_factory, changes):
     check_integrity(store_factory)
 
 
-@pytest.mark.parametrize("first, second", [(["a", "b"], [None, None]), ([None, None], ["a", "b"])], ids=["last", "first"])
+@pytest.mark.parametrize(
+    "first, second", [(["a", "b"], [None, None]), ([None, None], ["a", "b"])], ids=["last", "first"]
+)
 def test_columns_without_values_fit_any_type(driver, store_factory, first, second):
     def part(x, values):
         return pd.DataFrame({"x": x, "p": 0, "v1": pd.Series(values, dtype=object)})
@@ -112,20 +116,36 @@ def test_nothing_to_append(built, data):
     assert snapshot(built) == before
 
 
-# refusals ------------------------------------------------------------------------------------------------------
+# refusals ----------------------------------------------------------------------------------------
 
 MORE = frame(x=[2], p=[2], v2=[22])
 NO_APPEND = {
     "unknown": ({"data": {"b": MORE, "a": MORE}}, ValueError, ["a, b"]),
     "unknown next to known": ({"data": {"b": MORE, "enrich": MORE}}, ValueError, ["b"]),
-    "index missing": ({"data": {"enrich": MORE}, "cube": CUBE.copy(index_columns=["v2"])}, ValueError, ["v2", "enrich"]),
+    "index missing": (
+        {"data": {"enrich": MORE}, "cube": CUBE.copy(index_columns=["v2"])},
+        ValueError,
+        ["v2", "enrich"],
+    ),
     "unfit cube": ({"data": {"enrich": MORE}, "cube": CUBE.copy(dimension_columns=["y"])}, ValueError, ["x"]),
     "no partition": ({"data": {"enrich": MORE.drop(columns="p")}}, ValueError, ["enrich", "p"]),
     "no dimension": ({"data": {"enrich": MORE.drop(columns="x")}}, ValueError, ["enrich", "x"]),
-    "null": ({"data": {"enrich": frame(x=[None, 1], p=[2, 2], v2=[22, 2])}}, ValueError, ["dimension", "x", "enrich"]),
+    "null": (
+        {"data": {"enrich": frame(x=[None, 1], p=[2, 2], v2=[22, 2])}},
+        ValueError,
+        ["dimension", "x", "enrich"],
+    ),
     "metadata": ({"data": {"enrich": MORE}, "metadata": 1}, TypeError, ["int"]),
-    "metadata of a dataset": ({"data": {"enrich": MORE}, "metadata": {"enrich": 1}}, TypeError, ["enrich", "int"]),
-    "metadata of others": ({"data": {"enrich": MORE}, "metadata": {"seed": {}, "a": {}}}, ValueError, ["a, seed"]),
+    "metadata of a dataset": (
+        {"data": {"enrich": MORE}, "metadata": {"enrich": 1}},
+        TypeError,
+        ["enrich", "int"],
+    ),
+    "metadata of others": (
+        {"data": {"enrich": MORE}, "metadata": {"seed": {}, "a": {}}},
+        ValueError,
+        ["a, seed"],
+    ),
 }
 
 

@@ -106,14 +106,19 @@ def test_nothing_to_extend(driver, built):
     assert snapshot(built) == before
 
 
-# replacing -----------------------------------------------------------------------------------------------------
+# replacing ---------------------------------------------------------------------------------------
 
 
 def test_overwrite_replaces_a_dataset_and_its_metadata(driver, built):
     driver.extend_cube(
         data={"enrich": NEW.iloc[:1]}, cube=CUBE, store=built, overwrite=True, metadata={"enrich": {"new": 1}}
     )
-    assert rows(driver.query_cube(cube=CUBE, store=built)) == {"p": [0, 1], "v1": [10, 11], "v3": [30, None], "x": [0, 1]}
+    assert rows(driver.query_cube(cube=CUBE, store=built)) == {
+        "p": [0, 1],
+        "v1": [10, 11],
+        "v3": [30, None],
+        "x": [0, 1],
+    }
     stored = header(built, "cube++enrich")["metadata"]
     assert stored["new"] == 1 and "old" not in stored
 
@@ -146,7 +151,7 @@ def test_failed_overwrite_restores_what_was_there(driver, built, data, fragments
     assert rows(driver.query_cube(cube=CUBE, store=built)) == expected
 
 
-# refusals ------------------------------------------------------------------------------------------------------
+# refusals ----------------------------------------------------------------------------------------
 
 NO_EXTEND = {
     "seed": ({"data": {"seed": SEED}}, ValueError, ["seed"]),
@@ -159,7 +164,11 @@ NO_EXTEND = {
         ["enrich", "v1"],
     ),
     "unfit cube": ({"data": {"new": NEW}, "cube": CUBE.copy(dimension_columns=["y"])}, ValueError, ["x"]),
-    "index missing": ({"data": {"new": NEW}, "cube": CUBE.copy(index_columns=["v1"])}, ValueError, ["v1", "seed"]),
+    "index missing": (
+        {"data": {"new": NEW}, "cube": CUBE.copy(index_columns=["v1"])},
+        ValueError,
+        ["v1", "seed"],
+    ),
     "no dimension": ({"data": {"new": NEW.drop(columns="x")}}, ValueError, ["new", "x"]),
     "no partition": ({"data": {"new": NEW.drop(columns="p")}}, ValueError, ["new", "p"]),
     "null": (

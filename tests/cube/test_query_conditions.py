@@ -95,7 +95,7 @@ def test_a_condition_on_a_dimension_applies_to_every_dataset_that_has_it(driver,
     }
 
 
-# types ---------------------------------------------------------------------------------------------------------
+# types -------------------------------------------------------------------------------------------
 
 TYPES = {
     "int": [1, 2],
@@ -118,13 +118,15 @@ TYPES = {
 @pytest.mark.parametrize("kind", TYPES)
 def test_conditions_on_columns_of_every_type(driver, store_factory, kind):
     cube = CUBE.copy(index_columns=["i1"], dimension_columns=["x", "n"])
-    values = {column: TYPES[kind] for column in ("x", "p", "i1", "v1")}
+    values = dict.fromkeys(("x", "p", "i1", "v1"), TYPES[kind])
     build(store_factory, cube, seed=pd.DataFrame({"n": [0, 1], **values}))
     first, last = list(TYPES[kind])
     for column in values:
         c = C(column)
         found = [
-            rows(driver.query_cube(cube=cube, store=store_factory, conditions=condition, payload_columns=["n"]))
+            rows(
+                driver.query_cube(cube=cube, store=store_factory, conditions=condition, payload_columns=["n"])
+            )
             for condition in (c == first, c < last, c != last, c.isin([last]))
         ]
         assert (column, [n and n["n"] for n in found]) == (column, [[0], [0], [0], [1]])
@@ -156,7 +158,7 @@ def test_a_timestamp_is_not_compared_with_a_date(driver, store_factory, column):
         assert list(result["x"]) == stamps[:1]
 
 
-# nulls ---------------------------------------------------------------------------------------------------------
+# nulls -------------------------------------------------------------------------------------------
 
 WITH_NULLS = {
     "int": [None, 1, 2, 2],
@@ -179,7 +181,15 @@ def test_nulls_match_no_condition(driver, store_factory, kind, indexed):
     c = C("v1")
     found = [
         cells(driver, store_factory, condition)
-        for condition in (c == low, c != low, c != high, c < high, c >= low, c.isin([low, high]), c.in_interval(low))
+        for condition in (
+            c == low,
+            c != low,
+            c != high,
+            c < high,
+            c >= low,
+            c.isin([low, high]),
+            c.in_interval(low),
+        )
     ]
     assert found == [[1], [2, 3], [1], [1], [1, 2, 3], [1, 2, 3], [1, 2, 3]]
 

@@ -1,4 +1,4 @@
-"""Which rows and values a cube query returns: the seed gives the cells, the other datasets are joined to them."""
+"""Rows and values of a cube query: the seed gives the cells, the other datasets are joined to them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def query(driver, store, cube=CUBE, **arguments):
     return rows(driver.query_cube(cube=cube, store=store, **arguments))
 
 
-# inner and left ------------------------------------------------------------------------------------------------
+# inner and left ----------------------------------------------------------------------------------
 
 ENRICHED = {
     "a": frame(x=[0, 1, 2, 7], p=[0, 0, 1, 1], a=[0, 1, 2, 7]),
@@ -61,7 +61,14 @@ ENRICHED = {
             {"a": [2, None], "b": [2, 3], "c": [None, None], "p": [1, 1], "x": [2, 3]},
         ),
     ],
-    ids=["all left", "one restricted", "two restricted", "restricted partition missing", "no partner", "seed restricted"],
+    ids=[
+        "all left",
+        "one restricted",
+        "two restricted",
+        "restricted partition missing",
+        "no partner",
+        "seed restricted",
+    ],
 )
 @pytest.mark.parametrize("order", list(itertools.permutations("abc"))[::2], ids="".join)
 def test_restricted_datasets_join_inner_others_left(driver, store_factory, order, arguments, expected):
@@ -94,7 +101,7 @@ def test_conditions_on_dimensions_and_partitions_do_not_restrict(
     assert (result["x"], result["a"]) == (cells, expected)
 
 
-# alignment -----------------------------------------------------------------------------------------------------
+# alignment ---------------------------------------------------------------------------------------
 
 PQ = CUBE.copy(partition_columns=["p", "q"])
 GRID = frame(x=[0, 0, 0, 1], p=[0, 0, 1, 1], q=["a", "b", "a", "b"], v1=[10, 11, 12, 13])
@@ -112,7 +119,9 @@ GRID = frame(x=[0, 0, 0, 1], p=[0, 0, 1, 1], q=["a", "b", "a", "b"], v1=[10, 11,
     ids=["p and q", "q", "p", "none", "unknown partition"],
 )
 @pytest.mark.parametrize("restricted", [False, True])
-def test_a_dataset_joins_every_seed_partition_its_keys_fit(driver, store_factory, enrich, expected, restricted):
+def test_a_dataset_joins_every_seed_partition_its_keys_fit(
+    driver, store_factory, enrich, expected, restricted
+):
     build(store_factory, PQ, seed=GRID, enrich=enrich)
     conditions = C("v2") >= 0 if restricted else None
     # rows come sorted by x, p, q
@@ -139,9 +148,7 @@ def test_keys_that_are_no_partition_columns_of_the_cube_are_payload(driver, stor
 def test_a_dataset_with_fewer_dimensions_is_repeated_along_the_others(driver, store_factory):
     cube = CUBE.copy(dimension_columns=["x", "y"])
     seed = frame(x=[0, 0, 1, 1], y=[0, 1, 0, 1], p=[0, 0, 0, 0], v1=[1, 2, 3, 4])
-    build(
-        store_factory, cube, seed=seed, by_x=frame(x=[1], p=[0], v2=[5]), by_y=frame(y=[0], v3=[6])
-    )
+    build(store_factory, cube, seed=seed, by_x=frame(x=[1], p=[0], v2=[5]), by_y=frame(y=[0], v3=[6]))
     assert query(driver, store_factory, cube=cube) == {
         "p": [0, 0, 0, 0],
         "v1": [1, 2, 3, 4],
@@ -155,7 +162,13 @@ def test_a_dataset_with_fewer_dimensions_is_repeated_along_the_others(driver, st
 def test_a_cell_of_two_partitions_takes_values_of_its_own_partition(driver, store_factory):
     seed = frame(x=[0, 0], p=[0, 1], v1=[1, 2])
     build(store_factory, seed=seed, enrich=frame(x=[0, 0], p=[0, 1], v2=[3, 4]), whole=frame(x=[0], v3=[5]))
-    assert query(driver, store_factory) == {"p": [0, 1], "v1": [1, 2], "v2": [3, 4], "v3": [5, 5], "x": [0, 0]}
+    assert query(driver, store_factory) == {
+        "p": [0, 1],
+        "v1": [1, 2],
+        "v2": [3, 4],
+        "v3": [5, 5],
+        "x": [0, 0],
+    }
 
 
 @pytest.mark.parametrize("partition_columns", [["p"], ["q"], ["p", "q"], ["q", "p"]], ids="".join)
@@ -175,7 +188,7 @@ def test_partitioning_does_not_change_the_rows(driver, store_factory, partition_
     }
 
 
-# which datasets take part --------------------------------------------------------------------------------------
+# which datasets take part ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -204,7 +217,11 @@ def test_a_dataset_that_gives_nothing_is_not_read(driver, store_factory, argumen
 
 def test_a_dataset_without_payload_has_no_effect(driver, store_factory):
     build(store_factory, seed=SEED, enrich=frame(x=[0], p=[0]))
-    assert query(driver, store_factory, conditions=C("x") >= 0) == {"p": [0, 0, 1, 1], "v1": [10, 11, 12, 13], "x": [0, 1, 2, 3]}
+    assert query(driver, store_factory, conditions=C("x") >= 0) == {
+        "p": [0, 0, 1, 1],
+        "v1": [10, 11, 12, 13],
+        "x": [0, 1, 2, 3],
+    }
 
 
 def test_a_dataset_without_partitions_left(driver, store_factory):

@@ -37,10 +37,23 @@ def test_columns_are_sorted_text_and_rows_are_numbered(driver, store_factory):
 @pytest.mark.parametrize(
     "dimension_columns, expected",
     [
-        (None, {"p": [1, 0, 0, 1, 1], "q": ["a", "b", "a", "a", "a"], "x": [0, 0, 0, 1, 1], "y": [1, 2, 3, 0, 2]}),
+        (
+            None,
+            {
+                "p": [1, 0, 0, 1, 1],
+                "q": ["a", "b", "a", "a", "a"],
+                "x": [0, 0, 0, 1, 1],
+                "y": [1, 2, 3, 0, 2],
+            },
+        ),
         (
             ["y", "x"],
-            {"p": [1, 1, 0, 1, 0], "q": ["a", "a", "b", "a", "a"], "x": [1, 0, 0, 1, 0], "y": [0, 1, 2, 2, 3]},
+            {
+                "p": [1, 1, 0, 1, 0],
+                "q": ["a", "a", "b", "a", "a"],
+                "x": [1, 0, 0, 1, 0],
+                "y": [0, 1, 2, 2, 3],
+            },
         ),
     ],
 )
@@ -60,7 +73,7 @@ def test_equal_cells_are_sorted_by_the_partition_columns_in_cube_order(driver, s
     assert found == {"p": [2, 10, 2, 10], "q": ["a", "a", "b", "b"], "v1": [3, 4, 1, 2], "x": [0, 0, 0, 0]}
 
 
-# types ---------------------------------------------------------------------------------------------------------
+# types -------------------------------------------------------------------------------------------
 
 #: values, dtype without missing values, dtype with a missing value
 PAYLOAD = {
@@ -72,8 +85,16 @@ PAYLOAD = {
     "str": (["a", "b"], TEXT, TEXT),
     "bytes": ([b"a", b"b"], "object", "object"),
     "date": ([DATE(2020, 1, 1), DATE(2020, 1, 2)], "datetime64[ns]", "datetime64[ns]"),
-    "timestamp": ([STAMP("2020-01-01"), STAMP("2020-01-01 01:02:03.000004")], "datetime64[ns]", "datetime64[ns]"),
-    "timestamp in us": (np.array(["2020-01-01", "2020-01-02"], dtype="M8[us]"), "datetime64[ns]", "datetime64[ns]"),
+    "timestamp": (
+        [STAMP("2020-01-01"), STAMP("2020-01-01 01:02:03.000004")],
+        "datetime64[ns]",
+        "datetime64[ns]",
+    ),
+    "timestamp in us": (
+        np.array(["2020-01-01", "2020-01-02"], dtype="M8[us]"),
+        "datetime64[ns]",
+        "datetime64[ns]",
+    ),
     "category": (pd.Categorical(["b", "a"]), TEXT, TEXT),
     "null": ([None, None], "object", "object"),
 }
@@ -145,7 +166,9 @@ KEYS = {
 
 @pytest.mark.parametrize("values, dtype", KEYS.values(), ids=KEYS.keys())
 def test_partition_columns_have_the_type_of_the_schema(driver, store_factory, values, dtype):
-    build(store_factory, seed=frame(x=[0, 1], p=values, v1=[1, 2]), enrich=frame(x=[0, 1], p=values, v2=[3, 4]))
+    build(
+        store_factory, seed=frame(x=[0, 1], p=values, v1=[1, 2]), enrich=frame(x=[0, 1], p=values, v2=[3, 4])
+    )
     (result,) = driver.query_cube(cube=CUBE, store=store_factory)
     assert result["p"].dtype == dtype
     assert list(result["p"]) == list(pd.Series(values).astype(dtype))
@@ -180,7 +203,7 @@ def test_lists_are_payload(driver, store_factory):
     assert [list(value) for value in result["v1"]] == [[1, 2], []]
 
 
-# Arrow as input ------------------------------------------------------------------------------------------------
+# Arrow as input ----------------------------------------------------------------------------------
 
 
 class Stream:
@@ -207,7 +230,10 @@ ARROW = frame(
 @pytest.mark.parametrize("form", [lambda table: table, Stream], ids=["table", "stream"])
 @pytest.mark.parametrize("write", ["build", "extend", "append", "update"])
 def test_arrow_gives_the_same_as_pandas(store_factory, other_store_factory, form, write):
-    for store, convert in ((store_factory, lambda df: df), (other_store_factory, lambda df: form(pa.table(df)))):
+    for store, convert in (
+        (store_factory, lambda df: df),
+        (other_store_factory, lambda df: form(pa.table(df))),
+    ):
         seed = convert(ARROW)
         if write != "build":
             eager_cube.build_cube(data=ARROW, cube=CUBE, store=store)
@@ -220,5 +246,7 @@ def test_arrow_gives_the_same_as_pandas(store_factory, other_store_factory, form
             eager_cube.append_to_cube(data=seed, cube=CUBE, store=store)
         else:
             eager_cube.update_cube(seed, CUBE, store, C("p") == "a", ["seed"])
-    results = [eager_cube.query_cube(cube=CUBE, store=store)[0] for store in (store_factory, other_store_factory)]
+    results = [
+        eager_cube.query_cube(cube=CUBE, store=store)[0] for store in (store_factory, other_store_factory)
+    ]
     pd.testing.assert_frame_equal(*results)

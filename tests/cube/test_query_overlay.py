@@ -40,15 +40,28 @@ def test_nulls_hide_values(driver, store_factory):
 
 
 def test_rows_of_an_enrichment_are_hidden_likewise(driver, store_factory):
-    build(store_factory, seed=frame(x=[0, 1], p=[0, 0], v1=[10, 11]), enrich=frame(x=[0, 1], p=[0, 0], v2=[20, 21]))
+    build(
+        store_factory,
+        seed=frame(x=[0, 1], p=[0, 0], v1=[10, 11]),
+        enrich=frame(x=[0, 1], p=[0, 0], v2=[20, 21]),
+    )
     append(store_factory, enrich=frame(x=[1, 2], p=[0, 0], v2=[31, 32]))
     assert query(driver, store_factory) == {"p": [0, 0], "v1": [10, 11], "v2": [20, 31], "x": [0, 1]}
 
 
 def test_appending_to_both(driver, store_factory):
-    build(store_factory, seed=frame(x=[0, 1], p=[0, 0], v1=[10, 11]), enrich=frame(x=[0, 1], p=[0, 0], v2=[20, 21]))
+    build(
+        store_factory,
+        seed=frame(x=[0, 1], p=[0, 0], v1=[10, 11]),
+        enrich=frame(x=[0, 1], p=[0, 0], v2=[20, 21]),
+    )
     append(store_factory, seed=frame(x=[0, 2], p=[0, 0], v1=[30, 32]), enrich=frame(x=[2], p=[0], v2=[42]))
-    assert query(driver, store_factory) == {"p": [0, 0, 0], "v1": [30, 11, 32], "v2": [20, 21, 42], "x": [0, 1, 2]}
+    assert query(driver, store_factory) == {
+        "p": [0, 0, 0],
+        "v1": [30, 11, 32],
+        "v2": [20, 21, 42],
+        "x": [0, 1, 2],
+    }
 
 
 def test_the_same_cell_in_another_partition_is_another_row(driver, store_factory):
@@ -58,7 +71,9 @@ def test_the_same_cell_in_another_partition_is_another_row(driver, store_factory
 
 
 @pytest.mark.parametrize("partition_on", [[], ["a"]], ids=["one partition", "partitioned by payload"])
-def test_a_dataset_without_partition_columns_of_the_cube_is_one_partition(driver, store_factory, partition_on):
+def test_a_dataset_without_partition_columns_of_the_cube_is_one_partition(
+    driver, store_factory, partition_on
+):
     seed = frame(x=[0, 1, 2], p=[0, 1, 2], v1=[10, 11, 12])
     enrich = frame(x=[0, 1], a=["m", "m"], v2=[20, 21])
     build(store_factory, seed=seed, enrich=enrich, partition_on={"enrich": partition_on})
@@ -73,7 +88,12 @@ def test_a_dataset_without_partition_columns_of_the_cube_is_one_partition(driver
 
 
 def test_a_replaced_partition_comes_last(driver, store_factory):
-    build(store_factory, seed=frame(x=[0, 1], p=[0, 0], v1=[10, 11]), enrich=frame(x=[0], a=[1], v2=[20]), partition_on={"enrich": ["a"]})
+    build(
+        store_factory,
+        seed=frame(x=[0, 1], p=[0, 0], v1=[10, 11]),
+        enrich=frame(x=[0], a=[1], v2=[20]),
+        partition_on={"enrich": ["a"]},
+    )
     append(store_factory, enrich=frame(x=[0], a=[2], v2=[30]))
     assert query(driver, store_factory)["v2"] == [30, None]
     driver.remove_partitions(cube=CUBE, store=store_factory, conditions=None, ktk_cube_dataset_ids="enrich")
@@ -86,10 +106,15 @@ def test_unequal_cells_of_several_dimensions_stay(driver, store_factory):
     cube = CUBE.copy(dimension_columns=["x", "y"])
     build(store_factory, cube, seed=frame(x=[0, 0], y=[0, 1], p=[0, 0], v1=[1, 2]))
     append(store_factory, cube, seed=frame(x=[0, 1], y=[1, 0], p=[0, 0], v1=[3, 4]))
-    assert query(driver, store_factory, cube) == {"p": [0, 0, 0], "v1": [1, 3, 4], "x": [0, 0, 1], "y": [0, 1, 0]}
+    assert query(driver, store_factory, cube) == {
+        "p": [0, 0, 0],
+        "v1": [1, 3, 4],
+        "x": [0, 0, 1],
+        "y": [0, 1, 0],
+    }
 
 
-# conditions see what is visible --------------------------------------------------------------------------------
+# conditions see what is visible ------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -151,7 +176,12 @@ def test_groups_do_not_uncover_hidden_rows(driver, overlaid, partition_by, expec
 
 def test_a_condition_on_an_extra_partition_key_does_not_uncover_a_hidden_row(driver, store_factory):
     seed = frame(x=[0, 1], p=[0, 0], v1=[10, 11])
-    build(store_factory, seed=seed, enrich=frame(x=[0, 1], p=[0, 0], a=[1, 1]), partition_on={"enrich": ["p", "a"]})
+    build(
+        store_factory,
+        seed=seed,
+        enrich=frame(x=[0, 1], p=[0, 0], a=[1, 1]),
+        partition_on={"enrich": ["p", "a"]},
+    )
     append(store_factory, enrich=frame(x=[0], p=[0], a=[2]))
     assert query(driver, store_factory, conditions=C("a") == 1)["x"] == [1]
     assert query(driver, store_factory, conditions=C("a") == 2)["x"] == [0]

@@ -40,7 +40,11 @@ def built(store_factory):
             ["p", "i1", "x"],
             [([0], ["a"], [1]), ([0], ["b"], [0]), ([1], ["a"], [2]), ([1], ["c"], [3])],
         ),
-        ({"partition_by": ["i2", "i1"]}, ["i2", "i1", "x"], [([1], ["a"], [2]), ([2], ["b"], [0]), ([2], ["c"], [3])]),
+        (
+            {"partition_by": ["i2", "i1"]},
+            ["i2", "i1", "x"],
+            [([1], ["a"], [2]), ([2], ["b"], [0]), ([2], ["c"], [3])],
+        ),
         ({"partition_by": "i1", "conditions": C("x") >= 2}, ["i1", "x"], [(["a"], [2]), (["c"], [3])]),
         ({"partition_by": "i1", "conditions": C("i1") < "b"}, ["i1", "x"], [(["a", "a"], [1, 2])]),
         ({"partition_by": "i1", "conditions": C("v2") > 20}, ["i1", "x"], [(["a"], [2]), (["c"], [3])]),
@@ -49,7 +53,9 @@ def built(store_factory):
         ({"partition_by": "p", "datasets": "seed"}, ["p", "x"], [([0, 0], [0, 1]), ([1, 1], [2, 3])]),
     ],
 )
-def test_groups_are_sorted_and_hold_exactly_the_rows_with_their_values(driver, built, arguments, columns, expected):
+def test_groups_are_sorted_and_hold_exactly_the_rows_with_their_values(
+    driver, built, arguments, columns, expected
+):
     found = groups(driver.query_cube(cube=CUBE_I, store=built, **arguments))
     assert [tuple(group[column] for column in columns) for group in found] == expected
 
@@ -115,7 +121,9 @@ def test_extra_partition_keys_of_a_dataset_restrict_it(driver, store_factory):
         enrich=frame(x=[0, 1, 2], p=[0, 0, 1], a=["m", "n", "m"], v2=[20, 21, 22]),
         partition_on={"enrich": ["p", "a"]},
     )
-    found = groups(driver.query_cube(cube=CUBE, store=store_factory, partition_by="a", payload_columns=["v2"]))
+    found = groups(
+        driver.query_cube(cube=CUBE, store=store_factory, partition_by="a", payload_columns=["v2"])
+    )
     assert [(group["a"], group["x"], group["v2"]) for group in found] == [
         (["m", "m"], [0, 2], [20, 22]),
         (["n"], [1], [21]),

@@ -30,7 +30,10 @@ def built(store_factory):
         ({"payload_columns": []}, {"p": [0, 1], "x": [0, 1]}),
         ({"payload_columns": ["p"]}, {"p": [0, 1], "x": [0, 1]}),
         ({"payload_columns": ["v2"]}, {"p": [0, 1], "v2": [0.5, 1.5], "x": [0, 1]}),
-        ({"payload_columns": ["v2"], "conditions": C("y") == 0}, {"p": [0, 1], "v2": [0.5, 1.5], "x": [0, 1]}),
+        (
+            {"payload_columns": ["v2"], "conditions": C("y") == 0},
+            {"p": [0, 1], "v2": [0.5, 1.5], "x": [0, 1]},
+        ),
         ({"payload_columns": ["v2"], "conditions": C("y") == 9}, None),
         ({"payload_columns": ["v2"], "conditions": C("p") == 1}, {"p": [1], "v2": [1.5], "x": [1]}),
         ({"payload_columns": ["v2"], "conditions": C("v2") > 1.0}, {"p": [1], "v2": [1.5], "x": [1]}),
@@ -80,7 +83,16 @@ def test_groups_of_projected_cells(driver, built, partition_by, expected):
         ({"payload_columns": ["v2"], "partition_by": "i1"}, ['"seed"', "i1"]),
         ({}, ["[x]"]),
     ],
-    ids=["seed", "other", "no shared dimension", "other axis", "condition", "condition on other", "group", "default"],
+    ids=[
+        "seed",
+        "other",
+        "no shared dimension",
+        "other axis",
+        "condition",
+        "condition on other",
+        "group",
+        "default",
+    ],
 )
 def test_payload_of_more_dimensions_cannot_be_projected(driver, built, arguments, fragments):
     with refuses(built, ValueError, *fragments):

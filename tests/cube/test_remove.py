@@ -94,7 +94,9 @@ def test_conditions_concern_the_keys_a_dataset_has(driver, built, conditions, se
     check_integrity(built, PQ)
 
 
-@pytest.mark.parametrize("ids, touched", [("same", ["same"]), (["same", "whole"], ["same", "whole"]), ([], [])])
+@pytest.mark.parametrize(
+    "ids, touched", [("same", ["same"]), (["same", "whole"], ["same", "whole"]), ([], [])]
+)
 def test_only_the_given_datasets_are_touched(driver, built, ids, touched):
     before = snapshot(built)
     result = driver.remove_partitions(cube=PQ, store=built, conditions=C("p") == 0, ktk_cube_dataset_ids=ids)
@@ -161,7 +163,9 @@ NO_REMOVAL = {
 
 
 @pytest.mark.parametrize("arguments, exception, fragments", NO_REMOVAL.values(), ids=NO_REMOVAL.keys())
-def test_wrong_arguments_are_refused_before_anything_is_written(driver, built, arguments, exception, fragments):
+def test_wrong_arguments_are_refused_before_anything_is_written(
+    driver, built, arguments, exception, fragments
+):
     with refuses(built, exception, *fragments):
         driver.remove_partitions(**{"cube": PQ, "store": built, **arguments})
 

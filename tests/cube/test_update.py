@@ -58,7 +58,13 @@ def update(driver, store, data, conditions, ids, **kwargs):
         (MORE, C("p") >= 0, ["seed"], [15], [20, 21]),
         (MORE, (C("p") > 0) & (C("p") < 2), ["seed"], [10, 15], [20, 21]),
         (MORE, [C("p").isin([0, 7])], ["seed"], [11, 15], [20, 21]),
-        ({"seed": MORE, "enrich": frame(x=[5], p=[1], v2=[25])}, C("p") == 1, ["seed", "enrich"], [10, 15], [20, 25]),
+        (
+            {"seed": MORE, "enrich": frame(x=[5], p=[1], v2=[25])},
+            C("p") == 1,
+            ["seed", "enrich"],
+            [10, 15],
+            [20, 25],
+        ),
         ({}, C("p") == 0, ["enrich"], [10, 11], [21]),
         ({}, C("p") == 0, ["seed", "enrich"], [11], [21]),
         ({}, None, ["seed"], [10, 11], [20, 21]),
@@ -132,7 +138,7 @@ def test_query_after_update(driver, built):
     }
 
 
-# refusals ------------------------------------------------------------------------------------------------------
+# refusals ----------------------------------------------------------------------------------------
 
 NO_UPDATE = {
     "condition on a dimension": ({"remove_conditions": C("x") == 0}, ValueError, ["x"]),

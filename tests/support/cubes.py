@@ -9,6 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from storefact import get_store_from_url
 
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io import eager_cube
@@ -23,7 +24,9 @@ def frame(**columns) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def build(store_factory, cube: Cube = CUBE, partition_on: dict | None = None, **datasets: pd.DataFrame) -> None:
+def build(
+    store_factory, cube: Cube = CUBE, partition_on: dict | None = None, **datasets: pd.DataFrame
+) -> None:
     """Build a cube, eagerly; a dataset is partitioned by those partition columns of the cube that it has."""
     own = {id_: [column for column in cube.partition_columns if column in df] for id_, df in datasets.items()}
     eager_cube.build_cube(
@@ -47,7 +50,12 @@ def groups(frames: list[pd.DataFrame]) -> list[dict[str, list]]:
     return [as_dict(df) for df in frames]
 
 
-# what is in the store ------------------------------------------------------------------------------------------
+def memory():
+    """Give a new memory store that takes keys with ``=`` and ``%``."""
+    return get_store_from_url("hmemory://")
+
+
+# what is in the store ----------------------------------------------------------------------------
 
 
 def snapshot(store_factory) -> dict[str, bytes]:
@@ -66,6 +74,13 @@ def header(store_factory, uuid: str) -> dict:
     return json.loads(store_factory().get(f"{uuid}{HEADER}json"))
 
 
+def edit_header(store_factory, uuid: str, change) -> None:
+    """Let a function change the parsed header of a dataset, and store it."""
+    content = header(store_factory, uuid)
+    change(content)
+    store_factory().put(f"{uuid}{HEADER}json", json.dumps(content).encode())
+
+
 def read_parquet(store_factory, key: str) -> pq.ParquetFile:
     """Open a Parquet file of a store."""
     return pq.ParquetFile(pa.BufferReader(store_factory().get(key)))
@@ -73,7 +88,9 @@ def read_parquet(store_factory, key: str) -> pq.ParquetFile:
 
 def file_keys(store_factory, uuid: str) -> dict[str, str]:
     """Give the key of the file of each partition, in the order of the header."""
-    return {label: part["files"]["table"] for label, part in header(store_factory, uuid)["partitions"].items()}
+    return {
+        label: part["files"]["table"] for label, part in header(store_factory, uuid)["partitions"].items()
+    }
 
 
 def files(store_factory, uuid: str) -> dict[str, dict[str, list]]:
@@ -113,7 +130,11 @@ def index_columns(store_factory, uuid: str) -> set[str]:
 def dataset_ids(store_factory, cube: Cube = CUBE) -> set[str]:
     """Give the ids of the datasets of a cube that have a header."""
     start = cube.uuid_prefix + "++"
-    return {key[len(start) :].split(".")[0] for key in keys(store_factory) if key.startswith(start) and HEADER in key}
+    return {
+        key[len(start) :].split(".")[0]
+        for key in keys(store_factory)
+        if key.startswith(start) and HEADER in key
+    }
 
 
 def check_integrity(store_factory, cube: Cube = CUBE) -> None:
@@ -128,7 +149,7 @@ def check_integrity(store_factory, cube: Cube = CUBE) -> None:
             assert index(store_factory, uuid, column) == index_of_files(store_factory, uuid, column)
 
 
-# what must not happen ------------------------------------------------------------------------------------------
+# what must not happen ----------------------------------------------------------------------------
 
 
 @contextmanager

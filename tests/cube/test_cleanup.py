@@ -1,0 +1,96 @@
+"""Cleaning up a cube: files below its prefix that no header names go."""
+
+from __future__ import annotations
+
+import pytest
+
+from kartothek_cube.core.cube.conditions import C
+from tests.support.cubes import (
+    CUBE,
+    HEADER,
+    build,
+    check_integrity,
+    file_keys,
+    frame,
+    keys,
+    rows,
+    snapshot,
+    unchanged,
+)
+
+SEED = frame(x=[0, 1], p=[0, 1], v1=[10, 11])
+ENRICH = frame(x=[0, 1], p=[0, 1], v2=[20, 21])
+
+
+@pytest.fixture
+def built(store_factory):
+    """A store with a cube of two datasets."""
+    build(store_factory, seed=SEED, enrich=ENRICH)
+    return store_factory
+
+
+def test_a_tidy_cube_stays_as_it_is(driver, built):
+    with unchanged(built):
+        driver.cleanup_cube(cube=CUBE, store=built)
+
+
+def test_an_empty_store(driver, store_factory):
+    driver.cleanup_cube(cube=CUBE, store=store_factory)
+    assert keys(store_factory) == set()
+
+
+CHANGES = {
+    "overwrite": lambda d, s: d.build_cube(
+        data={"seed": SEED, "enrich": ENRICH}, cube=CUBE, store=s, overwrite=True
+    ),
+    "append": lambda d, s: d.append_to_cube(data=frame(x=[5], p=[5], v1=[15]), cube=CUBE, store=s),
+    "remove": lambda d, s: d.remove_partitions(cube=CUBE, store=s, conditions=C("p") == 0),
+    "remove all": lambda d, s: d.remove_partitions(cube=CUBE, store=s),
+    "update": lambda d, s: d.update_cube(
+        data=SEED.iloc[:1], cube=CUBE, store=s, remove_conditions=C("p") == 0, ktk_cube_dataset_ids=["seed"]
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_leftovers_of_changes_go(driver, built, change):
+    change(driver, built)
+    expected = rows(driver.query_cube(cube=CUBE, store=built))
+    before = snapshot(built)
+    driver.cleanup_cube(cube=CUBE, store=built)
+    after = snapshot(built)
+    assert len(after) < len(before)
+    assert after == {key: before[key] for key in after}
+    assert sum(key.endswith(".parquet") and "/table/" in key for key in after) == sum(
+        len(file_keys(built, f"cube++{id_}")) for id_ in ("seed", "enrich")
+    )
+    check_integrity(built)
+    assert rows(driver.query_cube(cube=CUBE, store=built)) == expected
+
+
+def test_files_of_others_stay(driver, built):
+    others = ["cube.foo", "cube/x", "foo_cube++seed/x", "cube2++seed/x", "cube+seed/x", "x/cube++seed/y"]
+    for key in others:
+        built().put(key, b"data")
+    expected = keys(built)
+    for key in ["cube++seed/x", "cube++new/table/x.parquet", "cube++seed.foo", "cube++x"]:
+        built().put(key, b"data")
+    driver.cleanup_cube(cube=CUBE, store=built)
+    assert keys(built) == expected
+
+
+@pytest.mark.parametrize(
+    "lost", [f"cube++{{}}{HEADER}json", "cube++{}/table/_common_metadata"], ids=["header", "schema"]
+)
+@pytest.mark.parametrize("id_", ["seed", "enrich"])
+def test_incomplete_datasets_go(driver, built, id_, lost):
+    expected = {key for key in keys(built) if id_ not in key}
+    built().delete(lost.format(id_))
+    driver.cleanup_cube(cube=CUBE, store=built)
+    assert keys(built) == expected
+
+
+def test_an_unreadable_header_is_an_error_not_a_leftover(driver, built):
+    built().put(f"cube++enrich{HEADER}json", b"{")
+    with unchanged(built), pytest.raises(ValueError):
+        driver.cleanup_cube(cube=CUBE, store=built)

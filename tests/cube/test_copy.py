@@ -1,0 +1,219 @@
+"""Copying a cube to another store, also under other names."""
+
+from __future__ import annotations
+
+import pytest
+
+from kartothek_cube.api.discover import discover_cube, discover_datasets
+from kartothek_cube.io_components.cube.write import MultiTableCommitAborted
+from tests.support.cubes import (
+    CUBE,
+    HEADER,
+    build,
+    check_integrity,
+    check_message,
+    dataset_ids,
+    frame,
+    keys,
+    memory,
+    refuses,
+    rows,
+    snapshot,
+    unchanged,
+)
+from tests.support.stores import FaultyStore, InjectedError, Same
+
+SEED = frame(x=[0, 1], p=[0, 1], v1=[10, 11])
+ENRICH = frame(x=[0, 1], p=[0, 1], v2=[20, 21])
+
+
+@pytest.fixture
+def source(store_factory):
+    """A store with a cube of two datasets, and a file that belongs to nobody."""
+    build(store_factory, CUBE.copy(index_columns=["v2"]), seed=SEED, enrich=ENRICH)
+    store_factory().put("cube++seed/leftover", b"data")
+    return store_factory
+
+
+@pytest.fixture
+def target(other_store_factory):
+    """Another store."""
+    return other_store_factory
+
+
+def tracked(store, text=""):
+    """Give keys and bytes of a source without the file that belongs to nobody."""
+    return {key: data for key, data in snapshot(store).items() if "leftover" not in key and text in key}
+
+
+def test_copy_is_byte_for_byte(driver, source, target):
+    with unchanged(source):
+        assert driver.copy_cube(cube=CUBE, src_store=source, tgt_store=target) is None
+    assert snapshot(target) == tracked(source)
+
+
+@pytest.mark.parametrize("datasets", ["seed", ["seed"], {"seed"}])
+def test_copy_some_datasets(driver, source, target, datasets):
+    driver.copy_cube(cube=CUBE, src_store=source, tgt_store=target, datasets=datasets)
+    assert snapshot(target) == tracked(source, "seed")
+
+
+def test_copy_datasets_given_as_loaded(driver, source, target):
+    datasets = discover_datasets(CUBE, source)
+    del datasets["enrich"]
+    driver.copy_cube(cube=CUBE, src_store=source, tgt_store=target, datasets=datasets)
+    assert snapshot(target) == tracked(source, "seed")
+
+
+def test_copy_a_dataset_to_a_cube_that_fits(driver, source, target):
+    build(target, seed=SEED.assign(v1=[30, 31]))
+    driver.copy_cube(cube=CUBE, src_store=source, tgt_store=target, datasets=["enrich"])
+    assert rows(driver.query_cube(cube=CUBE, store=target)) == {
+        "p": [0, 1],
+        "v1": [30, 31],
+        "v2": [20, 21],
+        "x": [0, 1],
+    }
+
+
+def test_overwrite_leaves_the_files_of_the_old_datasets(driver, source, target):
+    build(target, seed=SEED, enrich=frame(x=[0], p=[0], v3=[1]))
+    old = keys(target)
+    driver.copy_cube(cube=CUBE, src_store=source, tgt_store=target, overwrite=True)
+    assert keys(target) == old | set(tracked(source))
+    driver.cleanup_cube(cube=CUBE, store=target)
+    assert snapshot(target) == tracked(source)
+
+
+# renaming ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments, prefix, ids",
+    [
+        ({"renamed_cube_prefix": "new"}, "new", {"seed": "seed", "enrich": "enrich"}),
+        ({"renamed_datasets": {"enrich": "other"}}, "cube", {"seed": "seed", "enrich": "other"}),
+        ({"renamed_datasets": {"seed": "main"}}, "cube", {"seed": "main", "enrich": "enrich"}),
+        (
+            {"renamed_cube_prefix": "new", "renamed_datasets": {"seed": "enrich", "enrich": "seed"}},
+            "new",
+            {"seed": "enrich", "enrich": "seed"},
+        ),
+    ],
+    ids=["cube", "dataset", "seed", "swapped"],
+)
+def test_renamed_copy(driver, source, target, arguments, prefix, ids):
+    def renamed(text):
+        for old, new in ids.items():
+            text = text.replace(f"cube++{old}", f"{prefix}##{new}")
+        return text.replace("##", "++")
+
+    with unchanged(source):
+        driver.copy_cube(cube=CUBE, src_store=source, tgt_store=target, **arguments)
+    assert snapshot(target) == {
+        renamed(key): renamed(data.decode()).encode() if HEADER in key else data
+        for key, data in tracked(source).items()
+    }
+    cube, _ = discover_cube(prefix, target)
+    assert cube.seed_dataset == ids["seed"]
+    assert rows(driver.query_cube(cube=cube, store=target)) == rows(
+        driver.query_cube(cube=CUBE, store=source)
+    )
+    check_integrity(target, cube)
+
+
+def test_only_exact_ids_are_renamed(driver, source, target):
+    driver.extend_cube(data={"enrich2": ENRICH.rename(columns={"v2": "v3"})}, cube=CUBE, store=source)
+    driver.copy_cube(cube=CUBE, src_store=source, tgt_store=target, renamed_datasets={"enrich": "other"})
+    assert dataset_ids(target) == {"seed", "other", "enrich2"}
+    assert rows(driver.query_cube(cube=CUBE, store=target)) == rows(
+        driver.query_cube(cube=CUBE, store=source)
+    )
+
+
+NO_RENAMING = {
+    "prefix with separator": ({"renamed_cube_prefix": "a++b"}, ValueError, ["a++b"]),
+    "illegal prefix": ({"renamed_cube_prefix": "a/b"}, ValueError, ["a/b"]),
+    "id with separator": ({"renamed_datasets": {"enrich": "a++b"}}, ValueError, ["a++b"]),
+    "illegal id": ({"renamed_datasets": {"enrich": "a/b"}}, ValueError, ["a/b"]),
+    "two of one name": ({"renamed_datasets": {"enrich": "seed"}}, ValueError, ["seed"]),
+}
+
+
+@pytest.mark.parametrize("arguments, exception, fragments", NO_RENAMING.values(), ids=NO_RENAMING.keys())
+def test_wrong_new_names(driver, source, target, arguments, exception, fragments):
+    with refuses(target, exception, *fragments):
+        driver.copy_cube(cube=CUBE, src_store=source, tgt_store=target, **arguments)
+
+
+def test_new_names_must_be_free(driver, source, target):
+    build(target, CUBE.copy(uuid_prefix="new"), seed=SEED)
+    with refuses(target, RuntimeError, "new++seed"):
+        driver.copy_cube(cube=CUBE, src_store=source, tgt_store=target, renamed_cube_prefix="new")
+
+
+def test_old_names_need_not_be_free(driver, source, target):
+    build(target, seed=SEED)
+    driver.copy_cube(cube=CUBE, src_store=source, tgt_store=target, renamed_cube_prefix="new")
+    assert dataset_ids(target, CUBE.copy(uuid_prefix="new")) == {"seed", "enrich"}
+
+
+# refusals ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [{}, {"overwrite": True}, {"renamed_cube_prefix": "new"}], ids=str)
+def test_a_store_is_not_copied_to_itself(driver, source, arguments):
+    with refuses(source, ValueError):
+        driver.copy_cube(cube=CUBE, src_store=source, tgt_store=source, **arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments, exception, fragments",
+    [
+        ({"cube": CUBE.copy(uuid_prefix="nope")}, RuntimeError, ["nope"]),
+        ({"datasets": ["seed", "b", "a"]}, RuntimeError, ["a, b"]),
+        ({"datasets": ["enrich"]}, ValueError, ["seed"]),
+        ({"datasets": []}, ValueError, ["seed"]),
+        ({"datasets": 1}, TypeError, ["int"]),
+    ],
+    ids=["no cube", "unknown ids", "without seed", "nothing", "no id"],
+)
+def test_wrong_arguments(driver, source, target, arguments, exception, fragments):
+    with refuses(target, exception, *fragments):
+        driver.copy_cube(**{"cube": CUBE, "src_store": source, "tgt_store": target, **arguments})
+
+
+def test_existing_datasets_are_kept(driver, source, target):
+    build(target, seed=SEED)
+    with refuses(target, RuntimeError, "cube++seed"):
+        driver.copy_cube(cube=CUBE, src_store=source, tgt_store=target)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_copied_and_existing_datasets_must_fit(driver, source, target, overwrite):
+    build(target, seed=SEED.rename(columns={"v1": "v2"}))
+    with refuses(target, ValueError, "v2", "enrich, seed"):
+        driver.copy_cube(
+            cube=CUBE, src_store=source, tgt_store=target, datasets=["enrich"], overwrite=overwrite
+        )
+
+
+# failures ----------------------------------------------------------------------------------------
+
+
+def test_a_failed_copy_removes_the_headers_it_wrote(driver, source):
+    inner = memory()
+    store = FaultyStore(inner).fail("put", key="cube++seed/indices")
+    with pytest.raises(MultiTableCommitAborted) as caught:
+        driver.copy_cube(cube=CUBE, src_store=source, tgt_store=Same.of(store))
+    assert isinstance(caught.value.__cause__, InjectedError)
+    assert dataset_ids(Same.of(inner)) == set()
+
+
+def test_a_failed_overwrite_says_so(driver, source):
+    inner = memory()
+    build(Same.of(inner), seed=SEED, enrich=ENRICH)
+    store = FaultyStore(inner).fail("put", key="cube++seed/indices")
+    with pytest.raises(RuntimeError) as caught:
+        driver.copy_cube(cube=CUBE, src_store=source, tgt_store=Same.of(store), overwrite=True)
+    check_message(caught.value, ("seed",))

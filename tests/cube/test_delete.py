@@ -1,0 +1,86 @@
+"""Deleting the datasets of a cube: what headers name goes, nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from kartothek_cube.api.discover import discover_datasets
+from tests.support.cubes import CUBE, HEADER, build, dataset_ids, frame, keys, refuses, snapshot
+
+SEED = frame(x=[0, 1], p=[0, 1], v1=[10, 11])
+ENRICH = frame(x=[0, 1], p=[0, 1], v2=[20, 21])
+
+
+@pytest.fixture
+def built(store_factory):
+    """A store with a cube of three datasets."""
+    build(
+        store_factory,
+        CUBE.copy(index_columns=["v2"]),
+        seed=SEED,
+        enrich=ENRICH,
+        extra=ENRICH.rename(columns={"v2": "v3"}),
+    )
+    return store_factory
+
+
+def test_delete_removes_everything(driver, built):
+    driver.delete_cube(cube=CUBE, store=built)
+    assert keys(built) == set()
+    driver.delete_cube(cube=CUBE, store=built)
+    assert keys(built) == set()
+
+
+@pytest.mark.parametrize(
+    "datasets, left",
+    [
+        ("enrich", {"seed", "extra"}),
+        (["enrich", "extra"], {"seed"}),
+        ({"seed"}, {"enrich", "extra"}),
+        ([], {"seed", "enrich", "extra"}),
+    ],
+)
+def test_delete_some_datasets(driver, built, datasets, left):
+    before = snapshot(built)
+    driver.delete_cube(cube=CUBE, store=built, datasets=datasets)
+    assert dataset_ids(built) == left
+    kept = {
+        key: data for key, data in before.items() if key.split("++")[1].split(".")[0].split("/")[0] in left
+    }
+    assert snapshot(built) == kept
+
+
+def test_delete_datasets_given_as_loaded(driver, built):
+    datasets = discover_datasets(CUBE, built)
+    driver.delete_cube(cube=CUBE, store=built, datasets={"enrich": datasets["enrich"]})
+    assert dataset_ids(built) == {"seed", "extra"}
+
+
+def test_what_no_header_names_stays(driver, built):
+    others = ["cube++seed/table/p=0/abc.parquet", "cube++seed/x", "cube.txt", "cube/x", "cube++other/table/x"]
+    for key in others:
+        built().put(key, b"data")
+    driver.delete_cube(cube=CUBE, store=built)
+    assert keys(built) == set(others)
+
+
+@pytest.mark.parametrize("prefix", ["cube2", "cub", "cube+seed", "Xcube"])
+def test_other_cubes_stay(driver, built, prefix):
+    own = keys(built)
+    build(built, CUBE.copy(uuid_prefix=prefix), seed=SEED)
+    other = keys(built) - own
+    driver.delete_cube(cube=CUBE, store=built)
+    assert keys(built) == other
+
+
+@pytest.mark.parametrize("lost", [f"cube++enrich{HEADER}json", "cube++enrich/table/_common_metadata"])
+def test_broken_datasets_are_skipped(driver, built, lost):
+    built().delete(lost)
+    expected = {key for key in keys(built) if "enrich" in key}
+    driver.delete_cube(cube=CUBE, store=built)
+    assert keys(built) == expected
+
+
+def test_ids_must_be_text(driver, built):
+    with refuses(built, TypeError, "int"):
+        driver.delete_cube(cube=CUBE, store=built, datasets=1)

@@ -1,0 +1,237 @@
+"""A cube against a model in pandas: random changes and queries, invariants after each step."""
+
+from __future__ import annotations
+
+import operator
+
+import pandas as pd
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io import eager_cube
+from kartothek_cube.io_components.cube.write import MultiTableCommitAborted
+from tests.support.cubes import (
+    as_dict,
+    check_integrity,
+    dataset_ids,
+    file_keys,
+    header,
+    keys,
+    memory,
+    rows,
+    unchanged,
+)
+from tests.support.stores import Same
+
+CUBE = Cube(["x", "y"], ["p"], "cube", index_columns=["i1", "i2"])
+#: the columns that make a cell of a dataset, and its payload
+CELL = {"seed": ["p", "x", "y"], "enrich": ["p", "x", "y"], "whole": ["x"]}
+PAYLOAD = {"seed": "i1", "enrich": "i2", "whole": "v"}
+PARTITION_ON = {"whole": []}
+CONDITION_COLUMNS = ["x", "y", "p", "i1", "i2", "v"]
+
+numbers = st.integers(0, 2)
+ids = st.sampled_from(sorted(CELL))
+
+
+def frames(id_: str) -> st.SearchStrategy[pd.DataFrame]:
+    """Give frames of a dataset with cells that occur once, in any order."""
+    cells = st.dictionaries(st.tuples(*[numbers] * len(CELL[id_])), numbers, min_size=1, max_size=6)
+    columns = [*CELL[id_], PAYLOAD[id_]]
+    return cells.map(
+        lambda found: pd.DataFrame([(*cell, value) for cell, value in found.items()], columns=columns)
+    )
+
+
+def some(ids_: st.SearchStrategy[set[str]]) -> st.SearchStrategy[dict[str, pd.DataFrame]]:
+    """Give frames of some datasets."""
+    return ids_.flatmap(lambda names: st.fixed_dictionaries({name: frames(name) for name in sorted(names)}))
+
+
+conditions = st.lists(
+    st.tuples(
+        st.sampled_from(CONDITION_COLUMNS),
+        st.sampled_from([operator.eq, operator.ne, operator.lt, operator.ge]),
+        numbers,
+    ),
+    max_size=2,
+)
+
+
+class CubeMachine(RuleBasedStateMachine):
+    """Does all twice: with the cube in the store, and with a frame per dataset, rows in order of commit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = Same.of(memory())
+        self.model: dict[str, pd.DataFrame] = {}
+
+    # changes -------------------------------------------------------------------------------------
+
+    @rule(data=some(st.sets(ids).map(lambda names: names | {"seed"})), overwrite=st.booleans())
+    def build(self, data, overwrite):
+        def build():
+            eager_cube.build_cube(
+                data=data,
+                cube=CUBE,
+                store=self.store,
+                overwrite=overwrite,
+                partition_on=self.partition_on(data),
+            )
+
+        if set(self.model) - set(data):
+            self.fails(ValueError, build)
+        elif self.model and not overwrite:
+            self.fails(RuntimeError, build)
+        else:
+            build()
+            self.model = dict(data)
+
+    @precondition(lambda self: "seed" in self.model)
+    @rule(data=some(st.sets(st.sampled_from(["enrich", "whole"]))), overwrite=st.booleans())
+    def extend(self, data, overwrite):
+        def extend():
+            eager_cube.extend_cube(
+                data=data,
+                cube=CUBE,
+                store=self.store,
+                overwrite=overwrite,
+                partition_on=self.partition_on(data),
+            )
+
+        if set(data) & set(self.model) and not overwrite:
+            self.fails(RuntimeError, extend)
+        else:
+            extend()
+            self.model.update(data)
+
+    @precondition(lambda self: "seed" in self.model)
+    @rule(data=some(st.sets(ids, min_size=1)))
+    def append(self, data):
+        def append():
+            eager_cube.append_to_cube(data=data, cube=CUBE, store=self.store)
+
+        if set(data) - set(self.model):
+            self.fails(ValueError, append)
+        else:
+            append()
+            self.add(data)
+
+    @precondition(lambda self: "seed" in self.model)
+    @rule(data=st.data(), partition=st.none() | numbers)
+    def update(self, data, partition):
+        names = data.draw(st.sets(st.sampled_from(sorted(self.model))))
+        frames_ = data.draw(some(st.sets(st.sampled_from(sorted(names)))) if names else st.just({}))
+
+        def update():
+            eager_cube.update_cube(
+                frames_,
+                CUBE,
+                self.store,
+                None if partition is None else C("p") == partition,
+                sorted(names),
+            )
+
+        kept = {name: self.without(name, partition) for name in names}
+        if any(len(kept[name]) == 0 and name not in frames_ for name in names):
+            self.fails(MultiTableCommitAborted, update, garbage=True)
+        else:
+            update()
+            self.model.update(kept)
+            self.add(frames_)
+
+    @precondition(lambda self: "seed" in self.model)
+    @rule(data=st.data(), partition=numbers)
+    def remove_partitions(self, data, partition):
+        names = data.draw(st.sets(st.sampled_from(sorted(self.model))))
+        eager_cube.remove_partitions(CUBE, self.store, C("p") == partition, names)
+        self.model.update({name: self.without(name, partition) for name in names})
+
+    @rule(names=st.none() | st.sets(ids, max_size=1))
+    def delete(self, names):
+        eager_cube.delete_cube(CUBE, self.store, names)
+        self.model = (
+            {} if names is None else {name: df for name, df in self.model.items() if name not in names}
+        )
+
+    @rule()
+    def cleanup(self):
+        eager_cube.cleanup_cube(CUBE, self.store)
+        tracked = set()
+        for uuid in (f"cube++{name}" for name in self.model):
+            tracked |= {f"{uuid}.by-dataset-metadata.json", f"{uuid}/table/_common_metadata"}
+            tracked |= {
+                *file_keys(self.store, uuid).values(),
+                *header(self.store, uuid).get("indices", {}).values(),
+            }
+        assert keys(self.store) == tracked
+
+    # queries -------------------------------------------------------------------------------------
+
+    @precondition(lambda self: "seed" in self.model)
+    @rule(literals=conditions, partition_by=st.sampled_from([None, "p", "x", "i1"]))
+    def query(self, literals, partition_by):
+        known = [literal for literal in literals if any(literal[0] in df for df in self.model.values())]
+        found = eager_cube.query_cube(
+            CUBE,
+            self.store,
+            conditions=[compare(C(column), value) for column, compare, value in known],
+            partition_by=partition_by,
+        )
+        expected = self.rows(known)
+        if partition_by is None:
+            assert rows(found) == (as_dict(expected) if len(expected) else None)
+        else:
+            assert [as_dict(df) for df in found] == [as_dict(df) for _, df in expected.groupby(partition_by)]
+
+    # invariants ----------------------------------------------------------------------------------
+
+    @invariant()
+    def the_store_holds_what_the_model_holds(self):
+        assert dataset_ids(self.store, CUBE) == set(self.model)
+        check_integrity(self.store, CUBE)
+        stats = eager_cube.collect_stats(CUBE, self.store)
+        assert {name: stats[name]["rows"] for name in stats if stats[name]["rows"]} == {
+            name: len(df) for name, df in self.model.items() if len(df)
+        }
+
+    # the model -----------------------------------------------------------------------------------
+
+    def partition_on(self, data):
+        return {name: columns for name, columns in PARTITION_ON.items() if name in data}
+
+    def fails(self, exception, operation, garbage=False):
+        with unchanged(self.store, garbage=garbage), pytest.raises(exception):
+            operation()
+
+    def add(self, data):
+        for name, df in data.items():
+            self.model[name] = pd.concat([self.model[name], df], ignore_index=True)
+
+    def without(self, name, partition):
+        """Give the rows that stay: none if the dataset is not partitioned by ``p``."""
+        df = self.model[name]
+        if partition is None:
+            return df
+        return df[df["p"] != partition] if "p" in df else df[:0]
+
+    def rows(self, literals):
+        """Give what a query has to give: visible rows, filtered, joined, sorted."""
+        result = None
+        for name in sorted(self.model, key=lambda name: name != "seed"):
+            df = self.model[name].drop_duplicates(CELL[name], keep="last")
+            for column, compare, value in literals:
+                if column in df:
+                    df = df[compare(df[column], value)]
+            restricted = PAYLOAD[name] in {column for column, _, _ in literals}
+            how = "inner" if restricted else "left"
+            result = df if result is None else result.merge(df, on=CELL[name], how=how)
+        return result.sort_values(["x", "y", "p"]).sort_index(axis=1)
+
+
+TestCube = CubeMachine.TestCase
+TestCube.settings = settings(max_examples=25, stateful_step_count=12, deadline=None)

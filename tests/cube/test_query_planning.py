@@ -1,0 +1,208 @@
+"""What operations on cubes ask of the store: few calls, no writes by readers, the seed's header last."""
+
+from __future__ import annotations
+
+import pytest
+
+from kartothek_cube.api.discover import discover_cube, discover_datasets, discover_ktk_cube_dataset_ids
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.io import eager_cube
+from tests.support.cubes import CUBE, HEADER, build, check_integrity, frame, header, memory, rows
+from tests.support.stores import CountingStore, FaultyStore, InjectedError, ReadOnlyStore, Same, Wrapped
+
+INDEXED = CUBE.copy(index_columns=["i1", "v2"])
+
+
+def counted(partitions):
+    """Give a factory of a memory store that counts, with a cube of that many partitions."""
+    factory = Same.of(CountingStore(memory()))
+    cells = list(range(partitions))
+    seed = frame(x=cells, p=cells, i1=[cell % 2 for cell in cells], v1=cells)
+    build(factory, INDEXED, seed=seed, enrich=frame(x=cells, p=cells, v2=cells))
+    factory().reset()
+    return factory
+
+
+def is_data_file(key):
+    return "/table/" in key and key.endswith(".parquet")
+
+
+MORE = frame(x=[1000], p=[1000], i1=[1], v1=[1])
+OPERATIONS = {
+    "query": lambda d, s: d.query_cube(cube=INDEXED, store=s),
+    "point query": lambda d, s: d.query_cube(cube=INDEXED, store=s, conditions=C("x") == 3),
+    "restricted": lambda d, s: d.query_cube(cube=INDEXED, store=s, conditions=(C("v2") > 3) & (C("i1") == 1)),
+    "partition_by": lambda d, s: d.query_cube(cube=INDEXED, store=s, partition_by=["i1", "p"]),
+    "append": lambda d, s: d.append_to_cube(data=MORE, cube=INDEXED, store=s),
+    "extend": lambda d, s: d.extend_cube(data={"new": frame(x=[0], p=[0], v3=[0])}, cube=INDEXED, store=s),
+    "update": lambda d, s: d.update_cube(
+        data=MORE, cube=INDEXED, store=s, remove_conditions=C("p") > 2, ktk_cube_dataset_ids=["seed"]
+    ),
+    "remove": lambda d, s: d.remove_partitions(cube=INDEXED, store=s, conditions=C("p") > 2),
+    "stats": lambda d, s: d.collect_stats(cube=INDEXED, store=s),
+    "cleanup": lambda d, s: d.cleanup_cube(cube=INDEXED, store=s),
+    "delete": lambda d, s: d.delete_cube(cube=INDEXED, store=s),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS.keys())
+def test_calls_do_not_grow_with_the_number_of_partitions(driver, operation):
+    calls = []
+    for partitions in (5, 50):
+        factory = counted(partitions)
+        operation(driver, factory)
+        log = factory().log
+        calls.append(sum(1 for _, key in log if not is_data_file(key)))
+        # listings are of one level below the cube's prefix
+        assert {
+            method for method, key in log if method in ("keys", "iter_keys") and key in ("", None)
+        } == set()
+    assert calls[0] == calls[1] > 0
+
+
+@pytest.mark.parametrize(
+    "conditions, files",
+    [
+        (C("x") == 3, 1),
+        (C("p") == 3, 1),
+        (C("i1") == 1, 10),
+        ((C("i1") == 1) & (C("p") < 4), 2),
+        (C("v2").isin([3, 4, 99]), 2),
+        ((C("v2") == 3) & (C("x") == 4), 0),
+        (C("v1") == 3, 20),
+    ],
+    ids=str,
+)
+def test_only_files_that_can_match_are_read(driver, conditions, files):
+    factory = counted(20)
+    driver.query_cube(cube=INDEXED, store=factory, conditions=conditions)
+    for id_ in ("seed", "enrich"):
+        read = {key for _, key in factory().log if is_data_file(key) and key.startswith(f"cube++{id_}/")}
+        assert len(read) == files if id_ == "seed" else len(read) <= files
+
+
+def test_planning_reads_no_data_files(driver):
+    factory = counted(5)
+    driver.query_cube(cube=INDEXED, store=factory, conditions=C("p") == 99)
+    assert [key for _, key in factory().log if is_data_file(key)] == []
+
+
+def test_only_needed_indices_are_read(driver):
+    factory = counted(5)
+    driver.query_cube(cube=INDEXED, store=factory, conditions=C("i1") == 1, payload_columns=["v1"])
+    read = {key.split("/")[2] for _, key in factory().log if "/indices/" in key}
+    assert read == {"i1"}
+
+
+@pytest.mark.parametrize("store", [1, object()], ids=["int", "object"])
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS.keys())
+def test_not_a_store(driver, operation, store):
+    with pytest.raises(TypeError, match=type(store).__name__):
+        operation(driver, store)
+
+
+# readers -----------------------------------------------------------------------------------------
+
+READERS = {
+    "query": lambda d, s: d.query_cube(cube=CUBE, store=s, conditions=C("x") == 0, partition_by="p"),
+    "stats": lambda d, s: d.collect_stats(cube=CUBE, store=s),
+    "discover_cube": lambda d, s: discover_cube("cube", s),
+    "discover_datasets": lambda d, s: discover_datasets(CUBE, s),
+    "discover_ids": lambda d, s: discover_ktk_cube_dataset_ids("cube", s),
+}
+
+
+@pytest.mark.parametrize("operation", READERS.values(), ids=READERS.keys())
+def test_readers_work_on_a_read_only_store(driver, store_factory, operation):
+    build(store_factory, seed=frame(x=[0, 1], p=[0, 1], v1=[1, 2]))
+    assert operation(driver, Wrapped(ReadOnlyStore, store_factory))
+
+
+def test_the_source_of_a_copy_is_only_read(driver, store_factory, other_store_factory):
+    build(store_factory, seed=frame(x=[0, 1], p=[0, 1], v1=[1, 2]))
+    driver.copy_cube(
+        cube=CUBE, src_store=Wrapped(ReadOnlyStore, store_factory), tgt_store=other_store_factory
+    )
+    assert len(driver.query_cube(cube=CUBE, store=other_store_factory)) == 1
+
+
+# the order of writes -----------------------------------------------------------------------------
+
+SEED = frame(x=[0, 1], p=[0, 1], v1=[10, 11])
+ENRICH = frame(x=[0, 1], p=[0, 1], v2=[20, 21])
+BOTH = {"seed": SEED, "aa": ENRICH, "zz": ENRICH.rename(columns={"v2": "v3"})}
+WRITERS = {
+    "build": lambda d, s: d.build_cube(data=BOTH, cube=CUBE, store=s, overwrite=True),
+    "append": lambda d, s: d.append_to_cube(data=BOTH, cube=CUBE, store=s),
+    "update": lambda d, s: d.update_cube(
+        data=dict(BOTH), cube=CUBE, store=s, remove_conditions=C("p") == 0, ktk_cube_dataset_ids=list(BOTH)
+    ),
+    "remove": lambda d, s: d.remove_partitions(cube=CUBE, store=s, conditions=C("p") == 0),
+}
+
+
+@pytest.mark.parametrize("operation", WRITERS.values(), ids=WRITERS.keys())
+def test_the_header_of_the_seed_is_written_last(driver, operation):
+    factory = Same.of(CountingStore(memory()))
+    build(factory, **BOTH)
+    factory().reset()
+    operation(driver, factory)
+    puts = [key for method, key in factory().log if method == "put"]
+    headers = [key for key in puts if HEADER in key]
+    assert sorted(headers) == [f"cube++{id_}{HEADER}json" for id_ in ("aa", "seed", "zz")]
+    assert puts[-1] == headers[-1] == f"cube++seed{HEADER}json"
+
+
+def test_the_header_of_the_seed_is_copied_last(driver):
+    source, target = (Same.of(CountingStore(memory())) for _ in range(2))
+    build(source, **BOTH)
+    driver.copy_cube(cube=CUBE, src_store=source, tgt_store=target)
+    puts = [key for method, key in target().log if method == "put"]
+    assert puts[-1] == f"cube++seed{HEADER}json"
+
+
+# failures ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at", range(1, 6))
+@pytest.mark.parametrize("name", ["build", "append", "update", "remove"])
+def test_a_failed_write_leaves_the_old_state(driver, name, at):
+    """The cube has one dataset: at most schema, index, two files and header are written."""
+    inner = memory()
+    build(Same.of(inner), seed=SEED)
+    data = {"seed": SEED.assign(v1=[30, 31])}
+    operation = {
+        "build": lambda s: driver.build_cube(data=data, cube=CUBE, store=s, overwrite=True),
+        "append": lambda s: driver.append_to_cube(data=data, cube=CUBE, store=s),
+        "update": lambda s: driver.update_cube(
+            data=data, cube=CUBE, store=s, remove_conditions=C("p") == 0, ktk_cube_dataset_ids=["seed"]
+        ),
+        "remove": lambda s: driver.remove_partitions(cube=CUBE, store=s, conditions=C("p") == 0),
+    }[name]
+    store = FaultyStore(inner).fail("put", at=at)
+    before = header(Same.of(inner), "cube++seed")
+    if failed(lambda: operation(Same.of(store))):
+        assert header(Same.of(inner), "cube++seed") == before
+        assert rows(eager_cube.query_cube(cube=CUBE, store=Same.of(inner)))["v1"] == [10, 11]
+    assert bool(store.happened) == (header(Same.of(inner), "cube++seed") == before)
+    check_integrity(Same.of(inner))
+
+
+def failed(operation):
+    """Whether the planned fault came out of an operation."""
+    try:
+        operation()
+    except InjectedError:
+        return True
+    return False
+
+
+def test_a_build_that_fails_half_way_leaves_no_cube(driver):
+    inner = memory()
+    store = FaultyStore(inner).fail("put", key=f"seed{HEADER}")
+    with pytest.raises(InjectedError):
+        driver.build_cube(data=BOTH, cube=CUBE, store=Same.of(store))
+    with pytest.raises(ValueError, match="seed"):
+        eager_cube.query_cube(cube=CUBE, store=Same.of(inner))
+    driver.build_cube(data=BOTH, cube=CUBE, store=Same.of(inner), overwrite=True)
+    assert len(eager_cube.query_cube(cube=CUBE, store=Same.of(inner))) == 1

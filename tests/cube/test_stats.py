@@ -1,0 +1,78 @@
+"""Statistics of the datasets of a cube."""
+
+from __future__ import annotations
+
+import pytest
+
+from kartothek_cube.api.discover import discover_datasets
+from kartothek_cube.io import eager_cube
+from tests.support.cubes import CUBE, HEADER, build, file_keys, frame, refuses
+
+SEED = frame(x=[0, 1, 2], p=[0, 1, 1], v1=[10, 11, 12])
+WHOLE = frame(x=[0, 1], v3=[30, 31])
+SPLIT = frame(x=[0, 1], p=[0, 1], a=["m", "n"], v4=[1, 2])
+
+
+@pytest.fixture
+def built(store_factory):
+    """A store with three datasets; each partition of the seed and the unpartitioned one have two files."""
+    build(store_factory, seed=SEED, whole=WHOLE, split=SPLIT, partition_on={"split": ["p", "a"]})
+    more = {"seed": SEED.iloc[:2], "whole": WHOLE.iloc[:1]}
+    eager_cube.append_to_cube(data=more, cube=CUBE, store=store_factory)
+    return store_factory
+
+
+def blobsize(store, id_):
+    return sum(len(store().get(key)) for key in file_keys(store, f"cube++{id_}").values())
+
+
+EXPECTED = {
+    "seed": {"files": 4, "partitions": 2, "rows": 5},
+    "split": {"files": 2, "partitions": 2, "rows": 2},
+    "whole": {"files": 2, "partitions": 1, "rows": 3},
+}
+
+
+def test_stats_count_files_bytes_partitions_and_rows(driver, built):
+    result = driver.collect_stats(cube=CUBE, store=built)
+    assert result == {id_: {**numbers, "blobsize": blobsize(built, id_)} for id_, numbers in EXPECTED.items()}
+    assert {type(number) for numbers in result.values() for number in numbers.values()} == {int}
+
+
+@pytest.mark.parametrize(
+    "datasets, ids",
+    [
+        ("seed", ["seed"]),
+        (["whole", "seed"], ["seed", "whole"]),
+        (["whole"], ["whole"]),
+        (["nope", "seed"], ["seed"]),
+    ],
+)
+def test_stats_of_some_datasets(driver, built, datasets, ids):
+    assert sorted(driver.collect_stats(cube=CUBE, store=built, datasets=datasets)) == ids
+
+
+def test_stats_of_datasets_given_as_loaded(driver, built):
+    datasets = discover_datasets(CUBE, built)
+    del datasets["whole"]
+    assert sorted(driver.collect_stats(cube=CUBE, store=built, datasets=datasets)) == ["seed", "split"]
+
+
+def test_no_cube(driver, store_factory):
+    assert driver.collect_stats(cube=CUBE, store=store_factory) == {}
+
+
+def test_datasets_without_partitions_are_left_out(driver, built):
+    driver.remove_partitions(cube=CUBE, store=built, ktk_cube_dataset_ids="split")
+    assert sorted(driver.collect_stats(cube=CUBE, store=built)) == ["seed", "whole"]
+
+
+def test_broken_datasets_are_left_out(driver, built):
+    built().delete(f"cube++whole{HEADER}json")
+    built().delete("cube++split/table/_common_metadata")
+    assert sorted(driver.collect_stats(cube=CUBE, store=built)) == ["seed"]
+
+
+def test_ids_must_be_text(driver, built):
+    with refuses(built, TypeError, "int"):
+        driver.collect_stats(cube=CUBE, store=built, datasets=1)

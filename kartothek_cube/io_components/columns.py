@@ -18,6 +18,7 @@ __all__ = (
     "lookup",
     "ordinals",
     "repeat_ranges",
+    "seek",
     "sort_order",
     "strictly_increasing",
 )
@@ -274,6 +275,51 @@ def lookup(left: Ints, right: Ints, bound: int) -> Ints:
         return position[left]
     found = pc.index_in(pa.array(left), value_set=pa.array(right))
     return found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def seek(
+    rows: Sequence[Column], needles: Sequence[Column], low: Ints, high: Ints
+) -> Ints | None:
+    """
+    Binary search for cells in sorted rows: for few needles much cheaper than looking at all rows.
+
+    Parameters
+    ----------
+    rows
+        Key columns, sorted and unique within each range that is searched.
+    needles
+        Key columns of the cells to find.
+    low, high
+        For each needle the half-open range of rows to search.
+
+    Returns
+    -------
+    numpy.ndarray of int64 or None
+        Row of each needle, -1 if it is missing; None if the types can't be searched like that.
+    """
+    for column, wanted in zip(rows, needles, strict=True):
+        values, keys = _integers(_as_chunked(column)), _integers(_as_chunked(wanted))
+        if values is None or keys is None or column.type != wanted.type:
+            return None
+        low, high = (
+            _bound(values, keys, low, high, strict=True),
+            _bound(values, keys, low, high, strict=False),
+        )
+    return np.where(high > low, low, -1)
+
+
+def _bound(values: Ints, keys: Ints, low: Ints, high: Ints, *, strict: bool) -> Ints:
+    """In each range the first row that is not below (``strict``) or that is above the key."""
+    low, high = low.copy(), high.copy()
+    open_ = np.flatnonzero(low < high)
+    while len(open_):
+        middle = (low[open_] + high[open_]) >> 1
+        found, key = values[middle], keys[open_]
+        before = found < key if strict else found <= key
+        low[open_[before]] = middle[before] + 1
+        high[open_[~before]] = middle[~before]
+        open_ = open_[low[open_] < high[open_]]
+    return low
 
 
 def gather(column: pa.ChunkedArray, positions: Ints, *, missing: bool) -> pa.Array:

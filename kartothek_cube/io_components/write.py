@@ -134,9 +134,9 @@ def merge_results(results: Iterable[WriteResult]) -> WriteResult:
 
 
 def _merge_entries(entries: Sequence[IndexEntries]) -> IndexEntries:
-    filled = [e for e in entries if len(e.entries.values)]
-    union = reduce(lambda a, b: a.union(b), (e.entries for e in filled)) if filled else entries[0].entries
-    return IndexEntries(union, pa.concat_arrays([e.covered for e in entries]))
+    typed = [e.entries.values.type for e in entries if not pa.types.is_null(e.entries.values.type)]
+    merged = IndexColumns.merge([e.entries for e in entries], typed[0] if typed else pa.null())
+    return IndexEntries(merged, pa.concat_arrays([e.covered for e in entries]))
 
 
 def write_table(
@@ -282,7 +282,7 @@ def _entries(
     distinct, codes, pieces = _distinct_pairs(values, piece, len(starts))
     if pa.types.is_null(distinct.type) or not distinct.type.equals(widen(dtype)):
         distinct = distinct.cast(widen(dtype))
-    return IndexEntries(IndexColumns.from_codes(distinct, codes, pieces, labels), labels)
+    return IndexEntries(IndexColumns.from_pairs(distinct.take(pa.array(codes)), labels, pieces), labels)
 
 
 def _distinct_pairs(values: pa.ChunkedArray, piece: Ints, n_pieces: int) -> tuple[pa.Array, Ints, Ints]:

@@ -20,6 +20,7 @@ from kartothek_cube.io_components.columns import (
     lookup,
     ordinals,
     repeat_ranges,
+    seek,
     sort_order,
     strictly_increasing,
 )
@@ -140,3 +141,25 @@ def test_gather(dtype: pa.DataType) -> None:
     values = column.to_pylist()
     assert gather(column, np.array([2, 0, 1]), missing=False).to_pylist() == [values[2], values[0], values[1]]
     assert gather(column, np.array([2, -1]), missing=True).to_pylist() == [values[2], None]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=12, unique=True),
+    st.lists(st.tuples(st.integers(-1, 6), st.integers(-1, 6)), max_size=6),
+    st.data(),
+)
+def test_seek(rows: list[tuple[int, int]], needles: list[tuple[int, int]], data: st.DataObject) -> None:
+    rows = sorted(rows)
+    low = np.array([data.draw(st.integers(0, len(rows))) for _ in needles], dtype=np.int64)
+    high = np.array([data.draw(st.integers(a, len(rows))) for a in low.tolist()], dtype=np.int64)
+    columns = [[pa.array([t[k] for t in side], pa.int64()) for k in range(2)] for side in (rows, needles)]
+    found = seek(columns[0], columns[1], low, high)
+    assert found is not None
+    for needle, a, b, position in zip(needles, low.tolist(), high.tolist(), found.tolist(), strict=True):
+        assert position == (rows.index(needle) if needle in rows[a:b] else -1)
+
+
+def test_seek_leaves_other_types_to_the_lookup() -> None:
+    text = [pa.array(["a", "b"])]
+    bounds = np.zeros(2, dtype=np.int64), np.full(2, 2, dtype=np.int64)
+    assert seek(text, text, *bounds) is None

@@ -14,6 +14,7 @@ from kartothek_cube.core.cube.conditions import Conjunction
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.naming import data_key
+from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.predicates import filter_mask
 from kartothek_cube.core.prune import load_needed_indices, select_partitions
 from kartothek_cube.core.store import BlobStore, open_blobs
@@ -189,11 +190,12 @@ class QueryPlan:
 
 
 def _files(side: _Side, rows: Ints) -> DatasetFiles:
+    if not len(rows):
+        return DatasetFiles(())
     part = side.dataset.partition_table.take(side.positions[rows])
-    labels = tuple(part.labels.to_pylist())
-    keys = tuple(part.files[side.source.table].to_pylist())
-    derived = tuple(data_key(side.source.uuid, side.source.table, label) for label in labels)
-    return DatasetFiles(labels, None if keys == derived else keys)
+    derived = PartitionTable.from_labels(side.source.uuid, side.source.table, part.labels) == part
+    keys = None if derived else tuple(part.files[side.source.table].to_pylist())
+    return DatasetFiles(tuple(part.labels.to_pylist()), keys)
 
 
 def plan_query(
@@ -397,11 +399,10 @@ def _unit_values(side: _Side, units: Ints, column: str, intention: QueryIntentio
     if conjunction is not None and conjunction.predicate:
         mask = filter_mask(pa.table({column: distinct}), [conjunction.predicate])
         keep = mask.to_numpy(zero_copy_only=False)
-    code = np.repeat(np.arange(len(distinct)), np.diff(index.offsets))
-    position = side.dataset.partition_table.positions(index.labels)[index.codes]
+    code = index.value_ids()
     row_of = np.full(len(side.dataset.partition_table) + 1, -1, dtype=np.int64)
     row_of[side.positions] = np.arange(len(side.positions))
-    row = row_of[position]
+    row = row_of[index.positions(side.dataset.partition_table)]
     good = keep[code] & (row >= 0)
     pairs = np.unique(np.stack([units[row[good]], code[good]], axis=1), axis=0)
     return pairs[:, 0], pairs[:, 1], distinct

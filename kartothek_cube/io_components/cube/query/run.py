@@ -22,6 +22,7 @@ from kartothek_cube.io_components.columns import (
     last_of_each,
     lookup,
     ordinals,
+    seek,
     sort_order,
     strictly_increasing,
 )
@@ -40,7 +41,8 @@ class _Rows:
     Rows of one dataset.
 
     ``file`` is the number of the file that each row came from, ``unit`` the physical partition of each file and
-    ``keys`` the values of the partition keys of each file.
+    ``keys`` the values of the partition keys of each file. ``sorted`` tells that cells are sorted and unique within
+    each physical partition.
     """
 
     source: Source
@@ -48,6 +50,7 @@ class _Rows:
     file: npt.NDArray[np.int32]
     keys: dict[str, pa.Array]
     unit: Ints
+    sorted: bool = False
 
     def take(self, picks: npt.NDArray[Any]) -> None:
         """Keep the rows of a mask, or those at the given positions in that order."""
@@ -215,6 +218,7 @@ def _keep_last(rows: _Rows) -> None:
     """Drop all but the last version of each cell within a physical partition."""
     dimensions = rows.columns(rows.source.dimensions)
     if strictly_increasing(dimensions, len(rows.file), rows.unit_starts()):
+        rows.sorted = True
         return
     codes, bound = combine([ordinals(pa.array(rows.row_units())), *map(ordinals, dimensions)], len(rows.file))
     keep = last_of_each(codes, bound)
@@ -224,9 +228,8 @@ def _keep_last(rows: _Rows) -> None:
 
 def _join(seed: _Rows, other: _Rows) -> pa.Table:
     """Add the payload of another dataset to the rows of the seed."""
-    if _same_cells(seed, other):
-        positions: Ints | None = None
-    else:
+    positions: Ints | None = None
+    if not _same_cells(seed, other) and not _narrowed(seed, other):
         positions = _partner_rows(seed, other)
         if other.source.how == "inner" and len(positions) and positions.min() < 0:
             found = positions >= 0
@@ -240,6 +243,35 @@ def _join(seed: _Rows, other: _Rows) -> pa.Table:
             values = gather(values, positions, missing=missing)
         table = table.append_column(column, values)
     return table
+
+
+def _narrowed(seed: _Rows, other: _Rows) -> bool:
+    """
+    Reduce both sides to their common cells by looking up the few rows of a restricted dataset in the seed.
+
+    Returns
+    -------
+    bool
+        Whether that was possible; both sides are as before if not.
+    """
+    if other.source.how != "inner" or not seed.sorted or len(other.file) * 8 > len(seed.file):
+        return False
+    if seed.source.dimensions != other.source.dimensions or seed.source.alignment != other.source.alignment:
+        return False
+    ours, theirs = _unit_codes(seed, other)
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(seed.file, minlength=len(seed.unit)))])
+    low = bounds[np.searchsorted(ours, theirs, "left")][other.file]
+    high = bounds[np.searchsorted(ours, theirs, "right")][other.file]
+    dimensions = seed.source.dimensions
+    found = seek(seed.columns(dimensions), other.columns(dimensions), low, high)
+    if found is None:
+        return False
+    other.take(found >= 0)
+    found = found[found >= 0]
+    order = np.argsort(found, kind="stable")
+    other.take(order)
+    seed.take(found[order])
+    return True
 
 
 def _same_cells(seed: _Rows, other: _Rows) -> bool:

@@ -1,0 +1,64 @@
+"""Cubes as Arrow tables: the queries of ``io.eager_cube`` without pandas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.types import to_memory
+from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.cube.query import plan_query, run_task
+
+__all__ = ("query_cube_arrow",)
+
+
+def query_cube_arrow(
+    cube: Cube,
+    store: StoreInput,
+    conditions: Any = None,
+    datasets: Any = None,
+    dimension_columns: str | Iterable[str] | None = None,
+    partition_by: str | Iterable[str] | None = None,
+    payload_columns: str | Iterable[str] | None = None,
+) -> list[pa.Table]:
+    """
+    Query a cube; results are Arrow tables.
+
+    Input of the write functions of :mod:`kartothek_cube.io.eager_cube` may be Arrow as well, so that a pipeline
+    need not touch pandas at all.
+
+    Parameters
+    ----------
+    cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns
+        As in :func:`kartothek_cube.io.eager_cube.query_cube`.
+
+    Returns
+    -------
+    list of pyarrow.Table
+        The tables that :func:`~kartothek_cube.io.eager_cube.query_cube` turns into frames; timestamps are in ns,
+        dates stay dates, missing values are null and change no type.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As :func:`~kartothek_cube.io.eager_cube.query_cube`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube.core.cube.cube import Cube
+    >>> from kartothek_cube.io.eager_cube import build_cube
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+    >>> cities = pa.table({"CITY": ["Ulm", "Bonn"], "COUNTRY_CODE": ["DE", "DE"], "LATITUDE": [48.4, 50.7]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> query_cube_arrow(cube, store)[0].to_pylist()[0]
+    {'CITY': 'Bonn', 'COUNTRY_CODE': 'DE', 'LATITUDE': 50.7}
+    """
+    plan = plan_query(cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns)
+    task = plan.whole()
+    return [] if task is None else [to_memory(table) for table in run_task(plan.context, task)]

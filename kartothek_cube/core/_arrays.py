@@ -44,7 +44,9 @@ def label_array(labels: Iterable[str] | pa.Array | pa.ChunkedArray) -> pa.String
         texts = list(labels)
         wrong = set(map(type, texts)) - {str, np.str_}
         if wrong:
-            raise TypeError(f"Partition labels have to be str, not {', '.join(sorted(t.__name__ for t in wrong))}")
+            raise TypeError(
+                f"Partition labels have to be str, not {', '.join(sorted(t.__name__ for t in wrong))}"
+            )
         labels = pa.array(texts, pa.string())
     if labels.null_count:
         raise TypeError("Partition labels have to be str, not null")

@@ -27,7 +27,14 @@ __all__ = (
 #: keys of a header that this version knows, in the order in which they are written
 HEADER_KEYS = (METADATA_VERSION_KEY, UUID_KEY, "indices", "metadata", "partitions", "partition_keys")
 
-_TYPE_NAMES = {dict: "an object", list: "a list", str: "a text", int: "an integer", bool: "a bool", type(None): "null"}
+_TYPE_NAMES = {
+    dict: "an object",
+    list: "a list",
+    str: "a text",
+    int: "an integer",
+    bool: "a bool",
+    type(None): "null",
+}
 
 
 def parse_header(buf: bytes, format: str, key: str) -> dict[str, Any]:
@@ -57,13 +64,15 @@ def parse_header(buf: bytes, format: str, key: str) -> dict[str, Any]:
     >>> parse_header(b'{"dataset_uuid": "sales', "json", "sales.by-dataset-metadata.json")
     Traceback (most recent call last):
     ...
-    kartothek_cube.core.errors.CorruptDatasetError: Corrupt object 'sales.by-dataset-metadata.json': it is no JSON
-    (Unterminated string starting at: line 1 column 18 (char 17))
+    kartothek_cube.core.errors.CorruptDatasetError: Corrupt object 'sales.by-dataset-metadata.json':
+    it is no JSON (Unterminated string starting at: line 1 column 18 (char 17))
     """
     try:
         header = json.loads(buf) if format == "json" else _zmsgpack.unpackb(bytes(buf))
     except (ValueError, RecursionError) as error:
-        raise CorruptDatasetError(key, f"it is no {'JSON' if format == 'json' else format} ({error})") from error
+        raise CorruptDatasetError(
+            key, f"it is no {'JSON' if format == 'json' else format} ({error})"
+        ) from error
     if type(header) is not dict:
         raise CorruptDatasetError(key, f"it holds {_name(header)}, not an object")
     return header
@@ -165,7 +174,9 @@ def render_header(header: Mapping[str, Any], partitions: str | None) -> str:
     at = names.index("partitions")
     before = json.dumps({name: header[name] for name in names[:at]})[:-1]
     after = json.dumps({name: header[name] for name in names[at + 1 :]})[1:]
-    return f'{before}{", " if at else ""}"partitions": {partitions}{", " if at + 1 < len(names) else ""}{after}'
+    return (
+        f'{before}{", " if at else ""}"partitions": {partitions}{", " if at + 1 < len(names) else ""}{after}'
+    )
 
 
 def common_tables(files: Sequence[Mapping[Any, Any]]) -> tuple[Any, ...] | None:
@@ -228,10 +239,17 @@ def _check_indices(indices: Mapping[Any, Any], key: str) -> None:
     _check_texts(indices, "indices", key)
     for column, index in indices.items():
         if type(index) not in (str, dict):
-            raise CorruptDatasetError(key, f"the index of {column!r} is {_name(index)}, not a storage key or an object")
+            raise CorruptDatasetError(
+                key, f"the index of {column!r} is {_name(index)}, not a storage key or an object"
+            )
         if type(index) is dict:
             _demand(key, f"in the index of {column!r}, a list of labels", index.values(), list)
-            _demand(key, f"in the index of {column!r}, a label", (label for ls in index.values() for label in ls), str)
+            _demand(
+                key,
+                f"in the index of {column!r}, a label",
+                (label for ls in index.values() for label in ls),
+                str,
+            )
 
 
 def _has_files(entry: Mapping[Any, Any]) -> bool:

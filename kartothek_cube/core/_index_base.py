@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,15 +13,19 @@ import pyarrow.types as pat
 
 from kartothek_cube.core import _time
 from kartothek_cube.core._index_columns import IndexColumns
-from kartothek_cube.core._index_dict import columns_from_dict, infer_dtype, value_array
+from kartothek_cube.core._index_dict import index_columns, infer_dtype, value_array
 from kartothek_cube.core._index_frames import PARTITION, flat_series, observed
 from kartothek_cube.core._mixins import CopyMixin
-from kartothek_cube.core.predicates import PredicatesType, filter_mask, filter_predicates_by_column, literal_mask
+from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.predicates import (
+    PredicatesType,
+    filter_mask,
+    filter_predicates_by_column,
+    literal_mask,
+)
 from kartothek_cube.core.types import is_nested, normalize_value, widen
 
 __all__ = ("IndexBase",)
-
-_LOGGER = logging.getLogger(__name__)
 
 
 class IndexBase(CopyMixin):
@@ -75,13 +78,13 @@ class IndexBase(CopyMixin):
     ) -> None:
         if column == PARTITION:
             raise ValueError(
-                f"A column named {PARTITION!r} cannot be indexed: the labels of the partitions have this name. "
+                f"A column named {PARTITION!r} cannot be indexed: the labels of partitions have this name. "
                 "Rename the column."
             )
         if dtype is None and isinstance(index_dct, IndexColumns):
             dtype = index_dct.values.type
         elif dtype is None and index_dct:
-            dtype = infer_dtype(list(index_dct))
+            dtype = infer_dtype(list(cast(Mapping[Any, Any], index_dct)))
         if dtype is not None:
             _check_dtype(column, dtype)
             dtype = widen(dtype) if normalize_dtype else dtype
@@ -89,7 +92,7 @@ class IndexBase(CopyMixin):
         self.dtype = dtype
         self.normalize_dtype = normalize_dtype
         self.creation_time = _time.datetime_utcnow()
-        self.columns_data = _as_columns(column, index_dct, dtype)
+        self.columns_data = index_columns(column, index_dct, dtype)
         self._index_dct: dict[Any, list[str]] | None = None
 
     @classmethod
@@ -110,7 +113,7 @@ class IndexBase(CopyMixin):
         -------
         IndexBase
         """
-        return cls(column, columns, dtype=dtype)
+        return cls(column, columns, dtype=columns.values.type if dtype is None else dtype)
 
     @property
     def loaded(self) -> bool:
@@ -214,6 +217,28 @@ class IndexBase(CopyMixin):
         data = self._data()
         return data.labels_of(data.find(normalize_value(self.dtype, value)))
 
+    def partitions_with(self, value: Any, table: PartitionTable) -> npt.NDArray[np.bool_]:
+        """
+        Which partitions of a dataset hold a value; the value is cast generously.
+
+        Parameters
+        ----------
+        value
+            The value.
+        table
+            The dataset's partitions.
+
+        Returns
+        -------
+        numpy.ndarray of bool
+            One per partition of the table.
+        """
+        data = self._data()
+        wanted = np.zeros(len(data), dtype=bool)
+        position = data.find(normalize_value(self.dtype, value))
+        wanted[position : position + 1] = position >= 0
+        return data.positions_matching(wanted, table)
+
     def mask(self, op: str, value: Any) -> npt.NDArray[np.bool_]:
         """
         Which values of the index meet a literal.
@@ -295,8 +320,8 @@ class IndexBase(CopyMixin):
         date_as_object
             Dates as :class:`datetime.date` instead of ``datetime64[ns]``.
         predicates
-            Keep only values that meet them; literals on other columns do not count, and if a conjunction has no
-            literal on this column nothing is filtered.
+            Keep only values that meet them; literals on other columns do not count, and if a conjunction
+            has no literal on this column nothing is filtered.
 
         Returns
         -------
@@ -305,7 +330,9 @@ class IndexBase(CopyMixin):
         data = self._data()
         own = filter_predicates_by_column(predicates, [self.column])
         if predicates is not None and own is not None and len(own) == len(predicates):
-            data = data.select(filter_mask(pa.table({self.column: data.values}), own).to_numpy(zero_copy_only=False))
+            data = data.select(
+                filter_mask(pa.table({self.column: data.values}), own).to_numpy(zero_copy_only=False)
+            )
         return flat_series(self.column, data, compact, partitions_as_index, date_as_object)
 
     def to_dict(self) -> dict[Any, list[str]]:
@@ -350,7 +377,9 @@ class IndexBase(CopyMixin):
             return self
         data = self._data()
         if index.dtype is None or not index.dtype.equals(self.dtype):
-            raise TypeError(f"Cannot update an index of {self.dtype} ({self.column!r}) with one of {index.dtype}")
+            raise TypeError(
+                f"Cannot update an index of {self.dtype} ({self.column!r}) with one of {index.dtype}"
+            )
         merged = IndexColumns.merge([data, index.columns_data], self.dtype)
         return self if len(merged.codes) == len(data.codes) else self._changed(merged, inplace)
 
@@ -403,22 +432,6 @@ class IndexBase(CopyMixin):
 
 def _check_dtype(column: str, dtype: pa.DataType) -> None:
     if is_nested(dtype) or pat.is_null(dtype):
-        raise NotImplementedError(f"Column {column!r} of type {dtype} cannot be indexed: its values have no order")
-
-
-def _as_columns(
-    column: str, data: Mapping[Any, Iterable[str]] | IndexColumns | None, dtype: pa.DataType | None
-) -> IndexColumns | None:
-    if data is None or dtype is None:
-        return None
-    if isinstance(data, IndexColumns):
-        return data.cast(dtype)
-    columns, collisions = columns_from_dict(data, dtype)
-    if collisions:
-        _LOGGER.warning(
-            "%s values of the index on column %r are the same once they are %s; their partitions were united.",
-            collisions,
-            column,
-            dtype,
+        raise NotImplementedError(
+            f"Column {column!r} of type {dtype} cannot be indexed: its values have no order"
         )
-    return columns

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from kartothek_cube.core._arrays import label_array, lookup, tight
+from kartothek_cube.core._index_order import order, ranked, sorted_within, valid
 from kartothek_cube.core.partition import PartitionTable
 
 __all__ = ("IndexColumns",)
@@ -75,7 +76,9 @@ class IndexColumns:
         -------
         IndexColumns
         """
-        return cls(pa.array([], dtype), np.zeros(1, np.int64), np.empty(0, np.int32), pa.array([], pa.string()))
+        return cls(
+            pa.array([], dtype), np.zeros(1, np.int64), np.empty(0, np.int32), pa.array([], pa.string())
+        )
 
     @classmethod
     def from_pairs(
@@ -106,12 +109,12 @@ class IndexColumns:
             encoded = names.dictionary_encode()
             names, codes = encoded.dictionary, encoded.indices.to_numpy(zero_copy_only=False)
         entries: Ints = codes.astype(np.int64, copy=False)
-        valid = _valid(values)
-        if valid is not None:
-            values, entries = values.filter(pa.array(valid)), entries[valid]
-        distinct, ranks = _ranked(values)
-        order = _order(ranks, entries, max(len(names), 1))
-        return cls._from_ranks(distinct, ranks[order], entries[order], names)
+        good = valid(values)
+        if good is not None:
+            values, entries = values.filter(pa.array(good)), entries[good]
+        distinct, ranks = ranked(values)
+        rows = order(ranks, entries, max(len(names), 1))
+        return cls._from_ranks(distinct, ranks[rows], entries[rows], names)
 
     @classmethod
     def from_dict(cls, values: pa.Array, lists: Sequence[Iterable[str]]) -> IndexColumns:
@@ -141,16 +144,16 @@ class IndexColumns:
         Parameters
         ----------
         parts
-            Indices of one column, with values of one type.
+            Indices of one column.
         dtype
-            That type.
+            Type of the values of the result.
 
         Returns
         -------
         IndexColumns
             The partitions of a value are in the order of the parts.
         """
-        filled = [part for part in parts if len(part.codes)]
+        filled = [part.cast(dtype) for part in parts if len(part.codes)]
         if len(filled) <= 1:
             return filled[0] if filled else cls.empty(dtype)
         starts = np.cumsum([0, *(len(part.labels) for part in filled)])
@@ -386,7 +389,7 @@ class IndexColumns:
             return False
         theirs = lookup(other.labels, self.labels)[other.codes]
         ids = self.value_ids()
-        return bool(np.array_equal(_sorted_within(ids, self.codes), _sorted_within(ids, theirs)))
+        return bool(np.array_equal(sorted_within(ids, self.codes), sorted_within(ids, theirs)))
 
     def to_dict(self) -> dict[Any, list[str]]:
         """
@@ -395,55 +398,14 @@ class IndexColumns:
         Returns
         -------
         dict
-            Time stamps are :class:`numpy.datetime64` in ns (UTC if they have a zone), other values as Arrow gives them.
+            Time stamps are :class:`numpy.datetime64` in ns (UTC if they have a zone).
         """
         if pat.is_timestamp(self.values.type):
-            values = list(self.values.cast(pa.timestamp("ns", self.values.type.tz)).to_numpy(zero_copy_only=False))
+            values = list(
+                self.values.cast(pa.timestamp("ns", self.values.type.tz)).to_numpy(zero_copy_only=False)
+            )
         else:
             values = self.values.to_pylist()
         labels = self.entry_labels().to_pylist()
         bounds = self.offsets.tolist()
         return {value: labels[bounds[i] : bounds[i + 1]] for i, value in enumerate(values)}
-
-
-def _valid(values: pa.Array) -> Mask | None:
-    """Mask of what is neither null nor NaN; None if that is everything."""
-    if not values.null_count and not pat.is_floating(values.type):
-        return None
-    mask: Mask = pc.is_valid(values).to_numpy(zero_copy_only=False)
-    if pat.is_floating(values.type):
-        mask = mask & ~np.isnan(values.to_numpy(zero_copy_only=False))
-    return None if mask.all() else mask
-
-
-def _ranked(values: pa.Array) -> tuple[pa.Array, Ints]:
-    """Sorted distinct values, and per value its position among them."""
-    if pat.is_floating(values.type):
-        values = pc.add(values, pa.scalar(0.0, values.type))  # -0.0 is 0.0
-    if _is_strictly_sorted(values):
-        return values, np.arange(len(values), dtype=np.int64)
-    encoded = values.dictionary_encode()
-    order = pc.sort_indices(encoded.dictionary).to_numpy()
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    return encoded.dictionary.take(pa.array(order)), rank[encoded.indices.to_numpy()]
-
-
-def _is_strictly_sorted(values: pa.Array) -> bool:
-    if len(values) < 2:
-        return True
-    return bool(pc.all(pc.less(values.slice(0, len(values) - 1), values.slice(1))).as_py())
-
-
-def _order(ranks: Ints, codes: Ints, n_labels: int) -> Ints:
-    """Positions that sort entries by value, first occurrences only; otherwise the order stays."""
-    order = np.argsort(ranks, kind="stable")
-    pairs = ranks * n_labels + codes
-    if (np.diff(pairs[order]) > 0).all():
-        return order
-    first = np.sort(np.unique(pairs, return_index=True)[1])
-    return first[np.argsort(ranks[first], kind="stable")]
-
-
-def _sorted_within(ids: Ints, codes: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
-    return codes[np.lexsort([codes, ids])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,9 @@ import pyarrow.types as pat
 from kartothek_cube.core._index_columns import IndexColumns
 from kartothek_cube.core.types import normalize_value
 
-__all__ = ("columns_from_dict", "infer_dtype", "value_array")
+__all__ = ("columns_from_dict", "index_columns", "infer_dtype", "inline_dict", "value_array")
+
+_LOGGER = logging.getLogger(__name__)
 
 # Python types of which Arrow makes values of a type without changing them
 _PLAIN = (
@@ -78,7 +81,9 @@ def infer_dtype(values: Sequence[Any]) -> pa.DataType:
     >>> infer_dtype([17])
     DataType(int64)
     """
-    first = next((value for value, is_null in zip(values, _null_mask(values), strict=True) if not is_null), None)
+    first = next(
+        (value for value, is_null in zip(values, _null_mask(values), strict=True) if not is_null), None
+    )
     if isinstance(first, np.datetime64 | datetime.datetime):
         stamp = pd.Timestamp(first)
         return pa.timestamp("ns", None if stamp.tz is None else str(stamp.tz))
@@ -112,6 +117,77 @@ def value_array(values: Sequence[Any], dtype: pa.DataType) -> pa.Array:
         return pa.array(converted, dtype)
     stamps = np.array(converted, dtype="datetime64[ns]").view("i8")
     return pa.array(stamps, pa.int64()).cast(pa.timestamp("ns", dtype.tz)).cast(dtype)
+
+
+def index_columns(
+    column: str, data: Mapping[Any, Iterable[str]] | IndexColumns | None, dtype: pa.DataType | None
+) -> IndexColumns | None:
+    """
+    Index data out of what users pass to an index.
+
+    Parameters
+    ----------
+    column
+        The indexed column, for messages.
+    data
+        Value to labels, or index data, or nothing.
+    dtype
+        Type of the column.
+
+    Returns
+    -------
+    IndexColumns or None
+        None if there is no data, or no type.
+    """
+    if data is None or dtype is None:
+        return None
+    if isinstance(data, IndexColumns):
+        return data.cast(dtype)
+    columns, collisions = columns_from_dict(data, dtype)
+    if collisions:
+        _LOGGER.warning(
+            "%s values of the index on %r are the same once they are %s; their partitions were united.",
+            collisions,
+            column,
+            dtype,
+        )
+    return columns
+
+
+def inline_dict(columns: IndexColumns) -> dict[str, list[str]]:
+    """
+    Index data as it stands inline in a header: JSON has keys of text only.
+
+    Parameters
+    ----------
+    columns
+        Index data.
+
+    Returns
+    -------
+    dict of str to list of str
+
+    Raises
+    ------
+    UnicodeDecodeError
+        Values of bytes that are no UTF-8 have no inline form.
+
+    Examples
+    --------
+    >>> inline_dict(IndexColumns.from_pairs(pa.array([True]), ["a1"]))
+    {'true': ['a1']}
+    """
+    values = columns.values
+    if pat.is_date(values.type) or pat.is_timestamp(values.type):
+        columns = columns.cast(pa.string())
+    return {_json_key(value): labels for value, labels in columns.to_dict().items()}
+
+
+def _json_key(value: Any) -> str:
+    """The spelling of the json module."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.decode("utf-8") if isinstance(value, bytes) else str(value)
 
 
 def _null_mask(values: Sequence[Any]) -> Sequence[bool]:

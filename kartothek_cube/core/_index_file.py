@@ -1,4 +1,4 @@
-"""The Parquet file of a secondary index (specification, "Index files"): written for everybody, read strictly."""
+"""The Parquet file of a secondary index ("Index files" in the specification): read strictly."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def render_index(column: str, columns: IndexColumns) -> bytes:
     >>> parse_index(render_index("CITY", columns), "CITY", "key").to_dict()
     {'Rom': ['a1']}
     """
-    partitions = pa.list_(pa.field("item", pa.string()))  # pyarrow's default name of the child changed meanwhile
+    partitions = pa.list_(
+        pa.field("item", pa.string())
+    )  # pyarrow's default name of the child changed meanwhile
     schema = pa.schema([(column, columns.values.type), (_LABEL_COLUMN, partitions)])
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
@@ -70,13 +72,17 @@ def _row_groups(columns: IndexColumns) -> npt.NDArray[np.int64]:
     return np.append(inner if len(inner) else [0], len(columns)).astype(np.int64)
 
 
-def _write_group(writer: pq.ParquetWriter, schema: pa.Schema, columns: IndexColumns, start: int, stop: int) -> None:
+def _write_group(
+    writer: pq.ParquetWriter, schema: pa.Schema, columns: IndexColumns, start: int, stop: int
+) -> None:
     offsets = columns.offsets[start : stop + 1]
     labels = columns.labels.take(pa.array(columns.codes[offsets[0] : offsets[-1]]))
     starts = pa.array((offsets - offsets[0]).astype(np.int32))
     lists = pa.ListArray.from_arrays(starts, labels, type=schema.field(1).type)
     try:
-        writer.write_table(pa.Table.from_arrays([columns.values.slice(start, stop - start), lists], schema=schema))
+        writer.write_table(
+            pa.Table.from_arrays([columns.values.slice(start, stop - start), lists], schema=schema)
+        )
     except pa.ArrowInvalid as error:
         raise ValueError(f"The index on {schema.names[0]!r} cannot be stored: {error}") from error
 
@@ -111,7 +117,9 @@ def parse_index(buf: bytes, column: str, key: str) -> IndexColumns:
         values = table.column(0).combine_chunks()
         values = values.cast(widen(values.type))
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise CorruptDatasetError(key, f"it is no Parquet file of an index on {column!r} ({error})") from error
+        raise CorruptDatasetError(
+            key, f"it is no Parquet file of an index on {column!r} ({error})"
+        ) from error
     lists = table.column(1)
     labels = pc.list_flatten(lists)
     if values.null_count or lists.null_count or labels.null_count:

@@ -142,13 +142,17 @@ def partition_rows(parts: Sequence[tuple[Ints, Ints]], n_partitions: int) -> tup
     partitions = np.repeat(np.arange(n_partitions, dtype=np.int64), total)
     rest = np.arange(len(partitions)) - np.repeat(np.cumsum(total) - total, total)
     columns = []
-    for ids, counts, starts in reversed(ordered):  # the number of the row within its partition, digit by digit
+    for ids, counts, starts in reversed(
+        ordered
+    ):  # the number of the row within its partition, digit by digit
         columns.append(ids[starts[partitions] + rest % counts[partitions]])
         rest = rest // counts[partitions]
     return partitions, columns[::-1]
 
 
-def partition_frame(labels: pa.StringArray, columns: Mapping[str, pa.Array], date_as_object: bool) -> pd.DataFrame:
+def partition_frame(
+    labels: pa.StringArray, columns: Mapping[str, pa.Array], date_as_object: bool
+) -> pd.DataFrame:
     """
     A frame with one row per label.
 

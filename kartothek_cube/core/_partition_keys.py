@@ -1,4 +1,4 @@
-"""Partition keys out of partition labels: ``COUNTRY_CODE=DE/DAY=2020-01-01/<hex>`` to one typed column per key."""
+"""Partition keys out of partition labels: ``COUNTRY_CODE=DE/DAY=2020-01-01/<hex>`` to typed columns."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from kartothek_cube.core.urlencode import unquote
 
 __all__ = ("decode_labels", "unquote_texts")
 
-# The escapes of timestamps, texts with blanks and large floats. None of the decoded characters can be part of an
-# escape, so replacing them all at once means the same as decoding from left to right.
+# The escapes of timestamps, texts with blanks and large floats. None of the decoded characters can be part
+# of an escape, so replacing them all at once means the same as decoding from left to right.
 _COMMON_ESCAPES = (("%20", " "), ("%3A", ":"), ("%2B", "+"))
 
 
@@ -135,7 +135,9 @@ def _unquote_or_raise(names: pa.Array, labels: pa.StringArray, partition_keys: S
         _raise_for(labels[0].as_py(), partition_keys)
 
 
-def _typed(texts: pa.Array, codes: pa.Array, dtype: pa.DataType, column: str, labels: pa.StringArray) -> pa.Array:
+def _typed(
+    texts: pa.Array, codes: pa.Array, dtype: pa.DataType, column: str, labels: pa.StringArray
+) -> pa.Array:
     """Parse the distinct texts and spread them over the labels."""
     try:
         return _parse_quoted(texts, dtype).take(codes)

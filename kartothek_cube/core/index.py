@@ -185,7 +185,9 @@ class ExplicitSecondaryIndex(IndexBase):
         columns = parse_index(open_blobs(store).get(key), self.column, key)
         found, dtype = columns.values.type, self.dtype
         if dtype is not None and not dtype.equals(found) and not _both_zoned(dtype, found):
-            raise CorruptDatasetError(key, f"it holds values of type {found}, column {self.column!r} is {dtype}")
+            raise CorruptDatasetError(
+                key, f"it holds values of type {found}, column {self.column!r} is {dtype}"
+            )
         return self.copy(index_dct=columns, dtype=dtype or found)
 
     def unload(self) -> Self:
@@ -202,7 +204,9 @@ class ExplicitSecondaryIndex(IndexBase):
             The index was never stored, so the data would be lost.
         """
         if self.index_storage_key is None:
-            raise RuntimeError(f"The index on column {self.column!r} is not stored yet; store() it before unloading")
+            raise RuntimeError(
+                f"The index on column {self.column!r} is not stored yet; store() it before unloading"
+            )
         return self.copy(index_dct=None)
 
     def store(self, store: StoreInput | BlobStore, dataset_uuid: str) -> str:
@@ -224,7 +228,9 @@ class ExplicitSecondaryIndex(IndexBase):
         """
         blobs = open_blobs(store)
         content = render_index(self.column, self._data())
-        if self.index_storage_key and self.index_storage_key.startswith(f"{dataset_uuid}/{INDICES_DIRECTORY}/"):
+        if self.index_storage_key and self.index_storage_key.startswith(
+            f"{dataset_uuid}/{INDICES_DIRECTORY}/"
+        ):
             blobs.put(self.index_storage_key, content, durable=True)
             return self.index_storage_key
         stamp = self.creation_time
@@ -265,8 +271,12 @@ def _merged(indices: list[IndexBase]) -> IndexBase:
         return first
     types = {index.dtype for index in indices}
     if len(types) > 1:
-        raise TypeError(f"Indices on {first.column!r} have different types: {', '.join(sorted(map(str, types)))}")
-    return first._changed(IndexColumns.merge([index._data() for index in indices], first.dtype), inplace=False)
+        raise TypeError(
+            f"Indices on {first.column!r} have different types: {', '.join(sorted(map(str, types)))}"
+        )
+    return first._changed(
+        IndexColumns.merge([index._data() for index in indices], first.dtype), inplace=False
+    )
 
 
 def remove_partitions_from_indices(
@@ -290,7 +300,9 @@ def remove_partitions_from_indices(
     return {column: index.remove_partitions(labels) for column, index in index_dict.items()}
 
 
-def filter_indices(index_dict: Mapping[str, IndexBase], partitions: Iterable[str] | pa.Array) -> dict[str, IndexBase]:
+def filter_indices(
+    index_dict: Mapping[str, IndexBase], partitions: Iterable[str] | pa.Array
+) -> dict[str, IndexBase]:
     """
     Keep only some partitions in several indices.
 

@@ -1,4 +1,4 @@
-"""The partitions of a dataset as Arrow columns (:class:`PartitionTable`); :class:`Partition` is one of them."""
+"""The partitions of a dataset as Arrow columns, `PartitionTable`; one of them is a `Partition`."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ class PartitionTable:
     [1, -1]
     """
 
-    __slots__ = ("_keys", "files", "labels")
+    __slots__ = ("_cache", "files", "labels")
 
     labels: pa.StringArray
     files: dict[str, pa.StringArray]
-    _keys: dict[tuple[tuple[str, ...], tuple[pa.DataType, ...]], dict[str, pa.Array]]
+    _cache: dict[Any, Any]  # what was derived from the columns before
 
     def __init__(
         self, labels: Iterable[str] | pa.Array, files: Mapping[str, Iterable[str] | pa.Array] | None = None
@@ -64,7 +64,7 @@ class PartitionTable:
             raise ValueError("Every table needs exactly one file per partition label")
         object.__setattr__(self, "labels", names)
         object.__setattr__(self, "files", columns)
-        object.__setattr__(self, "_keys", {})
+        object.__setattr__(self, "_cache", {})
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"PartitionTable is immutable, cannot set {name!r}")
@@ -85,7 +85,9 @@ class PartitionTable:
         return (
             same_tables
             and bool(self.labels.equals(other.labels))
-            and all(keys.equals(other.files[table]) for table, keys in self.files.items() if table in other.files)
+            and all(
+                keys.equals(other.files[table]) for table, keys in self.files.items() if table in other.files
+            )
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -159,7 +161,9 @@ class PartitionTable:
         files = [partition.files for partition in partitions.values()]
         tables = common_tables(files)
         if tables is None:
-            raise ValueError(f"All partitions need files of the same tables; found {plural(table_sets(files))}")
+            raise ValueError(
+                f"All partitions need files of the same tables; found {plural(table_sets(files))}"
+            )
         return cls(partitions, {table: list(map(itemgetter(table), files)) for table in tables})
 
     @classmethod
@@ -187,8 +191,8 @@ class PartitionTable:
 
         Examples
         --------
-        >>> PartitionTable.from_header({"a1": {"files": {"table": "sales/table/a1.parquet"}}}).labels.to_pylist()
-        ['a1']
+        >>> PartitionTable.from_header({"a1": {"files": {"table": "sales/table/a1.parquet"}}}).labels[0]
+        <pyarrow.StringScalar: 'a1'>
         >>> PartitionTable.from_header({"a1": {"files": {"table": 1}}}, "sales.by-dataset-metadata.json")
         Traceback (most recent call last):
         ...
@@ -207,7 +211,11 @@ class PartitionTable:
             ``{<label>: {"files": {<table>: <storage key>}}}``.
         """
         tables = tuple(self.files)
-        rows = zip(*(keys.to_pylist() for keys in self.files.values()), strict=True) if tables else ((),) * len(self)
+        rows = (
+            zip(*(keys.to_pylist() for keys in self.files.values()), strict=True)
+            if tables
+            else ((),) * len(self)
+        )
         return {
             label: {"files": dict(zip(tables, row, strict=True))}
             for label, row in zip(self.labels.to_pylist(), rows, strict=True)
@@ -221,7 +229,11 @@ class PartitionTable:
         -------
         str
         """
-        if not len(self) or not self.files or any(needs_escapes(c) for c in (self.labels, *self.files.values())):
+        if (
+            not len(self)
+            or not self.files
+            or any(needs_escapes(c) for c in (self.labels, *self.files.values()))
+        ):
             return json.dumps(self.to_header())
         pieces: list[Any] = ['"', self.labels, '": {"files": {']
         for number, (table, keys) in enumerate(self.files.items()):
@@ -231,18 +243,24 @@ class PartitionTable:
 
     def to_partitions(self) -> dict[str, Partition]:
         """
-        One object per partition, for users; nothing in this package loops over them.
+        One object per partition, made when first asked for; nothing in this package loops over them.
 
         Returns
         -------
         dict of str to Partition
             In the order of commit.
         """
+        if "partitions" not in self._cache:
+            self._cache["partitions"] = self._as_partitions()
+        partitions: dict[str, Partition] = self._cache["partitions"]
+        return partitions
+
+    def _as_partitions(self) -> dict[str, Partition]:
         return {label: Partition(label, entry["files"]) for label, entry in self.to_header().items()}
 
     def keys(self, partition_keys: Sequence[str], schema: Any) -> dict[str, pa.Array]:
         """
-        Values of the partition keys, decoded from the labels (from the files' paths where labels do not tell).
+        Values of the partition keys, decoded from the labels (or the paths, if the labels do not tell).
 
         Parameters
         ----------
@@ -273,9 +291,9 @@ class PartitionTable:
             return {}
         types = tuple(_type_of(schema, column) for column in partition_keys)
         wanted = (tuple(partition_keys), types)
-        if wanted not in self._keys:
-            self._keys[wanted] = self._decode(partition_keys, types)
-        return dict(self._keys[wanted])
+        if wanted not in self._cache:
+            self._cache[wanted] = self._decode(partition_keys, types)
+        return dict(self._cache[wanted])
 
     def _decode(self, partition_keys: Sequence[str], types: Sequence[pa.DataType]) -> dict[str, pa.Array]:
         try:
@@ -335,7 +353,9 @@ class PartitionTable:
         PartitionTable
         """
         indices = positions if isinstance(positions, pa.Array) else pa.array(positions, pa.int64())
-        return PartitionTable(self.labels.take(indices), {t: keys.take(indices) for t, keys in self.files.items()})
+        return PartitionTable(
+            self.labels.take(indices), {t: keys.take(indices) for t, keys in self.files.items()}
+        )
 
     def filter(self, mask: npt.NDArray[np.bool_] | pa.BooleanArray) -> PartitionTable:
         """
@@ -351,7 +371,9 @@ class PartitionTable:
         PartitionTable
         """
         chosen = mask if isinstance(mask, pa.Array) else pa.array(mask, pa.bool_())
-        return PartitionTable(self.labels.filter(chosen), {t: keys.filter(chosen) for t, keys in self.files.items()})
+        return PartitionTable(
+            self.labels.filter(chosen), {t: keys.filter(chosen) for t, keys in self.files.items()}
+        )
 
     def concat(self, other: PartitionTable) -> PartitionTable:
         """
@@ -374,13 +396,17 @@ class PartitionTable:
         if not len(other):
             return self
         twice = other.labels.filter(pc.is_in(other.labels, value_set=self.labels)).to_pylist()
-        twice = twice or pc.value_counts(other.labels).filter(_more_than_once(other.labels)).field(0).to_pylist()
+        twice = (
+            twice or pc.value_counts(other.labels).filter(_more_than_once(other.labels)).field(0).to_pylist()
+        )
         if twice:
             raise ValueError(f"Partition labels have to be unique, these occur twice: {plural(twice)}")
         if not len(self):
             return other
         if self.files.keys() != other.files.keys():
-            raise ValueError(f"Partitions have different tables: {plural([sorted(self.files), sorted(other.files)])}")
+            raise ValueError(
+                f"Partitions have different tables: {plural([sorted(self.files), sorted(other.files)])}"
+            )
         files = {table: pa.concat_arrays([keys, other.files[table]]) for table, keys in self.files.items()}
         return PartitionTable(pa.concat_arrays([self.labels, other.labels]), files)
 
@@ -389,7 +415,9 @@ def _more_than_once(labels: pa.StringArray) -> pa.BooleanArray:
     return pc.greater(pc.value_counts(labels).field(1), 1)
 
 
-def _restore(labels: pa.StringArray, packed: Sequence[tuple[str, str | None, pa.Array | None]]) -> PartitionTable:
+def _restore(
+    labels: pa.StringArray, packed: Sequence[tuple[str, str | None, pa.Array | None]]
+) -> PartitionTable:
     files = {t: derived_keys(prefix, labels) if prefix is not None else keys for t, prefix, keys in packed}
     return PartitionTable(labels, files)
 

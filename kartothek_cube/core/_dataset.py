@@ -1,0 +1,309 @@
+"""Datasets as they are loaded: :class:`DatasetMetadata`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kartothek_cube.core._dataset_base import DatasetMetadataBase
+from kartothek_cube.core._dataset_load import (
+    Schemas,
+    header_indices,
+    list_partitions,
+    read_header,
+    read_schemas,
+    unknown_parts,
+)
+from kartothek_cube.core._header import check_header, parse_header
+from kartothek_cube.core.naming import METADATA_VERSION_KEY, SINGLE_TABLE, UUID_KEY, metadata_key_from_uuid
+from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.store import BlobStore, Token, open_blobs
+from kartothek_cube.core.typing import StoreInput
+
+__all__ = ("DatasetMetadata",)
+
+_SOMEWHERE = "header"
+
+
+class DatasetMetadata(DatasetMetadataBase):
+    """
+    A dataset: partitions, metadata, indices, schema.
+
+    Parameters and attributes are those of :class:`DatasetMetadataBase`.
+
+    Examples
+    --------
+    >>> from kartothek_cube.core.partition import Partition
+    >>> partition = Partition("a1", {"table": "geodata/table/a1.parquet"})
+    >>> dataset = DatasetMetadata("geodata", {"a1": partition})
+    >>> dataset
+    DatasetMetadata(uuid=geodata, tables=['table'], partition_keys=[], metadata_version=4, indices=[],
+        explicit_partitions=True)
+    >>> DatasetMetadata.from_buffer(dataset.to_json()) == dataset
+    True
+    """
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(uuid={self.uuid}, tables={self.tables}, "
+            f"partition_keys={self.partition_keys}, metadata_version={self.metadata_version}, "
+            f"indices={list(self.indices)}, explicit_partitions={self.explicit_partitions})"
+        )
+
+    @staticmethod
+    def from_dict(dct: Mapping[str, Any], explicit_partitions: bool = True) -> DatasetMetadata:
+        """
+        Read a dataset from the content of its header, without a store.
+
+        Parameters
+        ----------
+        dct
+            The decoded header.
+        explicit_partitions
+            Whether the partitions are those that the header lists.
+
+        Returns
+        -------
+        DatasetMetadata
+            Without schema.
+
+        Raises
+        ------
+        CorruptDatasetError
+            A part of the header is missing or has another type.
+        NotImplementedError
+            The dataset has another version of the format than 4.
+        """
+        check_header(dct, _SOMEWHERE)
+        partitions = PartitionTable.from_header(dct.get("partitions", {}), _SOMEWHERE)
+        return _build(
+            dct,
+            partitions,
+            dct.get("partition_keys"),
+            Schemas(SINGLE_TABLE),
+            explicit_partitions,
+            owned=False,
+        )
+
+    @staticmethod
+    def from_buffer(
+        buf: bytes | str, format: str = "json", explicit_partitions: bool = True
+    ) -> DatasetMetadata:
+        """
+        Read a dataset from the bytes of its header, without a store.
+
+        Parameters
+        ----------
+        buf
+            The header.
+        format
+            ``"json"`` or ``"msgpack"``.
+        explicit_partitions
+            Whether the partitions are those that the header lists.
+
+        Returns
+        -------
+        DatasetMetadata
+            Without schema.
+
+        Raises
+        ------
+        CorruptDatasetError
+            The header is truncated, or a part is missing or has another type.
+        NotImplementedError
+            The dataset has another version of the format than 4.
+        """
+        return DatasetMetadata.from_dict(_parsed(buf, format), explicit_partitions)
+
+    @staticmethod
+    def load_from_buffer(
+        buf: bytes | str, store: StoreInput | BlobStore, format: str = "json"
+    ) -> DatasetMetadata:
+        """
+        Read a dataset from the bytes of its header; what else belongs to it comes from the store.
+
+        Parameters
+        ----------
+        buf
+            The header.
+        store
+            Store, factory or URL.
+        format
+            ``"json"`` or ``"msgpack"``.
+
+        Returns
+        -------
+        DatasetMetadata
+
+        Raises
+        ------
+        CorruptDatasetError
+            The header is truncated, a part is missing or has another type, or refers to foreign files.
+        KeyError
+            The schema is missing.
+        """
+        return DatasetMetadata.load_from_dict(_parsed(buf, format), store)
+
+    @staticmethod
+    def load_from_dict(
+        dct: Mapping[str, Any], store: StoreInput | BlobStore, load_schema: bool = True
+    ) -> DatasetMetadata:
+        """
+        Read a dataset from the content of its header; what else belongs to it comes from the store.
+
+        Parameters
+        ----------
+        dct
+            The decoded header.
+        store
+            Store, factory or URL.
+        load_schema
+            Read the schema.
+
+        Returns
+        -------
+        DatasetMetadata
+
+        Raises
+        ------
+        CorruptDatasetError
+            A part of the header is missing or has another type, or refers to foreign files.
+        KeyError
+            The schema is missing.
+        """
+        check_header(dct, _SOMEWHERE)
+        return _load(dct, _SOMEWHERE, open_blobs(store), load_schema, None)
+
+    @staticmethod
+    def load_from_store(
+        uuid: str,
+        store: StoreInput | BlobStore,
+        load_schema: bool = True,
+        load_all_indices: bool = False,
+        *,
+        table_name: str | None = None,
+    ) -> DatasetMetadata:
+        """
+        Read a dataset.
+
+        Parameters
+        ----------
+        uuid
+            Uuid of the dataset.
+        store
+            Store, factory or URL.
+        load_schema
+            Read the schema.
+        load_all_indices
+            Read all indices.
+        table_name
+            The table that is meant; needed only for datasets with several tables, which have no schema
+            without it.
+
+        Returns
+        -------
+        DatasetMetadata
+
+        Raises
+        ------
+        DatasetNotFoundError
+            There is no such dataset (a ``KeyError``).
+        CorruptDatasetError
+            The header is truncated, a part is missing or has another type, or refers to foreign files.
+        NotImplementedError
+            The dataset has another version of the format than 4.
+        KeyError
+            The schema or an index is missing.
+        ValueError
+            There is no such table.
+        """
+        blobs = open_blobs(store)
+        stored = read_header(uuid, blobs)
+        header = parse_header(stored.content, stored.format, stored.key)
+        check_header(header, stored.key, uuid)
+        dataset = _load(header, stored.key, blobs, load_schema, table_name)
+        return dataset.load_all_indices(blobs) if load_all_indices else dataset
+
+    @staticmethod
+    def load_with_token(
+        uuid: str, blobs: BlobStore, *, table_name: str | None = None
+    ) -> tuple[DatasetMetadata, str, Token, bytes]:
+        """
+        Read a dataset in order to change it.
+
+        Parameters
+        ----------
+        uuid
+            Uuid of the dataset.
+        blobs
+            The store.
+        table_name
+            The table that is meant.
+
+        Returns
+        -------
+        dataset : DatasetMetadata
+        key : str
+            Storage key of the header.
+        token
+            Its version, for :meth:`~kartothek_cube.core.store.BlobStore.put_if`.
+        content : bytes
+            The header as it is stored.
+
+        Raises
+        ------
+        DatasetNotFoundError, CorruptDatasetError, NotImplementedError, KeyError, ValueError
+            As :meth:`load_from_store`.
+        """
+        stored = read_header(uuid, blobs, with_token=True)
+        header = parse_header(stored.content, stored.format, stored.key)
+        check_header(header, stored.key, uuid)
+        return _load(header, stored.key, blobs, True, table_name), stored.key, stored.token, stored.content
+
+
+def _parsed(buf: bytes | str, format: str) -> dict[str, Any]:
+    metadata_key_from_uuid("any", format)  # the format is one of the two
+    return parse_header(buf.encode() if isinstance(buf, str) else buf, format, _SOMEWHERE)
+
+
+def _load(
+    header: Mapping[str, Any], key: str, blobs: BlobStore, load_schema: bool, table_name: str | None
+) -> DatasetMetadata:
+    """A dataset from its checked header; files outside the dataset are refused."""
+    uuid, partition_keys = header[UUID_KEY], header.get("partition_keys")
+    explicit = "partitions" in header
+    if explicit:
+        partitions = PartitionTable.from_header(header["partitions"], key)
+        partitions.check_owned(uuid)
+    else:
+        partitions, partition_keys = list_partitions(uuid, blobs, partition_keys)
+    schemas = (
+        read_schemas(uuid, blobs, partitions, table_name)
+        if load_schema
+        else Schemas(table_name or SINGLE_TABLE)
+    )
+    return _build(header, partitions, partition_keys, schemas, explicit, owned=True)
+
+
+def _build(
+    header: Mapping[str, Any],
+    partitions: PartitionTable,
+    partition_keys: list[str] | None,
+    schemas: Schemas,
+    explicit_partitions: bool,
+    *,
+    owned: bool,
+) -> DatasetMetadata:
+    return DatasetMetadata(
+        uuid=header[UUID_KEY],
+        partitions=partitions,
+        metadata=header.get("metadata"),
+        indices=header_indices(header, schemas.schema or schemas.key_schema, owned=owned),
+        metadata_version=header[METADATA_VERSION_KEY],
+        explicit_partitions=explicit_partitions,
+        partition_keys=partition_keys,
+        schema=schemas.schema,
+        table_name=schemas.table_name,
+        extra=unknown_parts(header),
+        key_schema=schemas.key_schema,
+    )

@@ -1,0 +1,264 @@
+"""From the store to a dataset: header, schema, index keys, and partitions that no header lists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kartothek_cube.core._arrays import plural
+from kartothek_cube.core._header import HEADER_KEYS
+from kartothek_cube.core._schema_wrapper import SchemaWrapper
+from kartothek_cube.core.common_metadata import read_schema_metadata
+from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
+from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase
+from kartothek_cube.core.naming import (
+    INDICES_DIRECTORY,
+    PARQUET_FILE_SUFFIX,
+    SINGLE_TABLE,
+    metadata_key_from_uuid,
+    schema_key,
+)
+from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.store import BlobStore, check_owned
+from kartothek_cube.core.urlencode import unquote_indices
+
+__all__ = (
+    "Schemas",
+    "StoredHeader",
+    "header_indices",
+    "list_partitions",
+    "read_header",
+    "read_schemas",
+    "unknown_parts",
+)
+
+
+class StoredHeader(NamedTuple):
+    """A header as it is in the store: where, its bytes, its format, its version (None if not asked for)."""
+
+    key: str
+    content: bytes
+    format: str
+    token: Any
+
+
+class Schemas(NamedTuple):
+    """Which table is meant, its schema, and what types the partition keys if there is no such table."""
+
+    table_name: str
+    schema: SchemaWrapper | None = None
+    key_schema: SchemaWrapper | None = None
+
+
+def read_header(uuid: str, blobs: BlobStore, *, with_token: bool = False) -> StoredHeader:
+    """
+    Read the header of a dataset, JSON first.
+
+    Parameters
+    ----------
+    uuid
+        Uuid of the dataset.
+    blobs
+        The store.
+    with_token
+        Ask for the version as well.
+
+    Returns
+    -------
+    StoredHeader
+
+    Raises
+    ------
+    DatasetNotFoundError
+        There is none, in neither format.
+    """
+    for kind in ("json", "msgpack"):
+        key = metadata_key_from_uuid(uuid, kind)
+        try:
+            content, token = blobs.get_with_token(key) if with_token else (blobs.get(key), None)
+        except KeyError:
+            continue
+        return StoredHeader(key, content, kind, token)
+    raise DatasetNotFoundError(uuid)
+
+
+def unknown_parts(header: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    Parts of a header that this version does not know.
+
+    Parameters
+    ----------
+    header
+        The decoded header.
+
+    Returns
+    -------
+    dict
+    """
+    return {part: value for part, value in header.items() if part not in HEADER_KEYS}
+
+
+def header_indices(
+    header: Mapping[str, Any], schema: SchemaWrapper | None, *, owned: bool
+) -> dict[str, IndexBase]:
+    """
+    The indices that a header lists.
+
+    Parameters
+    ----------
+    header
+        The decoded and checked header.
+    schema
+        Schema that types them, if it is known.
+    owned
+        Refuse storage keys outside the dataset.
+
+    Returns
+    -------
+    dict of str to IndexBase
+        Those with a storage key are not loaded.
+
+    Raises
+    ------
+    CorruptDatasetError
+        A storage key leads out of the dataset.
+    """
+    indices: dict[str, IndexBase] = {}
+    for column, given in header.get("indices", {}).items():
+        if owned and isinstance(given, str):
+            check_owned(given, header["dataset_uuid"])
+        dtype = _type_of(schema, column)
+        if isinstance(given, str):
+            indices[column] = ExplicitSecondaryIndex(column, index_storage_key=given, dtype=dtype)
+        else:
+            inferred = pa.string() if dtype is None else dtype
+            indices[column] = ExplicitSecondaryIndex(column, index_dct=given, dtype=inferred)
+    return indices
+
+
+def _type_of(schema: SchemaWrapper | None, column: str) -> pa.DataType | None:
+    if schema is None or column not in schema.names:
+        return None
+    dtype = schema.field(column).type
+    return None if pa.types.is_null(dtype) else dtype
+
+
+def list_partitions(
+    uuid: str, blobs: BlobStore, partition_keys: Sequence[str] | None
+) -> tuple[PartitionTable, list[str]]:
+    """
+    The partitions of a dataset whose header does not list them: whatever data files exist.
+
+    Parameters
+    ----------
+    uuid
+        Uuid of the dataset.
+    blobs
+        The store.
+    partition_keys
+        Partition keys of the header; None: told by the first file.
+
+    Returns
+    -------
+    partitions
+        Sorted by label; where there are several tables, only those that all tables have.
+    partition_keys
+
+    Raises
+    ------
+    RuntimeError
+        The files have different numbers of partition values in their path.
+    """
+    keys = pa.array([blob.key for blob in blobs.list(f"{uuid}/")], pa.string())
+    data = pc.and_not(
+        pc.ends_with(keys, PARQUET_FILE_SUFFIX), pc.starts_with(keys, f"{uuid}/{INDICES_DIRECTORY}/")
+    )
+    keys = keys.filter(pc.and_(data, pc.match_substring_regex(keys, f"^{uuid.replace('+', '[+]')}/[^/]+/")))
+    paths = pc.split_pattern(keys, "/", max_splits=2)
+    tables = pc.list_element(paths, 1) if len(keys) else keys
+    labels = pc.utf8_slice_codeunits(
+        pc.list_element(paths, 2) if len(keys) else keys, start=0, stop=-len(PARQUET_FILE_SUFFIX)
+    )
+    _check_depth(uuid, labels)
+    if partition_keys is None:
+        first = labels[0].as_py().split("/")[:-1] if len(labels) else []
+        partition_keys = [column for column, _ in unquote_indices(first)]
+    return _by_table(keys, tables, labels), list(partition_keys)
+
+
+def _check_depth(uuid: str, labels: pa.StringArray) -> None:
+    depths = pc.count_substring(labels, "/").unique()
+    if len(depths) > 1:
+        examples = labels.take(pc.index_in(depths, value_set=pc.count_substring(labels, "/"))).to_pylist()
+        raise RuntimeError(
+            f"Dataset {uuid!r}: files have different numbers of partition values in their path: "
+            f"{plural(examples)}"
+        )
+
+
+def _by_table(keys: pa.StringArray, tables: pa.StringArray, labels: pa.StringArray) -> PartitionTable:
+    names = tables.unique().to_pylist()
+    if len(names) <= 1:
+        return PartitionTable(labels, dict.fromkeys(names, keys))
+    masks = {name: pc.equal(tables, name) for name in names}
+    common = labels.filter(masks[names[0]])
+    for mask in masks.values():
+        common = common.filter(pc.is_in(common, value_set=labels.filter(mask)))
+    places = {name: pc.index_in(common, value_set=labels.filter(mask)) for name, mask in masks.items()}
+    return PartitionTable(common, {name: keys.filter(masks[name]).take(places[name]) for name in names})
+
+
+def read_schemas(uuid: str, blobs: BlobStore, partitions: PartitionTable, table_name: str | None) -> Schemas:
+    """
+    Find the table that is meant and read its schema.
+
+    Parameters
+    ----------
+    uuid
+        Uuid of the dataset.
+    blobs
+        The store.
+    partitions
+        The dataset's partitions.
+    table_name
+        The table; None: the only one.
+
+    Returns
+    -------
+    Schemas
+        Without ``schema`` if there are several tables and none was named; then the first one types the keys.
+
+    Raises
+    ------
+    KeyError
+        The schema file is missing.
+    ValueError
+        There is no such table.
+    """
+    tables = sorted(partitions.files)
+    if table_name is not None and tables and table_name not in tables:
+        raise ValueError(f"Dataset {uuid!r}: {unknown_names('table', [table_name], tables)}")
+    if table_name is None and not tables:
+        return _find_table(uuid, blobs)
+    if table_name is None and len(tables) > 1:
+        return Schemas(SINGLE_TABLE, key_schema=read_schema_metadata(uuid, blobs, tables[0]))
+    name = table_name or tables[0]
+    return Schemas(name, read_schema_metadata(uuid, blobs, name))
+
+
+def _find_table(uuid: str, blobs: BlobStore) -> Schemas:
+    """A dataset without partitions tells its tables by their schema files only."""
+    try:
+        return Schemas(SINGLE_TABLE, read_schema_metadata(uuid, blobs, SINGLE_TABLE))
+    except KeyError:
+        directories = [
+            key.removeprefix(f"{uuid}/").rstrip("/") for key in blobs.list_dir(f"{uuid}/") if key[-1] == "/"
+        ]
+        tables = [t for t in directories if t != INDICES_DIRECTORY and blobs.exists(schema_key(uuid, t))]
+        if not tables:
+            raise
+    first = read_schema_metadata(uuid, blobs, tables[0])
+    return Schemas(tables[0], first) if len(tables) == 1 else Schemas(SINGLE_TABLE, key_schema=first)

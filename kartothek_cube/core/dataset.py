@@ -1,0 +1,70 @@
+"""Datasets: what is known of a dataset once its header is read, and the header under construction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kartothek_cube.core._builder import DatasetMetadataBuilder
+from kartothek_cube.core._dataset import DatasetMetadata
+from kartothek_cube.core._dataset_base import DatasetMetadataBase
+from kartothek_cube.core.naming import validate_uuid as _validate_uuid
+from kartothek_cube.core.urlencode import quote_indices
+
+__all__ = ("DatasetMetadata", "DatasetMetadataBase")
+
+# documented, but never exported by a star import
+_MORE = (DatasetMetadataBuilder, _validate_uuid)
+
+
+def create_partition_key(
+    dataset_uuid: str, table: str, index_values: Iterable[tuple[str, Any]], filename: str = "data"
+) -> str:
+    """
+    Build the storage key of a data file from the values of its partition keys.
+
+    Parameters
+    ----------
+    dataset_uuid
+        Uuid of the dataset.
+    table
+        Name of the table.
+    index_values
+        Pairs of partition key and value, in order.
+    filename
+        Last component of the key.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> create_partition_key("sales", "table", [("CITY", "Bad Homburg"), ("DAY", "2020-01-01")], "a1.parquet")
+    'sales/table/CITY=Bad%20Homburg/DAY=2020-01-01/a1.parquet'
+    """
+    return "/".join([dataset_uuid, table, *quote_indices(index_values), filename])
+
+
+def to_ordinary_dict(dct: Mapping[Any, Any]) -> dict[Any, Any]:
+    """
+    Turn nested mappings of any kind into plain dicts.
+
+    Parameters
+    ----------
+    dct
+        A mapping.
+
+    Returns
+    -------
+    dict
+
+    Examples
+    --------
+    >>> from collections import OrderedDict
+    >>> to_ordinary_dict(OrderedDict(metadata=OrderedDict(source="weather service")))
+    {'metadata': {'source': 'weather service'}}
+    """
+    return {
+        key: to_ordinary_dict(value) if isinstance(value, Mapping) else value for key, value in dct.items()
+    }

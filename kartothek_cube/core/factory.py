@@ -1,0 +1,245 @@
+"""Datasets that are loaded when first needed: :class:`DatasetFactory`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, Self
+
+from simplekv import KeyValueStore
+
+from kartothek_cube.core._dataset import DatasetMetadata
+from kartothek_cube.core._dataset_base import DatasetMetadataBase
+from kartothek_cube.core._mixins import CopyMixin
+from kartothek_cube.core.store import BlobStore
+from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.utils import lazy_store
+
+__all__ = ("DatasetFactory",)
+
+
+class DatasetFactory(DatasetMetadataBase):
+    """
+    A dataset that is loaded when one of its attributes is first asked for.
+
+    All attributes and methods of :class:`~kartothek_cube.core.dataset.DatasetMetadata` are there.
+
+    Parameters
+    ----------
+    dataset_uuid
+        Uuid of the dataset.
+    store_factory
+        Function that makes the store (a URL or a store that can be pickled will do).
+    load_schema
+        Load the schema along with the header.
+    load_all_indices
+        Load all indices along with the header.
+
+    Attributes
+    ----------
+    dataset_uuid : str
+    store_factory : callable
+    load_schema : bool
+    is_loaded : bool
+        Whether the header was read.
+
+    Examples
+    --------
+    >>> DatasetFactory("sales", "hmemory://")
+    <DatasetFactory: uuid=sales is_loaded=False>
+    """
+
+    def __init__(
+        self,
+        dataset_uuid: str,
+        store_factory: StoreInput,
+        load_schema: bool = True,
+        load_all_indices: bool = False,
+    ) -> None:
+        self.dataset_uuid = dataset_uuid
+        self.store_factory: Callable[[], KeyValueStore] = lazy_store(store_factory)
+        self.load_schema = load_schema
+        self.is_loaded = False
+        self._all_indices = load_all_indices
+        self._cache_metadata: DatasetMetadata | None = None
+        self._cache_store: KeyValueStore | None = None
+
+    def __repr__(self) -> str:
+        return f"<DatasetFactory: uuid={self.dataset_uuid} is_loaded={self.is_loaded}>"
+
+    def copy(self, **kwargs: Any) -> Self:
+        """
+        Make another factory, that has nothing loaded.
+
+        Parameters
+        ----------
+        **kwargs
+            Arguments of the constructor.
+
+        Returns
+        -------
+        DatasetFactory
+        """
+        kwargs.setdefault("load_all_indices", self._all_indices)
+        return CopyMixin.copy(self, **kwargs)
+
+    @property
+    def store(self) -> KeyValueStore:
+        """The store, made once."""
+        if self._cache_store is None:
+            self._cache_store = self.store_factory()
+        return self._cache_store
+
+    @property
+    def dataset_metadata(self) -> DatasetMetadata:
+        """The dataset, loaded once."""
+        if self._cache_metadata is None:
+            self._cache_metadata = DatasetMetadata.load_from_store(
+                self.dataset_uuid,
+                self.store,
+                load_schema=self.load_schema,
+                load_all_indices=self._all_indices,
+            )
+        self.is_loaded = True
+        return self._cache_metadata
+
+    def __getattr__(self, name: str) -> Any:
+        # only asked for what the factory does not have itself
+        if name.startswith("__") or name in _OWN:
+            raise AttributeError(name)
+        return getattr(self.dataset_metadata, name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_cache_metadata": None, "_cache_store": None, "is_loaded": False}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        new = self.copy()
+        new._cache_metadata = copy.deepcopy(self._cache_metadata, memo)
+        new.is_loaded = self.is_loaded
+        return new
+
+    def invalidate(self) -> None:
+        """Forget the dataset and the store; both are made again when needed."""
+        self.is_loaded = False
+        self._cache_metadata = None
+        self._cache_store = None
+
+    def load_index(self, column: str, store: StoreInput | BlobStore | None = None) -> Self:
+        """
+        Load the index of one column into this factory.
+
+        Parameters
+        ----------
+        column
+            The indexed column.
+        store
+            Store to use instead of the factory's.
+
+        Returns
+        -------
+        DatasetFactory
+            This object.
+
+        Raises
+        ------
+        KeyError
+            The column has no index, or the file is missing.
+        """
+        if column in self.dataset_metadata.partition_keys:
+            return self.load_partition_indices()
+        used = self.store if store is None else store
+        self._cache_metadata = self.dataset_metadata.load_index(column, used)
+        return self
+
+    def load_all_indices(self, store: StoreInput | BlobStore | None = None) -> Self:
+        """
+        Load all indices into this factory.
+
+        Parameters
+        ----------
+        store
+            Store to use instead of the factory's.
+
+        Returns
+        -------
+        DatasetFactory
+            This object.
+
+        Raises
+        ------
+        KeyError
+            A file is missing.
+        """
+        used = self.store if store is None else store
+        self._cache_metadata = self.dataset_metadata.load_all_indices(used)
+        return self
+
+    def load_partition_indices(self) -> Self:
+        """
+        Build the indices on the partition keys, in this factory.
+
+        Returns
+        -------
+        DatasetFactory
+            This object.
+        """
+        self._cache_metadata = self.dataset_metadata.load_partition_indices()
+        return self
+
+    def _load_indices(self, columns: Any, store: StoreInput | BlobStore) -> Self:
+        self._cache_metadata = self.dataset_metadata._load_indices(columns, store)
+        return self
+
+
+_OWN = frozenset(
+    {
+        "dataset_uuid",
+        "store_factory",
+        "load_schema",
+        "is_loaded",
+        "_all_indices",
+        "_cache_metadata",
+        "_cache_store",
+    }
+)
+
+
+def _ensure_factory(
+    dataset_uuid: str | None,
+    store: StoreInput | None,
+    factory: DatasetFactory | None,
+    load_schema: bool = True,
+) -> DatasetFactory:
+    """
+    The factory that was passed, or one for the dataset and the store that were.
+
+    Parameters
+    ----------
+    dataset_uuid, store
+        Dataset and store; or
+    factory
+        their factory.
+    load_schema
+        Load the schema along with the header.
+
+    Returns
+    -------
+    DatasetFactory
+
+    Raises
+    ------
+    ValueError
+        Neither one nor the other was passed, or both.
+    """
+    if factory is not None and dataset_uuid is None and store is None:
+        return factory
+    if factory is None and dataset_uuid is not None and store is not None:
+        return DatasetFactory(dataset_uuid, lazy_store(store), load_schema=load_schema)
+    given = [
+        n
+        for n, v in (("dataset_uuid", dataset_uuid), ("store", store), ("factory", factory))
+        if v is not None
+    ]
+    raise ValueError(
+        f"Pass either `factory`, or `dataset_uuid` and `store`; got {' and '.join(given) or 'none of them'}"
+    )

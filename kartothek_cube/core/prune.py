@@ -1,0 +1,142 @@
+"""Which partitions can hold rows that meet predicates, as far as partition keys and loaded indices tell."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kartothek_cube.core._literals import bind_literal
+from kartothek_cube.core.index import PartitionIndex
+from kartothek_cube.core.predicates import ConjunctionType, LiteralType, PredicatesType, literal_mask
+from kartothek_cube.core.store import BlobStore
+from kartothek_cube.core.typing import StoreInput
+
+if TYPE_CHECKING:
+    from kartothek_cube.core._dataset_base import DatasetMetadataBase
+
+__all__ = ("conjunction_mask", "load_needed_indices", "select_partitions")
+
+Mask = npt.NDArray[np.bool_]
+DatasetT = TypeVar("DatasetT", bound="DatasetMetadataBase")
+
+
+def select_partitions(dataset: DatasetMetadataBase, predicates: PredicatesType) -> npt.NDArray[np.int64]:
+    """
+    Partitions that can hold rows which meet predicates.
+
+    Parameters
+    ----------
+    dataset
+        A dataset with its schema; of its secondary indices those count that are loaded.
+    predicates
+        The predicates; None selects all partitions.
+
+    Returns
+    -------
+    numpy.ndarray of int64
+        Positions in the order of commit. A partition that is not among them has no matching row; one that is
+        among them need not have one.
+
+    Raises
+    ------
+    TypeError
+        A value does not fit its column.
+
+    Examples
+    --------
+    >>> from kartothek_cube.core.dataset import DatasetMetadata
+    >>> from kartothek_cube.core.index import ExplicitSecondaryIndex
+    >>> from kartothek_cube.core.partition import PartitionTable
+    >>> table = PartitionTable.from_labels("geodata", "table", ["a1", "b2"])
+    >>> cities = ExplicitSecondaryIndex("CITY", {"Rom": ["a1", "b2"], "Bonn": ["a1"]})
+    >>> dataset = DatasetMetadata("geodata", table, indices={"CITY": cities})
+    >>> select_partitions(dataset, [[("CITY", "<", "C"), ("DAY", "==", 17)]]).tolist()
+    [0]
+    """
+    if predicates is None:
+        return np.arange(len(dataset.partition_table), dtype=np.int64)
+    kept = np.zeros(len(dataset.partition_table), dtype=bool)
+    for conjunction in predicates:
+        kept |= conjunction_mask(dataset, conjunction)
+    return np.flatnonzero(kept).astype(np.int64)
+
+
+def conjunction_mask(dataset: DatasetMetadataBase, conjunction: ConjunctionType) -> Mask:
+    """
+    Partitions that can hold rows which meet all literals of a conjunction.
+
+    Parameters
+    ----------
+    dataset
+        As in :func:`select_partitions`.
+    conjunction
+        The literals; those on columns without partition key or loaded index do not restrict.
+
+    Returns
+    -------
+    numpy.ndarray of bool
+        One per partition.
+    """
+    kept = np.ones(len(dataset.partition_table), dtype=bool)
+    for literal in conjunction:
+        mask = _literal_partitions(dataset, literal)
+        if mask is not None:
+            kept &= mask
+    return kept
+
+
+def _literal_partitions(dataset: DatasetMetadataBase, literal: LiteralType) -> Mask | None:
+    """Partitions that one literal leaves; None if it says nothing about them."""
+    column, op, value = literal
+    if column in dataset.partition_keys:
+        found = literal_mask(dataset.key_columns()[column], op, value, column)
+        result: Mask = found.to_numpy(zero_copy_only=False)
+        return result
+    index = dataset.indices.get(column)
+    if index is None or index.columns_data is None:
+        return None
+    mask = index.mask(op, value)
+    if not isinstance(index, PartitionIndex) and _sees_nulls(index.columns_data.values.type, literal):
+        return None  # nulls are not indexed: any partition may have some
+    return index.columns_data.positions_matching(mask, dataset.partition_table)
+
+
+def _sees_nulls(dtype: pa.DataType, literal: LiteralType) -> bool:
+    column, op, value = literal
+    bound = bind_literal(dtype, op, value, column)
+    return bound.kind == "null" or bound.or_null
+
+
+def load_needed_indices(
+    dataset: DatasetT, columns: Collection[str], store: StoreInput | BlobStore
+) -> DatasetT:
+    """
+    Load just the indices of some columns.
+
+    Parameters
+    ----------
+    dataset
+        A dataset with its schema.
+    columns
+        Any columns; those without an index do not matter.
+    store
+        Store, factory or URL.
+
+    Returns
+    -------
+    DatasetMetadataBase
+        ``dataset`` itself if there is nothing to load.
+
+    Raises
+    ------
+    KeyError
+        The file of an index is missing.
+    CorruptDatasetError
+        It is not the file of an index on its column.
+    """
+    loaded = dataset._load_indices(sorted(set(columns)), store)
+    return loaded.load_partition_indices() if set(columns) & set(dataset.partition_keys) else loaded

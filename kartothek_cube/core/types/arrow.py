@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -13,6 +14,7 @@ _STRINGS = {pa.large_string(), pa.string_view()}
 _BINARIES = {pa.large_binary(), pa.binary_view()}
 
 
+@lru_cache(maxsize=1024)
 def widen(t: pa.DataType) -> pa.DataType:
     """
     Widest type of the kind of ``t``: what schemas and indices hold, whatever the width in a file.
@@ -51,6 +53,7 @@ def widen(t: pa.DataType) -> pa.DataType:
     return _rebuild(t, widen, timestamp_unit="ns")
 
 
+@lru_cache(maxsize=1024)
 def storage_type(t: pa.DataType) -> pa.DataType:
     """
     Type under which values of type ``t`` are written: of the same width, in a flavour that kartothek reads.
@@ -78,6 +81,7 @@ def storage_type(t: pa.DataType) -> pa.DataType:
     return _rebuild(t, storage_type, timestamp_unit="ns")
 
 
+@lru_cache(maxsize=1024)
 def memory_type(t: pa.DataType, *, dates_as_object: bool = True) -> pa.DataType:
     """
     Type in which values of type ``t`` are handed to pandas.

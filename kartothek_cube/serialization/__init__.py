@@ -1,0 +1,55 @@
+"""DataFrame and Arrow <-> Parquet (and CSV), and the filters that are pushed down to the files."""
+
+from __future__ import annotations
+
+from kartothek_cube.core.predicates import (
+    ConjunctionType,
+    LiteralType,
+    LiteralValue,
+    PredicatesType,
+    check_predicates,
+    columns_in_predicates,
+    filter_predicates_by_column,
+)
+from kartothek_cube.serialization._csv import CsvSerializer
+from kartothek_cube.serialization._generic import (
+    DataFrameSerializer,
+    filter_array_like,
+    filter_df,
+    filter_df_from_predicates,
+)
+from kartothek_cube.serialization._parquet import ParquetReadError, ParquetSerializer
+
+__all__ = (
+    "ConjunctionType",
+    "CsvSerializer",
+    "DataFrameSerializer",
+    "LiteralType",
+    "LiteralValue",
+    "ParquetReadError",
+    "ParquetSerializer",
+    "PredicatesType",
+    "check_predicates",
+    "columns_in_predicates",
+    "default_serializer",
+    "filter_array_like",
+    "filter_df",
+    "filter_df_from_predicates",
+    "filter_predicates_by_column",
+)
+
+
+def default_serializer() -> DataFrameSerializer:
+    """
+    The serializer of datasets whose writer did not choose one.
+
+    Returns
+    -------
+    DataFrameSerializer
+
+    Examples
+    --------
+    >>> default_serializer()
+    ParquetSerializer(compression='SNAPPY', chunk_size=None)
+    """
+    return ParquetSerializer()

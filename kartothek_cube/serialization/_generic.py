@@ -1,0 +1,304 @@
+"""The interface of serializers, and filters on frames in memory."""
+
+from __future__ import annotations
+
+import datetime
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.types as pat
+
+from kartothek_cube.core.predicates import (
+    ConjunctionType,
+    LiteralType,
+    LiteralValue,
+    PredicatesType,
+    check_predicates,
+    columns_in_predicates,
+    filter_predicates_by_column,
+    literal_mask,
+)
+from kartothek_cube.core.store import BlobStore
+from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.serialization._util import check_columns
+
+__all__ = (
+    "ConjunctionType",
+    "DataFrameSerializer",
+    "LiteralType",
+    "LiteralValue",
+    "PredicatesType",
+    "check_predicates",
+    "columns_in_predicates",
+    "filter_array_like",
+    "filter_df",
+    "filter_df_from_predicates",
+    "filter_predicates_by_column",
+)
+
+Mask = npt.NDArray[np.bool_]
+
+
+class DataFrameSerializer(ABC):
+    """Writes frames to a store and reads them back; subclasses do so in one file format.
+
+    Attributes
+    ----------
+    type_stable : bool
+        Whether what is read has the types of what was written.
+    """
+
+    type_stable: ClassVar[bool] = False
+    _serializers: ClassVar[dict[str, type[DataFrameSerializer]]] = {}
+
+    @classmethod
+    def register_serializer(cls, suffix: str, serializer: type[DataFrameSerializer]) -> None:
+        """Let a class read the files with a suffix.
+
+        Parameters
+        ----------
+        suffix
+            End of the storage keys, such as ``.parquet``.
+        serializer
+            The class.
+        """
+        cls._serializers[suffix] = serializer
+
+    @classmethod
+    def restore_dataframe(
+        cls,
+        store: StoreInput | BlobStore,
+        key: str,
+        filter_query: str | None = None,
+        columns: Sequence[str] | None = None,
+        predicate_pushdown_to_io: bool = True,
+        categories: Iterable[str] | None = None,
+        predicates: PredicatesType = None,
+        date_as_object: bool = False,
+    ) -> pd.DataFrame:
+        """Read a file with the serializer for its suffix.
+
+        Parameters
+        ----------
+        store
+            The store, its factory or URL.
+        key
+            Storage key of the file.
+        filter_query
+            Deprecated: filter in the syntax of :meth:`pandas.DataFrame.query`.
+        columns
+            Columns wanted, in this order; None for all. Columns that only ``predicates`` need are read and
+            dropped again.
+        predicate_pushdown_to_io
+            Whether statistics in the file may be used to read less; the result does not depend on it.
+        categories
+            Columns to return as categoricals.
+        predicates
+            Filter in disjunctive normal form.
+        date_as_object
+            Whether dates are :class:`datetime.date` objects; else they are ``datetime64[ns]``.
+
+        Returns
+        -------
+        pandas.DataFrame
+
+        Raises
+        ------
+        ValueError
+            The suffix is unknown, a column does not exist, or both kinds of filter are given.
+        KeyError
+            There is no such file.
+        """
+        for suffix, serializer in cls._serializers.items():
+            if key.endswith(suffix):
+                return serializer.restore_dataframe(
+                    store,
+                    key,
+                    filter_query=filter_query,
+                    columns=columns,
+                    predicate_pushdown_to_io=predicate_pushdown_to_io,
+                    categories=categories,
+                    predicates=predicates,
+                    date_as_object=date_as_object,
+                )
+        known = ", ".join(sorted(cls._serializers))
+        raise ValueError(f"The file format of {key!r} is not supported; known suffixes are: {known}.")
+
+    @abstractmethod
+    def store(self, store: StoreInput | BlobStore, key_prefix: str, df: pd.DataFrame | pa.Table) -> str:
+        """Write a frame.
+
+        Parameters
+        ----------
+        store
+            The store, its factory or URL.
+        key_prefix
+            Storage key without the suffix.
+        df
+            The frame, or an Arrow table.
+
+        Returns
+        -------
+        str
+            The storage key with the suffix.
+        """
+
+
+def filter_df(df: pd.DataFrame, filter_query: str | None = None) -> pd.DataFrame:
+    """
+    Filter a frame in the syntax of :meth:`pandas.DataFrame.query`.
+
+    Parameters
+    ----------
+    df
+        The frame.
+    filter_query
+        The filter; None for none.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``df`` itself if it has no rows.
+
+    Examples
+    --------
+    >>> filter_df(pd.DataFrame({"STORE_ID": [1, 2]}), "STORE_ID > 1")["STORE_ID"].tolist()
+    [2]
+    """
+    if not filter_query or len(df) == 0:
+        return df
+    return df.query(filter_query)
+
+
+def filter_df_from_predicates(
+    df: pd.DataFrame, predicates: PredicatesType, strict_date_types: bool = False
+) -> pd.DataFrame:
+    """
+    Rows of a frame that match predicates.
+
+    Parameters
+    ----------
+    df
+        The frame.
+    predicates
+        The filter; None returns ``df`` itself.
+    strict_date_types
+        Whether dates and time stamps cannot be compared with each other.
+
+    Returns
+    -------
+    pandas.DataFrame
+        With the index entries of these rows.
+
+    Raises
+    ------
+    ValueError
+        The form is wrong, or a column does not exist.
+    TypeError
+        A value does not fit its column.
+
+    Examples
+    --------
+    >>> df = pd.DataFrame({"STORE_ID": [1, 2]})
+    >>> filter_df_from_predicates(df, [[("STORE_ID", ">", 1)]]).index.tolist()
+    [1]
+    """
+    check_predicates(predicates)
+    if predicates is None:
+        return df
+    check_columns(columns_in_predicates(predicates), list(df.columns), "Predicates")
+    selected = np.zeros(len(df), dtype=bool)
+    for conjunction in predicates:
+        rows = np.ones(len(df), dtype=bool)
+        for column, op, value in conjunction:
+            rows = filter_array_like(df[column], op, value, rows, rows, strict_date_types, column)
+        selected |= rows
+    return df[selected]
+
+
+def filter_array_like(
+    array_like: Any,
+    op: str,
+    value: Any,
+    mask: Mask | None = None,
+    out: Mask | None = None,
+    strict_date_types: bool = False,
+    column_name: str | None = None,
+) -> Mask:
+    """
+    Entries of an array that match one literal.
+
+    Parameters
+    ----------
+    array_like
+        A numpy array, or a pandas series, index or categorical.
+    op, value
+        Operator and value of the literal.
+    mask
+        Entries to look at; the others do not match.
+    out
+        Where to put the result; may be ``mask``.
+    strict_date_types
+        Whether dates and time stamps cannot be compared with each other.
+    column_name
+        Name of the column, for messages.
+
+    Returns
+    -------
+    numpy.ndarray
+        Booleans; ``out`` if that is given.
+
+    Raises
+    ------
+    TypeError
+        The value does not fit the column.
+
+    Examples
+    --------
+    >>> filter_array_like(np.array([1, 2, 3]), ">=", 2, mask=np.array([True, True, False]))
+    array([False,  True, False])
+    """
+    column = "<unknown>" if column_name is None else column_name
+    array = _to_arrow(array_like, column)
+    if not strict_date_types:
+        array, value = _unify_dates(array, op, value)
+    result: Mask = literal_mask(array, op, value, column).to_numpy(zero_copy_only=False)
+    if mask is not None:
+        result = result & mask
+    if out is None:
+        return result.copy() if not result.flags.writeable else result
+    out[:] = result
+    return out
+
+
+def _to_arrow(array_like: Any, column: str) -> pa.Array:
+    try:
+        return pa.array(array_like, from_pandas=True)
+    except pa.ArrowInvalid as error:
+        raise TypeError(f"Column {column!r} holds values of several types: {error}") from error
+
+
+def _unify_dates(array: pa.Array, op: str, value: Any) -> tuple[pa.Array, Any]:
+    """Dates as midnights, where dates and time stamps meet."""
+    listed = op in ("in", "not in") and isinstance(value, Iterable) and not isinstance(value, (str, bytes))
+    items = list(value) if listed else [value]
+    if pat.is_date(array.type) and any(_is_stamp(item) for item in items):
+        array = array.cast(pa.timestamp("ns"))
+    if pat.is_timestamp(array.type) and array.type.tz is None:
+        items = [_midnight(item) for item in items]
+    return array, items if listed else items[0]
+
+
+def _is_stamp(value: Any) -> bool:
+    return isinstance(value, (datetime.datetime, np.datetime64)) and not pd.isna(value)
+
+
+def _midnight(value: Any) -> Any:
+    if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
+        return datetime.datetime.combine(value, datetime.time())
+    return value

@@ -19,7 +19,7 @@ from kartothek_cube.core.prune import conjunction_mask
 if TYPE_CHECKING:
     from kartothek_cube.core._dataset_base import DatasetMetadataBase
 
-__all__ = ("indices_as_dataframe",)
+__all__ = ("index_rows", "indices_as_dataframe")
 
 Ints = npt.NDArray[np.int64]
 
@@ -46,12 +46,35 @@ def indices_as_dataframe(
     -------
     pandas.DataFrame
     """
+    rows, values = index_rows(dataset, columns, predicates)
+    return partition_frame(dataset.partition_table.labels.take(pa.array(rows)), values, date_as_object)
+
+
+def index_rows(
+    dataset: DatasetMetadataBase, columns: Iterable[str] | None, predicates: PredicatesType
+) -> tuple[Ints, dict[str, pa.Array]]:
+    """
+    Index data joined by partition, as columns.
+
+    Parameters
+    ----------
+    dataset
+        A dataset with loaded partition indices.
+    columns, predicates
+        As in :func:`indices_as_dataframe`.
+
+    Returns
+    -------
+    rows
+        Positions of the partitions in the order of commit, one per partition and combination of values.
+    values
+        Per column the values, one for each of the rows.
+    """
     check_predicates(predicates)
     parts = _index_data(dataset, columns)
     found = [_rows(dataset, parts, conjunction) for conjunction in predicates or [[]]]
     rows, ids = found[0] if len(found) == 1 else _union(found)
-    taken = {c: data.values.take(pa.array(i)) for (c, data), i in zip(parts.items(), ids, strict=True)}
-    return partition_frame(dataset.partition_table.labels.take(pa.array(rows)), taken, date_as_object)
+    return rows, {c: data.values.take(pa.array(i)) for (c, data), i in zip(parts.items(), ids, strict=True)}
 
 
 def _index_data(dataset: DatasetMetadataBase, columns: Sequence[str] | None) -> dict[str, IndexColumns]:

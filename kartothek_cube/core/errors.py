@@ -250,6 +250,8 @@ class DuplicateCellsError(KartothekCubeError, ValueError):
         Payload columns in which the rows of that cell agree.
     differing_payload
         Payload columns in which they do not.
+    detail
+        The rows of that cell, for people to read.
 
     Attributes
     ----------
@@ -258,6 +260,7 @@ class DuplicateCellsError(KartothekCubeError, ValueError):
         The key columns, sorted.
     example : dict
     equal_payload, differing_payload : tuple of str
+    detail : str
 
     Examples
     --------
@@ -272,8 +275,10 @@ class DuplicateCellsError(KartothekCubeError, ValueError):
         example: Mapping[str, object],
         equal_payload: Iterable[str] = (),
         differing_payload: Iterable[str] = (),
+        detail: str = "",
     ) -> None:
         self.dataset_id = dataset_id
+        self.detail = detail
         self.columns = tuple(sorted(example))
         self.example = dict(example)
         self.equal_payload = tuple(sorted(equal_payload))
@@ -284,6 +289,7 @@ class DuplicateCellsError(KartothekCubeError, ValueError):
             f"Dataset {dataset_id!r} has several rows for one cell of {columns}, such as {cell}. "
             f"Equal payload: {', '.join(self.equal_payload) or 'none'}; "
             f"differing payload: {', '.join(self.differing_payload) or 'none'}"
+            + (f"\n{detail}" if detail else "")
         )
 
 

@@ -51,7 +51,7 @@ CASES = [
     ),
     (errors.SchemaConflictError("x differs"), ValueError, {"dataset_uuid": None}, ["x differs"]),
     (
-        errors.DuplicateCellsError("seed", {"y": 2, "x": "a"}, ["v2", "v1"], ["v3"]),
+        errors.DuplicateCellsError("seed", {"y": 2, "x": "a"}, ["v2", "v1"], ["v3"], detail="x y v3"),
         ValueError,
         {
             "dataset_id": "seed",
@@ -59,8 +59,9 @@ CASES = [
             "example": {"x": "a", "y": 2},
             "equal_payload": ("v1", "v2"),
             "differing_payload": ("v3",),
+            "detail": "x y v3",
         },
-        ["'seed'", "cell of x, y", "x='a', y=2", "Equal payload: v1, v2", "differing payload: v3"],
+        ["'seed'", "cell of x, y", "x='a', y=2", "Equal payload: v1, v2", "differing payload: v3\nx y v3"],
     ),
     (
         errors.MultiTableCommitAborted("c++seed", ["c++b", "c++a"], ["c++z"], "full"),

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
-BENCH = Path(__file__).parents[1] / "asv_bench"
+ROOT = Path(__file__).parents[1]
+BENCH = ROOT / "asv_bench"
 SIZE = {"BENCH_P": "8", "BENCH_X": "4", "BENCH_Y": "12"}
 
 
 def run(script, *args):
-    subprocess.run([sys.executable, str(BENCH / script), *map(str, args)], check=True, env={**os.environ, **SIZE})
+    command = [sys.executable, str(BENCH / script), *map(str, args)]
+    subprocess.run(command, check=True, env={**os.environ, **SIZE, "PYTHONPATH": str(ROOT)})
 
 
 @pytest.fixture
@@ -53,4 +55,6 @@ def test_queries_of_the_workload(tmp_path, workload):
 def test_planning(tmp_path):
     run("peers/plan.py", "kartothek_cube", tmp_path / "store", tmp_path / "out.json", 100, 1)
     result = json.loads((tmp_path / "out.json").read_text())
-    assert {"build", "point_query_p", "point_query_y", "range_query_x", "read_all", "append_one"} <= set(result)
+    assert {"build", "point_query_p", "point_query_y", "range_query_x", "read_all", "append_one"} <= set(
+        result
+    )

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).parents[1]
 
 HEAVY = ("dask", "distributed", "pyspark", "obstore", "click", "IPython", "tqdm")
 
@@ -24,11 +27,9 @@ LEAN = (
 def loaded_by(module: str) -> set[str]:
     """Give the top-level packages that a fresh interpreter has loaded after importing a module."""
     code = f"import sys, {module}; print(*{{name.split('.')[0] for name in sys.modules}})"
-    return set(
-        subprocess.run(
-            [sys.executable, "-c", code], check=True, capture_output=True, text=True
-        ).stdout.split()
-    )
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+    return set(run.stdout.split())
 
 
 @pytest.mark.parametrize("module", LEAN)

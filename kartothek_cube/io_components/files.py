@@ -16,7 +16,7 @@ from kartothek_cube.core.types import from_pandas
 from kartothek_cube.io_components.execute import REMOTE_REQUESTS, available_cores, ordered_map
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
 
-__all__ = ("concat", "read_files", "read_table_of_file")
+__all__ = ("concat", "read_files", "read_table_of_file", "read_threads")
 
 #: a local file up to this size is read in one piece, which is cheaper than seeking in it
 _SMALL = 1 << 20
@@ -32,6 +32,7 @@ def read_table_of_file(
     columns: Sequence[str] | None = None,
     predicates: list[list[tuple[str, str, Any]]] | None = None,
     predicate_pushdown_to_io: bool = True,
+    schema: pa.Schema | None = None,
 ) -> pa.Table:
     """
     Read one data file.
@@ -48,6 +49,8 @@ def read_table_of_file(
         Filter in disjunctive normal form.
     predicate_pushdown_to_io
         Whether statistics of row groups may be used.
+    schema
+        Types of columns of which the file holds nothing but nulls.
 
     Raises
     ------
@@ -64,6 +67,7 @@ def read_table_of_file(
             _source(blobs, key),
             columns=None if columns is None else list(columns),
             predicates=predicates,
+            schema=schema,
             predicate_pushdown_to_io=predicate_pushdown_to_io,
         )
     except CorruptDatasetError as exc:
@@ -81,7 +85,7 @@ def _source(blobs: BlobStore, key: str) -> str | bytes:
     return path
 
 
-def _threads(blobs: BlobStore, keys: Sequence[str]) -> int:
+def read_threads(blobs: BlobStore, keys: Sequence[str]) -> int:
     """How many reads to overlap: by the size of a few files if they are local."""
     if len(keys) < 2:
         return 1
@@ -96,6 +100,8 @@ def read_files(
     keys: Sequence[str],
     columns: Sequence[str] | None = None,
     predicates: Callable[[int], list[list[tuple[str, str, Any]]] | None] | None = None,
+    predicate_pushdown_to_io: bool = True,
+    schema: pa.Schema | None = None,
 ) -> Iterator[pa.Table]:
     """
     Read data files, overlapping the reads where that pays.
@@ -110,6 +116,8 @@ def read_files(
         Columns wanted; None for all.
     predicates
         Filter for the file with the given number.
+    predicate_pushdown_to_io, schema
+        As in :func:`read_table_of_file`.
 
     Yields
     ------
@@ -117,18 +125,20 @@ def read_files(
         One per key, in order.
     """
     choose = predicates or (lambda number: None)
-    read = partial(_read_numbered, blobs, columns, choose)
-    return ordered_map(read, list(enumerate(keys)), _threads(blobs, keys))
+    read = partial(_read_numbered, blobs, columns, choose, predicate_pushdown_to_io, schema)
+    return ordered_map(read, list(enumerate(keys)), read_threads(blobs, keys))
 
 
 def _read_numbered(
     blobs: BlobStore,
     columns: Sequence[str] | None,
     choose: Callable[[int], list[list[tuple[str, str, Any]]] | None],
+    pushdown: bool,
+    schema: pa.Schema | None,
     item: tuple[int, str],
 ) -> pa.Table:
     number, key = item
-    return read_table_of_file(blobs, key, columns, choose(number))
+    return read_table_of_file(blobs, key, columns, choose(number), pushdown, schema)
 
 
 def concat(tables: Sequence[pa.Table], schema: pa.Schema, origin: str) -> pa.Table:

@@ -44,6 +44,7 @@ from kartothek_cube.io_components.arguments import (
     dataset_factory,
     user_metadata,
 )
+from kartothek_cube.io_components.columns import sort_order
 from kartothek_cube.io_components.execute import store_factory
 from kartothek_cube.io_components.files import read_files
 from kartothek_cube.io_components.scope import plan_removal
@@ -58,11 +59,13 @@ from kartothek_cube.io_components.write import (
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
+    "MetadataMerger",
     "OnConflict",
     "UpdatePlan",
     "check_handles",
     "create_header",
     "finish_update",
+    "inputs",
     "plan_commit",
     "plan_partition",
     "plan_store",
@@ -433,6 +436,33 @@ def _check_own(context: WriteContext, result: WriteResult) -> None:
 # -- run -------------------------------------------------------------------------------------------------------------
 
 
+def inputs(data: Any) -> Iterator[Any]:
+    """
+    The inputs of a write, one after the other.
+
+    Parameters
+    ----------
+    data
+        Any iterable of them, or a single one.
+
+    Yields
+    ------
+    object
+        What :func:`run_update` takes.
+
+    Raises
+    ------
+    TypeError
+        It is neither.
+    """
+    if data is None or isinstance(data, (pd.DataFrame, WriteResult)) or hasattr(data, "__arrow_c_stream__"):
+        yield data
+    elif isinstance(data, Iterable) and not isinstance(data, (str, bytes, Mapping)):
+        yield from data
+    else:
+        raise TypeError(f"Expected DataFrames (or what Arrow reads as tables), got {type(data).__name__}.")
+
+
 def run_update(context: WriteContext, data: Any, schema: SchemaWrapper | None = None) -> WriteResult:
     """
     Write one input; the state of the dataset is not touched.
@@ -463,7 +493,7 @@ def run_update(context: WriteContext, data: Any, schema: SchemaWrapper | None = 
             _check_own(context, table)
         elif schema is not None:
             _check_schema(context, table, schema)
-    written = [t if isinstance(t, WriteResult) else write_table(context, t) for t in tables]
+    written = [t if isinstance(t, WriteResult) else write_table(context, _sorted(context, t)) for t in tables]
     return merge_results([WriteResult(context.uuid, context.table), *written])
 
 
@@ -484,6 +514,18 @@ def _as_input(item: Any) -> pa.Table:
         raise ValueError(
             f"Cannot write {type(item).__name__}: input is a DataFrame, a table that Arrow reads, None, or a list of these"
         ) from error
+
+
+def _sorted(context: WriteContext, table: pa.Table) -> pa.Table:
+    """The rows in the order that is asked for, nulls last; equal rows keep their order."""
+    missing = set(context.sort_by) - set(table.column_names)
+    if missing:
+        raise ValueError(
+            f"Cannot sort the input for dataset {context.uuid!r}: "
+            + unknown_names("column", missing, table.column_names)
+        )
+    order = sort_order([table.column(c) for c in context.sort_by], len(table)) if context.sort_by else None
+    return table if order is None else table.take(pa.array(order))
 
 
 def _check_schema(context: WriteContext, table: pa.Table, schema: SchemaWrapper) -> None:

@@ -52,6 +52,8 @@ class WriteContext:
         Columns of which index entries are collected.
     serializer
         Writes the files.
+    sort_by
+        Columns by which each input is sorted before it is split.
     """
 
     store: StoreFactory
@@ -60,6 +62,7 @@ class WriteContext:
     partition_on: tuple[str, ...] = ()
     indices: tuple[str, ...] = ()
     serializer: DataFrameSerializer = attrs.field(factory=ParquetSerializer)
+    sort_by: tuple[str, ...] = ()
 
 
 @attrs.frozen

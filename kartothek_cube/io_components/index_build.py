@@ -1,0 +1,192 @@
+"""Adding indices to a dataset: plan (which columns of which table), run (some partitions), finish (one commit)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import attrs
+import pyarrow as pa
+
+from kartothek_cube.core.commit import IndexEntries, commit
+from kartothek_cube.core.common_metadata import SchemaWrapper, read_schema_metadata
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.index import IndexColumns
+from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.core.typing import StoreFactory
+from kartothek_cube.io_components.files import read_files
+from kartothek_cube.io_components.write import WriteResult, index_entries_of, merge_results
+
+__all__ = ("IndexContext", "IndexTask", "finish_index_build", "plan_index_build", "run_index_build")
+
+
+@attrs.frozen
+class IndexContext:
+    """
+    What all tasks that build indices share.
+
+    Attributes
+    ----------
+    store
+        Factory of the store.
+    uuid
+        The dataset.
+    columns
+        Per table the columns that it has of those to index.
+    types
+        Their types.
+    """
+
+    store: StoreFactory
+    uuid: str
+    columns: Mapping[str, tuple[str, ...]]
+    types: Mapping[str, pa.DataType]
+
+
+@attrs.frozen
+class IndexTask:
+    """
+    Some partitions to look at.
+
+    Attributes
+    ----------
+    labels
+        The partitions.
+    keys
+        Per table their files.
+    """
+
+    labels: tuple[str, ...]
+    keys: Mapping[str, tuple[str, ...]]
+
+
+def plan_index_build(
+    dataset: DatasetFactory, columns: Sequence[str], partitions_per_task: int | None = None
+) -> tuple[IndexContext, list[IndexTask]]:
+    """
+    Plan to add indices, or to build existing ones anew.
+
+    Parameters
+    ----------
+    dataset
+        The dataset.
+    columns
+        Columns to index.
+    partitions_per_task
+        How many partitions a task looks at; None: one task for all.
+
+    Returns
+    -------
+    context, tasks
+
+    Raises
+    ------
+    RuntimeError
+        A column does not exist, or is a partition key.
+    """
+    current = dataset.dataset_metadata
+    overlap = set(columns) & set(current.partition_keys)
+    if overlap:
+        raise RuntimeError(
+            f"Cannot create a secondary index on partition column(s) {', '.join(sorted(overlap))} of dataset "
+            f"{current.uuid!r}: their values are in the labels of the partitions already"
+        )
+    schemas = _schemas(dataset)
+    known = {name for schema in schemas.values() for name in schema.names}
+    unknown = set(columns) - known
+    if unknown:
+        raise RuntimeError(
+            f"Column(s) to index could not be found in dataset {current.uuid!r}: "
+            + unknown_names("column", unknown, known)
+        )
+    context = IndexContext(
+        dataset.store_factory,
+        current.uuid,
+        {table: tuple(c for c in columns if c in schema.names) for table, schema in schemas.items()},
+        {c: schema.field(c).type for schema in schemas.values() for c in columns if c in schema.names},
+    )
+    return context, _tasks(current.partition_table, partitions_per_task)
+
+
+def _schemas(dataset: DatasetFactory) -> dict[str, SchemaWrapper]:
+    current = dataset.dataset_metadata
+    if current.schema is not None:
+        return {current.table_name: current.schema}
+    blobs = open_blobs(dataset.store_factory)
+    return {table: read_schema_metadata(current.uuid, blobs, table) for table in current.tables}
+
+
+def _tasks(partitions: PartitionTable, size: int | None) -> list[IndexTask]:
+    length = len(partitions)
+    step = max(length if size is None else size, 1)
+    tasks = []
+    for start in range(0, length, step):
+        labels = partitions.labels.slice(start, step).to_pylist()
+        files = {table: tuple(keys.slice(start, step).to_pylist()) for table, keys in partitions.files.items()}
+        tasks.append(IndexTask(tuple(labels), files))
+    return tasks
+
+
+def run_index_build(context: IndexContext, task: IndexTask) -> WriteResult:
+    """
+    Collect the index entries of some partitions; only the columns to index are read.
+
+    Parameters
+    ----------
+    context
+        What all tasks share.
+    task
+        The partitions.
+
+    Returns
+    -------
+    WriteResult
+        Without partitions.
+    """
+    blobs = open_blobs(context.store)
+    parts = []
+    for table, columns in context.columns.items():
+        if columns:
+            tables = list(read_files(blobs, task.keys[table], columns))
+            parts.append({c: index_entries_of(c, task.labels, tables, context.types[c]) for c in columns})
+    return merge_results([_result(context, part) for part in ({}, *parts)])
+
+
+def _result(context: IndexContext, indices: Mapping[str, IndexEntries]) -> WriteResult:
+    return WriteResult(context.uuid, next(iter(context.columns)), indices=indices)
+
+
+def finish_index_build(context: IndexContext, results: Iterable[WriteResult]) -> DatasetMetadata:
+    """
+    Commit the indices.
+
+    Parameters
+    ----------
+    context
+        What all tasks share.
+    results
+        What they found.
+
+    Returns
+    -------
+    DatasetMetadata
+        The new state.
+    """
+    columns = {c for names in context.columns.values() for c in names}
+    nothing = {c: IndexEntries(IndexColumns.empty(context.types[c]), pa.array([], pa.string())) for c in columns}
+    merged = merge_results([_result(context, nothing), *results])
+    delta = merged.delta(new_indices=frozenset(columns))
+    dataset, _ = commit(open_blobs(context.store), delta, partial(_entries, context))
+    return dataset
+
+
+def _entries(context: IndexContext, column: str, labels: Sequence[str]) -> IndexEntries:
+    """Entries of partitions that were added after the indices were planned."""
+    wanted = {table: (column,) if column in columns else () for table, columns in context.columns.items()}
+    files: dict[str, Any] = {t: PartitionTable.from_labels(context.uuid, t, labels).files[t].to_pylist() for t in wanted}
+    result = run_index_build(attrs.evolve(context, columns=wanted), IndexTask(tuple(labels), files))
+    return result.indices[column]

@@ -15,6 +15,7 @@ from kartothek_cube.core.common_metadata import SchemaWrapper, schema_to_bytes, 
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
+    CorruptDatasetError,
     DatasetExistsError,
     DatasetNotFoundError,
     SchemaConflictError,
@@ -39,6 +40,8 @@ __all__ = (
 #: attempts before a writer gives up against faster ones; with the pauses below this is about a minute
 _ATTEMPTS = 60
 _LONGEST_PAUSE_S = 2.0
+#: above this number of new files their existence is checked by one listing
+_FEW_FILES = 100
 
 Predicates = list[list[tuple[str, str, Any]]]
 
@@ -318,7 +321,8 @@ def _with_entries(
     found = read(missing.column, missing.labels.to_pylist())
     known = delta.indices.get(missing.column)
     if known is not None:
-        found = IndexEntries(known.entries.union(found.entries), pa.concat_arrays([known.covered, found.covered]))
+        merged = IndexColumns.merge([known.entries, found.entries], found.entries.values.type)
+        found = IndexEntries(merged, pa.concat_arrays([known.covered, found.covered]))
     return attrs.evolve(delta, indices={**delta.indices, missing.column: found})
 
 
@@ -326,7 +330,7 @@ def _try(blobs: BlobStore, delta: Delta) -> tuple[DatasetMetadata, Published]:
     old_schema, schema_token = _current(blobs, schema_key(delta.uuid, delta.table))
     header_key, old_header, token, state = _load(blobs, delta)
     if state is not None and _is_done(state, delta):
-        return state, _unchanged(delta, header_key, old_header, old_schema)
+        return _unloaded(state), _unchanged(delta, header_key, old_header, old_schema)
     new = apply(state, delta)
     schema = None
     if new.schema is not None:
@@ -338,6 +342,7 @@ def _try(blobs: BlobStore, delta: Delta) -> tuple[DatasetMetadata, Published]:
     try:
         new = _store_indices(blobs, new, written)
         header = _header(new, header_key)
+        _check_files(blobs, delta, written)
         blobs.put_if(header_key, header, token)
     except PreconditionFailed:
         blobs.delete(written)
@@ -358,46 +363,43 @@ def _current(blobs: BlobStore, key: str) -> tuple[bytes | None, Any]:
 
 
 def _load(blobs: BlobStore, delta: Delta) -> tuple[str, bytes | None, Any, DatasetMetadata | None]:
-    """Key, bytes and token of the current header, and the state in it with the indices that will change."""
+    """Key, bytes and token of the header to replace, and the state in it with the indices that will change."""
     wanted = metadata_key_from_uuid(delta.uuid, delta.storage_format)
-    if delta.mode in ("create", "replace"):
-        keys = [metadata_key_from_uuid(delta.uuid, fmt) for fmt in ("json", "msgpack")]
-        found = {key: _current(blobs, key) for key in keys}
-        existing = [key for key in keys if found[key][0] is not None]
-        if existing and delta.mode == "create":
-            raise DatasetExistsError(delta.uuid)
-        header, token = found[wanted]
-        return (
-            wanted,
-            header if header is not None else (found[existing[0]][0] if existing else None),
-            token,
-            None,
-        )
     try:
         state, key, token, header = DatasetMetadata.load_with_token(delta.uuid, blobs)
     except DatasetNotFoundError:
         return wanted, None, None, None
+    except (CorruptDatasetError, KeyError, NotImplementedError):
+        if delta.mode != "replace":
+            raise
+        header, token = _current(blobs, wanted)
+        return wanted, header, token, None
+    if delta.mode == "replace" and key != wanted:
+        return wanted, header, _current(blobs, wanted)[1], state
+    if delta.mode in ("create", "replace"):
+        return key, header, token, state
     touched = set(state.secondary_indices) - delta.new_indices
     scope_columns = {literal[0] for conjunction in delta.scope or () for literal in conjunction}
     if not len(delta.added) and delta.scope is None:
         touched = set()
-    return (
-        key,
-        header,
-        token,
-        load_needed_indices(state.load_partition_indices(), touched | scope_columns, blobs),
-    )
+    state = load_needed_indices(state.load_partition_indices(), touched | scope_columns, blobs)
+    return key, header, token, state
 
 
 def _is_done(state: DatasetMetadata, delta: Delta) -> bool:
-    """Whether an earlier attempt of this very commit got through: our labels are UUIDs, nobody else adds them."""
-    if not len(delta.added) or delta.mode in ("create", "replace"):
+    """Whether this very commit got through already: its labels are UUIDs, nobody else adds them."""
+    if not len(delta.added):
         return False
     return bool((state.partition_table.positions(delta.added.labels) >= 0).all())
 
 
 def _unchanged(delta: Delta, key: str, header: bytes | None, schema: bytes | None) -> Published:
     return Published(delta.uuid, key, header or b"", header, schema_key(delta.uuid, delta.table), None, schema)
+
+
+def _unloaded(state: DatasetMetadata) -> DatasetMetadata:
+    """The state as loading it gives: secondary indices by key only."""
+    return state.copy(indices={column: index.unload() for column, index in state.secondary_indices.items()})
 
 
 def _store_indices(blobs: BlobStore, state: DatasetMetadata, written: list[str]) -> DatasetMetadata:
@@ -414,6 +416,30 @@ def _store_indices(blobs: BlobStore, state: DatasetMetadata, written: list[str])
     return state.copy(indices=indices)
 
 
+def _check_files(blobs: BlobStore, delta: Delta, written: Sequence[str]) -> None:
+    """
+    Make sure that no cleanup took the files of this commit for garbage while it was under way.
+
+    Raises
+    ------
+    ConcurrentWriteError
+        If one is gone.
+    """
+    added = [key for keys in delta.added.files.values() for key in keys.to_pylist()]
+    if len(added) > _FEW_FILES:
+        stored = {blob.key for blob in blobs.list(f"{delta.uuid}/{delta.table}/")}
+        gone = [key for key in added if key not in stored]
+    else:
+        gone = [key for key in added if not blobs.exists(key)]
+    gone += [key for key in written if not blobs.exists(key)]
+    if gone:
+        raise ConcurrentWriteError(
+            delta.uuid,
+            detail=f"Files of this commit were deleted while it was under way, such as {gone[0]}: a cleanup or garbage "
+            "collection ran at the same time. Write again, and give cleanups a retention.",
+        )
+
+
 def _header(state: DatasetMetadata, key: str) -> bytes:
     return state.to_json() if key.endswith(".json") else state.to_msgpack()
 
@@ -424,16 +450,21 @@ def _drop_other_format(blobs: BlobStore, uuid: str, key: str) -> None:
     blobs.delete([other for other in others if other != key and blobs.exists(other)])
 
 
-def _restore(blobs: BlobStore, key: str, ours: bytes | None, old: bytes | None) -> None:
-    """Put back what we replaced, if what is there is still ours."""
+def _restore(blobs: BlobStore, key: str, ours: bytes | None, old: bytes | None, *, delete: bool = False) -> None:
+    """
+    Put back what we replaced, if what is there is still ours.
+
+    What was not there before stays unless ``delete`` is set: a schema may be that of another writer, with the same
+    content, and is garbage at worst.
+    """
     current, token = _current(blobs, key)
     if ours is None or current != ours or old == ours:
         return
     try:
-        if old is None:
-            blobs.delete_if(key, token)
-        else:
+        if old is not None:
             blobs.put_if(key, old, token)
+        elif delete:
+            blobs.delete_if(key, token)
     except PreconditionFailed:
         return
 
@@ -454,5 +485,5 @@ def rollback(blobs: BlobStore, published: Published) -> None:
     current, _ = _current(blobs, published.header_key)
     if current != published.header:
         return
-    _restore(blobs, published.header_key, published.header, published.old_header)
+    _restore(blobs, published.header_key, published.header, published.old_header, delete=True)
     _restore(blobs, published.schema_key, published.schema, published.old_schema)

@@ -9,12 +9,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 from simplekv import KeyValueStore
-from simplekv.memory import DictStore
 from storefact import get_store_from_url
 
 StoreFactory = Callable[[], KeyValueStore]
 
-_MEMORY: dict[str, DictStore] = {}
+_MEMORY: dict[str, KeyValueStore] = {}
 
 
 def local(directory: Path) -> StoreFactory:
@@ -25,11 +24,11 @@ def local(directory: Path) -> StoreFactory:
 def memory(directory: Path) -> StoreFactory:
     """Give a factory that returns the same memory store wherever it is called in this process."""
     name = uuid.uuid4().hex
-    _MEMORY[name] = DictStore()
+    _MEMORY[name] = get_store_from_url("hmemory://")
     return partial(open_memory, name)
 
 
-def open_memory(name: str) -> DictStore:
+def open_memory(name: str) -> KeyValueStore:
     """Give the memory store of that name."""
     return _MEMORY[name]
 

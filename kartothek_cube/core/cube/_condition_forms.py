@@ -41,11 +41,16 @@ def plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.bool_ | np.number | np.str_ | np.bytes_) else value
 
 
+def typed(value: Any) -> Any:
+    """Make Python scalars of numpy's, but for integers, whose type tells whether they are meant with a sign."""
+    return value if isinstance(value, np.integer) else plain(value)
+
+
 def plain_tuple(values: object) -> tuple[Any, ...]:
-    """Take one value or many, as :func:`plain` ones."""
+    """Take one value or many, as :func:`typed` ones."""
     elements = converter_tuple(values)
     from_numpy = any(issubclass(kind, np.generic) for kind in set(map(type, elements)))
-    return tuple(map(plain, elements)) if from_numpy else elements
+    return tuple(map(typed, elements)) if from_numpy else elements
 
 
 def check_values(column: str, values: tuple[Any, ...]) -> None:
@@ -157,6 +162,7 @@ def to_json(condition: Any) -> dict[str, Any]:
         A value is no str, bool, int or float.
     """
     fields = {field.name: getattr(condition, field.name) for field in attrs.fields(type(condition))}
+    fields = {n: tuple(map(plain, v)) if isinstance(v, tuple) else plain(v) for n, v in fields.items()}
     for name, value in fields.items():
         for single in value if isinstance(value, tuple) else (value,):
             if single is not None and not isinstance(single, _JSON_SCALARS):

@@ -120,7 +120,7 @@ class SimpleCondition(Condition):
         The value, neither null nor a collection.
     """
 
-    value: Any = attrs.field(converter=forms.plain)
+    value: Any = attrs.field(converter=forms.typed)
 
     active = True
 
@@ -204,6 +204,9 @@ class IsInCondition(SimpleCondition):
     def _check(self, attribute: object, value: tuple[Any, ...]) -> None:
         forms.check_values(self.column, value)
 
+    def __str__(self) -> str:
+        return f"{self.column} {self.OP} {tuple(map(forms.plain, self.value))}"
+
 
 @attrs.frozen
 class InIntervalCondition(Condition):
@@ -219,8 +222,8 @@ class InIntervalCondition(Condition):
         First value that is too large; None: no limit.
     """
 
-    start: Any = attrs.field(converter=forms.plain, default=None)
-    stop: Any = attrs.field(converter=forms.plain, default=None)
+    start: Any = attrs.field(converter=forms.typed, default=None)
+    stop: Any = attrs.field(converter=forms.typed, default=None)
 
     @start.validator
     @stop.validator

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from kartothek_cube.core._converters import converter_str_set_optional
 from kartothek_cube.core.cube.consistency import check_datasets, get_dataset_columns
 from kartothek_cube.core.cube.constants import (
     KLEE_METADATA_DIMENSION_COLUMNS,
@@ -24,7 +25,6 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.naming import METADATA_BASE_SUFFIX, METADATA_FORMAT_JSON, METADATA_FORMAT_MSGPACK
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.utils.converters import converter_str_set_optional
 
 if TYPE_CHECKING:
     from kartothek_cube.core.typing import StoreInput

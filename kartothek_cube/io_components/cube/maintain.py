@@ -218,7 +218,7 @@ def plan_copy(
 
 
 def _check_found(cube: Cube, found: Mapping[str, DatasetMetadata], wanted: Any) -> None:
-    if not found:
+    if wanted is None and not found:
         raise RuntimeError(f"{cube} not found in source store: there is no dataset {cube.uuid_prefix}++...")
     if wanted is None or isinstance(wanted, Mapping):
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -153,6 +154,10 @@ def _check_metadata(metadata: Metadata | None, names: Iterable[str]) -> dict[str
     for name, values in metadata.items():
         if not isinstance(values, Mapping):
             raise TypeError(f"Provided metadata for dataset {name} should be a dict, but is {type(values).__name__}")
+        try:
+            json.dumps(dict(values))
+        except TypeError as exc:
+            raise TypeError(f"Provided metadata for dataset {name} cannot be stored as JSON: {exc}") from exc
     return {name: dict(values) for name, values in metadata.items()}
 
 
@@ -528,10 +533,11 @@ def _check_new_payload(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> N
     for name, table in tables.items():
         for column in sorted(get_payload_subset(table.column_names, plan.cube)):
             if column in owners:
-                raise ValueError(
+                problem = ValueError(
                     f"Found columns present in multiple datasets: {column} in {owners[column]}, {name}. "
                     "A payload column belongs to one dataset"
                 )
+                raise _aborted(plan, str(problem)) from problem
             owners[column] = name
 
 
@@ -600,8 +606,11 @@ def finish_write(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> dic
     blobs = open_blobs(plan.store)
     deltas = _deltas(plan, results)
     others = _others(plan, deltas, blobs)
+    after = {**others, **{name: _prospect(name, delta, blobs) for name, delta in deltas.items()}}
     try:
-        _check_prospect(plan, deltas, others, blobs)
+        _check_not_empty(plan, deltas, after)
+        if deltas:
+            check_datasets(after, plan.cube)
     except ValueError as exc:
         raise _aborted(plan, str(exc)) from exc
     written = _publish(plan, deltas, blobs)
@@ -635,31 +644,22 @@ def _others(plan: CubeWritePlan, deltas: Mapping[str, Delta], blobs: BlobStore) 
     return discover_datasets_unchecked(plan.cube.uuid_prefix, blobs, ids - set(deltas))
 
 
-def _check_prospect(
-    plan: CubeWritePlan, deltas: Mapping[str, Delta], others: Mapping[str, DatasetMetadata], blobs: BlobStore
+def _prospect(name: str, delta: Delta, blobs: BlobStore) -> DatasetMetadata:
+    """A dataset as it will be, as far as the rules of a cube look at it: schema, keys, names of indices."""
+    if delta.mode != "update":
+        return _light(delta)
+    dataset = DatasetMetadata.load_from_store(delta.uuid, blobs)
+    return dataset if delta.schema is None else dataset.copy(schema=merged_schema(dataset, delta))
+
+
+def _check_not_empty(
+    plan: CubeWritePlan, deltas: Mapping[str, Delta], after: Mapping[str, DatasetMetadata]
 ) -> None:
-    """Check the cube as it will be, on schemas, keys and names of indices."""
-    after = dict(others)
     for name, delta in deltas.items():
-        if delta.mode == "update":
-            after[name] = DatasetMetadata.load_from_store(delta.uuid, blobs)
-            if delta.schema is not None:
-                after[name] = after[name].copy(schema=_evolved(after[name], delta))
-            if not plan.keep_empty and not _has_partitions(after[name], delta):
-                raise ValueError(f"No partitions left in dataset(s): {name}")
-        else:
-            after[name] = _light(delta)
-    if deltas:
-        check_datasets(after, plan.cube)
-
-
-def _evolved(dataset: DatasetMetadata, delta: Delta) -> Any:
-    return merged_schema(dataset, delta)
-
-
-def _has_partitions(dataset: DatasetMetadata, delta: Delta) -> bool:
-    gone = 0 if delta.expected is None else len(delta.expected)
-    return len(delta.added) > 0 or len(dataset.partition_table) > gone
+        partitions = after[name].partition_table
+        gone = 0 if delta.expected is None else int((partitions.positions(delta.expected) >= 0).sum())
+        if not plan.keep_empty and not len(delta.added) and len(partitions) == gone:
+            raise ValueError(f"No partitions left in dataset(s): {name}")
 
 
 def _light(delta: Delta) -> DatasetMetadata:

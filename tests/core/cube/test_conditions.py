@@ -138,8 +138,17 @@ def test_value_is_one_value(build, value, problem):
         build(value)
 
 
-@pytest.mark.parametrize("value", [np.int8(1), np.float64(1.5), np.bool_(True), np.str_("a")])
-def test_numpy_scalars_become_python_scalars(value):
+def test_numpy_integers_keep_the_sign_of_their_type():
+    condition = C("x") == np.uint64(1)
+    assert isinstance(condition.value, np.uint64)
+    assert condition == (C("x") == 1)
+    assert hash(condition) == hash(C("x") == 1)
+    assert str(C("x").isin([np.uint64(1), np.uint64(2)])) == "x in (1, 2)"
+    assert Conjunction(condition).to_jsonarray() == Conjunction(C("x") == 1).to_jsonarray()
+
+
+@pytest.mark.parametrize("value", [np.float64(1.5), np.bool_(True), np.str_("a")])
+def test_other_numpy_scalars_become_python_scalars(value):
     expected = type(value.item())
     assert type((C("x") == value).value) is expected
     assert type(C("x").isin(np.array([value])).value[0]) is expected

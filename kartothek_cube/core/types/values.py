@@ -192,7 +192,19 @@ def _parse(texts: pa.Array, wide: pa.DataType) -> pa.Array:
         _reject(plain, pc.invert(pc.match_substring_regex(plain, r"^-?[0-9]+$")))
     if pat.is_boolean(wide):
         _reject(plain, pc.invert(pc.is_in(pc.utf8_lower(plain), pa.array(["true", "false"]))))
-    return plain.cast(wide)
+    return _parse_zoned(plain, wide) if pat.is_timestamp(wide) and wide.tz else plain.cast(wide)
+
+
+def _parse_zoned(texts: pa.Array, wide: pa.DataType) -> pa.Array:
+    """Time stamps with offsets; old ones (local mean time) have seconds, which Arrow does not parse."""
+    old = pc.extract_regex(texts, r"(?P<sign>[+-])\d\d:\d\d:(?P<seconds>\d\d)$")
+    if old.null_count == len(old):
+        return texts.cast(wide)
+    seconds = pc.struct_field(old, "seconds").cast(pa.int64())
+    east = pc.equal(pc.struct_field(old, "sign"), "+")
+    shift = pc.if_else(east, pc.negate(seconds), seconds).fill_null(0).cast(pa.duration("s"))
+    minutes = pc.replace_substring_regex(texts, r"([+-]\d\d:\d\d):\d\d$", r"\1")
+    return pc.add_checked(minutes.cast(wide), shift.cast(pa.duration("ns")))
 
 
 def _reject(texts: pa.Array, bad: pa.Array) -> None:

@@ -188,6 +188,6 @@ def test_data_without_rows(built):
 
 
 def test_duplicate_cells_in_the_input(built):
-    with refuses(built, ValueError, '"enrich"', "[p, x]", "v2", "22", "99"):
+    with refuses(built, ValueError, "enrich", "p, x", "v2", "22", "99"):
         data = {"enrich": frame(x=[2, 2], p=[2, 2], v2=[22, 99])}
         eager_cube.append_to_cube(data=data, cube=CUBE, store=built)

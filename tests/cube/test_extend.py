@@ -157,7 +157,7 @@ NO_EXTEND = {
     "seed": ({"data": {"seed": SEED}}, ValueError, ["seed"]),
     "frame without id is the seed": ({"data": SEED}, ValueError, ["seed"]),
     "exists": ({"data": {"enrich": NEW}}, RuntimeError, ["cube++enrich"]),
-    "payload exists": ({"data": {"new": NEW.assign(v1=1, v2=2)}}, ValueError, ["new", "v1, v2"]),
+    "payload exists": ({"data": {"new": NEW.assign(v1=1, v2=2)}}, ValueError, ["new", "v1", "v2"]),
     "payload exists elsewhere": (
         {"data": {"enrich": ENRICH.assign(v1=1)}, "overwrite": True},
         ValueError,
@@ -215,6 +215,6 @@ def test_dataset_without_rows(built):
 
 
 def test_duplicate_cells(built):
-    with refuses(built, ValueError, '"new"', "[p, x]", "v3", "30", "99"):
+    with refuses(built, ValueError, "new", "p, x", "v3", "30", "99"):
         data = {"new": frame(x=[0, 0], p=[0, 0], v3=[30, 99])}
         eager_cube.extend_cube(data=data, cube=CUBE, store=built)

@@ -104,7 +104,7 @@ NO_QUERY = {
     "unknown dimensions": ({"dimension_columns": ["z", "x", "a"]}, ValueError, ["a, z"]),
     "payload as dimension": ({"dimension_columns": ["v1"]}, ValueError, ["v1"]),
     "no dimension": ({"dimension_columns": []}, ValueError, ["imension"]),
-    "dimension twice": ({"dimension_columns": ["x", "x"]}, ValueError, ["x, x"]),
+    "dimension twice": ({"dimension_columns": ["x", "x"]}, ValueError, ["x"]),
     "partition_by in a set": ({"partition_by": {"x"}}, TypeError, ["set"]),
     "unknown partition_by": ({"partition_by": ["z", "i1", "a"]}, ValueError, ["a, z"]),
     "partition_by without index": ({"partition_by": ["v2", "i1", "v1"]}, ValueError, ["v1, v2"]),

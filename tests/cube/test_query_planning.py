@@ -7,6 +7,7 @@ import pytest
 from kartothek_cube.api.discover import discover_cube, discover_datasets, discover_ktk_cube_dataset_ids
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.io import eager_cube
+from kartothek_cube.io_components.cube.write import MultiTableCommitAborted
 from tests.support.cubes import CUBE, HEADER, build, check_integrity, frame, header, memory, rows
 from tests.support.stores import CountingStore, FaultyStore, InjectedError, ReadOnlyStore, Same, Wrapped
 
@@ -189,10 +190,13 @@ def test_a_failed_write_leaves_the_old_state(driver, name, at):
 
 
 def failed(operation):
-    """Whether the planned fault came out of an operation."""
+    """Whether the planned fault came out of an operation, at once or as the reason of an abort."""
     try:
         operation()
     except InjectedError:
+        return True
+    except MultiTableCommitAborted as error:
+        assert isinstance(error.__cause__, InjectedError)
         return True
     return False
 
@@ -200,7 +204,7 @@ def failed(operation):
 def test_a_build_that_fails_half_way_leaves_no_cube(driver):
     inner = memory()
     store = FaultyStore(inner).fail("put", key=f"seed{HEADER}")
-    with pytest.raises(InjectedError):
+    with pytest.raises((InjectedError, MultiTableCommitAborted)):
         driver.build_cube(data=BOTH, cube=CUBE, store=Same.of(store))
     with pytest.raises(ValueError, match="seed"):
         eager_cube.query_cube(cube=CUBE, store=Same.of(inner))

@@ -74,14 +74,14 @@ def test_groups_of_projected_cells(driver, built, partition_by, expected):
 @pytest.mark.parametrize(
     "arguments, fragments",
     [
-        ({"payload_columns": ["v1", "i1"]}, ['"seed"', "[x, y]", "[x]", "i1, v1"]),
-        ({"payload_columns": ["v4"]}, ['"by_both"', "[x, y]", "[x]", "v4"]),
-        ({"payload_columns": ["v3"]}, ['"by_y"', "[y]", "[x]", "v3"]),
-        ({"payload_columns": ["v2"], "dimension_columns": "y"}, ['"by_x"', "[x]", "[y]", "v2"]),
-        ({"payload_columns": ["v2"], "conditions": C("v1") == 1}, ['"seed"', "v1"]),
-        ({"payload_columns": ["v2"], "conditions": C("v4") == True}, ['"by_both"', "v4"]),  # noqa: E712
-        ({"payload_columns": ["v2"], "partition_by": "i1"}, ['"seed"', "i1"]),
-        ({}, ["[x]"]),
+        ({"payload_columns": ["v1", "i1"]}, ["seed", "x, y", "x", "i1, v1"]),
+        ({"payload_columns": ["v4"]}, ["by_both", "x, y", "x", "v4"]),
+        ({"payload_columns": ["v3"]}, ["by_y", "y", "x", "v3"]),
+        ({"payload_columns": ["v2"], "dimension_columns": "y"}, ["by_x", "x", "y", "v2"]),
+        ({"payload_columns": ["v2"], "conditions": C("v1") == 1}, ["seed", "v1"]),
+        ({"payload_columns": ["v2"], "conditions": C("v4") == True}, ["by_both", "v4"]),  # noqa: E712
+        ({"payload_columns": ["v2"], "partition_by": "i1"}, ["seed", "i1"]),
+        ({}, ["x"]),
     ],
     ids=[
         "seed",

@@ -198,7 +198,7 @@ def in_groups_of_two(table: pa.Table) -> ds.ParquetFileFragment:
 
 
 @pytest.mark.parametrize("name", KINDS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_mask_and_expression_equal_brute_force(name: str, data: st.DataObject) -> None:
     names = [name, *data.draw(st.lists(st.sampled_from(sorted(KINDS)).filter(name.__ne__), max_size=1))]
@@ -211,3 +211,187 @@ def test_mask_and_expression_equal_brute_force(name: str, data: st.DataObject) -
         assert [row for row, hit in enumerate(mask.to_pylist()) if hit] == expected
         expression = pred.to_expression(predicates, fragment.physical_schema)
         assert fragment.to_table(filter=expression)["row"].to_pylist() == expected
+
+
+TABLE = pa.table({"x": [1, 2, None], "y": ["a", None, "b"]})
+
+
+@pytest.mark.parametrize(
+    "predicates, error, message",
+    [
+        ([], ValueError, "Empty predicates"),
+        ([[]], ValueError, "Conjunction 0 is empty"),
+        ([[("x", "==", 1)], ()], ValueError, "Conjunction 1 .* got tuple"),
+        ("x", ValueError, "Conjunction 0 .* got str"),
+        ([[("x", "==", 1), ["x", "==", 1]]], ValueError, "Literal 1 in conjunction 0"),
+        ([[("x", "==")]], ValueError, "Literal 0 in conjunction 0"),
+        ([[("x", "==", 1, 2)]], ValueError, "Literal 0 in conjunction 0"),
+        ([[("x", "<", None)]], ValueError, "'x'"),
+        ([[("x", ">=", math.nan)]], ValueError, "'x'"),
+        ([[("x", "in", None)]], ValueError, "'x'"),
+        ([[("x", "in", "abc")]], TypeError, "'x'.* got str"),
+        ([[("x", "not in", 1)]], TypeError, "'x'.* got int"),
+        ([[("x", "==", b"\0")]], NotImplementedError, "NUL"),
+        ([[("x", "in", [b"a", b"b\0"])]], NotImplementedError, "NUL"),
+    ],
+)
+def test_check_predicates_refuses(predicates, error, message):
+    with pytest.raises(error, match=message):
+        pred.check_predicates(predicates)
+
+
+@pytest.mark.parametrize(
+    "predicates",
+    [
+        None,
+        [[("x", "==", None)], [("x", "!=", pd.NaT)]],
+        [[("x", "in", [None, 1])]],
+        [[("x", "in", [])]],
+        [[("x", "not in", {1})]],
+        [[("x", "in", np.array([1]))]],
+        [[("x", "==", "\0")]],
+    ],
+)
+def test_check_predicates_accepts(predicates):
+    pred.check_predicates(predicates)
+
+
+def test_columns_in_predicates():
+    assert pred.columns_in_predicates(None) == set()
+    assert pred.columns_in_predicates([[("x", "==", 1), ("y", "==", 1)], [("x", "<", 1)]]) == {"x", "y"}
+
+
+@pytest.mark.parametrize(
+    "columns, expected",
+    [
+        (["x", "y"], [[("x", "==", 1), ("y", "==", 2)], [("y", "<", 3)]]),
+        (["x"], [[("x", "==", 1)]]),
+        (["y"], [[("y", "==", 2)], [("y", "<", 3)]]),
+        (["z"], None),
+    ],
+)
+def test_filter_predicates_by_column(columns, expected):
+    predicates = [[("x", "==", 1), ("y", "==", 2)], [("y", "<", 3)]]
+    assert pred.filter_predicates_by_column(predicates, columns) == expected
+    assert pred.filter_predicates_by_column(None, columns) is None
+
+
+@pytest.mark.parametrize(
+    "array", [pa.array([], pa.int64()), pa.chunked_array([], pa.int64()), pa.nulls(3, pa.int64())]
+)
+def test_types_are_checked_without_values(array):
+    with pytest.raises(TypeError, match=r"'x' of type int64 .*\(==\) with '1' \(type str\)"):
+        pred.literal_mask(array, "==", "1", "x")
+    assert pred.literal_mask(array, "==", 1).to_pylist() == [False] * len(array)
+
+
+@pytest.mark.parametrize("op, expected", [("in", [False, False, False]), ("not in", [True, True, False])])
+def test_empty_list_matches_without_a_type(op, expected):
+    assert pred.literal_mask(TABLE["x"], op, []).to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    "op, value, expected",
+    [("==", "a", False), ("!=", 1, False), ("<", 1.5, False), ("in", [1, "a"], False), ("not in", [1], False),
+     ("==", None, True), ("!=", None, False), ("in", ["a", None], True)],
+)  # fmt: skip
+def test_null_columns_take_any_value(op, value, expected):
+    table = pa.table({"x": pa.nulls(2)})
+    assert pred.literal_mask(table["x"], op, value).to_pylist() == [expected, expected]
+    expression = pred.to_expression([[("x", op, value)]], table.schema)
+    assert table.filter(expression).num_rows == 2 * expected
+
+
+def test_columns_of_nan_take_any_value():
+    array = pa.array([math.nan, None])
+    assert pred.literal_mask(array, "==", "a").to_pylist() == [False, False]
+    with pytest.raises(TypeError):
+        pred.literal_mask(pa.array([math.nan, 1.0]), "==", "a")
+
+
+def test_zeros_are_equal():
+    zeros = pa.array([0.0, -0.0, 1.0])
+    for op, value in [("==", -0.0), ("in", [0.0]), ("in", [-0.0])]:
+        assert pred.literal_mask(zeros, op, value).to_pylist() == [True, True, False]
+    assert pred.literal_mask(zeros, "not in", [0.0]).to_pylist() == [False, False, True]
+
+
+def test_float32_is_compared_as_float64():
+    tenth = pa.array([0.1], pa.float32())
+    assert pred.literal_mask(tenth, "==", 0.1).to_pylist() == [False]
+    assert pred.literal_mask(tenth, "==", np.float32(0.1)).to_pylist() == [True]
+    assert pred.literal_mask(tenth, ">", 0.1).to_pylist() == [True]
+
+
+@pytest.mark.parametrize("op", ["~", "=", "IN", None])
+def test_unknown_operator(op):
+    for evaluate in (
+        pred.filter_mask,
+        lambda t, p: pred.bind(p, t.schema),
+        lambda t, p: pred.to_expression(p, t.schema),
+    ):
+        with pytest.raises(NotImplementedError, match=r"'x'.* not in"):
+            evaluate(TABLE, [[("x", op, 1)]])
+
+
+@pytest.mark.parametrize(
+    "predicates, error, message",
+    [
+        ([[("z", "==", 1)], [("xx", "==", 1)]], ValueError, "xx, z"),
+        ([[("x", "==", 1), ("y", "==", 1)]], TypeError, "'y'"),
+        ([[("x", "<", None)]], ValueError, "null"),
+        ([], ValueError, "Empty"),
+    ],
+)
+def test_bind_refuses(predicates, error, message):
+    with pytest.raises(error, match=message):
+        pred.bind(predicates, TABLE.schema)
+
+
+def test_bind_accepts():
+    pred.bind(None, TABLE.schema)
+    pred.bind([[("x", "==", 2**80), ("y", "in", ["a", None])]], TABLE.schema)
+
+
+@pytest.mark.parametrize("evaluate", [pred.filter_mask, lambda t, p: pred.to_expression(p, t.schema)])
+def test_unknown_columns_are_named(evaluate):
+    with pytest.raises(ValueError, match="unknown column z"):
+        evaluate(TABLE, [[("z", "==", 1)]])
+
+
+def test_no_predicates_match_everything():
+    assert pred.filter_mask(TABLE, None).to_pylist() == [True] * 3
+    assert TABLE.filter(pred.to_expression(None, TABLE.schema)).num_rows == 3
+
+
+@pytest.mark.parametrize(
+    "predicates, constants, expected",
+    [
+        (None, {"p": 1}, True),
+        ([[("p", "==", 1)]], {"p": 1}, True),
+        ([[("p", "==", 2)]], {"p": 1}, False),
+        ([[("p", "==", 1), ("x", ">", 1)]], {"p": 1}, [[("x", ">", 1)]]),
+        ([[("p", "==", 2), ("x", ">", 1)], [("x", "<", 0)]], {"p": 1}, [[("x", "<", 0)]]),
+        ([[("x", ">", 1)], [("p", "==", 1)]], {"p": 1}, True),
+        ([[("x", ">", 1)]], {}, [[("x", ">", 1)]]),
+        (
+            [[("p", "in", ["a", "b"]), ("q", "<", datetime.date(2020, 1, 2))]],
+            {"p": "a", "q": datetime.date(2020, 1, 1)},
+            True,
+        ),
+        ([[("p", ">", 1)]], {"p": pa.scalar(2**64 - 1, pa.uint64())}, True),
+        (
+            [[("p", "==", stamp("2020-01-01", 1))]],
+            {"p": np.datetime64("2020-01-01T00:00:00.000000001")},
+            True,
+        ),
+        ([[("p", "==", True)]], {"p": np.bool_(True)}, True),
+    ],
+)
+def test_evaluate_constants(predicates, constants, expected):
+    assert pred.evaluate_constants(predicates, constants) == expected
+
+
+def test_evaluate_constants_checks_all_types():
+    with pytest.raises(TypeError, match="'q'"):
+        pred.evaluate_constants([[("p", "==", 2), ("q", "==", "a")]], {"p": 1, "q": 1})

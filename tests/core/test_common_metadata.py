@@ -1,0 +1,341 @@
+from __future__ import annotations
+
+import copy
+import datetime
+import io
+import json
+import pickle
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kartothek_cube.core import common_metadata as cm
+from kartothek_cube.core.common_metadata import SchemaWrapper, make_meta
+from kartothek_cube.core.errors import CorruptDatasetError, SchemaConflictError
+from kartothek_cube.core.store import open_blobs
+
+FRAME = pd.DataFrame(
+    {
+        "b": np.array([1], "int8"),
+        "a": ["x"],
+        "c": pd.Categorical(["x"]),
+        "n": pd.Series([None], dtype=object),
+        "l": pd.Series([np.array([1], "int8")]),
+        "s": pd.Series(["x"], dtype="string"),
+        "i": pd.Series([1], dtype="Int8"),
+        "d": pd.Series([datetime.date(2020, 1, 1)]),
+        "t": pd.Series(["2020-01-01"], dtype="datetime64[us]"),
+    }
+)
+TYPES = {
+    "s": pa.string(),
+    "b": pa.int64(),
+    "a": pa.string(),
+    "c": pa.string(),
+    "d": pa.date32(),
+    "i": pa.int64(),
+    "l": pa.list_(pa.int64()),
+    "n": pa.null(),
+    "t": pa.timestamp("ns"),
+}
+
+
+def schema(origin="o", **fields):
+    return make_meta(pa.schema(list(fields.items())), origin)
+
+
+def test_make_meta():
+    meta = make_meta(FRAME, "o", ["s", "zz", "b"])
+    assert dict(zip(meta.names, meta.types)) == TYPES
+    assert meta.names == list(TYPES)
+    assert meta.origin == {"o"}
+    content = json.loads(meta.metadata[b"pandas"])
+    assert [column["name"] for column in content["columns"]] == meta.names
+    numpy_types = {column["name"]: column["numpy_type"] for column in content["columns"]}
+    assert (numpy_types["s"], numpy_types["i"], numpy_types["c"]) == ("string", "int64", "object")
+    assert content["index_columns"] == []
+
+
+def test_make_meta_is_the_same_for_all_inputs():
+    meta = make_meta(FRAME, "o")
+    table = pa.Table.from_pandas(FRAME)
+    for source in (table, table.schema, table.to_batches()[0], FRAME.set_index(pd.Index(["q"], name="idx"))):
+        assert make_meta(source, "o").equals(meta, check_metadata=True)
+    assert make_meta(meta, "other", ["t"]) is meta
+
+
+def test_make_meta_of_plain_schema():
+    meta = make_meta(pa.schema([("b", pa.int8()), ("a", pa.large_string())]), "o")
+    assert (meta.names, meta.types) == (["a", "b"], [pa.string(), pa.int64()])
+    assert meta.pandas_metadata["columns"][1]["pandas_type"] == "int64"
+
+
+def test_make_meta_without_rows():
+    df = pd.DataFrame({"x": np.arange(3), "y": pd.Series(["a"] * 3, dtype="str")})
+    assert make_meta(df.iloc[:0], "o") == make_meta(df, "o")
+    assert make_meta(pd.DataFrame({"x": pd.Series([], dtype=object)}), "o").types == [pa.null()]
+
+
+@pytest.mark.parametrize("wrong", [1, "x", None, [pa.field("x", pa.int64())]])
+def test_make_meta_names_what_it_got(wrong):
+    with pytest.raises(ValueError, match=type(wrong).__name__):
+        make_meta(wrong, "o")
+
+
+@pytest.mark.parametrize(
+    "given, expected",
+    [
+        ((pa.int8(), "int8", "int8", None), (pa.int64(), "int64", "int64", None)),
+        ((pa.uint16(), "uint16", "uint16", None), (pa.uint64(), "uint64", "uint64", None)),
+        ((pa.float32(), "float32", "float32", None), (pa.float64(), "float64", "float64", None)),
+        (
+            (pa.list_(pa.int8()), "list[int8]", "object", None),
+            (pa.list_(pa.int64()), "list[int64]", "object", None),
+        ),
+        (
+            (pa.dictionary(pa.int8(), pa.large_string()), "categorical", "int8", {"num_categories": 1}),
+            (pa.string(), "unicode", "object", None),
+        ),
+        ((pa.dictionary(pa.int8(), pa.int16()), None, None, None), (pa.int64(), None, None, None)),
+        ((pa.large_string(), "unicode", "string", None), (pa.string(), "unicode", "string", None)),
+        ((pa.null(), "empty", "object", None), (pa.null(), "empty", "object", None)),
+        (
+            (pa.timestamp("us", "UTC"), "datetimetz", "datetime64[ns]", {"timezone": "UTC"}),
+            (pa.timestamp("ns", "UTC"), "datetimetz", "datetime64[ns]", {"timezone": "UTC"}),
+        ),
+    ],
+)
+def test_normalize_type(given, expected):
+    assert cm.normalize_type(*given) == expected
+
+
+def test_normalize_column_order():
+    meta = schema(b=pa.int64(), a=pa.int64(), c=pa.int64())
+    ordered = cm.normalize_column_order(meta, ["c", "zz", "b"])
+    assert ordered.names == ["c", "b", "a"]
+    assert [column["name"] for column in ordered.pandas_metadata["columns"]] == ["c", "b", "a"]
+    assert ordered.origin == {"o"}
+    assert cm.normalize_column_order(pa.schema([("b", pa.int64()), ("a", pa.int64())])).names == ["a", "b"]
+
+
+def test_wrapper_behaves_like_a_schema():
+    wrapper = SchemaWrapper(pa.schema([("x", pa.int8()), ("y", pa.large_string())]), {"o", "p"})
+    assert len(wrapper) == 2
+    assert wrapper[0] == wrapper["x"] == pa.field("x", pa.int8())
+    assert [field.name for field in wrapper] == wrapper.names == ["x", "y"]
+    assert wrapper.internal().field("y").type == pa.string()
+    assert repr(wrapper) == repr(wrapper.internal())
+    assert not hasattr(wrapper, "foo")
+
+
+def test_wrapper_origins():
+    wrapper = schema(x=pa.int64())
+    wrapper.origin.add("p")
+    assert wrapper.origin == {"o"}
+    assert wrapper.with_origin({"p", "q"}).origin == {"p", "q"}
+    assert wrapper.remove_metadata().origin == {"o__no_metadata"}
+    for wrong in (1, {1}, ["a", None]):
+        with pytest.raises(TypeError):
+            wrapper.with_origin(wrong)
+
+
+def test_wrapper_equality():
+    wrapper = schema(x=pa.int64(), y=pa.string())
+    plain = pa.schema([("x", pa.int64()), ("y", pa.large_string())])
+    assert wrapper == plain
+    assert wrapper == wrapper.remove_metadata()
+    assert hash(wrapper) == hash(wrapper.remove_metadata())
+    assert not wrapper.equals(plain, check_metadata=True)
+    assert wrapper.equals(copy.deepcopy(wrapper), check_metadata=True)
+    assert wrapper != wrapper.remove(0)
+    assert wrapper != 1
+    with pytest.raises(TypeError, match="int"):
+        wrapper.equals(1)
+
+
+def test_wrapper_changes():
+    wrapper = schema(x=pa.int64(), y=pa.string())
+    assert wrapper.remove(0).names == ["y"]
+    changed = wrapper.set(1, pa.field("z", pa.date32()))
+    assert (changed.names, changed.origin) == (["x", "z"], {"o"})
+    assert [column["name"] for column in changed.pandas_metadata["columns"]] == ["x", "z"]
+    assert wrapper.remove_metadata().metadata is None
+
+
+def test_wrapper_drops_index_and_foreign_metadata():
+    table = pa.Table.from_pandas(pd.DataFrame({"x": [1]}, index=pd.Index(["q"], name="idx")))
+    wrapper = SchemaWrapper(table.schema.with_metadata({**table.schema.metadata, b"foo": b"bar"}), "o")
+    assert wrapper.names == ["x"]
+    assert list(wrapper.metadata) == [b"pandas"]
+    two = pa.Table.from_pandas(pd.DataFrame({"x": [1], "p": ["a"], "q": ["b"]}).set_index(["p", "q"]))
+    with pytest.raises(NotImplementedError, match="p, q"):
+        SchemaWrapper(two.schema, "o")
+
+
+def test_wrapper_pickles():
+    wrapper = make_meta(FRAME, {"o", "p"})
+    restored = pickle.loads(pickle.dumps(wrapper))
+    assert restored.equals(wrapper, check_metadata=True)
+    assert restored.origin == {"o", "p"}
+
+
+def test_compatible_types_are_collected():
+    a = schema("a", x=pa.null(), y=pa.int64(), z=pa.null())
+    b = schema("b", x=pa.string(), y=pa.null(), z=pa.null())
+    for order in ([a, b], [b, a], [a, b, a]):
+        result = cm.validate_compatible(order)
+        assert result.types == [pa.string(), pa.int64(), pa.null()]
+        assert result.origin == {"a", "b"}
+        assert [c["pandas_type"] for c in result.pandas_metadata["columns"]] == ["unicode", "int64", "empty"]
+
+
+def test_compatible_extension_types_are_kept():
+    known = make_meta(pd.DataFrame({"x": pd.Series(["a"], dtype="string")}), "b")
+    result = cm.validate_compatible([schema("a", x=pa.null()), known])
+    assert cm.empty_dataframe_from_schema(result).dtypes["x"] == "string"
+
+
+@pytest.mark.parametrize(
+    "a, b",
+    [
+        (pa.int8(), pa.int64()),
+        (pa.dictionary(pa.int8(), pa.string()), pa.large_string()),
+        (pa.timestamp("us"), pa.timestamp("ns")),
+        (pa.list_(pa.field("element", pa.int8())), pa.list_(pa.int64())),
+    ],
+)
+def test_compatible_flavours(a, b):
+    raw = [pa.schema([("x", a)]), pa.schema([("x", b)])]
+    assert cm.validate_compatible([SchemaWrapper(s, o) for s, o in zip(raw, "ab")]).origin == {"a", "b"}
+    cm.validate_shared_columns(raw)
+
+
+def test_compatible_nothing():
+    assert cm.validate_compatible([]) is None
+    assert cm.validate_shared_columns([]) is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"x": pa.float64(), "y": pa.string()},
+        {"x": pa.string(), "y": pa.string()},
+        {"x": pa.int64()},
+        {"x": pa.int64(), "y": pa.string(), "z": pa.null()},
+        {"x": pa.int64(), "y": pa.binary()},
+    ],
+)
+def test_incompatible(fields):
+    reference = schema("left", x=pa.int64(), y=pa.string())
+    other = schema("right", **fields)
+    with pytest.raises(SchemaConflictError) as error:
+        cm.validate_compatible([other, reference])
+    message = str(error.value)
+    assert "{left}" in message
+    assert "{right}" in message
+    assert any(f"+{name}: {dtype}" in message for name, dtype in fields.items()) or "-y: string" in message
+    assert "pandas_type" in message
+
+
+def test_incompatible_order():
+    plain = pa.schema([("y", pa.string()), ("x", pa.int64())])
+    with pytest.raises(ValueError, match="Schema violation"):
+        cm.validate_compatible([SchemaWrapper(plain, "a"), SchemaWrapper(pa.schema(list(plain)[::-1]), "b")])
+
+
+def test_long_origins_are_cut():
+    with pytest.raises(ValueError) as error:
+        cm.validate_compatible([schema("a" * 1000, x=pa.int64()), schema("b", x=pa.string())])
+    assert "a" * 190 in str(error.value)
+    assert "a" * 201 not in str(error.value)
+
+
+@pytest.mark.parametrize("validate", [cm.validate_compatible, cm.validate_shared_columns])
+def test_schemas_with_and_without_pandas(validate):
+    meta = schema(x=pa.int64())
+    mixed = [meta, meta.remove_metadata()]
+    with pytest.raises(ValueError, match="ignore_pandas=True"):
+        validate(mixed)
+    validate(mixed, ignore_pandas=True)
+
+
+def test_shared_columns():
+    a, b = schema("a", x=pa.int64(), y=pa.string()), schema("b", x=pa.null(), z=pa.string())
+    cm.validate_shared_columns([a, b])
+    with pytest.raises(SchemaConflictError, match=r"'x' is int64 in \{a\} but string in \{c\}"):
+        cm.validate_shared_columns([b, schema("c", x=pa.string()), a])
+
+
+def test_empty_dataframe():
+    meta = make_meta(FRAME, "o", ["s"])
+    df = cm.empty_dataframe_from_schema(meta)
+    text = str(pd.Series(["a"]).dtype)
+    assert df.index.equals(pd.RangeIndex(0))
+    assert df.dtypes.map(str).to_dict() == {
+        "s": "string", "a": text, "b": "int64", "c": text, "d": "datetime64[ns]", "i": "int64", "l": "object",
+        "n": "object", "t": "datetime64[ns]",
+    }  # fmt: skip
+    chosen = cm.empty_dataframe_from_schema(meta, ["t", "d"], date_as_object=True)
+    assert chosen.dtypes.map(str).to_dict() == {"t": "datetime64[ns]", "d": "object"}
+    with pytest.raises(ValueError, match="zz"):
+        cm.empty_dataframe_from_schema(meta, ["d", "zz"])
+
+
+def test_schema_file():
+    meta = make_meta(FRAME, "o")
+    content = cm.schema_to_bytes(meta)
+    footer = pq.read_metadata(io.BytesIO(content))
+    assert (footer.num_rows, footer.num_row_groups) == (0, 0)
+    assert footer.schema.to_arrow_schema().field("t").type == pa.timestamp("us")
+    assert "item" in [footer.schema.column(i).path.split(".")[-1] for i in range(footer.num_columns)]
+    restored = cm.schema_from_bytes(content, "key")
+    assert restored.equals(meta, check_metadata=True)
+    assert restored.origin == {"key"}
+
+
+def test_schema_file_always_has_pandas_metadata():
+    content = cm.schema_to_bytes(pa.schema([("x", pa.int8())]))
+    assert cm.schema_from_bytes(content, "key").pandas_metadata["columns"][0]["pandas_type"] == "int8"
+
+
+def twice():
+    sink = io.BytesIO()
+    pq.write_metadata(pa.schema([("x", pa.int64()), ("x", pa.int64())]), sink)
+    return sink.getvalue()
+
+
+GOOD = cm.schema_to_bytes(pa.schema([("x", pa.int64())]))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"PAR1", b"x" * 100, GOOD[:-1], GOOD[-40:], GOOD[:20] + b"\xff" * 20 + GOOD[40:], twice()],
+)
+def test_schema_file_that_is_corrupt(content):
+    with pytest.raises(CorruptDatasetError, match="'u/table/_common_metadata'"):
+        cm.schema_from_bytes(content, "u/table/_common_metadata")
+
+
+@pytest.mark.parametrize("position", range(8, len(GOOD) - 8, 7))
+def test_schema_file_with_a_flipped_byte(position):
+    damaged = bytearray(GOOD)
+    damaged[position] ^= 0xFF
+    try:
+        assert isinstance(cm.schema_from_bytes(bytes(damaged), "key"), SchemaWrapper)
+    except CorruptDatasetError:
+        pass
+
+
+def test_schema_in_store():
+    blobs = open_blobs("hmemory://")
+    meta = make_meta(FRAME, "o")
+    key = cm.store_schema_metadata(meta, "u", blobs)
+    assert key == cm._get_common_metadata_key("u") == "u/table/_common_metadata"
+    assert cm.read_schema_metadata("u", blobs) == meta
+    assert cm.read_schema_metadata("u", blobs).origin == {key}
+    assert cm.store_schema_metadata(meta, "u", blobs, "core") == "u/core/_common_metadata"
+    with pytest.raises(KeyError):
+        cm.read_schema_metadata("v", blobs)

@@ -16,7 +16,7 @@ from kartothek_cube.core.types import from_pandas
 from kartothek_cube.io_components.execute import REMOTE_REQUESTS, available_cores, ordered_map
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
 
-__all__ = ("concat", "read_files", "read_table_of_file", "read_threads")
+__all__ = ("concat", "no_columns", "read_files", "read_table_of_file", "read_threads")
 
 #: a local file up to this size is read in one piece, which is cheaper than seeking in it
 _SMALL = 1 << 20
@@ -141,6 +141,27 @@ def _read_numbered(
     return read_table_of_file(blobs, key, columns, choose(number), pushdown, schema)
 
 
+def no_columns(length: int) -> pa.Table:
+    """
+    Rows without columns; most operations on such a table would forget how many there are.
+
+    Parameters
+    ----------
+    length
+        Number of rows.
+
+    Returns
+    -------
+    pyarrow.Table
+
+    Examples
+    --------
+    >>> len(no_columns(3))
+    3
+    """
+    return pa.table({"_": pa.nulls(length)}).select([])
+
+
 def concat(tables: Sequence[pa.Table], schema: pa.Schema, origin: str) -> pa.Table:
     """
     One table of many, with the types of the files as far as they agree and the wider type where they don't.
@@ -156,6 +177,8 @@ def concat(tables: Sequence[pa.Table], schema: pa.Schema, origin: str) -> pa.Tab
     """
     if not tables:
         return schema.empty_table()
+    if not tables[0].num_columns:
+        return no_columns(sum(map(len, tables)))
     first = tables[0].schema.remove_metadata()
     if all(t.schema.equals(first, check_metadata=False) for t in tables[1:]):
         table = pa.concat_tables([t.replace_schema_metadata(None) for t in tables])

@@ -259,7 +259,8 @@ def run_read(context: ReadContext, task: ReadTask) -> pa.Table:
     order = _output_columns(context, tables)
     tables = [table.select(order) for table in tables]
     table = concat(tables, pa.schema([context.schema.field(c) for c in order]), context.uuid)
-    table = table.replace_schema_metadata(_pandas_metadata(context, tables))
+    if order:
+        table = table.replace_schema_metadata(_pandas_metadata(context, tables))
     return categorize(table, [c for c in context.categoricals if c in order], [len(t) for t in tables])
 
 

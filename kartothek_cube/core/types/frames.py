@@ -256,7 +256,7 @@ def to_pandas(
     dates_as_object
         Whether dates become :class:`datetime.date` objects; else ``datetime64[ns]``.
     categories
-        Columns that become unordered categoricals.
+        Columns that become unordered categoricals; one that is dictionary-encoded keeps its dictionary.
 
     Returns
     -------
@@ -279,11 +279,13 @@ def to_pandas(
     missing = sorted(set(wanted) - set(table.column_names))
     if missing:
         raise ValueError(f"Columns to make categorical do not exist: {', '.join(missing)}.")
+    if not table.num_columns:  # most operations on such a table would forget how many rows there are
+        return pd.DataFrame(index=pd.RangeIndex(table.num_rows))
     extensions = {n: t for n, t in extension_dtypes(table.schema).items() if n not in wanted}
+    encoded = {name: _encode(table.column(name), dates_as_object) for name in wanted}
     table = to_memory(table, dates_as_object=dates_as_object).replace_schema_metadata(None)
-    for name in wanted:
-        position = table.column_names.index(name)
-        table = table.set_column(position, name, _encode(table.column(position)))
+    for name, column in encoded.items():
+        table = table.set_column(table.column_names.index(name), name, column)
     threads = table.num_rows > _THREADS_FROM
     frame: pd.DataFrame = table.to_pandas(date_as_object=dates_as_object, use_threads=threads)
     for name, dtype in extensions.items():
@@ -292,7 +294,10 @@ def to_pandas(
     return frame
 
 
-def _encode(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _encode(column: pa.ChunkedArray, dates_as_object: bool) -> pa.ChunkedArray:
     if pat.is_null(column.type):  # pandas refuses null as a category
         return pa.chunked_array([pa.nulls(len(column), pa.dictionary(pa.int32(), pa.string()))])
-    return column.dictionary_encode()
+    if not pat.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    target = memory_type(column.type.value_type, dates_as_object=dates_as_object)
+    return column.cast(pa.dictionary(column.type.index_type, target))

@@ -51,7 +51,7 @@ def indices_as_dataframe(
 
 
 def index_rows(
-    dataset: DatasetMetadataBase, columns: Iterable[str] | None, predicates: PredicatesType
+    dataset: DatasetMetadataBase, columns: Sequence[str] | None, predicates: PredicatesType
 ) -> tuple[Ints, dict[str, pa.Array]]:
     """
     Index data joined by partition, as columns.

@@ -24,6 +24,7 @@ from kartothek_cube.core.predicates import (
     literal_mask,
 )
 from kartothek_cube.core.types import is_nested, normalize_value, widen
+from kartothek_cube.core.types.literals import is_null_value
 
 __all__ = ("IndexBase",)
 
@@ -215,7 +216,11 @@ class IndexBase(CopyMixin):
             Empty if no partition has it.
         """
         data = self._data()
-        return data.labels_of(data.find(normalize_value(self.dtype, value)))
+        return data.labels_of(self._position(data, value))
+
+    def _position(self, data: IndexColumns, value: Any) -> int:
+        # nulls are never indexed, not even as the text "None"
+        return -1 if is_null_value(value) else data.find(value_array([value], data.values.type)[0])
 
     def partitions_with(self, value: Any, table: PartitionTable) -> npt.NDArray[np.bool_]:
         """
@@ -235,7 +240,7 @@ class IndexBase(CopyMixin):
         """
         data = self._data()
         wanted = np.zeros(len(data), dtype=bool)
-        position = data.find(normalize_value(self.dtype, value))
+        position = self._position(data, value)
         wanted[position : position + 1] = position >= 0
         return data.positions_matching(wanted, table)
 
@@ -420,7 +425,8 @@ class IndexBase(CopyMixin):
             ``self`` if nothing changes. The result of a change has no storage key.
         """
         data = self._data()
-        kept = data.drop_values(value_array(list(list_of_values), data.values.type))
+        values = [value for value in list_of_values if not is_null_value(value)]
+        kept = data.drop_values(value_array(values, data.values.type))
         return self if kept is data else self._changed(kept, inplace)
 
     def _changed(self, columns: IndexColumns, inplace: bool) -> Self:

@@ -297,21 +297,21 @@ class IndexColumns:
         found: Ints = table.positions(self.labels)[self.codes]
         return found
 
-    def find(self, value: Any) -> int:
+    def find(self, value: pa.Scalar) -> int:
         """
         Position of one value.
 
         Parameters
         ----------
         value
-            In the Python form of the values' type.
+            A value of the values' type.
 
         Returns
         -------
         int
             -1 if it is not there.
         """
-        return int(pc.index(self.values, pa.scalar(value, self.values.type)).as_py())
+        return int(pc.index(self.values, value).as_py())
 
     def labels_of(self, position: int) -> list[str]:
         """

@@ -111,8 +111,12 @@ def value_array(values: Sequence[Any], dtype: pa.DataType) -> pa.Array:
         A value cannot be converted.
     """
     kinds = set(map(type, values))
-    plain = any(matches(dtype) and kinds <= allowed for matches, allowed in _PLAIN)
-    converted = values if plain else [normalize_value(dtype, value) for value in values]
+    if any(matches(dtype) and kinds <= allowed for matches, allowed in _PLAIN):
+        try:
+            return pa.array(values, dtype)
+        except (pa.ArrowInvalid, OverflowError):
+            pass  # out of range: the slow way names the value
+    converted = [normalize_value(dtype, value) for value in values]
     if not pat.is_timestamp(dtype):
         return pa.array(converted, dtype)
     stamps = np.array(converted, dtype="datetime64[ns]").view("i8")

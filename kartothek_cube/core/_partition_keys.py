@@ -62,7 +62,7 @@ def decode_labels(
     for position in range(len(wanted)):
         encoded = pc.list_element(components, position).dictionary_encode()
         column, texts = _split_component(encoded, labels, partition_keys)
-        if column in found or column not in wanted:
+        if column in found:
             _raise_for(labels[0].as_py(), partition_keys)
         found[column] = _typed(texts, encoded.indices, wanted[column], column, labels)
     return {column: found[column] for column in wanted}
@@ -120,19 +120,21 @@ def _split_component(
     pairs = pc.split_pattern(encoded.dictionary, "=")
     well_formed = pc.equal(pc.list_value_length(pairs), 2)
     _demand(well_formed.take(encoded.indices), labels, partition_keys)
-    names = pc.list_element(pairs, 0)
-    columns = _unquote_or_raise(names.dictionary_encode().dictionary, labels, partition_keys)
-    if len(set(columns)) > 1:
-        other = pc.not_equal(names, names[encoded.indices[0].as_py()]).take(encoded.indices)
-        _demand(pc.invert(other), labels, partition_keys)
-    return columns[0], pc.list_element(pairs, 1)
-
-
-def _unquote_or_raise(names: pa.Array, labels: pa.StringArray, partition_keys: Sequence[str]) -> list[str]:
-    try:
-        return [unquote(name) for name in names.to_pylist()]
-    except UnicodeDecodeError:
+    names = pc.list_element(pairs, 0).dictionary_encode()
+    columns = [_column(name) for name in names.dictionary.to_pylist()]
+    column = next((c for c in columns if c in partition_keys), None)
+    if column is None:
         _raise_for(labels[0].as_py(), partition_keys)
+    right = pa.array([c == column for c in columns]).take(names.indices)
+    _demand(right.take(encoded.indices), labels, partition_keys)
+    return column, pc.list_element(pairs, 1)
+
+
+def _column(name: str) -> str | None:
+    try:
+        return unquote(name)
+    except UnicodeDecodeError:
+        return None
 
 
 def _typed(

@@ -11,7 +11,6 @@ from typing import BinaryIO, ClassVar, TypeAlias
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
@@ -86,13 +85,11 @@ class ParquetSerializer(DataFrameSerializer):
     type_stable: ClassVar[bool] = True
 
     def __init__(self, compression: str = "SNAPPY", chunk_size: int | None = None) -> None:
-        if chunk_size is not None and (not isinstance(chunk_size, int) or isinstance(chunk_size, bool)):
-            raise TypeError(
-                f"chunk_size must be an integer, got {chunk_size!r} ({type(chunk_size).__name__})."
-            )
+        if chunk_size is not None and not isinstance(chunk_size, int):
+            raise TypeError(f"chunk_size must be an integer, got {chunk_size!r}.")
         if chunk_size is not None and chunk_size < 1:
             raise ValueError(f"chunk_size must be at least 1, got {chunk_size}.")
-        if compression.upper() != "NONE" and not pa.Codec.is_available(compression.lower()):
+        if not _is_codec(compression):
             raise ValueError(f"Parquet codec {compression!r} is not available; try SNAPPY or ZSTD.")
         self.compression = compression
         self.chunk_size = chunk_size
@@ -266,6 +263,13 @@ class ParquetSerializer(DataFrameSerializer):
         return _read_table(source, name, columns, predicates, schema, predicate_pushdown_to_io)
 
 
+def _is_codec(name: str) -> bool:
+    try:
+        return name.upper() == "NONE" or bool(pa.Codec.is_available(name.lower()))
+    except ValueError:
+        return False
+
+
 def _is_storable(schema: pa.Schema) -> bool:
     if schema.metadata is None or b"pandas" not in schema.metadata:
         return False
@@ -315,6 +319,8 @@ def _read_table(
             bind(predicates, file_schema if schema is None else schema)
             check_columns(columns_in_predicates(predicates), file_schema.names, name)
             table = _matching_rows(file, file_schema, needed, predicates, pushdown)
+        if needed is not None and not set(needed) <= set(table.column_names):
+            check_columns(needed, file.schema_arrow.names, name)
     table = _exactly(table, columns, name)
     return _with_known_types(to_memory(_without_foreign_metadata(table)), schema)
 
@@ -359,7 +365,7 @@ def _matching_rows(
     else:
         table = file.read(columns, use_threads=threads)
     mask = filter_mask(table, predicates)
-    return table if pc.all(mask, min_count=0).as_py() else table.filter(mask)
+    return table if mask.true_count == len(mask) else table.filter(mask)
 
 
 def _exactly(table: pa.Table, columns: Sequence[str] | None, name: str) -> pa.Table:
@@ -368,7 +374,6 @@ def _exactly(table: pa.Table, columns: Sequence[str] | None, name: str) -> pa.Ta
     if len(set(names)) < len(names):
         raise CorruptDatasetError(name, "column names occur more than once")
     if columns is not None:
-        check_columns(columns, names, name)
         return table if names == columns else table.select(list(columns))
     if _NAMES_INDEX.search((table.schema.metadata or {}).get(b"pandas", b"")):
         return table.drop_columns(index_columns(table.schema))
@@ -378,7 +383,7 @@ def _exactly(table: pa.Table, columns: Sequence[str] | None, name: str) -> pa.Ta
 def _without_foreign_metadata(table: pa.Table) -> pa.Table:
     """Of the metadata in a file, only the pandas types of the columns are of interest, and few have any."""
     metadata = table.schema.metadata
-    if metadata is None:
+    if metadata is None or not table.num_columns:  # without columns, the number of rows would be lost
         return table
     if _NAMES_EXTENSION.search(metadata.get(b"pandas", b"")):
         extensions = extension_dtypes(table.schema)
@@ -396,3 +401,6 @@ def _with_known_types(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
                 position, pa.field(field.name, dtype), table.column(position).cast(dtype)
             )
     return table
+
+
+DataFrameSerializer.register_serializer(".parquet", ParquetSerializer)

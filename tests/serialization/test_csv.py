@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import datetime
+import gzip
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.serialization import CsvSerializer
+
+FRAME = pd.DataFrame(
+    {
+        "x": [1, 2],
+        "s": ["a;", "ü"],
+        "d": pd.Series([datetime.date(2020, 1, 1), None], dtype=object),
+        "v": [1.5, None],
+    }
+).set_axis([5, 6])
+TEXT = 'x;s;d;v\n1;"a;";2020-01-01;1.5\n2;ü;;\n'
+
+
+@pytest.fixture
+def blobs():
+    return open_blobs("hmemory://")
+
+
+@pytest.mark.parametrize(
+    "data", [FRAME, pa.Table.from_pandas(FRAME, preserve_index=False)], ids=["pandas", "arrow"]
+)
+def test_content(blobs, data):
+    assert CsvSerializer(compress=False).store(blobs, "key", data) == "key.csv"
+    assert blobs.get("key.csv").decode() == TEXT
+    assert CsvSerializer().store(blobs, "key", data) == "key.csv.gz"
+    assert gzip.decompress(blobs.get("key.csv.gz")).decode() == TEXT
+
+
+def test_restore(blobs):
+    key = CsvSerializer().store(blobs, "key", FRAME)
+    df = CsvSerializer.restore_dataframe(blobs, key)
+    assert df.index.equals(pd.RangeIndex(2))
+    assert df["x"].tolist() == [1, 2]
+    assert df["s"].tolist() == ["a;", "ü"]
+    assert df["d"][0] == "2020-01-01"
+    assert CsvSerializer.restore_dataframe(blobs, key, dtype={"x": str})["x"].tolist() == ["1", "2"]
+
+
+@pytest.mark.parametrize("content", [b"", b"\n"])
+def test_empty_file(blobs, content):
+    blobs.put("key.csv", content)
+    df = CsvSerializer.restore_dataframe(blobs, "key.csv")
+    assert df.shape == (0, 0)
+    assert df.index.equals(pd.RangeIndex(0))
+
+
+def test_attributes():
+    assert CsvSerializer().compress
+    assert not CsvSerializer.type_stable
+    assert CsvSerializer() == CsvSerializer(compress=True)
+    assert CsvSerializer() != CsvSerializer(compress=False)
+    assert len({CsvSerializer(), CsvSerializer(), CsvSerializer(compress=False)}) == 2
+    assert repr(CsvSerializer(compress=False)) == "CsvSerializer(compress=False)"

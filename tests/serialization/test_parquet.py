@@ -1,0 +1,312 @@
+from __future__ import annotations
+
+import datetime
+import io
+import logging
+import pickle
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.serialization import ParquetReadError, ParquetSerializer, _parquet
+from kartothek_cube.serialization.testing import get_dataframe_not_nested
+from tests.support.stores import WrapperStore
+
+
+@pytest.fixture
+def blobs():
+    return open_blobs("hmemory://")
+
+
+def content_of(table, serializer=None):
+    sink = pa.BufferOutputStream()
+    (serializer or ParquetSerializer()).write_table(table, sink)
+    return sink.getvalue().to_pybytes()
+
+
+def raw(table, **kwargs):
+    """A file as other programs write it."""
+    sink = io.BytesIO()
+    pq.write_table(table, sink, **kwargs)
+    return sink.getvalue()
+
+
+def test_attributes():
+    serializer = ParquetSerializer("ZSTD", chunk_size=7)
+    assert (serializer.compression, serializer.chunk_size) == ("ZSTD", 7)
+    assert serializer == pickle.loads(pickle.dumps(serializer))
+    assert repr(serializer) == "ParquetSerializer(compression='ZSTD', chunk_size=7)"
+    assert (
+        len({serializer, ParquetSerializer("ZSTD", 7), ParquetSerializer("ZSTD"), ParquetSerializer()}) == 3
+    )
+    assert ParquetSerializer() != "SNAPPY"
+    assert ParquetSerializer.type_stable
+
+
+@pytest.mark.parametrize(
+    "kwargs, error",
+    [
+        ({"chunk_size": "7"}, TypeError),
+        ({"chunk_size": 7.0}, TypeError),
+        ({"chunk_size": 0}, ValueError),
+        ({"compression": "FOO"}, ValueError),
+    ],
+)
+def test_wrong_settings(kwargs, error):
+    with pytest.raises(error, match=str(next(iter(kwargs.values())))):
+        ParquetSerializer(**kwargs)
+
+
+@pytest.mark.parametrize("compression", ["SNAPPY", "ZSTD", "GZIP", "NONE", "snappy"])
+@pytest.mark.parametrize("rows", [0, 1, 10, 2000])
+def test_round_trip(blobs, compression, rows):
+    df = get_dataframe_not_nested(rows)
+    key = ParquetSerializer(compression).store(blobs, "dir/key", df)
+    assert key == "dir/key.parquet"
+    pd.testing.assert_frame_equal(
+        ParquetSerializer.restore_dataframe(blobs, key, date_as_object=rows > 0), df
+    )
+    metadata = pq.read_metadata(io.BytesIO(blobs.get(key)))
+    assert metadata.num_row_groups == 1
+    assert metadata.row_group(0).column(0).compression in (compression.upper(), "UNCOMPRESSED")
+
+
+@pytest.mark.parametrize("rows, chunk_size, groups", [(7, 3, 3), (6, 3, 2), (0, 3, 1), (2, 100, 1)])
+def test_row_groups(rows, chunk_size, groups):
+    content = content_of(pa.table({"x": range(rows)}), ParquetSerializer(chunk_size=chunk_size))
+    assert pq.read_metadata(io.BytesIO(content)).num_row_groups == groups
+    assert ParquetSerializer.read_table(content)["x"].to_pylist() == list(range(rows))
+
+
+def test_file_types():
+    table = pa.table(
+        {
+            "i": pa.array([1], pa.int8()),
+            "s": pa.array(["a"], pa.large_string()),
+            "c": pa.array(["a"]).dictionary_encode(),
+            "t": pa.array([0], pa.timestamp("ns")),
+            "z": pa.array([0], pa.timestamp("ms", "Europe/Berlin")),
+            "l": pa.array([["a"]], pa.large_list(pa.large_string())),
+        }
+    )
+    content = content_of(table)
+    in_file = pq.read_schema(io.BytesIO(content))
+    assert in_file.types == [
+        pa.int8(),
+        pa.string(),
+        pa.string(),
+        pa.timestamp("us"),
+        pa.timestamp("us", "Europe/Berlin"),
+        pa.list_(pa.string()),
+    ]
+    assert in_file.field("l").type.value_field.name == "item"
+    assert in_file.pandas_metadata["index_columns"] == []
+    in_memory = ParquetSerializer.read_table(content).schema
+    assert (in_memory.field("t").type, in_memory.field("z").type) == (
+        pa.timestamp("ns"),
+        pa.timestamp("ns", "Europe/Berlin"),
+    )
+    assert in_memory.metadata is None
+
+
+@pytest.mark.parametrize("unit", ["ns", "us"])
+def test_pandas_types_and_dates(blobs, unit):
+    df = pd.DataFrame(
+        {
+            "t": pd.Series(["2020-01-01 12:00:00.000001", None], dtype=f"datetime64[{unit}]"),
+            "d": pd.Series([datetime.date(2020, 1, 1), None], dtype=object),
+            "ns": pd.Series(["a", None], dtype="string"),
+            "ni": pd.Series([1, None], dtype="Int8"),
+        }
+    ).set_axis([7, 8])
+    key = ParquetSerializer().store(blobs, "key", df)
+    result = ParquetSerializer.restore_dataframe(blobs, key)
+    assert result.dtypes.map(str).tolist() == ["datetime64[ns]", "datetime64[ns]", "string", "Int8"]
+    assert result.index.equals(pd.RangeIndex(2))
+    assert result["t"][0] == df["t"][7]
+    chosen = ParquetSerializer.restore_dataframe(blobs, key, columns=["ni", "d"], date_as_object=True)
+    assert chosen.dtypes.map(str).tolist() == ["Int8", "object"]
+    assert chosen["d"][0] == datetime.date(2020, 1, 1)
+
+
+def test_nanoseconds_name_the_column(blobs):
+    df = pd.DataFrame(
+        {"x": pd.Series([0], dtype="datetime64[ns]"), "t": pd.Series([1], dtype="datetime64[ns]")}
+    )
+    with pytest.raises(ValueError, match=r"'t' .*floor"):
+        ParquetSerializer().store(blobs, "key", df)
+    assert blobs.list("") == []
+
+
+@pytest.mark.parametrize("kind", ["path", "bytes", "buffer", "file", "memoryview"])
+def test_sources_and_sinks(tmp_path, kind):
+    path = str(tmp_path / "file.parquet")
+    ParquetSerializer().write_table(pa.table({"x": [1, 2], "y": ["a", "b"]}), path)
+    content = (tmp_path / "file.parquet").read_bytes()
+    source = {
+        "path": path,
+        "bytes": content,
+        "buffer": pa.py_buffer(content),
+        "file": io.BytesIO(content),
+        "memoryview": memoryview(content),
+    }[kind]
+    table = ParquetSerializer.read_table(source, ["y"], [[("x", "==", 2)]])
+    assert table.to_pydict() == {"y": ["b"]}
+    file = io.BytesIO()
+    ParquetSerializer().write_table(table, file)
+    assert ParquetSerializer.read_table(file.getvalue()).equals(table)
+
+
+def test_columns_in_order():
+    content = content_of(pa.table({"x": [1], "y": [2], "z": [3]}))
+    assert ParquetSerializer.read_table(content, ["z", "x"]).column_names == ["z", "x"]
+    assert ParquetSerializer.read_table(content, ("y",)).column_names == ["y"]
+    assert ParquetSerializer.read_table(content, []).num_rows == 1
+    with pytest.raises(ValueError, match=r"zz; .*available: x, y, z"):
+        ParquetSerializer.read_table(content, ["x", "zz"])
+
+
+def test_index_of_a_frame_is_no_column():
+    unnamed = pd.DataFrame({"x": [1, 2]}, index=[7, 9])
+    for df in (unnamed, unnamed.rename_axis("idx")):
+        content = raw(pa.Table.from_pandas(df))
+        assert ParquetSerializer.read_table(content).column_names == ["x"]
+        assert ParquetSerializer.read_table(content, predicates=[[("x", ">", 1)]]).to_pydict() == {"x": [2]}
+
+
+def test_dictionaries_are_decoded_unless_asked_for(blobs):
+    blobs.put("key.parquet", raw(pa.table({"c": pa.array(["b", "a", "b"]).dictionary_encode()})))
+    assert ParquetSerializer.read_table(blobs.get("key.parquet")).schema.types == [pa.string()]
+    df = ParquetSerializer.restore_dataframe(
+        blobs, "key.parquet", categories=["c"], predicates=[[("c", ">", "a")]]
+    )
+    assert df["c"].cat.categories.tolist() == ["b"]
+
+
+def test_schema_of_the_dataset_completes_null_columns():
+    content = content_of(pa.table({"x": pa.nulls(2), "y": pa.nulls(2), "z": pa.array([1, 2], pa.int8())}))
+    schema = pa.schema([("x", pa.string()), ("z", pa.int64())])
+    table = ParquetSerializer.read_table(content, schema=schema)
+    assert table.schema.types == [pa.string(), pa.null(), pa.int8()]
+    assert (
+        ParquetSerializer.read_table(content, predicates=[[("x", "==", None)]], schema=schema).num_rows == 2
+    )
+    with pytest.raises(TypeError, match="'x'"):
+        ParquetSerializer.read_table(content, predicates=[[("x", "==", 1)]], schema=schema)
+
+
+@pytest.mark.parametrize("pushdown", [True, False])
+@pytest.mark.parametrize("rows", [0, 3])
+def test_types_of_predicates_are_checked(pushdown, rows):
+    content = content_of(pa.table({"x": pa.array(range(rows), pa.int64())}))
+    with pytest.raises(TypeError, match="'x' of type int64"):
+        ParquetSerializer.read_table(content, None, [[("x", "<", "a")]], predicate_pushdown_to_io=pushdown)
+
+
+def test_only_needed_columns_are_decoded():
+    content = bytearray(
+        content_of(pa.table({"x": [1, 2], "y": ["a" * 50, "b" * 50]}), ParquetSerializer("NONE"))
+    )
+    position = content.index(b"a" * 50)
+    content[position - 30 : position] = b"\xff" * 30  # the page header of y
+    assert ParquetSerializer.read_table(bytes(content), ["x"]).to_pydict() == {"x": [1, 2]}
+    with pytest.raises(CorruptDatasetError):
+        ParquetSerializer.read_table(bytes(content), ["y"])
+
+
+GOOD = content_of(pa.table({"x": [1] * 100, "y": ["a"] * 100}))
+
+
+@pytest.mark.parametrize(
+    "damaged", [b"", b"PAR1", b"x" * 100, GOOD[:-1], GOOD[:100], GOOD[:4] + b"\0" * 50 + GOOD[54:]]
+)
+def test_corrupt_files(tmp_path, damaged):
+    with pytest.raises(CorruptDatasetError, match="Parquet data"):
+        ParquetSerializer.read_table(damaged)
+    path = tmp_path / "key.parquet"
+    path.write_bytes(damaged)
+    with pytest.raises(CorruptDatasetError, match=str(path)):
+        ParquetSerializer.read_table(str(path))
+    with pytest.raises(CorruptDatasetError, match=r"'key\.parquet'"):
+        ParquetSerializer.restore_dataframe(f"hfs://{tmp_path}", "key.parquet")
+
+
+@pytest.mark.parametrize("columns", [None, ["x"]])
+def test_double_columns(columns):
+    content = raw(pa.table([[1], [2]], names=["x", "x"]))
+    with pytest.raises(CorruptDatasetError, match="more than once"):
+        ParquetSerializer.read_table(content, columns)
+
+
+def test_time_stamps_out_of_range():
+    content = raw(pa.table({"t": [datetime.datetime(9999, 1, 1)]}))
+    with pytest.raises(ValueError, match="'t'"):
+        ParquetSerializer.read_table(content)
+
+
+def test_missing_files_keep_their_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        ParquetSerializer.read_table(str(tmp_path / "zz.parquet"))
+
+
+class Flaky(WrapperStore):
+    """Fails some times before it answers."""
+
+    def __init__(self, store, failures, error):
+        super().__init__(store)
+        self.failures, self.error, self.attempts = failures, error, 0
+
+    def call(self, method, *args):
+        if method in ("get", "open"):
+            self.attempts += 1
+            if self.attempts <= self.failures:
+                raise self.error
+        return super().call(method, *args)
+
+
+@pytest.fixture
+def pauses(monkeypatch):
+    slept = []
+    monkeypatch.setattr(_parquet.time, "sleep", slept.append)
+    return slept
+
+
+def test_failures_of_the_store_are_retried(blobs, pauses, caplog):
+    key = ParquetSerializer().store(blobs, "key", pd.DataFrame({"x": [1]}))
+    store = Flaky(blobs.store, 5, OSError("shaky line"))
+    with caplog.at_level(logging.WARNING):
+        assert ParquetSerializer.restore_dataframe(store, key)["x"].tolist() == [1]
+    assert store.attempts == 6
+    assert pauses == pytest.approx([0.01, 0.02, 0.04, 0.08, 0.16])
+    assert len([record for record in caplog.records if "shaky line" in record.getMessage()]) == 5
+
+
+def test_failures_of_the_store_end(blobs, pauses):
+    key = ParquetSerializer().store(blobs, "key", pd.DataFrame({"x": [1]}))
+    error = OSError("shaky line")
+    with pytest.raises(ParquetReadError, match=r"'key\.parquet'.*6 attempts.*shaky line") as raised:
+        ParquetSerializer.restore_dataframe(Flaky(blobs.store, 100, error), key)
+    assert isinstance(raised.value, IOError)
+    assert raised.value.__cause__ is error
+    assert len(pauses) == _parquet.MAX_NB_RETRIES - 1
+
+
+@pytest.mark.parametrize("error", [KeyError("key"), ValueError("x")])
+def test_other_failures_are_not_retried(blobs, pauses, error):
+    store = Flaky(blobs.store, 1, error)
+    with pytest.raises(type(error)):
+        ParquetSerializer.restore_dataframe(store, "key.parquet")
+    assert (store.attempts, pauses) == (1, [])
+
+
+def test_int96_time_stamps_of_old_files():
+    stamps = pa.array([0, 10**18], pa.timestamp("ns"))
+    content = raw(pa.table({"t": stamps}), use_deprecated_int96_timestamps=True)
+    assert ParquetSerializer.read_table(content)["t"].combine_chunks().equals(stamps)
+    found = ParquetSerializer.read_table(content, predicates=[[("t", ">", np.datetime64(0, "s"))]])
+    assert found.num_rows == 1

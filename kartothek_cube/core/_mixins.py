@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Container
 from types import FunctionType
 from typing import Any, Self
 
@@ -36,13 +37,13 @@ class CopyMixin:
         TypeError
             The constructor has no such parameter.
         """
-        return type(self)(**self._constructor_arguments() | kwargs)
+        return type(self)(**self._constructor_arguments(kwargs) | kwargs)
 
-    def _constructor_arguments(self) -> dict[str, Any]:
-        """Parameters of the constructor whose current value the object knows, with that value."""
+    def _constructor_arguments(self, given: Container[str]) -> dict[str, Any]:
+        """Parameters of the constructor that are not given and whose current value the object knows, with that value."""
         parameters = inspect.signature(type(self)).parameters.values()
         named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-        return {name: getattr(self, name) for name in named if self._is_state(name)}
+        return {name: getattr(self, name) for name in named if name not in given and self._is_state(name)}
 
     def _is_state(self, name: str) -> bool:
         # a method of that name (load_all_indices) is not the value that was given to the constructor

@@ -382,7 +382,7 @@ def _load(blobs: BlobStore, delta: Delta) -> tuple[str, bytes | None, Any, Datas
     scope_columns = {literal[0] for conjunction in delta.scope or () for literal in conjunction}
     if not len(delta.added) and delta.scope is None:
         touched = set()
-    state = load_needed_indices(state.load_partition_indices(), touched | scope_columns, blobs)
+    state = load_needed_indices(state, touched | scope_columns, blobs)
     return key, header, token, state
 
 

@@ -138,5 +138,4 @@ def load_needed_indices(
     CorruptDatasetError
         It is not the file of an index on its column.
     """
-    loaded = dataset._load_indices(sorted(set(columns)), store)
-    return loaded.load_partition_indices() if set(columns) & set(dataset.partition_keys) else loaded
+    return dataset._load_indices(sorted(set(columns) - set(dataset.partition_keys)), store)

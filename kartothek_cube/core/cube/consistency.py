@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kartothek_cube.core.cube.cube import Cube
     from kartothek_cube.core.dataset import DatasetMetadata
 
-__all__ = ("check_datasets", "get_cube_payload", "get_dataset_columns", "get_payload_subset")
+__all__ = ("check_cube", "check_datasets", "get_cube_payload", "get_dataset_columns", "get_payload_subset")
 
 
 def _join(names: Iterable[str]) -> str:
@@ -62,6 +62,29 @@ def get_cube_payload(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> set
 
 def check_datasets(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> dict[str, DatasetMetadata]:
     """
+    Check that datasets form the given cube, and load their partition indices.
+
+    Parameters
+    ----------
+    datasets, cube
+        As in :func:`check_cube`.
+
+    Returns
+    -------
+    dict
+        The same datasets with their partition indices loaded.
+
+    Raises
+    ------
+    ValueError
+        As :func:`check_cube`.
+    """
+    check_cube(datasets, cube)
+    return {name: datasets[name].load_partition_indices() for name in sorted(datasets)}
+
+
+def check_cube(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> None:
+    """
     Check that datasets form the given cube (see "Format" in the cube specification).
 
     Parameters
@@ -70,11 +93,6 @@ def check_datasets(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> dict[
         Dataset id (the part behind ``++``) to metadata with a loaded schema.
     cube
         The cube that they shall form.
-
-    Returns
-    -------
-    dict
-        The same datasets with their partition indices loaded.
 
     Raises
     ------
@@ -95,10 +113,8 @@ def check_datasets(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> dict[
         _check_partition_keys(name, datasets[name], cube)
     for name in sorted(datasets):
         _check_dimensions(name, datasets[name], cube)
-    loaded = {name: datasets[name].load_partition_indices() for name in sorted(datasets)}
-    for name, dataset in loaded.items():
-        _check_indices(name, dataset, cube)
-    return loaded
+    for name in sorted(datasets):
+        _check_indices(name, datasets[name], cube)
 
 
 def _check_version(name: str, dataset: DatasetMetadata) -> None:
@@ -168,10 +184,11 @@ def _check_indices(name: str, dataset: DatasetMetadata, cube: Cube) -> None:
         explicit = set(cube.dimension_columns) - set(cube.suppress_index_on)
     for column in sorted(keys | any_kind | explicit):
         index = dataset.indices.get(column)
-        if index is None:
-            kind = "PartitionIndex" if column in keys else "ExplicitSecondaryIndex"
-            raise ValueError(f"{kind} is missing in dataset {name!r} for column: {column}")
-        if column in keys and not isinstance(index, PartitionIndex):
+        if index is None and column in keys - explicit:
+            continue  # the labels imply it
+        if index is None and column not in keys:
+            raise ValueError(f"ExplicitSecondaryIndex is missing in dataset {name!r} for column: {column}")
+        if column in keys - explicit and not isinstance(index, PartitionIndex):
             wanted = "PartitionIndex"
         elif column in explicit and not isinstance(index, ExplicitSecondaryIndex):
             wanted = "ExplicitSecondaryIndex"

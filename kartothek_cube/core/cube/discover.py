@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kartothek_cube.core._converters import converter_str_set_optional
-from kartothek_cube.core.cube.consistency import check_datasets, get_dataset_columns
+from kartothek_cube.core.cube.consistency import check_cube, check_datasets, get_dataset_columns
 from kartothek_cube.core.cube.constants import (
     KLEE_METADATA_DIMENSION_COLUMNS,
     KLEE_METADATA_KEY_IS_SEED,
@@ -134,7 +134,7 @@ def discover_datasets(
                 f"Could not find the following requested datasets of cube {cube.uuid_prefix}: "
                 + unknown_names("dataset", missing, known)
             )
-    check_datasets(datasets, cube)
+    check_cube(datasets, cube)
     return datasets
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from kartothek_cube.core.cube.consistency import check_datasets
+from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked, discover_ktk_cube_dataset_ids
@@ -206,7 +206,7 @@ def plan_copy(
         if name in existing and not overwrite:
             raise DatasetExistsError(target_cube.ktk_dataset_uuid(name))
     kept = discover_datasets_unchecked(target_cube.uuid_prefix, tgt_store, existing - set(names.values()))
-    check_datasets({**kept, **{names[name]: ds for name, ds in found.items()}}, target_cube)
+    check_cube({**kept, **{names[name]: ds for name, ds in found.items()}}, target_cube)
     order = sorted(found, key=lambda name: (name == cube.seed_dataset, name))
     return CopyPlan(
         cube,

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.commit import Delta, IndexEntries, Published, commit, merged_schema, rollback
 from kartothek_cube.core.cube.conditions import Conjunction
-from kartothek_cube.core.cube.consistency import check_datasets, get_dataset_columns, get_payload_subset
+from kartothek_cube.core.cube.consistency import check_cube, get_dataset_columns, get_payload_subset
 from kartothek_cube.core.cube.constants import (
     KLEE_METADATA_DIMENSION_COLUMNS,
     KLEE_METADATA_KEY_IS_SEED,
@@ -409,7 +409,7 @@ def _plan_removal(
     factory, serializer = store_factory(store), _check_serializer(df_serializer)
     changes = {}
     for name in sorted(chosen):
-        dataset = existing[name].load_partition_indices()
+        dataset = existing[name]
         scope = None if conditions is None else _scope(cube, conditions, dataset)
         expected = None
         if scope is not None:
@@ -610,7 +610,7 @@ def finish_write(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> dic
     try:
         _check_not_empty(plan, deltas, after)
         if deltas:
-            check_datasets(after, plan.cube)
+            check_cube(after, plan.cube)
     except ValueError as exc:
         raise _aborted(plan, str(exc)) from exc
     written = _publish(plan, deltas, blobs)

@@ -9,7 +9,7 @@ import attrs
 import pyarrow as pa
 
 from kartothek_cube.core.cube.conditions import Condition, Conjunction
-from kartothek_cube.core.cube.consistency import check_datasets, get_dataset_columns
+from kartothek_cube.core.cube.consistency import check_cube, get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -64,7 +64,7 @@ class QueryIntention:
 def select_datasets(cube: Cube, store: StoreInput, datasets: Any) -> dict[str, DatasetMetadata]:
     """Headers for the ``datasets`` argument of an operation: nothing, ids, or loaded headers."""
     if isinstance(datasets, Mapping):
-        check_datasets(datasets, cube)
+        check_cube(datasets, cube)
         return dict(datasets)
     return discover_datasets(cube, store, converter_str_set_optional(datasets))
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from kartothek_cube.core.cube.conditions import Conjunction
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import data_key
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.predicates import filter_mask
@@ -292,7 +293,7 @@ def _gather(source: Source, dataset: DatasetMetadata, intention: QueryIntention,
     """Partitions of one dataset that pre-conditions leave ("Per-Dataset Partitions" in the specification)."""
     conjunction = intention.conditions[source.name]
     by_index = set(intention.owners) & {c for c, owner in intention.owners.items() if owner == source.name}
-    dataset = load_needed_indices(dataset.load_partition_indices(), conjunction.columns | by_index, blobs)
+    dataset = load_needed_indices(dataset, conjunction.columns | by_index, blobs)
     literals = list(conjunction.predicate or ())
     kept = select_partitions(dataset, [literals] if literals else None)
     keys = dataset.partition_table.keys(list(source.partition_keys), dataset.schema)
@@ -392,7 +393,12 @@ def _groups(
 
 def _unit_values(side: _Side, units: Ints, column: str, intention: QueryIntention) -> tuple[Ints, Ints, pa.Array]:
     """Distinct (unit, value code) pairs of a column by its index, where the conditions on it hold; and its values."""
-    index = side.dataset.indices[column].columns_data
+    if column in side.source.partition_keys:
+        index = IndexColumns.from_pairs(
+            side.dataset.key_columns()[column], labels := side.dataset.partition_table.labels, np.arange(len(labels))
+        )
+    else:
+        index = side.dataset.indices[column].columns_data
     conjunction = intention.conditions[side.source.name].split_by_column().get(column)
     distinct = index.values
     keep = np.ones(len(distinct), dtype=bool)

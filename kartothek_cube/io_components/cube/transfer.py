@@ -1,0 +1,98 @@
+"""Copying a cube in blocks: data and index files in any order, then schemas and headers, the seed last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from kartothek_cube.core.errors import KartothekCubeError
+from kartothek_cube.core.naming import schema_key
+from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.io_components.copy import DatasetCopy, finish_copy, plan_copy_dataset, run_copy
+from kartothek_cube.io_components.cube.maintain import CopyPlan, undo_copy
+from kartothek_cube.io_components.execute import blocks
+
+__all__ = ("CopyTask", "copy_tasks", "finish_copies", "run_copy_task")
+
+#: what a store raises if something is missing or fails
+_FAILURES = (KartothekCubeError, RuntimeError, ValueError, KeyError, OSError)
+
+
+@attrs.frozen
+class CopyTask:
+    """Some files of one dataset: source key to target key."""
+
+    target_uuid: str
+    keys: Mapping[str, str]
+
+
+def copy_tasks(plan: CopyPlan, blocksize: int) -> list[CopyTask]:
+    """
+    Files to copy before any header is.
+
+    Parameters
+    ----------
+    plan
+        The copy.
+    blocksize
+        Files per task.
+
+    Returns
+    -------
+    list of CopyTask
+        Independent of each other.
+    """
+    source = open_blobs(plan.source)
+    return [
+        CopyTask(target_uuid, dict(block))
+        for source_uuid, target_uuid in plan.uuids.items()
+        for block in blocks(list(_files(plan_copy_dataset(source, source_uuid, target_uuid)).items()), blocksize)
+    ]
+
+
+def _files(copy: DatasetCopy) -> dict[str, str]:
+    """Files that never change. A schema does: it is copied right before the header that belongs to it."""
+    return {key: new for key, new in copy.keys.items() if new != schema_key(copy.target_uuid)}
+
+
+def run_copy_task(plan: CopyPlan, task: CopyTask) -> None:
+    """
+    Copy the files of one task.
+
+    Raises
+    ------
+    MultiTableCommitAborted, RuntimeError
+        If that fails; no header has been copied then.
+    """
+    try:
+        run_copy(open_blobs(plan.source), open_blobs(plan.target), task.keys)
+    except _FAILURES as exc:
+        undo_copy(plan, [], task.target_uuid, exc)
+
+
+def finish_copies(plan: CopyPlan) -> None:
+    """
+    Copy schemas and headers: with them the datasets exist. Also copies what came to the source meanwhile.
+
+    Raises
+    ------
+    MultiTableCommitAborted, RuntimeError
+        If one fails; the headers of those copied before are removed, unless datasets may have been replaced.
+    """
+    source, target = open_blobs(plan.source), open_blobs(plan.target)
+    done: list[str] = []
+    for source_uuid, target_uuid in plan.uuids.items():
+        try:
+            copy = plan_copy_dataset(source, source_uuid, target_uuid)
+            run_copy(source, target, _missing(target, copy))
+            finish_copy(source, target, copy)
+        except _FAILURES as exc:
+            undo_copy(plan, done, target_uuid, exc)
+        done.append(target_uuid)
+
+
+def _missing(target: BlobStore, copy: DatasetCopy) -> dict[str, str]:
+    """What the target lacks, and the schema."""
+    present = {blob.key for blob in target.list(f"{copy.target_uuid}/")} - {schema_key(copy.target_uuid)}
+    return {key: new for key, new in copy.keys.items() if new not in present}

@@ -62,7 +62,9 @@ def dataset_factory(
     >>> dataset_factory("geodata", "hmemory://").dataset_uuid
     'geodata'
     """
-    return _ensure_factory(dataset_uuid, None if store is None else store_factory(store), factory, load_schema)
+    return _ensure_factory(
+        dataset_uuid, None if store is None else store_factory(store), factory, load_schema
+    )
 
 
 def user_metadata(metadata: MetadataInput) -> dict[str, Any]:
@@ -92,7 +94,9 @@ def user_metadata(metadata: MetadataInput) -> dict[str, Any]:
     if found is None:
         return {}
     if not isinstance(found, Mapping):
-        raise TypeError(f"metadata has to be a dict (or a function returning one), got {type(found).__name__}.")
+        raise TypeError(
+            f"metadata has to be a dict (or a function returning one), got {type(found).__name__}."
+        )
     return {_metadata_key(key): _as_json(key, value) for key, value in found.items()}
 
 
@@ -172,7 +176,9 @@ def check_columns(name: str, columns: Any, available: Iterable[str], uuid: str) 
     if columns is None:
         return None
     if not isinstance(columns, list):
-        raise TypeError(f"{name} has to be a list of columns, got {columns!r} of type {type(columns).__name__}.")
+        raise TypeError(
+            f"{name} has to be a list of columns, got {columns!r} of type {type(columns).__name__}."
+        )
     known = list(available)
     unknown = set(columns) - set(known)
     if unknown:
@@ -206,7 +212,7 @@ def check_table(dataset: DatasetMetadata, table_name: str | None) -> str:
     if table_name is None:
         if len(tables) > 1:
             raise RuntimeError(
-                f"Dataset {dataset.uuid!r} has several tables: {', '.join(tables)}. Name one of them (table_name)."
+                f"Dataset {dataset.uuid!r} has several tables, name one by table_name: {', '.join(tables)}"
             )
         return tables[0]
     check_table_name(table_name)

@@ -1,4 +1,4 @@
-"""Groups of a read that is dispatched by indexed columns: which values, and which partitions can hold them."""
+"""Groups of a read that is dispatched by indexed columns: their values, and partitions that can hold them."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def check_dispatch(dataset: DatasetMetadata, dispatch_by: Sequence[str]) -> None
     """
     if not set(dispatch_by) <= dataset.index_columns:
         raise RuntimeError(
-            f"Dispatch columns of dataset {dataset.uuid!r} must be indexed. Requested: {', '.join(dispatch_by)}; "
-            f"available: {', '.join(sorted(dataset.index_columns)) or 'none'}"
+            f"Dispatch columns must be indexed. Requested: {', '.join(dispatch_by)}; available in dataset "
+            f"{dataset.uuid!r}: {', '.join(sorted(dataset.index_columns)) or 'none'}"
         )
 
 
@@ -52,7 +52,7 @@ def dispatch_groups(
     Parameters
     ----------
     dataset
-        A dataset whose indices on these columns (and on those of the predicates) are loaded.
+        A dataset whose secondary indices on these columns (and on those of the predicates) are loaded.
     dispatch_by
         Indexed columns; none of them makes one group of everything.
     predicates
@@ -63,7 +63,7 @@ def dispatch_groups(
     list of Group
         Sorted by the values of the columns.
     """
-    positions, values = index_rows(dataset, dispatch_by, predicates)
+    positions, values = index_rows(dataset.load_partition_indices(), dispatch_by, predicates)
     if not len(positions):
         return []
     columns = list(values.values())

@@ -1,4 +1,4 @@
-"""Adding indices to a dataset: plan (which columns of which table), run (some partitions), finish (one commit)."""
+"""Adding indices to a dataset: plan (columns by table), run (some partitions), finish (one commit)."""
 
 from __future__ import annotations
 
@@ -126,7 +126,9 @@ def _tasks(partitions: PartitionTable, size: int | None) -> list[IndexTask]:
     tasks = []
     for start in range(0, length, step):
         labels = partitions.labels.slice(start, step).to_pylist()
-        files = {table: tuple(keys.slice(start, step).to_pylist()) for table, keys in partitions.files.items()}
+        files = {
+            table: tuple(keys.slice(start, step).to_pylist()) for table, keys in partitions.files.items()
+        }
         tasks.append(IndexTask(tuple(labels), files))
     return tasks
 
@@ -177,7 +179,9 @@ def finish_index_build(context: IndexContext, results: Iterable[WriteResult]) ->
         The new state.
     """
     columns = {c for names in context.columns.values() for c in names}
-    nothing = {c: IndexEntries(IndexColumns.empty(context.types[c]), pa.array([], pa.string())) for c in columns}
+    nothing = {
+        c: IndexEntries(IndexColumns.empty(context.types[c]), pa.array([], pa.string())) for c in columns
+    }
     merged = merge_results([_result(context, nothing), *results])
     delta = merged.delta(new_indices=frozenset(columns))
     dataset, _ = commit(open_blobs(context.store), delta, partial(_entries, context))
@@ -187,6 +191,8 @@ def finish_index_build(context: IndexContext, results: Iterable[WriteResult]) ->
 def _entries(context: IndexContext, column: str, labels: Sequence[str]) -> IndexEntries:
     """Entries of partitions that were added after the indices were planned."""
     wanted = {table: (column,) if column in columns else () for table, columns in context.columns.items()}
-    files: dict[str, Any] = {t: PartitionTable.from_labels(context.uuid, t, labels).files[t].to_pylist() for t in wanted}
+    files: dict[str, Any] = {
+        t: PartitionTable.from_labels(context.uuid, t, labels).files[t].to_pylist() for t in wanted
+    }
     result = run_index_build(attrs.evolve(context, columns=wanted), IndexTask(tuple(labels), files))
     return result.indices[column]

@@ -29,8 +29,8 @@ def plan_garbage(dataset: DatasetFactory, retention: timedelta | None = None) ->
     dataset
         The dataset; it is read again after the keys are listed, so that what is committed meanwhile is kept.
     retention
-        Files younger than this are no garbage: they may belong to a writer that has not committed yet. Files of
-        unknown age count as young. None: age does not matter.
+        Files younger than this are no garbage: they may belong to a writer that has not committed yet. Files
+        of unknown age count as young. None: age does not matter.
 
     Returns
     -------
@@ -61,8 +61,14 @@ def _tables(dataset: DatasetMetadata, blobs: BlobStore) -> list[str]:
     """Names of the tables; where there are no partitions to tell, a table is what has a schema."""
     if dataset.tables:
         return dataset.tables
-    folders = [key.rstrip("/").rpartition("/")[2] for key in blobs.list_dir(f"{dataset.uuid}/") if key.endswith("/")]
-    others = [f for f in folders if f != INDICES_DIRECTORY and blobs.exists(f"{dataset.uuid}/{f}/{TABLE_METADATA_FILE}")]
+    folders = [
+        key.rstrip("/").rpartition("/")[2] for key in blobs.list_dir(f"{dataset.uuid}/") if key.endswith("/")
+    ]
+    others = [
+        f
+        for f in folders
+        if f != INDICES_DIRECTORY and blobs.exists(f"{dataset.uuid}/{f}/{TABLE_METADATA_FILE}")
+    ]
     return others or [dataset.table_name]
 
 
@@ -95,7 +101,8 @@ def plan_delete(dataset: DatasetFactory) -> list[list[str]]:
     Returns
     -------
     list of list of str
-        Garbage, indices, data files, schemas, and last the headers: until then the dataset can be deleted again.
+        Garbage, indices, data files, schemas, and last the headers: until then the dataset can be deleted
+        again.
 
     Raises
     ------

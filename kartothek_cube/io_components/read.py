@@ -1,4 +1,4 @@
-"""Reading a dataset: plan (which files, in which groups) and run (the files of one task, as an Arrow table)."""
+"""Reading a dataset: plan (which files, in which groups), run (the files of one task, as an Arrow table)."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class ReadPlan:
         return ReadTask(tuple(chosen.labels.to_pylist()), keys, group)
 
 
-# -- plan ------------------------------------------------------------------------------------------------------------
+# -- plan ----------------------------------------------------------------------------------------------------
 
 
 @normalize_args
@@ -166,8 +166,10 @@ def plan_read(
 
     Parameters
     ----------
-    dataset_uuid, store, factory, columns, predicate_pushdown_to_io, categoricals, predicates, dispatch_by, table_name
+    dataset_uuid, store, factory, columns, predicate_pushdown_to_io, categoricals, predicates
         As in :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
+    dispatch_by, table_name
+        As there.
     in_schema_order
         Whether ``columns=None`` means the columns in the order of the schema rather than of each file.
 
@@ -229,7 +231,7 @@ def _planned(
     return ReadPlan(context, partitions.take(select_partitions(dataset, context.predicates)))
 
 
-# -- run -------------------------------------------------------------------------------------------------------------
+# -- run -----------------------------------------------------------------------------------------------------
 
 
 def run_read(context: ReadContext, task: ReadTask) -> pa.Table:
@@ -248,7 +250,9 @@ def run_read(context: ReadContext, task: ReadTask) -> pa.Table:
     pyarrow.Table
         Rows in the order of the partitions; types as in the files, categoricals are dictionaries.
     """
-    keys = task.keys or PartitionTable.from_labels(context.uuid, context.table, task.labels).files[context.table]
+    keys = (
+        task.keys or PartitionTable.from_labels(context.uuid, context.table, task.labels).files[context.table]
+    )
     files = PartitionTable(task.labels, {context.table: keys})
     values = _key_values(context, files)
     literals = _group_literals(context, task)
@@ -340,7 +344,7 @@ def _output_columns(context: ReadContext, tables: Sequence[pa.Table]) -> list[st
     return list(tables[0].column_names) if tables else list(context.schema.names)
 
 
-def _pandas_metadata(context: ReadContext, tables: Sequence[pa.Table]) -> Mapping[bytes, bytes] | None:
+def _pandas_metadata(context: ReadContext, tables: Sequence[pa.Table]) -> Any:
     """What tells pandas extension types: the first file, or the schema if there is none."""
     return tables[0].schema.metadata if tables else context.schema.metadata
 
@@ -379,4 +383,6 @@ def empty_table(context: ReadContext) -> pa.Table:
     pyarrow.Table
     """
     order = list(context.schema.names) if context.columns is None else list(context.columns)
-    return categorize(context.schema.empty_table().select(order), [c for c in context.categoricals if c in order], [])
+    return categorize(
+        context.schema.empty_table().select(order), [c for c in context.categoricals if c in order], []
+    )

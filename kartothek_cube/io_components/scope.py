@@ -61,7 +61,9 @@ def plan_removal(
 
 def _conjunction(dataset: DatasetMetadata, element: Any) -> ConjunctionType:
     if not isinstance(element, Mapping):
-        raise TypeError(f"delete_scope has to be a list of dicts, but holds a {type(element).__name__}: {element!r}")
+        raise TypeError(
+            f"delete_scope has to be a list of dicts, but holds a {type(element).__name__}: {element!r}"
+        )
     unknown = set(element) - dataset.index_columns
     if unknown:
         raise ValueError(
@@ -72,11 +74,15 @@ def _conjunction(dataset: DatasetMetadata, element: Any) -> ConjunctionType:
 
 
 def _value(dataset: DatasetMetadata, column: str, value: Any) -> Any:
-    """The value in the form that a predicate takes; a scope is generous, ``"2020-01-01"`` stands for a date."""
+    """The value as a predicate takes it; a scope is generous, ``"2020-01-01"`` stands for a date."""
     if is_null_value(value):
         raise ValueError(
-            f"delete_scope of dataset {dataset.uuid!r}: no index knows where {column!r} is null, so these rows cannot "
-            "be removed"
+            f"delete_scope of dataset {dataset.uuid!r}: no index knows where {column!r} is null, "
+            "so these rows cannot be removed"
+        )
+    if dataset.schema is None:
+        raise ValueError(
+            f"delete_scope of dataset {dataset.uuid!r}: there is no schema that types {column!r}"
         )
     dtype = dataset.schema.field(column).type
     try:

@@ -1,0 +1,78 @@
+"""Store, change and read datasets."""
+
+from __future__ import annotations
+
+from kartothek_cube.core.common_metadata import (
+    SchemaWrapper,
+    empty_dataframe_from_schema,
+    make_meta,
+    normalize_column_order,
+    normalize_type,
+    validate_compatible,
+)
+from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBase
+from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase, PartitionIndex
+from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.core.utils import ensure_store, lazy_store
+from kartothek_cube.io.arrow import (
+    read_dataset_as_arrow,
+    read_dataset_as_arrow__iterator,
+    read_dataset_as_record_batches,
+    read_table_arrow,
+)
+from kartothek_cube.io.eager import (
+    build_dataset_indices,
+    commit_dataset,
+    copy_dataset,
+    create_empty_dataset_header,
+    delete_dataset,
+    garbage_collect_dataset,
+    read_dataset_as_dataframes,
+    read_table,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+    write_single_partition,
+)
+from kartothek_cube.io.iter import (
+    read_dataset_as_dataframes__iterator,
+    store_dataframes_as_dataset__iter,
+    update_dataset_from_dataframes__iter,
+)
+
+__all__ = (
+    "DatasetFactory",
+    "DatasetMetadata",
+    "DatasetMetadataBase",
+    "ExplicitSecondaryIndex",
+    "IndexBase",
+    "PartitionIndex",
+    "SchemaWrapper",
+    "StoreFactory",
+    "StoreInput",
+    "build_dataset_indices",
+    "commit_dataset",
+    "copy_dataset",
+    "create_empty_dataset_header",
+    "delete_dataset",
+    "empty_dataframe_from_schema",
+    "ensure_store",
+    "garbage_collect_dataset",
+    "lazy_store",
+    "make_meta",
+    "normalize_column_order",
+    "normalize_type",
+    "read_dataset_as_arrow",
+    "read_dataset_as_arrow__iterator",
+    "read_dataset_as_dataframes",
+    "read_dataset_as_dataframes__iterator",
+    "read_dataset_as_record_batches",
+    "read_table",
+    "read_table_arrow",
+    "store_dataframes_as_dataset",
+    "store_dataframes_as_dataset__iter",
+    "update_dataset_from_dataframes",
+    "update_dataset_from_dataframes__iter",
+    "validate_compatible",
+    "write_single_partition",
+)

@@ -1,0 +1,251 @@
+"""Datasets as Arrow tables: the reads of ``io.eager`` and ``io.iter`` without pandas.
+
+The functions that write take Arrow tables, and whatever else has the Arrow C stream interface, as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.predicates import PredicatesType
+from kartothek_cube.core.types import cast_column
+from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.read import ReadPlan, empty_table, plan_read, run_each, run_read
+
+__all__ = (
+    "read_dataset_as_arrow",
+    "read_dataset_as_arrow__iterator",
+    "read_dataset_as_record_batches",
+    "read_table_arrow",
+)
+
+
+def read_table_arrow(
+    dataset_uuid: str | None = None,
+    store: StoreInput | None = None,
+    columns: list[str] | None = None,
+    predicate_pushdown_to_io: bool = True,
+    categoricals: list[str] | None = None,
+    predicates: PredicatesType = None,
+    factory: DatasetFactory | None = None,
+    *,
+    table_name: str | None = None,
+) -> pa.Table:
+    """
+    Read a dataset into one Arrow table.
+
+    Parameters
+    ----------
+    dataset_uuid, store, columns, predicate_pushdown_to_io, predicates, factory, table_name
+        As in :func:`kartothek_cube.io.eager.read_table`.
+    categoricals
+        Columns to be dictionary-encoded.
+
+    Returns
+    -------
+    pyarrow.Table
+        Columns have the types of the files, partition keys those of the schema; timestamps are in ns, dates
+        stay dates, missing values are null and change no type.
+
+    Raises
+    ------
+    KeyError, ValueError, TypeError, RuntimeError
+        As :func:`~kartothek_cube.io.eager.read_table`.
+
+    Examples
+    --------
+    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cities = pa.table({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
+    >>> read_table_arrow("geodata", store, predicates=[[("CITY", ">", "C")]]).to_pylist()
+    [{'COUNTRY_CODE': 'DE', 'CITY': 'Ulm'}, {'COUNTRY_CODE': 'IT', 'CITY': 'Rom'}]
+    """
+    plan = plan_read(
+        dataset_uuid,
+        store,
+        factory,
+        columns=columns,
+        predicate_pushdown_to_io=predicate_pushdown_to_io,
+        categoricals=categoricals,
+        predicates=predicates,
+        table_name=table_name,
+        in_schema_order=True,
+    )
+    task = plan.whole()
+    return empty_table(plan.context) if task is None else run_read(plan.context, task)
+
+
+def read_dataset_as_arrow(
+    dataset_uuid: str | None = None,
+    store: StoreInput | None = None,
+    columns: list[str] | None = None,
+    predicate_pushdown_to_io: bool = True,
+    categoricals: list[str] | None = None,
+    predicates: PredicatesType = None,
+    factory: DatasetFactory | None = None,
+    dispatch_by: str | Sequence[str] | None = None,
+    *,
+    table_name: str | None = None,
+) -> list[pa.Table]:
+    """
+    Read a dataset, one Arrow table per partition or per group.
+
+    Parameters
+    ----------
+    dataset_uuid, store, columns, predicate_pushdown_to_io, predicates, factory, dispatch_by, table_name
+        As in :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
+    categoricals
+        Columns to be dictionary-encoded.
+
+    Returns
+    -------
+    list of pyarrow.Table
+        With types as in :func:`read_table_arrow`.
+
+    Raises
+    ------
+    KeyError, ValueError, TypeError, RuntimeError
+        As :func:`~kartothek_cube.io.eager.read_dataset_as_dataframes`.
+
+    Examples
+    --------
+    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cities = pa.table({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
+    >>> [len(table) for table in read_dataset_as_arrow("geodata", store, dispatch_by="COUNTRY_CODE")]
+    [2, 1]
+    """
+    plan = plan_read(
+        dataset_uuid,
+        store,
+        factory,
+        columns=columns,
+        predicate_pushdown_to_io=predicate_pushdown_to_io,
+        categoricals=categoricals,
+        predicates=predicates,
+        dispatch_by=dispatch_by,
+        table_name=table_name,
+    )
+    return list(run_each(plan))
+
+
+def read_dataset_as_arrow__iterator(
+    dataset_uuid: str | None = None,
+    store: StoreInput | None = None,
+    columns: list[str] | None = None,
+    predicate_pushdown_to_io: bool = True,
+    categoricals: list[str] | None = None,
+    predicates: PredicatesType = None,
+    factory: DatasetFactory | None = None,
+    dispatch_by: str | Sequence[str] | None = None,
+    *,
+    table_name: str | None = None,
+) -> Iterator[pa.Table]:
+    """
+    Read a dataset, one Arrow table per partition or per group, one after the other.
+
+    Parameters
+    ----------
+    dataset_uuid, store, columns, predicate_pushdown_to_io, categoricals, predicates, factory
+        As in :func:`read_dataset_as_arrow`.
+    dispatch_by, table_name
+        As there.
+
+    Yields
+    ------
+    pyarrow.Table
+        The tables of :func:`read_dataset_as_arrow`; each is read when it is asked for.
+
+    Raises
+    ------
+    KeyError, ValueError, TypeError, RuntimeError
+        As there, when the first table is asked for.
+
+    Examples
+    --------
+    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [pa.table({"CITY": ["Bonn", "Rom"]})])
+    >>> next(read_dataset_as_arrow__iterator("geodata", store)).to_pydict()
+    {'CITY': ['Bonn', 'Rom']}
+    """
+    plan = plan_read(
+        dataset_uuid,
+        store,
+        factory,
+        columns=columns,
+        predicate_pushdown_to_io=predicate_pushdown_to_io,
+        categoricals=categoricals,
+        predicates=predicates,
+        dispatch_by=dispatch_by,
+        table_name=table_name,
+    )
+    for task in plan.tasks():
+        yield run_read(plan.context, task)
+
+
+def read_dataset_as_record_batches(
+    dataset_uuid: str | None = None,
+    store: StoreInput | None = None,
+    columns: list[str] | None = None,
+    predicate_pushdown_to_io: bool = True,
+    predicates: PredicatesType = None,
+    factory: DatasetFactory | None = None,
+    *,
+    table_name: str | None = None,
+) -> pa.RecordBatchReader:
+    """
+    Read a dataset as a stream that other engines (DuckDB, polars, Spark) consume partition by partition.
+
+    Parameters
+    ----------
+    dataset_uuid, store, columns, predicate_pushdown_to_io, predicates, factory, table_name
+        As in :func:`kartothek_cube.io.eager.read_table`.
+
+    Returns
+    -------
+    pyarrow.RecordBatchReader
+        All batches have the types of the dataset's schema, whatever the width in each file.
+
+    Raises
+    ------
+    KeyError, ValueError, TypeError, RuntimeError
+        As :func:`~kartothek_cube.io.eager.read_table`.
+
+    Examples
+    --------
+    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cities = pa.table({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
+    >>> read_dataset_as_record_batches("geodata", store).read_all().num_rows
+    3
+    """
+    plan = plan_read(
+        dataset_uuid,
+        store,
+        factory,
+        columns=columns,
+        predicate_pushdown_to_io=predicate_pushdown_to_io,
+        predicates=predicates,
+        table_name=table_name,
+        in_schema_order=True,
+    )
+    schema = empty_table(plan.context).schema.remove_metadata()
+    return pa.RecordBatchReader.from_batches(schema, _batches(plan, schema))
+
+
+def _batches(plan: ReadPlan, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for task in plan.tasks():
+        table = run_read(plan.context, task)
+        columns = [cast_column(table.column(f.name), f.type, f.name) for f in schema]
+        yield from pa.Table.from_arrays(columns, schema=schema).to_batches()

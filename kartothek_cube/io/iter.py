@@ -1,0 +1,223 @@
+"""Datasets with pandas, frame by frame: readers and writers hold one input or result in memory at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import pandas as pd
+
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.naming import (
+    DEFAULT_METADATA_STORAGE_FORMAT,
+    DEFAULT_METADATA_VERSION,
+    SINGLE_TABLE,
+)
+from kartothek_cube.core.predicates import PredicatesType
+from kartothek_cube.core.types import to_pandas
+from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.arguments import MetadataInput
+from kartothek_cube.io_components.inputs import inputs
+from kartothek_cube.io_components.read import plan_read, run_read
+from kartothek_cube.io_components.update import finish_update, run_update
+from kartothek_cube.io_components.update_plan import MetadataMerger, OnConflict, plan_store, plan_update
+from kartothek_cube.serialization import DataFrameSerializer
+
+__all__ = (
+    "read_dataset_as_dataframes__iterator",
+    "store_dataframes_as_dataset__iter",
+    "update_dataset_from_dataframes__iter",
+)
+
+
+def read_dataset_as_dataframes__iterator(
+    dataset_uuid: str | None = None,
+    store: StoreInput | None = None,
+    columns: list[str] | None = None,
+    predicate_pushdown_to_io: bool = True,
+    categoricals: list[str] | None = None,
+    dates_as_object: bool = True,
+    predicates: PredicatesType = None,
+    factory: DatasetFactory | None = None,
+    dispatch_by: str | Sequence[str] | None = None,
+    *,
+    table_name: str | None = None,
+) -> Iterator[pd.DataFrame]:
+    """
+    Read a dataset, one frame per partition or per group, one after the other.
+
+    Parameters
+    ----------
+    dataset_uuid, store, columns, predicate_pushdown_to_io, categoricals, dates_as_object, predicates, factory
+        As in :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
+    dispatch_by, table_name
+        As there.
+
+    Yields
+    ------
+    pandas.DataFrame
+        The frames of :func:`~kartothek_cube.io.eager.read_dataset_as_dataframes`; each is read when it is
+        asked for.
+
+    Raises
+    ------
+    KeyError, ValueError, TypeError, RuntimeError
+        As there, when the first frame is asked for.
+
+    Examples
+    --------
+    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
+    >>> for df in read_dataset_as_dataframes__iterator("geodata", store):
+    ...     print(df["CITY"].tolist())
+    ['Bonn', 'Ulm']
+    ['Rom']
+    """
+    plan = plan_read(
+        dataset_uuid,
+        store,
+        factory,
+        columns=columns,
+        predicate_pushdown_to_io=predicate_pushdown_to_io,
+        categoricals=categoricals,
+        predicates=predicates,
+        dispatch_by=dispatch_by,
+        table_name=table_name,
+    )
+    for task in plan.tasks():
+        yield to_pandas(
+            run_read(plan.context, task), dates_as_object=dates_as_object, categories=plan.categoricals
+        )
+
+
+def update_dataset_from_dataframes__iter(
+    df_generator: Iterable[Any] | Any,
+    store: StoreInput | None = None,
+    dataset_uuid: str | None = None,
+    delete_scope: Sequence[dict[str, Any]] | None = None,
+    metadata: MetadataInput = None,
+    df_serializer: DataFrameSerializer | None = None,
+    metadata_merger: MetadataMerger | None = None,
+    default_metadata_version: int = DEFAULT_METADATA_VERSION,
+    partition_on: str | Sequence[str] | None = None,
+    sort_partitions_by: str | Sequence[str] | None = None,
+    secondary_indices: str | Sequence[str] | None = None,
+    factory: DatasetFactory | None = None,
+    table_name: str = SINGLE_TABLE,
+    *,
+    on_conflict: OnConflict = "raise",
+) -> DatasetMetadata:
+    """
+    Remove partitions and add others, in one step at the end. A dataset that does not exist is created.
+
+    Parameters
+    ----------
+    df_generator
+        The inputs, as in :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`; each one is written
+        before the next is asked for.
+    store, dataset_uuid, delete_scope, metadata, df_serializer, metadata_merger, default_metadata_version
+        As there.
+    partition_on, sort_partitions_by, secondary_indices, factory, table_name, on_conflict
+        As there.
+
+    Returns
+    -------
+    DatasetMetadata
+        The new state. If the generator fails, nothing is changed.
+
+    Raises
+    ------
+    ValueError, ConcurrentWriteError
+        As :func:`~kartothek_cube.io.eager.update_dataset_from_dataframes`.
+
+    Examples
+    --------
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> days = (pd.DataFrame({"DAY": [day], "AVG_TEMP": [6]}) for day in range(3))
+    >>> len(update_dataset_from_dataframes__iter(days, store, "weather").partitions)
+    3
+    """
+    plan = plan_update(
+        dataset_uuid,
+        store,
+        factory,
+        delete_scope=delete_scope,
+        metadata=metadata,
+        df_serializer=df_serializer,
+        metadata_merger=metadata_merger,
+        default_metadata_version=default_metadata_version,
+        partition_on=partition_on,
+        sort_partitions_by=sort_partitions_by,
+        secondary_indices=secondary_indices,
+        table_name=table_name,
+        on_conflict=on_conflict,
+    )
+    return finish_update(plan, map(partial(run_update, plan.context), inputs(df_generator)))
+
+
+def store_dataframes_as_dataset__iter(
+    df_generator: Iterable[Any] | Any,
+    store: StoreInput,
+    dataset_uuid: str | None = None,
+    metadata: MetadataInput = None,
+    partition_on: str | Sequence[str] | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+    overwrite: bool = False,
+    metadata_storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT,
+    metadata_version: int = DEFAULT_METADATA_VERSION,
+    secondary_indices: str | Sequence[str] | None = None,
+    table_name: str = SINGLE_TABLE,
+) -> DatasetMetadata:
+    """
+    Store a new dataset; it exists once the last input is written.
+
+    Parameters
+    ----------
+    df_generator
+        The inputs, as in :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`; each one is written
+        before the next is asked for.
+    store, dataset_uuid, metadata, partition_on, df_serializer, overwrite, metadata_storage_format
+        As there.
+    metadata_version
+        As there.
+    secondary_indices, table_name
+        As there.
+
+    Returns
+    -------
+    DatasetMetadata
+        The dataset, as loading it gives.
+
+    Raises
+    ------
+    ValueError, RuntimeError
+        As :func:`~kartothek_cube.io.eager.store_dataframes_as_dataset`.
+
+    Examples
+    --------
+    >>> from storefact import get_store_from_url
+    >>> days = (pd.DataFrame({"DAY": [day], "AVG_TEMP": [6]}) for day in range(3))
+    >>> store = get_store_from_url("hmemory://")
+    >>> store_dataframes_as_dataset__iter(days, store, "weather", partition_on="DAY")
+    DatasetMetadata(uuid=weather, tables=['table'], partition_keys=['DAY'], metadata_version=4, indices=[],
+        explicit_partitions=True)
+    """
+    plan = plan_store(
+        store,
+        dataset_uuid,
+        metadata=metadata,
+        partition_on=partition_on,
+        df_serializer=df_serializer,
+        overwrite=overwrite,
+        secondary_indices=secondary_indices,
+        metadata_storage_format=metadata_storage_format,
+        metadata_version=metadata_version,
+        table_name=table_name,
+    )
+    return finish_update(plan, map(partial(run_update, plan.context), inputs(df_generator)))

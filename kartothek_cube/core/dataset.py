@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kartothek_cube.core._builder import DatasetMetadataBuilder
+from kartothek_cube.core._builder import (
+    DatasetMetadataBuilder as DatasetMetadataBuilder,
+)  # not in a star import
 from kartothek_cube.core._dataset import DatasetMetadata
 from kartothek_cube.core._dataset_base import DatasetMetadataBase
-from kartothek_cube.core.naming import validate_uuid as _validate_uuid
+from kartothek_cube.core.naming import validate_uuid
 from kartothek_cube.core.urlencode import quote_indices
 
 __all__ = ("DatasetMetadata", "DatasetMetadataBase")
 
-# documented, but never exported by a star import
-_MORE = (DatasetMetadataBuilder, _validate_uuid)
+_validate_uuid = validate_uuid  # kartothek's name
 
 
 def create_partition_key(

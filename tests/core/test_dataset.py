@@ -18,7 +18,6 @@ from kartothek_cube.core import _zmsgpack
 from kartothek_cube.core.common_metadata import make_meta, store_schema_metadata
 from kartothek_cube.core.dataset import (
     DatasetMetadata,
-    DatasetMetadataBase,
     DatasetMetadataBuilder,
     create_partition_key,
     to_ordinary_dict,
@@ -504,6 +503,17 @@ def test_indices_are_loaded_one_by_one():
         ds.load_index("v", "hmemory://")
 
 
+def test_indices_of_early_versions_are_read():
+    key = "u.v.by-dataset-index.parquet"
+    blobs = stored(header(indices={"v": key}))
+    v_index(index_storage_key=HEADER["indices"]["v"]).store(blobs, "u")
+    blobs.put(key, blobs.get(HEADER["indices"]["v"]))
+    assert DatasetMetadata.load_from_store("u", blobs).load_index("v", blobs).query(v=2.0) == [
+        LABELS[0],
+        LABELS[2],
+    ]
+
+
 def test_index_files_have_the_type_of_the_schema():
     blobs = stored()
     ExplicitSecondaryIndex("v", {1: ["a"]}, index_storage_key=HEADER["indices"]["v"]).store(blobs, "u")
@@ -792,7 +802,3 @@ def test_mappings_become_dicts():
 
     found = to_ordinary_dict(MappingProxyType({"a": MappingProxyType({"b": [1]})}))
     assert found == {"a": {"b": [1]}} and type(found["a"]) is dict
-
-
-def test_base_is_what_both_share():
-    assert issubclass(DatasetMetadata, DatasetMetadataBase)

@@ -1,0 +1,74 @@
+"""Queries that print how they are written, how many rows come, and how many files were read for them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import nycflights_show as show
+import pandas as pd
+from simplekv.decorator import StoreDecorator
+from storefact import get_store_from_url
+
+from kartothek_cube.api.cube import Condition, Conjunction, Cube, InIntervalCondition
+from kartothek_cube.io.eager_cube import query_cube
+
+
+class WatchedStore(StoreDecorator):  # type: ignore[misc]
+    """A store that notes which files are read."""
+
+    def __init__(self, store: Any) -> None:
+        super().__init__(store)
+        self.seen: set[str] = set()
+
+    def get(self, key: str) -> bytes:
+        """Read a file."""
+        self.seen.add(key)
+        content: bytes = self._dstore.get(key)
+        return content
+
+    def open(self, key: str) -> Any:
+        """Open a file to read parts of it."""
+        self.seen.add(key)
+        return self._dstore.open(key)
+
+    def summary(self) -> str:
+        """Tell how many of the stored data files were read."""
+        stored = {key for key in self.keys() if "/table/" in key and key.endswith(".parquet")}
+        return f"{len(self.seen & stored)} of {len(stored)} data files read"
+
+
+def ask(cube: Cube, url: str, **arguments: Any) -> list[pd.DataFrame]:
+    """Query a cube, and print the call and what came of it."""
+    show.code(_call(arguments))
+    store = WatchedStore(get_store_from_url(url))
+    start = time.perf_counter()
+    frames = query_cube(cube, store, **arguments)
+    seconds = time.perf_counter() - start
+    pieces = f" in {len(frames)} frames" if len(frames) > 1 else ""
+    show.result(f"{sum(map(len, frames)):,} rows{pieces}; {store.summary()}; {1000 * seconds:.0f} ms")
+    return frames
+
+
+def _call(arguments: Mapping[str, Any]) -> str:
+    """Write a query as one would type it."""
+    shown = [f"{name}={_argument(value)}" for name, value in arguments.items()]
+    return ",\n    ".join(["query_cube(cube, store", *shown]) + ")"
+
+
+def _argument(value: Any) -> str:
+    if isinstance(value, Condition | Conjunction):
+        parts = [_condition(part) for part in Conjunction(value).conditions]
+        text = parts[0] if len(parts) == 1 else " & ".join(f"({part})" for part in parts)
+        text = text if len(text) < 75 else text.replace(" & ", "\n        & ")
+    else:
+        text = repr(value)
+    return text.replace("'", '"').replace(" 00:00:00", "")
+
+
+def _condition(condition: Condition) -> str:
+    if isinstance(condition, InIntervalCondition):
+        return f"C({condition.column!r}).in_interval({condition.start!r}, {condition.stop!r})"
+    ((column, operator, value),) = condition.predicate_part
+    return f"C({column!r}) {operator} {value!r}"

@@ -79,7 +79,8 @@ class Delta:
         Partition keys, for a dataset that is created; checked otherwise, unless None.
     indices
         Index entries of the added partitions, by column; on creation these are all indices, on update other
-        columns than the indexed ones are ignored unless named in ``new_indices``.
+        columns than the indexed ones are ignored unless named in ``new_indices``. Where the header did not list
+        the partitions so far, any column of them gets an index.
     new_indices
         Columns of ``indices`` for which an index is added or replaced; their entries cover all partitions.
     metadata
@@ -215,7 +216,9 @@ def _removed(state: DatasetMetadata, delta: Delta) -> np.ndarray[Any, np.dtype[n
         unseen = mask.copy()
         unseen[known[known >= 0]] = False
         if unseen.any():
-            raise ConcurrentWriteError(delta.uuid, state.partition_table.labels.filter(pa.array(unseen)).to_pylist())
+            raise ConcurrentWriteError(
+                delta.uuid, state.partition_table.labels.filter(pa.array(unseen)).to_pylist()
+            )
     return mask
 
 
@@ -223,8 +226,9 @@ def _updated_indices(
     state: DatasetMetadata, delta: Delta, gone: pa.StringArray, partitions: PartitionTable
 ) -> dict[str, Any]:
     result = {}
+    new = _new_indices(state, delta)
     for column, index in state.indices.items():
-        if column in (state.partition_keys or ()) or column in delta.new_indices:
+        if column in (state.partition_keys or ()) or column in new:
             continue
         if len(gone):
             index = index.remove_partitions(gone.to_pylist())
@@ -232,10 +236,18 @@ def _updated_indices(
             _check_covered(column, delta.added.labels, delta.indices.get(column))
             index = index.update(_index(column, delta.indices[column].entries, state.schema))
         result[column] = index
-    for column in sorted(delta.new_indices):
+    for column in sorted(new):
         _check_covered(column, partitions.labels, delta.indices.get(column))
-        result[column] = _index(column, delta.indices[column].entries, state.schema)
+        entries = delta.indices[column].entries.keep_labels(partitions.labels)
+        result[column] = _index(column, entries, state.schema)
     return result
+
+
+def _new_indices(state: DatasetMetadata, delta: Delta) -> set[str]:
+    """Indices that are made of entries of all partitions: where nobody listed these so far, that is any index."""
+    if state.explicit_partitions:
+        return set(delta.new_indices)
+    return {*delta.new_indices, *delta.indices, *state.secondary_indices}
 
 
 def _check_covered(column: str, labels: pa.StringArray, given: IndexEntries | None) -> None:
@@ -263,7 +275,7 @@ def merged_schema(state: DatasetMetadata, delta: Delta) -> SchemaWrapper | None:
     """
     if delta.schema is None:
         return state.schema
-    if state.schema is None:
+    if state.schema is None or not (len(state.schema) or len(state.partition_table)):
         return delta.schema
     try:
         return validate_compatible([state.schema, delta.schema])
@@ -348,7 +360,8 @@ def _try(blobs: BlobStore, delta: Delta) -> tuple[DatasetMetadata, Published]:
         blobs.delete(written)
         _restore(blobs, schema_key(delta.uuid, delta.table), schema, old_schema)
         raise
-    _drop_other_format(blobs, delta.uuid, header_key)
+    if delta.mode == "replace":
+        _drop_other_format(blobs, delta.uuid, header_key)
     published = Published(
         delta.uuid, header_key, header, old_header, schema_key(delta.uuid, delta.table), schema, old_schema
     )
@@ -372,12 +385,17 @@ def _load(blobs: BlobStore, delta: Delta) -> tuple[str, bytes | None, Any, Datas
     except (CorruptDatasetError, KeyError, NotImplementedError):
         if delta.mode != "replace":
             raise
-        header, token = _current(blobs, wanted)
-        return wanted, header, token, None
+        return wanted, *_current(blobs, wanted), None
     if delta.mode == "replace" and key != wanted:
         return wanted, header, _current(blobs, wanted)[1], state
     if delta.mode in ("create", "replace"):
         return key, header, token, state
+    _check_one_header(blobs, delta.uuid, key)
+    if not state.explicit_partitions:  # the files of this very change are there already
+        ours = state.partition_table.positions(delta.added.labels)
+        theirs = np.ones(len(state.partition_table), dtype=bool)
+        theirs[ours[ours >= 0]] = False
+        state = state.copy(partitions=state.partition_table.filter(theirs))
     touched = set(state.secondary_indices) - delta.new_indices
     scope_columns = {literal[0] for conjunction in delta.scope or () for literal in conjunction}
     if not len(delta.added) and delta.scope is None:
@@ -394,7 +412,9 @@ def _is_done(state: DatasetMetadata, delta: Delta) -> bool:
 
 
 def _unchanged(delta: Delta, key: str, header: bytes | None, schema: bytes | None) -> Published:
-    return Published(delta.uuid, key, header or b"", header, schema_key(delta.uuid, delta.table), None, schema)
+    return Published(
+        delta.uuid, key, header or b"", header, schema_key(delta.uuid, delta.table), None, schema
+    )
 
 
 def _unloaded(state: DatasetMetadata) -> DatasetMetadata:
@@ -444,13 +464,32 @@ def _header(state: DatasetMetadata, key: str) -> bytes:
     return state.to_json() if key.endswith(".json") else state.to_msgpack()
 
 
+def _other_header(blobs: BlobStore, uuid: str, key: str) -> str | None:
+    """Key of the header in the other format, if there is one."""
+    (other,) = {metadata_key_from_uuid(uuid, fmt) for fmt in ("json", "msgpack")} - {key}
+    return other if blobs.exists(other) else None
+
+
+def _check_one_header(blobs: BlobStore, uuid: str, key: str) -> None:
+    other = _other_header(blobs, uuid, key)
+    if other is not None:
+        raise CorruptDatasetError(
+            key,
+            f"there is another header of this dataset, {other!r}, and it is unknown which one holds its state. "
+            "Delete the outdated one, or write the dataset anew with overwrite=True",
+        )
+
+
 def _drop_other_format(blobs: BlobStore, uuid: str, key: str) -> None:
     """A dataset has one header; a leftover in the other format would win or linger."""
-    others = [metadata_key_from_uuid(uuid, fmt) for fmt in ("json", "msgpack")]
-    blobs.delete([other for other in others if other != key and blobs.exists(other)])
+    other = _other_header(blobs, uuid, key)
+    if other is not None:
+        blobs.delete([other])
 
 
-def _restore(blobs: BlobStore, key: str, ours: bytes | None, old: bytes | None, *, delete: bool = False) -> None:
+def _restore(
+    blobs: BlobStore, key: str, ours: bytes | None, old: bytes | None, *, delete: bool = False
+) -> None:
     """
     Put back what we replaced, if what is there is still ours.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +24,8 @@ __all__ = (
     "strictly_increasing",
 )
 
-Column = pa.Array | pa.ChunkedArray
-Ints = npt.NDArray[np.int64]
+Column: TypeAlias = pa.Array | pa.ChunkedArray
+Ints: TypeAlias = npt.NDArray[np.int64]
 
 #: codes of this size still leave room for a product with a small factor in int64
 _LIMIT = 1 << 62
@@ -47,7 +48,8 @@ def _integers(column: pa.ChunkedArray) -> Ints | None:
         column = column.cast(pa.int8())
     elif not pa.types.is_integer(dtype):
         return None
-    return column.to_numpy().astype(np.int64, copy=False)
+    values: Ints = column.to_numpy().astype(np.int64, copy=False)
+    return values
 
 
 def _ranks(column: pa.ChunkedArray) -> tuple[Ints, int]:
@@ -274,7 +276,8 @@ def lookup(left: Ints, right: Ints, bound: int) -> Ints:
         position[right] = np.arange(len(right))
         return position[left]
     found = pc.index_in(pa.array(left), value_set=pa.array(right))
-    return found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    positions: Ints = found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return positions
 
 
 def seek(

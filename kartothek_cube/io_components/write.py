@@ -265,7 +265,8 @@ def _prefixes(table: pa.Table, partition_on: Sequence[str], starts: Ints) -> lis
         encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
         texts = np.array([f"{quote(column)}={quote(text)}/" for text in _label_texts(encoded.dictionary)], dtype=object)
         parts.append(texts[encoded.indices.to_numpy()])
-    return list(reduce(lambda a, b: a + b, parts))
+    prefixes: npt.NDArray[np.object_] = reduce(np.add, parts)
+    return list(prefixes)
 
 
 def _label_texts(values: pa.Array) -> list[Any]:

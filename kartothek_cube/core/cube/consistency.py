@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from kartothek_cube.core.common_metadata import validate_shared_columns
 from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN, KTK_CUBE_METADATA_VERSION
 from kartothek_cube.core.index import ExplicitSecondaryIndex, PartitionIndex
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from kartothek_cube.core.cube.cube import Cube
     from kartothek_cube.core.dataset import DatasetMetadata
 
-__all__ = ("check_cube", "check_datasets", "get_cube_payload", "get_dataset_columns", "get_payload_subset")
+__all__ = ("arrow_schema", "check_cube", "check_datasets", "get_cube_payload", "get_dataset_columns", "get_payload_subset")
 
 
 def _join(names: Iterable[str]) -> str:
@@ -39,6 +41,20 @@ def get_dataset_columns(dataset: DatasetMetadata) -> set[str]:
     if dataset.schema is None:
         return set()
     return {str(name) for name in dataset.schema.names if not name.startswith("__") and name != KLEE_TIMESTAMP_COLUMN}
+
+
+def arrow_schema(dataset: DatasetMetadata) -> pa.Schema:
+    """
+    The schema of a dataset of a cube, without metadata.
+
+    Raises
+    ------
+    ValueError
+        If it is not loaded.
+    """
+    if dataset.schema is None:
+        raise ValueError(f"The schema of dataset {dataset.uuid} is not loaded")
+    return dataset.schema.internal().remove_metadata()
 
 
 def get_payload_subset(columns: Iterable[str], cube: Cube) -> set[str]:

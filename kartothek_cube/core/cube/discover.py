@@ -89,7 +89,7 @@ def discover_datasets_unchecked(
     wanted = converter_str_set_optional(filter_ktk_cube_dataset_ids)
     blobs = open_blobs(store)
     result = {}
-    for name in sorted(discover_ktk_cube_dataset_ids(uuid_prefix, blobs)):  # type: ignore[arg-type]
+    for name in sorted(discover_ktk_cube_dataset_ids(uuid_prefix, blobs)):
         if wanted is not None and name not in wanted:
             continue
         try:

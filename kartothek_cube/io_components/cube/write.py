@@ -12,7 +12,12 @@ import pyarrow as pa
 
 from kartothek_cube.core.commit import Delta, IndexEntries, Published, commit, merged_schema, rollback
 from kartothek_cube.core.cube.conditions import Conjunction
-from kartothek_cube.core.cube.consistency import check_cube, get_dataset_columns, get_payload_subset
+from kartothek_cube.core.cube.consistency import (
+    arrow_schema,
+    check_cube,
+    get_dataset_columns,
+    get_payload_subset,
+)
 from kartothek_cube.core.cube.constants import (
     KLEE_METADATA_DIMENSION_COLUMNS,
     KLEE_METADATA_KEY_IS_SEED,
@@ -703,5 +708,5 @@ def read_index_entries(
     context = plan.changes[name].context
     files = PartitionTable.from_labels(context.uuid, context.table, pa.array(labels, pa.string()))
     tables = read_files(blobs, files.files[context.table].to_pylist(), [column])
-    dataset = DatasetMetadata.load_from_store(context.uuid, blobs)
-    return index_entries_of(column, labels, tables, dataset.schema.field(column).type)
+    schema = arrow_schema(DatasetMetadata.load_from_store(context.uuid, blobs))
+    return index_entries_of(column, labels, tables, schema.field(column).type)

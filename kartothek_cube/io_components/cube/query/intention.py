@@ -9,7 +9,7 @@ import attrs
 import pyarrow as pa
 
 from kartothek_cube.core.cube.conditions import Condition, Conjunction
-from kartothek_cube.core.cube.consistency import check_cube, get_dataset_columns
+from kartothek_cube.core.cube.consistency import arrow_schema, check_cube, get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -154,7 +154,7 @@ def _check_types(
         for name in sorted(datasets):
             if condition.column not in columns[name]:
                 continue
-            schema = datasets[name].schema.internal()
+            schema = arrow_schema(datasets[name])
             dtype = schema.field(condition.column).type
             if pa.types.is_null(dtype):
                 continue

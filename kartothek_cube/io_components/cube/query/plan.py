@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kartothek_cube.core.cube.conditions import Conjunction
+from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.index import IndexColumns
@@ -239,7 +240,7 @@ def plan_query(
 
 
 def _source(name: str, dataset: DatasetMetadata, cube: Cube, intention: QueryIntention) -> Source:
-    schema = dataset.schema.internal().remove_metadata()
+    schema = arrow_schema(dataset)
     present = [column for column in schema.names if not column.startswith("__")]
     keys = tuple(dataset.partition_keys or ())
     key_dimensions = set(intention.dimension_columns) | (set(intention.partition_by) & set(cube.dimension_columns))
@@ -393,12 +394,10 @@ def _groups(
 
 def _unit_values(side: _Side, units: Ints, column: str, intention: QueryIntention) -> tuple[Ints, Ints, pa.Array]:
     """Distinct (unit, value code) pairs of a column by its index, where the conditions on it hold; and its values."""
-    if column in side.source.partition_keys:
-        index = IndexColumns.from_pairs(
-            side.dataset.key_columns()[column], labels := side.dataset.partition_table.labels, np.arange(len(labels))
-        )
-    else:
-        index = side.dataset.indices[column].columns_data
+    index = side.dataset.indices[column].columns_data if column in side.dataset.indices else None
+    if index is None:
+        labels = side.dataset.partition_table.labels
+        index = IndexColumns.from_pairs(side.dataset.key_columns()[column], labels, np.arange(len(labels)))
     conjunction = intention.conditions[side.source.name].split_by_column().get(column)
     distinct = index.values
     keep = np.ones(len(distinct), dtype=bool)

@@ -70,7 +70,8 @@ class _Rows:
             return np.empty(0, dtype=np.int64)
         counts = np.bincount(self.file, minlength=len(self.unit))
         ends = np.cumsum(counts)[:-1][self.unit[1:] != self.unit[:-1]]
-        return ends[(ends > 0) & (ends < len(self.file))]
+        inner: Ints = ends[(ends > 0) & (ends < len(self.file))]
+        return inner
 
     def columns(self, names: Sequence[str]) -> list[pa.ChunkedArray]:
         return [self.table.column(name) for name in names]

@@ -29,21 +29,40 @@ from tests.support.stores import Same
 
 CUBE = Cube(["x", "y"], ["p"], "cube", index_columns=["i1", "i2"])
 #: the columns that make a cell of a dataset, and its payload
-CELL = {"seed": ["p", "x", "y"], "enrich": ["p", "x", "y"], "whole": ["x"]}
-PAYLOAD = {"seed": "i1", "enrich": "i2", "whole": "v"}
-PARTITION_ON = {"whole": []}
-CONDITION_COLUMNS = ["x", "y", "p", "i1", "i2", "v"]
+CELL = {"seed": ["p", "x", "y"], "enrich": ["p", "x", "y"], "extra": ["p", "x", "y"], "whole": ["x"]}
+PAYLOAD = {"seed": ["i1"], "enrich": ["i2"], "extra": ["k", "w"], "whole": ["v"]}
+PARTITION_ON = {"seed": ["p"], "enrich": ["p"], "extra": ["k", "p"], "whole": []}
 
 numbers = st.integers(0, 2)
+texts = st.sampled_from("ab")
+VALUES = {
+    "x": numbers,
+    "y": numbers,
+    "p": numbers,
+    "i1": numbers,
+    "i2": numbers,
+    "w": numbers,
+    "k": texts,
+    "v": texts,
+}
+CONDITION_COLUMNS = list(VALUES)
 ids = st.sampled_from(sorted(CELL))
 
 
 def frames(id_: str) -> st.SearchStrategy[pd.DataFrame]:
-    """Give frames of a dataset with cells that occur once, in any order."""
-    cells = st.dictionaries(st.tuples(*[numbers] * len(CELL[id_])), numbers, min_size=1, max_size=6)
-    columns = [*CELL[id_], PAYLOAD[id_]]
+    """Give frames of a dataset with cells that occur once, in any order; only ``v`` has nulls."""
+    payload = [VALUES[name] | st.none() if name == "v" else VALUES[name] for name in PAYLOAD[id_]]
+    cells = st.dictionaries(
+        st.tuples(*[numbers] * len(CELL[id_])), st.tuples(*payload), min_size=1, max_size=6
+    )
+    columns = [*CELL[id_], *PAYLOAD[id_]]
     return cells.map(
-        lambda found: pd.DataFrame([(*cell, value) for cell, value in found.items()], columns=columns)
+        lambda found: pd.DataFrame(
+            {
+                name: pd.Series(values, dtype=object if name in ("k", "v") else None)
+                for name, values in zip(columns, zip(*((*cell, *found[cell]) for cell in found)))
+            }
+        )
     )
 
 
@@ -52,14 +71,17 @@ def some(ids_: st.SearchStrategy[set[str]]) -> st.SearchStrategy[dict[str, pd.Da
     return ids_.flatmap(lambda names: st.fixed_dictionaries({name: frames(name) for name in sorted(names)}))
 
 
-conditions = st.lists(
-    st.tuples(
-        st.sampled_from(CONDITION_COLUMNS),
-        st.sampled_from([operator.eq, operator.ne, operator.lt, operator.ge]),
-        numbers,
-    ),
-    max_size=2,
-)
+OPERATORS = [operator.eq, operator.ne, operator.lt, operator.ge]
+
+
+def literals_on(column: str) -> st.SearchStrategy[tuple]:
+    """Give conditions on a column as column, operator and value."""
+    return st.tuples(st.just(column), st.sampled_from(OPERATORS), VALUES[column])
+
+
+def literals() -> st.SearchStrategy[list[tuple]]:
+    """Give some conditions."""
+    return st.lists(st.deferred(lambda: st.sampled_from(CONDITION_COLUMNS)).flatmap(literals_on), max_size=2)
 
 
 class CubeMachine(RuleBasedStateMachine):
@@ -92,7 +114,7 @@ class CubeMachine(RuleBasedStateMachine):
             self.model = dict(data)
 
     @precondition(lambda self: "seed" in self.model)
-    @rule(data=some(st.sets(st.sampled_from(["enrich", "whole"]))), overwrite=st.booleans())
+    @rule(data=some(st.sets(st.sampled_from(["enrich", "extra", "whole"]))), overwrite=st.booleans())
     def extend(self, data, overwrite):
         def extend():
             eager_cube.extend_cube(
@@ -173,16 +195,21 @@ class CubeMachine(RuleBasedStateMachine):
     # queries -------------------------------------------------------------------------------------
 
     @precondition(lambda self: "seed" in self.model)
-    @rule(literals=conditions, partition_by=st.sampled_from([None, "p", "x", "i1"]))
-    def query(self, literals, partition_by):
-        known = [literal for literal in literals if any(literal[0] in df for df in self.model.values())]
+    @rule(data=st.data(), literals=literals())
+    def query(self, data, literals):
+        present = {name for df in self.model.values() for name in df}
+        literals = [literal for literal in literals if literal[0] in present]
+        partition_by = data.draw(st.sampled_from([None, *sorted({"p", "x", "i1", "i2", "k"} & present)]))
+        payload = data.draw(st.none() | st.sets(st.sampled_from(sorted(present))))
         found = eager_cube.query_cube(
             CUBE,
             self.store,
-            conditions=[compare(C(column), value) for column, compare, value in known],
+            conditions=[compare(C(column), value) for column, compare, value in literals],
             partition_by=partition_by,
+            payload_columns=payload,
         )
-        expected = self.rows(known)
+        wanted = present if payload is None else {*payload, "x", "y", "p", partition_by} & present
+        expected = self.rows(literals, partition_by)[sorted(wanted)]
         if partition_by is None:
             assert rows(found) == (as_dict(expected) if len(expected) else None)
         else:
@@ -202,7 +229,7 @@ class CubeMachine(RuleBasedStateMachine):
     # the model -----------------------------------------------------------------------------------
 
     def partition_on(self, data):
-        return {name: columns for name, columns in PARTITION_ON.items() if name in data}
+        return {name: PARTITION_ON[name] for name in data}
 
     def fails(self, exception, operation, garbage=False):
         with unchanged(self.store, garbage=garbage), pytest.raises(exception):
@@ -219,19 +246,20 @@ class CubeMachine(RuleBasedStateMachine):
             return df
         return df[df["p"] != partition] if "p" in df else df[:0]
 
-    def rows(self, literals):
+    def rows(self, literals, partition_by):
         """Give what a query has to give: visible rows, filtered, joined, sorted."""
         result = None
+        restricting = {column for column, _, _ in literals} | {partition_by}
         for name in sorted(self.model, key=lambda name: name != "seed"):
             df = self.model[name].drop_duplicates(CELL[name], keep="last")
             for column, compare, value in literals:
                 if column in df:
+                    df = df[df[column].notna()]
                     df = df[compare(df[column], value)]
-            restricted = PAYLOAD[name] in {column for column, _, _ in literals}
-            how = "inner" if restricted else "left"
+            how = "left" if restricting.isdisjoint(PAYLOAD[name]) else "inner"
             result = df if result is None else result.merge(df, on=CELL[name], how=how)
-        return result.sort_values(["x", "y", "p"]).sort_index(axis=1)
+        return result.sort_values(["x", "y", "p"])
 
 
 TestCube = CubeMachine.TestCase
-TestCube.settings = settings(max_examples=25, stateful_step_count=12, deadline=None)
+TestCube.settings = settings(max_examples=40, stateful_step_count=12, deadline=None)

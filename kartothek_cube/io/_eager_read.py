@@ -95,7 +95,7 @@ def read_dataset_as_dataframes(
         dispatch_by=dispatch_by,
         table_name=table_name,
     )
-    convert = partial(to_pandas, dates_as_object=dates_as_object, categories=plan.categoricals)
+    convert = partial(to_pandas, dates_as_object=dates_as_object, categories=plan.context.categoricals)
     return [convert(table) for table in run_each(plan)]
 
 
@@ -158,4 +158,4 @@ def read_table(
     )
     task = plan.whole()
     table = empty_table(plan.context) if task is None else run_read(plan.context, task)
-    return to_pandas(table, dates_as_object=dates_as_object, categories=plan.categoricals)
+    return to_pandas(table, dates_as_object=dates_as_object, categories=plan.context.categoricals)

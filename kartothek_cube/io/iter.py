@@ -91,7 +91,9 @@ def read_dataset_as_dataframes__iterator(
     )
     for task in plan.tasks():
         yield to_pandas(
-            run_read(plan.context, task), dates_as_object=dates_as_object, categories=plan.categoricals
+            run_read(plan.context, task),
+            dates_as_object=dates_as_object,
+            categories=plan.context.categoricals,
         )
 
 

@@ -117,12 +117,6 @@ class ReadPlan:
     partitions: PartitionTable
     groups: tuple[Group, ...] | None = attrs.field(default=None, eq=False)
 
-    @property
-    def categoricals(self) -> tuple[str, ...]:
-        """Columns of the result that are dictionary-encoded."""
-        shown = self.context.columns
-        return tuple(c for c in self.context.categoricals if shown is None or c in shown)
-
     def tasks(self) -> list[ReadTask]:
         """One task per partition or group, in the order of the result."""
         if self.groups is not None:
@@ -189,7 +183,8 @@ def plan_read(
     found = dataset_factory(dataset_uuid, store, factory)
     table, schema = _table_and_schema(found, table_name)
     wanted = check_columns("columns", columns, schema.names, found.dataset_uuid)
-    categories = check_columns("categoricals", categoricals, schema.names, found.dataset_uuid) or ()
+    shown = schema.names if wanted is None else wanted
+    categories = check_columns("categoricals", categoricals, shown, found.dataset_uuid) or ()
     bind(predicates, schema)
     context = ReadContext(
         store=found.store_factory,
@@ -265,7 +260,7 @@ def run_read(context: ReadContext, task: ReadTask) -> pa.Table:
     table = concat(tables, pa.schema([context.schema.field(c) for c in order]), context.uuid)
     if order:
         table = table.replace_schema_metadata(_pandas_metadata(context, tables))
-    return categorize(table, [c for c in context.categoricals if c in order], [len(t) for t in tables])
+    return categorize(table, context.categoricals, [len(t) for t in tables])
 
 
 def _key_values(context: ReadContext, files: PartitionTable) -> Values:
@@ -383,6 +378,4 @@ def empty_table(context: ReadContext) -> pa.Table:
     pyarrow.Table
     """
     order = list(context.schema.names) if context.columns is None else list(context.columns)
-    return categorize(
-        context.schema.empty_table().select(order), [c for c in context.categoricals if c in order], []
-    )
+    return categorize(context.schema.empty_table().select(order), context.categoricals, [])

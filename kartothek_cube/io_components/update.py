@@ -26,11 +26,11 @@ from kartothek_cube.core.naming import (
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io_components.arguments import MetadataInput
+from kartothek_cube.io_components.arguments import MetadataInput, user_metadata
 from kartothek_cube.io_components.columns import sort_order
 from kartothek_cube.io_components.files import read_files
 from kartothek_cube.io_components.inputs import as_input, check_own, flat
-from kartothek_cube.io_components.update_plan import UpdatePlan, plan_store
+from kartothek_cube.io_components.update_plan import MetadataMerger, UpdatePlan, plan_store
 from kartothek_cube.io_components.utils import extract_duplicates, normalize_args
 from kartothek_cube.io_components.write import (
     WriteContext,
@@ -131,6 +131,8 @@ def finish_update(plan: UpdatePlan, results: Iterable[WriteResult]) -> DatasetMe
         raise ValueError(
             f"Duplicate partition labels for dataset {context.uuid!r}: {', '.join(sorted(twice))}"
         )
+    if result.schema is None and plan.mode != "update":
+        result = attrs.evolve(result, schema=SchemaWrapper(pa.schema([]), context.uuid))
     dataset, _ = commit(open_blobs(context.store), _delta(plan, result), partial(read_index_entries, context))
     return dataset
 
@@ -146,6 +148,12 @@ def _check_content(plan: UpdatePlan, parts: Sequence[WriteResult]) -> None:
         )
 
 
+def _merged(merger: MetadataMerger, dicts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Stored and given metadata, on both of which the user's function has the last word."""
+    stored, given = dicts
+    return {**stored, **given, **user_metadata(merger([dict(stored), dict(given)]))}
+
+
 def _delta(plan: UpdatePlan, result: WriteResult) -> Delta:
     return result.delta(
         mode=plan.mode,
@@ -153,7 +161,7 @@ def _delta(plan: UpdatePlan, result: WriteResult) -> Delta:
         expected=plan.expected,
         partition_keys=plan.context.partition_on,
         metadata=plan.metadata,
-        merge_metadata=plan.merge_metadata,
+        merge_metadata=None if plan.merge_metadata is None else partial(_merged, plan.merge_metadata),
         storage_format=plan.storage_format,
     )
 

@@ -5,7 +5,7 @@ Create, append, update and remove are one operation with different options.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import attrs
@@ -244,13 +244,26 @@ def _stored_context(context: WriteContext, dataset: DatasetMetadata) -> WriteCon
     if context.table != table:
         raise RuntimeError(f"Dataset {dataset.uuid!r}: {unknown_names('table', [context.table], [table])}")
     keys = check_partition_keys(dataset, context.partition_on)
-    indices = tuple(sorted(dataset.secondary_indices))
-    if not set(context.indices) <= set(indices):
-        raise ValueError(
-            f"Incorrect indices provided for dataset {dataset.uuid!r}: expected {list(indices)}, but got "
-            f"{sorted(context.indices)}. An update keeps all indices and adds none; use build_dataset_indices"
-        )
+    indices = _kept_indices(dataset, context.indices, ())
     return attrs.evolve(context, partition_on=keys, indices=indices)
+
+
+def _kept_indices(dataset: DatasetMetadata, given: Iterable[str], more: Iterable[str]) -> tuple[str, ...]:
+    """
+    All indices of a dataset; those that are given have to be among them, or among some more.
+
+    Raises
+    ------
+    ValueError
+        They are not.
+    """
+    stored = set(dataset.secondary_indices)
+    if not set(given) <= stored.union(more):
+        raise ValueError(
+            f"Incorrect indices provided for dataset {dataset.uuid!r}: expected {sorted(stored)}, but got "
+            f"{sorted(given)}. An update keeps all indices and adds none; use build_dataset_indices"
+        )
+    return tuple(sorted(stored.union(given)))
 
 
 @normalize_args
@@ -290,20 +303,20 @@ def plan_partition(
     ValueError, RuntimeError
         Arguments contradict the dataset.
     """
+    found = dataset_factory(dataset_uuid, store, factory)
     plan = plan_update(
-        dataset_uuid,
-        store,
-        factory,
+        factory=found,
         df_serializer=df_serializer,
         default_metadata_version=metadata_version,
         partition_on=partition_on,
-        secondary_indices=secondary_indices,
         sort_partitions_by=sort_partitions_by,
         table_name=table_name,
     )
-    if plan.mode != "update":
-        raise DatasetNotFoundError(plan.context.uuid)
-    return plan.context, dataset_factory(dataset_uuid, store, factory).schema
+    dataset = found.dataset_metadata
+    # the first partitions of a dataset that was created without any bring its indices along
+    more = () if dataset.explicit_partitions else secondary_indices
+    indices = _kept_indices(dataset, secondary_indices, more)
+    return attrs.evolve(plan.context, indices=indices), dataset.schema
 
 
 @normalize_args
@@ -363,11 +376,14 @@ def plan_commit(
         metadata_merger=metadata_merger,
         default_metadata_version=default_metadata_version,
         partition_on=partition_on,
-        secondary_indices=secondary_indices,
         table_name=_table_of(found),
         on_conflict=on_conflict,
     )
-    return plan, check_handles(plan.context, handles)
+    results = check_handles(plan.context, handles)
+    _kept_indices(
+        found.dataset_metadata, secondary_indices, {c for result in results for c in result.indices}
+    )
+    return plan, results
 
 
 def _table_of(factory: DatasetFactory) -> str:

@@ -74,7 +74,7 @@ def test_make_meta_of_plain_schema():
 
 
 def test_make_meta_without_rows():
-    df = pd.DataFrame({"x": np.arange(3), "y": pd.Series(["a"] * 3, dtype="str")})
+    df = pd.DataFrame({"x": np.arange(3), "y": pd.Series(["a"] * 3, dtype="string")})
     assert make_meta(df.iloc[:0], "o") == make_meta(df, "o")
     assert make_meta(pd.DataFrame({"x": pd.Series([], dtype=object)}), "o").types == [pa.null()]
 

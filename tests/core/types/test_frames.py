@@ -38,7 +38,7 @@ def obj(*values):
         (obj(None), pa.null()),
         (obj(np.nan), pa.null()),
         (obj(), pa.null()),
-        (pd.Series([], dtype="str"), pa.string()),
+        (pd.Series([], dtype="string"), pa.string()),
         (obj(True, None), pa.bool_()),
         (pd.Series([np.nan]), pa.float64()),
         (pd.Series([1, None], dtype="Int8"), pa.int8()),

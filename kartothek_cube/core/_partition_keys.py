@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NoReturn
 from urllib.parse import unquote_to_bytes
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.types import parse_texts
-from kartothek_cube.core.urlencode import unquote
+from kartothek_cube.core.urlencode import quote, unquote
 
 __all__ = ("decode_labels", "unquote_texts")
 
@@ -56,7 +57,7 @@ def decode_labels(
     wanted = dict(zip(partition_keys, types, strict=True))
     if not len(labels):
         return {column: parse_texts(pa.array([], pa.string()), dtype) for column, dtype in wanted.items()}
-    components = pc.split_pattern(labels, "/")
+    components = pc.split_pattern(_with_quoted_slashes(labels, partition_keys), "/")
     _demand(pc.equal(pc.list_value_length(components), len(wanted) + 1), labels, partition_keys)
     found: dict[str, pa.Array] = {}
     for position in range(len(wanted)):
@@ -66,6 +67,19 @@ def decode_labels(
             _raise_for(labels[0].as_py(), partition_keys)
         found[column] = _typed(texts, encoded.indices, wanted[column], column, labels)
     return {column: found[column] for column in wanted}
+
+
+def _with_quoted_slashes(labels: pa.StringArray, partition_keys: Sequence[str]) -> pa.StringArray:
+    """Quote the slashes within values, which kartothek 5.3 left as they were."""
+    odd = pc.greater(pc.count_substring(labels, "/"), len(partition_keys))
+    if not pc.any(odd).as_py():
+        return labels
+    pairs = "/".join(f"(?P<c{i}>{re.escape(quote(column))}=.*)" for i, column in enumerate(partition_keys))
+    parts = pc.extract_regex(labels.filter(odd), f"^{pairs}/(?P<file>[^/]+)$")
+    texts = [pc.struct_field(parts, i) for i in range(len(partition_keys) + 1)]
+    quoted = [pc.replace_substring(text, pattern="/", replacement="%2F") for text in texts]
+    joined = pc.coalesce(pc.binary_join_element_wise(*quoted, "/"), labels.filter(odd))
+    return pc.replace_with_mask(labels, odd, joined)
 
 
 def unquote_texts(texts: pa.Array) -> pa.Array:

@@ -271,3 +271,11 @@ def test_paths_tell_the_keys_where_labels_do_not():
 def test_null_typed_keys_are_refused():
     with pytest.raises(CorruptDatasetError, match="no value of type null"):
         table_of("p=1/a").keys(["p"], pa.schema([("p", pa.null())]))
+
+
+@pytest.mark.parametrize("value", ["a/b", "d/e f", "/", "a//b"])
+def test_slashes_that_kartothek_did_not_quote(value):
+    table = PartitionTable.from_labels("u", "table", [f"p={value.replace(' ', '%20')}/q=1/f", "p=c/q=2/f"])
+    keys = table.keys(["p", "q"], pa.schema([("p", pa.string()), ("q", pa.int64())]))
+    assert keys["p"].to_pylist() == [value, "c"]
+    assert keys["q"].to_pylist() == [1, 2]

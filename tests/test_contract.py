@@ -28,7 +28,9 @@ COVERED = (
     "kartothek_cube.core.urlencode",
     "kartothek_cube.core.utils",
     "kartothek_cube.core.uuid",
+    "kartothek_cube.io.eager",
     "kartothek_cube.io.eager_cube",
+    "kartothek_cube.io.iter",
     "kartothek_cube.io_components.cube.write",
     "kartothek_cube.io_components.metapartition",
     "kartothek_cube.serialization",
@@ -48,8 +50,6 @@ WAITING = (
     "kartothek_cube.io.dask.dataframe",
     "kartothek_cube.io.dask.dataframe_cube",
     "kartothek_cube.io.dask.delayed",
-    "kartothek_cube.io.eager",
-    "kartothek_cube.io.iter",
 )
 
 NAMES = [

@@ -22,7 +22,10 @@ LEAN = (
     "kartothek_cube.api.serialization",
     "kartothek_cube.io.arrow_cube",
     "kartothek_cube.io.eager",
+    "kartothek_cube.io.arrow",
+    "kartothek_cube.io.eager",
     "kartothek_cube.io.eager_cube",
+    "kartothek_cube.io.iter",
 )
 
 

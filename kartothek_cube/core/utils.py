@@ -10,13 +10,17 @@ from kartothek_cube.core.store.inputs import ensure_store, lazy_store
 __all__ = ("ensure_store", "lazy_store")
 
 
-def verify_metadata_version(metadata_version: Any) -> None:
+def _version(metadata_version: Any) -> Any:
+    return metadata_version
+
+
+def verify_metadata_version(*args: Any, **kwargs: Any) -> None:
     """Check that a dataset has the version of the format that this library reads and writes: 4.
 
     Parameters
     ----------
-    metadata_version
-        Version, as given or read.
+    *args, **kwargs
+        ``metadata_version``: the version, as given or read. The signature is kartothek's.
 
     Raises
     ------
@@ -30,7 +34,7 @@ def verify_metadata_version(metadata_version: Any) -> None:
     Traceback (most recent call last):
     NotImplementedError: Dataset metadata version 3 is not supported, only version 4 is
     """
-    check_metadata_version(metadata_version)
+    check_metadata_version(_version(*args, **kwargs))
 
 
 def ensure_string_type(obj: object) -> str:

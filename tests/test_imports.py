@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 
 HEAVY = ("dask", "distributed", "pyspark", "obstore", "click", "IPython", "tqdm")
 
-#: modules for notebooks and for tasks on workers; `io.iter` joins them when it exists
+#: modules for notebooks and for tasks on workers
 LEAN = (
     "kartothek_cube",
     "kartothek_cube.api.cube",
@@ -20,11 +20,13 @@ LEAN = (
     "kartothek_cube.api.discover",
     "kartothek_cube.api.consistency",
     "kartothek_cube.api.serialization",
+    "kartothek_cube.io.arrow",
     "kartothek_cube.io.arrow_cube",
     "kartothek_cube.io.eager",
     "kartothek_cube.io.arrow",
     "kartothek_cube.io.eager",
     "kartothek_cube.io.eager_cube",
+    "kartothek_cube.io.iter",
     "kartothek_cube.io.iter",
 )
 

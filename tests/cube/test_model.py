@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
@@ -79,9 +79,18 @@ def literals_on(column: str) -> st.SearchStrategy[tuple]:
     return st.tuples(st.just(column), st.sampled_from(OPERATORS), VALUES[column])
 
 
-def literals() -> st.SearchStrategy[list[tuple]]:
-    """Give some conditions."""
-    return st.lists(st.deferred(lambda: st.sampled_from(CONDITION_COLUMNS)).flatmap(literals_on), max_size=2)
+def queries() -> st.SearchStrategy[tuple]:
+    """Give conditions, columns to group by, and payload."""
+    columns = st.deferred(lambda: st.sampled_from(CONDITION_COLUMNS))
+    return st.tuples(
+        st.lists(columns.flatmap(literals_on), max_size=2),
+        st.sampled_from([None, None, None, "p", "x", "i1", "i2", "k"]),
+        st.none() | st.sets(st.sampled_from(sorted(VALUES))),
+    )
+
+
+#: what may happen in a step; some things more often than others
+CHANGES = ["append"] * 5 + ["update"] * 3 + ["remove_partitions", "extend", "build", "delete", "cleanup"]
 
 
 class CubeMachine(RuleBasedStateMachine):
@@ -92,20 +101,32 @@ class CubeMachine(RuleBasedStateMachine):
         self.store = Same.of(memory())
         self.model: dict[str, pd.DataFrame] = {}
 
-    # changes -------------------------------------------------------------------------------------
+    @initialize(data=some(st.just(set(CELL))))
+    def start(self, data):
+        eager_cube.build_cube(data, CUBE, self.store, partition_on=PARTITION_ON)
+        self.model = dict(data)
 
-    @rule(data=some(st.sets(ids).map(lambda names: names | {"seed"})), overwrite=st.booleans())
-    def build(self, data, overwrite):
+    @rule(data=st.data(), change=st.sampled_from(CHANGES))
+    def change(self, data, change):
+        if "seed" not in self.model and change != "cleanup":
+            change = "build"
+        getattr(self, change)(data.draw)
+        self.check_store()
+
+    # changes -----------------------------------------------------------------------------------------
+
+    def build(self, draw):
+        data = draw(some(st.sets(ids).map(lambda names: names | {"seed", *self.model})))
+        left_out = draw(st.sampled_from(["", "", *sorted(self.model)]))
+        data = {name: df for name, df in data.items() if name != left_out}
+        overwrite = draw(st.booleans())
+
         def build():
             eager_cube.build_cube(
-                data=data,
-                cube=CUBE,
-                store=self.store,
-                overwrite=overwrite,
-                partition_on=self.partition_on(data),
+                data, CUBE, self.store, overwrite=overwrite, partition_on=self.partition_on(data)
             )
 
-        if set(self.model) - set(data):
+        if left_out:
             self.fails(ValueError, build)
         elif self.model and not overwrite:
             self.fails(RuntimeError, build)
@@ -113,16 +134,13 @@ class CubeMachine(RuleBasedStateMachine):
             build()
             self.model = dict(data)
 
-    @precondition(lambda self: "seed" in self.model)
-    @rule(data=some(st.sets(st.sampled_from(["enrich", "extra", "whole"]))), overwrite=st.booleans())
-    def extend(self, data, overwrite):
+    def extend(self, draw):
+        data = draw(some(st.sets(st.sampled_from(["enrich", "extra", "whole"]))))
+        overwrite = draw(st.booleans())
+
         def extend():
             eager_cube.extend_cube(
-                data=data,
-                cube=CUBE,
-                store=self.store,
-                overwrite=overwrite,
-                partition_on=self.partition_on(data),
+                data, CUBE, self.store, overwrite=overwrite, partition_on=self.partition_on(data)
             )
 
         if set(data) & set(self.model) and not overwrite:
@@ -131,11 +149,11 @@ class CubeMachine(RuleBasedStateMachine):
             extend()
             self.model.update(data)
 
-    @precondition(lambda self: "seed" in self.model)
-    @rule(data=some(st.sets(ids, min_size=1)))
-    def append(self, data):
+    def append(self, draw):
+        data = draw(some(st.sets(ids, min_size=1)))
+
         def append():
-            eager_cube.append_to_cube(data=data, cube=CUBE, store=self.store)
+            eager_cube.append_to_cube(data, CUBE, self.store)
 
         if set(data) - set(self.model):
             self.fails(ValueError, append)
@@ -143,64 +161,58 @@ class CubeMachine(RuleBasedStateMachine):
             append()
             self.add(data)
 
-    @precondition(lambda self: "seed" in self.model)
-    @rule(data=st.data(), partition=st.none() | numbers)
-    def update(self, data, partition):
-        names = data.draw(st.sets(st.sampled_from(sorted(self.model))))
-        frames_ = data.draw(some(st.sets(st.sampled_from(sorted(names)))) if names else st.just({}))
+    def update(self, draw):
+        names = draw(st.sets(st.sampled_from(sorted(self.model)), min_size=1))
+        data = draw(some(st.sets(st.sampled_from(sorted(names)))))
+        partition = draw(st.none() | numbers)
 
         def update():
-            eager_cube.update_cube(
-                frames_,
-                CUBE,
-                self.store,
-                None if partition is None else C("p") == partition,
-                sorted(names),
-            )
+            conditions = None if partition is None else C("p") == partition
+            eager_cube.update_cube(data, CUBE, self.store, conditions, sorted(names))
 
         kept = {name: self.without(name, partition) for name in names}
-        if any(len(kept[name]) == 0 and name not in frames_ for name in names):
+        if any(len(kept[name]) == 0 and name not in data for name in names):
             self.fails(MultiTableCommitAborted, update, garbage=True)
         else:
             update()
             self.model.update(kept)
-            self.add(frames_)
+            self.add(data)
 
-    @precondition(lambda self: "seed" in self.model)
-    @rule(data=st.data(), partition=numbers)
-    def remove_partitions(self, data, partition):
-        names = data.draw(st.sets(st.sampled_from(sorted(self.model))))
+    def remove_partitions(self, draw):
+        names = draw(st.sets(st.sampled_from(sorted(self.model))))
+        partition = draw(numbers)
         eager_cube.remove_partitions(CUBE, self.store, C("p") == partition, names)
         self.model.update({name: self.without(name, partition) for name in names})
 
-    @rule(names=st.none() | st.sets(ids, max_size=1))
-    def delete(self, names):
+    def delete(self, draw):
+        names = draw(st.none() | st.sets(ids, max_size=1))
         eager_cube.delete_cube(CUBE, self.store, names)
         self.model = (
             {} if names is None else {name: df for name, df in self.model.items() if name not in names}
         )
 
-    @rule()
-    def cleanup(self):
+    def cleanup(self, draw):
         eager_cube.cleanup_cube(CUBE, self.store)
         tracked = set()
         for uuid in (f"cube++{name}" for name in self.model):
             tracked |= {f"{uuid}.by-dataset-metadata.json", f"{uuid}/table/_common_metadata"}
-            tracked |= {
-                *file_keys(self.store, uuid).values(),
-                *header(self.store, uuid).get("indices", {}).values(),
-            }
+            tracked |= set(file_keys(self.store, uuid).values())
+            tracked |= set(header(self.store, uuid).get("indices", {}).values())
         assert keys(self.store) == tracked
 
-    # queries -------------------------------------------------------------------------------------
+    # queries -----------------------------------------------------------------------------------------
 
     @precondition(lambda self: "seed" in self.model)
-    @rule(data=st.data(), literals=literals())
-    def query(self, data, literals):
+    @rule(queries=st.lists(queries(), min_size=2, max_size=5))
+    def query(self, queries):
+        for literals, partition_by, payload in queries:
+            self.compare(literals, partition_by, payload)
+
+    def compare(self, literals, partition_by, payload):
         present = {name for df in self.model.values() for name in df}
         literals = [literal for literal in literals if literal[0] in present]
-        partition_by = data.draw(st.sampled_from([None, *sorted({"p", "x", "i1", "i2", "k"} & present)]))
-        payload = data.draw(st.none() | st.sets(st.sampled_from(sorted(present))))
+        partition_by = partition_by if partition_by in present else None
+        payload = None if payload is None else payload & present
         found = eager_cube.query_cube(
             CUBE,
             self.store,
@@ -215,10 +227,10 @@ class CubeMachine(RuleBasedStateMachine):
         else:
             assert [as_dict(df) for df in found] == [as_dict(df) for _, df in expected.groupby(partition_by)]
 
-    # invariants ----------------------------------------------------------------------------------
+    # invariants --------------------------------------------------------------------------------------
 
-    @invariant()
-    def the_store_holds_what_the_model_holds(self):
+    def check_store(self):
+        """Every file that a header names is there, indices fit the files, all rows are there."""
         assert dataset_ids(self.store, CUBE) == set(self.model)
         check_integrity(self.store, CUBE)
         stats = eager_cube.collect_stats(CUBE, self.store)
@@ -262,4 +274,4 @@ class CubeMachine(RuleBasedStateMachine):
 
 
 TestCube = CubeMachine.TestCase
-TestCube.settings = settings(max_examples=40, stateful_step_count=12, deadline=None)
+TestCube.settings = settings(max_examples=30, stateful_step_count=10, deadline=None)

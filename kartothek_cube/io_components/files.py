@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
+from kartothek_cube.core.predicates import filter_mask
 from kartothek_cube.core.store import BlobStore
-from kartothek_cube.core.types import from_pandas
+from kartothek_cube.core.types import from_pandas, widen
 from kartothek_cube.io_components.execute import REMOTE_REQUESTS, available_cores, ordered_map
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
 
@@ -58,10 +59,7 @@ def read_table_of_file(
         If there is no such file.
     """
     if not key.endswith(PARQUET_FILE_SUFFIX):
-        frame = DataFrameSerializer.restore_dataframe(
-            blobs, key, columns=None if columns is None else list(columns), predicates=predicates
-        )
-        return from_pandas(frame)
+        return _read_other(blobs, key, columns, predicates, schema)
     try:
         return _PARQUET.read_table(
             _source(blobs, key),
@@ -75,6 +73,33 @@ def read_table_of_file(
 
 
 _PARQUET = ParquetSerializer()
+
+
+def _read_other(
+    blobs: BlobStore,
+    key: str,
+    columns: Sequence[str] | None,
+    predicates: list[list[tuple[str, str, Any]]] | None,
+    schema: pa.Schema | None,
+) -> pa.Table:
+    """Read a file of a format that does not keep types, such as CSV: the schema tells them."""
+    table = from_pandas(DataFrameSerializer.restore_dataframe(blobs.store, key))
+    for position, field in enumerate(table.schema):
+        wanted = (
+            field.type if schema is None or field.name not in schema.names else schema.field(field.name).type
+        )
+        if not pa.types.is_null(wanted) and not wanted.equals(widen(field.type)):
+            table = table.set_column(position, field.name, _retyped(table.column(position), wanted, key))
+    if predicates is not None:
+        table = table.filter(filter_mask(table, predicates))
+    return table if columns is None else table.select(list(columns))
+
+
+def _retyped(column: pa.ChunkedArray, wanted: pa.DataType, key: str) -> pa.ChunkedArray:
+    try:
+        return column.cast(wanted)
+    except pa.ArrowException as exc:
+        raise CorruptDatasetError(key, f"a column of type {column.type} holds no {wanted}: {exc}") from exc
 
 
 def _source(blobs: BlobStore, key: str) -> str | bytes:
@@ -184,9 +209,13 @@ def concat(tables: Sequence[pa.Table], schema: pa.Schema, origin: str) -> pa.Tab
         table = pa.concat_tables([t.replace_schema_metadata(None) for t in tables])
     else:
         try:
-            table = pa.concat_tables([t.replace_schema_metadata(None) for t in tables], promote_options="permissive")
+            table = pa.concat_tables(
+                [t.replace_schema_metadata(None) for t in tables], promote_options="permissive"
+            )
         except pa.ArrowException as exc:
-            raise CorruptDatasetError(origin, f"its files have types that do not fit together: {exc}") from exc
+            raise CorruptDatasetError(
+                origin, f"its files have types that do not fit together: {exc}"
+            ) from exc
     for i, field in enumerate(table.schema):
         if pa.types.is_null(field.type) and field.name in schema.names:
             wanted = schema.field(field.name).type

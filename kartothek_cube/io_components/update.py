@@ -40,7 +40,7 @@ from kartothek_cube.io_components.write import (
     write_table,
 )
 
-__all__ = ("create_header", "finish_update", "read_index_entries", "run_update")
+__all__ = ("create_header", "finish_update", "run_update")
 
 
 def run_update(context: WriteContext, data: Any, schema: SchemaWrapper | None = None) -> WriteResult:
@@ -133,7 +133,9 @@ def finish_update(plan: UpdatePlan, results: Iterable[WriteResult]) -> DatasetMe
         )
     if result.schema is None and plan.mode != "update":
         result = attrs.evolve(result, schema=SchemaWrapper(pa.schema([]), context.uuid))
-    dataset, _ = commit(open_blobs(context.store), _delta(plan, result), partial(read_index_entries, context))
+    dataset, _ = commit(
+        open_blobs(context.store), _delta(plan, result), partial(_entries, context, result.partitions())
+    )
     return dataset
 
 
@@ -166,28 +168,17 @@ def _delta(plan: UpdatePlan, result: WriteResult) -> Delta:
     )
 
 
-def read_index_entries(context: WriteContext, column: str, labels: Sequence[str]) -> IndexEntries:
-    """
-    Index entries that the tasks did not know they should collect, read back from the files.
-
-    Parameters
-    ----------
-    context
-        The dataset.
-    column
-        The indexed column.
-    labels
-        Partitions that lack entries.
-
-    Returns
-    -------
-    IndexEntries
-    """
+def _entries(
+    context: WriteContext, added: PartitionTable, column: str, labels: Sequence[str]
+) -> IndexEntries:
+    """Index entries that the tasks did not know they should collect, read back from the files."""
     blobs = open_blobs(context.store)
-    files = PartitionTable.from_labels(context.uuid, context.table, labels).files[context.table]
+    known = added.positions(labels)
+    derived = PartitionTable.from_labels(context.uuid, context.table, labels).files[context.table].to_pylist()
+    own = added.files[context.table].to_pylist()
+    keys = [own[position] if position >= 0 else key for position, key in zip(known, derived, strict=True)]
     schema = read_schema_metadata(context.uuid, blobs, context.table)
-    tables = read_files(blobs, files.to_pylist(), [column])
-    return index_entries_of(column, labels, tables, schema.field(column).type)
+    return index_entries_of(column, labels, read_files(blobs, keys, [column]), schema.field(column).type)
 
 
 @normalize_args

@@ -1,4 +1,4 @@
-"""Writing a dataset: plan (what is there, what is asked), run (data files of one table), finish (one commit)."""
+"""Writing data files: one input table in, its files, index entries and schema out; no state is touched."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kartothek_cube.core.commit import Delta, IndexEntries
 from kartothek_cube.core.common_metadata import SchemaWrapper, make_meta, validate_compatible
 from kartothek_cube.core.errors import SchemaConflictError, unknown_names
 from kartothek_cube.core.index import IndexColumns
-from kartothek_cube.core.naming import SINGLE_TABLE, data_key
+from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, SINGLE_TABLE, data_key
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.types import widen
+from kartothek_cube.core.types import to_pandas, widen
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.core.urlencode import quote
 from kartothek_cube.core.uuid import gen_uuid
@@ -65,6 +66,14 @@ class WriteContext:
     sort_by: tuple[str, ...] = ()
 
 
+def _count(labels: pa.StringArray) -> str:
+    return f"<{len(labels)} partitions>"
+
+
+def _names(indices: Mapping[str, IndexEntries]) -> str:
+    return str(sorted(indices))
+
+
 @attrs.frozen
 class WriteResult:
     """
@@ -80,19 +89,24 @@ class WriteResult:
         Partitions in the order in which they were written.
     indices
         Index entries by column.
-    rows, size
-        Rows and bytes written.
+    rows
+        Rows written.
+    keys
+        Files of the partitions, where these do not follow from the labels.
     """
 
     uuid: str
     table: str
-    schema: SchemaWrapper | None = None
-    labels: pa.StringArray = attrs.field(factory=lambda: pa.array([], pa.string()))
-    indices: Mapping[str, IndexEntries] = attrs.field(factory=dict)
+    schema: SchemaWrapper | None = attrs.field(default=None, repr=False)
+    labels: pa.StringArray = attrs.field(factory=lambda: pa.array([], pa.string()), repr=_count)
+    indices: Mapping[str, IndexEntries] = attrs.field(factory=dict, repr=_names)
     rows: int = 0
+    keys: pa.StringArray | None = attrs.field(default=None, repr=False)
 
     def partitions(self) -> PartitionTable:
         """The written partitions."""
+        if self.keys is not None:
+            return PartitionTable(self.labels, {self.table: self.keys})
         return PartitionTable.from_labels(self.uuid, self.table, self.labels)
 
     def delta(self, **changes: Any) -> Delta:
@@ -133,7 +147,14 @@ def merge_results(results: Iterable[WriteResult]) -> WriteResult:
         labels=pa.concat_arrays([p.labels for p in parts]),
         indices={c: _merge_entries([p.indices[c] for p in parts if c in p.indices]) for c in columns},
         rows=sum(p.rows for p in parts),
+        keys=_merge_keys(parts),
     )
+
+
+def _merge_keys(parts: Sequence[WriteResult]) -> pa.StringArray | None:
+    if all(part.keys is None for part in parts):
+        return None
+    return pa.concat_arrays([part.partitions().files[part.table] for part in parts])
 
 
 def _merge_entries(entries: Sequence[IndexEntries]) -> IndexEntries:
@@ -170,7 +191,9 @@ def write_table(
     RuntimeError
         If a column to index is missing.
     """
-    schema = make_meta(table, origin=f"{context.uuid}/{context.table}", partition_keys=list(context.partition_on))
+    schema = make_meta(
+        table, origin=f"{context.uuid}/{context.table}", partition_keys=list(context.partition_on)
+    )
     _check_columns(context, table)
     if context.partition_on and not len(table):
         return WriteResult(context.uuid, context.table, schema)
@@ -181,9 +204,10 @@ def write_table(
         column: _entries(column, table.column(column), starts, labels, schema.field(column).type)
         for column in context.indices
     }
-    _write_pieces(context, table.drop_columns(list(context.partition_on)), starts, labels.to_pylist(), threads)
+    pieces = table.drop_columns(list(context.partition_on))
+    keys = _write_pieces(context, pieces, starts, labels.to_pylist(), threads)
     schema = schema.with_origin({f"{context.uuid}/{context.table}/{labels[0].as_py()}"})
-    return WriteResult(context.uuid, context.table, schema, labels, indices, len(table))
+    return WriteResult(context.uuid, context.table, schema, labels, indices, len(table), keys)
 
 
 def _check_columns(context: WriteContext, table: pa.Table) -> None:
@@ -201,7 +225,9 @@ def _check_columns(context: WriteContext, table: pa.Table) -> None:
         )
     overlap = set(context.partition_on) & set(context.indices)
     if overlap:
-        raise RuntimeError(f"Trying to create non-unique index on partition column(s): {', '.join(sorted(overlap))}")
+        raise RuntimeError(
+            f"Trying to create non-unique index on partition column(s): {', '.join(sorted(overlap))}"
+        )
     unindexable = set(context.indices) - names
     if unindexable:
         raise RuntimeError(
@@ -209,7 +235,7 @@ def _check_columns(context: WriteContext, table: pa.Table) -> None:
             + unknown_names("column", unindexable, names)
         )
     for column in context.partition_on:
-        nulls = table.column(column).null_count
+        nulls = pc.sum(pc.is_null(table.column(column), nan_is_null=True)).as_py()
         if nulls:
             raise ValueError(
                 f"Partition column {column} of dataset {context.uuid} holds null: "
@@ -263,7 +289,9 @@ def _prefixes(table: pa.Table, partition_on: Sequence[str], starts: Ints) -> lis
         values = table.column(column).take(pa.array(starts)).combine_chunks()
         encoded = values.dictionary_encode()
         encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
-        texts = np.array([f"{quote(column)}={quote(text)}/" for text in _label_texts(encoded.dictionary)], dtype=object)
+        texts = np.array(
+            [f"{quote(column)}={quote(text)}/" for text in _label_texts(encoded.dictionary)], dtype=object
+        )
         parts.append(texts[encoded.indices.to_numpy()])
     prefixes: npt.NDArray[np.object_] = reduce(np.add, parts)
     return list(prefixes)
@@ -293,7 +321,9 @@ def _distinct_pairs(values: pa.ChunkedArray, piece: Ints, n_pieces: int) -> tupl
     """Distinct values, and the distinct (value code, piece) pairs."""
     array = values.combine_chunks()
     array = (
-        array.dictionary_encode() if not pa.types.is_null(values.type) else pa.array([], pa.null()).dictionary_encode()
+        array.dictionary_encode()
+        if not pa.types.is_null(values.type)
+        else pa.array([], pa.null()).dictionary_encode()
     )
     array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
     distinct = array.dictionary
@@ -317,7 +347,8 @@ def _distinct_pairs(values: pa.ChunkedArray, piece: Ints, n_pieces: int) -> tupl
 
 def _write_pieces(
     context: WriteContext, table: pa.Table, starts: Ints, labels: Sequence[str], threads: int | None
-) -> None:
+) -> pa.StringArray | None:
+    """Write the files; returns their keys where these do not follow from the labels."""
     blobs = open_blobs(context.store)
     stops = np.append(starts[1:], len(table))
     pieces = list(zip(labels, starts.tolist(), stops.tolist(), strict=True))
@@ -326,15 +357,15 @@ def _write_pieces(
         threads = threads if blobs.is_local else REMOTE_REQUESTS
     template = _pandas_metadata(table)
 
-    def store(piece: tuple[str, int, int]) -> None:
+    def store(piece: tuple[str, int, int]) -> str | None:
         label, start, stop = piece
         part = table.slice(start, stop - start)
         if template is not None:
             part = part.replace_schema_metadata({b"pandas": template(stop - start)})
-        _store_piece(blobs, context, label, part)
+        return _store_piece(blobs, context, label, part)
 
-    for _ in ordered_map(store, pieces, threads):
-        pass
+    keys = list(ordered_map(store, pieces, threads))
+    return None if keys[0] is None else pa.array(keys, pa.string())
 
 
 def _pandas_metadata(table: pa.Table) -> Callable[[int], bytes] | None:
@@ -350,14 +381,14 @@ def _pandas_metadata(table: pa.Table) -> Callable[[int], bytes] | None:
     return lambda rows: f"{head}{rows}{tail}".encode()
 
 
-def _store_piece(blobs: BlobStore, context: WriteContext, label: str, part: pa.Table) -> None:
-    serializer = context.serializer
+def _store_piece(blobs: BlobStore, context: WriteContext, label: str, part: pa.Table) -> str | None:
+    key, serializer = data_key(context.uuid, context.table, label), context.serializer
     if isinstance(serializer, ParquetSerializer):
-        with blobs.open_write(data_key(context.uuid, context.table, label)) as sink:
+        with blobs.open_write(key) as sink:
             serializer.write_table(part, sink)
-    else:
-        prefix = data_key(context.uuid, context.table, label).rsplit(".", 1)[0]
-        serializer.store(blobs, prefix, part.to_pandas())
+        return None
+    frame = to_pandas(part, dates_as_object=True)
+    return serializer.store(blobs.store, key.removesuffix(PARQUET_FILE_SUFFIX), frame)
 
 
 def index_entries_of(

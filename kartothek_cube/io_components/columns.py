@@ -11,12 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 __all__ = (
+    "changes",
     "combine",
     "gather",
     "group_codes",
     "join_codes",
     "last_of_each",
     "lookup",
+    "lookup_values",
     "ordinals",
     "repeat_ranges",
     "seek",
@@ -147,7 +149,9 @@ def _dense(codes: Ints, bound: int) -> tuple[Ints, int]:
     return inverse.astype(np.int64, copy=False), len(distinct)
 
 
-def join_codes(left: Sequence[Column], right: Sequence[Column], n_left: int, n_right: int) -> tuple[Ints, Ints]:
+def join_codes(
+    left: Sequence[Column], right: Sequence[Column], n_left: int, n_right: int
+) -> tuple[Ints, Ints]:
     """Dense codes that are equal exactly where the value tuples of two sides are equal."""
     parts = []
     for a, b in zip(left, right, strict=True):
@@ -280,9 +284,7 @@ def lookup(left: Ints, right: Ints, bound: int) -> Ints:
     return positions
 
 
-def seek(
-    rows: Sequence[Column], needles: Sequence[Column], low: Ints, high: Ints
-) -> Ints | None:
+def seek(rows: Sequence[Column], needles: Sequence[Column], low: Ints, high: Ints) -> Ints | None:
     """
     Binary search for cells in sorted rows: for few needles much cheaper than looking at all rows.
 
@@ -338,12 +340,64 @@ def gather(column: pa.ChunkedArray, positions: Ints, *, missing: bool) -> pa.Arr
     missing
         Whether there may be a -1.
     """
-    single = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    if isinstance(single, pa.ChunkedArray):
-        single = pa.concat_arrays(single.chunks) if single.num_chunks else pa.array([], type=column.type)
-    if missing:
-        return single.take(pa.array(positions, mask=positions < 0))
-    fixed = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
-    if fixed and not single.null_count:
-        return pa.array(single.to_numpy()[positions], type=column.type)
-    return single.take(pa.array(positions))
+    single = _single(column)
+    return single.take(pa.array(positions, mask=positions < 0) if missing else pa.array(positions))
+
+
+def changes(columns: Sequence[Column], length: int, starts: Ints) -> npt.NDArray[np.bool_]:
+    """
+    Whether the value tuple of each row differs from that of the row before.
+
+    Parameters
+    ----------
+    columns
+        Key columns without nulls.
+    length
+        Number of rows.
+    starts
+        Rows that count as different whatever their values are.
+    """
+    mask = np.zeros(length, dtype=bool)
+    mask[:1] = True
+    mask[starts] = True
+    for column in columns:
+        chunked = _as_chunked(column)
+        values = _integers(chunked)
+        if values is not None:
+            mask[1:] |= values[1:] != values[:-1]
+        else:
+            codes, _ = _ranks(chunked)
+            mask[1:] |= codes[1:] != codes[:-1]
+    return mask
+
+
+def lookup_values(left: Column, right: Column) -> Ints | None:
+    """
+    Position in ``right`` of each value of a single key column, -1 where it is missing.
+
+    Parameters
+    ----------
+    left
+        Values to find, without nulls.
+    right
+        Unique values.
+
+    Returns
+    -------
+    numpy.ndarray of int64 or None
+        None if values of these types do not compare by their bits.
+    """
+    haystack = _as_chunked(right)
+    if left.type != haystack.type or pa.types.is_floating(left.type) or pa.types.is_nested(left.type):
+        return None
+    found = pc.index_in(left, value_set=haystack.combine_chunks())
+    found = found if isinstance(found, pa.Array) else _single(found)
+    positions: Ints = found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return positions
+
+
+def _single(column: pa.ChunkedArray) -> pa.Array:
+    """The values of a column in one piece."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], type=column.type)

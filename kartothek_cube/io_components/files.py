@@ -96,6 +96,8 @@ def _read_other(
 
 
 def _retyped(column: pa.ChunkedArray, wanted: pa.DataType, key: str) -> pa.ChunkedArray:
+    if column.null_count == len(column):
+        return pa.chunked_array([pa.nulls(len(column), wanted)])
     try:
         return column.cast(wanted)
     except pa.ArrowException as exc:
@@ -127,7 +129,8 @@ def read_files(
     predicates: Callable[[int], list[list[tuple[str, str, Any]]] | None] | None = None,
     predicate_pushdown_to_io: bool = True,
     schema: pa.Schema | None = None,
-) -> Iterator[pa.Table]:
+    then: Callable[[pa.Table], Any] | None = None,
+) -> Iterator[Any]:
     """
     Read data files, overlapping the reads where that pays.
 
@@ -143,14 +146,16 @@ def read_files(
         Filter for the file with the given number.
     predicate_pushdown_to_io, schema
         As in :func:`read_table_of_file`.
+    then
+        What to do with each table while it is fresh, on the thread that read it.
 
     Yields
     ------
-    pyarrow.Table
+    pyarrow.Table, or what ``then`` returns
         One per key, in order.
     """
     choose = predicates or (lambda number: None)
-    read = partial(_read_numbered, blobs, columns, choose, predicate_pushdown_to_io, schema)
+    read = partial(_read_numbered, blobs, columns, choose, predicate_pushdown_to_io, schema, then)
     return ordered_map(read, list(enumerate(keys)), read_threads(blobs, keys))
 
 
@@ -160,10 +165,12 @@ def _read_numbered(
     choose: Callable[[int], list[list[tuple[str, str, Any]]] | None],
     pushdown: bool,
     schema: pa.Schema | None,
+    then: Callable[[pa.Table], Any] | None,
     item: tuple[int, str],
-) -> pa.Table:
+) -> Any:
     number, key = item
-    return read_table_of_file(blobs, key, columns, choose(number), pushdown, schema)
+    table = read_table_of_file(blobs, key, columns, choose(number), pushdown, schema)
+    return table if then is None else then(table)
 
 
 def no_columns(length: int) -> pa.Table:

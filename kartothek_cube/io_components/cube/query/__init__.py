@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kartothek_cube.io_components.cube.query.plan import QueryContext, QueryPlan, Task, plan_query
+from kartothek_cube.io_components.cube.query.layout import QueryContext, QueryPlan, Task
+from kartothek_cube.io_components.cube.query.plan import plan_query
 from kartothek_cube.io_components.cube.query.run import run_task
 
 __all__ = ("QueryContext", "QueryPlan", "Task", "plan_query", "run_task")

@@ -100,7 +100,8 @@ def determine_intention(
     dropped = set(cube.dimension_columns) - set(dimensions)
     output = set(dimensions) | set(cube.partition_columns) | set(groups) | (set(payload) - dropped)
     by_dataset = {
-        name: Conjunction([c for c in conjunction.conditions if c.column in columns[name]]) for name in datasets
+        name: Conjunction([c for c in conjunction.conditions if c.column in columns[name]])
+        for name in datasets
     }
     involved = {
         name: {c for c in output | conjunction.columns if c in columns[name]}

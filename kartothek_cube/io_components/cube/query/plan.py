@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -15,8 +14,6 @@ from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.index import IndexColumns
-from kartothek_cube.core.naming import data_key
-from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.predicates import filter_mask
 from kartothek_cube.core.prune import load_needed_indices, select_partitions
 from kartothek_cube.core.store import BlobStore, open_blobs
@@ -28,176 +25,12 @@ from kartothek_cube.io_components.cube.query.intention import (
     determine_intention,
     select_datasets,
 )
+from kartothek_cube.io_components.cube.query.layout import QueryContext, QueryPlan, Side, Source
 from kartothek_cube.io_components.execute import store_factory
 
-__all__ = ("DatasetFiles", "QueryContext", "QueryPlan", "Source", "Task", "plan_query")
+__all__ = ("plan_query",)
 
 Ints = npt.NDArray[np.int64]
-
-
-@attrs.frozen
-class Source:
-    """
-    One dataset of a query: what all tasks share about it.
-
-    Attributes
-    ----------
-    name
-        Dataset id within the cube.
-    uuid, table
-        Where its files are.
-    schema
-        Types of its columns as in its schema.
-    partition_keys
-        Its partition keys, which are not in the files.
-    alignment
-        Those partition keys that are cube partition columns: by these its files find their partners.
-    dimensions
-        Dimensions by which its rows are joined, in cube order.
-    columns
-        All columns that have to be loaded, including those for conditions.
-    payload
-        Columns that it adds to the result.
-    predicates
-        Conditions on its rows.
-    dimension_predicates
-        Those of them on dimensions; a cell either meets them or not, whichever file it is in.
-    how
-        ``seed``, ``inner`` or ``left``.
-    """
-
-    name: str
-    uuid: str
-    table: str
-    schema: pa.Schema
-    partition_keys: tuple[str, ...]
-    alignment: tuple[str, ...]
-    dimensions: tuple[str, ...]
-    columns: tuple[str, ...]
-    payload: tuple[str, ...]
-    predicates: tuple[tuple[str, str, Any], ...]
-    dimension_predicates: tuple[tuple[str, str, Any], ...]
-    how: str
-
-
-@attrs.frozen
-class QueryContext:
-    """What all tasks of a query share: sources (the seed first), column names and types, and how to reach the store."""
-
-    store: StoreFactory
-    sources: tuple[Source, ...]
-    sort_columns: tuple[str, ...]
-    partition_by: tuple[str, ...]
-    output: pa.Schema
-
-
-@attrs.frozen
-class DatasetFiles:
-    """Files of one dataset in one task, in commit order; ``keys`` only where they do not follow from the labels."""
-
-    labels: tuple[str, ...]
-    keys: tuple[str, ...] | None = None
-
-    def storage_keys(self, source: Source) -> tuple[str, ...]:
-        """Keys of the files in the store."""
-        if self.keys is not None:
-            return self.keys
-        return tuple(data_key(source.uuid, source.table, label) for label in self.labels)
-
-
-@attrs.frozen
-class Task:
-    """
-    One independent piece of a query.
-
-    Attributes
-    ----------
-    files
-        Per source of the context its files.
-    groups
-        Value tuples of the ``partition_by`` columns, one per frame of the result; None for one frame with all rows.
-    """
-
-    files: tuple[DatasetFiles, ...]
-    groups: tuple[tuple[Any, ...], ...] | None = None
-
-
-@attrs.define
-class _Side:
-    """Partitions of one dataset while planning: positions in the header, their unit, and the typed keys."""
-
-    source: Source
-    dataset: DatasetMetadata
-    positions: Ints
-    keys: dict[str, pa.Array]
-
-    def take(self, mask_or_positions: npt.NDArray[Any]) -> None:
-        picked = np.flatnonzero(mask_or_positions) if mask_or_positions.dtype == bool else mask_or_positions
-        self.positions = self.positions[picked]
-        self.keys = {column: array.take(pa.array(picked)) for column, array in self.keys.items()}
-
-
-@attrs.frozen
-class QueryPlan:
-    """
-    A planned query.
-
-    Attributes
-    ----------
-    context
-        Shared by all tasks.
-    groups
-        Value tuples of the groups in the order of the result; None without ``partition_by``.
-    """
-
-    context: QueryContext
-    groups: tuple[tuple[Any, ...], ...] | None
-    _sides: tuple[_Side, ...] = attrs.field(repr=False)
-    _units: tuple[Ints, ...] = attrs.field(repr=False)
-    _partners: tuple[Ints, ...] = attrs.field(repr=False)
-    _group_units: tuple[Ints, ...] | None = attrs.field(repr=False)
-
-    @property
-    def n_units(self) -> int:
-        """Number of physical partitions of the seed that are read."""
-        return len(self._partners[0])
-
-    def whole(self) -> Task | None:
-        """The query as a single task that reads each file once; None if there is nothing to read."""
-        if self.groups is not None and not self.groups:
-            return None
-        return self._task(np.arange(self.n_units), self.groups) if self.n_units else None
-
-    def tasks(self) -> list[Task]:
-        """One task per group, or one in total without ``partition_by``."""
-        if self.groups is None or self._group_units is None:
-            whole = self.whole()
-            return [] if whole is None else [whole]
-        return [self._task(units, (group,)) for group, units in zip(self.groups, self._group_units, strict=True)]
-
-    def unit_tasks(self, units_per_task: int) -> list[Task]:
-        """Tasks over consecutive physical partitions, for executors that need no order between them."""
-        return [
-            self._task(np.arange(start, min(start + units_per_task, self.n_units)), self.groups)
-            for start in range(0, self.n_units, units_per_task)
-        ]
-
-    def _task(self, units: Ints, groups: tuple[tuple[Any, ...], ...] | None) -> Task:
-        files = []
-        for side, codes, partner in zip(self._sides, self._units, self._partners, strict=True):
-            wanted = np.unique(partner[units])
-            rows = np.flatnonzero(np.isin(codes, wanted[wanted >= 0]))
-            files.append(_files(side, rows))
-        return Task(tuple(files), groups)
-
-
-def _files(side: _Side, rows: Ints) -> DatasetFiles:
-    if not len(rows):
-        return DatasetFiles(())
-    part = side.dataset.partition_table.take(side.positions[rows])
-    derived = PartitionTable.from_labels(side.source.uuid, side.source.table, part.labels) == part
-    keys = None if derived else tuple(part.files[side.source.table].to_pylist())
-    return DatasetFiles(tuple(part.labels.to_pylist()), keys)
 
 
 def plan_query(
@@ -233,7 +66,9 @@ def plan_query(
     factory = store_factory(store)
     blobs = open_blobs(factory)
     headers = select_datasets(cube, blobs, datasets)
-    intention = determine_intention(cube, headers, conditions, dimension_columns, partition_by, payload_columns)
+    intention = determine_intention(
+        cube, headers, conditions, dimension_columns, partition_by, payload_columns
+    )
     sources = tuple(_source(name, headers[name], cube, intention) for name in intention.datasets)
     sides = [_gather(source, headers[source.name], intention, blobs) for source in sources]
     return _align(_context(factory, cube, intention, sources), sides, intention)
@@ -243,12 +78,16 @@ def _source(name: str, dataset: DatasetMetadata, cube: Cube, intention: QueryInt
     schema = arrow_schema(dataset)
     present = [column for column in schema.names if not column.startswith("__")]
     keys = tuple(dataset.partition_keys or ())
-    key_dimensions = set(intention.dimension_columns) | (set(intention.partition_by) & set(cube.dimension_columns))
+    key_dimensions = set(intention.dimension_columns) | (
+        set(intention.partition_by) & set(cube.dimension_columns)
+    )
     dimensions = tuple(c for c in cube.dimension_columns if c in present and c in key_dimensions)
     payload = tuple(
         c
         for c in present
-        if (c in intention.output_columns) and c not in cube.dimension_columns and c not in cube.partition_columns
+        if (c in intention.output_columns)
+        and c not in cube.dimension_columns
+        and c not in cube.partition_columns
     )
     conjunction = Conjunction(
         [c for c in intention.conditions[name].conditions if c.column not in cube.partition_columns]
@@ -275,7 +114,9 @@ def _source(name: str, dataset: DatasetMetadata, cube: Cube, intention: QueryInt
     )
 
 
-def _context(store: StoreFactory, cube: Cube, intention: QueryIntention, sources: Sequence[Source]) -> QueryContext:
+def _context(
+    store: StoreFactory, cube: Cube, intention: QueryIntention, sources: Sequence[Source]
+) -> QueryContext:
     types: dict[str, pa.DataType] = {}
     for source in sources:
         for field in source.schema:
@@ -290,7 +131,7 @@ def _context(store: StoreFactory, cube: Cube, intention: QueryIntention, sources
     )
 
 
-def _gather(source: Source, dataset: DatasetMetadata, intention: QueryIntention, blobs: BlobStore) -> _Side:
+def _gather(source: Source, dataset: DatasetMetadata, intention: QueryIntention, blobs: BlobStore) -> Side:
     """Partitions of one dataset that pre-conditions leave ("Per-Dataset Partitions" in the specification)."""
     conjunction = intention.conditions[source.name]
     by_index = set(intention.owners) & {c for c, owner in intention.owners.items() if owner == source.name}
@@ -301,7 +142,7 @@ def _gather(source: Source, dataset: DatasetMetadata, intention: QueryIntention,
     stable = [p for p in literals if p in source.dimension_predicates or p[0] in source.alignment]
     if len(stable) < len(literals):
         kept = _whole_units(kept, select_partitions(dataset, [stable] if stable else None), source, keys)
-    side = _Side(source, dataset, np.arange(len(dataset.partition_table)), keys)
+    side = Side(source, dataset, np.arange(len(dataset.partition_table)), keys)
     side.take(kept)
     return side
 
@@ -318,7 +159,7 @@ def _whole_units(kept: Ints, candidates: Ints, source: Source, keys: Mapping[str
     return candidates[np.isin(codes, np.unique(codes[np.isin(candidates, kept)]))]
 
 
-def _align(context: QueryContext, sides: list[_Side], intention: QueryIntention) -> QueryPlan:
+def _align(context: QueryContext, sides: list[Side], intention: QueryIntention) -> QueryPlan:
     """Find the partners of each physical partition of the seed; drop what has none ("Alignment")."""
     seed = sides[0]
     for side in sides[1:]:
@@ -333,12 +174,14 @@ def _align(context: QueryContext, sides: list[_Side], intention: QueryIntention)
         ours, theirs = _codes(seed, side)
         side.take(np.isin(theirs, ours))
         units.append(theirs[np.isin(theirs, ours)])
-        partners.append(np.where(np.isin(ours, theirs), ours, -1)[first] if n_units else np.empty(0, np.int64))
+        partners.append(
+            np.where(np.isin(ours, theirs), ours, -1)[first] if n_units else np.empty(0, np.int64)
+        )
     groups, group_units = _groups(context, sides, units, partners, intention)
     return QueryPlan(context, groups, tuple(sides), tuple(units), tuple(partners), group_units)
 
 
-def _codes(seed: _Side, side: _Side) -> tuple[Ints, Ints]:
+def _codes(seed: Side, side: Side) -> tuple[Ints, Ints]:
     """Common codes of the alignment columns for the files of the seed and of another dataset."""
     shared = [c for c in side.source.alignment if c in seed.source.alignment]
     return join_codes(
@@ -357,7 +200,7 @@ def _first_of_each(codes: Ints, n: int) -> Ints:
 
 def _groups(
     context: QueryContext,
-    sides: Sequence[_Side],
+    sides: Sequence[Side],
     units: Sequence[Ints],
     partners: Sequence[Ints],
     intention: QueryIntention,
@@ -392,7 +235,9 @@ def _groups(
     return tuple(zip(*columns, strict=True)), tuple(np.split(rows, starts[1:]))
 
 
-def _unit_values(side: _Side, units: Ints, column: str, intention: QueryIntention) -> tuple[Ints, Ints, pa.Array]:
+def _unit_values(
+    side: Side, units: Ints, column: str, intention: QueryIntention
+) -> tuple[Ints, Ints, pa.Array]:
     """Distinct (unit, value code) pairs of a column by its index, where the conditions on it hold; and its values."""
     index = side.dataset.indices[column].columns_data if column in side.dataset.indices else None
     if index is None:

@@ -1,4 +1,4 @@
-"""Fewer columns than a query was planned for: what an engine needs of a task, found out later than its plan."""
+"""Fewer columns than a query was planned for: what an engine needs, found out after the plan."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.io_components.cube.query.plan import QueryContext, Source, Task
+from kartothek_cube.io_components.cube.query.layout import QueryContext, Source, Task
 
 __all__ = ("project",)
 

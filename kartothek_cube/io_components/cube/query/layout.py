@@ -1,0 +1,238 @@
+"""A planned query: what its tasks share, which files of each dataset they read, how to cut it into tasks."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.naming import data_key
+from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.typing import StoreFactory
+from kartothek_cube.io_components.columns import repeat_ranges
+
+__all__ = ("DatasetFiles", "QueryContext", "QueryPlan", "Side", "Source", "Task")
+
+Ints = npt.NDArray[np.int64]
+
+
+@attrs.frozen
+class Source:
+    """
+    One dataset of a query: what all tasks share about it.
+
+    Attributes
+    ----------
+    name
+        Dataset id within the cube.
+    uuid, table
+        Where its files are.
+    schema
+        Types of its columns as in its schema.
+    partition_keys
+        Its partition keys, which are not in the files.
+    alignment
+        Those partition keys that are cube partition columns: by these its files find their partners.
+    dimensions
+        Dimensions by which its rows are joined, in cube order.
+    columns
+        All columns that have to be loaded, including those for conditions.
+    payload
+        Columns that it adds to the result.
+    predicates
+        Conditions on its rows.
+    dimension_predicates
+        Those of them on dimensions; a cell either meets them or not, whichever file it is in.
+    how
+        ``seed``, ``inner`` or ``left``.
+    """
+
+    name: str
+    uuid: str
+    table: str
+    schema: pa.Schema
+    partition_keys: tuple[str, ...]
+    alignment: tuple[str, ...]
+    dimensions: tuple[str, ...]
+    columns: tuple[str, ...]
+    payload: tuple[str, ...]
+    predicates: tuple[tuple[str, str, Any], ...]
+    dimension_predicates: tuple[tuple[str, str, Any], ...]
+    how: str
+
+
+@attrs.frozen
+class QueryContext:
+    """What all tasks of a query share: sources (the seed first), names and types of columns, the store."""
+
+    store: StoreFactory
+    sources: tuple[Source, ...]
+    sort_columns: tuple[str, ...]
+    partition_by: tuple[str, ...]
+    output: pa.Schema
+
+
+@attrs.frozen
+class DatasetFiles:
+    """Files of one dataset in a task, in commit order; ``keys`` where they do not follow from the labels."""
+
+    labels: tuple[str, ...]
+    keys: tuple[str, ...] | None = None
+
+    def storage_keys(self, source: Source) -> tuple[str, ...]:
+        """Keys of the files in the store."""
+        if self.keys is not None:
+            return self.keys
+        return tuple(data_key(source.uuid, source.table, label) for label in self.labels)
+
+
+@attrs.frozen
+class Task:
+    """
+    One independent piece of a query.
+
+    Attributes
+    ----------
+    files
+        Per source of the context its files.
+    groups
+        Value tuples of the ``partition_by`` columns, one per frame of the result; None for one frame with all
+        rows.
+    """
+
+    files: tuple[DatasetFiles, ...]
+    groups: tuple[tuple[Any, ...], ...] | None = None
+
+
+@attrs.define
+class Side:
+    """Partitions of one dataset while planning: positions in the header, their unit, and the typed keys."""
+
+    source: Source
+    dataset: DatasetMetadata
+    positions: Ints
+    keys: dict[str, pa.Array]
+
+    def take(self, mask_or_positions: npt.NDArray[Any]) -> None:
+        """Keep the partitions of a mask, or those at the given positions."""
+        picked = np.flatnonzero(mask_or_positions) if mask_or_positions.dtype == bool else mask_or_positions
+        self.positions = self.positions[picked]
+        self.keys = {column: array.take(pa.array(picked)) for column, array in self.keys.items()}
+
+
+@attrs.frozen
+class QueryPlan:
+    """
+    A planned query.
+
+    Attributes
+    ----------
+    context
+        Shared by all tasks.
+    groups
+        Value tuples of the groups in the order of the result; None without ``partition_by``.
+    """
+
+    context: QueryContext
+    groups: tuple[tuple[Any, ...], ...] | None
+    _sides: tuple[Side, ...] = attrs.field(repr=False)
+    _units: tuple[Ints, ...] = attrs.field(repr=False)
+    _partners: tuple[Ints, ...] = attrs.field(repr=False)
+    _group_units: tuple[Ints, ...] | None = attrs.field(repr=False)
+    _by_unit: tuple[tuple[Ints, Ints], ...] = attrs.field(init=False, repr=False, eq=False)
+
+    @_by_unit.default
+    def _sort_by_unit(self) -> tuple[tuple[Ints, Ints], ...]:
+        """Per dataset the order of its files by physical partition, and their partitions in that order."""
+        orders = [np.argsort(codes, kind="stable") for codes in self._units]
+        return tuple((order, codes[order]) for order, codes in zip(orders, self._units, strict=True))
+
+    @property
+    def n_units(self) -> int:
+        """Number of physical partitions of the seed that are read."""
+        return len(self._partners[0])
+
+    def whole(self) -> Task | None:
+        """The query as a single task that reads each file once; None if there is nothing to read."""
+        if self.groups is not None and not self.groups:
+            return None
+        return self._task(np.arange(self.n_units), self.groups) if self.n_units else None
+
+    def tasks(self) -> list[Task]:
+        """One task per group, or one in total without ``partition_by``."""
+        if self.groups is None:
+            whole = self.whole()
+            return [] if whole is None else [whole]
+        return self.group_tasks(np.arange(len(self.groups) + 1))
+
+    def unit_tasks(self, units: int | Ints) -> list[Task]:
+        """
+        Tasks over consecutive physical partitions, for executors that need no order between them.
+
+        Parameters
+        ----------
+        units
+            How many of them make a task; or the bounds of the tasks.
+        """
+        bounds = (
+            units
+            if isinstance(units, np.ndarray)
+            else np.append(np.arange(0, self.n_units, units), self.n_units)
+        )
+        pairs = itertools.pairwise(bounds.tolist())
+        return [self._task(np.arange(start, stop), self.groups) for start, stop in pairs if stop > start]
+
+    def group_tasks(self, bounds: Ints) -> list[Task]:
+        """Tasks over the groups between the bounds."""
+        groups, units = self.groups or (), self._group_units or ()
+        return [
+            self._task(np.unique(np.concatenate(units[start:stop])), groups[start:stop])
+            for start, stop in itertools.pairwise(bounds.tolist())
+        ]
+
+    def sample_keys(self, size: int) -> list[tuple[str, ...]]:
+        """For each dataset the keys of some of its files, evenly spread."""
+        rows = [np.arange(len(s.positions))[:: max(1, len(s.positions) // size)] for s in self._sides]
+        return [_files(s, r).storage_keys(s.source) for s, r in zip(self._sides, rows, strict=True)]
+
+    def unit_weights(self, sizes: Sequence[float]) -> npt.NDArray[np.float64]:
+        """What each physical partition weighs, by the size of a file of each dataset."""
+        weights = np.zeros(self.n_units)
+        for codes, partner, size in zip(self._units, self._partners, sizes, strict=True):
+            counts = np.append(np.bincount(codes, minlength=int(partner.max(initial=-1)) + 1), 0)
+            weights += size * counts[partner]  # no partner, -1: the zero at the end
+        return weights
+
+    def group_weights(self, weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """What each group weighs, if the groups in a physical partition have equal shares in it."""
+        units = self._group_units or ()
+        if not units:
+            return np.zeros(0)
+        rows = np.concatenate(units)
+        shares = (weights / np.maximum(np.bincount(rows, minlength=self.n_units), 1))[rows]
+        return np.add.reduceat(shares, np.cumsum([0, *map(len, units[:-1])]))
+
+    def _task(self, units: Ints, groups: tuple[tuple[Any, ...], ...] | None) -> Task:
+        files = []
+        for side, (order, codes), partner in zip(self._sides, self._by_unit, self._partners, strict=True):
+            wanted = np.unique(partner[units])
+            wanted = wanted[wanted >= 0]
+            start, stop = np.searchsorted(codes, wanted, "left"), np.searchsorted(codes, wanted, "right")
+            rows = order[repeat_ranges(start, stop)[0]]
+            files.append(_files(side, np.sort(rows)))
+        return Task(tuple(files), groups)
+
+
+def _files(side: Side, rows: Ints) -> DatasetFiles:
+    if not len(rows):
+        return DatasetFiles(())
+    part = side.dataset.partition_table.take(side.positions[rows])
+    derived = PartitionTable.from_labels(side.source.uuid, side.source.table, part.labels) == part
+    keys = None if derived else tuple(part.files[side.source.table].to_pylist())
+    return DatasetFiles(tuple(part.labels.to_pylist()), keys)

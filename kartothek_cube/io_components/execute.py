@@ -11,7 +11,7 @@ from typing import TypeVar
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.utils import ensure_store
 
-__all__ = ("REMOTE_REQUESTS", "available_cores", "ordered_map", "store_factory")
+__all__ = ("REMOTE_REQUESTS", "available_cores", "blocks", "ordered_map", "store_factory")
 
 #: requests under way at once to a store that is not a local directory
 REMOTE_REQUESTS = 16
@@ -30,6 +30,29 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0)) or 1
     return os.cpu_count() or 1
+
+
+def blocks(items: Sequence[T], size: int) -> list[Sequence[T]]:
+    """
+    Split a list of work.
+
+    Parameters
+    ----------
+    items
+        The work.
+    size
+        How much of it makes a block; the last one may have less.
+
+    Returns
+    -------
+    list of sequence
+
+    Examples
+    --------
+    >>> blocks(["DE", "FR", "UK"], size=2)
+    [['DE', 'FR'], ['UK']]
+    """
+    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def ordered_map(function: Callable[[T], R], items: Sequence[T], threads: int) -> Iterator[R]:

@@ -30,6 +30,7 @@ from kartothek_cube.utils.ktk_adapters import footer_stats, get_dataset_keys
 
 __all__ = (
     "CopyPlan",
+    "add_stats",
     "copy_datasets",
     "plan_cleanup",
     "plan_copy",
@@ -126,15 +127,20 @@ def run_stats(store: StoreInput, task: StatsTask) -> dict[str, dict[str, int]]:
     return {task.name: {"blobsize": sum(s for s, _ in counted), "rows": sum(r for _, r in counted)}}
 
 
-def sum_stats(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
-    """Add up stats; associative. Datasets without partitions are left out."""
+def add_stats(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
+    """Add up stats of some tasks; associative."""
     total: dict[str, dict[str, int]] = {}
     for part in parts:
         for name, values in part.items():
             sums = total.setdefault(name, {"blobsize": 0, "files": 0, "partitions": 0, "rows": 0})
             for key, value in values.items():
                 sums[key] += value
-    return {name: sums for name, sums in sorted(total.items()) if sums["partitions"]}
+    return total
+
+
+def sum_stats(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
+    """Add up all stats. Datasets without partitions are left out."""
+    return {name: sums for name, sums in sorted(add_stats(parts).items()) if sums["partitions"]}
 
 
 # -- copy ------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Writing a cube part by part: elements of input are written independently of each other, one commit ends it."""
+"""Writing a cube part by part: elements of input are written independently, one commit ends it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ import attrs
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import MultiTableCommitAborted
 from kartothek_cube.io_components.cube.prepare import collect_input, is_frame
-from kartothek_cube.io_components.cube.write import CubeWritePlan, finish_write, merge_writes, prepare, run_write
+from kartothek_cube.io_components.cube.write import (
+    CubeWritePlan,
+    finish_write,
+    merge_writes,
+    prepare,
+    run_write,
+)
 from kartothek_cube.io_components.write import WriteResult
 from kartothek_cube.utils.converters import converter_str_set_optional
 
@@ -80,7 +86,8 @@ def elements_of(data: Any) -> Iterable[Any]:
 def lean(plan: CubeWritePlan) -> CubeWritePlan:
     """A plan without what only its commit needs; it stays small however large the cube is."""
     changes = {
-        name: attrs.evolve(change, metadata={}, scope=None, expected=None) for name, change in plan.changes.items()
+        name: attrs.evolve(change, metadata={}, scope=None, expected=None)
+        for name, change in plan.changes.items()
     }
     return attrs.evolve(plan, changes=changes)
 
@@ -119,7 +126,9 @@ def write_parts(plan: CubeWritePlan, elements: Iterable[Any]) -> Written:
     return merge_writes(list(map(partial(write_part, plan), elements)))
 
 
-def commit_parts(plan: CubeWritePlan, parts: Iterable[Mapping[str, WriteResult]]) -> dict[str, DatasetMetadata]:
+def commit_parts(
+    plan: CubeWritePlan, parts: Iterable[Mapping[str, WriteResult]]
+) -> dict[str, DatasetMetadata]:
     """
     Commit what was written part by part.
 

@@ -47,7 +47,9 @@ def copy_tasks(plan: CopyPlan, blocksize: int) -> list[CopyTask]:
     return [
         CopyTask(target_uuid, dict(block))
         for source_uuid, target_uuid in plan.uuids.items()
-        for block in blocks(list(_files(plan_copy_dataset(source, source_uuid, target_uuid)).items()), blocksize)
+        for block in blocks(
+            list(_files(plan_copy_dataset(source, source_uuid, target_uuid)).items()), blocksize
+        )
     ]
 
 

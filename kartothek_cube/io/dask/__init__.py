@@ -1,0 +1,1 @@
+"""Façades that build dask graphs; they need ``kartothek_cube[dask]``."""

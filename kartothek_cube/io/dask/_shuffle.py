@@ -1,0 +1,86 @@
+"""Shuffling a dask DataFrame by partition columns and hash buckets, so that equal keys meet in few files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import dask
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+
+from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.io.dask.compression import pack_payload, unpack_payload
+
+__all__ = ("buckets", "shuffled")
+
+#: temporary column with the number of the bucket
+BUCKET = "__KTK_HASH_BUCKET"
+
+
+def shuffled(
+    ddf: dd.DataFrame, keys: Sequence[str], bucket_by: str | Iterable[str] | None, num_buckets: int | None
+) -> dd.DataFrame:
+    """
+    Bring all rows of a key and bucket into one partition of a dask DataFrame; nothing is computed.
+
+    Rows travel packed by key and bucket, so that their types do not matter to the shuffle.
+
+    Parameters
+    ----------
+    ddf
+        The frame.
+    keys
+        Partition columns.
+    bucket_by
+        Columns whose values decide about the bucket; by default all.
+    num_buckets
+        Number of buckets per key.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The rows with the number of their bucket in a column of its own, for :func:`buckets`.
+
+    Raises
+    ------
+    ValueError
+        ``num_buckets`` is no positive integer, or a column does not exist.
+    """
+    if not isinstance(num_buckets, int) or isinstance(num_buckets, bool) or num_buckets < 1:
+        raise ValueError(f"num_buckets must be a positive integer but is {num_buckets!r}")
+    columns = [bucket_by] if isinstance(bucket_by, str) else list(bucket_by or ddf.columns)
+    unknown = set(columns) - set(ddf.columns)
+    if unknown:
+        raise ValueError(f"Cannot bucket by {unknown_names('column', unknown, ddf.columns)}")
+    arguments = (columns, num_buckets)
+    numbered = ddf.map_partitions(_number, *arguments, meta=_number(ddf._meta, *arguments))
+    by = [*keys, BUCKET]
+    method = dask.config.get("dataframe.shuffle.method", None) or "tasks"
+    packed = pack_payload(numbered, by).shuffle(on=by, ignore_index=True, shuffle_method=method)
+    return unpack_payload(packed, numbered._meta)
+
+
+def _number(frame: pd.DataFrame, bucket_by: list[str], num_buckets: int) -> pd.DataFrame:
+    hashes = pd.util.hash_pandas_object(frame[bucket_by], index=False).to_numpy()
+    return frame.assign(**{BUCKET: (hashes % num_buckets).astype(np.min_scalar_type(num_buckets - 1))})
+
+
+def buckets(frame: pd.DataFrame) -> list[pd.DataFrame]:
+    """
+    Split what :func:`shuffled` brought together.
+
+    Parameters
+    ----------
+    frame
+        Rows with the number of their bucket.
+
+    Returns
+    -------
+    list of pandas.DataFrame
+        Rows of each bucket, without its number; the frame itself if it has no numbers.
+    """
+    if BUCKET not in frame:
+        return [frame]
+    parts = [rows.drop(columns=BUCKET) for _, rows in frame.groupby(BUCKET, sort=True)]
+    return parts or [frame.drop(columns=BUCKET)]

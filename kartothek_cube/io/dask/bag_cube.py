@@ -1,0 +1,421 @@
+"""Cubes with dask bags: every function returns a bag, which does the work when it is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from dask.bag import Bag
+from dask.task_spec import TaskRef
+
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.typing import StoreFactory
+from kartothek_cube.io.dask import common_cube as _dask
+from kartothek_cube.io.dask._graph import Graph
+from kartothek_cube.io_components.cube import write as _write
+from kartothek_cube.io_components.cube.maintain import plan_copy
+from kartothek_cube.io_components.cube.parts import announced, write_parts
+from kartothek_cube.io_components.cube.query import plan_query
+from kartothek_cube.io_components.execute import blocks
+from kartothek_cube.serialization import DataFrameSerializer
+
+__all__ = (
+    "append_to_cube_from_bag",
+    "build_cube_from_bag",
+    "cleanup_cube_bag",
+    "collect_stats_bag",
+    "copy_cube_bag",
+    "delete_cube_bag",
+    "extend_cube_from_bag",
+    "query_cube_bag",
+    "remove_partitions_bag",
+    "update_cube_from_bag",
+)
+
+Metadata = Mapping[str, Mapping[str, Any]]
+
+
+def _write_bag(plan: _write.CubeWritePlan, data: Bag) -> Bag:
+    """One task per partition of the bag, from its elements to stored files."""
+    if not isinstance(data, Bag):
+        raise TypeError(f"data must be a dask bag but is {type(data).__name__}")
+    partitions = [(TaskRef((data.name, i)),) for i in range(data.npartitions)]
+    return _dask.write_cube(Graph.to_bag, plan, [data], write_parts, partitions)
+
+
+def build_cube_from_bag(
+    data: Bag,
+    cube: Cube,
+    store: StoreFactory,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    metadata: Metadata | None = None,
+    overwrite: bool = False,
+    partition_on: Mapping[str, Iterable[str]] | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+) -> Bag:
+    """
+    Store a new cube.
+
+    Each element is checked and written by one task, the last task makes the cube visible. If a task fails, no
+    dataset appears. What can be checked without input is checked when the graph is built.
+
+    Parameters
+    ----------
+    data
+        Bag of DataFrames (for the seed), dicts of dataset id to DataFrame, and None. Cells have to be unique
+        within an element.
+    ktk_cube_dataset_ids
+        Ids that may occur in the bag; by default only the seed. Those that do not occur are not written.
+    store
+        Factory of the store.
+    cube, metadata, overwrite, partition_on, df_serializer
+        As in :func:`kartothek_cube.io.eager_cube.build_cube`.
+
+    Returns
+    -------
+    dask.bag.Bag
+        One element: a dict of dataset id to metadata.
+
+    Raises
+    ------
+    TypeError
+        If the store is not a factory.
+    ValueError, RuntimeError
+        As :func:`~kartothek_cube.io.eager_cube.build_cube`; those about the input when the bag is computed.
+
+    Examples
+    --------
+    >>> import dask.bag as db
+    >>> import pandas as pd
+    >>> from kartothek_cube.core.cube.cube import Cube
+    >>> from kartothek_cube.core.utils import lazy_store
+    >>> from storefact import get_store_from_url
+    >>> store = lazy_store(get_store_from_url("hmemory://"))
+    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+    >>> cities = pd.DataFrame({"CITY": ["Ulm", "Bath"], "COUNTRY_CODE": ["DE", "UK"], "TEMP": [6, 8]})
+    >>> data = db.from_sequence([cities[:1], cities[1:]])
+    >>> [datasets] = build_cube_from_bag(data, cube, store).compute(scheduler="sync")
+    >>> [frame] = query_cube_bag(cube, store).compute(scheduler="sync")
+    >>> sorted(datasets), frame["CITY"].tolist()
+    (['seed'], ['Bath', 'Ulm'])
+    """
+    _dask.check_store(store)
+    names = announced(ktk_cube_dataset_ids, [cube.seed_dataset])
+    plan = _write.plan_build(cube, store, names, metadata, overwrite, partition_on, df_serializer)
+    return _write_bag(plan, data)
+
+
+def extend_cube_from_bag(
+    data: Bag,
+    cube: Cube,
+    store: StoreFactory,
+    ktk_cube_dataset_ids: str | Iterable[str] | None,
+    metadata: Metadata | None = None,
+    overwrite: bool = False,
+    partition_on: Mapping[str, Iterable[str]] | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+) -> Bag:
+    """
+    Add datasets, and with them columns, to a cube.
+
+    Parameters
+    ----------
+    data, store
+        As in :func:`build_cube_from_bag`.
+    ktk_cube_dataset_ids
+        Ids that may occur in the bag.
+    cube, metadata, overwrite, partition_on, df_serializer
+        As in :func:`kartothek_cube.io.eager_cube.extend_cube`.
+
+    Returns
+    -------
+    dask.bag.Bag
+        One element: a dict of dataset id to metadata of what was written.
+
+    Raises
+    ------
+    TypeError
+        If the store is not a factory.
+    ValueError, RuntimeError
+        As :func:`~kartothek_cube.io.eager_cube.extend_cube`; those about the input when the bag is computed.
+    """
+    _dask.check_store(store)
+    names = announced(ktk_cube_dataset_ids)
+    plan = _write.plan_extend(cube, store, names, metadata, overwrite, partition_on, df_serializer)
+    return _write_bag(plan, data)
+
+
+def append_to_cube_from_bag(
+    data: Bag,
+    cube: Cube,
+    store: StoreFactory,
+    ktk_cube_dataset_ids: str | Iterable[str] | None,
+    metadata: Metadata | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+) -> Bag:
+    """
+    Add partitions to datasets of a cube; nothing happens to a dataset without rows in the bag.
+
+    Parameters
+    ----------
+    data, store
+        As in :func:`build_cube_from_bag`.
+    ktk_cube_dataset_ids
+        Ids that may occur in the bag.
+    cube, metadata, df_serializer
+        As in :func:`kartothek_cube.io.eager_cube.append_to_cube`.
+
+    Returns
+    -------
+    dask.bag.Bag
+        One element: a dict of dataset id to metadata of what was written.
+
+    Raises
+    ------
+    TypeError
+        If the store is not a factory.
+    ValueError
+        As :func:`~kartothek_cube.io.eager_cube.append_to_cube`; those about the input when the bag is
+        computed.
+    """
+    _dask.check_store(store)
+    plan = _write.plan_append(cube, store, announced(ktk_cube_dataset_ids), metadata, df_serializer)
+    return _write_bag(plan, data)
+
+
+def update_cube_from_bag(
+    data: Bag,
+    cube: Cube,
+    store: StoreFactory,
+    remove_conditions: Any,
+    ktk_cube_dataset_ids: str | Iterable[str],
+    metadata: Metadata | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+) -> Bag:
+    """
+    Replace partitions: what meets the conditions goes, the input comes, in one commit per dataset.
+
+    Parameters
+    ----------
+    data, store
+        As in :func:`build_cube_from_bag`.
+    cube, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer
+        As in :func:`kartothek_cube.io.eager_cube.update_cube`.
+
+    Returns
+    -------
+    dask.bag.Bag
+        One element: a dict of dataset id to metadata of the updated datasets.
+
+    Raises
+    ------
+    TypeError
+        If the store is not a factory.
+    ValueError, RuntimeError
+        As :func:`~kartothek_cube.io.eager_cube.update_cube`; those about the input when the bag is computed.
+    """
+    _dask.check_store(store)
+    plan = _write.plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
+    return _write_bag(plan, data)
+
+
+def remove_partitions_bag(
+    cube: Cube,
+    store: StoreFactory,
+    conditions: Any = None,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    metadata: Metadata | None = None,
+) -> Bag:
+    """
+    Remove partitions. Their files stay until a cleanup.
+
+    Parameters
+    ----------
+    store
+        Factory of the store.
+    cube, conditions, ktk_cube_dataset_ids, metadata
+        As in :func:`kartothek_cube.io.eager_cube.remove_partitions`.
+
+    Returns
+    -------
+    dask.bag.Bag
+        One element: a dict of dataset id to metadata of all datasets of the cube.
+
+    Raises
+    ------
+    TypeError
+        If the store is not a factory.
+    ValueError
+        As :func:`~kartothek_cube.io.eager_cube.remove_partitions`.
+    """
+    _dask.check_store(store)
+    plan = _write.plan_remove(cube, store, conditions, ktk_cube_dataset_ids, metadata)
+    return _dask.finish_cube(Graph.to_bag, plan)
+
+
+def query_cube_bag(
+    cube: Cube,
+    store: StoreFactory,
+    conditions: Any = None,
+    datasets: Any = None,
+    dimension_columns: str | Iterable[str] | None = None,
+    partition_by: str | Iterable[str] | None = None,
+    payload_columns: str | Iterable[str] | None = None,
+    blocksize: int = 1,
+) -> Bag:
+    """
+    Query a cube. Headers and indices are read when the graph is built, files when it is computed.
+
+    Parameters
+    ----------
+    store
+        Factory of the store.
+    cube, conditions, datasets, dimension_columns, partition_by, payload_columns
+        As in :func:`kartothek_cube.io.eager_cube.query_cube`.
+    blocksize
+        Groups per partition of the bag.
+
+    Returns
+    -------
+    dask.bag.Bag
+        The frames of :func:`~kartothek_cube.io.eager_cube.query_cube`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As :func:`~kartothek_cube.io.eager_cube.query_cube`; also if the store is not a factory or the block
+        size is not a positive integer.
+    """
+    _dask.check_store(store)
+    _dask.check_blocksize(blocksize)
+    plan = plan_query(cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns)
+    graph, tasks = Graph("query_cube"), blocks(plan.tasks(), blocksize)
+    return graph.bag(graph.each("groups", _dask.frames_of, plan.context, [(block,) for block in tasks]))
+
+
+def delete_cube_bag(cube: Cube, store: StoreFactory, blocksize: int = 100, datasets: Any = None) -> Bag:
+    """
+    Delete a cube or some of its datasets, with all files that they refer to.
+
+    Parameters
+    ----------
+    store
+        Factory of the store.
+    blocksize
+        Keys per task.
+    cube, datasets
+        As in :func:`kartothek_cube.io.eager_cube.delete_cube`.
+
+    Returns
+    -------
+    dask.bag.Bag
+        None from each task.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the store is not a factory or the block size is not a positive integer.
+    """
+    _dask.check_store(store)
+    _dask.check_blocksize(blocksize)
+    graph, keys = _dask.delete_cube(cube, store, datasets, blocksize)
+    return graph.bag(keys)
+
+
+def cleanup_cube_bag(cube: Cube, store: StoreFactory, blocksize: int = 100) -> Bag:
+    """
+    Remove keys of the cube that no dataset refers to.
+
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    store
+        Factory of the store.
+    blocksize
+        Keys per task.
+
+    Returns
+    -------
+    dask.bag.Bag
+        None from each task.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the store is not a factory or the block size is not a positive integer.
+    """
+    _dask.check_store(store)
+    _dask.check_blocksize(blocksize)
+    graph, keys = _dask.cleanup_cube(cube, store, blocksize)
+    return graph.bag(keys)
+
+
+def copy_cube_bag(
+    cube: Cube,
+    src_store: StoreFactory,
+    tgt_store: StoreFactory,
+    blocksize: int = 100,
+    overwrite: bool = False,
+    datasets: Any = None,
+    *,
+    renamed_cube_prefix: str | None = None,
+    renamed_datasets: Mapping[str, str] | None = None,
+) -> Bag:
+    """
+    Copy a cube from one store to another. All checks are made when the graph is built.
+
+    Parameters
+    ----------
+    src_store, tgt_store
+        Factories of the stores; must not be the same store, which is checked by a key that is put and
+        deleted.
+    blocksize
+        Files per task.
+    cube, overwrite, datasets, renamed_cube_prefix, renamed_datasets
+        As in :func:`kartothek_cube.io.eager_cube.copy_cube`.
+
+    Returns
+    -------
+    dask.bag.Bag
+        None from the task that makes the copy visible.
+
+    Raises
+    ------
+    TypeError, ValueError, RuntimeError
+        As :func:`~kartothek_cube.io.eager_cube.copy_cube`; also if a store is not a factory or the block size
+        is not a positive integer.
+    """
+    _dask.check_store(src_store)
+    _dask.check_store(tgt_store)
+    _dask.check_blocksize(blocksize)
+    plan = plan_copy(cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets)
+    return _dask.copy_cube(Graph.to_bag, plan, blocksize)
+
+
+def collect_stats_bag(cube: Cube, store: StoreFactory, datasets: Any = None, blocksize: int = 100) -> Bag:
+    """
+    Count what is stored.
+
+    Parameters
+    ----------
+    store
+        Factory of the store.
+    blocksize
+        Files per task.
+    cube, datasets
+        As in :func:`kartothek_cube.io.eager_cube.collect_stats`.
+
+    Returns
+    -------
+    dask.bag.Bag
+        One element: the result of :func:`~kartothek_cube.io.eager_cube.collect_stats`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the store is not a factory or the block size is not a positive integer.
+    """
+    _dask.check_store(store)
+    _dask.check_blocksize(blocksize)
+    return _dask.collect_stats(Graph.to_bag, cube, store, datasets, blocksize)

@@ -1,0 +1,195 @@
+"""What the dask façades of cubes share: checks of arguments, and the graph of each operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import pandas as pd
+from dask.delayed import Delayed
+from dask.task_spec import TaskRef
+
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.types import to_pandas
+from kartothek_cube.core.typing import StoreFactory
+from kartothek_cube.io.dask._graph import Graph, Key
+from kartothek_cube.io_components.cube import maintain
+from kartothek_cube.io_components.cube.parts import commit_parts, lean
+from kartothek_cube.io_components.cube.query import QueryContext, Task, run_task
+from kartothek_cube.io_components.cube.transfer import copy_tasks, finish_copies, run_copy_task
+from kartothek_cube.io_components.cube.write import CubeWritePlan, finish_write, merge_writes
+from kartothek_cube.io_components.execute import blocks
+from kartothek_cube.io_components.write import WriteResult
+
+__all__ = (
+    "check_blocksize",
+    "check_store",
+    "cleanup_cube",
+    "collect_stats",
+    "copy_cube",
+    "delete_cube",
+    "finish_cube",
+    "frame_of",
+    "frames_of",
+    "wait",
+    "write_cube",
+)
+
+
+R = TypeVar("R")
+
+
+# -- arguments -----------------------------------------------------------------------------------------------
+
+
+def check_store(store: Any) -> None:
+    """
+    Check that a store can travel to the tasks of a graph.
+
+    Raises
+    ------
+    TypeError
+        It is not a factory; names its class.
+
+    Examples
+    --------
+    >>> check_store("hfs:///data")
+    Traceback (most recent call last):
+    ...
+    TypeError: store must be a factory (a function without arguments that opens the store) but is str
+    """
+    if not callable(store):
+        raise TypeError(
+            "store must be a factory (a function without arguments that opens the store) "
+            f"but is {type(store).__name__}"
+        )
+
+
+def check_blocksize(blocksize: Any) -> None:
+    """
+    Check how many pieces of work a task gets.
+
+    Raises
+    ------
+    TypeError
+        It is no integer.
+    ValueError
+        It is not positive.
+
+    Examples
+    --------
+    >>> check_blocksize(0)
+    Traceback (most recent call last):
+    ...
+    ValueError: blocksize must be > 0 but is 0
+    """
+    if not isinstance(blocksize, int) or isinstance(blocksize, bool):
+        raise TypeError(f"blocksize must be an integer but is {type(blocksize).__name__}")
+    if blocksize <= 0:
+        raise ValueError(f"blocksize must be > 0 but is {blocksize}")
+
+
+# -- writes --------------------------------------------------------------------------------------------------
+
+
+def write_cube(
+    end: Callable[..., R],
+    plan: CubeWritePlan,
+    inputs: Sequence[Any],
+    function: Callable[..., dict[str, WriteResult]],
+    arguments: Sequence[tuple[Any, ...]],
+) -> R:
+    """
+    Write input in independent tasks, then commit in a last one.
+
+    Parameters
+    ----------
+    end
+        Form of the result: ``Graph.to_delayed`` or ``Graph.to_bag``.
+    plan
+        The write.
+    inputs
+        dask collections that the arguments refer to.
+    function
+        Writes some of the input: ``function(plan, *arguments[i])``.
+    arguments
+        Arguments of the tasks.
+    """
+    graph = Graph(f"{plan.operation}_cube", inputs)
+    parts = graph.merge(merge_writes, graph.each("write", function, lean(plan), arguments))
+    return end(graph, "commit", commit_parts, plan, after=parts)
+
+
+def finish_cube(end: Callable[..., R], plan: CubeWritePlan) -> R:
+    """Commit a plan without input."""
+    return end(Graph(plan.operation), "commit", finish_write, plan, {})
+
+
+# -- queries -------------------------------------------------------------------------------------------------
+
+
+def frames_of(context: QueryContext, tasks: Iterable[Task]) -> list[pd.DataFrame]:
+    """The frames of some tasks of a query; groups without rows are left out."""
+    return [to_pandas(table) for task in tasks for table in run_task(context, task)]
+
+
+def frame_of(context: QueryContext, task: Task | None) -> pd.DataFrame:
+    """The frame of a task of a query; without task or rows, it still has the planned columns and types."""
+    tables = [] if task is None else run_task(context, task)
+    return to_pandas(tables[0] if tables else context.output.empty_table())
+
+
+# -- maintenance ---------------------------------------------------------------------------------------------
+
+
+def delete_cube(cube: Cube, store: StoreFactory, datasets: Any, blocksize: int) -> tuple[Graph, list[Key]]:
+    """Delete the headers, then all other keys in any order."""
+    headers, others = maintain.plan_delete(cube, store, datasets)
+    graph = Graph("delete_cube")
+    first = graph.last("headers", _delete, store, headers)
+    rest = [(block, TaskRef(first)) for block in blocks(others, blocksize)]
+    return graph, graph.each("files", _delete, store, rest) or [first]
+
+
+def cleanup_cube(cube: Cube, store: StoreFactory, blocksize: int) -> tuple[Graph, list[Key]]:
+    """Delete the keys that no dataset refers to."""
+    graph = Graph("cleanup_cube")
+    keys = blocks(maintain.plan_cleanup(cube, store), blocksize)
+    return graph, graph.each("files", _delete, store, [(block,) for block in keys])
+
+
+def copy_cube(end: Callable[..., R], plan: maintain.CopyPlan, blocksize: int) -> R:
+    """Copy files in any order, then schemas and headers."""
+    graph = Graph("copy_cube")
+    copied = graph.each("files", run_copy_task, plan, [(task,) for task in copy_tasks(plan, blocksize)])
+    return end(graph, "headers", _finish_copies, plan, after=graph.merge(_nothing, copied))
+
+
+def collect_stats(end: Callable[..., R], cube: Cube, store: StoreFactory, datasets: Any, blocksize: int) -> R:
+    """Count files in any order, then add up."""
+    base, tasks = maintain.plan_stats(cube, store, datasets, blocksize)
+    graph = Graph("collect_stats")
+    counted = graph.each("count", maintain.run_stats, store, [(task,) for task in tasks])
+    return end(graph, "sum", _sum_stats, base, after=graph.merge(maintain.add_stats, counted))
+
+
+def wait(graph: Graph, keys: Sequence[Key]) -> Delayed:
+    """A Delayed of None for tasks without a result."""
+    return graph.to_delayed("done", _nothing, after=graph.merge(_nothing, keys))
+
+
+def _delete(store: StoreFactory, keys: Sequence[str], *_after: Any) -> list[None]:
+    maintain.run_delete(store, keys)
+    return [None]
+
+
+def _finish_copies(plan: maintain.CopyPlan, _copied: list[None]) -> None:
+    finish_copies(plan)
+
+
+def _sum_stats(base: dict[str, dict[str, int]], parts: list[Any]) -> dict[str, dict[str, int]]:
+    return maintain.sum_stats([base, *parts])
+
+
+def _nothing(_results: list[Any]) -> None:
+    """Wait for tasks without a result."""

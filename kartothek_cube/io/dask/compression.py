@@ -1,0 +1,162 @@
+"""Packing all rows of a key into one compressed value, so that a shuffle moves few small rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+__all__ = ("pack_payload", "pack_payload_pandas", "unpack_payload", "unpack_payload_pandas")
+
+#: column of the packed rows
+PAYLOAD = "__KTK_PAYLOAD"
+
+# an Arrow type, since dask takes object columns for text
+_BINARY = pd.ArrowDtype(pa.large_binary())
+_OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
+
+
+def _names(group_key: str | Iterable[str]) -> list[str]:
+    return [group_key] if isinstance(group_key, str) else list(group_key)
+
+
+def pack_payload(df: dd.DataFrame, group_key: str | Iterable[str]) -> dd.DataFrame:
+    """
+    Pack all but the key columns of a dask DataFrame, per partition; nothing is computed.
+
+    Parameters
+    ----------
+    df
+        The frame.
+    group_key
+        Key columns.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The key columns and one column of bytes.
+    """
+    keys = _names(group_key)
+    packed: dd.DataFrame = df.map_partitions(
+        pack_payload_pandas, keys, meta=pack_payload_pandas(df._meta, keys)
+    )
+    return packed
+
+
+def pack_payload_pandas(partition: pd.DataFrame, group_key: str | Iterable[str]) -> pd.DataFrame:
+    """
+    Pack all but the key columns of a frame.
+
+    Parameters
+    ----------
+    partition
+        The frame.
+    group_key
+        Key columns.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per key, in the order of their first rows: the key columns and one column of bytes.
+
+    Raises
+    ------
+    KeyError
+        If a key column is missing.
+
+    Examples
+    --------
+    >>> weather = pd.DataFrame({"CITY": ["Ulm", "Bath", "Ulm"], "TEMP": [6, 8, 7]})
+    >>> packed = pack_payload_pandas(weather, ["CITY"])
+    >>> packed["CITY"].tolist()
+    ['Ulm', 'Bath']
+    >>> unpack_payload_pandas(packed, weather[:0])
+      CITY  TEMP
+    0  Ulm     6
+    2  Ulm     7
+    1  Bath    8
+    """
+    keys = _names(group_key)
+    groups = (
+        partition.groupby(keys, sort=False, dropna=False, observed=True).indices if len(partition) else {}
+    )
+    first = np.array(sorted(rows[0] for rows in groups.values()), dtype=np.int64)
+    by_first = {rows[0]: rows for rows in groups.values()}
+    table = _wide_codes(pa.Table.from_pandas(partition, preserve_index=True))
+    packed = partition[keys].iloc[first].reset_index(drop=True)
+    payload = [_compress(table.take(pa.array(by_first[row]))) for row in first]
+    return packed.assign(**{PAYLOAD: pd.Series(payload, index=packed.index, dtype=_BINARY)})
+
+
+def _wide_codes(table: pa.Table) -> pa.Table:
+    """Categories with codes that leave room for those of other partitions."""
+    fields = [
+        field.with_type(pa.dictionary(pa.int32(), field.type.value_type, field.type.ordered))
+        if pa.types.is_dictionary(field.type)
+        else field
+        for field in table.schema
+    ]
+    return table.cast(pa.schema(fields, metadata=table.schema.metadata))
+
+
+def _compress(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=_OPTIONS) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def unpack_payload(df: dd.DataFrame, unpack_meta: pd.DataFrame) -> dd.DataFrame:
+    """
+    Undo :func:`pack_payload`; nothing is computed.
+
+    Parameters
+    ----------
+    df
+        Packed frame.
+    unpack_meta
+        The original frame without rows.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+    """
+    unpacked: dd.DataFrame = df.map_partitions(unpack_payload_pandas, unpack_meta, meta=unpack_meta)
+    return unpacked
+
+
+def unpack_payload_pandas(partition: pd.DataFrame, unpack_meta: pd.DataFrame) -> pd.DataFrame:
+    """
+    Undo :func:`pack_payload_pandas`.
+
+    Parameters
+    ----------
+    partition
+        Packed frame.
+    unpack_meta
+        The original frame without rows; it is the result if there are none.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The rows, key by key; the row labels are the original ones.
+    """
+    tables = [_decompress(payload) for payload in partition[PAYLOAD]]
+    if not tables:
+        return unpack_meta
+    frame: pd.DataFrame = _concat(tables).to_pandas()
+    return frame[list(unpack_meta.columns)]
+
+
+def _decompress(payload: Any) -> pa.Table:
+    with pa.ipc.open_stream(payload) as reader:
+        return reader.read_all()
+
+
+def _concat(tables: list[pa.Table]) -> pa.Table:
+    """All rows; a column may have had no values in some tables, or other categories."""
+    return pa.concat_tables(tables, promote_options="permissive").unify_dictionaries()

@@ -1,0 +1,426 @@
+"""Cubes with dask DataFrames as input of writes and as result of queries; the work is done when computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import dask
+import dask.dataframe as dd
+import pandas as pd
+from dask.delayed import Delayed
+from dask.task_spec import TaskRef
+
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.typing import StoreFactory
+from kartothek_cube.io.dask import common_cube as _dask
+from kartothek_cube.io.dask import delayed_cube
+from kartothek_cube.io.dask._graph import Graph, Unique
+from kartothek_cube.io.dask._shuffle import buckets, shuffled
+from kartothek_cube.io_components.cube import write as _write
+from kartothek_cube.io_components.cube.parts import Written, write_part
+from kartothek_cube.io_components.cube.query import QueryContext, Task, plan_query
+from kartothek_cube.io_components.cube.query.project import project
+from kartothek_cube.serialization import DataFrameSerializer
+
+__all__ = (
+    "append_to_cube_from_dataframe",
+    "build_cube_from_dataframe",
+    "cleanup_cube_dataframe",
+    "collect_stats_dataframe",
+    "copy_cube_dataframe",
+    "delete_cube_dataframe",
+    "extend_cube_from_dataframe",
+    "query_cube_dataframe",
+    "remove_partitions_dataframe",
+    "update_cube_from_dataframe",
+)
+
+Frames = dict[str, dd.DataFrame]
+Metadata = Mapping[str, Mapping[str, Any]]
+
+
+# -- writes --------------------------------------------------------------------------------------------------
+
+
+def _by_id(data: Any, cube: Cube) -> Frames:
+    frames = dict(data) if isinstance(data, Mapping) else {cube.seed_dataset: data}
+    for name, frame in frames.items():
+        if not isinstance(frame, dd.DataFrame):
+            raise TypeError(
+                f"data must be a dask DataFrame or a dict of dataset id to these, "
+                f"but for dataset {name!r} it is {type(frame).__name__}"
+            )
+    return frames
+
+
+def _check_columns(plan: _write.CubeWritePlan, frames: Frames) -> None:
+    """What can be said about the input without its rows."""
+    _write.prepare(plan, {name: [frame._meta] for name, frame in frames.items()}, unique=False)
+
+
+def _write_frames(plan: _write.CubeWritePlan, frames: Frames) -> Delayed:
+    _check_columns(plan, frames)
+    return _write_partitions(plan, frames)
+
+
+def _write_partitions(plan: _write.CubeWritePlan, frames: Frames) -> Delayed:
+    """One task per partition of each dataset."""
+    inputs: list[Delayed] = []
+    arguments: list[tuple[Any, ...]] = []
+    for name, frame in frames.items():
+        parts = frame.to_delayed()
+        inputs += parts[:1]
+        arguments += [(TaskRef(part.key), name) for part in parts]
+    return _dask.write_cube(Graph.to_delayed, plan, inputs, _write_partition, arguments)
+
+
+def _write_partition(plan: _write.CubeWritePlan, frame: pd.DataFrame, name: str) -> Written:
+    return _write.merge_writes([write_part(plan, {name: rows}, unique=False) for rows in buckets(frame)])
+
+
+def build_cube_from_dataframe(
+    data: Any,
+    cube: Cube,
+    store: StoreFactory,
+    metadata: Metadata | None = None,
+    overwrite: bool = False,
+    partition_on: Mapping[str, Iterable[str]] | None = None,
+    shuffle: bool = False,
+    num_buckets: int = 1,
+    bucket_by: str | Iterable[str] | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+) -> Delayed:
+    """
+    Store a new cube.
+
+    Each partition is checked and written by one task, the last task makes the cube visible. If a task fails,
+    no dataset appears. What can be checked without rows is checked when the graph is built. Cells that occur
+    twice are not looked for.
+
+    Parameters
+    ----------
+    data
+        A dask DataFrame (the seed), or a dict of dataset id to dask DataFrame.
+    store
+        Factory of the store.
+    shuffle
+        Whether rows with the same values in the partition columns are brought together first. Otherwise every
+        partition of the input writes its own files.
+    num_buckets
+        At most so many files are made per physical partition, if ``shuffle`` is set.
+    bucket_by
+        Columns whose values tell in which of these files a row is; by default all.
+    cube, metadata, overwrite, partition_on, df_serializer
+        As in :func:`kartothek_cube.io.eager_cube.build_cube`.
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        Dict of dataset id to metadata.
+
+    Raises
+    ------
+    TypeError
+        If the store is not a factory, or the input is no dask DataFrame.
+    ValueError, RuntimeError
+        As :func:`~kartothek_cube.io.eager_cube.build_cube`; those about rows when the result is computed.
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd
+    >>> import pandas as pd
+    >>> from kartothek_cube.core.cube.cube import Cube
+    >>> from kartothek_cube.core.utils import lazy_store
+    >>> from storefact import get_store_from_url
+    >>> store = lazy_store(get_store_from_url("hmemory://"))
+    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+    >>> cities = pd.DataFrame({"CITY": ["Ulm", "Bath"], "COUNTRY_CODE": ["DE", "UK"], "TEMP": [6, 8]})
+    >>> data = dd.from_pandas(cities, npartitions=2)
+    >>> sorted(build_cube_from_dataframe(data, cube, store, shuffle=True).compute(scheduler="sync"))
+    ['seed']
+    >>> query_cube_dataframe(cube, store)["TEMP"].max().compute(scheduler="sync")
+    np.int64(8)
+    """
+    _dask.check_store(store)
+    frames = _by_id(data, cube)
+    plan = _write.plan_build(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
+    _check_columns(plan, frames)
+    if shuffle:
+        frames = {
+            name: shuffled(frame, plan.changes[name].rules.partition_on, bucket_by, num_buckets)
+            for name, frame in frames.items()
+        }
+    return _write_partitions(plan, frames)
+
+
+def extend_cube_from_dataframe(
+    data: Any,
+    cube: Cube,
+    store: StoreFactory,
+    metadata: Metadata | None = None,
+    overwrite: bool = False,
+    partition_on: Mapping[str, Iterable[str]] | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+) -> Delayed:
+    """
+    Add datasets, and with them columns, to a cube.
+
+    Parameters
+    ----------
+    data, store
+        As in :func:`build_cube_from_dataframe`.
+    cube, metadata, overwrite, partition_on, df_serializer
+        As in :func:`kartothek_cube.io.eager_cube.extend_cube`.
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        Dict of dataset id to metadata of what was written.
+
+    Raises
+    ------
+    TypeError
+        If the store is not a factory, or the input is no dask DataFrame.
+    ValueError, RuntimeError
+        As :func:`~kartothek_cube.io.eager_cube.extend_cube`; those about rows when the result is computed.
+    """
+    _dask.check_store(store)
+    frames = _by_id(data, cube)
+    plan = _write.plan_extend(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
+    return _write_frames(plan, frames)
+
+
+def append_to_cube_from_dataframe(
+    data: Any,
+    cube: Cube,
+    store: StoreFactory,
+    metadata: Metadata | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+) -> Delayed:
+    """
+    Add partitions to datasets of a cube; nothing happens to a dataset without rows in the input.
+
+    Parameters
+    ----------
+    data, store
+        As in :func:`build_cube_from_dataframe`.
+    cube, metadata, df_serializer
+        As in :func:`kartothek_cube.io.eager_cube.append_to_cube`.
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        Dict of dataset id to metadata of what was written.
+
+    Raises
+    ------
+    TypeError
+        If the store is not a factory, or the input is no dask DataFrame.
+    ValueError
+        As :func:`~kartothek_cube.io.eager_cube.append_to_cube`; those about rows when the result is computed.
+    """
+    _dask.check_store(store)
+    frames = _by_id(data, cube)
+    plan = _write.plan_append(cube, store, frames, metadata, df_serializer)
+    return _write_frames(plan, frames)
+
+
+def update_cube_from_dataframe(
+    data: Any,
+    cube: Cube,
+    store: StoreFactory,
+    remove_conditions: Any,
+    ktk_cube_dataset_ids: str | Iterable[str],
+    metadata: Metadata | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+) -> Delayed:
+    """
+    Replace partitions: what meets the conditions goes, the input comes, in one commit per dataset.
+
+    Parameters
+    ----------
+    data, store
+        As in :func:`build_cube_from_dataframe`; the dict may be empty.
+    cube, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer
+        As in :func:`kartothek_cube.io.eager_cube.update_cube`.
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        Dict of dataset id to metadata of the updated datasets.
+
+    Raises
+    ------
+    TypeError
+        If the store is not a factory, or the input is no dask DataFrame.
+    ValueError, RuntimeError
+        As :func:`~kartothek_cube.io.eager_cube.update_cube`; those about rows when the result is computed.
+    """
+    _dask.check_store(store)
+    frames = _by_id(data, cube)
+    plan = _write.plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
+    return _write_frames(plan, frames)
+
+
+# -- queries -------------------------------------------------------------------------------------------------
+
+
+def query_cube_dataframe(
+    cube: Cube,
+    store: StoreFactory,
+    conditions: Any = None,
+    datasets: Any = None,
+    dimension_columns: str | Iterable[str] | None = None,
+    partition_by: str | Iterable[str] | None = None,
+    payload_columns: str | Iterable[str] | None = None,
+) -> dd.DataFrame:
+    """
+    Query a cube. Headers and indices are read when the graph is built, files when it is computed.
+
+    Of the result, dask may ask for some columns only; then no others are read.
+
+    Parameters
+    ----------
+    store
+        Factory of the store.
+    cube, conditions, datasets, dimension_columns, partition_by, payload_columns
+        As in :func:`kartothek_cube.io.eager_cube.query_cube`.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        One partition per group, sorted by the values of ``partition_by``, or one in total; the divisions are
+        unknown. A group without rows is an empty partition. The types of the metadata are those of the
+        schema: a column in which a partition has missing or only narrow values may have another type there.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As :func:`~kartothek_cube.io.eager_cube.query_cube`; also if the store is not a factory.
+    """
+    _dask.check_store(store)
+    plan = plan_query(cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns)
+    tasks: list[Task | None] = [*plan.tasks()] or [None]
+    meta = _dask.frame_of(plan.context, None)
+    # dask would turn all objects, such as bytes and lists, into text
+    with dask.config.set({"dataframe.convert-string": False}):
+        result: dd.DataFrame = dd.from_map(
+            _read, Unique(tasks), args=[plan.context], meta=meta, label="query_cube"
+        )
+    return result
+
+
+def _read(task: Task | None, context: QueryContext, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    if columns is not None and task is not None:
+        context, task = project(context, task, columns)
+    return _dask.frame_of(context, task)
+
+
+# -- maintenance ---------------------------------------------------------------------------------------------
+
+
+def remove_partitions_dataframe(
+    cube: Cube,
+    store: StoreFactory,
+    conditions: Any = None,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    metadata: Metadata | None = None,
+) -> Delayed:
+    """
+    Remove partitions; the same as :func:`kartothek_cube.io.dask.delayed_cube.remove_partitions_delayed`.
+
+    Parameters
+    ----------
+    cube, store, conditions, ktk_cube_dataset_ids, metadata
+        As there.
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        Dict of dataset id to metadata of all datasets of the cube.
+    """
+    return delayed_cube.remove_partitions_delayed(cube, store, conditions, ktk_cube_dataset_ids, metadata)
+
+
+def delete_cube_dataframe(
+    cube: Cube, store: StoreFactory, datasets: Any = None, blocksize: int = 100
+) -> Delayed:
+    """
+    Delete a cube; the same as :func:`kartothek_cube.io.dask.delayed_cube.delete_cube_delayed`.
+
+    Parameters
+    ----------
+    cube, store, datasets, blocksize
+        As there.
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        None.
+    """
+    return delayed_cube.delete_cube_delayed(cube, store, datasets, blocksize)
+
+
+def copy_cube_dataframe(
+    cube: Cube,
+    src_store: StoreFactory,
+    tgt_store: StoreFactory,
+    overwrite: bool = False,
+    datasets: Any = None,
+    renamed_cube_prefix: str | None = None,
+    renamed_datasets: Mapping[str, str] | None = None,
+    blocksize: int = 100,
+) -> Delayed:
+    """
+    Copy a cube; the same as :func:`kartothek_cube.io.dask.delayed_cube.copy_cube_delayed`.
+
+    Parameters
+    ----------
+    cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets, blocksize
+        As there.
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        None.
+    """
+    return delayed_cube.copy_cube_delayed(
+        cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets, blocksize
+    )
+
+
+def collect_stats_dataframe(
+    cube: Cube, store: StoreFactory, datasets: Any = None, blocksize: int = 100
+) -> Delayed:
+    """
+    Count what is stored; the same as :func:`kartothek_cube.io.dask.delayed_cube.collect_stats_delayed`.
+
+    Parameters
+    ----------
+    cube, store, datasets, blocksize
+        As there.
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        The result of :func:`kartothek_cube.io.eager_cube.collect_stats`.
+    """
+    return delayed_cube.collect_stats_delayed(cube, store, datasets, blocksize)
+
+
+def cleanup_cube_dataframe(cube: Cube, store: StoreFactory, blocksize: int = 100) -> Delayed:
+    """
+    Clean up; the same as :func:`kartothek_cube.io.dask.delayed_cube.cleanup_cube_delayed`.
+
+    Parameters
+    ----------
+    cube, store, blocksize
+        As there.
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        None.
+    """
+    return delayed_cube.cleanup_cube_delayed(cube, store, blocksize)

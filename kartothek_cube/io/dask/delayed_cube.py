@@ -1,0 +1,423 @@
+"""Cubes with ``dask.delayed``: functions return Delayed objects, which do the work when computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from dask.delayed import Delayed, delayed
+from dask.task_spec import TaskRef
+
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.typing import StoreFactory
+from kartothek_cube.io.dask import common_cube as _dask
+from kartothek_cube.io.dask._graph import Graph
+from kartothek_cube.io_components.cube import write as _write
+from kartothek_cube.io_components.cube.maintain import plan_copy
+from kartothek_cube.io_components.cube.parts import announced, elements_of, write_part
+from kartothek_cube.io_components.cube.query import plan_query
+from kartothek_cube.serialization import DataFrameSerializer
+
+__all__ = (
+    "append_to_cube_from_delayed",
+    "build_cube_from_delayed",
+    "cleanup_cube_delayed",
+    "collect_stats_delayed",
+    "copy_cube_delayed",
+    "delete_cube_delayed",
+    "extend_cube_from_delayed",
+    "query_cube_delayed",
+    "remove_partitions_delayed",
+    "update_cube_from_delayed",
+)
+
+Metadata = Mapping[str, Mapping[str, Any]]
+
+
+def _write_delayed(plan: _write.CubeWritePlan, data: Any) -> Delayed:
+    """One task per Delayed."""
+    items = [data] if isinstance(data, Delayed) else [delayed(element) for element in elements_of(data)]
+    arguments = [(TaskRef(item.key),) for item in items]
+    return _dask.write_cube(Graph.to_delayed, plan, items, write_part, arguments)
+
+
+def build_cube_from_delayed(
+    data: Iterable[Delayed],
+    cube: Cube,
+    store: StoreFactory,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    metadata: Metadata | None = None,
+    overwrite: bool = False,
+    partition_on: Mapping[str, Iterable[str]] | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+) -> Delayed:
+    """
+    Store a new cube.
+
+    Each Delayed is checked and written by one task, the last task makes the cube visible. If a task fails, no
+    dataset appears. What can be checked without input is checked when the graph is built.
+
+    Parameters
+    ----------
+    data
+        List of Delayed objects, each of a DataFrame (for the seed), a dict of dataset id to DataFrame, or
+        None. Cells have to be unique within each of them.
+    ktk_cube_dataset_ids
+        Ids that may occur; by default only the seed. Those that do not occur are not written.
+    store
+        Factory of the store.
+    cube, metadata, overwrite, partition_on, df_serializer
+        As in :func:`kartothek_cube.io.eager_cube.build_cube`.
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        Dict of dataset id to metadata.
+
+    Raises
+    ------
+    TypeError
+        If the store is not a factory.
+    ValueError, RuntimeError
+        As :func:`~kartothek_cube.io.eager_cube.build_cube`; those about the input when the result is
+        computed.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from dask import compute, delayed
+    >>> from kartothek_cube.core.cube.cube import Cube
+    >>> from kartothek_cube.core.utils import lazy_store
+    >>> from storefact import get_store_from_url
+    >>> store = lazy_store(get_store_from_url("hmemory://"))
+    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+    >>> def load(country, city):
+    ...     return pd.DataFrame({"CITY": [city], "COUNTRY_CODE": [country]})
+    >>> data = [delayed(load)("DE", "Ulm"), delayed(load)("UK", "Bath")]
+    >>> sorted(build_cube_from_delayed(data, cube, store).compute(scheduler="sync"))
+    ['seed']
+    >>> frames = compute(*query_cube_delayed(cube, store, partition_by="COUNTRY_CODE"), scheduler="sync")
+    >>> [frame["CITY"].tolist() for frame in frames]
+    [['Ulm'], ['Bath']]
+    """
+    _dask.check_store(store)
+    names = announced(ktk_cube_dataset_ids, [cube.seed_dataset])
+    plan = _write.plan_build(cube, store, names, metadata, overwrite, partition_on, df_serializer)
+    return _write_delayed(plan, data)
+
+
+def extend_cube_from_delayed(
+    data: Iterable[Delayed],
+    cube: Cube,
+    store: StoreFactory,
+    ktk_cube_dataset_ids: str | Iterable[str] | None,
+    metadata: Metadata | None = None,
+    overwrite: bool = False,
+    partition_on: Mapping[str, Iterable[str]] | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+) -> Delayed:
+    """
+    Add datasets, and with them columns, to a cube.
+
+    Parameters
+    ----------
+    data, store
+        As in :func:`build_cube_from_delayed`.
+    ktk_cube_dataset_ids
+        Ids that may occur.
+    cube, metadata, overwrite, partition_on, df_serializer
+        As in :func:`kartothek_cube.io.eager_cube.extend_cube`.
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        Dict of dataset id to metadata of what was written.
+
+    Raises
+    ------
+    TypeError
+        If the store is not a factory.
+    ValueError, RuntimeError
+        As :func:`~kartothek_cube.io.eager_cube.extend_cube`; those about the input when the result is
+        computed.
+    """
+    _dask.check_store(store)
+    names = announced(ktk_cube_dataset_ids)
+    plan = _write.plan_extend(cube, store, names, metadata, overwrite, partition_on, df_serializer)
+    return _write_delayed(plan, data)
+
+
+def append_to_cube_from_delayed(
+    data: Iterable[Delayed],
+    cube: Cube,
+    store: StoreFactory,
+    ktk_cube_dataset_ids: str | Iterable[str] | None,
+    metadata: Metadata | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+) -> Delayed:
+    """
+    Add partitions to datasets of a cube; nothing happens to a dataset without rows in the input.
+
+    Parameters
+    ----------
+    data, store
+        As in :func:`build_cube_from_delayed`.
+    ktk_cube_dataset_ids
+        Ids that may occur.
+    cube, metadata, df_serializer
+        As in :func:`kartothek_cube.io.eager_cube.append_to_cube`.
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        Dict of dataset id to metadata of what was written.
+
+    Raises
+    ------
+    TypeError
+        If the store is not a factory.
+    ValueError
+        As :func:`~kartothek_cube.io.eager_cube.append_to_cube`; those about the input when the result is
+        computed.
+    """
+    _dask.check_store(store)
+    plan = _write.plan_append(cube, store, announced(ktk_cube_dataset_ids), metadata, df_serializer)
+    return _write_delayed(plan, data)
+
+
+def update_cube_from_delayed(
+    data: Iterable[Delayed],
+    cube: Cube,
+    store: StoreFactory,
+    remove_conditions: Any,
+    ktk_cube_dataset_ids: str | Iterable[str],
+    metadata: Metadata | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+) -> Delayed:
+    """
+    Replace partitions: what meets the conditions goes, the input comes, in one commit per dataset.
+
+    Parameters
+    ----------
+    data, store
+        As in :func:`build_cube_from_delayed`.
+    cube, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer
+        As in :func:`kartothek_cube.io.eager_cube.update_cube`.
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        Dict of dataset id to metadata of the updated datasets.
+
+    Raises
+    ------
+    TypeError
+        If the store is not a factory.
+    ValueError, RuntimeError
+        As :func:`~kartothek_cube.io.eager_cube.update_cube`; those about the input when the result is
+        computed.
+    """
+    _dask.check_store(store)
+    plan = _write.plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
+    return _write_delayed(plan, data)
+
+
+def remove_partitions_delayed(
+    cube: Cube,
+    store: StoreFactory,
+    conditions: Any = None,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    metadata: Metadata | None = None,
+) -> Delayed:
+    """
+    Remove partitions. Their files stay until a cleanup.
+
+    Parameters
+    ----------
+    store
+        Factory of the store.
+    cube, conditions, ktk_cube_dataset_ids, metadata
+        As in :func:`kartothek_cube.io.eager_cube.remove_partitions`.
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        Dict of dataset id to metadata of all datasets of the cube.
+
+    Raises
+    ------
+    TypeError
+        If the store is not a factory.
+    ValueError
+        As :func:`~kartothek_cube.io.eager_cube.remove_partitions`.
+    """
+    _dask.check_store(store)
+    plan = _write.plan_remove(cube, store, conditions, ktk_cube_dataset_ids, metadata)
+    return _dask.finish_cube(Graph.to_delayed, plan)
+
+
+def query_cube_delayed(
+    cube: Cube,
+    store: StoreFactory,
+    conditions: Any = None,
+    datasets: Any = None,
+    dimension_columns: str | Iterable[str] | None = None,
+    partition_by: str | Iterable[str] | None = None,
+    payload_columns: str | Iterable[str] | None = None,
+) -> list[Delayed]:
+    """
+    Query a cube. Headers and indices are read when the graph is built, files when it is computed.
+
+    Parameters
+    ----------
+    store
+        Factory of the store.
+    cube, conditions, datasets, dimension_columns, partition_by, payload_columns
+        As in :func:`kartothek_cube.io.eager_cube.query_cube`.
+
+    Returns
+    -------
+    list of dask.delayed.Delayed
+        One DataFrame per group, sorted by the values of ``partition_by``; without it a single one, or none.
+        A group that turns out to have no rows is a DataFrame without rows.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As :func:`~kartothek_cube.io.eager_cube.query_cube`; also if the store is not a factory.
+    """
+    _dask.check_store(store)
+    plan = plan_query(cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns)
+    graph = Graph("query_cube")
+    return graph.delayed(
+        graph.each("group", _dask.frame_of, plan.context, [(task,) for task in plan.tasks()])
+    )
+
+
+def delete_cube_delayed(
+    cube: Cube, store: StoreFactory, datasets: Any = None, blocksize: int = 100
+) -> Delayed:
+    """
+    Delete a cube or some of its datasets, with all files that they refer to.
+
+    Parameters
+    ----------
+    store
+        Factory of the store.
+    blocksize
+        Keys per task.
+    cube, datasets
+        As in :func:`kartothek_cube.io.eager_cube.delete_cube`.
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        None.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the store is not a factory or the block size is not a positive integer.
+    """
+    _dask.check_store(store)
+    _dask.check_blocksize(blocksize)
+    return _dask.wait(*_dask.delete_cube(cube, store, datasets, blocksize))
+
+
+def cleanup_cube_delayed(cube: Cube, store: StoreFactory, blocksize: int = 100) -> Delayed:
+    """
+    Remove keys of the cube that no dataset refers to.
+
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    store
+        Factory of the store.
+    blocksize
+        Keys per task.
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        None.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the store is not a factory or the block size is not a positive integer.
+    """
+    _dask.check_store(store)
+    _dask.check_blocksize(blocksize)
+    return _dask.wait(*_dask.cleanup_cube(cube, store, blocksize))
+
+
+def copy_cube_delayed(
+    cube: Cube,
+    src_store: StoreFactory,
+    tgt_store: StoreFactory,
+    overwrite: bool = False,
+    datasets: Any = None,
+    renamed_cube_prefix: str | None = None,
+    renamed_datasets: Mapping[str, str] | None = None,
+    blocksize: int = 100,
+) -> Delayed:
+    """
+    Copy a cube from one store to another. All checks are made when the graph is built.
+
+    Parameters
+    ----------
+    src_store, tgt_store
+        Factories of the stores; must not be the same store, which is checked by a key that is put and
+        deleted.
+    blocksize
+        Files per task.
+    cube, overwrite, datasets, renamed_cube_prefix, renamed_datasets
+        As in :func:`kartothek_cube.io.eager_cube.copy_cube`.
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        None.
+
+    Raises
+    ------
+    TypeError, ValueError, RuntimeError
+        As :func:`~kartothek_cube.io.eager_cube.copy_cube`; also if a store is not a factory or the block size
+        is not a positive integer.
+    """
+    _dask.check_store(src_store)
+    _dask.check_store(tgt_store)
+    _dask.check_blocksize(blocksize)
+    plan = plan_copy(cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets)
+    return _dask.copy_cube(Graph.to_delayed, plan, blocksize)
+
+
+def collect_stats_delayed(
+    cube: Cube, store: StoreFactory, datasets: Any = None, blocksize: int = 100
+) -> Delayed:
+    """
+    Count what is stored.
+
+    Parameters
+    ----------
+    store
+        Factory of the store.
+    blocksize
+        Files per task.
+    cube, datasets
+        As in :func:`kartothek_cube.io.eager_cube.collect_stats`.
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        The result of :func:`~kartothek_cube.io.eager_cube.collect_stats`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the store is not a factory or the block size is not a positive integer.
+    """
+    _dask.check_store(store)
+    _dask.check_blocksize(blocksize)
+    return _dask.collect_stats(Graph.to_delayed, cube, store, datasets, blocksize)

@@ -15,6 +15,7 @@ from kartothek_cube.core._dataset_load import (
     unknown_parts,
 )
 from kartothek_cube.core._header import check_header, parse_header
+from kartothek_cube.core._header_cache import parse_stored
 from kartothek_cube.core.naming import METADATA_VERSION_KEY, SINGLE_TABLE, UUID_KEY, metadata_key_from_uuid
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import BlobStore, Token, open_blobs
@@ -172,7 +173,11 @@ class DatasetMetadata(DatasetMetadataBase):
             The schema is missing.
         """
         check_header(dct, _SOMEWHERE)
-        return _load(dct, _SOMEWHERE, open_blobs(store), load_schema, None)
+        partitions = None
+        if "partitions" in dct:
+            partitions = PartitionTable.from_header(dct["partitions"], _SOMEWHERE)
+            partitions.check_owned(dct[UUID_KEY])
+        return _load(dct, partitions, open_blobs(store), load_schema, None)
 
     @staticmethod
     def load_from_store(
@@ -219,9 +224,7 @@ class DatasetMetadata(DatasetMetadataBase):
         """
         blobs = open_blobs(store)
         stored = read_header(uuid, blobs)
-        header = parse_header(stored.content, stored.format, stored.key)
-        check_header(header, stored.key, uuid)
-        dataset = _load(header, stored.key, blobs, load_schema, table_name)
+        dataset = _load(*parse_stored(stored, uuid), blobs, load_schema, table_name)
         return dataset.load_all_indices(blobs) if load_all_indices else dataset
 
     @staticmethod
@@ -256,9 +259,8 @@ class DatasetMetadata(DatasetMetadataBase):
             As :meth:`load_from_store`.
         """
         stored = read_header(uuid, blobs, with_token=True)
-        header = parse_header(stored.content, stored.format, stored.key)
-        check_header(header, stored.key, uuid)
-        return _load(header, stored.key, blobs, True, table_name), stored.key, stored.token, stored.content
+        dataset = _load(*parse_stored(stored, uuid), blobs, True, table_name)
+        return dataset, stored.key, stored.token, stored.content
 
 
 def _parsed(buf: bytes | str, format: str) -> dict[str, Any]:
@@ -267,15 +269,16 @@ def _parsed(buf: bytes | str, format: str) -> dict[str, Any]:
 
 
 def _load(
-    header: Mapping[str, Any], key: str, blobs: BlobStore, load_schema: bool, table_name: str | None
+    header: Mapping[str, Any],
+    partitions: PartitionTable | None,
+    blobs: BlobStore,
+    load_schema: bool,
+    table_name: str | None,
 ) -> DatasetMetadata:
     """A dataset from its checked header; files outside the dataset are refused."""
     uuid, partition_keys = header[UUID_KEY], header.get("partition_keys")
-    explicit = "partitions" in header
-    if explicit:
-        partitions = PartitionTable.from_header(header["partitions"], key)
-        partitions.check_owned(uuid)
-    else:
+    explicit = partitions is not None
+    if partitions is None:
         partitions, partition_keys = list_partitions(uuid, blobs, partition_keys)
     schemas = (
         read_schemas(uuid, blobs, partitions, table_name)

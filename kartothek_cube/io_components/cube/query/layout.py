@@ -104,10 +104,13 @@ class Task:
     groups
         Value tuples of the ``partition_by`` columns, one per frame of the result; None for one frame with all
         rows.
+    literals
+        What the ``partition_by`` columns of all rows fulfil, if the task makes some of the groups only.
     """
 
     files: tuple[DatasetFiles, ...]
     groups: tuple[tuple[Any, ...], ...] | None = None
+    literals: tuple[tuple[str, str, Any], ...] = ()
 
 
 @attrs.define
@@ -144,7 +147,7 @@ class QueryPlan:
     _sides: tuple[Side, ...] = attrs.field(repr=False)
     _units: tuple[Ints, ...] = attrs.field(repr=False)
     _partners: tuple[Ints, ...] = attrs.field(repr=False)
-    _group_units: tuple[Ints, ...] | None = attrs.field(repr=False)
+    group_units: tuple[Ints, ...] | None = attrs.field(repr=False)
     _by_unit: tuple[tuple[Ints, Ints], ...] = attrs.field(init=False, repr=False, eq=False)
 
     @_by_unit.default
@@ -190,7 +193,7 @@ class QueryPlan:
 
     def group_tasks(self, bounds: Ints) -> list[Task]:
         """Tasks over the groups between the bounds."""
-        groups, units = self.groups or (), self._group_units or ()
+        groups, units = self.groups or (), self.group_units or ()
         return [
             self._task(np.unique(np.concatenate(units[start:stop])), groups[start:stop])
             for start, stop in itertools.pairwise(bounds.tolist())
@@ -211,7 +214,7 @@ class QueryPlan:
 
     def group_weights(self, weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """What each group weighs, if the groups in a physical partition have equal shares in it."""
-        units = self._group_units or ()
+        units = self.group_units or ()
         if not units:
             return np.zeros(0)
         rows = np.concatenate(units)
@@ -226,7 +229,18 @@ class QueryPlan:
             start, stop = np.searchsorted(codes, wanted, "left"), np.searchsorted(codes, wanted, "right")
             rows = order[repeat_ranges(start, stop)[0]]
             files.append(_files(side, np.sort(rows)))
-        return Task(tuple(files), groups)
+        return Task(tuple(files), groups, self._literals(groups))
+
+    def _literals(self, groups: tuple[tuple[Any, ...], ...] | None) -> tuple[tuple[str, str, Any], ...]:
+        if not groups or (len(groups) > 1 and len(groups) == len(self.groups or ())):
+            return ()
+        columns = zip(*groups, strict=True)
+        return tuple(_one_of(c, v) for c, v in zip(self.context.partition_by, columns, strict=True))
+
+
+def _one_of(column: str, values: tuple[Any, ...]) -> tuple[str, str, Any]:
+    distinct = tuple(dict.fromkeys(values))
+    return (column, "==", distinct[0]) if len(distinct) == 1 else (column, "in", distinct)
 
 
 def _files(side: Side, rows: Ints) -> DatasetFiles:

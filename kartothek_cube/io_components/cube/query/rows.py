@@ -136,7 +136,8 @@ def load_rows(
     keys = labels.keys(list(source.partition_keys), source.schema)
     order, unit = _unit_order(source, files, keys, seed)
     shared = _shares_unit(unit)
-    pushed = source.predicates + _group_literals(context, task, source)
+    own = set(source.dimensions) | set(source.payload)
+    pushed = source.predicates + tuple(literal for literal in task.literals if literal[0] in own)
     parts = _read(blobs, source, files, order, shared, pushed)
     tables = [table for table, _ in parts]
     rows = Rows(
@@ -187,18 +188,6 @@ def _shares_unit(unit: Ints) -> npt.NDArray[np.bool_]:
     shared[1:] |= same
     shared[:-1] |= same
     return shared
-
-
-def _group_literals(context: QueryContext, task: Task, source: Source) -> Literals:
-    """Equality with the values of the group, if the task makes a single one."""
-    if task.groups is None or len(task.groups) != 1:
-        return ()
-    own = set(source.dimensions) | set(source.payload)
-    return tuple(
-        (column, "==", value)
-        for column, value in zip(context.partition_by, task.groups[0], strict=True)
-        if column in own
-    )
 
 
 def _read(

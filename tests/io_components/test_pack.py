@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from uuid import uuid4
 
 import numpy as np
 import pandas as pd
@@ -26,7 +27,11 @@ def store(tmp_path):
     seed = pd.DataFrame({"x": range(n), "p": np.arange(n) // 20, "v1": 1.5, "i1": np.arange(n) % 10})
     enrich = pd.DataFrame({"x": range(60), "p": np.arange(60) // 20, "v2": 2.5})
     build_cube(
-        {"seed": seed, "enrich": enrich, "all": pd.DataFrame({"x": range(n), "v3": 3.5})},
+        {
+            "seed": seed,
+            "enrich": enrich,
+            "all": pd.DataFrame({"x": range(n), "v3": [uuid4().hex * 9 for _ in range(n)]}),
+        },
         CUBE,
         factory,
         partition_on={"all": []},

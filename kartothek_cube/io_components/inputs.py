@@ -86,15 +86,13 @@ def as_input(item: Any) -> pa.Table:
     TypeError
         A column has a type that cannot be stored.
     """
-    try:
-        return as_table(item)
-    except TypeError as error:
-        if isinstance(item, pd.DataFrame) or hasattr(item, "__arrow_c_stream__"):
-            raise
+    is_table = isinstance(item, (pd.DataFrame, pa.RecordBatch)) or hasattr(item, "__arrow_c_stream__")
+    if not is_table or isinstance(item, (pd.Series, pa.ChunkedArray)):
         raise ValueError(
             f"Cannot write {type(item).__name__}: input is a DataFrame, a table that Arrow reads, None, "
             "or a list of these"
-        ) from error
+        )
+    return as_table(item)
 
 
 def check_handles(context: WriteContext, handles: Iterable[Any]) -> list[WriteResult]:

@@ -196,7 +196,7 @@ def write_table(
     )
     _check_columns(context, table)
     if context.partition_on and not len(table):
-        return WriteResult(context.uuid, context.table, schema)
+        return WriteResult(context.uuid, context.table, schema, indices=_no_entries(context, schema))
     name = file_name or gen_uuid()
     starts, prefixes, table = split(table, context.partition_on)
     labels = pa.array([prefix + name for prefix in prefixes], pa.string())
@@ -208,6 +208,17 @@ def write_table(
     keys = _write_pieces(context, pieces, starts, labels.to_pylist(), threads)
     schema = schema.with_origin({f"{context.uuid}/{context.table}/{labels[0].as_py()}"})
     return WriteResult(context.uuid, context.table, schema, labels, indices, len(table), keys)
+
+
+def _no_entries(context: WriteContext, schema: SchemaWrapper) -> dict[str, IndexEntries]:
+    """Entries of a table without rows: a new dataset gets its indices all the same, if their types are known."""
+    types = {column: schema.field(column).type for column in context.indices}
+    nothing = pa.array([], pa.string())
+    return {
+        column: IndexEntries(IndexColumns.empty(dtype), nothing)
+        for column, dtype in types.items()
+        if not pa.types.is_null(dtype)
+    }
 
 
 def _check_columns(context: WriteContext, table: pa.Table) -> None:

@@ -28,6 +28,8 @@ COVERED = (
     "kartothek_cube.core.urlencode",
     "kartothek_cube.core.utils",
     "kartothek_cube.core.uuid",
+    "kartothek_cube.io.dask.bag_cube",
+    "kartothek_cube.io.dask.dataframe_cube",
     "kartothek_cube.io.eager",
     "kartothek_cube.io.eager",
     "kartothek_cube.io.eager_cube",
@@ -48,9 +50,7 @@ COVERED = (
 #: façades of later steps; a name that `api` re-exports from one of them waits with it
 WAITING = (
     "kartothek_cube.io.dask.bag",
-    "kartothek_cube.io.dask.bag_cube",
     "kartothek_cube.io.dask.dataframe",
-    "kartothek_cube.io.dask.dataframe_cube",
     "kartothek_cube.io.dask.delayed",
 )
 

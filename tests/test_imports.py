@@ -15,19 +15,17 @@ HEAVY = ("dask", "distributed", "pyspark", "obstore", "click", "IPython", "tqdm"
 #: modules for notebooks and for tasks on workers
 LEAN = (
     "kartothek_cube",
+    "kartothek_cube.api.consistency",
     "kartothek_cube.api.cube",
     "kartothek_cube.api.dataset",
     "kartothek_cube.api.discover",
-    "kartothek_cube.api.consistency",
     "kartothek_cube.api.serialization",
     "kartothek_cube.io.arrow",
     "kartothek_cube.io.arrow_cube",
     "kartothek_cube.io.eager",
-    "kartothek_cube.io.arrow",
-    "kartothek_cube.io.eager",
     "kartothek_cube.io.eager_cube",
     "kartothek_cube.io.iter",
-    "kartothek_cube.io.iter",
+    "kartothek_cube.io.iter_cube",
 )
 
 

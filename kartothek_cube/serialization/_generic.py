@@ -95,7 +95,7 @@ class DataFrameSerializer(ABC):
             Columns wanted, in this order; None for all. Columns that only ``predicates`` need are read and
             dropped again.
         predicate_pushdown_to_io
-            Whether statistics in the file may be used to read less; the result does not depend on it.
+            Whether less may be read where nothing matches; the result does not depend on it.
         categories
             Columns to return as categoricals.
         predicates

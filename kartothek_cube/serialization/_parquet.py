@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import BinaryIO, ClassVar, TypeAlias
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,7 +22,6 @@ from kartothek_cube.core.types import as_table, storage_type, to_memory, to_pand
 from kartothek_cube.core.types.pandas_metadata import extension_dtypes, index_columns, pandas_metadata
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.serialization._generic import DataFrameSerializer, filter_df
-from kartothek_cube.serialization._row_groups import matching_row_groups
 from kartothek_cube.serialization._util import check_columns, check_filters, columns_to_read, select_columns
 
 __all__ = ("BACKOFF_TIME", "MAX_NB_RETRIES", "ParquetReadError", "ParquetSerializer")
@@ -40,8 +40,8 @@ _logger = logging.getLogger(__name__)
 _DICTIONARIES_FROM = 1_000
 # Below so many cells, starting threads takes longer than decoding.
 _THREADS_FROM = 100_000
-# Files with fewer rows in one row group are decoded faster than their statistics are looked at.
-_PRUNE_FROM = 10_000
+# In files with fewer rows, all columns are decoded faster than those of the predicates and then the others.
+_LATE_FROM = 10_000
 # Most files have no index column and no extension type; their pandas metadata is not worth parsing.
 _NAMES_INDEX = re.compile(rb'"index_columns":\s*\[\s*"')
 _NAMES_EXTENSION = re.compile(rb'"numpy_type":\s*"(string|boolean|U?Int\d+|Float\d+)"')
@@ -235,7 +235,8 @@ class ParquetSerializer(DataFrameSerializer):
             Schema of the dataset: predicates are checked against it, and columns of which the file knows no
             type (all null) get the type from it.
         predicate_pushdown_to_io
-            Whether row groups are skipped by their statistics; the result does not depend on it.
+            Whether other columns are decoded only in row groups in which the columns of ``predicates`` match;
+            the result does not depend on it.
 
         Returns
         -------
@@ -318,7 +319,7 @@ def _read_table(
             file_schema = file.schema_arrow
             bind(predicates, file_schema if schema is None else schema)
             check_columns(columns_in_predicates(predicates), file_schema.names, name)
-            table = _matching_rows(file, file_schema, needed, predicates, pushdown)
+            table = _matching_rows(file, needed or file_schema.names, predicates, pushdown)
         if needed is not None and not set(needed) <= set(table.column_names):
             check_columns(needed, file.schema_arrow.names, name)
     table = _exactly(table, columns, name)
@@ -345,27 +346,44 @@ def _open(source: Source) -> pq.ParquetFile:
     return pq.ParquetFile(source)
 
 
-def _threads(metadata: pq.FileMetaData, columns: Sequence[str] | None) -> bool:
+def _threads(metadata: pq.FileMetaData, columns: Collection[str] | None) -> bool:
     width = metadata.num_columns if columns is None else len(columns)
     return bool(metadata.num_rows * width >= _THREADS_FROM)
 
 
 def _matching_rows(
-    file: pq.ParquetFile,
-    schema: pa.Schema,
-    columns: Sequence[str] | None,
-    predicates: PredicatesType,
-    pushdown: bool,
+    file: pq.ParquetFile, columns: Sequence[str], predicates: PredicatesType, pushdown: bool
 ) -> pa.Table:
     metadata = file.metadata
-    threads = _threads(metadata, columns)
-    if pushdown and (metadata.num_row_groups > 1 or metadata.num_rows >= _PRUNE_FROM):
-        groups = matching_row_groups(metadata, schema, predicates)
-        table = file.read_row_groups(groups, columns, use_threads=threads)
-    else:
-        table = file.read(columns, use_threads=threads)
-    mask = filter_mask(table, predicates)
-    return table if mask.true_count == len(mask) else table.filter(mask)
+    filtered = columns_in_predicates(predicates)
+    rest = [column for column in columns if column not in filtered]
+    if not pushdown or not rest or metadata.num_rows < _LATE_FROM:
+        table = file.read(columns, use_threads=_threads(metadata, columns))
+        mask = filter_mask(table, predicates)
+        return table if mask.true_count == len(mask) else table.filter(mask)
+    keys = file.read(sorted(filtered), use_threads=_threads(metadata, filtered))
+    mask = filter_mask(keys, predicates)
+    groups, mask_of_groups = _groups_with_matches(metadata, mask)
+    payload = file.read_row_groups(groups, rest, use_threads=_threads(metadata, rest))
+    found, payload = keys.filter(mask), payload.filter(mask_of_groups)
+    arrays = [(found if column in filtered else payload).column(column) for column in columns]
+    return pa.Table.from_arrays(arrays, names=list(columns), metadata=keys.schema.metadata)
+
+
+def _groups_with_matches(
+    metadata: pq.FileMetaData, mask: pa.BooleanArray
+) -> tuple[list[int], pa.ChunkedArray]:
+    """
+    Row groups in which rows match, and the part of the mask for their rows.
+
+    Statistics in the footer would tell some of it in advance, but pyarrow (26) ends the process when a broken
+    footer contradicts itself there; decoding the columns of the predicates tells it exactly.
+    """
+    lengths = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    ends = np.cumsum(lengths)
+    parts = [mask.slice(end - length, length) for end, length in zip(ends.tolist(), lengths, strict=True)]
+    groups = [number for number, part in enumerate(parts) if part.true_count]
+    return groups, pa.chunked_array([parts[number] for number in groups], type=pa.bool_())
 
 
 def _exactly(table: pa.Table, columns: Sequence[str] | None, name: str) -> pa.Table:

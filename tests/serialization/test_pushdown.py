@@ -1,21 +1,20 @@
 from __future__ import annotations
 
 import io
-import math
+from unittest import mock
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.predicates import filter_mask
 from kartothek_cube.core.types import as_table, to_pandas
 from kartothek_cube.core.types.pandas_metadata import with_pandas_metadata
-from kartothek_cube.serialization import ParquetSerializer, filter_df_from_predicates
-from kartothek_cube.serialization._row_groups import matching_row_groups
+from kartothek_cube.serialization import ParquetSerializer, _parquet, filter_df_from_predicates
 from tests.support.predicates import KINDS, brute_force, predicates_of, rows_of, tables
 
 #: microseconds is all that a file holds
@@ -35,10 +34,11 @@ def test_all_ways_to_filter_agree(name, data):
     for _ in range(3):
         predicates = data.draw(predicates_of(names))
         expected = brute_force(rows_of(table), predicates)
-        for pushdown in (True, False):
-            found = ParquetSerializer.read_table(
-                sink.getvalue(), ["row"], predicates, predicate_pushdown_to_io=pushdown
-            )
+        for late_from, pushdown in [(0, True), (0, False), (10_000, True)]:
+            with mock.patch.object(_parquet, "_LATE_FROM", late_from):
+                found = ParquetSerializer.read_table(
+                    sink.getvalue(), ["row"], predicates, predicate_pushdown_to_io=pushdown
+                )
             assert found["row"].to_pylist() == expected
         assert table.filter(filter_mask(table, predicates))["row"].to_pylist() == expected
         df = to_pandas(as_table(with_nullable_integers(table)), dates_as_object=True)
@@ -50,62 +50,32 @@ def with_nullable_integers(table):
     return table.cast(with_pandas_metadata(table.schema, extensions))
 
 
-def groups(values, predicates, size=2, **kwargs):
-    sink = io.BytesIO()
-    pq.write_table(pa.table({"x": values}), sink, row_group_size=size, **kwargs)
-    file = pq.ParquetFile(io.BytesIO(sink.getvalue()))
-    return matching_row_groups(file.metadata, file.schema_arrow, predicates)
-
-
-def chunk_values():
-    return pa.array([1, 2, 5, 5, None, None, 7, None])
+def spoil(content, value):
+    """Break the pages in which a value occurs, so that decoding them fails."""
+    damaged = bytearray(content)
+    position = content.index(value)
+    damaged[position - 20 : position] = b"\xff" * 20
+    return bytes(damaged)
 
 
 @pytest.mark.parametrize(
-    "op, value, expected",
-    [
-        ("==", 2, [0]),
-        ("==", 3, []),
-        ("!=", 5, [0, 3]),
-        ("<", 2, [0]),
-        ("<=", 1, [0]),
-        (">", 5, [3]),
-        (">=", 5, [1, 3]),
-        ("in", [2, 7], [0, 3]),
-        ("in", [3, 6], []),
-        ("in", [], []),
-        ("in", [3, None], [2, 3]),
-        ("not in", [5], [0, 1, 2, 3]),
-        (">", 10**30, []),
-        ("<", 10**30, [0, 1, 2, 3]),
-    ],
+    "x, expected",
+    [(2, []), (3, []), (7, ["c"]), (1, CorruptDatasetError), (5, CorruptDatasetError)],
 )
-def test_row_groups_are_skipped(op, value, expected):
-    kept = groups(chunk_values(), [[("x", op, value)]])
-    # a group of nulls only has no minimum and maximum, so it cannot be told apart
-    assert set(kept) - {2} == set(expected) - {2}
-    assert set(expected) <= set(kept)
-
-
-def test_row_groups_of_conjunctions():
-    values = chunk_values()
-    assert groups(values, [[("x", ">", 1), ("x", "<", 1)]]) == [2]
-    assert groups(values, [[("x", "==", 1)], [("x", "==", 7)]]) == [0, 2, 3]
-    assert groups(values, None) == [0, 1, 2, 3]
-
-
-def test_row_groups_without_nulls_are_skipped():
-    assert groups(pa.array([1, 2, None, 4]), [[("x", "in", [None])]]) == [1]
-
-
-def test_row_groups_with_nan_are_kept():
-    assert groups(pa.array([5.0, math.nan, 5.0, 5.0]), [[("x", "==", math.nan)]]) == [0, 1]
-    assert groups(pa.array([math.nan, math.nan]), [[("x", ">", 1.0)]]) == [0]
-
-
-def test_row_groups_without_statistics_are_kept():
-    assert groups(chunk_values(), [[("x", "==", 3)]], write_statistics=False) == [0, 1, 2, 3]
-    assert groups(pa.nulls(2), [[("x", "!=", None)]]) == [0]
+def test_other_columns_are_decoded_only_where_something_matches(monkeypatch, x, expected):
+    monkeypatch.setattr(_parquet, "_LATE_FROM", 0)
+    sink = io.BytesIO()
+    table = pa.table({"x": [1, 5, 7, 8], "y": ["a" * 50, "a" * 50, "c", "d"]})
+    ParquetSerializer("NONE", chunk_size=2).write_table(table, sink)
+    content = spoil(sink.getvalue(), b"a" * 50)
+    if expected is CorruptDatasetError:
+        with pytest.raises(CorruptDatasetError):
+            ParquetSerializer.read_table(content, ["y"], [[("x", "==", x)]])
+        return
+    found = ParquetSerializer.read_table(content, ["y"], [[("x", "==", x)]])
+    assert found.to_pydict() == {"y": expected}
+    with pytest.raises(CorruptDatasetError):
+        ParquetSerializer.read_table(content, ["y"], [[("x", "==", x)]], predicate_pushdown_to_io=False)
 
 
 def test_nested_columns_beside_the_filter():
@@ -116,10 +86,13 @@ def test_nested_columns_beside_the_filter():
     assert found.to_pylist() == [{"l": [], "x.l": 8}]
 
 
-def test_large_files_are_pruned_and_filtered():
-    df = pd.DataFrame({"x": np.arange(20_000), "y": np.arange(20_000) % 7})
+@pytest.mark.parametrize("columns", [None, ["y", "x"], ["y"], ["x"], []])
+@pytest.mark.parametrize("x, rows", [(15_000, 1), (20_000, 0)])
+def test_large_files(columns, x, rows):
+    df = pd.DataFrame({"y": np.arange(20_000) % 7, "x": np.arange(20_000), "z": "a"})
     sink = io.BytesIO()
-    ParquetSerializer().write_table(as_table(df), sink)
-    for x, expected in [(15_000, [15_000 % 7]), (20_000, [])]:
-        found = ParquetSerializer.read_table(sink.getvalue(), ["y"], [[("x", "==", x)]])
-        assert found["y"].to_pylist() == expected
+    ParquetSerializer(chunk_size=6_000).write_table(as_table(df), sink)
+    found = ParquetSerializer.read_table(sink.getvalue(), columns, [[("x", "==", x)]])
+    expected = as_table(df).slice(x, rows).select(df.columns if columns is None else columns)
+    assert found.num_rows == rows
+    assert found.equals(expected)

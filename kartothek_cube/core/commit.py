@@ -33,10 +33,13 @@ __all__ = (
     "Published",
     "apply",
     "commit",
+    "last_batch",
     "merged_schema",
     "rollback",
 )
 
+#: metadata key that tells the last committed batch of each stream
+BATCHES = "kartothek_cube_batches"
 #: attempts before a writer gives up against faster ones; with the pauses below this is about a minute
 _ATTEMPTS = 60
 _LONGEST_PAUSE_S = 2.0
@@ -89,6 +92,9 @@ class Delta:
         How to combine stored and given metadata; by default given keys replace stored ones.
     storage_format
         Format of the header of a new dataset.
+    batch
+        Name of a stream and number of a batch of it. The number of the last batch is kept in the metadata; a
+        batch that is not newer was committed already and changes nothing.
     """
 
     uuid: str
@@ -105,6 +111,7 @@ class Delta:
     merge_metadata: Callable[[list[dict[str, Any]]], dict[str, Any]] | None = None
     storage_format: str = "json"
     explicit: bool = True
+    batch: tuple[str, int] | None = None
 
 
 @attrs.frozen
@@ -151,10 +158,35 @@ def apply(state: DatasetMetadata | None, delta: Delta) -> DatasetMetadata:
         If the change does not fit the state.
     """
     if state is None or delta.mode == "replace":
-        return _created(state, delta)
-    if delta.mode == "create":
+        new = _created(state, delta)
+    elif delta.mode == "create":
         raise DatasetExistsError(delta.uuid)
-    return _updated(state, delta)
+    else:
+        new = _updated(state, delta)
+    if delta.batch is None:
+        return new
+    stream, number = delta.batch
+    return new.copy(metadata={**new.metadata, BATCHES: {**_batches(new), stream: number}})
+
+
+def last_batch(dataset: DatasetMetadata, stream: str) -> int | None:
+    """
+    Number of the last batch of a stream that was committed to a dataset; None if there was none.
+
+    Parameters
+    ----------
+    dataset
+        The dataset.
+    stream
+        Name of the stream.
+    """
+    number = _batches(dataset).get(stream)
+    return number if isinstance(number, int) else None
+
+
+def _batches(dataset: DatasetMetadata) -> dict[str, Any]:
+    known = dataset.metadata.get(BATCHES)
+    return known if isinstance(known, dict) else {}
 
 
 def _created(state: DatasetMetadata | None, delta: Delta) -> DatasetMetadata:
@@ -406,6 +438,10 @@ def _load(blobs: BlobStore, delta: Delta) -> tuple[str, bytes | None, Any, Datas
 
 def _is_done(state: DatasetMetadata, delta: Delta) -> bool:
     """Whether this very commit got through already: its labels are UUIDs, nobody else adds them."""
+    if delta.batch is not None:
+        last = last_batch(state, delta.batch[0])
+        if last is not None and last >= delta.batch[1]:
+            return True
     if not len(delta.added):
         return False
     return bool((state.partition_table.positions(delta.added.labels) >= 0).all())

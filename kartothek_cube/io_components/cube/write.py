@@ -11,6 +11,7 @@ import attrs
 import pyarrow as pa
 
 from kartothek_cube.core.commit import Delta, IndexEntries, Published, commit, merged_schema, rollback
+from kartothek_cube.core.common_metadata import SchemaWrapper
 from kartothek_cube.core.cube.conditions import Conjunction
 from kartothek_cube.core.cube.consistency import (
     arrow_schema,
@@ -41,7 +42,7 @@ from kartothek_cube.core.errors import (
     MultiTableCommitAborted,
     unknown_names,
 )
-from kartothek_cube.core.index import ExplicitSecondaryIndex
+from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.prune import select_partitions
 from kartothek_cube.core.store import BlobStore, open_blobs
@@ -66,6 +67,7 @@ from kartothek_cube.utils.converters import (
 __all__ = (
     "CubeWritePlan",
     "DatasetChange",
+    "check_schemas",
     "MultiTableCommitAborted",
     "finish_write",
     "merge_writes",
@@ -101,6 +103,10 @@ class DatasetChange:
         Partitions to remove, as in :class:`~kartothek_cube.core.commit.Delta`.
     required
         Whether the dataset is committed even if there is no input for it.
+    types
+        Types that columns have already in the cube, for engines whose own types are others.
+    batch
+        As in :class:`~kartothek_cube.core.commit.Delta`.
     """
 
     rules: DatasetRules
@@ -110,6 +116,8 @@ class DatasetChange:
     scope: Predicates | None = None
     expected: pa.StringArray | None = None
     required: bool = False
+    types: Mapping[str, pa.DataType] = attrs.field(factory=dict)
+    batch: tuple[str, int] | None = None
 
 
 @attrs.frozen
@@ -149,16 +157,21 @@ def _check_metadata(metadata: Metadata | None, names: Iterable[str]) -> dict[str
     if metadata is None:
         return {}
     if not isinstance(metadata, Mapping):
-        raise TypeError(f"Provided metadata should be a dict of dataset id to dict, but is {type(metadata).__name__}")
+        raise TypeError(
+            f"Provided metadata should be a dict of dataset id to dict, but is {type(metadata).__name__}"
+        )
     known = set(names)
     unknown = set(metadata) - known
     if unknown:
         raise ValueError(
-            "Provided metadata for otherwise unspecified datasets: " + unknown_names("dataset", unknown, known)
+            "Provided metadata for otherwise unspecified datasets: "
+            + unknown_names("dataset", unknown, known)
         )
     for name, values in metadata.items():
         if not isinstance(values, Mapping):
-            raise TypeError(f"Provided metadata for dataset {name} should be a dict, but is {type(values).__name__}")
+            raise TypeError(
+                f"Provided metadata for dataset {name} should be a dict, but is {type(values).__name__}"
+            )
         try:
             json.dumps(dict(values))
         except TypeError as exc:
@@ -219,7 +232,9 @@ def _new_changes(
     wanted = sorted(names)
     user = _check_metadata(metadata, wanted)
     if partition_on is not None and not isinstance(partition_on, Mapping):
-        raise TypeError(f"partition_on should be a dict of dataset id to columns, but is {type(partition_on).__name__}")
+        raise TypeError(
+            f"partition_on should be a dict of dataset id to columns, but is {type(partition_on).__name__}"
+        )
     unknown = set(partition_on or ()) - set(wanted)
     if unknown:
         raise ValueError(
@@ -316,12 +331,11 @@ def plan_extend(
         if name not in names
         for column in get_payload_subset(get_dataset_columns(ds), cube)
     }
-    return CubeWritePlan(
-        "extend",
-        cube,
-        factory,
-        _new_changes(cube, factory, names, metadata, overwrite, partition_on, df_serializer, foreign),
-    )
+    changes = _new_changes(cube, factory, names, metadata, overwrite, partition_on, df_serializer, foreign)
+    known = _types(ds for name, ds in existing.items() if name not in names)
+    keys = {c: t for c, t in known.items() if c in (*cube.dimension_columns, *cube.partition_columns)}
+    changes = {name: attrs.evolve(change, types=keys) for name, change in changes.items()}
+    return CubeWritePlan("extend", cube, factory, changes)
 
 
 def _stored_change(
@@ -341,8 +355,15 @@ def _stored_change(
         context=WriteContext(store, dataset.uuid, dataset.table_name, keys, indices, serializer),
         mode="update",
         metadata=dict(metadata),
+        types=_types([dataset]),
         **more,
     )
+
+
+def _types(datasets: Iterable[DatasetMetadata]) -> dict[str, pa.DataType]:
+    """Types of the columns of datasets; a type that is known hides null."""
+    fields = [field for ds in datasets if ds.schema is not None for field in ds.schema.internal()]
+    return {f.name: f.type for f in sorted(fields, key=lambda f: not pa.types.is_null(f.type))}
 
 
 def plan_append(
@@ -505,7 +526,9 @@ def check_announced(plan: CubeWritePlan, names: Iterable[str]) -> None:
         )
 
 
-def prepare(plan: CubeWritePlan, frames: Mapping[str, Sequence[Any]], *, unique: bool = True) -> dict[str, pa.Table]:
+def prepare(
+    plan: CubeWritePlan, frames: Mapping[str, Sequence[Any]], *, unique: bool = True
+) -> dict[str, pa.Table]:
     """
     Check input, before anything of it is written.
 
@@ -611,6 +634,45 @@ def finish_write(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> dic
     blobs = open_blobs(plan.store)
     deltas = _deltas(plan, results)
     others = _others(plan, deltas, blobs)
+    _check_outcome(plan, deltas, others, blobs)
+    written = _publish(plan, deltas, blobs)
+    return {**others, **written} if plan.return_all else written
+
+
+def check_schemas(plan: CubeWritePlan, schemas: Mapping[str, SchemaWrapper]) -> None:
+    """
+    Check what a write would make of the cube, by the schemas of the input alone and before any of it is read.
+
+    Parameters
+    ----------
+    plan
+        The write.
+    schemas
+        Schemas of the input by dataset id.
+
+    Raises
+    ------
+    MultiTableCommitAborted, SchemaConflictError
+        As :func:`finish_write`.
+    """
+    blobs = open_blobs(plan.store)
+    results = {}
+    for name, schema in schemas.items():
+        context, columns = plan.changes[name].context, plan.changes[name].rules.index_columns(schema.names)
+        nothing = pa.array([], pa.string())
+        entries = {
+            c: IndexEntries(IndexColumns.empty(schema.field(c).type), nothing)
+            for c in columns
+            if c in schema.names
+        }
+        results[name] = WriteResult(context.uuid, context.table, schema, indices=entries)
+    deltas = _deltas(plan, results)
+    _check_outcome(attrs.evolve(plan, keep_empty=True), deltas, _others(plan, deltas, blobs), blobs)
+
+
+def _check_outcome(
+    plan: CubeWritePlan, deltas: Mapping[str, Delta], others: Mapping[str, DatasetMetadata], blobs: BlobStore
+) -> None:
     after = {**others, **{name: _prospect(name, delta, blobs) for name, delta in deltas.items()}}
     try:
         _check_not_empty(plan, deltas, after)
@@ -618,8 +680,6 @@ def finish_write(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> dic
             check_cube(after, plan.cube)
     except ValueError as exc:
         raise _aborted(plan, str(exc)) from exc
-    written = _publish(plan, deltas, blobs)
-    return {**others, **written} if plan.return_all else written
 
 
 def _aborted(plan: CubeWritePlan, detail: str) -> MultiTableCommitAborted:
@@ -640,6 +700,7 @@ def _deltas(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> dict[str
             partition_keys=tuple(change.rules.partition_on),
             scope=change.scope,
             expected=change.expected,
+            batch=change.batch,
         )
     return deltas
 
@@ -686,7 +747,9 @@ def _light(delta: Delta) -> DatasetMetadata:
     )
 
 
-def _publish(plan: CubeWritePlan, deltas: Mapping[str, Delta], blobs: BlobStore) -> dict[str, DatasetMetadata]:
+def _publish(
+    plan: CubeWritePlan, deltas: Mapping[str, Delta], blobs: BlobStore
+) -> dict[str, DatasetMetadata]:
     order = sorted(deltas, key=lambda name: (name == plan.cube.seed_dataset, name))
     written: dict[str, DatasetMetadata] = {}
     published: list[Published] = []

@@ -1,0 +1,27 @@
+"""Throwing away files of writes that failed."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from kartothek_cube.core.commit import commit
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io_components.discard import discard
+from kartothek_cube.io_components.write import WriteContext, WriteResult, write_table
+
+
+def test_files_that_no_dataset_refers_to_go(store_factory):
+    context = WriteContext(store_factory, "uuid", partition_on=("p",))
+    kept, lost = (write_table(context, pa.table({"x": [1, 2], "p": [1, 2]})) for _ in range(2))
+    blobs = open_blobs(store_factory)
+    commit(blobs, kept.delta(mode="create", partition_keys=("p",)))
+    before = {blob.key for blob in blobs.list("")}
+    discard(store_factory, [kept, lost, WriteResult("uuid", "table")])
+    gone = before - {blob.key for blob in blobs.list("")}
+    assert gone == {f"uuid/table/{label}.parquet" for label in lost.labels.to_pylist()}
+
+
+def test_there_may_be_no_dataset_at_all(store_factory):
+    context = WriteContext(store_factory, "uuid")
+    discard(store_factory, [write_table(context, pa.table({"x": [1]}))])
+    assert open_blobs(store_factory).list("") == []

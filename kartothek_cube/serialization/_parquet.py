@@ -206,6 +206,7 @@ class ParquetSerializer(DataFrameSerializer):
                 compression=self.compression,
                 coerce_timestamps="us",
                 use_dictionary=table.num_rows >= _DICTIONARIES_FROM,
+                write_page_checksum=True,
                 use_compliant_nested_type=False,  # inner fields are called "item", as kartothek 5.3 expects
             ) as writer:
                 writer.write_table(table, row_group_size=self.chunk_size or max(table.num_rows, 1))
@@ -342,8 +343,8 @@ def _corruption(source: Source, name: str) -> Iterator[None]:
 
 def _open(source: Source) -> pq.ParquetFile:
     if isinstance(source, _CONTENT):
-        return pq.ParquetFile(pa.BufferReader(source), pre_buffer=False)
-    return pq.ParquetFile(source)
+        return pq.ParquetFile(pa.BufferReader(source), pre_buffer=False, page_checksum_verification=True)
+    return pq.ParquetFile(source, page_checksum_verification=True)
 
 
 def _threads(metadata: pq.FileMetaData, columns: Collection[str] | None) -> bool:

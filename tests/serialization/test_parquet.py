@@ -310,3 +310,18 @@ def test_int96_time_stamps_of_old_files():
     assert ParquetSerializer.read_table(content)["t"].combine_chunks().equals(stamps)
     found = ParquetSerializer.read_table(content, predicates=[[("t", ">", np.datetime64(0, "s"))]])
     assert found.num_rows == 1
+
+
+def test_flipped_bits_are_no_data():
+    table = pa.table({"x": [1, 2, 3, None], "y": ["a", "b", None, "d"]})
+    content = content_of(table, ParquetSerializer(chunk_size=2))
+    footer = int.from_bytes(content[-8:-4], "little") + 8
+    found = 0
+    for position in range(4, len(content) - footer):
+        damaged = bytearray(content)
+        damaged[position] ^= 1 << position % 8
+        try:
+            assert ParquetSerializer.read_table(bytes(damaged)).equals(table)
+        except CorruptDatasetError:
+            found += 1
+    assert found > (len(content) - footer) / 2

@@ -23,7 +23,7 @@ from kartothek_cube.io_components.columns import (
     strictly_increasing,
 )
 
-__all__ = ("DatasetRules", "collect_input", "is_frame", "prepare_table")
+__all__ = ("DatasetRules", "check_unique", "collect_input", "is_frame", "prepare_table")
 
 
 @attrs.frozen
@@ -155,7 +155,7 @@ def prepare_table(rules: DatasetRules, frames: Sequence[Any], *, unique: bool = 
     _check_nulls(rules, table)
     table = _sort(rules, table)
     if unique:
-        _check_duplicates(rules, table)
+        check_unique(rules, table)
     return table
 
 
@@ -193,7 +193,9 @@ def _check_columns(rules: DatasetRules, names: Sequence[str]) -> None:
         )
     missing = set(rules.partition_on) - columns
     if missing:
-        raise ValueError(f"Missing partition columns in {where}: " + unknown_names("column", missing, columns))
+        raise ValueError(
+            f"Missing partition columns in {where}: " + unknown_names("column", missing, columns)
+        )
     unspecified = (set(cube.partition_columns) & columns) - set(rules.partition_on)
     if unspecified:
         raise ValueError(
@@ -253,7 +255,22 @@ def _sort(rules: DatasetRules, table: pa.Table) -> pa.Table:
     return pa.Table.from_arrays([gather(c, order, missing=False) for c in table.columns], schema=table.schema)
 
 
-def _check_duplicates(rules: DatasetRules, table: pa.Table) -> None:
+def check_unique(rules: DatasetRules, table: pa.Table) -> None:
+    """
+    Check that no cell occurs twice.
+
+    Parameters
+    ----------
+    rules
+        What has to hold.
+    table
+        Rows; key columns are enough.
+
+    Raises
+    ------
+    DuplicateCellsError
+        If one does.
+    """
     keys = _key_columns(rules, table)
     columns = [table.column(c) for c in keys]
     if strictly_increasing(columns, len(table)):
@@ -280,7 +297,9 @@ def _duplicates(rules: DatasetRules, rows: pa.Table, keys: Sequence[str]) -> Dup
         {c: rows.column(c)[0].as_py() for c in keys},
         same,
         differ,
-        detail="\n".join([f"Its {len(rows)} rows:", *shown, "Drop or aggregate the duplicates before writing."]),
+        detail="\n".join(
+            [f"Its {len(rows)} rows:", *shown, "Drop or aggregate the duplicates before writing."]
+        ),
     )
 
 

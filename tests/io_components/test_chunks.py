@@ -1,0 +1,64 @@
+"""Cutting streams of batches into tables."""
+
+from __future__ import annotations
+
+import itertools
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kartothek_cube.io_components.chunks import tables_of, whole_partitions
+
+rows = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["a", "b"])), max_size=30).map(sorted)
+
+
+def batches_of(values, cuts) -> list[pa.RecordBatch]:
+    """Batches that end at the cuts; some are empty."""
+    table = pa.table(
+        {
+            "p": pa.array([p for p, _ in values], pa.int64()),
+            "q": pa.array([q for _, q in values], pa.string()),
+            "v": pa.array(range(len(values)), pa.int64()),
+        }
+    )
+    ends = sorted(min(cut, len(values)) for cut in cuts)
+    pairs = itertools.pairwise([0, *ends, len(values)])
+    empty = pa.RecordBatch.from_pylist([], schema=table.schema)
+    return [next(iter(table.slice(a, b - a).combine_chunks().to_batches()), empty) for a, b in pairs]
+
+
+@pytest.mark.parametrize("keys", [["p"], ["p", "q"]])
+@given(values=rows, cuts=st.lists(st.integers(0, 30), max_size=5), size=st.integers(1, 10))
+def test_no_partition_is_in_two_tables(keys, values, cuts, size):
+    tables = list(whole_partitions(batches_of(values, cuts), keys, size))
+    assert [v for t in tables for v in t["v"].to_pylist()] == list(range(len(values)))
+    parts = [{tuple(row[k] for k in keys) for row in t.to_pylist()} for t in tables]
+    assert all(not a & b for a, b in itertools.combinations(parts, 2))
+    assert all(len(t) for t in tables)
+
+
+@given(values=rows, cuts=st.lists(st.integers(0, 30), max_size=5), size=st.integers(1, 10))
+def test_tables_have_the_size_asked_for(values, cuts, size):
+    tables = list(tables_of(batches_of(values, cuts), size))
+    assert [v for t in tables for v in t["v"].to_pylist()] == list(range(len(values)))
+    assert all(len(t) == size for t in tables[:-1]) and all(0 < len(t) <= size for t in tables[-1:])
+
+
+def test_without_keys_all_is_one_partition():
+    batches = batches_of([(0, "a")] * 9, [2, 5])
+    assert [len(t) for t in whole_partitions(batches, [], 1)] == [9]
+
+
+def test_only_one_table_is_held():
+    taken = []
+
+    def source():
+        for number, batch in enumerate(batches_of([(0, "a"), (1, "a"), (2, "a")], [1, 2])):
+            taken.append(number)
+            yield batch
+
+    tables = whole_partitions(source(), ["p"], 1)
+    next(tables)
+    assert taken == [0, 1]

@@ -6,7 +6,7 @@ import itertools
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kartothek_cube.io_components.chunks import tables_of, whole_partitions
@@ -30,6 +30,7 @@ def batches_of(values, cuts) -> list[pa.RecordBatch]:
 
 
 @pytest.mark.parametrize("keys", [["p"], ["p", "q"]])
+@settings(deadline=None)
 @given(values=rows, cuts=st.lists(st.integers(0, 30), max_size=5), size=st.integers(1, 10))
 def test_no_partition_is_in_two_tables(keys, values, cuts, size):
     tables = list(whole_partitions(batches_of(values, cuts), keys, size))
@@ -39,6 +40,7 @@ def test_no_partition_is_in_two_tables(keys, values, cuts, size):
     assert all(len(t) for t in tables)
 
 
+@settings(deadline=None)
 @given(values=rows, cuts=st.lists(st.integers(0, 30), max_size=5), size=st.integers(1, 10))
 def test_tables_have_the_size_asked_for(values, cuts, size):
     tables = list(tables_of(batches_of(values, cuts), size))

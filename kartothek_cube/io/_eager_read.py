@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import pandas as pd
 
@@ -12,6 +11,7 @@ from kartothek_cube.core.predicates import PredicatesType
 from kartothek_cube.core.types import to_pandas
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.read import empty_table, plan_read, run_each, run_read
+from kartothek_cube.io_components.row_index import to_frame
 
 __all__ = ("read_dataset_as_dataframes", "read_table")
 
@@ -94,9 +94,9 @@ def read_dataset_as_dataframes(
         predicates=predicates,
         dispatch_by=dispatch_by,
         table_name=table_name,
+        row_index=True,
     )
-    convert = partial(to_pandas, dates_as_object=dates_as_object, categories=plan.context.categoricals)
-    return [convert(table) for table in run_each(plan)]
+    return [to_frame(table, dates_as_object, plan.context.categoricals) for table in run_each(plan)]
 
 
 def read_table(

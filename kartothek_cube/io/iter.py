@@ -16,11 +16,11 @@ from kartothek_cube.core.naming import (
     SINGLE_TABLE,
 )
 from kartothek_cube.core.predicates import PredicatesType
-from kartothek_cube.core.types import to_pandas
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import MetadataInput
 from kartothek_cube.io_components.inputs import inputs
 from kartothek_cube.io_components.read import plan_read, run_read
+from kartothek_cube.io_components.row_index import to_frame
 from kartothek_cube.io_components.update import finish_update, run_update
 from kartothek_cube.io_components.update_plan import MetadataMerger, OnConflict, plan_store, plan_update
 from kartothek_cube.serialization import DataFrameSerializer
@@ -88,13 +88,10 @@ def read_dataset_as_dataframes__iterator(
         predicates=predicates,
         dispatch_by=dispatch_by,
         table_name=table_name,
+        row_index=True,
     )
     for task in plan.tasks():
-        yield to_pandas(
-            run_read(plan.context, task),
-            dates_as_object=dates_as_object,
-            categories=plan.context.categoricals,
-        )
+        yield to_frame(run_read(plan.context, task), dates_as_object, plan.context.categoricals)
 
 
 def update_dataset_from_dataframes__iter(

@@ -15,6 +15,7 @@ from kartothek_cube.core.predicates import filter_mask
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.core.types import from_pandas, widen
 from kartothek_cube.io_components.execute import REMOTE_REQUESTS, available_cores, ordered_map
+from kartothek_cube.io_components.row_index import with_row_index
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
 
 __all__ = ("concat", "no_columns", "read_files", "read_table_of_file", "read_threads")
@@ -34,6 +35,7 @@ def read_table_of_file(
     predicates: list[list[tuple[str, str, Any]]] | None = None,
     predicate_pushdown_to_io: bool = True,
     schema: pa.Schema | None = None,
+    row_index: bool = False,
 ) -> pa.Table:
     """
     Read one data file.
@@ -52,6 +54,8 @@ def read_table_of_file(
         Whether statistics of row groups may be used.
     schema
         Types of columns of which the file holds nothing but nulls.
+    row_index
+        Whether the index of the stored frame is to be kept, as an additional column.
 
     Raises
     ------
@@ -60,14 +64,16 @@ def read_table_of_file(
     """
     if not key.endswith(PARQUET_FILE_SUFFIX):
         return _read_other(blobs, key, columns, predicates, schema)
+    source = _source(blobs, key)
     try:
-        return _PARQUET.read_table(
-            _source(blobs, key),
+        table = _PARQUET.read_table(
+            source,
             columns=None if columns is None else list(columns),
             predicates=predicates,
             schema=schema,
             predicate_pushdown_to_io=predicate_pushdown_to_io,
         )
+        return with_row_index(table, source, predicates, schema) if row_index else table
     except CorruptDatasetError as exc:
         raise CorruptDatasetError(key, str(exc)) from exc
 
@@ -106,10 +112,13 @@ def _retyped(column: pa.ChunkedArray, wanted: pa.DataType, key: str) -> pa.Chunk
 
 def _source(blobs: BlobStore, key: str) -> str | bytes:
     """A path for large local files, of which only the needed columns are read; the content otherwise."""
-    path = blobs.local_path(key)
-    if path is None or os.path.getsize(path) <= _SMALL:
+    if not blobs.is_local:
         return blobs.get(key)
-    return path
+    with blobs.open_read(key) as file:
+        if os.fstat(file.fileno()).st_size <= _SMALL:
+            return file.read()
+    path = blobs.local_path(key)
+    return blobs.get(key) if path is None else path
 
 
 def read_threads(blobs: BlobStore, keys: Sequence[str]) -> int:

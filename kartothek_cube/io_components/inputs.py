@@ -9,6 +9,7 @@ import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core.types import as_table
+from kartothek_cube.io_components.row_index import as_table_with_index
 from kartothek_cube.io_components.write import WriteContext, WriteResult
 
 __all__ = ("as_input", "check_handles", "check_own", "flat", "inputs")
@@ -66,7 +67,7 @@ def flat(data: Any) -> Iterator[Any]:
         yield data
 
 
-def as_input(item: Any) -> pa.Table:
+def as_input(item: Any, keep_index: bool = False) -> pa.Table:
     """
     One input as an Arrow table.
 
@@ -74,6 +75,8 @@ def as_input(item: Any) -> pa.Table:
     ----------
     item
         A frame or anything that Arrow reads as a table.
+    keep_index
+        Whether the index of a frame is to be stored along.
 
     Returns
     -------
@@ -92,6 +95,8 @@ def as_input(item: Any) -> pa.Table:
             f"Cannot write {type(item).__name__}: input is a DataFrame, a table that Arrow reads, None, "
             "or a list of these"
         )
+    if keep_index and isinstance(item, pd.DataFrame):
+        return as_table_with_index(item)
     return as_table(item)
 
 

@@ -31,7 +31,7 @@ from kartothek_cube.io_components.categories import categorize
 from kartothek_cube.io_components.columns import group_codes
 from kartothek_cube.io_components.dispatch import Group, check_dispatch, dispatch_groups
 from kartothek_cube.io_components.execute import ordered_map
-from kartothek_cube.io_components.files import concat, read_files, read_threads
+from kartothek_cube.io_components.files import concat, read_files, read_table_of_file, read_threads
 from kartothek_cube.io_components.utils import normalize_args
 
 __all__ = ("ReadContext", "ReadPlan", "ReadTask", "empty_table", "plan_read", "run_each", "run_read")
@@ -64,6 +64,8 @@ class ReadContext:
         Columns by which rows are grouped.
     categoricals
         Columns to be dictionary-encoded.
+    row_index
+        Whether the index of the stored frames is wanted, as an additional column.
     """
 
     store: StoreFactory
@@ -76,6 +78,7 @@ class ReadContext:
     pushdown: bool = True
     dispatch_by: tuple[str, ...] = ()
     categoricals: tuple[str, ...] = ()
+    row_index: bool = False
 
 
 @attrs.frozen
@@ -154,6 +157,7 @@ def plan_read(
     dispatch_by: Any = None,
     table_name: str | None = None,
     in_schema_order: bool = False,
+    row_index: bool = False,
 ) -> ReadPlan:
     """
     Plan a read: the header, the schema and the needed indices are read, no data file is.
@@ -166,6 +170,8 @@ def plan_read(
         As there.
     in_schema_order
         Whether ``columns=None`` means the columns in the order of the schema rather than of each file.
+    row_index
+        Whether the index of stored frames is wanted, where a task reads one file of a dataset that keeps it.
 
     Returns
     -------
@@ -197,6 +203,7 @@ def plan_read(
         pushdown=predicate_pushdown_to_io,
         dispatch_by=tuple(dispatch_by or ()),
         categoricals=categories,
+        row_index=row_index and dispatch_by is None and not found.partition_keys,
     )
     return _planned(context, found, table, dispatch_by)
 
@@ -257,7 +264,8 @@ def run_read(context: ReadContext, task: ReadTask) -> pa.Table:
     tables = [_matching(table, late) for table in tables] if late else tables
     order = _output_columns(context, tables)
     tables = [table.select(order) for table in tables]
-    table = concat(tables, pa.schema([context.schema.field(c) for c in order]), context.uuid)
+    known = [context.schema.field(column) for column in order if column in context.schema.names]
+    table = concat(tables, pa.schema(known), context.uuid)
     if order:
         table = table.replace_schema_metadata(_pandas_metadata(context, tables))
     return categorize(table, context.categoricals, [len(t) for t in tables])
@@ -303,8 +311,14 @@ def _read(
     """The tables of all files in which a row can match, with their partition keys as columns."""
     rows = [i for i, left in enumerate(filters) if left is not False]
     keys = files.files[context.table].take(pa.array(rows, pa.int64())).to_pylist()
+    columns, pushdown, schema = _stored_columns(context), context.pushdown, context.schema
     choose: Callable[[int], Any] = lambda number: filters[rows[number]]  # noqa: E731
-    tables = read_files(blobs, keys, _stored_columns(context), choose, context.pushdown, context.schema)
+    tables: Iterator[pa.Table]
+    if context.row_index:
+        read = partial(read_table_of_file, blobs, row_index=True)
+        tables = (read(key, columns, choose(i), pushdown, schema) for i, key in enumerate(keys))
+    else:
+        tables = read_files(blobs, keys, columns, choose, pushdown, schema)
     return [_with_keys(context, table, values, row) for table, row in zip(tables, rows, strict=True)]
 
 
@@ -334,9 +348,10 @@ def _matching(table: pa.Table, literals: ConjunctionType) -> pa.Table:
 
 
 def _output_columns(context: ReadContext, tables: Sequence[pa.Table]) -> list[str]:
-    if context.columns is not None:
-        return list(context.columns)
-    return list(tables[0].column_names) if tables else list(context.schema.names)
+    if context.columns is None:
+        return list(tables[0].column_names) if tables else list(context.schema.names)
+    extra = set(tables[0].column_names) - set(context.schema.names) if tables and context.row_index else set()
+    return [*context.columns, *extra]
 
 
 def _pandas_metadata(context: ReadContext, tables: Sequence[pa.Table]) -> Any:

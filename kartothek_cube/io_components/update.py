@@ -67,7 +67,8 @@ def run_update(context: WriteContext, data: Any, schema: SchemaWrapper | None = 
         The input does not fit the dataset.
     """
     items = list(flat(data))
-    tables = [item if isinstance(item, WriteResult) else as_input(item) for item in items if item is not None]
+    keep_index = not (context.partition_on or context.sort_by)
+    tables = [i if isinstance(i, WriteResult) else as_input(i, keep_index) for i in items if i is not None]
     for table in tables:
         if isinstance(table, WriteResult):
             check_own(context, table)

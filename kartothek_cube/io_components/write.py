@@ -206,7 +206,7 @@ def write_table(
     }
     pieces = table.drop_columns(list(context.partition_on))
     keys = _write_pieces(context, pieces, starts, labels.to_pylist(), threads)
-    schema = schema.with_origin({f"{context.uuid}/{context.table}/{labels[0].as_py()}"})
+    schema = schema.with_origin({f"{origin}/{labels[0].as_py()}"})
     return WriteResult(context.uuid, context.table, schema, labels, indices, len(table), keys)
 
 
@@ -380,13 +380,15 @@ def _write_pieces(
 
 
 def _pandas_metadata(table: pa.Table) -> Callable[[int], bytes] | None:
-    """The pandas metadata of a file with a given number of rows: a fresh range index."""
+    """The pandas metadata of a file with a given number of rows: its own index, or a fresh one."""
     raw = (table.schema.metadata or {}).get(b"pandas")
     if raw is None:
         return None
     meta = json.loads(raw)
     names = set(table.column_names)
     meta["columns"] = [c for c in meta.get("columns", []) if c.get("field_name") in names]
+    if meta.get("index_columns"):
+        return lambda rows: raw
     meta["index_columns"] = [{"kind": "range", "name": None, "start": 0, "step": 1, "stop": "@"}]
     head, tail = json.dumps(meta, sort_keys=True).split('"@"')
     return lambda rows: f"{head}{rows}{tail}".encode()

@@ -178,13 +178,6 @@ def test_input_is_not_changed(io, memory):
     pdt.assert_frame_equal(df, before)
 
 
-def test_index_of_the_frame_is_not_stored(io, memory):
-    io.store(memory, [XY.set_axis([7, 8, 9])])
-    assert contents(memory) == [rows(XY)]
-    (df,) = io.read(memory)
-    pdt.assert_frame_equal(df, XY)
-
-
 @pytest.mark.parametrize(
     "df, error, text",
     [

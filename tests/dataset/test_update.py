@@ -382,6 +382,7 @@ def test_appends_at_the_same_time_are_all_kept(store_factory):
 
 
 def test_races_to_create(store_factory):
+    store_factory()  # its directory is there before the race
     start, outcomes = threading.Barrier(5), []
 
     def create(number):

@@ -1,0 +1,165 @@
+"""The index of frames: files of datasets without partition keys keep it, and readers of these get it back.
+
+It is no column of the dataset. kartothek stores it as pandas does, so that a frame comes back as it was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kartothek_cube.core.predicates import PredicatesType, columns_in_predicates, filter_mask
+from kartothek_cube.core.types import from_pandas, to_pandas
+from kartothek_cube.core.types.pandas_metadata import pandas_types
+from kartothek_cube.serialization import ParquetSerializer
+
+__all__ = ("as_table_with_index", "to_frame", "with_row_index")
+
+#: pandas' own name for an index in a file
+_COLUMN = "__index_level_0__"
+_NAME = b"index_name"
+
+
+def as_table_with_index(df: pd.DataFrame) -> pa.Table:
+    """
+    A frame as an Arrow table that knows the frame's index.
+
+    Parameters
+    ----------
+    df
+        The frame.
+
+    Returns
+    -------
+    pyarrow.Table
+        An index that counts is noted in the metadata, another one is an additional column.
+
+    Examples
+    --------
+    >>> as_table_with_index(pd.DataFrame({"CITY": ["Rom"]}, index=["IT"])).column_names
+    ['CITY', '__index_level_0__']
+    >>> as_table_with_index(pd.DataFrame({"CITY": ["Rom"]})).column_names
+    ['CITY']
+    """
+    table = from_pandas(df)
+    index = df.index
+    if isinstance(index, pd.RangeIndex):
+        if (index.start, index.step, index.name) == (0, 1, None):
+            return table
+        described = {"kind": "range", "start": index.start, "step": index.step, "stop": index.stop}
+        return _described(table, {**described, "name": _text(index.name)}, None)
+    column = from_pandas(index.to_frame(index=False, name=_COLUMN)).column(0)
+    pandas_type, numpy_type, details = pandas_types(column.type)
+    types = {"pandas_type": pandas_type, "numpy_type": numpy_type, "metadata": details}
+    entry = {"field_name": _COLUMN, "name": _text(index.name), **types}
+    return _described(table.append_column(_COLUMN, column), _COLUMN, entry)
+
+
+def _text(name: object) -> str | None:
+    return None if name is None else str(name)
+
+
+def _described(table: pa.Table, index: str | dict[str, Any], column: dict[str, Any] | None) -> pa.Table:
+    """The table with an index in its pandas metadata."""
+    content = json.loads(table.schema.metadata[b"pandas"])
+    content["index_columns"] = [index]
+    content["columns"] += [column] if column else []
+    return table.replace_schema_metadata({b"pandas": json.dumps(content, sort_keys=True).encode()})
+
+
+def with_row_index(
+    table: pa.Table, source: str | bytes, predicates: PredicatesType, schema: pa.Schema | None
+) -> pa.Table:
+    """
+    Add the index of the stored frame to what was read of a file, unless it is 0, 1, 2, ...
+
+    Parameters
+    ----------
+    table
+        The rows that match.
+    source
+        Path or content of the Parquet file.
+    predicates, schema
+        What was used to filter it.
+
+    Returns
+    -------
+    pyarrow.Table
+        To be turned into a frame by :func:`to_frame`.
+    """
+    file = pq.ParquetFile(pa.BufferReader(source) if isinstance(source, bytes) else source)
+    name, index = _stored_index(file)
+    if predicates is not None:
+        rows = _matching_rows(source, predicates, schema)
+        index = pa.array(rows) if index is None else index.take(pa.array(rows))
+    if index is None and name is None:
+        return table
+    index = pa.array(np.arange(len(table))) if index is None else index
+    field = pa.field(_COLUMN, index.type, metadata={} if name is None else {_NAME: name})
+    return table.append_column(field, index)
+
+
+def _stored_index(file: pq.ParquetFile) -> tuple[str | None, Any]:
+    """Name and values of the index; no values if it counts the rows, or nothing is known about it."""
+    schema = file.schema_arrow
+    listed, name = _listed_index(schema)
+    if isinstance(listed, str) and listed in schema.names:
+        return name, file.read([listed]).column(0)
+    if not isinstance(listed, dict) or listed.get("kind") != "range":
+        return None, None
+    start, step = listed.get("start"), listed.get("step")
+    if type(start) is not int or type(step) is not int or (start, step) == (0, 1):
+        return name, None
+    return name, pa.array(start + step * np.arange(file.metadata.num_rows))
+
+
+def _listed_index(schema: pa.Schema) -> tuple[Any, str | None]:
+    """What the pandas metadata says about the index, and its name; it is data of a stranger."""
+    try:
+        content = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
+    except (ValueError, RecursionError):
+        return None, None
+    listed = content.get("index_columns") if isinstance(content, dict) else None
+    if not isinstance(listed, list) or len(listed) != 1:
+        return None, None
+    (index,) = listed
+    columns = content.get("columns") if isinstance(content.get("columns"), list) else []
+    entries = [index] if isinstance(index, dict) else [c for c in columns if isinstance(c, dict)]
+    names = [e.get("name") for e in entries if e is index or e.get("field_name") == index]
+    name = names[0] if names else None
+    return index, name if isinstance(name, str) and name != _COLUMN else None
+
+
+def _matching_rows(
+    source: str | bytes, predicates: PredicatesType, schema: pa.Schema | None
+) -> npt.NDArray[np.int64]:
+    """Positions of the rows that match; only the columns of the predicates are read for that."""
+    table = ParquetSerializer.read_table(source, sorted(columns_in_predicates(predicates)), schema=schema)
+    return np.flatnonzero(filter_mask(table, predicates).to_numpy(zero_copy_only=False))
+
+
+def to_frame(table: pa.Table, dates_as_object: bool, categories: Iterable[str] = ()) -> pd.DataFrame:
+    """
+    A table as a frame, with the index that :func:`with_row_index` found.
+
+    Parameters
+    ----------
+    table, dates_as_object, categories
+        As in :func:`kartothek_cube.core.types.to_pandas`.
+
+    Returns
+    -------
+    pandas.DataFrame
+    """
+    df = to_pandas(table, dates_as_object=dates_as_object, categories=categories)
+    if _COLUMN not in table.column_names:
+        return df
+    name = (table.schema.field(_COLUMN).metadata or {}).get(_NAME)
+    return df.set_index(_COLUMN).rename_axis(index=None if name is None else name.decode())

@@ -383,7 +383,9 @@ def copy_cube(
     RuntimeError
         If a dataset is missing in the source, or exists in the target and ``overwrite`` is not set.
     """
-    plan = maintain.plan_copy(cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets)
+    plan = maintain.plan_copy(
+        cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets
+    )
     maintain.copy_datasets(plan, copy_dataset)
 
 

@@ -143,6 +143,10 @@ def get_partition_dataframe(dataset: DatasetMetadata, cube: Cube) -> pd.DataFram
     columns = sorted(c for c in dataset.partition_keys or () if c != KLEE_TIMESTAMP_COLUMN)
     table = dataset.partition_table
     keys = table.keys(list(dataset.partition_keys or ()), dataset.schema)
-    frame = to_pandas(pa.table({c: keys[c] for c in columns})) if columns else pd.DataFrame(index=range(len(table)))
+    frame = (
+        to_pandas(pa.table({c: keys[c] for c in columns}))
+        if columns
+        else pd.DataFrame(index=range(len(table)))
+    )
     frame.index = pd.Index(table.labels.to_pylist(), name="partition", dtype=object)
     return frame.sort_index()

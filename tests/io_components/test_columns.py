@@ -96,7 +96,9 @@ def test_strictly_increasing_does_not_compare_across_blocks(rows: list[tuple[int
 def test_lookup_finds_partners(data: st.DataObject) -> None:
     dtype, values = TYPES[data.draw(st.sampled_from(sorted(TYPES)))]
     left = data.draw(st.lists(values, max_size=8))
-    right = data.draw(st.lists(values, max_size=8, unique_by=lambda v: v + 0.0 if isinstance(v, float) else v))
+    right = data.draw(
+        st.lists(values, max_size=8, unique_by=lambda v: v + 0.0 if isinstance(v, float) else v)
+    )
     ours, theirs = join_codes([pa.array(left, dtype)], [pa.array(right, dtype)], len(left), len(right))
     bound = len(left) + len(right) + 1
     expected = [right.index(v) if v in right else -1 for v in left]

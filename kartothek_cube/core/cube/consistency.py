@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from kartothek_cube.core.cube.cube import Cube
     from kartothek_cube.core.dataset import DatasetMetadata
 
-__all__ = ("arrow_schema", "check_cube", "check_datasets", "get_cube_payload", "get_dataset_columns", "get_payload_subset")
+__all__ = (
+    "arrow_schema",
+    "check_cube",
+    "check_datasets",
+    "get_cube_payload",
+    "get_dataset_columns",
+    "get_payload_subset",
+)
 
 
 def _join(names: Iterable[str]) -> str:
@@ -40,7 +47,11 @@ def get_dataset_columns(dataset: DatasetMetadata) -> set[str]:
     """
     if dataset.schema is None:
         return set()
-    return {str(name) for name in dataset.schema.names if not name.startswith("__") and name != KLEE_TIMESTAMP_COLUMN}
+    return {
+        str(name)
+        for name in dataset.schema.names
+        if not name.startswith("__") and name != KLEE_TIMESTAMP_COLUMN
+    }
 
 
 def arrow_schema(dataset: DatasetMetadata) -> pa.Schema:
@@ -158,7 +169,9 @@ def _check_overlap(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> None:
     clashes = {column: names for column, names in owners.items() if len(names) > 1}
     if clashes:
         text = "; ".join(f"{column} in {', '.join(names)}" for column, names in sorted(clashes.items()))
-        raise ValueError(f"Found columns present in multiple datasets: {text}. A payload column belongs to one dataset")
+        raise ValueError(
+            f"Found columns present in multiple datasets: {text}. A payload column belongs to one dataset"
+        )
 
 
 def _check_partition_keys(name: str, dataset: DatasetMetadata, cube: Cube) -> None:

@@ -93,7 +93,9 @@ def discover_datasets_unchecked(
         if wanted is not None and name not in wanted:
             continue
         try:
-            result[name] = DatasetMetadata.load_from_store(uuid_prefix + KTK_CUBE_UUID_SEPARATOR + name, blobs)
+            result[name] = DatasetMetadata.load_from_store(
+                uuid_prefix + KTK_CUBE_UUID_SEPARATOR + name, blobs
+            )
         except KeyError as exc:
             _LOGGER.warning("Skip dataset %s of cube %s, part of it is missing: %s", name, uuid_prefix, exc)
     return result
@@ -182,7 +184,9 @@ def discover_cube(
         partition_columns=partitions,
         seed_dataset=seed,
         index_columns=indexed - set(dimensions) - set(partitions) - {KLEE_TIMESTAMP_COLUMN},
-        suppress_index_on=_names(metadata.get(KTK_CUBE_METADATA_SUPPRESS_INDEX_ON) or (), "suppress_index_on", seed),
+        suppress_index_on=_names(
+            metadata.get(KTK_CUBE_METADATA_SUPPRESS_INDEX_ON) or (), "suppress_index_on", seed
+        ),
     )
     return cube, check_datasets(datasets, cube)
 
@@ -193,7 +197,9 @@ def _first(metadata: Mapping[str, Any], *keys: str) -> Any:
 
 def _names(value: Any, what: str, seed: str) -> list[str]:
     if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
-        raise ValueError(f"The {what} in the metadata of seed dataset {seed!r} are not a list of names: {value!r}")
+        raise ValueError(
+            f"The {what} in the metadata of seed dataset {seed!r} are not a list of names: {value!r}"
+        )
     return list(value)
 
 
@@ -209,7 +215,9 @@ def _find_seed(uuid_prefix: str, datasets: Mapping[str, DatasetMetadata]) -> str
             f"Datasets with this prefix: {', '.join(datasets) or 'none'}"
         )
     if len(seeds) > 1:
-        raise ValueError(f'Found multiple possible seed datasets for cube "{uuid_prefix}": {", ".join(seeds)}')
+        raise ValueError(
+            f'Found multiple possible seed datasets for cube "{uuid_prefix}": {", ".join(seeds)}'
+        )
     return seeds[0]
 
 

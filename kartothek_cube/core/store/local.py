@@ -85,6 +85,10 @@ class LocalBlobStore(BlobStore):
             # in this order: what is changed in place meanwhile is newer than its token, and a swap is refused
             return file.readall(), _token(info)
 
+    @property
+    def is_local(self) -> bool:
+        return True
+
     def get_range(self, key: str, start: int, length: int) -> bytes:
         if start < 0 or length < 0:
             raise ValueError(f"cannot read {length} bytes from offset {start} of {key!r}")

@@ -30,6 +30,9 @@ __all__ = ("Rows", "load_rows", "take_rows")
 Ints: TypeAlias = npt.NDArray[np.int64]
 Literals: TypeAlias = tuple[tuple[str, str, Any], ...]
 
+#: rows from which on looking at a single file pays
+_WORTH_A_LOOK = 1 << 12
+
 
 @attrs.define
 class Rows:
@@ -212,8 +215,10 @@ def _read(
     certain = len(dimensions) == len(source.dimensions)
 
     def inspect(table: pa.Table) -> tuple[pa.Table, bool]:
-        # here the columns are still in the cache of the core that decoded them
-        return table, certain and strictly_increasing([table.column(c) for c in dimensions], len(table))
+        # here the columns are still in the cache of the core that decoded them; small files are looked at together
+        if not certain or len(table) < _WORTH_A_LOOK:
+            return table, False
+        return table, strictly_increasing([table.column(c) for c in dimensions], len(table))
 
     return list(
         read_files(

@@ -191,9 +191,8 @@ def write_table(
     RuntimeError
         If a column to index is missing.
     """
-    schema = make_meta(
-        table, origin=f"{context.uuid}/{context.table}", partition_keys=list(context.partition_on)
-    )
+    origin = f"{context.uuid}/{context.table}"
+    schema = make_meta(table, origin=origin, partition_keys=list(context.partition_on))
     _check_columns(context, table)
     if context.partition_on and not len(table):
         return WriteResult(context.uuid, context.table, schema, indices=_no_entries(context, schema))
@@ -211,7 +210,7 @@ def write_table(
 
 
 def _no_entries(context: WriteContext, schema: SchemaWrapper) -> dict[str, IndexEntries]:
-    """Entries of a table without rows: a new dataset gets its indices all the same, if their types are known."""
+    """Entries of a table without rows: a new dataset gets its indices all the same, if it knows types."""
     types = {column: schema.field(column).type for column in context.indices}
     nothing = pa.array([], pa.string())
     return {

@@ -209,9 +209,9 @@ def test_type_conflict_is_rolled_back(driver, built, new):
         driver.extend_cube(data={"new": new}, cube=CUBE, store=built)
 
 
-def test_dataset_without_rows(built):
+def test_dataset_without_rows(driver, built):
     with aborts(built, "new"):
-        eager_cube.extend_cube(data={"new": NEW.iloc[:0]}, cube=CUBE, store=built)
+        driver.extend_cube(data={"new": NEW.iloc[:0]}, cube=CUBE, store=built)
 
 
 def test_duplicate_cells(built):

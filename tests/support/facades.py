@@ -6,20 +6,39 @@ statistics and written datasets in a dict, whatever the façade makes of them (g
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import dask
+import dask.bag as db
+import dask.dataframe as dd
 import pandas as pd
 
+from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.io import eager_cube
+from kartothek_cube.io import eager_cube, iter_cube
+from kartothek_cube.io.dask import bag_cube, dataframe_cube, delayed_cube
 
 Written = dict[str, DatasetMetadata]
+Stats = dict[str, dict[str, int]]
+
+
+def ids_of(data: Any, cube: Cube) -> list[str]:
+    """Give the ids that have to be announced to façades that take input in parts."""
+    if isinstance(data, Mapping):
+        return list(data)
+    return [cube.seed_dataset] if isinstance(data, pd.DataFrame) else []
 
 
 class Eager:
     """pandas in, pandas out, at once."""
 
     name = "eager"
+
+    #: whether cells that occur twice in a frame of input are refused
+    checks_duplicates = True
+    #: whether an append without rows is refused; else it changes nothing
+    refuses_empty_appends = True
 
     def build_cube(self, **kwargs: Any) -> Written:
         return eager_cube.build_cube(**kwargs)
@@ -45,12 +64,223 @@ class Eager:
     def copy_cube(self, **kwargs: Any) -> None:
         eager_cube.copy_cube(**kwargs)
 
-    def collect_stats(self, **kwargs: Any) -> dict[str, dict[str, int]]:
+    def collect_stats(self, **kwargs: Any) -> Stats:
         return eager_cube.collect_stats(**kwargs)
 
     def cleanup_cube(self, **kwargs: Any) -> None:
         eager_cube.cleanup_cube(**kwargs)
 
 
+class Iter(Eager):
+    """The input is an iterator with one element, results are taken from an iterator."""
+
+    name = "iter"
+    refuses_empty_appends = False
+
+    def build_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
+        return iter_cube.build_cube__iter(
+            iter([data]), cube, ktk_cube_dataset_ids=ids_of(data, cube), **kwargs
+        )
+
+    def extend_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
+        return iter_cube.extend_cube__iter(
+            iter([data]), cube, ktk_cube_dataset_ids=ids_of(data, cube), **kwargs
+        )
+
+    def append_to_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
+        return iter_cube.append_to_cube__iter(
+            iter([data]), cube, ktk_cube_dataset_ids=ids_of(data, cube), **kwargs
+        )
+
+    def update_cube(self, data: Any, **kwargs: Any) -> Written:
+        return iter_cube.update_cube__iter(iter([data]), **kwargs)
+
+    def query_cube(self, **kwargs: Any) -> list[pd.DataFrame]:
+        return list(iter_cube.query_cube__iterator(**kwargs))
+
+    def remove_partitions(self, **kwargs: Any) -> Written:
+        return iter_cube.remove_partitions__iter(**kwargs)
+
+    def delete_cube(self, **kwargs: Any) -> None:
+        iter_cube.delete_cube__iter(**kwargs)
+
+    def copy_cube(self, **kwargs: Any) -> None:
+        iter_cube.copy_cube__iter(**kwargs)
+
+    def collect_stats(self, **kwargs: Any) -> Stats:
+        return iter_cube.collect_stats__iter(**kwargs)
+
+    def cleanup_cube(self, **kwargs: Any) -> None:
+        iter_cube.cleanup_cube__iter(**kwargs)
+
+
+def same(data: Any) -> Any:
+    """Give the argument; the task that makes the input."""
+    return data
+
+
+def compute(item: Any) -> Any:
+    """Compute in this thread."""
+    return item.compute(scheduler="sync")
+
+
+class Delayed(Iter):
+    """Delayed objects in, Delayed objects out."""
+
+    name = "delayed"
+
+    def build_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
+        items = [dask.delayed(same)(data)]
+        ids = ids_of(data, cube)
+        return compute(delayed_cube.build_cube_from_delayed(items, cube, ktk_cube_dataset_ids=ids, **kwargs))
+
+    def extend_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
+        items = [dask.delayed(same)(data)]
+        ids = ids_of(data, cube)
+        return compute(delayed_cube.extend_cube_from_delayed(items, cube, ktk_cube_dataset_ids=ids, **kwargs))
+
+    def append_to_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
+        items = [dask.delayed(same)(data)]
+        ids = ids_of(data, cube)
+        return compute(
+            delayed_cube.append_to_cube_from_delayed(items, cube, ktk_cube_dataset_ids=ids, **kwargs)
+        )
+
+    def update_cube(self, data: Any, **kwargs: Any) -> Written:
+        return compute(delayed_cube.update_cube_from_delayed([dask.delayed(same)(data)], **kwargs))
+
+    def query_cube(self, **kwargs: Any) -> list[pd.DataFrame]:
+        frames = dask.compute(*delayed_cube.query_cube_delayed(**kwargs), scheduler="sync")
+        return [df for df in frames if len(df)]
+
+    def remove_partitions(self, **kwargs: Any) -> Written:
+        return compute(delayed_cube.remove_partitions_delayed(**kwargs))
+
+    def delete_cube(self, **kwargs: Any) -> None:
+        return compute(delayed_cube.delete_cube_delayed(**kwargs))
+
+    def copy_cube(self, **kwargs: Any) -> None:
+        return compute(delayed_cube.copy_cube_delayed(**kwargs))
+
+    def collect_stats(self, **kwargs: Any) -> Stats:
+        return compute(delayed_cube.collect_stats_delayed(**kwargs))
+
+    def cleanup_cube(self, **kwargs: Any) -> None:
+        return compute(delayed_cube.cleanup_cube_delayed(**kwargs))
+
+
+class Bag(Delayed):
+    """A bag with one element in, bags out; one piece of work per task."""
+
+    name = "bag_bs1"
+    blocksize = 1
+
+    def build_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
+        bag = db.from_sequence([data])
+        ids = ids_of(data, cube)
+        return only(bag_cube.build_cube_from_bag(bag, cube, ktk_cube_dataset_ids=ids, **kwargs))
+
+    def extend_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
+        bag = db.from_sequence([data])
+        ids = ids_of(data, cube)
+        return only(bag_cube.extend_cube_from_bag(bag, cube, ktk_cube_dataset_ids=ids, **kwargs))
+
+    def append_to_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
+        bag = db.from_sequence([data])
+        ids = ids_of(data, cube)
+        return only(bag_cube.append_to_cube_from_bag(bag, cube, ktk_cube_dataset_ids=ids, **kwargs))
+
+    def update_cube(self, data: Any, **kwargs: Any) -> Written:
+        return only(bag_cube.update_cube_from_bag(db.from_sequence([data]), **kwargs))
+
+    def query_cube(self, **kwargs: Any) -> list[pd.DataFrame]:
+        return compute(bag_cube.query_cube_bag(blocksize=self.blocksize, **kwargs))
+
+    def remove_partitions(self, **kwargs: Any) -> Written:
+        return only(bag_cube.remove_partitions_bag(**kwargs))
+
+    def delete_cube(self, **kwargs: Any) -> None:
+        done(bag_cube.delete_cube_bag(blocksize=self.blocksize, **kwargs))
+
+    def copy_cube(self, **kwargs: Any) -> None:
+        done(bag_cube.copy_cube_bag(blocksize=self.blocksize, **kwargs))
+
+    def collect_stats(self, **kwargs: Any) -> Stats:
+        return only(bag_cube.collect_stats_bag(blocksize=self.blocksize, **kwargs))
+
+    def cleanup_cube(self, **kwargs: Any) -> None:
+        done(bag_cube.cleanup_cube_bag(blocksize=self.blocksize, **kwargs))
+
+
+def only(bag: db.Bag) -> Any:
+    """Compute the only element of a bag."""
+    (element,) = compute(bag)
+    return element
+
+
+def done(bag: db.Bag) -> None:
+    """Compute a bag of None."""
+    assert set(compute(bag)) <= {None}
+
+
+class LargeBag(Bag):
+    """The same, with three pieces of work per task."""
+
+    name = "bag_bs3"
+    blocksize = 3
+
+
+class DataFrame(Delayed):
+    """dask DataFrames of two partitions in, dask DataFrames out."""
+
+    name = "dataframe"
+    checks_duplicates = False
+
+    def build_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
+        return compute(dataframe_cube.build_cube_from_dataframe(frames_of(data), cube, **kwargs))
+
+    def extend_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
+        return compute(dataframe_cube.extend_cube_from_dataframe(frames_of(data), cube, **kwargs))
+
+    def append_to_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
+        return compute(dataframe_cube.append_to_cube_from_dataframe(frames_of(data), cube, **kwargs))
+
+    def update_cube(self, data: Any, **kwargs: Any) -> Written:
+        return compute(dataframe_cube.update_cube_from_dataframe(frames_of(data), **kwargs))
+
+    def query_cube(self, **kwargs: Any) -> list[pd.DataFrame]:
+        ddf = dataframe_cube.query_cube_dataframe(**kwargs)
+        frames = dask.compute(*ddf.to_delayed(), scheduler="sync")
+        assert {tuple(df.columns) for df in frames} == {tuple(ddf.columns)}
+        return [df for df in frames if len(df)]
+
+    def remove_partitions(self, **kwargs: Any) -> Written:
+        return compute(dataframe_cube.remove_partitions_dataframe(**kwargs))
+
+    def delete_cube(self, **kwargs: Any) -> None:
+        return compute(dataframe_cube.delete_cube_dataframe(**kwargs))
+
+    def copy_cube(self, **kwargs: Any) -> None:
+        return compute(dataframe_cube.copy_cube_dataframe(**kwargs))
+
+    def collect_stats(self, **kwargs: Any) -> Stats:
+        return compute(dataframe_cube.collect_stats_dataframe(**kwargs))
+
+    def cleanup_cube(self, **kwargs: Any) -> None:
+        return compute(dataframe_cube.cleanup_cube_dataframe(**kwargs))
+
+
+def frames_of(data: Any) -> Any:
+    """Give frames as dask DataFrames, types and order kept; other objects as they are."""
+    if isinstance(data, Mapping):
+        return {name: frames_of(df) for name, df in data.items()}
+    if isinstance(data, list):
+        return {}
+    if not isinstance(data, pd.DataFrame):
+        return data
+    with dask.config.set({"dataframe.convert-string": False}):
+        return dd.from_pandas(data, npartitions=1, sort=False)
+
+
 #: name for ``--facade`` -> class
-FACADES: dict[str, type[Eager]] = {cls.name: cls for cls in (Eager,)}
+FACADES: dict[str, type[Eager]] = {cls.name: cls for cls in (Eager, Iter, Delayed, Bag, LargeBag, DataFrame)}

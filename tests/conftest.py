@@ -12,8 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.support.factories import STORES, StoreFactory
+
+# how long an example takes says more about the machine than about the code
+settings.register_profile("kartothek_cube", deadline=None)
+settings.load_profile("kartothek_cube")
 
 #: names of the façades in tests/support/facades.py, which is only imported when a test wants one
 FACADE_NAMES = ("eager", "iter", "delayed", "bag_bs1", "bag_bs3", "dataframe")

@@ -9,6 +9,7 @@ import attrs
 
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder
 from kartothek_cube.core.errors import DatasetNotFoundError
+from kartothek_cube.core.naming import check_uuid
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.execute import REMOTE_REQUESTS, ordered_map
@@ -71,7 +72,10 @@ def plan_copy_dataset(source: BlobStore, source_uuid: str, target_uuid: str) -> 
     ------
     KeyError
         If there is no such dataset.
+    ValueError
+        If the name is illegal.
     """
+    check_uuid(target_uuid)
     dataset = DatasetMetadata.load_from_store(source_uuid, source)
     headers = header_keys(source_uuid)
     existing = [key for key in headers if source.exists(key)]

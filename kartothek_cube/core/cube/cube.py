@@ -124,6 +124,32 @@ class Cube(CopyMixin):
         return dimensions.union(self.partition_columns, self.index_columns)
 
 
+def ensure_cube(cube: object) -> None:
+    """Check that an argument is a cube specification.
+
+    Parameters
+    ----------
+    cube
+        What a user passed.
+
+    Raises
+    ------
+    TypeError
+        It is something else.
+
+    Examples
+    --------
+    >>> ensure_cube("geodata")
+    Traceback (most recent call last):
+    TypeError: expected a Cube, got str; discover_cube(uuid_prefix, store) gives the specification of a stored cube
+    """
+    if not isinstance(cube, Cube):
+        raise TypeError(
+            f"expected a Cube, got {type(cube).__name__}; "
+            "discover_cube(uuid_prefix, store) gives the specification of a stored cube"
+        )
+
+
 def _listed(names: Collection[str]) -> str:
     return ", ".join(sorted(names))
 

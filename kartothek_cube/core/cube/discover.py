@@ -20,7 +20,7 @@ from kartothek_cube.core.cube.constants import (
     KTK_CUBE_METADATA_SUPPRESS_INDEX_ON,
     KTK_CUBE_UUID_SEPARATOR,
 )
-from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.naming import METADATA_BASE_SUFFIX, METADATA_FORMAT_JSON, METADATA_FORMAT_MSGPACK
@@ -126,6 +126,7 @@ def discover_datasets(
     ValueError
         If a wanted dataset does not exist, or if the datasets do not form the cube.
     """
+    ensure_cube(cube)
     wanted = converter_str_set_optional(filter_ktk_cube_dataset_ids)
     datasets = discover_datasets_unchecked(cube.uuid_prefix, store, wanted)
     if wanted is not None:

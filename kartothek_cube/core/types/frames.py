@@ -61,7 +61,13 @@ def from_pandas(df: pd.DataFrame) -> pa.Table:
     for name, dtype in zip(names, df.dtypes, strict=True):
         _check_dtype(name, dtype)
     renamed = df if names == list(df.columns) else df.set_axis(names, axis=1)
-    table = pa.Table.from_pandas(renamed, preserve_index=False)
+    try:
+        table = pa.Table.from_pandas(renamed, preserve_index=False)
+    except pa.ArrowNotImplementedError as exc:
+        raise TypeError(f"The frame has a column that cannot be stored: {'; '.join(map(str, exc.args))}") from exc
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as exc:
+        problem = "; ".join(map(str, exc.args))
+        raise ValueError(f"A column holds values of several types, make them one: {problem}") from exc
     extensions = {n: str(t) for n, t in zip(names, df.dtypes, strict=True) if _is_extension(t)}
     return _normalise(table, extensions)
 

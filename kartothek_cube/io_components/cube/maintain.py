@@ -9,7 +9,7 @@ import attrs
 
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
-from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked, discover_ktk_cube_dataset_ids
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import (
@@ -44,6 +44,7 @@ __all__ = (
 
 def _datasets(cube: Cube, store: StoreInput, datasets: Any) -> dict[str, DatasetMetadata]:
     """The ``datasets`` argument: all, ids, or loaded headers. Ids that do not exist are absent."""
+    ensure_cube(cube)
     if isinstance(datasets, Mapping):
         return dict(datasets)
     return discover_datasets_unchecked(cube.uuid_prefix, store, converter_str_set_optional(datasets))
@@ -72,6 +73,7 @@ def plan_delete(cube: Cube, store: StoreInput, datasets: Any = None) -> tuple[li
 
 def plan_cleanup(cube: Cube, store: StoreInput) -> list[str]:
     """Keys with the prefix of a cube that none of its readable datasets refers to, sorted."""
+    ensure_cube(cube)
     blobs = open_blobs(store)
     found = discover_datasets_unchecked(cube.uuid_prefix, blobs)
     tracked = {key for ds in found.values() for key in (*get_dataset_keys(ds), *header_keys(ds.uuid))}
@@ -230,7 +232,9 @@ def _check_found(cube: Cube, found: Mapping[str, DatasetMetadata], wanted: Any) 
         return
     missing = set(converter_str_set_optional(wanted) or ()) - set(found)
     if missing:
-        raise RuntimeError(f"{cube} is missing in the source store: " + unknown_names("dataset", missing, found))
+        raise RuntimeError(
+            f"{cube} is missing in the source store: " + unknown_names("dataset", missing, found)
+        )
 
 
 def copy_datasets(plan: CopyPlan, copy: Callable[..., Any]) -> None:

@@ -11,9 +11,9 @@ import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core.cube.consistency import get_payload_subset
-from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.errors import DuplicateCellsError, unknown_names
-from kartothek_cube.core.types import as_table, to_pandas
+from kartothek_cube.core.types import as_table, is_nested, to_pandas
 from kartothek_cube.io_components.columns import (
     combine,
     gather,
@@ -93,6 +93,7 @@ def collect_input(data: Any, cube: Cube) -> dict[str, list[Any]]:
     TypeError
         If something is no frame.
     """
+    ensure_cube(cube)
     if is_frame(data):
         data = {cube.seed_dataset: data}
     if isinstance(data, Mapping) or data is None:
@@ -152,7 +153,7 @@ def prepare_table(rules: DatasetRules, frames: Sequence[Any], *, unique: bool = 
     tables = [_checked_table(rules, frame) for frame in frames]
     filled = [t for t in tables if len(t)] or tables[:1]
     table = _concat(rules, filled)
-    _check_nulls(rules, table)
+    _check_keys(rules, table)
     table = _sort(rules, table)
     if unique:
         check_unique(rules, table)
@@ -165,6 +166,8 @@ def _checked_table(rules: DatasetRules, frame: Any) -> pa.Table:
         twice = sorted({c for c in names if names.count(c) > 1})
         if twice:
             raise ValueError(f"Duplicate columns in dataset {rules.name!r}: {', '.join(twice)}")
+        if isinstance(frame.index, pd.MultiIndex):
+            frame = frame.reset_index(drop=True)
     table = as_table(frame)
     _check_columns(rules, table.column_names)
     return table
@@ -224,7 +227,8 @@ def _concat(rules: DatasetRules, tables: Sequence[pa.Table]) -> pa.Table:
         raise ValueError(f"Frames of dataset {rules.name!r} have columns of different types: {exc}") from exc
 
 
-def _check_nulls(rules: DatasetRules, table: pa.Table) -> None:
+def _check_keys(rules: DatasetRules, table: pa.Table) -> None:
+    """Columns by which cells are found hold no null, and nothing that does not compare."""
     kinds = {
         "partition": rules.partition_on,
         "dimension": rules.cube.dimension_columns,
@@ -233,6 +237,11 @@ def _check_nulls(rules: DatasetRules, table: pa.Table) -> None:
     for kind, columns in kinds.items():
         for column in sorted(set(columns) & set(table.column_names)):
             values = table.column(column)
+            if is_nested(values.type):
+                raise TypeError(
+                    f'The {kind} column "{column}" of dataset "{rules.name}" has the nested type {values.type}. '
+                    f"A {kind} column holds single values"
+                )
             nulls = values.null_count
             if pa.types.is_floating(values.type):
                 nulls = int(pa.compute.sum(pa.compute.is_null(values, nan_is_null=True)).as_py() or 0)

@@ -1,0 +1,69 @@
+"""Input that no cube can hold: each kind of mistake has its own answer, and leaves the store empty."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from kartothek_cube.api.discover import discover_datasets
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io import eager_cube
+from tests.support.cubes import CUBE
+
+FRAME = pd.DataFrame({"x": [0, 1], "p": [0, 0], "v1": [1, 2]})
+
+
+@pytest.mark.parametrize(
+    "data, exception, fragment",
+    [
+        (FRAME.assign(v1=[1j, 2j]), TypeError, "v1"),
+        (FRAME.assign(v1=[1, "a"]), ValueError, "v1"),
+        (FRAME.assign(v1=pd.to_timedelta([1, 2], unit="s")), TypeError, "v1"),
+        (FRAME.assign(p=[[1], [2]]), TypeError, 'partition column "p"'),
+        (FRAME.assign(x=[[1], [2]]), TypeError, 'dimension column "x"'),
+        ({"seed": FRAME["x"]}, TypeError, "Series"),
+        ({"seed": {"x": [1]}}, TypeError, "dict"),
+        ("seed", TypeError, "str"),
+        (3, TypeError, "int"),
+    ],
+    ids=[
+        "complex",
+        "mixed",
+        "duration",
+        "nested partition",
+        "nested dimension",
+        "series",
+        "dict",
+        "text",
+        "number",
+    ],
+)
+def test_wrong_values(store_factory, data, exception, fragment):
+    with pytest.raises(exception, match=fragment):
+        eager_cube.build_cube(data, CUBE, store_factory)
+    assert open_blobs(store_factory).list("") == []
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda cube, store: eager_cube.build_cube(FRAME, cube, store),
+        lambda cube, store: eager_cube.query_cube(cube, store),
+        lambda cube, store: eager_cube.remove_partitions(cube, store),
+        lambda cube, store: eager_cube.delete_cube(cube, store),
+        lambda cube, store: eager_cube.cleanup_cube(cube, store),
+        lambda cube, store: eager_cube.collect_stats(cube, store),
+        lambda cube, store: discover_datasets(cube, store),
+    ],
+    ids=["build", "query", "remove", "delete", "cleanup", "stats", "discover"],
+)
+def test_a_name_is_no_cube(store_factory, operation):
+    with pytest.raises(TypeError, match="expected a Cube, got str"):
+        operation("cube", store_factory)
+
+
+def test_an_index_of_several_levels_is_ignored_like_any_other(store_factory):
+    df = FRAME.set_index(pd.MultiIndex.from_tuples([("a", 1), ("b", 2)]))
+    eager_cube.build_cube(df, Cube(["x"], ["p"], "cube"), store_factory)
+    assert eager_cube.query_cube(CUBE, store_factory)[0]["v1"].tolist() == [1, 2]

@@ -29,7 +29,7 @@ from kartothek_cube.core.cube.constants import (
     KTK_CUBE_METADATA_PARTITION_COLUMNS,
     KTK_CUBE_METADATA_SUPPRESS_INDEX_ON,
 )
-from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import (
     discover_datasets,
     discover_datasets_unchecked,
@@ -406,6 +406,7 @@ def _scope(cube: Cube, conditions: Conjunction, dataset: DatasetMetadata) -> Pre
 
 
 def _remove_conditions(cube: Cube, conditions: Any) -> Conjunction:
+    ensure_cube(cube)
     conjunction = Conjunction(conditions)
     wrong = conjunction.columns - set(cube.partition_columns)
     if wrong:

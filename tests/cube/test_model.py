@@ -274,4 +274,4 @@ class CubeMachine(RuleBasedStateMachine):
 
 
 TestCube = CubeMachine.TestCase
-TestCube.settings = settings(max_examples=30, stateful_step_count=10, deadline=None)
+TestCube.settings = settings(max_examples=20, stateful_step_count=10, deadline=None)

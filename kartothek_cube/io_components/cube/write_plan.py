@@ -1,0 +1,483 @@
+"""Planning writes of cubes: build, extend, append, update and remove differ in their rules only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+import pyarrow as pa
+
+from kartothek_cube.core.cube.conditions import Conjunction
+from kartothek_cube.core.cube.consistency import (
+    get_dataset_columns,
+    get_payload_subset,
+)
+from kartothek_cube.core.cube.constants import (
+    KLEE_METADATA_DIMENSION_COLUMNS,
+    KLEE_METADATA_KEY_IS_SEED,
+    KLEE_METADATA_PARTITION_COLUMNS,
+    KTK_CUBE_DF_SERIALIZER,
+    KTK_CUBE_METADATA_DIMENSION_COLUMNS,
+    KTK_CUBE_METADATA_KEY_IS_SEED,
+    KTK_CUBE_METADATA_PARTITION_COLUMNS,
+    KTK_CUBE_METADATA_SUPPRESS_INDEX_ON,
+)
+from kartothek_cube.core.cube.cube import Cube, ensure_cube
+from kartothek_cube.core.cube.discover import (
+    discover_datasets,
+    discover_ktk_cube_dataset_ids,
+)
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import (
+    DatasetExistsError,
+    unknown_names,
+)
+from kartothek_cube.core.index import ExplicitSecondaryIndex
+from kartothek_cube.core.prune import select_partitions
+from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.io_components.cube.prepare import DatasetRules
+from kartothek_cube.io_components.execute import store_factory
+from kartothek_cube.io_components.write import (
+    WriteContext,
+)
+from kartothek_cube.serialization import DataFrameSerializer
+from kartothek_cube.utils.converters import (
+    converter_str_set,
+    converter_str_set_optional,
+    converter_str_tupleset,
+)
+
+__all__ = (
+    "CubeWritePlan",
+    "DatasetChange",
+    "plan_append",
+    "plan_build",
+    "plan_extend",
+    "plan_remove",
+    "plan_update",
+)
+
+Predicates = list[list[tuple[str, str, Any]]]
+Metadata = Mapping[str, Mapping[str, Any]]
+
+
+@attrs.frozen
+class DatasetChange:
+    """
+    What a write does to one dataset of a cube.
+
+    Attributes
+    ----------
+    rules
+        What input has to meet.
+    context
+        Where and how files are written.
+    mode
+        As in :class:`kartothek_cube.core.commit.Delta`.
+    metadata
+        Metadata to set.
+    scope, expected
+        Partitions to remove, as in :class:`~kartothek_cube.core.commit.Delta`.
+    required
+        Whether the dataset is committed even if there is no input for it.
+    types
+        Types that columns have already in the cube, for engines whose own types are others.
+    batch
+        As in :class:`~kartothek_cube.core.commit.Delta`.
+    """
+
+    rules: DatasetRules
+    context: WriteContext
+    mode: str
+    metadata: Mapping[str, Any]
+    scope: Predicates | None = None
+    expected: pa.StringArray | None = None
+    required: bool = False
+    types: Mapping[str, pa.DataType] = attrs.field(factory=dict)
+    batch: tuple[str, int] | None = None
+
+
+@attrs.frozen
+class CubeWritePlan:
+    """
+    A planned write.
+
+    Attributes
+    ----------
+    operation
+        Name of the operation, for messages.
+    cube
+        The cube.
+    store
+        Factory of the store.
+    changes
+        By id all datasets that the write may touch.
+    keep_empty
+        Whether a dataset may end up without partitions.
+    return_all
+        Whether the result has all datasets of the cube.
+    """
+
+    operation: str
+    cube: Cube
+    store: StoreFactory
+    changes: Mapping[str, DatasetChange]
+    keep_empty: bool = False
+    return_all: bool = False
+
+
+def _check_metadata(metadata: Metadata | None, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The ``metadata`` argument: dict of dataset id to dict."""
+    if metadata is None:
+        return {}
+    if not isinstance(metadata, Mapping):
+        raise TypeError(
+            f"Provided metadata should be a dict of dataset id to dict, but is {type(metadata).__name__}"
+        )
+    known = set(names)
+    unknown = set(metadata) - known
+    if unknown:
+        raise ValueError(
+            "Provided metadata for otherwise unspecified datasets: "
+            + unknown_names("dataset", unknown, known)
+        )
+    for name, values in metadata.items():
+        if not isinstance(values, Mapping):
+            raise TypeError(
+                f"Provided metadata for dataset {name} should be a dict, but is {type(values).__name__}"
+            )
+        try:
+            json.dumps(dict(values))
+        except TypeError as exc:
+            raise TypeError(f"Provided metadata for dataset {name} cannot be stored as JSON: {exc}") from exc
+    return {name: dict(values) for name, values in metadata.items()}
+
+
+def _check_serializer(serializer: Any) -> DataFrameSerializer:
+    if serializer is None:
+        default: DataFrameSerializer = KTK_CUBE_DF_SERIALIZER
+        return default
+    if not isinstance(serializer, DataFrameSerializer):
+        raise TypeError(f"df_serializer should be a DataFrameSerializer, but is {type(serializer).__name__}")
+    return serializer
+
+
+def _cube_metadata(cube: Cube, name: str, user: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata entries of a dataset ("Metadata" in the cube format), under the names of old and new releases."""
+    dimensions, partitions = list(cube.dimension_columns), list(cube.partition_columns)
+    is_seed = name == cube.seed_dataset
+    return {
+        **user,
+        KTK_CUBE_METADATA_DIMENSION_COLUMNS: dimensions,
+        KTK_CUBE_METADATA_KEY_IS_SEED: is_seed,
+        KTK_CUBE_METADATA_PARTITION_COLUMNS: partitions,
+        KTK_CUBE_METADATA_SUPPRESS_INDEX_ON: sorted(cube.suppress_index_on),
+        KLEE_METADATA_DIMENSION_COLUMNS: dimensions,
+        KLEE_METADATA_KEY_IS_SEED: is_seed,
+        KLEE_METADATA_PARTITION_COLUMNS: partitions,
+    }
+
+
+def _partition_on(cube: Cube, name: str, given: Mapping[str, Iterable[str]] | None) -> tuple[str, ...]:
+    columns = tuple(cube.partition_columns)
+    if given is not None and name in given:
+        try:
+            columns = converter_str_tupleset(given[name])
+        except ValueError as exc:
+            raise ValueError(f"partition_on of dataset {name}: {exc}") from exc
+    if name == cube.seed_dataset and columns != tuple(cube.partition_columns):
+        raise ValueError(
+            f"Seed dataset {name} must have the partition columns of the cube: expected "
+            f"[{', '.join(cube.partition_columns)}], but partition_on is [{', '.join(columns)}]"
+        )
+    return columns
+
+
+def _new_changes(
+    cube: Cube,
+    store: StoreFactory,
+    names: Iterable[str],
+    metadata: Metadata | None,
+    overwrite: bool,
+    partition_on: Mapping[str, Iterable[str]] | None,
+    serializer: Any,
+    foreign: Mapping[str, str],
+) -> dict[str, DatasetChange]:
+    wanted = sorted(names)
+    user = _check_metadata(metadata, wanted)
+    if partition_on is not None and not isinstance(partition_on, Mapping):
+        raise TypeError(
+            f"partition_on should be a dict of dataset id to columns, but is {type(partition_on).__name__}"
+        )
+    unknown = set(partition_on or ()) - set(wanted)
+    if unknown:
+        raise ValueError(
+            "partition_on for otherwise unspecified datasets: " + unknown_names("dataset", unknown, wanted)
+        )
+    df_serializer = _check_serializer(serializer)
+    changes = {}
+    for name in wanted:
+        uuid = cube.ktk_dataset_uuid(name)
+        keys = _partition_on(cube, name, partition_on)
+        changes[name] = DatasetChange(
+            rules=DatasetRules(name, cube, keys, None, foreign),
+            context=WriteContext(store, uuid, partition_on=keys, serializer=df_serializer),
+            mode="replace" if overwrite else "create",
+            metadata=_cube_metadata(cube, name, user.get(name, {})),
+        )
+    return changes
+
+
+def _check_absent(cube: Cube, existing: Iterable[str], names: Iterable[str], overwrite: bool) -> None:
+    for name in sorted(set(existing) & set(names)):
+        if not overwrite:
+            raise DatasetExistsError(cube.ktk_dataset_uuid(name))
+
+
+def plan_build(
+    cube: Cube,
+    store: StoreInput,
+    names: Iterable[str],
+    metadata: Metadata | None = None,
+    overwrite: bool = False,
+    partition_on: Mapping[str, Iterable[str]] | None = None,
+    df_serializer: Any = None,
+) -> CubeWritePlan:
+    """
+    Plan to write a new cube.
+
+    Raises
+    ------
+    ValueError
+        If the seed is missing, or datasets of the cube that are not written exist.
+    RuntimeError
+        If a dataset exists and is not to be overwritten.
+    """
+    names = set(names)
+    if cube.seed_dataset not in names:
+        raise ValueError(
+            f'Seed data ("{cube.seed_dataset}") is missing: a new cube needs it, '
+            f"given are: {', '.join(sorted(names)) or 'none'}"
+        )
+    factory = store_factory(store)
+    changes = _new_changes(cube, factory, names, metadata, overwrite, partition_on, df_serializer, {})
+    existing = discover_ktk_cube_dataset_ids(cube.uuid_prefix, store)
+    left = existing - names
+    if left:
+        raise ValueError(
+            f"Following datasets exist in cube {cube.uuid_prefix} but are not part of the build: "
+            f"{', '.join(sorted(left))}. A cube can only be overwritten as a whole; delete them or include them"
+        )
+    _check_absent(cube, existing, names, overwrite)
+    return CubeWritePlan("build", cube, factory, changes)
+
+
+def plan_extend(
+    cube: Cube,
+    store: StoreInput,
+    names: Iterable[str],
+    metadata: Metadata | None = None,
+    overwrite: bool = False,
+    partition_on: Mapping[str, Iterable[str]] | None = None,
+    df_serializer: Any = None,
+) -> CubeWritePlan:
+    """
+    Plan to add datasets to a cube.
+
+    Raises
+    ------
+    ValueError
+        If the seed is among them, or there is no such cube.
+    RuntimeError
+        If a dataset exists and is not to be overwritten.
+    """
+    names = set(names)
+    if cube.seed_dataset in names:
+        raise ValueError(
+            f'Seed data ("{cube.seed_dataset}") cannot be written when a cube is extended, only when it is built'
+        )
+    factory = store_factory(store)
+    existing = discover_datasets(cube, store)
+    _check_absent(cube, existing, names, overwrite)
+    foreign = {
+        column: name
+        for name, ds in existing.items()
+        if name not in names
+        for column in get_payload_subset(get_dataset_columns(ds), cube)
+    }
+    changes = _new_changes(cube, factory, names, metadata, overwrite, partition_on, df_serializer, foreign)
+    known = _types(ds for name, ds in existing.items() if name not in names)
+    keys = {c: t for c, t in known.items() if c in (*cube.dimension_columns, *cube.partition_columns)}
+    changes = {name: attrs.evolve(change, types=keys) for name, change in changes.items()}
+    return CubeWritePlan("extend", cube, factory, changes)
+
+
+def _stored_change(
+    cube: Cube,
+    store: StoreFactory,
+    name: str,
+    dataset: DatasetMetadata,
+    metadata: Mapping[str, Any],
+    serializer: DataFrameSerializer,
+    **more: Any,
+) -> DatasetChange:
+    """A change of a dataset that exists: its partition keys and indices are taken from its header."""
+    keys = tuple(dataset.partition_keys or ())
+    indices = tuple(sorted(c for c, i in dataset.indices.items() if isinstance(i, ExplicitSecondaryIndex)))
+    return DatasetChange(
+        rules=DatasetRules(name, cube, keys, indices),
+        context=WriteContext(store, dataset.uuid, dataset.table_name, keys, indices, serializer),
+        mode="update",
+        metadata=dict(metadata),
+        types=_types([dataset]),
+        **more,
+    )
+
+
+def _types(datasets: Iterable[DatasetMetadata]) -> dict[str, pa.DataType]:
+    """Types of the columns of datasets; a type that is known hides null."""
+    fields = [field for ds in datasets if ds.schema is not None for field in ds.schema.internal()]
+    return {f.name: f.type for f in sorted(fields, key=lambda f: not pa.types.is_null(f.type))}
+
+
+def plan_append(
+    cube: Cube,
+    store: StoreInput,
+    names: Iterable[str],
+    metadata: Metadata | None = None,
+    df_serializer: Any = None,
+) -> CubeWritePlan:
+    """
+    Plan to add partitions to datasets of a cube.
+
+    Raises
+    ------
+    ValueError
+        If a dataset does not exist.
+    """
+    names = set(names)
+    existing = discover_datasets(cube, store)
+    unknown = names - set(existing)
+    if unknown:
+        raise ValueError(
+            f"Unknown / non-existing datasets of cube {cube.uuid_prefix}: "
+            + unknown_names("dataset", unknown, existing)
+        )
+    user = _check_metadata(metadata, names)
+    factory, serializer = store_factory(store), _check_serializer(df_serializer)
+    changes = {
+        name: _stored_change(cube, factory, name, existing[name], user.get(name, {}), serializer)
+        for name in sorted(names)
+    }
+    return CubeWritePlan("append", cube, factory, changes)
+
+
+def _scope(cube: Cube, conditions: Conjunction, dataset: DatasetMetadata) -> Predicates:
+    """The conditions that concern partition keys of a dataset; ``[]`` (everything) if none does."""
+    keys = set(dataset.partition_keys or ())
+    literals = Conjunction([c for c in conditions.conditions if c.column in keys]).predicate
+    return [literals] if literals else []
+
+
+def _remove_conditions(cube: Cube, conditions: Any) -> Conjunction:
+    ensure_cube(cube)
+    conjunction = Conjunction(conditions)
+    wrong = conjunction.columns - set(cube.partition_columns)
+    if wrong:
+        raise ValueError(
+            "Can only remove partitions with conditions concerning cubes physical partition columns "
+            f"({', '.join(cube.partition_columns)}), but got conditions on: {', '.join(sorted(wrong))}"
+        )
+    return conjunction
+
+
+def _plan_removal(
+    operation: str,
+    cube: Cube,
+    store: StoreInput,
+    conditions: Conjunction | None,
+    names: set[str] | None,
+    metadata: Metadata | None,
+    df_serializer: Any,
+    **flags: bool,
+) -> CubeWritePlan:
+    existing = discover_datasets(cube, store)
+    chosen = set(existing) if names is None else names
+    unknown = chosen - set(existing)
+    if unknown:
+        raise ValueError("Unknown ktk_cube_dataset_ids: " + unknown_names("dataset", unknown, existing))
+    user = _check_metadata(metadata, chosen)
+    factory, serializer = store_factory(store), _check_serializer(df_serializer)
+    changes = {}
+    for name in sorted(chosen):
+        dataset = existing[name]
+        scope = None if conditions is None else _scope(cube, conditions, dataset)
+        expected = None
+        if scope is not None:
+            picked = select_partitions(dataset, scope or None)
+            expected = dataset.partition_table.take(picked).labels
+        changes[name] = _stored_change(
+            cube,
+            factory,
+            name,
+            dataset,
+            user.get(name, {}),
+            serializer,
+            scope=scope,
+            expected=expected,
+            required=True,
+        )
+    return CubeWritePlan(operation, cube, factory, changes, **flags)
+
+
+def plan_remove(
+    cube: Cube,
+    store: StoreInput,
+    conditions: Any = None,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    metadata: Metadata | None = None,
+) -> CubeWritePlan:
+    """
+    Plan to remove the partitions that meet conditions on partition columns.
+
+    Raises
+    ------
+    ValueError
+        For conditions on other columns, or unknown ids.
+    """
+    conjunction = _remove_conditions(cube, conditions)
+    names = converter_str_set_optional(ktk_cube_dataset_ids)
+    return _plan_removal(
+        "remove_partitions",
+        cube,
+        store,
+        conjunction,
+        None if names is None else set(names),
+        metadata,
+        None,
+        keep_empty=True,
+        return_all=True,
+    )
+
+
+def plan_update(
+    cube: Cube,
+    store: StoreInput,
+    remove_conditions: Any,
+    ktk_cube_dataset_ids: str | Iterable[str],
+    metadata: Metadata | None = None,
+    df_serializer: Any = None,
+) -> CubeWritePlan:
+    """
+    Plan to replace partitions: remove what meets the conditions and add input, in one commit per dataset.
+
+    Raises
+    ------
+    ValueError
+        As :func:`plan_remove`.
+    """
+    conjunction = None if remove_conditions is None else _remove_conditions(cube, remove_conditions)
+    names = set(converter_str_set(ktk_cube_dataset_ids))
+    return _plan_removal("update", cube, store, conjunction, names, metadata, df_serializer)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kartothek_cube.core.common_metadata import SchemaWrapper, schema_to_bytes, validate_compatible
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -74,7 +75,8 @@ class Delta:
     scope
         Partitions to remove, as a predicate on indexed columns; ``None`` for none, ``[]`` for all.
     expected
-        Labels that the scope matched when the operation was planned; None if nothing is assumed. If the newest
+        Labels that the scope matched when the operation was planned; None if nothing is assumed. If
+        the newest
         state has others in the scope, somebody wrote there meanwhile.
     schema
         Schema of the added partitions.
@@ -82,7 +84,8 @@ class Delta:
         Partition keys, for a dataset that is created; checked otherwise, unless None.
     indices
         Index entries of the added partitions, by column; on creation these are all indices, on update other
-        columns than the indexed ones are ignored unless named in ``new_indices``. Where the header did not list
+        columns than the indexed ones are ignored unless named in ``new_indices``. Where the header did
+        not list
         the partitions so far, any column of them gets an index.
     new_indices
         Columns of ``indices`` for which an index is added or replaced; their entries cover all partitions.
@@ -95,6 +98,11 @@ class Delta:
     batch
         Name of a stream and number of a batch of it. The number of the last batch is kept in the metadata; a
         batch that is not newer was committed already and changes nothing.
+    write_id
+        Part of the names of all files of this write, whichever attempts of its tasks made them. If the newest
+        state has such files, the write was committed before, maybe with the files of other attempts,
+        and nothing
+        changes. Empty if tasks run only once.
     """
 
     uuid: str
@@ -112,6 +120,7 @@ class Delta:
     storage_format: str = "json"
     explicit: bool = True
     batch: tuple[str, int] | None = None
+    write_id: str = ""
 
 
 @attrs.frozen
@@ -330,7 +339,8 @@ def commit(
     delta
         The change. Its data files are stored already.
     index_entries
-        Reads the index entries of a column for the given partitions from their files; asked for when the newest
+        Reads the index entries of a column for the given partitions from their files; asked for when
+        the newest
         state has an index that the writers of the partitions did not know of.
 
     Returns
@@ -444,6 +454,8 @@ def _is_done(state: DatasetMetadata, delta: Delta) -> bool:
             return True
     if not len(delta.added):
         return False
+    if delta.write_id:
+        return bool(pc.any(pc.match_substring(state.partition_table.labels, delta.write_id)).as_py())
     return bool((state.partition_table.positions(delta.added.labels) >= 0).all())
 
 
@@ -491,7 +503,8 @@ def _check_files(blobs: BlobStore, delta: Delta, written: Sequence[str]) -> None
     if gone:
         raise ConcurrentWriteError(
             delta.uuid,
-            detail=f"Files of this commit were deleted while it was under way, such as {gone[0]}: a cleanup or garbage "
+            detail=f"Files of this commit were deleted while it was under way, such as {gone[0]}: a
+            cleanup or garbage "
             "collection ran at the same time. Write again, and give cleanups a retention.",
         )
 
@@ -511,7 +524,8 @@ def _check_one_header(blobs: BlobStore, uuid: str, key: str) -> None:
     if other is not None:
         raise CorruptDatasetError(
             key,
-            f"there is another header of this dataset, {other!r}, and it is unknown which one holds its state. "
+            f"there is another header of this dataset, {other!r}, and it is unknown which one holds its "
+            f"state. "
             "Delete the outdated one, or write the dataset anew with overwrite=True",
         )
 
@@ -529,7 +543,8 @@ def _restore(
     """
     Put back what we replaced, if what is there is still ours.
 
-    What was not there before stays unless ``delete`` is set: a schema may be that of another writer, with the same
+    What was not there before stays unless ``delete`` is set: a schema may be that of another writer,
+    with the same
     content, and is garbage at worst.
     """
     current, token = _current(blobs, key)

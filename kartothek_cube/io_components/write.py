@@ -55,6 +55,8 @@ class WriteContext:
         Writes the files.
     sort_by
         Columns by which each input is sorted before it is split.
+    write_id
+        What the names of the files begin with, if tasks may run more than once.
     """
 
     store: StoreFactory
@@ -64,6 +66,7 @@ class WriteContext:
     indices: tuple[str, ...] = ()
     serializer: DataFrameSerializer = attrs.field(factory=ParquetSerializer)
     sort_by: tuple[str, ...] = ()
+    write_id: str = ""
 
 
 def _count(labels: pa.StringArray) -> str:
@@ -196,7 +199,7 @@ def write_table(
     _check_columns(context, table)
     if context.partition_on and not len(table):
         return WriteResult(context.uuid, context.table, schema, indices=_no_entries(context, schema))
-    name = file_name or gen_uuid()
+    name = file_name or context.write_id + gen_uuid()[len(context.write_id) :]
     starts, prefixes, table = split(table, context.partition_on)
     labels = pa.array([prefix + name for prefix in prefixes], pa.string())
     indices = {

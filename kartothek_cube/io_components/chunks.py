@@ -16,7 +16,7 @@ CHUNK_ROWS = 1 << 17
 
 
 def whole_partitions(
-    batches: Iterable[pa.RecordBatch], keys: Sequence[str], rows: int = CHUNK_ROWS
+    batches: Iterable[pa.RecordBatch], keys: Sequence[str], rows: int = CHUNK_ROWS, limit: int | None = None
 ) -> Iterator[pa.Table]:
     """
     Tables that end where a logical partition ends; only one of them is held at a time.
@@ -29,6 +29,8 @@ def whole_partitions(
         Columns whose values make a partition; none: all rows are one.
     rows
         When so many rows are held, all of them up to the end of the last whole partition become a table.
+    limit
+        Rows that a table may have; a partition that has more goes on in the next one.
 
     Yields
     ------
@@ -43,17 +45,21 @@ def whole_partitions(
     """
     held: list[pa.RecordBatch] = []
     count = 0
-    for batch in filter(len, batches):
-        held.append(batch)
-        count += len(batch)
-        if count < rows:
-            continue
-        end = _last_end(held, keys)
-        if end is None:
-            continue
-        held[-1] = batch.slice(0, end)
-        yield pa.Table.from_batches(filter(len, held))
-        held, count = [batch.slice(end)], len(batch) - end
+    for batch in batches:
+        while len(batch):
+            taken = batch if limit is None else batch.slice(0, limit - count)
+            batch = batch.slice(len(taken))
+            held.append(taken)
+            count += len(taken)
+            full = count == limit
+            if count < rows and not full:
+                continue
+            end = _last_end(held, keys)
+            if end is None and not full:
+                continue
+            held[-1], rest = taken.slice(0, end), taken.slice(len(taken) if end is None else end)
+            yield pa.Table.from_batches(filter(len, held))
+            held, count = [rest] if len(rest) else [], len(rest)
     if held:
         yield pa.Table.from_batches(held)
 

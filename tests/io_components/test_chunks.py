@@ -41,6 +41,22 @@ def test_no_partition_is_in_two_tables(keys, values, cuts, size):
 
 
 @settings(deadline=None)
+@given(
+    values=rows,
+    cuts=st.lists(st.integers(0, 30), max_size=5),
+    size=st.integers(1, 10),
+    limit=st.integers(1, 10),
+)
+def test_a_limit_cuts_partitions_only_where_it_has_to(values, cuts, size, limit):
+    tables = list(whole_partitions(batches_of(values, cuts), ["p"], size, limit))
+    assert [v for t in tables for v in t["v"].to_pylist()] == list(range(len(values)))
+    assert all(0 < len(t) <= limit for t in tables)
+    for before, after in itertools.pairwise(tables):
+        if before["p"][-1] == after["p"][0]:
+            assert len(before) == limit
+
+
+@settings(deadline=None)
 @given(values=rows, cuts=st.lists(st.integers(0, 30), max_size=5), size=st.integers(1, 10))
 def test_tables_have_the_size_asked_for(values, cuts, size):
     tables = list(tables_of(batches_of(values, cuts), size))

@@ -155,6 +155,7 @@ KEYS = {
     "int8": (np.array([-1, 1], dtype="int8"), "int64"),
     "uint8": (np.array([1, 2], dtype="uint8"), "uint64"),
     "float": ([-0.5, 1.5], "float64"),
+    "float32": (np.array([0.1, 1e10], dtype="float32"), "float64"),
     "bool": ([False, True], "bool"),
     "str": (["a", "b"], TEXT),
     "special": (["=?%/&", "ä ö"], TEXT),

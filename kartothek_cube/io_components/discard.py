@@ -9,9 +9,9 @@ from kartothek_cube.core.errors import DatasetNotFoundError
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.keys import data_keys
-from kartothek_cube.io_components.write import WriteResult
+from kartothek_cube.io_components.write import WriteContext, WriteResult
 
-__all__ = ("discard",)
+__all__ = ("discard", "discard_attempts")
 
 
 def discard(store: StoreInput, results: Iterable[WriteResult]) -> None:
@@ -31,6 +31,25 @@ def discard(store: StoreInput, results: Iterable[WriteResult]) -> None:
             keys = result.partitions().files[result.table].to_pylist()
             tracked = _tracked(blobs, result.uuid)
             blobs.delete([key for key in keys if key not in tracked])
+
+
+def discard_attempts(context: WriteContext) -> None:
+    """
+    Delete the data files of all attempts to write a dataset that bear the same id, known or lost.
+
+    Parameters
+    ----------
+    context
+        The write, with its ``write_id``. Files that did reach the dataset stay.
+    """
+    blobs = open_blobs(context.store)
+    folder = f"{context.uuid}/{context.table}/"
+    keys = [
+        blob.key for blob in blobs.list(folder) if blob.key.rpartition("/")[2].startswith(context.write_id)
+    ]
+    if keys and context.write_id:
+        tracked = _tracked(blobs, context.uuid)
+        blobs.delete([key for key in keys if key not in tracked])
 
 
 def _tracked(blobs: BlobStore, uuid: str) -> set[str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import attrs
 import pyarrow as pa
 
 from kartothek_cube.core.commit import commit
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io_components.discard import discard
+from kartothek_cube.io_components.discard import discard, discard_attempts
 from kartothek_cube.io_components.write import WriteContext, WriteResult, write_table
 
 
@@ -25,3 +26,20 @@ def test_there_may_be_no_dataset_at_all(store_factory):
     context = WriteContext(store_factory, "uuid")
     discard(store_factory, [write_table(context, pa.table({"x": [1]}))])
     assert open_blobs(store_factory).list("") == []
+
+
+def test_files_of_all_attempts_go(store_factory):
+    context = WriteContext(store_factory, "uuid", partition_on=("p",), write_id="0123456789abcdef")
+    rows = pa.table({"x": [1, 2], "p": [1, 2]})
+    other = write_table(attrs.evolve(context, write_id=""), rows)
+    kept = write_table(context, rows)
+    blobs = open_blobs(store_factory)
+    commit(blobs, kept.delta(mode="create", partition_keys=("p",)))
+    before = {blob.key for blob in blobs.list("")}
+    for _ in range(2):
+        write_table(context, rows)
+    discard_attempts(context)
+    assert {blob.key for blob in blobs.list("")} == before
+    discard_attempts(attrs.evolve(context, write_id=""))
+    assert {blob.key for blob in blobs.list("")} == before
+    assert len(other.labels) == 2

@@ -193,11 +193,8 @@ def failed(operation):
     """Whether the planned fault came out of an operation, at once or as the reason of an abort."""
     try:
         operation()
-    except InjectedError:
-        return True
-    except MultiTableCommitAborted as error:
-        assert isinstance(error.__cause__, InjectedError)
-        return True
+    except (InjectedError, MultiTableCommitAborted) as error:
+        return InjectedError in (type(error), type(error.__cause__))
     return False
 
 

@@ -22,6 +22,9 @@ from kartothek_cube.io.dask import bag_cube, dataframe_cube, delayed_cube
 Written = dict[str, DatasetMetadata]
 Stats = dict[str, dict[str, int]]
 
+#: what computes graphs; by default this thread
+SCHEDULER = "sync"
+
 
 def ids_of(data: Any, cube: Cube) -> list[str]:
     """Give the ids that have to be announced to façades that take input in parts."""
@@ -120,8 +123,8 @@ def same(data: Any) -> Any:
 
 
 def compute(item: Any) -> Any:
-    """Compute in this thread."""
-    return item.compute(scheduler="sync")
+    """Compute a lazy result."""
+    return item.compute(scheduler=SCHEDULER)
 
 
 class Delayed(Iter):
@@ -150,7 +153,7 @@ class Delayed(Iter):
         return compute(delayed_cube.update_cube_from_delayed([dask.delayed(same)(data)], **kwargs))
 
     def query_cube(self, **kwargs: Any) -> list[pd.DataFrame]:
-        frames = dask.compute(*delayed_cube.query_cube_delayed(**kwargs), scheduler="sync")
+        frames = dask.compute(*delayed_cube.query_cube_delayed(**kwargs), scheduler=SCHEDULER)
         return [df for df in frames if len(df)]
 
     def remove_partitions(self, **kwargs: Any) -> Written:
@@ -250,7 +253,7 @@ class DataFrame(Delayed):
 
     def query_cube(self, **kwargs: Any) -> list[pd.DataFrame]:
         ddf = dataframe_cube.query_cube_dataframe(**kwargs)
-        frames = dask.compute(*ddf.to_delayed(), scheduler="sync")
+        frames = dask.compute(*ddf.to_delayed(), scheduler=SCHEDULER)
         assert {tuple(df.columns) for df in frames} == {tuple(ddf.columns)}
         return [df for df in frames if len(df)]
 

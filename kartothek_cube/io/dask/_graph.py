@@ -168,12 +168,25 @@ class Graph:
         return key
 
 
-class Unique(list[Any]):
-    """A list of which dask takes each to be different from all others, without looking into it."""
+class Unique(Sequence[Any]):
+    """
+    A list of which dask takes each to be different from all others, without looking into it.
+
+    Parameters
+    ----------
+    items
+        Its items.
+    """
 
     def __init__(self, items: Iterable[Any]) -> None:
-        super().__init__(items)
+        self._items = list(items)
         self._token = uuid.uuid4().hex
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._items[index]
 
     def __dask_tokenize__(self) -> str:
         return self._token

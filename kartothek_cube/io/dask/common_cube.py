@@ -14,7 +14,7 @@ from kartothek_cube.core.types import to_pandas
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io.dask._graph import Graph, Key
 from kartothek_cube.io_components.cube import maintain
-from kartothek_cube.io_components.cube.parts import commit_parts, lean
+from kartothek_cube.io_components.cube.parts import commit_parts, lean, repeatable
 from kartothek_cube.io_components.cube.query import QueryContext, Task, run_task
 from kartothek_cube.io_components.cube.transfer import copy_tasks, finish_copies, run_copy_task
 from kartothek_cube.io_components.cube.write import CubeWritePlan, finish_write, merge_writes
@@ -115,7 +115,7 @@ def write_cube(
     arguments
         Arguments of the tasks.
     """
-    graph = Graph(f"{plan.operation}_cube", inputs)
+    plan, graph = repeatable(plan), Graph(f"{plan.operation}_cube", inputs)
     parts = graph.merge(merge_writes, graph.each("write", function, lean(plan), arguments))
     return end(graph, "commit", commit_parts, plan, after=parts)
 

@@ -9,19 +9,14 @@ from typing import Any
 import attrs
 
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import MultiTableCommitAborted
+from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.cube.prepare import collect_input, is_frame
-from kartothek_cube.io_components.cube.write import (
-    CubeWritePlan,
-    finish_write,
-    merge_writes,
-    prepare,
-    run_write,
-)
+from kartothek_cube.io_components.cube.write import CubeWritePlan, merge_writes, prepare, run_write
+from kartothek_cube.io_components.cube.write_finish import aborted, finish_write
 from kartothek_cube.io_components.write import WriteResult
 from kartothek_cube.utils.converters import converter_str_set_optional
 
-__all__ = ("announced", "commit_parts", "elements_of", "lean", "write_part", "write_parts")
+__all__ = ("announced", "commit_parts", "elements_of", "lean", "repeatable", "write_part", "write_parts")
 
 Written = dict[str, WriteResult]
 
@@ -81,6 +76,20 @@ def elements_of(data: Any) -> Iterable[Any]:
             f"but got an object of type {type(data).__name__}"
         )
     return data
+
+
+def repeatable(plan: CubeWritePlan) -> CubeWritePlan:
+    """
+    A plan for an engine that may run tasks again, even those that wrote what has been committed.
+
+    Its commit recognises what an earlier run of the same plan committed, and changes nothing then.
+    """
+    write_id = gen_uuid()[:16]
+    changes = {
+        name: attrs.evolve(change, context=attrs.evolve(change.context, write_id=write_id))
+        for name, change in plan.changes.items()
+    }
+    return attrs.evolve(plan, changes=changes)
 
 
 def lean(plan: CubeWritePlan) -> CubeWritePlan:
@@ -164,6 +173,4 @@ def _check_rows(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> None
         problem = f'Seed data ("{seed}") is missing: a new cube needs it, but it was not in the input'
     else:
         return
-    raise MultiTableCommitAborted(
-        plan.cube.uuid_prefix, detail=f"{plan.operation}: {problem}"
-    ) from ValueError(problem)
+    raise aborted(plan, problem) from ValueError(problem)

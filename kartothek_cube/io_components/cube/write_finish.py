@@ -127,6 +127,7 @@ def _deltas(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> dict[str
             scope=change.scope,
             expected=change.expected,
             batch=change.batch,
+            write_id=change.context.write_id,
         )
     return deltas
 

@@ -1,4 +1,4 @@
-"""Datasets with several tables, as early versions of kartothek wrote them: a unit in all that concerns them."""
+"""Datasets with several tables, as early versions of kartothek wrote them: one unit in all respects."""
 
 from __future__ import annotations
 

@@ -192,6 +192,8 @@ def _parse(texts: pa.Array, wide: pa.DataType) -> pa.Array:
         _reject(plain, pc.invert(pc.match_substring_regex(plain, r"^-?[0-9]+$")))
     if pat.is_boolean(wide):
         _reject(plain, pc.invert(pc.is_in(pc.utf8_lower(plain), pa.array(["true", "false"]))))
+    if pat.is_time(wide):  # Arrow parses time stamps only
+        return pc.binary_join_element_wise("1970-01-01", plain, " ").cast(pa.timestamp("us")).cast(wide)
     return _parse_zoned(plain, wide) if pat.is_timestamp(wide) and wide.tz else plain.cast(wide)
 
 

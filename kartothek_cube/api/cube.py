@@ -1,8 +1,8 @@
 """
 The whole cube API: ``from kartothek_cube.api.cube import *``.
 
-Names of the dask façades are there if dask is installed; it is imported when one of them is first used (a star
-import uses all of them).
+Names of the dask façades are there if dask is installed; it is imported when one of them is first used
+(a star import uses all of them).
 """
 
 # ruff: noqa: F401 - names are imported to be exported, by an __all__ that depends on what is installed

@@ -1,4 +1,4 @@
-"""What a dataset and a cube are: names, headers, schemas, partitions, indices, predicates, stores, commits."""
+"""What a dataset and a cube are: names, headers, schemas, partitions, indices, stores, commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last headers that this process has parsed: one that did not change is read again, but not parsed again."""
+"""The last headers that this process parsed: what did not change is read again, but not parsed again."""
 
 from __future__ import annotations
 

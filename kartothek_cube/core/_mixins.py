@@ -40,7 +40,7 @@ class CopyMixin:
         return type(self)(**self._constructor_arguments(kwargs) | kwargs)
 
     def _constructor_arguments(self, given: Container[str]) -> dict[str, Any]:
-        """Parameters of the constructor that are not given and whose current value the object knows, with that value."""
+        """Parameters of the constructor that are not given, with the value that the object knows."""
         parameters = inspect.signature(type(self)).parameters.values()
         named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
         return {name: getattr(self, name) for name in named if name not in given and self._is_state(name)}

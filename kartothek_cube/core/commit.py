@@ -1,4 +1,4 @@
-"""Changing a dataset: a change as data, its pure application to a state, and its publication by compare-and-swap."""
+"""Changing a dataset: a change as data, its application to a state, its publication by compare-and-swap."""
 
 from __future__ import annotations
 
@@ -285,7 +285,7 @@ def _updated_indices(
 
 
 def _new_indices(state: DatasetMetadata, delta: Delta) -> set[str]:
-    """Indices that are made of entries of all partitions: where nobody listed these so far, that is any index."""
+    """Indices made of entries of all partitions: where nobody listed these so far, that is any index."""
     if state.explicit_partitions:
         return set(delta.new_indices)
     return {*delta.new_indices, *delta.indices, *state.secondary_indices}
@@ -418,7 +418,7 @@ def _current(blobs: BlobStore, key: str) -> tuple[bytes | None, Any]:
 
 
 def _load(blobs: BlobStore, delta: Delta) -> tuple[str, bytes | None, Any, DatasetMetadata | None]:
-    """Key, bytes and token of the header to replace, and the state in it with the indices that will change."""
+    """Key, bytes and token of the header to replace, and its state with the indices that will change."""
     wanted = metadata_key_from_uuid(delta.uuid, delta.storage_format)
     try:
         state, key, token, header = DatasetMetadata.load_with_token(delta.uuid, blobs)
@@ -503,9 +503,8 @@ def _check_files(blobs: BlobStore, delta: Delta, written: Sequence[str]) -> None
     if gone:
         raise ConcurrentWriteError(
             delta.uuid,
-            detail=f"Files of this commit were deleted while it was under way, such as {gone[0]}: a
-            cleanup or garbage "
-            "collection ran at the same time. Write again, and give cleanups a retention.",
+            detail=f"Files of this commit were deleted while it was under way, such as {gone[0]}: a cleanup "
+            "or garbage collection ran at the same time. Write again, and give cleanups a retention.",
         )
 
 

@@ -27,8 +27,8 @@ def query_cube_arrow(
     """
     Query a cube; results are Arrow tables.
 
-    Input of the write functions of :mod:`kartothek_cube.io.eager_cube` may be Arrow as well, so that a pipeline
-    need not touch pandas at all.
+    Input of the write functions of :mod:`kartothek_cube.io.eager_cube` may be Arrow as well, so that a
+    pipeline need not touch pandas at all.
 
     Parameters
     ----------
@@ -38,8 +38,8 @@ def query_cube_arrow(
     Returns
     -------
     list of pyarrow.Table
-        The tables that :func:`~kartothek_cube.io.eager_cube.query_cube` turns into frames; timestamps are in ns,
-        dates stay dates, missing values are null and change no type.
+        The tables that :func:`~kartothek_cube.io.eager_cube.query_cube` turns into frames; timestamps
+        are in ns, dates stay dates, missing values are null and change no type.
 
     Raises
     ------

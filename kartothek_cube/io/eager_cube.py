@@ -50,8 +50,9 @@ def build_cube(
     Parameters
     ----------
     data
-        A DataFrame (the seed), a dict of dataset id to DataFrame, or an iterable of these. Anything that speaks
-        the Arrow C stream interface (a :class:`pyarrow.Table`, a polars frame, ...) may stand for a DataFrame.
+        A DataFrame (the seed), a dict of dataset id to DataFrame, or an iterable of these. Anything
+        that speaks the Arrow C stream interface (a :class:`pyarrow.Table`, a polars frame, ...) may
+        stand for a DataFrame.
     cube
         Specification of the cube.
     store
@@ -61,7 +62,8 @@ def build_cube(
     overwrite
         Whether an existing cube is replaced.
     partition_on
-        Partition columns by dataset id; default are the partition columns of the cube. The seed can't have others.
+        Partition columns by dataset id; default are the partition columns of the cube. The seed can't
+        have others.
     df_serializer
         How files are written; Parquet with ZSTD by default.
 
@@ -78,8 +80,8 @@ def build_cube(
     RuntimeError
         If a dataset exists and ``overwrite`` is not set.
     MultiTableCommitAborted
-        If a dataset has no rows, or the datasets do not form the cube; the store is as it was then, apart from
-        files that :func:`cleanup_cube` removes.
+        If a dataset has no rows, or the datasets do not form the cube; the store is as it was then,
+        apart from files that :func:`cleanup_cube` removes.
 
     Examples
     --------
@@ -87,7 +89,8 @@ def build_cube(
     >>> from kartothek_cube.core.cube.cube import Cube
     >>> from storefact import get_store_from_url
     >>> store = get_store_from_url("hmemory://")
-    >>> cube = Cube(dimension_columns=["CITY", "DAY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+    >>> cube = Cube(dimension_columns=["CITY", "DAY"], partition_columns=["COUNTRY_CODE"],
+    uuid_prefix="geodata")
     >>> weather = pd.DataFrame({
     ...     "CITY": ["Hamburg", "Dresden", "London"],
     ...     "DAY": pd.to_datetime(["2020-01-01"] * 3),
@@ -135,7 +138,8 @@ def extend_cube(
     Raises
     ------
     ValueError
-        As :func:`build_cube`; also for the seed, and for payload columns that the cube has in another dataset.
+        As :func:`build_cube`; also for the seed, and for payload columns that the cube has in another
+        dataset.
     RuntimeError
         If a dataset exists and ``overwrite`` is not set.
     MultiTableCommitAborted
@@ -154,7 +158,8 @@ def append_to_cube(
     df_serializer: DataFrameSerializer | None = None,
 ) -> dict[str, DatasetMetadata]:
     """
-    Add partitions to datasets of a cube. A cell that exists already in its partition is hidden by the new one.
+    Add partitions to datasets of a cube. A cell that exists already in its partition is hidden by the
+    new one.
 
     Parameters
     ----------
@@ -194,7 +199,8 @@ def update_cube(
     df_serializer: DataFrameSerializer | None = None,
 ) -> dict[str, DatasetMetadata]:
     """
-    Replace partitions of datasets: what meets the conditions goes, the input comes, in one commit per dataset.
+    Replace partitions of datasets: what meets the conditions goes, the input comes, in one commit per
+    dataset.
 
     Parameters
     ----------
@@ -219,8 +225,8 @@ def update_cube(
     Raises
     ------
     ValueError
-        For input of other datasets, conditions on other columns than the partition columns of the cube, and as
-        :func:`append_to_cube`.
+        For input of other datasets, conditions on other columns than the partition columns of the
+        cube, and as :func:`append_to_cube`.
     ConcurrentWriteError
         If another writer added partitions in the range that is removed.
     MultiTableCommitAborted

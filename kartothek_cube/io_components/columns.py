@@ -223,7 +223,7 @@ def strictly_increasing(columns: Sequence[Column], length: int, starts: Ints | N
 
 
 def _steps(column: Column) -> tuple[npt.NDArray[np.bool_] | None, npt.NDArray[np.bool_] | None]:
-    """For each row but the first whether its value is above that of the row before, and whether it equals it."""
+    """For each row but the first whether its value is above that of the row before, or equal to it."""
     chunked = _as_chunked(column)
     if chunked.null_count:
         return None, None

@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 
 def store_factory(store: StoreInput) -> StoreFactory:
-    """A factory for any kind of store argument. It can be pickled if the store can, which only other processes need."""
+    """A factory for any kind of store argument; it can be pickled if the store can."""
     return store if callable(store) else partial(ensure_store, store)
 
 

@@ -314,8 +314,6 @@ def _label_texts(values: pa.Array) -> list[Any]:
     """Values as they are written into labels: like ``str`` of the pandas or Python object."""
     if pa.types.is_timestamp(values.type):
         return [str(v) for v in values.cast(pa.timestamp("ns", values.type.tz)).to_pandas()]
-    if pa.types.is_float32(values.type):
-        return [str(v) for v in values.to_numpy(zero_copy_only=False)]
     return list(values.to_pylist())
 
 

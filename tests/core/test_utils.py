@@ -14,7 +14,9 @@ def test_other_versions(version):
         utils.verify_metadata_version(version)
 
 
-@pytest.mark.parametrize("given, expected", [("a", "a"), (b"a", "a"), ("é".encode(), "é"), (1, "1"), (None, "None")])
+@pytest.mark.parametrize(
+    "given, expected", [("a", "a"), (b"a", "a"), ("é".encode(), "é"), (1, "1"), (None, "None")]
+)
 def test_ensure_string_type(given, expected):
     assert utils.ensure_string_type(given) == expected
 

@@ -97,3 +97,10 @@ def test_groups_of_projected_cells(driver, built, partition_by, expected):
 def test_payload_of_more_dimensions_cannot_be_projected(driver, built, arguments, fragments):
     with refuses(built, ValueError, *fragments):
         driver.query_cube(**{"cube": XY, "store": built, "dimension_columns": "x", **arguments})
+
+
+def test_a_dimension_that_is_projected_away_is_no_payload(driver, store_factory):
+    cube = CUBE.copy(dimension_columns=["x", "y"])
+    build(store_factory, cube, seed=frame(x=[0, 0], y=[0, 1], p=[0, 0]))
+    with pytest.raises(ValueError, match="y"):
+        driver.query_cube(cube=cube, store=store_factory, dimension_columns=["x"], payload_columns=["y"])

@@ -42,7 +42,7 @@ def plain(value: Any) -> Any:
 
 
 def typed(value: Any) -> Any:
-    """Make Python scalars of numpy's, but for integers, whose type tells whether they are meant with a sign."""
+    """Make Python scalars of numpy's, but for integers, whose type tells whether they have a sign."""
     return value if isinstance(value, np.integer) else plain(value)
 
 

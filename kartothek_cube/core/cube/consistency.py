@@ -1,4 +1,4 @@
-"""What makes a set of datasets a valid cube: the rules of the cube format, checked on headers and schemas alone."""
+"""What makes datasets a valid cube: the rules of the cube format, checked on headers and schemas."""
 
 from __future__ import annotations
 
@@ -156,7 +156,8 @@ def _check_table(name: str, dataset: DatasetMetadata) -> None:
     tables = set(dataset.tables)
     if tables != {SINGLE_TABLE} or dataset.schema is None:
         raise ValueError(
-            f"Invalid table(s) in dataset {name}: a dataset of a cube has exactly the table {SINGLE_TABLE!r}, "
+            f"Invalid table(s) in dataset {name}: a dataset of a cube has exactly the table "
+            f"{SINGLE_TABLE!r}, "
             f"this one has: {_join(tables) or 'none'}"
         )
 
@@ -186,7 +187,8 @@ def _check_partition_keys(name: str, dataset: DatasetMetadata, cube: Cube) -> No
     unused = (set(cube.partition_columns) & get_dataset_columns(dataset)) - set(keys)
     if unused:
         raise ValueError(
-            f"Unspecified but provided partition columns in dataset {name!r}: {_join(unused)}. A cube partition column "
+            f"Unspecified but provided partition columns in dataset {name!r}: {_join(unused)}. A cube "
+            f"partition column "
             "that a dataset contains must be one of its partition keys"
         )
 

@@ -141,7 +141,8 @@ def ensure_cube(cube: object) -> None:
     --------
     >>> ensure_cube("geodata")
     Traceback (most recent call last):
-    TypeError: expected a Cube, got str; discover_cube(uuid_prefix, store) gives the specification of a stored cube
+    TypeError: expected a Cube, got str; discover_cube(uuid_prefix, store) gives the specification of a
+    stored cube
     """
     if not isinstance(cube, Cube):
         raise TypeError(

@@ -233,7 +233,8 @@ def _partition_columns(uuid_prefix: str, seed: str, dataset: DatasetMetadata) ->
             raise ValueError(f'Seed dataset ("{seed}") of cube "{uuid_prefix}" has no partition keys')
         if len(keys) < 2:
             raise ValueError(
-                f'Seed dataset ("{seed}") of cube "{uuid_prefix}" has only a single partition key ({keys[0]}), '
+                f'Seed dataset ("{seed}") of cube "{uuid_prefix}" has only a single partition key '
+                f"({keys[0]}), "
                 "an old cube needs at least one beside the time stamp column"
             )
         columns, timestamp = keys[:-1], timestamp or keys[-1]

@@ -95,7 +95,7 @@ class BlobStore(ABC):
 
     @property
     def is_local(self) -> bool:
-        """Whether blobs are files of this machine; otherwise each access is a request, and overlapping them pays."""
+        """Whether blobs are files of this machine; otherwise accesses are requests, and overlapping pays."""
         return self.local_path("_") is not None
 
     @abstractmethod

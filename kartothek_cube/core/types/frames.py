@@ -64,7 +64,9 @@ def from_pandas(df: pd.DataFrame) -> pa.Table:
     try:
         table = pa.Table.from_pandas(renamed, preserve_index=False)
     except pa.ArrowNotImplementedError as exc:
-        raise TypeError(f"The frame has a column that cannot be stored: {'; '.join(map(str, exc.args))}") from exc
+        raise TypeError(
+            f"The frame has a column that cannot be stored: {'; '.join(map(str, exc.args))}"
+        ) from exc
     except (pa.ArrowInvalid, pa.ArrowTypeError) as exc:
         problem = "; ".join(map(str, exc.args))
         raise ValueError(f"A column holds values of several types, make them one: {problem}") from exc

@@ -50,7 +50,7 @@ def _datasets(cube: Cube, store: StoreInput, datasets: Any) -> dict[str, Dataset
     return discover_datasets_unchecked(cube.uuid_prefix, store, converter_str_set_optional(datasets))
 
 
-# -- delete and clean up ---------------------------------------------------------------------------------------------
+# -- delete and clean up ---------------------------------------------------------------------------
 
 
 def plan_delete(cube: Cube, store: StoreInput, datasets: Any = None) -> tuple[list[str], list[str]]:
@@ -86,7 +86,7 @@ def run_delete(store: StoreInput, keys: Iterable[str]) -> None:
     open_blobs(store).delete(keys)
 
 
-# -- stats -----------------------------------------------------------------------------------------------------------
+# -- stats -----------------------------------------------------------------------------------------
 
 
 @attrs.frozen
@@ -145,7 +145,7 @@ def sum_stats(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dic
     return {name: sums for name, sums in sorted(add_stats(parts).items()) if sums["partitions"]}
 
 
-# -- copy ------------------------------------------------------------------------------------------------------------
+# -- copy ------------------------------------------------------------------------------------------
 
 
 @attrs.frozen

@@ -1,4 +1,4 @@
-"""Input of a cube: from what a user hands over to checked, sorted tables by dataset, before anything is written."""
+"""Input of a cube: from what a user hands over to checked and sorted tables by dataset."""
 
 from __future__ import annotations
 
@@ -119,7 +119,8 @@ def collect_input(data: Any, cube: Cube) -> dict[str, list[Any]]:
 
 def _not_a_frame(obj: Any) -> str:
     return (
-        f"Expected a pandas.DataFrame or an Arrow table, a dict of dataset id to these, or an iterable of them, "
+        f"Expected a pandas.DataFrame or an Arrow table, a dict of dataset id to these, or an iterable "
+        f"of them, "
         f"but got {type(obj).__name__}"
     )
 
@@ -239,7 +240,8 @@ def _check_keys(rules: DatasetRules, table: pa.Table) -> None:
             values = table.column(column)
             if is_nested(values.type):
                 raise TypeError(
-                    f'The {kind} column "{column}" of dataset "{rules.name}" has the nested type {values.type}. '
+                    f'The {kind} column "{column}" of dataset "{rules.name}" has the nested type '
+                    f"{values.type}. "
                     f"A {kind} column holds single values"
                 )
             nulls = values.null_count

@@ -109,6 +109,7 @@ def _check_outcome(
 
 
 def aborted(plan: CubeWritePlan, detail: str) -> MultiTableCommitAborted:
+    """The error for a write that was given up before anything was published."""
     return MultiTableCommitAborted(plan.cube.uuid_prefix, detail=f"{plan.operation}: {detail}")
 
 

@@ -165,7 +165,7 @@ def _check_serializer(serializer: Any) -> DataFrameSerializer:
 
 
 def _cube_metadata(cube: Cube, name: str, user: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata entries of a dataset ("Metadata" in the cube format), under the names of old and new releases."""
+    """Metadata entries of a dataset ("Metadata" in the cube format), under old and new names."""
     dimensions, partitions = list(cube.dimension_columns), list(cube.partition_columns)
     is_seed = name == cube.seed_dataset
     return {
@@ -268,7 +268,8 @@ def plan_build(
     if left:
         raise ValueError(
             f"Following datasets exist in cube {cube.uuid_prefix} but are not part of the build: "
-            f"{', '.join(sorted(left))}. A cube can only be overwritten as a whole; delete them or include them"
+            f"{', '.join(sorted(left))}. A cube can only be overwritten as a whole; delete them or "
+            f"include them"
         )
     _check_absent(cube, existing, names, overwrite)
     return CubeWritePlan("build", cube, factory, changes)
@@ -296,7 +297,8 @@ def plan_extend(
     names = set(names)
     if cube.seed_dataset in names:
         raise ValueError(
-            f'Seed data ("{cube.seed_dataset}") cannot be written when a cube is extended, only when it is built'
+            f'Seed data ("{cube.seed_dataset}") cannot be written when a cube is extended, only when it '
+            f"is built"
         )
     factory = store_factory(store)
     existing = discover_datasets(cube, store)

@@ -47,7 +47,7 @@ EXAMPLES = [
     (C("x") == 1) & (C("y") == 2),
     Conjunction(None),
 ]
-NULLS = [None, float("nan"), np.float32("nan"), pd.NaT, pd.NA, np.datetime64("NaT")]
+NULLS = [None, float("nan"), np.float32("nan"), pd.NaT, pd.NA, np.datetime64("NaT", "ns")]
 #: makes a condition on column x with a value
 BUILDERS = [
     lambda value: C("x") == value,

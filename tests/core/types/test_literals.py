@@ -25,7 +25,7 @@ VALUES = {
     "None": None,
     "NA": pd.NA,
     "NaT": pd.NaT,
-    "nat64": np.datetime64("NaT"),
+    "nat64": np.datetime64("NaT", "ns"),
     "bool": True,
     "bool_": np.bool_(True),
     "str": "a",

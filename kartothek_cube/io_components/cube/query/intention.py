@@ -98,6 +98,11 @@ def determine_intention(
     payload = everything if payload_columns is None else converter_str_set(payload_columns)
     _check_known("payload", payload, everything)
     dropped = set(cube.dimension_columns) - set(dimensions)
+    if payload_columns is not None and dropped & set(payload) - set(groups):
+        raise ValueError(
+            f"Cannot project to [{', '.join(dimensions)}] and return the dimension column(s) "
+            f"{', '.join(sorted(dropped & set(payload)))} as payload: a row stands for many of their values"
+        )
     output = set(dimensions) | set(cube.partition_columns) | set(groups) | (set(payload) - dropped)
     by_dataset = {
         name: Conjunction([c for c in conjunction.conditions if c.column in columns[name]])
@@ -150,7 +155,7 @@ def _check_known(what: str, wanted: Iterable[str], known: set[str]) -> None:
 def _check_types(
     conjunction: Conjunction, datasets: Mapping[str, DatasetMetadata], columns: Mapping[str, set[str]]
 ) -> None:
-    """Compare the value of every condition with the stored type of its column in every dataset that has it."""
+    """Compare the value of every condition with the type of its column in every dataset that has it."""
     for condition in conjunction.conditions:
         for name in sorted(datasets):
             if condition.column not in columns[name]:
@@ -164,7 +169,8 @@ def _check_types(
                 bind([condition.predicate_part], schema)
             except TypeError as exc:
                 raise TypeError(
-                    f"Condition `{condition}` does not fit column {condition.column} ({dtype}) of dataset {name}: {exc}"
+                    f"Condition `{condition}` does not fit column {condition.column} ({dtype}) of "
+                    f"dataset {name}: {exc}"
                 ) from exc
 
 
@@ -219,7 +225,8 @@ def _owners(
     if unindexed:
         indexed = set().union(*(set(ds.indices) | set(ds.partition_keys or ()) for ds in datasets.values()))
         raise ValueError(
-            f"Following partition-by columns are not indexed and cannot be used: {', '.join(sorted(unindexed))} "
+            "Following partition-by columns are not indexed and cannot be used: "
+            f"{', '.join(sorted(unindexed))} "
             f"(indexed are: {', '.join(sorted(indexed))})"
         )
     return owners
@@ -232,7 +239,7 @@ def _check_projection(
     chosen: set[str],
     dimensions: tuple[str, ...],
 ) -> None:
-    """A dataset that contributes payload must not lose one of its dimensions: its rows would no longer be unique."""
+    """A dataset that contributes payload must keep its dimensions: its rows would not be unique."""
     for name in sorted(chosen):
         own = set(cube.dimension_columns) & columns[name]
         if involved[name] and not own <= set(dimensions):

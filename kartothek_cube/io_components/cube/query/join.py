@@ -150,7 +150,7 @@ def chain(a: Any, b: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _run_starts(seed: Rows, dimensions: Sequence[str]) -> Ints | None:
-    """Where the key changes from row to row, if rows are sorted by it and it does so more rarely than every other row."""
+    """Where the key changes from row to row, if rows are sorted by it and it does so rarely."""
     own = seed.source.dimensions
     if (
         not seed.sorted

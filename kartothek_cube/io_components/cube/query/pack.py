@@ -81,7 +81,7 @@ def _needed_share(source: Source) -> float:
 
 
 def _bounds(weights: Weights, least: int, size: int) -> npt.NDArray[np.int64]:
-    """Bounds of pieces of equal weight: at least so many, none above the size, as far as they are worth it."""
+    """Bounds of pieces of equal weight: at least so many, none above the size, if they are worth it."""
     ends = np.cumsum(weights)
     total = float(ends[-1])
     pieces = max(int(np.ceil(total / size)), min(least, int(np.ceil(total / _WORTH_A_TASK))), 1)

@@ -1,4 +1,4 @@
-"""From a query to tasks: which files of which dataset belong together, worked out on labels and index data alone."""
+"""From a query to tasks: which files belong together, worked out on labels and index data alone."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def _groups(
     partners: Sequence[Ints],
     intention: QueryIntention,
 ) -> tuple[tuple[tuple[Any, ...], ...] | None, tuple[Ints, ...] | None]:
-    """Value tuples of the partition-by columns and the physical partitions that can hold them ("Re-grouping")."""
+    """Value tuples of the partition-by columns, and the partitions that can hold them ("Re-grouping")."""
     if not context.partition_by:
         return None, None
     n_units = len(partners[0])
@@ -238,7 +238,7 @@ def _groups(
 def _unit_values(
     side: Side, units: Ints, column: str, intention: QueryIntention
 ) -> tuple[Ints, Ints, pa.Array]:
-    """Distinct (unit, value code) pairs of a column by its index, where the conditions on it hold; and its values."""
+    """Distinct (unit, value code) pairs of a column by its index where conditions hold; and its values."""
     index = side.dataset.indices[column].columns_data if column in side.dataset.indices else None
     if index is None:
         labels = side.dataset.partition_table.labels

@@ -23,7 +23,7 @@ def project(context: QueryContext, task: Task, columns: Iterable[str]) -> tuple[
     task
         One of them.
     columns
-        Columns of the result, in the order wanted.
+        Columns of the result, in the order wanted; those of ``partition_by`` follow.
 
     Returns
     -------
@@ -32,9 +32,8 @@ def project(context: QueryContext, task: Task, columns: Iterable[str]) -> tuple[
     task
         Without the files that do not matter any more.
     """
-    names = list(columns)
-    needed = {*names, *context.partition_by}
-    sources = [_narrow(source, needed) for source in context.sources]
+    names = list(dict.fromkeys([*columns, *context.partition_by]))
+    sources = [_narrow(source, set(names)) for source in context.sources]
     kept = [number for number, source in enumerate(sources) if source.how != "left" or source.payload]
     return (
         attrs.evolve(

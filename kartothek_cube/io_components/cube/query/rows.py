@@ -204,8 +204,9 @@ def _read(
     """
     Read the files, filtered by what holds for all versions of a cell; tell which are sorted by cell.
 
-    Only if a file is alone in its partition may conditions on payload be applied while reading: with more than
-    one, a newer version of a cell that fails the condition has to hide an older one that meets it.
+    Only if a file is alone in its partition may conditions on payload be applied while reading: with
+    more than one, a newer version of a cell that fails the condition has to hide an older one that meets
+    it.
     """
     in_file = [p for p in pushed if p[0] not in source.partition_keys]
     stable = [p for p in in_file if p[0] in source.dimensions or p in source.dimension_predicates]
@@ -215,7 +216,7 @@ def _read(
     certain = len(dimensions) == len(source.dimensions)
 
     def inspect(table: pa.Table) -> tuple[pa.Table, bool]:
-        # here the columns are still in the cache of the core that decoded them; small files are looked at together
+        # the columns are still in the cache of the core that decoded them; small files are seen together
         if not certain or len(table) < _WORTH_A_LOOK:
             return table, False
         return table, strictly_increasing([table.column(c) for c in dimensions], len(table))

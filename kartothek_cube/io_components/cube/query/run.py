@@ -58,7 +58,7 @@ def _sorted(seed: Rows, context: QueryContext) -> pa.Table:
 
 
 def _units_ascend(seed: Rows, sort_columns: Sequence[str]) -> bool:
-    """Whether the last cell of each physical partition comes before the first of the next: then all is sorted."""
+    """Whether the last cell of each partition comes before the first of the next: then all is sorted."""
     dimensions = seed.source.dimensions
     if tuple(sort_columns[: len(dimensions)]) != dimensions:
         return False

@@ -312,9 +312,11 @@ def query_cube_dataframe(
 
 
 def _read(task: Task | None, context: QueryContext, columns: Sequence[str] | None = None) -> pd.DataFrame:
-    if columns is not None and task is not None:
+    if columns is None:
+        return _dask.frame_of(context, task)
+    if task is not None:
         context, task = project(context, task, columns)
-    return _dask.frame_of(context, task)
+    return _dask.frame_of(context, task)[list(columns)]
 
 
 # -- maintenance ---------------------------------------------------------------------------------------------

@@ -1,0 +1,242 @@
+"""What is special about dask DataFrames as input and output of cubes: metadata, projection, shuffling."""
+
+from __future__ import annotations
+
+import datetime
+
+import dask
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.io import eager_cube
+from kartothek_cube.io.dask.dataframe_cube import build_cube_from_dataframe, query_cube_dataframe
+from tests.support.cubes import (
+    CUBE,
+    build,
+    check_integrity,
+    dataset_ids,
+    file_keys,
+    files,
+    frame,
+    memory,
+    rows,
+)
+from tests.support.stores import CountingStore, Same
+
+DATE = datetime.date
+
+
+def ddf_of(df, npartitions=1):
+    """Give a dask DataFrame of these very types."""
+    with dask.config.set({"dataframe.convert-string": False}):
+        return dd.from_pandas(df, npartitions=npartitions, sort=False)
+
+
+def write(store, data, **kwargs):
+    kwargs = {"cube": CUBE, "store": store, **kwargs}
+    return build_cube_from_dataframe(data, **kwargs).compute(scheduler="sync")
+
+
+@pytest.fixture
+def store():
+    """A memory store."""
+    return Same.of(memory())
+
+
+# queries -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def built(store):
+    """A store with a cube of three datasets, which counts calls."""
+    build(
+        store,
+        seed=frame(x=[0, 1, 2], p=[0, 0, 1], v1=[1.5, 2.5, 3.5], v2=["a", "b", "c"]),
+        enrich=frame(x=[0, 2], p=[0, 1], v3=[DATE(2020, 1, 1), DATE(2020, 1, 2)], v4=[b"y", b"z"]),
+        whole=frame(x=[1, 2], v5=[10, 20]),
+    )
+    return Same.of(CountingStore(store()))
+
+
+def read_datasets(store):
+    return {
+        key.split("/")[0].split("++")[1]
+        for _, key in store().log
+        if "/table/" in key and "_common" not in key
+    }
+
+
+def test_metadata_have_the_types_of_the_result(built):
+    ddf = query_cube_dataframe(CUBE, built, payload_columns=["v1", "v2", "v3"], conditions=C("x") != 1)
+    (expected,) = eager_cube.query_cube(
+        CUBE, built, payload_columns=["v1", "v2", "v3"], conditions=C("x") != 1
+    )
+    pd.testing.assert_series_equal(ddf.dtypes, expected.dtypes)
+    pd.testing.assert_frame_equal(ddf.compute(scheduler="sync"), expected)
+    assert not ddf.known_divisions
+
+
+def test_bytes_and_dates_are_not_made_text(built):
+    result = query_cube_dataframe(CUBE, built).compute(scheduler="sync")
+    assert rows([result])["v4"] == [b"y", None, b"z"]
+    assert rows([result])["v3"] == [pd.Timestamp("2020-01-01"), None, pd.Timestamp("2020-01-02")]
+
+
+@pytest.mark.parametrize(
+    "columns, datasets",
+    [
+        (["v1"], {"seed"}),
+        (["v2", "x"], {"seed"}),
+        (["p"], {"seed"}),
+        (["v4", "v1"], {"seed", "enrich"}),
+        (["v5"], {"seed", "whole"}),
+    ],
+)
+@pytest.mark.parametrize("partition_by", [None, "p"])
+def test_only_the_columns_that_are_used_are_read(built, columns, datasets, partition_by):
+    arguments = {"cube": CUBE, "store": built, "partition_by": partition_by}
+    ddf = query_cube_dataframe(**arguments)[columns]
+    built().reset()
+    result = ddf.compute(scheduler="sync")
+    assert read_datasets(built) == datasets
+    expected = pd.concat(eager_cube.query_cube(**arguments))[columns]
+    pd.testing.assert_frame_equal(result, expected, check_dtype=partition_by is None)
+
+
+def test_a_condition_still_counts_when_its_columns_are_not_used(built):
+    ddf = query_cube_dataframe(CUBE, built, conditions=(C("v5") == 20) & (C("v2") > "a"))
+    assert list(ddf["v1"].compute(scheduler="sync")) == [3.5]
+    assert ddf["v1"].sum().compute(scheduler="sync") == 3.5
+    assert len(ddf[["v2"]].compute(scheduler="sync")) == 1
+
+
+def test_lengths(built):
+    with dask.config.set(scheduler="sync"):
+        assert len(query_cube_dataframe(CUBE, built)) == 3
+        assert len(query_cube_dataframe(CUBE, built, payload_columns=[])) == 3
+        assert len(query_cube_dataframe(CUBE, built, C("x") == 9)) == 0
+
+
+def test_groups_that_turn_out_to_be_empty_are_empty_partitions(store):
+    build(store, CUBE.copy(index_columns=["i1"]), seed=frame(x=[0, 1], p=[0, 0], i1=["a", "b"], v1=[1, 2]))
+    ddf = query_cube_dataframe(CUBE, store, C("v1") == 1, partition_by="i1")
+    parts = dask.compute(*ddf.to_delayed(), scheduler="sync")
+    assert [len(part) for part in parts] == [1, 0]
+    pd.testing.assert_series_equal(parts[1].dtypes, ddf.dtypes)
+
+
+def test_nothing_found_is_one_empty_partition(built):
+    ddf = query_cube_dataframe(CUBE, built, C("x") == 9)
+    assert ddf.npartitions == 1
+    result = ddf.compute(scheduler="sync")
+    assert list(result.columns) == ["p", "v1", "v2", "v3", "v4", "v5", "x"]
+    assert len(result) == 0
+
+
+# writes ------------------------------------------------------------------------------------------
+
+
+def test_partitions_without_rows_make_no_file(store):
+    seed = frame(x=[0, 1, 2], p=[0, 0, 0], v1=[1, 2, 3])
+    ddf = ddf_of(seed, 3)
+    ddf = ddf[ddf["x"] < 1]
+    write(store, ddf)
+    assert len(file_keys(store, "cube++seed")) == 1
+
+
+def test_rows_of_a_partition_are_sorted(store):
+    write(store, ddf_of(frame(x=[2, 0, 1], p=[0, 0, 0], v1=[12, 10, 11])))
+    assert list(files(store, "cube++seed").values()) == [{"x": [0, 1, 2], "v1": [10, 11, 12]}]
+
+
+def test_nulls_are_found_in_every_partition(store):
+    ddf = ddf_of(frame(x=[0.0, 1.0, None, 3.0], p=[0, 0, 1, 1], v1=[1, 2, 3, 4]), 4)
+    with pytest.raises(ValueError, match=r'dimension column "x"'):
+        write(store, ddf)
+    assert dataset_ids(store) == set()
+
+
+# shuffling ---------------------------------------------------------------------------------------
+
+
+def many_rows(n=600):
+    rng = np.random.default_rng(1)
+    return pd.DataFrame(
+        {
+            "x": rng.permutation(n),
+            "p": rng.integers(0, 5, n).astype(str),
+            "k": pd.Categorical(rng.choice(["u", "v", "w"], n)),
+            "d": [DATE(2020, 1, 1 + i % 3) for i in range(n)],
+            "v1": rng.normal(size=n),
+        }
+    )
+
+
+@pytest.mark.parametrize("npartitions", [1, 7])
+@pytest.mark.parametrize("num_buckets", [1, 3])
+@pytest.mark.parametrize("bucket_by", [None, "k", ["k", "d"]], ids=str)
+def test_shuffled_rows_of_a_key_are_in_few_files(store, npartitions, num_buckets, bucket_by):
+    df = many_rows()
+    write(store, ddf_of(df, npartitions), shuffle=True, num_buckets=num_buckets, bucket_by=bucket_by)
+    labels = [label.split("/")[0] for label in file_keys(store, "cube++seed")]
+    assert set(labels) == {f"p={p}" for p in range(5)}
+    assert max(labels.count(label) for label in labels) <= num_buckets
+    if bucket_by is None:
+        assert min(labels.count(label) for label in labels) == num_buckets
+    check_integrity(store)
+    (result,) = eager_cube.query_cube(CUBE, store)
+    assert rows([result])["v1"] == df.sort_values("x")["v1"].tolist()
+
+
+def test_rows_that_are_equal_in_the_bucket_columns_are_in_the_same_file(store):
+    write(store, ddf_of(many_rows(), 5), shuffle=True, num_buckets=4, bucket_by=["k", "d"])
+    seen = {}
+    for label, content in files(store, "cube++seed").items():
+        for key in set(zip(content["k"], content["d"])):
+            assert (label.split("/")[0], key) not in seen
+            seen[label.split("/")[0], key] = label
+
+
+def test_the_bucket_is_not_stored(store):
+    write(store, ddf_of(many_rows(), 2), shuffle=True, num_buckets=2)
+    assert {tuple(sorted(content)) for content in files(store, "cube++seed").values()} == {
+        ("d", "k", "v1", "x")
+    }
+
+
+def test_shuffled_datasets_without_partition_columns(store):
+    data = {
+        "seed": ddf_of(frame(x=[0, 1], p=[0, 1])),
+        "whole": ddf_of(frame(x=[0, 1, 2, 3], v2=[1, 2, 3, 4]), 4),
+    }
+    write(store, data, shuffle=True, partition_on={"whole": []})
+    assert len(file_keys(store, "cube++whole")) == 1
+
+
+def test_without_shuffle_every_partition_writes_its_own_files(store):
+    write(store, ddf_of(frame(x=range(6), p=[0, 1] * 3, v1=range(6)), 3))
+    assert len(file_keys(store, "cube++seed")) == 6
+
+
+def test_a_shuffled_dataset_without_rows_is_refused(store):
+    ddf = ddf_of(frame(x=[0, 1], p=[0, 1], v1=[1, 2]))
+    with pytest.raises(RuntimeError, match="empty datasets: seed"):
+        write(store, ddf[ddf["x"] > 5], shuffle=True)
+
+
+@pytest.mark.parametrize(
+    "arguments, fragment",
+    [
+        ({"num_buckets": None}, "None"),
+        ({"num_buckets": 0}, "0"),
+        ({"num_buckets": 1.5}, "1.5"),
+        ({"bucket_by": ["v1", "b", "a"]}, "a, b"),
+    ],
+)
+def test_wrong_arguments_of_a_shuffle(store, arguments, fragment):
+    ddf = ddf_of(frame(x=[0], p=[0], v1=[1]))
+    with pytest.raises(ValueError, match=fragment):
+        build_cube_from_dataframe(ddf, CUBE, store, shuffle=True, **arguments)

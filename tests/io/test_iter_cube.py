@@ -1,0 +1,168 @@
+"""The iterator façade: one element of input, one group of output at a time."""
+
+from __future__ import annotations
+
+import weakref
+
+import pandas as pd
+import pytest
+
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.io.iter_cube import (
+    append_to_cube__iter,
+    build_cube__iter,
+    extend_cube__iter,
+    query_cube__iterator,
+    update_cube__iter,
+)
+from tests.support.cubes import CUBE, build, check_integrity, dataset_ids, file_keys, frame, memory, rows
+from tests.support.stores import CountingStore, Same
+
+
+@pytest.fixture
+def store():
+    """A memory store."""
+    return Same.of(memory())
+
+
+def part(p):
+    return frame(x=[0, 1], p=[p, p], v1=[p, p])
+
+
+BOTH = pd.concat([part(0), part(1)])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [part(0), part(1)],
+        (part(p) for p in range(2)),
+        [part(0), None, {"seed": part(1)}],
+        [{"seed": part(0)}, {}, {"seed": None}, {"seed": part(1)}],
+        BOTH,
+        {"seed": BOTH},
+    ],
+    ids=["list", "generator", "none", "dicts", "frame", "dict"],
+)
+def test_forms_of_input(store, data):
+    build_cube__iter(data, CUBE, store)
+    found = [rows([df]) for df in query_cube__iterator(CUBE, store, partition_by="p")]
+    assert found == [{"p": [p, p], "v1": [p, p], "x": [0, 1]} for p in range(2)]
+    check_integrity(store)
+
+
+@pytest.mark.parametrize("data", [1, "seed", [1], [[part(0), 1]]], ids=["int", "str", "element", "nested"])
+def test_wrong_input(store, data):
+    with pytest.raises(TypeError, match=r"int|str"):
+        build_cube__iter(data, CUBE, store)
+    assert dataset_ids(store) == set()
+
+
+def test_one_frame_is_in_memory_at_a_time(store):
+    alive = []
+
+    def load(p):
+        assert [ref for ref in alive if ref() is not None] == []
+        df = part(p)
+        alive.append(weakref.ref(df))
+        return df
+
+    build_cube__iter((load(p) for p in range(4)), CUBE, store)
+    extend_cube__iter(({"new": load(p).rename(columns={"v1": "v2"})} for p in range(4)), CUBE, store, "new")
+    append_to_cube__iter(map(load, range(4)), CUBE, store, "seed")
+    update_cube__iter(map(load, range(4)), CUBE, store, C("p") == 0, "seed")
+    assert len(alive) == 16
+
+
+def test_an_input_that_fails_leaves_no_dataset(store):
+    def data():
+        yield part(0)
+        raise OSError("no more")
+
+    with pytest.raises(OSError, match="no more"):
+        build_cube__iter(data(), CUBE, store)
+    assert dataset_ids(store) == set()
+
+
+def test_input_is_not_touched_before_the_plan_stands(store):
+    build(store, seed=part(0))
+
+    def data():
+        raise AssertionError("touched")
+        yield
+
+    with pytest.raises(RuntimeError, match=r"cube\+\+seed"):
+        build_cube__iter(data(), CUBE, store)
+    with pytest.raises(ValueError, match="nope"):
+        append_to_cube__iter(data(), CUBE, store, "nope")
+    with pytest.raises(ValueError, match="v1"):
+        update_cube__iter(data(), CUBE, store, C("v1") == 1, "seed")
+
+
+def test_cells_are_unique_within_an_element_only(store):
+    build_cube__iter([part(0), part(0).assign(v1=[7, 8])], CUBE, store)
+    assert len(file_keys(store, "cube++seed")) == 2
+    assert [rows([df])["v1"] for df in query_cube__iterator(CUBE, store)] == [[7, 8]]
+    with pytest.raises(ValueError, match="p, x"):
+        append_to_cube__iter([pd.concat([part(0), part(0)])], CUBE, store, "seed")
+
+
+def test_datasets_that_do_not_occur_are_not_written(store):
+    assert set(build_cube__iter([part(0)], CUBE, store, ["seed", "enrich"])) == {"seed"}
+    assert dataset_ids(store) == {"seed"}
+
+
+def test_a_cube_needs_its_seed(store):
+    with pytest.raises(RuntimeError, match="Seed data"):
+        build_cube__iter([{"enrich": part(0)}], CUBE, store, ["seed", "enrich"])
+    with pytest.raises(RuntimeError, match="Seed data"):
+        build_cube__iter([], CUBE, store)
+    assert dataset_ids(store) == set()
+
+
+# queries -----------------------------------------------------------------------------------------
+
+
+def files_read(store):
+    return sorted(key.split("/")[2] for method, key in store().log if "/p=" in key)
+
+
+def test_a_group_is_read_when_it_is_asked_for(store):
+    build(store, seed=pd.concat([part(p) for p in range(3)]))
+    counting = Same.of(CountingStore(store()))
+    groups = query_cube__iterator(CUBE, counting, partition_by="p")
+    assert files_read(counting) == []
+    for p in range(3):
+        counting().reset()
+        assert list(next(groups)["v1"]) == [p, p]
+        assert set(files_read(counting)) == {f"p={p}"}
+    assert list(groups) == []
+
+
+def test_one_group_is_in_memory_at_a_time(store, monkeypatch):
+    """No table of an earlier group is alive when the next one is read."""
+    from kartothek_cube.io import iter_cube
+
+    build(store, seed=pd.concat([part(p) for p in range(3)]))
+    read, alive = iter_cube.run_task, []
+
+    class Table:
+        def __init__(self, table):
+            self.table = table
+
+    def run_task(context, task):
+        assert [ref for ref in alive if ref() is not None] == []
+        tables = [Table(table) for table in read(context, task)]
+        alive.extend(map(weakref.ref, tables))
+        return tables
+
+    to_pandas = iter_cube.to_pandas
+    monkeypatch.setattr(iter_cube, "run_task", run_task)
+    monkeypatch.setattr(iter_cube, "to_pandas", lambda table: to_pandas(table.table))
+    assert len(list(query_cube__iterator(CUBE, store, partition_by="p"))) == len(alive) == 3
+
+
+def test_wrong_arguments_are_noticed_by_the_call(store):
+    build(store, seed=part(0))
+    with pytest.raises(ValueError, match="nope"):
+        query_cube__iterator(CUBE, store, payload_columns="nope")

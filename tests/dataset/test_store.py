@@ -249,8 +249,8 @@ def test_labels(io, memory, value, text):
 
 def test_labels_of_narrow_floats(io, memory):
     io.store(memory, [frame(p=np.array([0.1], "float32"), x=[1])], partition_on="p")
-    assert directories(memory) == ["p=0.1"]
-    assert io.read(memory)[0]["p"].tolist() == [0.1]
+    assert directories(memory) == ["p=0.10000000149011612"]
+    assert io.read(memory)[0]["p"].tolist() == [float(np.float32(0.1))]
 
 
 def test_column_names_in_labels_are_quoted(io, memory):

@@ -1,0 +1,133 @@
+"""The shape of operations on datasets: plans travel and stay small, running and finishing may be repeated."""
+
+from __future__ import annotations
+
+import pickle
+import random
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from kartothek_cube.core.common_metadata import make_meta, schema_to_bytes
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.naming import schema_key
+from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io.eager import read_table, store_dataframes_as_dataset
+from kartothek_cube.io_components.index_build import finish_index_build, plan_index_build, run_index_build
+from kartothek_cube.io_components.read import plan_read, run_read
+from kartothek_cube.io_components.update import finish_update, run_update
+from kartothek_cube.io_components.update_plan import plan_store, plan_update
+from tests.support.stores import CountingStore, Same
+
+SIZES = [10, 1_000, 100_000]
+
+
+def travelled(obj):
+    return pickle.loads(pickle.dumps(obj))
+
+
+@pytest.fixture
+def many(store_factory):
+    """Make a store with a dataset of n partitions, from a header alone; there are no data files."""
+
+    def make(n):
+        blobs = open_blobs(store_factory)
+        schema = make_meta(pd.DataFrame({"p": [0], "x": [0.5]}), origin="test", partition_keys=["p"])
+        labels = pa.array([f"p={i}/{i:032x}" for i in range(n)])
+        partitions = PartitionTable.from_labels("u", "table", labels)
+        header = DatasetMetadata("u", partitions=partitions, partition_keys=["p"], schema=schema)
+        blobs.put(schema_key("u"), schema_to_bytes(schema))
+        blobs.put("u.by-dataset-metadata.json", header.to_json())
+        return store_factory
+
+    return make
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_tasks_of_a_read_are_small(many, n):
+    plan = plan_read("u", many(n), predicates=[[("x", ">", 0.5), ("p", ">=", 0)]], columns=["p", "x"])
+    tasks = plan.tasks()
+    assert len(tasks) == n
+    assert len(pickle.dumps(tasks[-1])) < 600
+    assert len(pickle.dumps(plan.context)) < 3_000
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("dispatch_by", [None, "p"])
+def test_store_calls_of_a_plan_do_not_grow(many, n, dispatch_by):
+    counting = CountingStore(many(n)())
+    plan_read("u", Same.of(counting), dispatch_by=dispatch_by)
+    assert sum(counting.counts.values()) == 2
+
+
+@pytest.mark.filterwarnings("ignore::kartothek_cube.core.store.NoCompareAndSwapWarning")
+def test_store_calls_of_an_update_do_not_grow(many):
+    counts = []
+    for n in (10, 1_000):
+        counting = CountingStore(many(n)())
+        plan = plan_update("u", Same.of(counting), delete_scope=[{"p": 3}])
+        finish_update(plan, [run_update(plan.context, pd.DataFrame({"p": [3], "x": [1.5]}))])
+        counts.append(sum(counting.counts.values()))
+    assert counts[0] == counts[1]
+
+
+@pytest.fixture
+def stored(store_factory):
+    random_ = np.random.default_rng(0)
+    df = pd.DataFrame({"p": np.arange(60) % 6, "x": random_.integers(0, 5, 60), "n": np.arange(60)})
+    store_dataframes_as_dataset(
+        store_factory, "u", [df[:30], df[30:]], partition_on="p", secondary_indices="x"
+    )
+    return store_factory
+
+
+@pytest.mark.parametrize("dispatch_by", [None, "x"])
+def test_tasks_of_a_read_run_anywhere_and_often(stored, dispatch_by):
+    plan = plan_read("u", stored, dispatch_by=dispatch_by, predicates=[[("n", ">", 10)]], categoricals=["p"])
+    context, tasks = travelled(plan.context), travelled(plan.tasks())
+    assert tasks == plan.tasks()
+    expected = [run_read(plan.context, task).to_pydict() for task in plan.tasks()]
+    order = [*range(len(tasks)), *range(len(tasks))]
+    random.Random(0).shuffle(order)
+    for number in order:
+        assert run_read(context, tasks[number]).to_pydict() == expected[number]
+
+
+@pytest.mark.parametrize("mode", ["store", "update"])
+def test_results_of_a_write_travel_and_merge(store_factory, mode):
+    options = {"partition_on": "p", "secondary_indices": ["x"], "metadata": {"m": 1}}
+    if mode == "store":
+        plan = plan_store(store_factory, "u", **options)
+    else:
+        plan = plan_update("u", store_factory, **options)
+    plan = travelled(plan)
+    frames = [pd.DataFrame({"p": [i, i], "x": [i, 2 * i]}) for i in range(4)]
+    results = [travelled(run_update(travelled(plan.context), df)) for df in frames]
+    assert all(len(pickle.dumps(result)) < 4_000 for result in results)
+    dataset = finish_update(plan, results)
+    assert sorted(read_table("u", store_factory)["x"]) == [0, 0, 1, 2, 2, 3, 4, 6]
+    assert dataset.metadata["m"] == 1
+
+
+def test_finishing_twice_changes_nothing(stored):
+    before = DatasetMetadata.load_from_store("u", stored)
+    plan = plan_update("u", stored, delete_scope=[{"p": 1}], metadata={"m": 1})
+    results = [run_update(plan.context, pd.DataFrame({"p": [1], "x": [7], "n": [60]}))]
+    first = finish_update(plan, results)
+    assert finish_update(travelled(plan), travelled(results)) == first
+    assert len(first.partitions) == len(before.partitions) - 2 + 1
+    assert DatasetMetadata.load_from_store("u", stored) == first
+
+
+def test_tasks_of_an_index_build_travel(stored):
+    context, tasks = plan_index_build(DatasetFactory("u", stored), ["n"], partitions_per_task=5)
+    results = [travelled(run_index_build(travelled(context), task)) for task in travelled(tasks)]
+    dataset = finish_index_build(context, results[::-1])
+    index = dataset.load_all_indices(stored).indices["n"]
+    assert list(index.index_dct) == list(range(60))
+    again = finish_index_build(context, results)
+    assert again.load_all_indices(stored).indices["n"].index_dct.keys() == index.index_dct.keys()

@@ -1,97 +1,65 @@
 """
 The whole cube API: ``from kartothek_cube.api.cube import *``.
 
-Names of the dask façades are there if dask is installed; it is imported when one of them is first used
-(a star import uses all of them).
+Importing this module loads neither dask nor pyspark, and neither does taking a name of the pandas, Arrow or
+iterator façades from it. Taking a name of another façade loads that façade. A star import takes all names: it
+loads the façades of all engines that are installed, and leaves out those of the others.
 """
 
-# ruff: noqa: F401 - names are imported to be exported, by an __all__ that depends on what is installed
+# ruff: noqa: F403 - this module is nothing but the names of others
 
 from __future__ import annotations
 
-import importlib
+from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kartothek_cube.core.cube.conditions import *  # noqa: F403
-from kartothek_cube.core.cube.conditions import __all__ as _conditions
-from kartothek_cube.core.cube.constants import *  # noqa: F403
-from kartothek_cube.core.cube.constants import __all__ as _constants
-from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import (
-    discover_cube,
-    discover_datasets,
-    discover_datasets_unchecked,
-    discover_ktk_cube_dataset_ids,
-)
-from kartothek_cube.io.arrow_cube import query_cube_arrow
-from kartothek_cube.io.eager_cube import (
-    append_to_cube,
-    build_cube,
-    cleanup_cube,
-    collect_stats,
-    copy_cube,
-    delete_cube,
-    extend_cube,
-    query_cube,
-    remove_partitions,
-    update_cube,
-)
+from kartothek_cube.core.cube.conditions import *
+from kartothek_cube.core.cube.constants import *
+from kartothek_cube.core.cube.cube import *
+from kartothek_cube.core.cube.discover import *
+from kartothek_cube.io.arrow_cube import *
+from kartothek_cube.io.eager_cube import *
+from kartothek_cube.io.iter_cube import *
 
-_EAGER = (
-    "Cube",
-    "append_to_cube",
-    "build_cube",
-    "cleanup_cube",
-    "collect_stats",
-    "copy_cube",
-    "delete_cube",
-    "discover_cube",
-    "discover_datasets",
-    "discover_datasets_unchecked",
-    "discover_ktk_cube_dataset_ids",
-    "extend_cube",
-    "query_cube",
-    "query_cube_arrow",
-    "remove_partitions",
-    "update_cube",
-)
+if TYPE_CHECKING:
+    from kartothek_cube.io.dask.bag_cube import *
+    from kartothek_cube.io.dask.dataframe_cube import *
+    from kartothek_cube.io.dask.delayed_cube import *
+    from kartothek_cube.io.spark.cube import *
 
-#: engine -> module -> names
-_OPTIONAL: dict[str, dict[str, tuple[str, ...]]] = {
-    "dask": {
-        "kartothek_cube.io.dask.bag_cube": (
-            "append_to_cube_from_bag",
-            "build_cube_from_bag",
-            "cleanup_cube_bag",
-            "collect_stats_bag",
-            "copy_cube_bag",
-            "delete_cube_bag",
-            "extend_cube_from_bag",
-            "query_cube_bag",
-            "update_cube_from_bag",
-        ),
-        "kartothek_cube.io.dask.dataframe_cube": (
-            "append_to_cube_from_dataframe",
-            "build_cube_from_dataframe",
-            "extend_cube_from_dataframe",
-            "query_cube_dataframe",
-        ),
-    },
-}
-_HOME = {
-    name: module
-    for engine, modules in _OPTIONAL.items()
-    if find_spec(engine) is not None
-    for module, names in modules.items()
-    for name in names
+#: how the names of a façade end -> its engine, its extra, its module
+_ENGINES = {
+    "_delayed": ("dask", "dask", "kartothek_cube.io.dask.delayed_cube"),
+    "_bag": ("dask", "dask", "kartothek_cube.io.dask.bag_cube"),
+    "_dataframe": ("dask", "dask", "kartothek_cube.io.dask.dataframe_cube"),
+    "_spark": ("pyspark", "spark", "kartothek_cube.io.spark.cube"),
 }
 
-__all__ = [*_EAGER, *_conditions, *_constants, *_HOME]
+#: modules all of whose names are here
+_ALWAYS = (
+    "kartothek_cube.core.cube.conditions",
+    "kartothek_cube.core.cube.constants",
+    "kartothek_cube.core.cube.cube",
+    "kartothek_cube.core.cube.discover",
+    "kartothek_cube.io.arrow_cube",
+    "kartothek_cube.io.eager_cube",
+    "kartothek_cube.io.iter_cube",
+)
 
 
 def __getattr__(name: str) -> Any:
-    """Import an optional façade when one of its names is first used."""
-    if name not in _HOME:
+    """Load the façade of a name when somebody asks for it."""
+    if name == "__all__":
+        return _all_names()
+    engine, extra, module = _ENGINES.get(name[name.rfind("_") :], (None, None, ""))
+    if name.startswith("_") or engine is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    if find_spec(engine) is None:
+        raise ImportError(f"{name} needs {engine}: pip install 'kartothek_cube[{extra}]'", name=engine)
+    return getattr(import_module(module), name)
+
+
+def _all_names() -> list[str]:
+    installed = [module for engine, _, module in _ENGINES.values() if find_spec(engine) is not None]
+    return sorted({name for module in (*_ALWAYS, *installed) for name in import_module(module).__all__})

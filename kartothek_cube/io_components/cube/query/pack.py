@@ -17,13 +17,11 @@ TASK_SIZE = 64 << 20
 _WORTH_A_TASK = 1 << 20
 #: files of each dataset that are looked at
 _SAMPLE = 16
-#: tasks per worker, so that nobody waits long for the slowest
-_TASKS_PER_WORKER = 3
 
 Weights = npt.NDArray[np.float64]
 
 
-def pack(plan: QueryPlan, workers: int, size: int = TASK_SIZE) -> list[Task]:
+def pack(plan: QueryPlan, workers: int, tasks_per_worker: int = 3, size: int = TASK_SIZE) -> list[Task]:
     """
     Tasks that together are the query, each read and joined at once.
 
@@ -33,6 +31,8 @@ def pack(plan: QueryPlan, workers: int, size: int = TASK_SIZE) -> list[Task]:
         The query.
     workers
         How many tasks run at the same time.
+    tasks_per_worker
+        How many of them each worker should get, so that none waits long for the slowest.
     size
         Bytes that a task should not exceed; a single partition or group may.
 
@@ -53,11 +53,11 @@ def pack(plan: QueryPlan, workers: int, size: int = TASK_SIZE) -> list[Task]:
     repeated = float(plan.unit_weights(sizes).max() - weights.max())
     size = max(size, int(repeated))
     if plan.groups is None:
-        return plan.unit_tasks(_bounds(weights, workers * _TASKS_PER_WORKER, size))
+        return plan.unit_tasks(_bounds(weights, workers * tasks_per_worker, size))
     # what several groups share is read once per task: the fewer tasks, the better
     shared = sum(len(units) for units in plan.group_units or ()) > plan.n_units
     return plan.group_tasks(
-        _bounds(plan.group_weights(weights), workers * (1 if shared else _TASKS_PER_WORKER), size)
+        _bounds(plan.group_weights(weights), workers * (1 if shared else tasks_per_worker), size)
     )
 
 

@@ -1,0 +1,7 @@
+"""Spark: cubes and datasets as DataFrames, in SQL, as a data source; pyspark is imported when needed."""
+
+from __future__ import annotations
+
+from kartothek_cube.io.spark._session import local_session, register
+
+__all__ = ("local_session", "register")

@@ -1,0 +1,181 @@
+"""Options of the data source: text, checked and read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from kartothek_cube.core.errors import unknown_names
+
+__all__ = ("FORMAT", "ReadOptions", "WriteOptions")
+
+#: what users pass to ``format(...)``
+FORMAT = "kartothek_cube"
+#: what Spark adds to the options of users
+_OF_SPARK = frozenset({"path", "checkpointlocation", "queryname"})
+
+Names = tuple[str, ...]
+
+
+@attrs.frozen
+class ReadOptions:
+    """
+    Options of a read.
+
+    Attributes
+    ----------
+    store
+        URL of the store; the path of ``load(path)`` will do as well.
+    cube
+        Prefix of the cube.
+    columns
+        Payload columns wanted; None for all.
+    dimension_columns
+        Dimensions of the result; None for all.
+    datasets
+        Datasets to look at; None for all.
+    """
+
+    store: str
+    cube: str
+    columns: Names | None = None
+    dimension_columns: Names | None = None
+    datasets: Names | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> ReadOptions:
+        """
+        Read the options of a data source.
+
+        Parameters
+        ----------
+        options
+            As Spark hands them over.
+
+        Returns
+        -------
+        ReadOptions
+
+        Raises
+        ------
+        ValueError
+            One is missing, unknown, or no list of names.
+
+        Examples
+        --------
+        >>> ReadOptions.of({"store": "hfs:///data", "cube": "geodata", "columns": "AVG_TEMP, WIND"}).columns
+        ('AVG_TEMP', 'WIND')
+        """
+        given = _known(cls, options)
+        lists = {name: _names(name, given.get(name)) for name in ("columns", "dimension_columns", "datasets")}
+        return cls(_required(given, "store"), _required(given, "cube"), **lists)
+
+
+@attrs.frozen
+class WriteOptions:
+    """
+    Options of a write, to a table or as a stream.
+
+    Attributes
+    ----------
+    store, cube
+        As in :class:`ReadOptions`.
+    dataset
+        Id of the dataset to write; None for the seed.
+    dimension_columns, partition_columns
+        Of a cube that does not exist yet; those of one that exists need not be given.
+    index_columns
+        More columns to index.
+    seed_dataset
+        Id of the seed of a cube that does not exist yet.
+    partition_on
+        Partition columns of a new dataset; by default those of the cube.
+    if_exists
+        What to do if the dataset exists: ``append``, ``error`` or ``ignore``.
+    """
+
+    store: str
+    cube: str
+    dataset: str | None = None
+    dimension_columns: Names | None = None
+    partition_columns: Names | None = None
+    index_columns: Names | None = None
+    seed_dataset: str = "seed"
+    partition_on: Names | None = None
+    if_exists: str = "append"
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> WriteOptions:
+        """
+        Read the options of a data source.
+
+        Parameters
+        ----------
+        options
+            As Spark hands them over.
+
+        Returns
+        -------
+        WriteOptions
+
+        Raises
+        ------
+        ValueError
+            One is missing, unknown, or has no meaning.
+
+        Examples
+        --------
+        >>> WriteOptions.of({"store": "hfs:///data", "cube": "geodata", "data_set": "weather"})
+        Traceback (most recent call last):
+        ...
+        ValueError: Format kartothek_cube: unknown option data_set; did you mean dataset? available: cube, ...
+        """
+        given = _known(cls, options)
+        lists = ("dimension_columns", "partition_columns", "index_columns", "partition_on")
+        found: dict[str, Any] = {name: _names(name, given[name]) for name in lists if name in given}
+        found.update(
+            {name: given[name] for name in ("dataset", "seed_dataset", "if_exists") if name in given}
+        )
+        if found.get("if_exists", "append") not in ("append", "error", "ignore"):
+            raise ValueError(
+                f"Format {FORMAT}: option 'if_exists' is append, error or ignore, got {found['if_exists']!r}"
+            )
+        return cls(_required(given, "store"), _required(given, "cube"), **found)
+
+
+def _known(cls: type[Any], options: Mapping[str, str]) -> dict[str, str]:
+    """The options, in lower case, if all of them are known."""
+    given = {str(name).lower(): value for name, value in options.items()}
+    known = [field.name for field in attrs.fields(cls)]
+    unknown = set(given) - set(known) - _OF_SPARK
+    if unknown:
+        raise ValueError(f"Format {FORMAT}: {unknown_names('option', unknown, known)}")
+    if "path" in given:
+        given.setdefault("store", given["path"])
+    return given
+
+
+def _required(options: Mapping[str, str], name: str) -> str:
+    value = options.get(name)
+    if not value:
+        example = {"store": "the URL of a store, such as hfs:///data", "cube": "the prefix of a cube"}[name]
+        raise ValueError(f"Format {FORMAT}: option {name!r} is missing: {example}")
+    return value
+
+
+def _names(option: str, text: str | None) -> Names | None:
+    """Names in text: separated by commas, or a JSON list for names with commas in them."""
+    if text is None:
+        return None
+    if not text.strip().startswith("["):
+        return tuple(name.strip() for name in text.split(",") if name.strip())
+    try:
+        names = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"Format {FORMAT}: option {option!r} is no JSON list: {error}") from error
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError(f"Format {FORMAT}: option {option!r} has to be a list of names, got {text}")
+    return tuple(names)

@@ -1,0 +1,186 @@
+"""Spark as an executor: tasks become rows of a DataFrame, and a function of `_worker` runs over them."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.errors import PySparkException
+
+from kartothek_cube.io.spark import _worker
+from kartothek_cube.io.spark._python import check_python, explained, remedy
+from kartothek_cube.io.spark._session import described, no_pandas_warnings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ("call_all", "map_batches", "outcomes", "over_tasks")
+
+T = TypeVar("T")
+
+#: up to so many tasks Spark deals them out as it finds workers; more of them are sent to a worker each
+_FEW_TASKS = 64
+_OUTCOMES = "id int, outcome binary"
+
+
+def map_batches(
+    df: DataFrame, function: Callable[..., Any], shared: Any, schema: StructType | str, name: str
+) -> DataFrame:
+    """
+    Let executors call a function over the batches of a frame.
+
+    Parameters
+    ----------
+    df
+        The frame.
+    function
+        Function of `_worker`, called with ``shared`` and an iterator of batches.
+    shared
+        What all tasks share.
+    schema
+        Schema of the batches that it yields.
+    name
+        What it does, for Spark's plans.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+    """
+    pickled = cloudpickle.dumps((function, shared))
+    help_text = remedy()
+
+    # pickled by value: it must be able to say that this package is missing
+    def on_executor(batches: Any) -> Any:
+        try:
+            from kartothek_cube.io.spark._worker import run
+        except ImportError as error:
+            raise RuntimeError(f"{error}. {help_text}") from error
+        yield from run(pickled, batches)
+
+    on_executor.__name__ = on_executor.__qualname__ = name
+    with no_pandas_warnings():
+        return df.mapInArrow(on_executor, schema)
+
+
+def over_tasks(
+    spark: SparkSession,
+    tasks: Sequence[Any],
+    function: Callable[..., Any],
+    shared: Any,
+    schema: StructType | str,
+    name: str,
+) -> DataFrame:
+    """
+    A frame of what executors make of tasks; its rows come in the order of the tasks.
+
+    Parameters
+    ----------
+    spark
+        The session.
+    tasks
+        Small and independent of each other.
+    function, shared, schema, name
+        As in :func:`map_batches`.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+    """
+    check_python(spark)
+    rows = [range(len(tasks)), [pickle.dumps(task) for task in tasks]]
+    table = pa.table(
+        [pa.array(c, f.type) for c, f in zip(rows, _worker.TASKS, strict=True)], schema=_worker.TASKS
+    )
+    with no_pandas_warnings():
+        df = spark.createDataFrame(table)
+    if len(tasks) > _FEW_TASKS:
+        df = df.repartitionById(len(tasks), "id")
+    return map_batches(df, function, shared, schema, name)
+
+
+def outcomes(spark: SparkSession, df: DataFrame, text: str) -> list[Any]:
+    """
+    Run a job whose tasks yield outcomes.
+
+    Parameters
+    ----------
+    spark
+        The session.
+    df
+        Result of :func:`map_batches` with a function that yields outcomes.
+    text
+        What the job does, for Spark's displays.
+
+    Returns
+    -------
+    list
+        Results, and exceptions where tasks found something wrong.
+
+    Raises
+    ------
+    RuntimeError
+        Executors have the wrong Python.
+    """
+    try:
+        with described(spark, text), no_pandas_warnings():
+            table = df.toArrow()
+    except PySparkException as error:
+        reason = explained(error)
+        if reason is None:
+            raise
+        raise reason from error
+    return [_worker.unpickled(outcome.as_py()) for outcome in table.sort_by("id").column("outcome")]
+
+
+def outcome_frame(df: DataFrame, function: Callable[..., Any], shared: Any, name: str) -> DataFrame:
+    """A frame of outcomes: what executors make of the rows of another frame."""
+    return map_batches(df, function, shared, _OUTCOMES, name)
+
+
+def call_all(
+    spark: SparkSession, function: Callable[[Any, T], Any], shared: Any, tasks: Iterable[T], text: str
+) -> list[Any]:
+    """
+    Call a function for each task, on executors if there are several.
+
+    Parameters
+    ----------
+    spark
+        The session.
+    function
+        Called with ``shared`` and a task; a function of a module.
+    shared
+        What all tasks share.
+    tasks
+        The tasks.
+    text
+        What the job does, for Spark's displays.
+
+    Returns
+    -------
+    list
+        Results in the order of the tasks.
+
+    Raises
+    ------
+    Exception
+        The first error of a task.
+    """
+    items = list(tasks)
+    if len(items) <= 1:
+        return [function(shared, item) for item in items]
+    calling = _worker.Calling(function, shared)
+    df = over_tasks(spark, items, _worker.call_each, calling, _OUTCOMES, "call")
+    return raise_first(outcomes(spark, df, text))
+
+
+def raise_first(results: list[Any]) -> list[Any]:
+    """The results, if none of them is an exception."""
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+    return results

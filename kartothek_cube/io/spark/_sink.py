@@ -1,0 +1,407 @@
+"""Writers of the data source: plan by what is there, write in tasks, commit once on the driver."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from kartothek_cube.core.commit import last_batch
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import discover_cube, discover_ktk_cube_dataset_ids
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import DatasetExistsError, DatasetNotFoundError
+from kartothek_cube.io.spark._options import FORMAT, WriteOptions
+from kartothek_cube.io.spark._store import OpenOnce, travelling
+from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage_types
+from kartothek_cube.io.spark._worker import attempt, unpickled
+from kartothek_cube.io.spark._write import check_input, discarding
+from kartothek_cube.io_components.chunks import whole_partitions
+from kartothek_cube.io_components.cube.parts import commit_parts, repeatable
+from kartothek_cube.io_components.cube.stream import check_cells, write_stream
+from kartothek_cube.io_components.cube.write import (
+    CubeWritePlan,
+    merge_writes,
+    plan_append,
+    plan_build,
+    plan_extend,
+    plan_update,
+)
+from kartothek_cube.io_components.discard import discard, discard_attempts
+from kartothek_cube.io_components.write import WriteResult
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ("CubeStreamWriter", "CubeWriter", "batch_writer", "stream_writer")
+
+#: rows that a task collects before it writes: they may come in any order
+_ROWS = 1 << 20
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task wrote or why it did not, and to which query it belongs."""
+
+    outcome: bytes
+    query: str | None = None
+
+
+# -- plan ----------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Sink:
+    """
+    What a writer writes to.
+
+    Attributes
+    ----------
+    options
+        As users gave them.
+    store
+        Opens the store.
+    overwrite
+        Whether the dataset is replaced.
+    """
+
+    options: WriteOptions
+    store: OpenOnce
+    overwrite: bool
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], overwrite: bool) -> Sink:
+        """Read the options of a data source."""
+        given = WriteOptions.of(options)
+        return cls(given, travelling(given.store), overwrite)
+
+    def plan(self) -> CubeWritePlan | None:
+        """
+        The write, by what is in the store now; None if there is nothing to do.
+
+        Raises
+        ------
+        ValueError, RuntimeError
+            The options do not fit the cube that is there.
+        """
+        existing = discover_ktk_cube_dataset_ids(self.options.cube, self.store)
+        cube = self._cube(existing)
+        name = self.options.dataset or cube.seed_dataset
+        if name in existing and not self.overwrite:
+            if self.options.if_exists == "ignore":
+                return None
+            if self.options.if_exists == "error":
+                remedy = "Use mode append, overwrite or ignore."
+                raise DatasetExistsError(cube.ktk_dataset_uuid(name), remedy)
+            return plan_append(cube, self.store, [name])
+        plan = plan_build if name == cube.seed_dataset else plan_extend
+        keys = None if self.options.partition_on is None else {name: self.options.partition_on}
+        return plan(cube, self.store, [name], overwrite=self.overwrite, partition_on=keys)
+
+    def replacing_plan(self) -> CubeWritePlan | None:
+        """The write of a batch that replaces all earlier ones, but not what is known of streams."""
+        existing = discover_ktk_cube_dataset_ids(self.options.cube, self.store)
+        cube = self._cube(existing)
+        name = self.options.dataset or cube.seed_dataset
+        return plan_update(cube, self.store, [], [name]) if name in existing else self.plan()
+
+    def _cube(self, existing: Iterable[str]) -> Cube:
+        given = self.options
+        if not existing:
+            return self._new_cube()
+        cube, _ = discover_cube(given.cube, self.store)
+        for option in ("dimension_columns", "partition_columns"):
+            wanted = getattr(given, option)
+            if wanted is not None and wanted != getattr(cube, option):
+                raise ValueError(
+                    f"Format {FORMAT}: option {option!r} is {', '.join(wanted)}, but the cube "
+                    f"{given.cube!r} has {', '.join(getattr(cube, option))}"
+                )
+        return cube.copy(index_columns=set(cube.index_columns) | set(given.index_columns or ()))
+
+    def _new_cube(self) -> Cube:
+        given = self.options
+        missing = [o for o in ("dimension_columns", "partition_columns") if getattr(given, o) is None]
+        if missing:
+            raise ValueError(
+                f"Format {FORMAT}: there is no cube {given.cube!r} yet; to build it, name its columns in the "
+                f"option(s) {', '.join(missing)}"
+            )
+        return Cube(
+            dimension_columns=given.dimension_columns,
+            partition_columns=given.partition_columns,
+            uuid_prefix=given.cube,
+            seed_dataset=given.seed_dataset,
+            index_columns=given.index_columns or (),
+        )
+
+
+def _checked(plan: CubeWritePlan, schema: StructType) -> str:
+    """Name of the dataset, if the schema fits it."""
+    (name,) = plan.changes
+    check_types(schema, name)
+    empty = to_storage_types(arrow_schema(schema).empty_table(), plan.changes[name].types)
+    check_input(plan, {name: empty})
+    return name
+
+
+# -- run -----------------------------------------------------------------------------------------------------
+
+
+def _write(plan: CubeWritePlan, name: str, batches: Iterator[pa.RecordBatch]) -> bytes:
+    """Write the rows of a task, in whatever order they come."""
+    change = plan.changes[name]
+    tables = whole_partitions(batches, change.rules.partition_on, _ROWS, 4 * _ROWS)
+    rows = (to_storage_types(table, change.types) for table in tables)
+    return attempt(partial(write_stream, plan, name, rows))
+
+
+def _results(messages: Iterable[Any]) -> list[dict[str, WriteResult]]:
+    """What tasks wrote, or the first error of one."""
+    results = [unpickled(message.outcome) for message in messages if message is not None]
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+    return results
+
+
+def _discard(store: OpenOnce, messages: Iterable[Any]) -> None:
+    results = [unpickled(message.outcome) for message in messages if message is not None]
+    written = [r for result in results if not isinstance(result, Exception) for r in result.values()]
+    discard(store, written)
+
+
+# -- a table -------------------------------------------------------------------------------------------------
+
+
+class CubeWriter(DataSourceArrowWriter):
+    """
+    Writes a frame to one dataset of a cube.
+
+    Parameters
+    ----------
+    plan
+        The write; None: nothing is to be done.
+    name
+        Dataset id.
+    """
+
+    def __init__(self, plan: CubeWritePlan | None, name: str) -> None:
+        self.plan = plan
+        self.name = name
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """
+        Write the rows of a task.
+
+        Parameters
+        ----------
+        iterator
+            The rows.
+
+        Returns
+        -------
+        Written
+        """
+        if self.plan is None:
+            return Written(pickle.dumps({}))
+        return Written(_write(self.plan, self.name, iterator))
+
+    def commit(self, messages: Sequence[Any]) -> None:
+        """
+        Commit what tasks wrote.
+
+        Parameters
+        ----------
+        messages
+            One per task.
+
+        Raises
+        ------
+        Exception
+            What a task found wrong, cells in the files of several tasks, or why the commit failed.
+        """
+        if self.plan is None:
+            return
+        with discarding(change.context for change in self.plan.changes.values()):
+            results = merge_writes(_results(messages))
+            check_cells(self.plan, results)
+            commit_parts(self.plan, [results])
+
+    def abort(self, messages: Sequence[Any]) -> None:
+        """
+        Delete what tasks wrote, also those whose messages got lost.
+
+        Parameters
+        ----------
+        messages
+            One per task, or None.
+        """
+        if self.plan is not None:
+            for change in self.plan.changes.values():
+                discard_attempts(change.context)
+
+
+def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> CubeWriter:
+    """
+    The writer for ``DataFrame.write``.
+
+    Parameters
+    ----------
+    options
+        Of the data source.
+    schema
+        Of the frame.
+    overwrite
+        Whether the dataset is replaced.
+
+    Raises
+    ------
+    ValueError, TypeError, RuntimeError
+        The options or the schema do not fit.
+    """
+    plan = Sink.of(options, overwrite).plan()
+    if plan is None:
+        return CubeWriter(None, "")
+    return CubeWriter(repeatable(plan), _checked(plan, schema))
+
+
+# -- a stream ------------------------------------------------------------------------------------------------
+
+
+class CubeStreamWriter(DataSourceStreamArrowWriter):
+    """
+    Writes the batches of a stream to one dataset of a cube, each exactly once.
+
+    Parameters
+    ----------
+    sink
+        What to write to.
+    plan
+        How tasks write.
+    name
+        Dataset id.
+    """
+
+    def __init__(self, sink: Sink, plan: CubeWritePlan, name: str) -> None:
+        self.sink = sink
+        self.plan = plan
+        self.name = name
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """
+        Write the rows of a task.
+
+        Parameters
+        ----------
+        iterator
+            The rows.
+
+        Returns
+        -------
+        Written
+        """
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+        return Written(_write(self.plan, self.name, iterator), query)
+
+    def commit(self, messages: Sequence[Any], batchId: int) -> None:
+        """
+        Commit a batch, unless it was committed already.
+
+        Parameters
+        ----------
+        messages
+            One per task.
+        batchId
+            Number of the batch; the same if it is replayed.
+
+        Raises
+        ------
+        Exception
+            What a task found wrong, cells in the files of several tasks, or why the commit failed.
+        """
+        queries = {message.query for message in messages if message is not None and message.query}
+        if not queries:
+            return
+        (query,) = queries
+        if self._is_committed(query, batchId):
+            _discard(self.sink.store, messages)
+            return
+        try:
+            results = merge_writes(_results(messages))
+            if not results[self.name].rows:
+                return
+            check_cells(self.plan, results)
+            plan = self.sink.replacing_plan() if self.sink.overwrite else self.sink.plan()
+            if plan is not None:
+                commit_parts(_numbered(plan, query, batchId), [results])
+        except Exception:
+            _discard(self.sink.store, messages)
+            raise
+
+    def abort(self, messages: Sequence[Any], batchId: int) -> None:
+        """
+        Delete what tasks wrote.
+
+        Parameters
+        ----------
+        messages
+            One per task, or None.
+        batchId
+            Number of the batch.
+        """
+        _discard(self.sink.store, messages)
+
+    def _is_committed(self, query: str, number: int) -> bool:
+        uuid = self.plan.changes[self.name].context.uuid
+        try:
+            dataset = DatasetMetadata.load_from_store(uuid, self.sink.store(), load_schema=False)
+        except DatasetNotFoundError:
+            return False
+        last = last_batch(dataset, query)
+        return last is not None and last >= number
+
+
+def _numbered(plan: CubeWritePlan, query: str, number: int) -> CubeWritePlan:
+    changes = {name: attrs.evolve(change, batch=(query, number)) for name, change in plan.changes.items()}
+    return attrs.evolve(plan, changes=changes)
+
+
+def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> CubeStreamWriter:
+    """
+    The writer for ``DataFrame.writeStream``.
+
+    Parameters
+    ----------
+    options
+        Of the data source.
+    schema
+        Of the frame.
+    overwrite
+        Whether each batch replaces all earlier ones, as in output mode "complete".
+
+    Raises
+    ------
+    ValueError, TypeError, RuntimeError
+        The options or the schema do not fit.
+    """
+    sink = Sink.of(options, overwrite)
+    if sink.options.if_exists != "append":
+        raise ValueError(f"Format {FORMAT}: a stream appends; leave out the option 'if_exists'")
+    plan = sink.replacing_plan() if overwrite else sink.plan()
+    if plan is None:
+        raise ValueError(f"Format {FORMAT}: there is nothing to write")
+    return CubeStreamWriter(sink, plan, _checked(plan, schema))

@@ -1,0 +1,92 @@
+"""Stores that travel to executors, and are opened there once per process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simplekv import KeyValueStore
+
+from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.core.utils import ensure_store, lazy_store
+
+__all__ = ("OpenOnce", "travelling")
+
+
+class OpenOnce:
+    """
+    Factory of a store that is opened when first needed, and then kept.
+
+    Parameters
+    ----------
+    factory
+        Opens the store.
+    """
+
+    def __init__(self, factory: StoreFactory) -> None:
+        self._factory = factory
+        self._store: KeyValueStore | None = None
+
+    def __call__(self) -> KeyValueStore:
+        """
+        Open the store, or give the open one.
+
+        Returns
+        -------
+        KeyValueStore
+        """
+        if self._store is None:
+            self._store = ensure_store(self._factory)
+        return self._store
+
+    def __getstate__(self) -> StoreFactory:
+        return self._factory
+
+    def __setstate__(self, factory: StoreFactory) -> None:
+        self._factory, self._store = factory, None
+
+
+def travelling(store: StoreInput) -> OpenOnce:
+    """
+    A factory for a store that executors can open as well.
+
+    Parameters
+    ----------
+    store
+        Store, factory or URL.
+
+    Returns
+    -------
+    OpenOnce
+
+    Raises
+    ------
+    TypeError
+        It is something else, or a store that cannot be pickled.
+    ValueError
+        The store is in the memory of this process, where no executor can see it.
+
+    Examples
+    --------
+    >>> travelling("hmemory://")
+    Traceback (most recent call last):
+    ...
+    ValueError: Spark's executors cannot open a store in the memory of the driver: use ...
+    """
+    if isinstance(store, OpenOnce):
+        return store
+    factory = OpenOnce(lazy_store(store))
+    if _in_memory(factory()):
+        raise ValueError(
+            "Spark's executors cannot open a store in the memory of the driver: use a directory that all of "
+            "them see (hfs:///data), or an object store (s3://bucket)."
+        )
+    return factory
+
+
+def _in_memory(store: Any) -> bool:
+    while hasattr(store, "_dstore"):
+        store = store._dstore
+    return any(
+        base.__name__ == "DictStore" and base.__module__.partition(".")[0] in ("simplekv", "minimalkv")
+        for base in type(store).__mro__
+    )

@@ -1,0 +1,352 @@
+"""Types of Arrow and Spark: the one place where one becomes the other.
+
+========================  =====================  ==============================================
+Arrow                     Spark                  remarks
+========================  =====================  ==============================================
+int8 ... int64            byte ... long          schemas of datasets know int64 only
+uint8, uint16, uint32     short, int, long       the next wider type
+uint64                    decimal(20, 0)         as in Spark's own Parquet reader
+float, double             float, double          NaN becomes null: datasets tell them not apart
+string, dictionary, null  string                 all flavours of strings
+timestamp without zone    timestamp_ntz          whole microseconds, as all of Spark's
+timestamp with zone       timestamp              an instant, stored in UTC
+date, bool, decimal       date, boolean, decimal
+binary, list, struct,     binary, array,
+map, time                 struct, map, time
+========================  =====================  ==============================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+from pyspark.sql import types as st
+
+__all__ = ("arrow_schema", "check_types", "spark_schema", "to_spark", "to_storage_types")
+
+#: digits that a decimal of Spark can have
+_MAX_PRECISION = 38
+#: what to do about types that no dataset can hold
+_REMEDIES: dict[str, str] = {
+    "DayTimeIntervalType": "cast it to a number, for example cast('bigint')",
+    "YearMonthIntervalType": "cast it to a number, for example cast('int')",
+    "CalendarIntervalType": "cast it to 'string'",
+    "VariantType": "cast it to 'string', or to a struct",
+    "GeometryType": "convert it to binary with ST_AsBinary",
+    "GeographyType": "convert it to binary with ST_AsBinary",
+    "UserDefinedType": "select the fields that it consists of",
+}
+
+_EXACT: tuple[tuple[pa.DataType, st.DataType], ...] = (
+    (pa.bool_(), st.BooleanType()),
+    (pa.int8(), st.ByteType()),
+    (pa.int16(), st.ShortType()),
+    (pa.int32(), st.IntegerType()),
+    (pa.int64(), st.LongType()),
+    (pa.float32(), st.FloatType()),
+    (pa.float64(), st.DoubleType()),
+    (pa.string(), st.StringType()),
+    (pa.binary(), st.BinaryType()),
+    (pa.date32(), st.DateType()),
+    (pa.timestamp("us"), st.TimestampNTZType()),
+    (pa.timestamp("us", "UTC"), st.TimestampType()),
+)
+_TO_SPARK: dict[pa.DataType, st.DataType] = dict(_EXACT)
+_TO_SPARK.update(
+    {
+        pa.uint8(): st.ShortType(),
+        pa.uint16(): st.IntegerType(),
+        pa.uint32(): st.LongType(),
+        pa.uint64(): st.DecimalType(20, 0),
+        pa.float16(): st.FloatType(),
+        pa.null(): st.StringType(),
+        pa.large_string(): st.StringType(),
+        pa.string_view(): st.StringType(),
+        pa.large_binary(): st.BinaryType(),
+        pa.binary_view(): st.BinaryType(),
+        pa.date64(): st.DateType(),
+    }
+)
+
+
+# -- schemas -------------------------------------------------------------------------------------------------
+
+
+def spark_schema(schema: pa.Schema) -> st.StructType:
+    """
+    The Spark schema of data of the library.
+
+    Parameters
+    ----------
+    schema
+        Columns and types.
+
+    Returns
+    -------
+    pyspark.sql.types.StructType
+        All columns may hold nulls.
+
+    Raises
+    ------
+    TypeError
+        Spark has no type for a column; names it.
+
+    Examples
+    --------
+    >>> spark_schema(pa.schema([("CITY", pa.large_string()), ("DAY", pa.timestamp("ns"))])).simpleString()
+    'struct<CITY:string,DAY:timestamp_ntz>'
+    """
+    return st.StructType([st.StructField(f.name, _spark_type(f.type, f.name)) for f in schema])
+
+
+def _spark_type(dtype: pa.DataType, column: str) -> st.DataType:
+    known = _TO_SPARK.get(dtype)
+    if known is not None:
+        return known
+    if pat.is_dictionary(dtype) or pat.is_run_end_encoded(dtype):
+        return _spark_type(dtype.value_type, column)
+    if pat.is_timestamp(dtype):
+        return st.TimestampNTZType() if dtype.tz is None else st.TimestampType()
+    if pat.is_time(dtype):
+        return st.TimeType()
+    if pat.is_decimal(dtype) and dtype.precision <= _MAX_PRECISION and dtype.scale >= 0:
+        return st.DecimalType(dtype.precision, dtype.scale)
+    if pat.is_fixed_size_binary(dtype):
+        return st.BinaryType()
+    return _spark_nested(dtype, column)
+
+
+def _spark_nested(dtype: pa.DataType, column: str) -> st.DataType:
+    if pat.is_map(dtype):
+        return st.MapType(_spark_type(dtype.key_type, column), _spark_type(dtype.item_type, column))
+    if pat.is_struct(dtype):
+        return st.StructType(
+            [st.StructField(f.name, _spark_type(f.type, f"{column}.{f.name}")) for f in dtype]
+        )
+    if pat.is_list(dtype) or pat.is_large_list(dtype) or pat.is_fixed_size_list(dtype):
+        return st.ArrayType(_spark_type(dtype.value_type, column))
+    raise TypeError(
+        f"Column {column!r} of type {dtype} cannot be given to Spark; leave it out of the columns."
+    )
+
+
+def arrow_schema(schema: st.StructType) -> pa.Schema:
+    """
+    The Arrow schema in which Spark takes and gives rows of a schema.
+
+    Parameters
+    ----------
+    schema
+        Columns and types.
+
+    Returns
+    -------
+    pyarrow.Schema
+
+    Examples
+    --------
+    >>> arrow_schema(st.StructType().add("CITY", "string").add("DAY", "timestamp")).types
+    [DataType(string), TimestampType(timestamp[us, tz=UTC])]
+    """
+    return pa.schema([pa.field(f.name, _arrow_type(f.dataType), f.nullable) for f in schema])
+
+
+def _arrow_type(dtype: st.DataType) -> pa.DataType:
+    if isinstance(dtype, st.StringType | st.CharType | st.VarcharType):
+        return pa.string()
+    if isinstance(dtype, st.NullType):
+        return pa.null()
+    if isinstance(dtype, st.DecimalType):
+        return pa.decimal128(dtype.precision, dtype.scale)
+    if isinstance(dtype, st.TimeType):
+        return pa.time64("ns")
+    if isinstance(dtype, st.ArrayType):
+        return pa.list_(pa.field("element", _arrow_type(dtype.elementType), dtype.containsNull))
+    if isinstance(dtype, st.MapType):
+        value = pa.field("value", _arrow_type(dtype.valueType), dtype.valueContainsNull)
+        return pa.map_(pa.field("key", _arrow_type(dtype.keyType), nullable=False), value)
+    if isinstance(dtype, st.StructType):
+        return pa.struct([pa.field(f.name, _arrow_type(f.dataType), f.nullable) for f in dtype])
+    return next(arrow for arrow, spark in _EXACT if spark == dtype)
+
+
+def check_types(schema: st.StructType, dataset: str) -> None:
+    """
+    Check that a dataset can hold the columns of a frame.
+
+    Parameters
+    ----------
+    schema
+        Schema of the frame.
+    dataset
+        Whose input it is, for messages.
+
+    Raises
+    ------
+    TypeError
+        It cannot; names the column, its type, and what to do.
+
+    Examples
+    --------
+    >>> check_types(st.StructType().add("SINCE", "interval year"), "seed")
+    Traceback (most recent call last):
+    ...
+    TypeError: Column 'SINCE' of dataset 'seed' has type interval year, which cannot be stored: cast it ...
+    """
+    for field in schema:
+        bad = _unsupported(field.dataType)
+        if bad is not None:
+            remedy = next(
+                (text for kind, text in _REMEDIES.items() if kind in _bases(bad)), "cast or drop it"
+            )
+            raise TypeError(
+                f"Column {field.name!r} of dataset {dataset!r} has type {field.dataType.simpleString()}, "
+                f"which cannot be stored: {remedy}."
+            )
+
+
+def _bases(dtype: st.DataType) -> set[str]:
+    return {base.__name__ for base in type(dtype).__mro__}
+
+
+def _unsupported(dtype: st.DataType) -> st.DataType | None:
+    """The type, or one inside it, for which there is no Arrow type."""
+    inner: list[st.DataType] = []
+    if isinstance(dtype, st.ArrayType):
+        inner = [dtype.elementType]
+    elif isinstance(dtype, st.MapType):
+        inner = [dtype.keyType, dtype.valueType]
+    elif isinstance(dtype, st.StructType):
+        inner = [f.dataType for f in dtype]
+    elif not isinstance(
+        dtype, st.StringType | st.CharType | st.VarcharType | st.NullType | st.DecimalType | st.TimeType
+    ) and all(dtype != spark for _, spark in _EXACT):
+        return dtype
+    return next(filter(None, map(_unsupported, inner)), None)
+
+
+# -- data ----------------------------------------------------------------------------------------------------
+
+
+def to_spark(table: pa.Table, target: pa.Schema) -> pa.Table:
+    """
+    Rows of the library as Spark takes them.
+
+    Parameters
+    ----------
+    table
+        Rows.
+    target
+        Columns and types, of :func:`arrow_schema`.
+
+    Returns
+    -------
+    pyarrow.Table
+
+    Raises
+    ------
+    ValueError
+        A column is missing, or holds values of another type; names it.
+
+    Examples
+    --------
+    >>> table = pa.table({"CITY": pa.array(["Bonn"]).dictionary_encode(), "TEMP": [float("nan")]})
+    >>> to_spark(table, pa.schema([("CITY", pa.string()), ("TEMP", pa.float64())])).to_pylist()
+    [{'CITY': 'Bonn', 'TEMP': None}]
+    """
+    missing = [name for name in target.names if name not in table.column_names]
+    if missing:
+        raise ValueError(f"Column(s) missing in the rows for Spark: {', '.join(missing)}.")
+    columns = [_converted(table.column(field.name), field) for field in target]
+    return pa.Table.from_arrays(columns, schema=target)
+
+
+def _converted(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    source, target = column.type, field.type
+    if pat.is_floating(source):
+        nan = pc.is_nan(column)
+        if pc.any(nan).as_py():
+            column = pc.if_else(nan, None, column)
+    if source.equals(target):
+        return column
+    try:
+        if pat.is_timestamp(source) and source.unit == "ns" and pat.is_timestamp(target):
+            return _whole_microseconds(column).cast(target)
+        return column.cast(target)
+    except pa.ArrowException as error:
+        raise ValueError(
+            f"Column {field.name!r} of type {source} cannot be given to Spark as {target}: {error}"
+        ) from error
+
+
+def _whole_microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Instants rounded down, also before 1970, as filters take for granted."""
+    target = pa.timestamp("us", column.type.tz)
+    try:
+        return column.cast(target)
+    except pa.ArrowInvalid:
+        numbers = column.cast(pa.int64())
+        rest = pc.subtract(numbers, pc.multiply(pc.divide(numbers, 1000), 1000))
+        down = pc.if_else(pc.less(rest, 0), pc.add(rest, 1000), rest)
+        return pc.subtract(numbers, down).cast(column.type).cast(target)
+
+
+def to_storage_types(table: pa.Table, stored: Mapping[str, pa.DataType]) -> pa.Table:
+    """
+    Rows of Spark with the types that the library stores.
+
+    Parameters
+    ----------
+    table
+        Rows as Spark gives them; zoned time stamps are in the zone of the session.
+    stored
+        Types that columns have in the cube or dataset already.
+
+    Returns
+    -------
+    pyarrow.Table
+        Zoned time stamps are in UTC, or the zone of the stored column; integers lose their sign where those
+        that are stored have none.
+
+    Raises
+    ------
+    ValueError
+        A value does not fit the stored type; names the column.
+
+    Examples
+    --------
+    >>> tokyo = pa.table({"AT": pa.array([0], pa.timestamp("us", "Asia/Tokyo"))})
+    >>> to_storage_types(tokyo, {}).schema.types
+    [TimestampType(timestamp[us, tz=UTC])]
+    """
+    for position, field in enumerate(table.schema):
+        target = _storage_target(field.type, stored.get(field.name))
+        if not target.equals(field.type):
+            try:
+                column = table.column(position).cast(target)
+            except pa.ArrowException as error:
+                raise ValueError(
+                    f"Column {field.name!r} of type {field.type} does not fit the stored {target}: {error}"
+                ) from error
+            table = table.set_column(position, pa.field(field.name, target), column)
+    return table
+
+
+def _storage_target(dtype: pa.DataType, stored: pa.DataType | None) -> pa.DataType:
+    if pat.is_timestamp(dtype) and dtype.tz is not None:
+        zone = stored.tz if stored is not None and pat.is_timestamp(stored) and stored.tz else "UTC"
+        return pa.timestamp(dtype.unit, zone)
+    if (
+        stored is not None
+        and pat.is_unsigned_integer(stored)
+        and (pat.is_integer(dtype) or _is_integral(dtype))
+    ):
+        return stored
+    return dtype
+
+
+def _is_integral(dtype: pa.DataType) -> bool:
+    return bool(pat.is_decimal(dtype)) and dtype.scale == 0

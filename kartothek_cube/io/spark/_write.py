@@ -1,0 +1,157 @@
+"""Writing out of Spark: check by schema, one job for all datasets, one commit on the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from kartothek_cube.core.common_metadata import make_meta
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import UnknownOutcomeError
+from kartothek_cube.core.types import as_table
+from kartothek_cube.io.spark import _worker
+from kartothek_cube.io.spark._input import arranged, check_frame, empty_table
+from kartothek_cube.io.spark._python import check_python
+from kartothek_cube.io.spark._run import outcome_frame, outcomes, raise_first
+from kartothek_cube.io_components.cube.parts import commit_parts, lean, repeatable
+from kartothek_cube.io_components.cube.write import CubeWritePlan, check_announced, check_schemas, prepare
+from kartothek_cube.io_components.discard import discard_attempts
+from kartothek_cube.io_components.write import WriteContext, WriteResult
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ("check_file_rows", "check_input", "discarding", "write_cube")
+
+Frames = Mapping[str, "DataFrame | None"]
+
+
+def check_file_rows(file_rows: Any) -> None:
+    """
+    Check a limit of rows per file.
+
+    Raises
+    ------
+    TypeError
+        It is no integer.
+    ValueError
+        It is not positive.
+
+    Examples
+    --------
+    >>> check_file_rows(0)
+    Traceback (most recent call last):
+    ...
+    ValueError: max_rows_per_file must be > 0 but is 0
+    """
+    if file_rows is None:
+        return
+    if not isinstance(file_rows, int) or isinstance(file_rows, bool):
+        raise TypeError(f"max_rows_per_file must be an integer but is {type(file_rows).__name__}")
+    if file_rows <= 0:
+        raise ValueError(f"max_rows_per_file must be > 0 but is {file_rows}")
+
+
+def check_input(plan: CubeWritePlan, schemas: Mapping[str, pa.Table]) -> None:
+    """
+    Check what the columns of the input tell, before any of it is computed.
+
+    Parameters
+    ----------
+    plan
+        The write.
+    schemas
+        Input without rows, by dataset id.
+
+    Raises
+    ------
+    ValueError, TypeError, MultiTableCommitAborted
+        As the write would.
+    """
+    check_announced(plan, schemas)
+    prepare(plan, {name: [table] for name, table in schemas.items()})
+    metas = {}
+    for name, table in schemas.items():
+        context = plan.changes[name].context
+        metas[name] = make_meta(
+            as_table(table), f"{context.uuid}/{context.table}", partition_keys=list(context.partition_on)
+        )
+    check_schemas(plan, metas)
+
+
+def write_cube(plan: CubeWritePlan, frames: Frames, file_rows: int | None) -> dict[str, DatasetMetadata]:
+    """
+    Write frames to a cube.
+
+    Parameters
+    ----------
+    plan
+        The write.
+    frames
+        By dataset id.
+    file_rows
+        Rows that a file may have.
+
+    Returns
+    -------
+    dict
+        Dataset id to new metadata.
+
+    Raises
+    ------
+    Exception
+        Whatever is wrong with the input, as in the other façades; nothing is changed then, and what was
+        written is deleted.
+    """
+    check_announced(plan, frames)
+    given = {name: df for name, df in frames.items() if df is not None}
+    for name, df in given.items():
+        check_frame(df, name)
+    check_input(plan, {name: empty_table(df, plan.changes[name].types) for name, df in given.items()})
+    plan = repeatable(plan)
+    nothing = [
+        {name: WriteResult(plan.changes[name].context.uuid, plan.changes[name].context.table)}
+        for name, df in frames.items()
+        if df is None
+    ]
+    with discarding(change.context for change in plan.changes.values()):
+        return commit_parts(plan, [*_written(plan, given, file_rows), *nothing])
+
+
+@contextmanager
+def discarding(contexts: Iterable[WriteContext]) -> Iterator[None]:
+    """Delete what was written if the block fails, unless it may have been committed all the same."""
+    try:
+        yield
+    except UnknownOutcomeError:
+        raise
+    except BaseException:
+        for context in contexts:
+            discard_attempts(context)
+        raise
+
+
+def _written(
+    plan: CubeWritePlan, frames: Mapping[str, DataFrame], file_rows: int | None
+) -> list[dict[str, WriteResult]]:
+    if not frames:
+        return []
+    spark = next(iter(frames.values())).sparkSession
+    check_python(spark)
+    slim = lean(plan)
+    parts = [_outcomes_of(slim, name, df, file_rows) for name, df in frames.items()]
+    text = f"{plan.operation} cube {plan.cube.uuid_prefix}: {', '.join(frames)}"
+    return raise_first(outcomes(spark, reduce(lambda a, b: a.unionAll(b), parts), text))
+
+
+def _outcomes_of(plan: CubeWritePlan, name: str, df: DataFrame, file_rows: int | None) -> DataFrame:
+    rules = plan.changes[name].rules
+    cells = [c for c in rules.cube.dimension_columns if c in df.columns]
+    rows = arranged(df, rules.partition_on, cells, file_rows)
+    only = CubeWritePlan(plan.operation, plan.cube, plan.store, {name: plan.changes[name]})
+    writing = _worker.CubeWriting(only, name, file_rows)
+    return outcome_frame(rows, _worker.write_cube, writing, f"{plan.operation}_{name}")

@@ -1,0 +1,266 @@
+"""The Spark data source ``format("kartothek_cube")``: reads, SQL views, writes and streams."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from kartothek_cube.core.cube.conditions import Condition
+from kartothek_cube.core.cube.discover import discover_cube
+from kartothek_cube.io.spark import _sink
+from kartothek_cube.io.spark._filters import to_conditions
+from kartothek_cube.io.spark._options import FORMAT, ReadOptions
+from kartothek_cube.io.spark._store import travelling
+from kartothek_cube.io.spark._types import arrow_schema, spark_schema
+from kartothek_cube.io.spark._worker import Querying, batches_of, unpickled
+from kartothek_cube.io_components.cube.query import QueryPlan, plan_query, run_task
+from kartothek_cube.io_components.cube.query.pack import pack
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ("KartothekCubeDataSource", "data_source")
+
+#: tasks per worker; each costs some 40 ms more than in a job of ours
+_TASKS_PER_WORKER = 2
+
+
+class CubePartition(InputPartition):
+    """
+    A task of a query.
+
+    Parameters
+    ----------
+    task
+        The task, pickled.
+    """
+
+    def __init__(self, task: bytes) -> None:
+        super().__init__(None)
+        self.task = task
+
+
+class CubeReader(DataSourceReader):
+    """
+    Reads what a query gives.
+
+    Parameters
+    ----------
+    options
+        What to query.
+    schema
+        Columns and types that Spark expects.
+    workers
+        How many tasks run at the same time.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType, workers: int) -> None:
+        self._options = options
+        self._schema = schema
+        self._workers = workers
+        self._conditions: list[Condition] = []
+        self._plan: QueryPlan | None = None
+        self._querying: Querying | None = None
+
+    def pushFilters(self, filters: list[Any]) -> Iterator[Any]:
+        """
+        Take those filters that mean the same for a cube.
+
+        Parameters
+        ----------
+        filters
+            What rows have to fulfil.
+
+        Yields
+        ------
+        Filter
+            Those that Spark has to evaluate.
+        """
+        self._conditions, left = to_conditions(filters, _planned(self._options).context.output)
+        yield from left
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """
+        Cut the query into tasks.
+
+        Returns
+        -------
+        list of CubePartition
+        """
+        tasks = pack(self._planned(), self._workers, _TASKS_PER_WORKER)
+        return [CubePartition(pickle.dumps(task)) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """
+        Read, join and filter the files of a task.
+
+        Parameters
+        ----------
+        partition
+            The task; another object where there is none.
+
+        Yields
+        ------
+        pyarrow.RecordBatch
+        """
+        if isinstance(partition, CubePartition) and self._querying is not None:
+            for table in run_task(self._querying.context, unpickled(partition.task)):
+                yield from batches_of(table, self._querying.target)
+
+    def _planned(self) -> QueryPlan:
+        """The query, planned once filters are known."""
+        if self._plan is None:
+            self._plan = _planned(self._options, self._conditions, self._schema)
+            self._querying = Querying(self._plan.context, arrow_schema(self._schema))
+        return self._plan
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Spark pickles the reader for tasks before it asks for partitions; they need no more than this
+        self._planned()
+        return {**self.__dict__, "_plan": None}
+
+
+class KartothekCubeDataSource(DataSource):
+    """Cubes as tables of Spark; see :func:`kartothek_cube.io.spark.register`."""
+
+    #: how many tasks a session runs at the same time
+    workers = 8
+
+    @classmethod
+    def name(cls) -> str:
+        """
+        What users pass to ``format(...)``.
+
+        Returns
+        -------
+        str
+        """
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """
+        Columns and types of a cube.
+
+        Returns
+        -------
+        pyspark.sql.types.StructType
+
+        Raises
+        ------
+        ValueError
+            Options are wrong, or there is no such cube.
+        """
+        return spark_schema(_planned(ReadOptions.of(self.options)).context.output)
+
+    def reader(self, schema: StructType) -> CubeReader:
+        """
+        What reads a cube.
+
+        Parameters
+        ----------
+        schema
+            Columns and types wanted.
+
+        Returns
+        -------
+        CubeReader
+
+        Raises
+        ------
+        ValueError
+            The cube has no such columns, or they have other types.
+        """
+        return CubeReader(ReadOptions.of(self.options), schema, self.workers)
+
+    def writer(self, schema: StructType, overwrite: bool) -> _sink.CubeWriter:
+        """
+        What writes a frame.
+
+        Parameters
+        ----------
+        schema
+            Of the frame.
+        overwrite
+            Whether the dataset is replaced.
+
+        Returns
+        -------
+        CubeWriter
+
+        Raises
+        ------
+        ValueError, TypeError, RuntimeError
+            The frame does not fit the cube, or the dataset exists.
+        """
+        return _sink.batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> _sink.CubeStreamWriter:
+        """
+        What writes the batches of a stream.
+
+        Parameters
+        ----------
+        schema
+            Of the batches.
+        overwrite
+            Whether each batch replaces all earlier ones.
+
+        Returns
+        -------
+        CubeStreamWriter
+
+        Raises
+        ------
+        ValueError, TypeError, RuntimeError
+            The batches do not fit the cube.
+        """
+        return _sink.stream_writer(self.options, schema, overwrite)
+
+
+def data_source(workers: int) -> type[KartothekCubeDataSource]:
+    """
+    The data source for a session.
+
+    Parameters
+    ----------
+    workers
+        How many tasks it runs at the same time, which the data source cannot find out by itself.
+
+    Returns
+    -------
+    type
+    """
+    return type("KartothekCubeDataSource", (KartothekCubeDataSource,), {"workers": workers})
+
+
+def _planned(
+    options: ReadOptions, conditions: Sequence[Condition] = (), schema: StructType | None = None
+) -> QueryPlan:
+    store = travelling(options.store)
+    cube, found = discover_cube(options.cube, store, options.datasets)
+    columns = options.columns if schema is None else schema.names
+    plan = plan_query(
+        cube,
+        store,
+        conditions=list(conditions),
+        datasets=found,
+        dimension_columns=options.dimension_columns,
+        payload_columns=columns,
+    )
+    if schema is not None:
+        _check_schema(schema, plan)
+    return plan
+
+
+def _check_schema(wanted: StructType, plan: QueryPlan) -> None:
+    known = {field.name: field.dataType for field in spark_schema(plan.context.output)}
+    for field in wanted:
+        if field.dataType != known[field.name]:
+            raise ValueError(
+                f"Column {field.name!r} of the cube has type {known[field.name].simpleString()}, but the "
+                f"schema says {field.dataType.simpleString()}: leave the schema out, and cast the column"
+            )

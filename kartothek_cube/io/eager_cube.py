@@ -89,8 +89,7 @@ def build_cube(
     >>> from kartothek_cube.core.cube.cube import Cube
     >>> from storefact import get_store_from_url
     >>> store = get_store_from_url("hmemory://")
-    >>> cube = Cube(dimension_columns=["CITY", "DAY"], partition_columns=["COUNTRY_CODE"],
-    uuid_prefix="geodata")
+    >>> cube = Cube(["CITY", "DAY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
     >>> weather = pd.DataFrame({
     ...     "CITY": ["Hamburg", "Dresden", "London"],
     ...     "DAY": pd.to_datetime(["2020-01-01"] * 3),
@@ -158,8 +157,9 @@ def append_to_cube(
     df_serializer: DataFrameSerializer | None = None,
 ) -> dict[str, DatasetMetadata]:
     """
-    Add partitions to datasets of a cube. A cell that exists already in its partition is hidden by the
-    new one.
+    Add partitions to datasets of a cube.
+
+    A cell that exists already in its partition is hidden by the new one.
 
     Parameters
     ----------
@@ -199,8 +199,7 @@ def update_cube(
     df_serializer: DataFrameSerializer | None = None,
 ) -> dict[str, DatasetMetadata]:
     """
-    Replace partitions of datasets: what meets the conditions goes, the input comes, in one commit per
-    dataset.
+    Replace partitions of datasets, in one commit per dataset: what meets the conditions goes, input comes.
 
     Parameters
     ----------

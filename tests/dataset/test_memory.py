@@ -83,7 +83,7 @@ def test_reading(stored, read, uuid):
         consume(read(uuid, stored), FRAMES)
     # what the caller still holds, and the next one: as file, as table, as frame
     assert all_.total < 5 * SIZE
-    assert all_.total < 1.2 * few.total
+    assert all_.total < 2 * few.total  # holding all would be more than three times as much
 
 
 @pytest.mark.parametrize("write", [store_dataframes_as_dataset__iter, update_dataset_from_dataframes__iter])
@@ -96,7 +96,7 @@ def test_writing(tmp_path, write, options):
     with measured() as all_:
         write(frames(), local(tmp_path / "all"), dataset_uuid="u", **options)
     assert all_.total < 7 * SIZE
-    assert all_.total < 1.2 * few.total
+    assert all_.total < 2 * few.total
 
 
 def test_the_measure_sees_a_whole_dataset(stored):

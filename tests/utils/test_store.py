@@ -95,7 +95,8 @@ class Header:
 @pytest.mark.parametrize("suffix, expected", [("json", b"json"), ("msgpack.zstd", b"msgpack")])
 def test_rename(source, target, suffix, expected):
     new = f"e.by-dataset-metadata.{suffix}"
-    copy_rename_keys({KEYS[0]: new, KEYS[2]: "e/table/f.parquet"}, source, target, {new: Header(), "other": Header()})
+    mapping = {KEYS[0]: new, KEYS[2]: "e/table/f.parquet"}
+    copy_rename_keys(mapping, source, target, {new: Header(), "other": Header()})
     assert target.get(new) == expected
     assert target.get("e/table/f.parquet") == KEYS[2].encode()
     assert len(target.keys()) == 2

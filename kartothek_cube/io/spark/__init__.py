@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
-from kartothek_cube.io.spark._session import local_session, register
+from kartothek_cube.io.spark._local import local_session, register
+from kartothek_cube.io.spark._session import require_pyspark
 
 __all__ = ("local_session", "register")
+
+require_pyspark()

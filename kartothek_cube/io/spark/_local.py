@@ -1,0 +1,160 @@
+"""Starting Spark on this machine, and telling a session about the data source."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kartothek_cube.io.spark._session import (
+    active_session,
+    no_pandas_warnings,
+    require_pyspark,
+    workers,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ("local_session", "register")
+
+#: oldest Java that Spark runs on
+JAVA = 17
+#: conditions of a WHERE reach the data source only if this is set
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+def local_session(
+    cores: int | None = None, *, memory: str | None = None, config: Mapping[str, Any] | None = None
+) -> SparkSession:
+    """
+    Start Spark on this machine: quiet, with this Python in its workers, and with the data source registered.
+
+    Parameters
+    ----------
+    cores
+        How many tasks run at the same time; by default as many as there are processors.
+    memory
+        Memory of the Java process, such as ``"4g"``; 1 GB by default.
+    config
+        More of Spark's options.
+
+    Returns
+    -------
+    pyspark.sql.SparkSession
+        The session that is active already, if there is one. What Java prints goes to a file in the directory
+        for temporary files, ``kartothek_cube_spark_<process>.log``.
+
+    Raises
+    ------
+    RuntimeError
+        There is no Java, or an old one.
+    ImportError
+        pyspark is not installed.
+
+    Examples
+    --------
+    >>> spark = local_session(2)
+    >>> spark.range(3).count()
+    3
+    """
+    require_pyspark()
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.getActiveSession()
+    if session is not None:
+        return register(session)
+    _require_java()
+    os.environ.update(PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    options: dict[str, Any] = {
+        "spark.master": f"local[{cores or '*'}]",
+        "spark.app.name": "kartothek_cube",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": 4 * (cores or os.cpu_count() or 1),
+        **({"spark.driver.memory": memory} if memory else {}),
+        **(config or {}),
+    }
+    return register(_start({key: str(value) for key, value in options.items()}))
+
+
+def _start(options: Mapping[str, str]) -> SparkSession:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
+    path = Path(tempfile.gettempdir(), f"kartothek_cube_spark_{os.getpid()}.log")
+    with no_pandas_warnings():
+        if SparkContext._gateway is None:  # else Java runs already, since an earlier session
+            with path.open("ab") as log:
+                gateway = launch_gateway(conf, popen_kwargs={"stdout": log, "stderr": log})
+            SparkContext._ensure_initialized(gateway=gateway)
+        return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+def register(spark: SparkSession | None = None) -> SparkSession:
+    """
+    Make ``format("kartothek_cube")`` known to a session, with all save modes and with filters pushed down.
+
+    Parameters
+    ----------
+    spark
+        The session, also one of Spark Connect; the active one by default.
+
+    Returns
+    -------
+    pyspark.sql.SparkSession
+        The session.
+
+    Raises
+    ------
+    RuntimeError
+        There is no active session.
+    ImportError
+        pyspark is not installed.
+
+    Examples
+    --------
+    >>> spark = register(local_session(2))
+    >>> spark.read.format("kartothek_cube").option("cube", "geodata").load()
+    Traceback (most recent call last):
+    ...
+    pyspark.errors.exceptions.captured.AnalysisException: ... option 'store' is missing ...
+    """
+    session = active_session(spark)
+    from kartothek_cube.io.spark._modes import install
+    from kartothek_cube.io.spark.datasource import data_source
+
+    session.dataSource.register(data_source(workers(session)))
+    session.conf.set(_PUSHDOWN, "true")
+    install()
+    return session
+
+
+def _require_java() -> None:
+    found = _java_version()
+    if found < JAVA:
+        raise RuntimeError(
+            f"Spark needs Java {JAVA} or newer, but found {found or 'none'}: install it (Debian, Ubuntu: "
+            f"apt-get install openjdk-{JAVA}-jre-headless; macOS: brew install openjdk@{JAVA}), or set "
+            "JAVA_HOME."
+        )
+
+
+def _java_version() -> int:
+    """Version of the Java that Spark would start; 0: there is none."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(os.path.join(home, "bin", "java") if home else "java")
+    if java is None:
+        return 0
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    version = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
+    return int(version.group(1)) if version else 0

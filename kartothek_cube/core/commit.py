@@ -454,8 +454,8 @@ def _is_done(state: DatasetMetadata, delta: Delta) -> bool:
             return True
     if not len(delta.added):
         return False
-    if delta.write_id:
-        return bool(pc.any(pc.match_substring(state.partition_table.labels, delta.write_id)).as_py())
+    if delta.write_id and pc.any(pc.match_substring(state.partition_table.labels, delta.write_id)).as_py():
+        return True
     return bool((state.partition_table.positions(delta.added.labels) >= 0).all())
 
 

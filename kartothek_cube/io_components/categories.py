@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ("categorize",)
+from kartothek_cube.core.dataset import DatasetMetadata
+
+__all__ = ("categorize", "indexed_categories")
 
 
-def categorize(table: pa.Table, columns: Sequence[str], lengths: Sequence[int]) -> pa.Table:
+def categorize(
+    table: pa.Table,
+    columns: Sequence[str],
+    lengths: Sequence[int],
+    known: Mapping[str, pa.Array] | None = None,
+) -> pa.Table:
     """
     Encode columns of the rows of several files with one dictionary each.
 
@@ -23,12 +30,14 @@ def categorize(table: pa.Table, columns: Sequence[str], lengths: Sequence[int]) 
         Columns to encode.
     lengths
         Rows of each file.
+    known
+        Dictionaries that are known already, by column.
 
     Returns
     -------
     pyarrow.Table
-        A dictionary holds the values of the longest file in the order of their first appearance, then all
-        others sorted.
+        Another dictionary holds the values of the longest file in the order of their first appearance, then
+        all others sorted.
 
     Examples
     --------
@@ -38,14 +47,18 @@ def categorize(table: pa.Table, columns: Sequence[str], lengths: Sequence[int]) 
     """
     for column in columns:
         position = table.column_names.index(column)
-        table = table.set_column(position, column, _encode(table.column(position), lengths))
+        categories = (known or {}).get(column)
+        table = table.set_column(position, column, _encode(table.column(position), lengths, categories))
     return table
 
 
-def _encode(values: pa.ChunkedArray, lengths: Sequence[int]) -> pa.ChunkedArray:
-    if pa.types.is_null(values.type):
+def _encode(values: pa.ChunkedArray, lengths: Sequence[int], categories: pa.Array | None) -> pa.ChunkedArray:
+    if categories is not None:
+        values = values.cast(categories.type)
+    elif pa.types.is_null(values.type):
         values = values.cast(pa.string())
-    categories = _categories(values, lengths)
+    if categories is None:
+        categories = _categories(values, lengths)
     codes = pc.index_in(values, value_set=categories)
     chunks = [pa.DictionaryArray.from_arrays(chunk, categories) for chunk in codes.chunks]
     return pa.chunked_array(chunks, type=pa.dictionary(pa.int32(), values.type))
@@ -60,3 +73,25 @@ def _categories(values: pa.ChunkedArray, lengths: Sequence[int]) -> pa.Array:
     first = values.slice(start, lengths[longest]).unique().drop_null()
     others = distinct.filter(pc.invert(pc.is_in(distinct, value_set=first)))
     return pa.concat_arrays([first, others.take(pc.sort_indices(others))])
+
+
+def indexed_categories(dataset: DatasetMetadata, columns: Sequence[str]) -> dict[str, pa.Array]:
+    """
+    All values that columns have in a dataset, as far as its indices tell.
+
+    Parameters
+    ----------
+    dataset
+        A dataset with the indices of these columns.
+    columns
+        Columns; those without an index are left out.
+
+    Returns
+    -------
+    dict of str to pyarrow.Array
+        Sorted distinct values by column.
+    """
+    keys = {c: dataset.key_columns()[c].unique() for c in columns if c in dataset.partition_keys}
+    loaded = {c: dataset.indices[c].columns_data for c in columns if c in dataset.secondary_indices}
+    indices = {column: index.values for column, index in loaded.items() if index is not None}
+    return {**indices, **{column: values.take(pc.sort_indices(values)) for column, values in keys.items()}}

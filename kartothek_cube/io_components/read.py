@@ -27,7 +27,7 @@ from kartothek_cube.core.prune import load_needed_indices, select_partitions
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.arguments import check_columns, check_table, dataset_factory
-from kartothek_cube.io_components.categories import categorize
+from kartothek_cube.io_components.categories import categorize, indexed_categories
 from kartothek_cube.io_components.columns import group_codes
 from kartothek_cube.io_components.dispatch import Group, check_dispatch, dispatch_groups
 from kartothek_cube.io_components.execute import ordered_map
@@ -64,6 +64,8 @@ class ReadContext:
         Columns by which rows are grouped.
     categoricals
         Columns to be dictionary-encoded.
+    categories
+        Their dictionaries, where they are known already.
     row_index
         Whether the index of the stored frames is wanted, as an additional column.
     """
@@ -78,6 +80,7 @@ class ReadContext:
     pushdown: bool = True
     dispatch_by: tuple[str, ...] = ()
     categoricals: tuple[str, ...] = ()
+    categories: Mapping[str, pa.Array] = attrs.field(factory=dict, eq=False)
     row_index: bool = False
 
 
@@ -158,6 +161,7 @@ def plan_read(
     table_name: str | None = None,
     in_schema_order: bool = False,
     row_index: bool = False,
+    same_categories: bool = False,
 ) -> ReadPlan:
     """
     Plan a read: the header, the schema and the needed indices are read, no data file is.
@@ -172,6 +176,8 @@ def plan_read(
         Whether ``columns=None`` means the columns in the order of the schema rather than of each file.
     row_index
         Whether the index of stored frames is wanted, where a task reads one file of a dataset that keeps it.
+    same_categories
+        Whether categoricals with an index have the same dictionary in all tasks: all values of the dataset.
 
     Returns
     -------
@@ -205,7 +211,7 @@ def plan_read(
         categoricals=categories,
         row_index=row_index and dispatch_by is None and not found.partition_keys,
     )
-    return _planned(context, found, table, dispatch_by)
+    return _planned(context, found, table, dispatch_by, categories if same_categories else ())
 
 
 def _table_and_schema(factory: DatasetFactory, table_name: str | None) -> tuple[str, pa.Schema]:
@@ -219,11 +225,16 @@ def _table_and_schema(factory: DatasetFactory, table_name: str | None) -> tuple[
 
 
 def _planned(
-    context: ReadContext, factory: DatasetFactory, table: str, dispatch_by: Sequence[str] | None
+    context: ReadContext,
+    factory: DatasetFactory,
+    table: str,
+    dispatch_by: Sequence[str] | None,
+    same_categories: Sequence[str],
 ) -> ReadPlan:
-    needed = columns_in_predicates(context.predicates) | set(dispatch_by or ())
+    needed = columns_in_predicates(context.predicates) | set(dispatch_by or ()) | set(same_categories)
     check_dispatch(factory.dataset_metadata, dispatch_by or ())
     dataset: DatasetMetadata = load_needed_indices(factory, needed, factory.store_factory).dataset_metadata
+    context = attrs.evolve(context, categories=indexed_categories(dataset, same_categories))
     labels, files = dataset.partition_table.labels, dataset.partition_table.files
     partitions = PartitionTable(labels, {table: files.get(table, [])})
     if dispatch_by is not None:
@@ -268,7 +279,7 @@ def run_read(context: ReadContext, task: ReadTask) -> pa.Table:
     table = concat(tables, pa.schema(known), context.uuid)
     if order:
         table = table.replace_schema_metadata(_pandas_metadata(context, tables))
-    return categorize(table, context.categoricals, [len(t) for t in tables])
+    return categorize(table, context.categoricals, [len(t) for t in tables], context.categories)
 
 
 def _key_values(context: ReadContext, files: PartitionTable) -> Values:
@@ -393,4 +404,5 @@ def empty_table(context: ReadContext) -> pa.Table:
     pyarrow.Table
     """
     order = list(context.schema.names) if context.columns is None else list(context.columns)
-    return categorize(context.schema.empty_table().select(order), context.categoricals, [])
+    table = context.schema.empty_table().select(order)
+    return categorize(table, context.categoricals, [], context.categories)

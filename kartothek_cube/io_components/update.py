@@ -166,6 +166,7 @@ def _delta(plan: UpdatePlan, result: WriteResult) -> Delta:
         metadata=plan.metadata,
         merge_metadata=None if plan.merge_metadata is None else partial(_merged, plan.merge_metadata),
         storage_format=plan.storage_format,
+        write_id=plan.context.write_id,
     )
 
 

@@ -23,6 +23,7 @@ from kartothek_cube.core.naming import (
     check_table_name,
     metadata_key_from_uuid,
 )
+from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.arguments import (
@@ -36,7 +37,7 @@ from kartothek_cube.io_components.arguments import (
 from kartothek_cube.io_components.execute import store_factory
 from kartothek_cube.io_components.inputs import check_handles, flat
 from kartothek_cube.io_components.scope import plan_removal
-from kartothek_cube.io_components.utils import extract_duplicates, normalize_args
+from kartothek_cube.io_components.utils import extract_duplicates, normalize_arg, normalize_args
 from kartothek_cube.io_components.write import WriteContext, WriteResult
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -48,6 +49,8 @@ __all__ = (
     "plan_partition",
     "plan_store",
     "plan_update",
+    "repeatable",
+    "with_scope",
 )
 
 #: what becomes of a removal that meets partitions which somebody else wrote after it was planned
@@ -230,6 +233,43 @@ def plan_update(
         scope=scope,
         expected=None if _is_replace(on_conflict) else expected,
     )
+
+
+def with_scope(plan: UpdatePlan, delete_scope: Any) -> UpdatePlan:
+    """
+    A planned update that also removes partitions, where it is known later than the rest what these are.
+
+    Parameters
+    ----------
+    plan
+        The update.
+    delete_scope
+        As in :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`, or None.
+
+    Returns
+    -------
+    UpdatePlan
+
+    Raises
+    ------
+    ValueError, TypeError
+        It does not fit the dataset.
+    """
+    if plan.mode != "update":
+        return plan
+    store = plan.context.store
+    dataset = DatasetMetadata.load_from_store(plan.context.uuid, open_blobs(store))
+    scope, expected = plan_removal(dataset, normalize_arg("delete_scope", delete_scope) or [], store)
+    return attrs.evolve(plan, scope=scope, expected=expected)
+
+
+def repeatable(plan: UpdatePlan) -> UpdatePlan:
+    """
+    A plan for an engine that may run tasks again, even those that wrote what has been committed.
+
+    Its commit recognises what an earlier run of the same plan committed, and changes nothing then.
+    """
+    return attrs.evolve(plan, context=attrs.evolve(plan.context, write_id=gen_uuid()[:16]))
 
 
 def _is_replace(on_conflict: OnConflict) -> bool:

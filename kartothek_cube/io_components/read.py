@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -135,6 +136,10 @@ class ReadPlan:
     def whole(self) -> ReadTask | None:
         """All partitions as one task; None if there is nothing to read."""
         return self._task(None, ()) if len(self.partitions) else None
+
+    def block_tasks(self, bounds: npt.NDArray[np.int64]) -> list[ReadTask]:
+        """Tasks over the partitions between the bounds, in the order of the result."""
+        return [self._task(np.arange(start, stop), ()) for start, stop in itertools.pairwise(bounds.tolist())]
 
     def _task(self, positions: npt.NDArray[np.int64] | None, group: tuple[Any, ...]) -> ReadTask:
         chosen = self.partitions if positions is None else self.partitions.take(positions)

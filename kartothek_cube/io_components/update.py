@@ -28,6 +28,7 @@ from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import MetadataInput, user_metadata
 from kartothek_cube.io_components.columns import sort_order
+from kartothek_cube.io_components.discard import discard
 from kartothek_cube.io_components.files import read_files
 from kartothek_cube.io_components.inputs import as_input, check_own, flat
 from kartothek_cube.io_components.update_plan import MetadataMerger, UpdatePlan, plan_store
@@ -35,12 +36,13 @@ from kartothek_cube.io_components.utils import extract_duplicates, normalize_arg
 from kartothek_cube.io_components.write import (
     WriteContext,
     WriteResult,
+    check_input,
     index_entries_of,
     merge_results,
     write_table,
 )
 
-__all__ = ("create_header", "finish_update", "run_update")
+__all__ = ("check_update", "create_header", "finish_update", "run_update", "run_updates")
 
 
 def run_update(context: WriteContext, data: Any, schema: SchemaWrapper | None = None) -> WriteResult:
@@ -76,6 +78,67 @@ def run_update(context: WriteContext, data: Any, schema: SchemaWrapper | None = 
             _check_schema(context, table, schema)
     written = [t if isinstance(t, WriteResult) else write_table(context, _sorted(context, t)) for t in tables]
     return merge_results([WriteResult(context.uuid, context.table), *written])
+
+
+def run_updates(context: WriteContext, tables: Iterable[pa.Table]) -> WriteResult:
+    """
+    Write one input after the other; only one of them is held at a time.
+
+    Parameters
+    ----------
+    context
+        The dataset.
+    tables
+        Rows.
+
+    Returns
+    -------
+    WriteResult
+
+    Raises
+    ------
+    ValueError
+        One does not fit the dataset. As after every failure, what was written before is deleted.
+    """
+    written = [WriteResult(context.uuid, context.table)]
+    try:
+        for table in tables:
+            written.append(run_update(context, table))
+    except BaseException:
+        discard(context.store, written)
+        raise
+    return merge_results(written)
+
+
+def check_update(context: WriteContext, table: pa.Table, schema: SchemaWrapper | None) -> WriteResult:
+    """
+    Check what the columns of an input tell, before any of it is read.
+
+    Parameters
+    ----------
+    context
+        The dataset.
+    table
+        The input, without rows.
+    schema
+        The stored schema; None if there is none.
+
+    Returns
+    -------
+    WriteResult
+        The schema of the input, and no files.
+
+    Raises
+    ------
+    ValueError, RuntimeError
+        As :func:`run_update`.
+    """
+    rows = as_input(table, False)
+    check_input(context, _sorted(context, rows))
+    if schema is not None:
+        _check_schema(context, rows, schema)
+    keys = list(context.partition_on)
+    return WriteResult(context.uuid, context.table, make_meta(rows, context.uuid, partition_keys=keys))
 
 
 def _sorted(context: WriteContext, table: pa.Table) -> pa.Table:

@@ -28,7 +28,15 @@ from kartothek_cube.io_components.columns import combine, ordinals
 from kartothek_cube.io_components.execute import REMOTE_REQUESTS, available_cores, ordered_map
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
 
-__all__ = ("WriteContext", "WriteResult", "index_entries_of", "merge_results", "split", "write_table")
+__all__ = (
+    "WriteContext",
+    "WriteResult",
+    "check_input",
+    "index_entries_of",
+    "merge_results",
+    "split",
+    "write_table",
+)
 
 Ints = npt.NDArray[np.int64]
 
@@ -196,7 +204,7 @@ def write_table(
     """
     origin = f"{context.uuid}/{context.table}"
     schema = make_meta(table, origin=origin, partition_keys=list(context.partition_on))
-    _check_columns(context, table)
+    check_input(context, table)
     if context.partition_on and not len(table):
         return WriteResult(context.uuid, context.table, schema, indices=_no_entries(context, schema))
     name = file_name or context.write_id + gen_uuid()[len(context.write_id) :]
@@ -223,7 +231,24 @@ def _no_entries(context: WriteContext, schema: SchemaWrapper) -> dict[str, Index
     }
 
 
-def _check_columns(context: WriteContext, table: pa.Table) -> None:
+def check_input(context: WriteContext, table: pa.Table) -> None:
+    """
+    Check that a table can be written.
+
+    Parameters
+    ----------
+    context
+        The dataset.
+    table
+        Rows; without any, names are checked only.
+
+    Raises
+    ------
+    ValueError
+        If a partition column is missing or holds a null, or if there is no other column.
+    RuntimeError
+        If a column to index is missing.
+    """
     names = set(table.column_names)
     missing = set(context.partition_on) - names
     if missing:

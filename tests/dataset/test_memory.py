@@ -41,6 +41,10 @@ def stored(tmp_path_factory):
     return store
 
 
+#: pools are never freed: threads of Arrow may give back memory after the measurement
+_POOLS: list[pa.MemoryPool] = []
+
+
 class Peak:
     """The most bytes that were in use at once, by numpy and by Arrow, beyond what was there before."""
 
@@ -51,6 +55,7 @@ class Peak:
 def measured() -> Iterator[Peak]:
     """Measure the block; with an Arrow pool of its own, whose peak is known."""
     peak, pool, before = Peak(), pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
+    _POOLS.append(pool)
     gc.collect()
     pa.set_memory_pool(pool)
     tracemalloc.start()

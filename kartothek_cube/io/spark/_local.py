@@ -123,11 +123,22 @@ def register(spark: SparkSession | None = None) -> SparkSession:
 
     Examples
     --------
+    >>> import pyarrow as pa, tempfile
+    >>> from kartothek_cube.core.cube.cube import Cube
+    >>> from kartothek_cube.io.eager_cube import build_cube
+    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+    >>> cities = pa.table({"CITY": ["Ulm", "Bath"], "COUNTRY_CODE": ["DE", "UK"], "LATITUDE": [48.4, 51.4]})
+    >>> store = f"hfs://{tempfile.mkdtemp()}"
+    >>> _ = build_cube(cities, cube, store)
     >>> spark = register(local_session(2))
-    >>> spark.read.format("kartothek_cube").option("cube", "geodata").load()
-    Traceback (most recent call last):
-    ...
-    pyspark.errors.exceptions.captured.AnalysisException: ... option 'store' is missing ...
+    >>> spark.read.format("kartothek_cube").option("store", store).option("cube", "geodata").load()
+    DataFrame[CITY: string, COUNTRY_CODE: string, LATITUDE: double]
+    >>> _ = spark.sql(
+    ...     "CREATE OR REPLACE TEMPORARY VIEW cities USING kartothek_cube "
+    ...     f"OPTIONS (store '{store}', cube 'geodata')"
+    ... )
+    >>> spark.sql("SELECT CITY FROM cities WHERE LATITUDE > 50").collect()
+    [Row(CITY='Bath')]
     """
     session = active_session(spark)
     from kartothek_cube.io.spark._modes import install

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
 from typing import Any
 
@@ -17,6 +17,9 @@ from kartothek_cube.io_components.chunks import whole_partitions
 from kartothek_cube.io_components.cube.query import QueryContext, run_task
 from kartothek_cube.io_components.cube.stream import write_stream
 from kartothek_cube.io_components.cube.write import CubeWritePlan
+from kartothek_cube.io_components.read import ReadContext, run_read
+from kartothek_cube.io_components.update import run_updates
+from kartothek_cube.io_components.write import WriteContext
 
 __all__ = (
     "BATCH_ROWS",
@@ -24,16 +27,20 @@ __all__ = (
     "TASKS",
     "Calling",
     "CubeWriting",
+    "DatasetWriting",
     "Querying",
+    "Reading",
     "attempt",
     "batches_of",
     "call_each",
     "outcome_of",
     "query",
+    "read",
     "run",
     "transformed",
     "unpickled",
     "write_cube",
+    "write_dataset",
 )
 
 Batches = Iterator[pa.RecordBatch]
@@ -192,6 +199,42 @@ def batches_of(table: pa.Table, target: pa.Schema) -> Iterator[pa.RecordBatch]:
         yield from to_spark(table.slice(start, BATCH_ROWS), target).combine_chunks().to_batches()
 
 
+@attrs.frozen
+class Reading:
+    """
+    What the tasks that read a dataset share.
+
+    Attributes
+    ----------
+    context
+        The read.
+    target
+        Columns and types that Spark expects.
+    """
+
+    context: ReadContext
+    target: pa.Schema
+
+
+def read(shared: Reading, batches: Batches) -> Batches:
+    """
+    Read partitions.
+
+    Parameters
+    ----------
+    shared
+        The read.
+    batches
+        Tasks.
+
+    Yields
+    ------
+    pyarrow.RecordBatch
+    """
+    for _, task in _tasks(batches):
+        yield from batches_of(run_read(shared.context, task), shared.target)
+
+
 # -- writes --------------------------------------------------------------------------------------------------
 
 
@@ -235,6 +278,47 @@ def write_cube(shared: CubeWriting, batches: Batches) -> Batches:
     tables = whole_partitions(batches, change.rules.partition_on, limit=shared.file_rows)
     rows = (to_storage_types(table, change.types) for table in tables)
     yield outcome_of(0, partial(write_stream, shared.plan, shared.name, rows, ordered=ordered))
+
+
+@attrs.frozen
+class DatasetWriting:
+    """
+    What the tasks that write a dataset share.
+
+    Attributes
+    ----------
+    context
+        How to write.
+    types
+        Types that columns have in the dataset already.
+    file_rows
+        Rows that a file may have, if that is limited.
+    """
+
+    context: WriteContext
+    types: Mapping[str, pa.DataType]
+    file_rows: int | None = None
+
+
+def write_dataset(shared: DatasetWriting, batches: Batches) -> Batches:
+    """
+    Write rows, partition by partition.
+
+    Parameters
+    ----------
+    shared
+        The write.
+    batches
+        Rows, those of a logical partition next to each other.
+
+    Yields
+    ------
+    pyarrow.RecordBatch
+        One outcome: what was written.
+    """
+    tables = whole_partitions(batches, shared.context.partition_on, limit=shared.file_rows)
+    rows = (to_storage_types(table, shared.types) for table in tables)
+    yield outcome_of(0, partial(run_updates, shared.context, rows))
 
 
 # -- everything else -----------------------------------------------------------------------------------------

@@ -1,0 +1,387 @@
+"""Datasets with Spark: DataFrames in, DataFrames out; plans and commits happen on the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.naming import (
+    DEFAULT_METADATA_STORAGE_FORMAT,
+    DEFAULT_METADATA_VERSION,
+    SINGLE_TABLE,
+)
+from kartothek_cube.core.predicates import PredicatesType
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io.spark import _worker
+from kartothek_cube.io.spark._input import arranged, check_frame, empty_table, frames_of
+from kartothek_cube.io.spark._python import check_python
+from kartothek_cube.io.spark._run import call_all, outcome_frame, outcomes, over_tasks, raise_first
+from kartothek_cube.io.spark._session import active_session, workers
+from kartothek_cube.io.spark._store import travelling
+from kartothek_cube.io.spark._types import arrow_schema, spark_schema
+from kartothek_cube.io.spark._write import check_file_rows, discarding
+from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
+from kartothek_cube.io_components.execute import blocks
+from kartothek_cube.io_components.index_build import finish_index_build, plan_index_build, run_index_build
+from kartothek_cube.io_components.maintain import plan_garbage, run_delete
+from kartothek_cube.io_components.packing import SAMPLE, TASK_SIZE, bounds, mean_size
+from kartothek_cube.io_components.read import ReadPlan, ReadTask, plan_read
+from kartothek_cube.io_components.update import check_update, finish_update
+from kartothek_cube.io_components.update_plan import (
+    MetadataMerger,
+    OnConflict,
+    UpdatePlan,
+    plan_store,
+    plan_update,
+    repeatable,
+)
+from kartothek_cube.io_components.utils import normalize_arg
+from kartothek_cube.serialization import DataFrameSerializer
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = (
+    "build_dataset_indices_spark",
+    "garbage_collect_dataset_spark",
+    "read_dataset_as_spark",
+    "store_dataset_from_spark",
+    "update_dataset_from_spark",
+)
+
+#: keys that a task deletes
+_BLOCK = 1000
+#: partitions whose index entries a task collects
+_PARTITIONS = 100
+
+
+# -- writes --------------------------------------------------------------------------------------------------
+
+
+def store_dataset_from_spark(
+    df: DataFrame,
+    store: StoreInput,
+    dataset_uuid: str | None,
+    metadata: MetadataInput = None,
+    partition_on: str | Sequence[str] | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+    overwrite: bool = False,
+    secondary_indices: str | Sequence[str] | None = None,
+    metadata_storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT,
+    metadata_version: int = DEFAULT_METADATA_VERSION,
+    table_name: str = SINGLE_TABLE,
+    *,
+    sort_partitions_by: str | Sequence[str] | None = None,
+    max_rows_per_file: int | None = None,
+) -> DatasetMetadata:
+    """
+    Store a new dataset.
+
+    One job shuffles the rows by the partition columns; its tasks write one partition after the other. The
+    commit happens in this process. If a task or the commit fails, what was written is deleted.
+
+    Parameters
+    ----------
+    df
+        A Spark DataFrame.
+    store
+        Store, factory or URL; executors must be able to open it.
+    dataset_uuid, metadata, partition_on, df_serializer, overwrite, secondary_indices
+        As in :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`.
+    metadata_storage_format, metadata_version, table_name
+        As there.
+    sort_partitions_by
+        Columns by which the rows of each file are sorted; by default they come as Spark delivers them.
+    max_rows_per_file
+        Rows that a file may have; partitions with more are written by several tasks. They are counted first,
+        so that the frame is computed twice. Without this limit, a partition is one file.
+
+    Returns
+    -------
+    DatasetMetadata
+        The dataset, as loading it gives.
+
+    Raises
+    ------
+    TypeError
+        The input is no Spark DataFrame, or a column has a type that cannot be stored.
+    RuntimeError, ValueError
+        As :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa, tempfile
+    >>> from kartothek_cube.io.spark import local_session
+    >>> cities = pa.table({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> frame = local_session(2).createDataFrame(cities)
+    >>> store = f"hfs://{tempfile.mkdtemp()}"
+    >>> len(store_dataset_from_spark(frame, store, "geodata", partition_on="COUNTRY_CODE").partitions)
+    2
+    >>> read_dataset_as_spark("geodata", store, predicates=[[("COUNTRY_CODE", "==", "IT")]]).collect()
+    [Row(COUNTRY_CODE='IT', CITY='Rom')]
+    """
+    check_file_rows(max_rows_per_file)
+    frame = _frame(df)
+    plan = plan_store(
+        travelling(store),
+        dataset_uuid,
+        metadata=metadata,
+        partition_on=partition_on,
+        df_serializer=df_serializer,
+        overwrite=overwrite,
+        secondary_indices=secondary_indices,
+        sort_partitions_by=sort_partitions_by,
+        metadata_storage_format=metadata_storage_format,
+        metadata_version=metadata_version,
+        table_name=table_name,
+    )
+    return _write(plan, frame, None, max_rows_per_file)
+
+
+def update_dataset_from_spark(
+    df: DataFrame | None,
+    store: StoreInput | None = None,
+    dataset_uuid: str | None = None,
+    delete_scope: Sequence[dict[str, Any]] | None = None,
+    metadata: MetadataInput = None,
+    df_serializer: DataFrameSerializer | None = None,
+    metadata_merger: MetadataMerger | None = None,
+    default_metadata_version: int = DEFAULT_METADATA_VERSION,
+    partition_on: str | Sequence[str] | None = None,
+    sort_partitions_by: str | Sequence[str] | None = None,
+    secondary_indices: str | Sequence[str] | None = None,
+    table_name: str = SINGLE_TABLE,
+    factory: DatasetFactory | None = None,
+    *,
+    on_conflict: OnConflict = "raise",
+    max_rows_per_file: int | None = None,
+) -> DatasetMetadata:
+    """
+    Remove and add partitions, in one step; a dataset that does not exist is created.
+
+    Parameters
+    ----------
+    df
+        A Spark DataFrame, or None to add nothing.
+    store, dataset_uuid, delete_scope, metadata, df_serializer, metadata_merger, default_metadata_version
+        As in :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`.
+    partition_on, sort_partitions_by, secondary_indices, table_name, factory, on_conflict
+        As there.
+    max_rows_per_file
+        As in :func:`store_dataset_from_spark`.
+
+    Returns
+    -------
+    DatasetMetadata
+        The new state.
+
+    Raises
+    ------
+    TypeError
+        The input is no Spark DataFrame, or a column has a type that cannot be stored.
+    ValueError, ConcurrentWriteError
+        As :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`.
+    """
+    check_file_rows(max_rows_per_file)
+    frame = None if df is None else _frame(df)
+    found = _dataset(dataset_uuid, store, factory)
+    plan = plan_update(
+        factory=found,
+        delete_scope=delete_scope,
+        metadata=metadata,
+        df_serializer=df_serializer,
+        metadata_merger=metadata_merger,
+        default_metadata_version=default_metadata_version,
+        partition_on=partition_on,
+        sort_partitions_by=sort_partitions_by,
+        secondary_indices=secondary_indices,
+        table_name=table_name,
+        on_conflict=on_conflict,
+    )
+    if frame is None:
+        return finish_update(plan, [])
+    return _write(plan, frame, found if plan.mode == "update" else None, max_rows_per_file)
+
+
+def _frame(df: Any) -> DataFrame:
+    frame = frames_of({"": df}, "")[""]
+    if frame is None:
+        raise TypeError("Expected a Spark DataFrame, but got None")
+    return frame
+
+
+def _dataset(
+    dataset_uuid: str | None, store: StoreInput | None, factory: DatasetFactory | None
+) -> DatasetFactory:
+    """The dataset that the arguments name, with a store that executors can open."""
+    found = dataset_factory(dataset_uuid, store, factory)
+    return DatasetFactory(found.dataset_uuid, travelling(found.store_factory))
+
+
+def _write(
+    plan: UpdatePlan, df: DataFrame, stored: DatasetFactory | None, file_rows: int | None
+) -> DatasetMetadata:
+    schema = None if stored is None else stored.schema
+    types = {} if schema is None else {field.name: field.type for field in schema.internal()}
+    context = plan.context
+    check_frame(df, context.uuid)
+    nothing = check_update(context, empty_table(df, types), schema)
+    plan = repeatable(plan)
+    context = plan.context
+    spark = df.sparkSession
+    check_python(spark)
+    cells = context.sort_by or tuple(df.columns)
+    rows = arranged(df, context.partition_on, cells, file_rows)
+    writing = _worker.DatasetWriting(context, types, file_rows)
+    frame = outcome_frame(rows, _worker.write_dataset, writing, f"write_{context.uuid}")
+    with discarding([context]):
+        results = raise_first(outcomes(spark, frame, f"write dataset {context.uuid}"))
+        return finish_update(plan, [nothing, *results])
+
+
+# -- reads ---------------------------------------------------------------------------------------------------
+
+
+def read_dataset_as_spark(
+    dataset_uuid: str | None = None,
+    store: StoreInput | None = None,
+    columns: list[str] | None = None,
+    predicate_pushdown_to_io: bool = True,
+    predicates: PredicatesType = None,
+    factory: DatasetFactory | None = None,
+    dispatch_by: str | Sequence[str] | None = None,
+    *,
+    table_name: str | None = None,
+    spark: SparkSession | None = None,
+) -> DataFrame:
+    """
+    Read a dataset.
+
+    The read is planned at once, and sees the dataset as it is now.
+
+    Parameters
+    ----------
+    dataset_uuid, predicate_pushdown_to_io, predicates, factory, table_name
+        As in :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
+    store
+        Store, factory or URL; executors must be able to open it.
+    columns
+        Columns wanted, in this order; by default those of the schema.
+    dispatch_by
+        Indexed columns. The rows of each combination of their values come in one piece, in the order of the
+        values.
+    spark
+        The session; the active one by default.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+
+    Raises
+    ------
+    KeyError, ValueError, TypeError, RuntimeError
+        As :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`; also if the store is in the memory of
+        this process, or a column has a type that Spark does not know.
+    """
+    session = active_session(spark)
+    plan = plan_read(
+        factory=_dataset(dataset_uuid, store, factory),
+        columns=columns,
+        predicate_pushdown_to_io=predicate_pushdown_to_io,
+        predicates=predicates,
+        dispatch_by=dispatch_by,
+        table_name=table_name,
+        in_schema_order=True,
+    )
+    context = plan.context
+    schema = spark_schema(pa.schema([context.schema.field(name) for name in context.columns or ()]))
+    if not schema.names:
+        raise ValueError(f"Dataset {context.uuid!r}: a DataFrame of Spark needs at least one column")
+    reading = _worker.Reading(context, arrow_schema(schema))
+    tasks = _pack(plan, workers(session))
+    return over_tasks(session, tasks, _worker.read, reading, schema, f"read_{context.uuid}")
+
+
+def _pack(plan: ReadPlan, at_once: int) -> list[ReadTask]:
+    """Tasks over consecutive partitions, enough to keep all workers busy; one per group if there are groups."""
+    count = len(plan.partitions)
+    if plan.groups is not None or not count:
+        return plan.tasks()
+    keys = plan.partitions.files[plan.context.table]
+    sample = keys.take(pa.array(np.arange(count)[:: max(1, count // SAMPLE)])).to_pylist()
+    wanted = len(plan.context.columns or ()) / max(len(plan.context.schema.names), 1)
+    weights = np.full(count, mean_size(open_blobs(plan.context.store), sample) * wanted)
+    return plan.block_tasks(bounds(weights, 3 * at_once, TASK_SIZE))
+
+
+# -- maintenance ---------------------------------------------------------------------------------------------
+
+
+def build_dataset_indices_spark(
+    store: StoreInput | None,
+    dataset_uuid: str | None,
+    columns: str | Sequence[str],
+    factory: DatasetFactory | None = None,
+    *,
+    spark: SparkSession | None = None,
+) -> DatasetMetadata:
+    """
+    Add secondary indices to a dataset, or build existing ones anew. Only the columns concerned are read.
+
+    Parameters
+    ----------
+    store, dataset_uuid, columns, factory
+        As in :func:`kartothek_cube.io.eager.build_dataset_indices`.
+    spark
+        The session; the active one by default.
+
+    Returns
+    -------
+    DatasetMetadata
+        The new state.
+
+    Raises
+    ------
+    KeyError, RuntimeError
+        As :func:`kartothek_cube.io.eager.build_dataset_indices`.
+    """
+    session, found = active_session(spark), _dataset(dataset_uuid, store, factory)
+    context, tasks = plan_index_build(found, normalize_arg("columns", columns) or [], _PARTITIONS)
+    text = f"index dataset {context.uuid}"
+    return finish_index_build(context, call_all(session, run_index_build, context, tasks, text))
+
+
+def garbage_collect_dataset_spark(
+    dataset_uuid: str | None = None,
+    store: StoreInput | None = None,
+    factory: DatasetFactory | None = None,
+    *,
+    retention: timedelta | None = None,
+    spark: SparkSession | None = None,
+) -> None:
+    """
+    Delete the files in the directories of a dataset that it does not refer to.
+
+    Parameters
+    ----------
+    dataset_uuid, store, factory, retention
+        As in :func:`kartothek_cube.io.eager.garbage_collect_dataset`.
+    spark
+        The session; the active one by default.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+    """
+    session, found = active_session(spark), _dataset(dataset_uuid, store, factory)
+    keys = blocks(plan_garbage(found, retention), _BLOCK)
+    text = f"collect garbage of dataset {found.dataset_uuid}"
+    call_all(session, run_delete, found.store_factory, keys, text)

@@ -1,0 +1,109 @@
+"""The Spark façade with the methods of tests/support/facades.py: pandas in, sorted pandas out.
+
+Stores have to be such that executors can open them: use it with ``--store local``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.types import as_table, to_pandas
+from kartothek_cube.io.spark import cube as spark_cube
+from kartothek_cube.io.spark import local_session
+from kartothek_cube.io.spark._types import arrow_schema, spark_schema, to_spark
+from kartothek_cube.io_components.cube.prepare import collect_input
+
+Written = dict[str, DatasetMetadata]
+
+
+def to_frame(table: Any) -> Any:
+    """Give a table as a Spark DataFrame, twins among its columns included; other objects as they are."""
+    if isinstance(table, pd.DataFrame):
+        names = [name.decode() if isinstance(name, bytes) else str(name) for name in table.columns]
+        return to_frame(as_table(table.set_axis([str(n) for n in range(len(names))], axis=1))).toDF(*names)
+    if not isinstance(table, pa.Table):
+        return table
+    arrow = as_table(table).replace_schema_metadata(None)
+    schema = spark_schema(arrow.schema)
+    return local_session(2).createDataFrame(to_spark(arrow, arrow_schema(schema)), schema)
+
+
+def to_frames(data: Any, cube: Cube) -> Any:
+    """Give input in any of the forms that eager functions take as Spark DataFrames by dataset id."""
+    if isinstance(data, pd.DataFrame | pa.Table):
+        return to_frame(data)
+    if isinstance(data, Mapping):
+        return {name: to_frame(item) for name, item in data.items()}
+    if not isinstance(data, list | tuple):
+        return data
+    found = collect_input(data, cube)
+    return {name: to_frame(concat(frames)) if frames else None for name, frames in found.items()}
+
+
+def concat(frames: list[Any]) -> pa.Table:
+    """Give the rows of several frames as one table."""
+    tables = [as_table(frame).replace_schema_metadata(None) for frame in frames]
+    return pa.concat_tables(tables, promote_options="permissive")
+
+
+def to_result(df: Any) -> pd.DataFrame:
+    """Give a Spark DataFrame as a frame of the types that eager queries give."""
+    table = df.toArrow()
+    for position, field in enumerate(table.schema):
+        if field.type == pa.decimal128(20, 0):
+            table = table.set_column(position, field.name, table.column(position).cast(pa.uint64()))
+    return to_pandas(table)
+
+
+class Spark:
+    """Spark DataFrames in, Spark DataFrames out."""
+
+    name = "spark"
+    checks_duplicates = True
+    refuses_empty_appends = False
+
+    def build_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
+        return spark_cube.build_cube_from_spark(to_frames(data, cube), cube, **kwargs)
+
+    def extend_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
+        return spark_cube.extend_cube_from_spark(to_frames(data, cube), cube, **kwargs)
+
+    def append_to_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
+        return spark_cube.append_to_cube_from_spark(to_frames(data, cube), cube, **kwargs)
+
+    def update_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
+        return spark_cube.update_cube_from_spark(to_frames(data, cube), cube, **kwargs)
+
+    def query_cube(self, cube: Cube, partition_by: Any = None, **kwargs: Any) -> list[pd.DataFrame]:
+        local_session(2)
+        df = spark_cube.query_cube_spark(cube, partition_by=partition_by, **kwargs)
+        result = to_result(df)
+        by = [partition_by] if isinstance(partition_by, str) else list(partition_by or ())
+        if by:
+            changes = (result[by] != result[by].shift()).any(axis=1).cumsum()
+            return [group.reset_index(drop=True) for _, group in result.groupby(changes)]
+        dimensions = kwargs.get("dimension_columns") or cube.dimension_columns
+        keys = [dimensions] if isinstance(dimensions, str) else list(dimensions)
+        keys += [c for c in cube.partition_columns if c not in keys]
+        return [result.sort_values(keys, ignore_index=True)] if len(result) else []
+
+    def remove_partitions(self, **kwargs: Any) -> Written:
+        return spark_cube.remove_partitions_spark(**kwargs)
+
+    def delete_cube(self, **kwargs: Any) -> None:
+        spark_cube.delete_cube_spark(spark=local_session(2), **kwargs)
+
+    def copy_cube(self, **kwargs: Any) -> None:
+        spark_cube.copy_cube_spark(spark=local_session(2), **kwargs)
+
+    def collect_stats(self, **kwargs: Any) -> dict[str, dict[str, int]]:
+        return spark_cube.collect_stats_spark(spark=local_session(2), **kwargs)
+
+    def cleanup_cube(self, **kwargs: Any) -> None:
+        spark_cube.cleanup_cube_spark(spark=local_session(2), **kwargs)

@@ -352,9 +352,16 @@ def _with_keys(context: ReadContext, table: pa.Table, values: Values, row: int) 
             continue
         if column in table.column_names:
             table = table.drop_columns([column])
-        constant = pa.repeat(values[column][row], len(table))
+        constant = _repeated(values[column][row], len(table))
         table = table.add_column(0, column, constant)
     return table
+
+
+def _repeated(value: pa.Scalar, length: int) -> pa.Array:
+    """One value many times; numpy is several times as fast where it has the type."""
+    if pa.types.is_integer(value.type) or pa.types.is_floating(value.type):
+        return pa.array(np.full(length, value.as_py(), value.type.to_pandas_dtype()))
+    return pa.repeat(value, length)
 
 
 def _matching(table: pa.Table, literals: ConjunctionType) -> pa.Table:

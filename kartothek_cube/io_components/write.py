@@ -24,7 +24,7 @@ from kartothek_cube.core.types import to_pandas, widen
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.core.urlencode import quote
 from kartothek_cube.core.uuid import gen_uuid
-from kartothek_cube.io_components.columns import combine, ordinals
+from kartothek_cube.io_components.columns import combine, ordinals, strictly_increasing
 from kartothek_cube.io_components.execute import REMOTE_REQUESTS, available_cores, ordered_map
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
 
@@ -356,6 +356,8 @@ def _entries(
 def _distinct_pairs(values: pa.ChunkedArray, piece: Ints, n_pieces: int) -> tuple[pa.Array, Ints, Ints]:
     """Distinct values, and the distinct (value code, piece) pairs."""
     array = values.combine_chunks()
+    if isinstance(array, pa.Array) and len(array) and strictly_increasing([array], len(array)):
+        return array, np.arange(len(array)), piece
     array = (
         array.dictionary_encode()
         if not pa.types.is_null(values.type)

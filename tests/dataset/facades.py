@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import dask
+import dask.bag as db
 import pandas as pd
 import pyarrow as pa
 
@@ -11,6 +13,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.types import to_pandas
 from kartothek_cube.io import arrow, eager
 from kartothek_cube.io import iter as iter_
+from kartothek_cube.io.dask import bag, delayed
 
 
 class Eager:
@@ -65,4 +68,42 @@ def as_arrow(item: Any) -> Any:
     return pa.Table.from_pandas(item) if isinstance(item, pd.DataFrame) else item
 
 
-FACADES: dict[str, type[Eager]] = {cls.name: cls for cls in (Eager, Iter, Arrow)}
+class Delayed(Eager):
+    """One Delayed per frame in, one Delayed per frame out."""
+
+    name = "delayed"
+
+    def store(self, store: Any, dfs: Any, uuid: str = "u", **kwargs: Any) -> DatasetMetadata:
+        items = [dask.delayed(same)(item) for item in dfs]
+        return compute(delayed.store_delayed_as_dataset(items, store, uuid, **kwargs))
+
+    def update(self, store: Any, dfs: Any, uuid: str | None = "u", **kwargs: Any) -> DatasetMetadata:
+        items = [dask.delayed(same)(item) for item in dfs]
+        return compute(delayed.update_dataset_from_delayed(items, store, uuid, **kwargs))
+
+    def read(self, store: Any, uuid: str | None = "u", **kwargs: Any) -> list[pd.DataFrame]:
+        return list(dask.compute(*delayed.read_dataset_as_delayed(uuid, store, **kwargs), scheduler="sync"))
+
+
+class Bag(Delayed):
+    """A bag of two partitions in, a bag out; updates are those of Delayed objects."""
+
+    name = "bag"
+
+    def store(self, store: Any, dfs: Any, uuid: str = "u", **kwargs: Any) -> DatasetMetadata:
+        items = db.from_sequence(list(dfs), npartitions=2)
+        return compute(bag.store_bag_as_dataset(items, store, uuid, **kwargs))
+
+    def read(self, store: Any, uuid: str | None = "u", **kwargs: Any) -> list[pd.DataFrame]:
+        return compute(bag.read_dataset_as_dataframe_bag(uuid, store, partition_size=2, **kwargs))
+
+
+def same(item: Any) -> Any:
+    return item
+
+
+def compute(item: Any) -> Any:
+    return item.compute(scheduler="sync")
+
+
+FACADES: dict[str, type[Eager]] = {cls.name: cls for cls in (Eager, Iter, Arrow, Delayed, Bag)}

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
-from dask.bag import Bag
+from dask.bag import Bag, Item
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import DataNode, GraphNode, Task, TaskRef
@@ -135,6 +135,13 @@ class Graph:
     def to_bag(self, step: str, function: Callable[..., Any], *arguments: Any, after: Any = None) -> Bag:
         """Add a task as in :meth:`last`; its result as the only element of a bag."""
         return self.bag([self.last(step, _listed, function, *arguments, after=after)])
+
+    def to_item(self, step: str, function: Callable[..., Any], *arguments: Any, after: Any = None) -> Item:
+        """Add a task as in :meth:`last`; its result as a bag item."""
+        key = self.last(step, function, *arguments, after=after)
+        name = self.name("graph")
+        graph = HighLevelGraph.from_collections(name, self._tasks, dependencies=self._inputs)
+        return Item(graph, key, layer=name)
 
     def delayed(self, keys: Sequence[Key]) -> list[Delayed]:
         """The values of keys, each as a Delayed of this graph."""

@@ -15,7 +15,7 @@ from kartothek_cube.io.dask.compression import pack_payload, unpack_payload
 __all__ = ("buckets", "shuffled")
 
 #: temporary column with the number of the bucket
-BUCKET = "__KTK_HASH_BUCKET"
+_KTK_HASH_BUCKET = "__KTK_HASH_BUCKET"
 
 
 def shuffled(
@@ -54,16 +54,18 @@ def shuffled(
     if unknown:
         raise ValueError(f"Cannot bucket by {unknown_names('column', unknown, ddf.columns)}")
     arguments = (columns, num_buckets)
-    numbered = ddf.map_partitions(_number, *arguments, meta=_number(ddf._meta, *arguments))
-    by = [*keys, BUCKET]
+    numbered = ddf.map_partitions(_hash_bucket, *arguments, meta=_hash_bucket(ddf._meta, *arguments))
+    by = [*keys, _KTK_HASH_BUCKET]
     method = dask.config.get("dataframe.shuffle.method", None) or "tasks"
     packed = pack_payload(numbered, by).shuffle(on=by, ignore_index=True, shuffle_method=method)
     return unpack_payload(packed, numbered._meta)
 
 
-def _number(frame: pd.DataFrame, bucket_by: list[str], num_buckets: int) -> pd.DataFrame:
-    hashes = pd.util.hash_pandas_object(frame[bucket_by], index=False).to_numpy()
-    return frame.assign(**{BUCKET: (hashes % num_buckets).astype(np.min_scalar_type(num_buckets - 1))})
+def _hash_bucket(df: pd.DataFrame, subset: Sequence[str] | None, num_buckets: int) -> pd.DataFrame:
+    """The frame with the number of the bucket of each row."""
+    rows = df[list(subset)] if subset else df
+    hashes = pd.util.hash_pandas_object(rows, index=False).to_numpy()
+    return df.assign(**{_KTK_HASH_BUCKET: (hashes % num_buckets).astype(np.min_scalar_type(num_buckets - 1))})
 
 
 def buckets(frame: pd.DataFrame) -> list[pd.DataFrame]:
@@ -80,7 +82,7 @@ def buckets(frame: pd.DataFrame) -> list[pd.DataFrame]:
     list of pandas.DataFrame
         Rows of each bucket, without its number; the frame itself if it has no numbers.
     """
-    if BUCKET not in frame:
+    if _KTK_HASH_BUCKET not in frame:
         return [frame]
-    parts = [rows.drop(columns=BUCKET) for _, rows in frame.groupby(BUCKET, sort=True)]
-    return parts or [frame.drop(columns=BUCKET)]
+    parts = [rows.drop(columns=_KTK_HASH_BUCKET) for _, rows in frame.groupby(_KTK_HASH_BUCKET, sort=True)]
+    return parts or [frame.drop(columns=_KTK_HASH_BUCKET)]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import pandas as pd
 from dask.delayed import Delayed
 from dask.task_spec import TaskRef
 
+from kartothek_cube.core.cube.consistency import get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.types import to_pandas
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io.dask._graph import Graph, Key
@@ -28,6 +30,7 @@ __all__ = (
     "collect_stats",
     "copy_cube",
     "delete_cube",
+    "ensure_valid_cube_indices",
     "finish_cube",
     "frame_of",
     "frames_of",
@@ -87,6 +90,43 @@ def check_blocksize(blocksize: Any) -> None:
         raise TypeError(f"blocksize must be an integer but is {type(blocksize).__name__}")
     if blocksize <= 0:
         raise ValueError(f"blocksize must be > 0 but is {blocksize}")
+
+
+def ensure_valid_cube_indices(existing_datasets: Mapping[str, DatasetMetadata], cube: Cube) -> Cube:
+    """
+    Extend the specification of a cube by the indices that its datasets have.
+
+    Parameters
+    ----------
+    existing_datasets
+        Datasets by id.
+    cube
+        The specification.
+
+    Returns
+    -------
+    Cube
+
+    Raises
+    ------
+    ValueError
+        The specification wants an index on a column of a dataset that has none there.
+    """
+    found: set[str] = set()
+    for name, dataset in sorted(existing_datasets.items()):
+        wanted = set(cube.index_columns) & get_dataset_columns(dataset)
+        missing = wanted - set(dataset.secondary_indices)
+        if missing:
+            raise ValueError(
+                f"Dataset {name!r} has no index on {', '.join(sorted(missing))}, which is an index column of "
+                f"{cube}; indexed are: {', '.join(sorted(dataset.secondary_indices)) or 'none'}"
+            )
+        found |= set(dataset.secondary_indices)
+    own = {*cube.dimension_columns, *cube.partition_columns}
+    return cube.copy(
+        index_columns=set(cube.index_columns) | (found - own),
+        suppress_index_on=set(cube.suppress_index_on) - found,
+    )
 
 
 # -- writes --------------------------------------------------------------------------------------------------

@@ -1,0 +1,294 @@
+"""Reading datasets as dask DataFrames: rows, row groups and hashes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import dask
+import dask.dataframe as dd
+import pandas as pd
+from dask.dataframe.utils import clear_known_categories
+
+from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.naming import SINGLE_TABLE
+from kartothek_cube.core.predicates import PredicatesType
+from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io.dask._dataset import ReadOptions, check_table, frame_of, travelling
+from kartothek_cube.io.dask._graph import Graph, Unique
+from kartothek_cube.io_components.arguments import dataset_factory
+from kartothek_cube.io_components.footers import no_row_groups, plan_footers, row_groups
+from kartothek_cube.io_components.hashing import hash_groups, hash_rows, merge_hashes
+from kartothek_cube.io_components.read import ReadContext, ReadPlan, ReadTask, plan_read
+from kartothek_cube.io_components.utils import normalize_arg
+
+__all__ = ("collect_dataset_metadata", "hash_dataset", "read_dataset_as_ddf")
+
+
+def _from_map(
+    function: Callable[..., Any],
+    items: Sequence[Any],
+    label: str,
+    meta: Any,
+    *args: Any,
+    divisions: tuple[Any, ...] | None = None,
+) -> Any:
+    """A dask collection of one partition per item; without items one partition, made of None."""
+    options = {"args": list(args), "meta": meta, "label": label, "divisions": divisions}
+    # dask would turn all objects, such as dates and bytes, into text
+    with dask.config.set({"dataframe.convert-string": False}):
+        return dd.from_map(function, Unique(items or [None]), **options)
+
+
+def read_dataset_as_ddf(
+    dataset_uuid: str | None = None,
+    store: StoreInput | None = None,
+    table: str = SINGLE_TABLE,
+    columns: list[str] | None = None,
+    predicate_pushdown_to_io: bool = True,
+    categoricals: list[str] | None = None,
+    dates_as_object: bool = True,
+    predicates: PredicatesType = None,
+    factory: DatasetFactory | None = None,
+    dask_index_on: str | None = None,
+    dispatch_by: str | Sequence[str] | None = None,
+) -> dd.DataFrame:
+    """
+    Read a dataset. Of the columns, dask may ask for some only; then no others are read.
+
+    Parameters
+    ----------
+    table
+        Name of the table.
+    columns
+        Columns wanted, in this order. None: all, partition keys first, the others sorted by name.
+    categoricals
+        Columns that become unordered categoricals. For columns with an index dask knows the categories.
+    dask_index_on
+        Indexed column that becomes the index of the result, with one partition per value and known divisions.
+        Not together with ``dispatch_by``.
+    dataset_uuid, store, predicate_pushdown_to_io, dates_as_object, predicates, factory, dispatch_by
+        As in :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        One partition per partition of the dataset or per group; a single one without rows if there is none.
+        The types of the metadata are those of the schema, files may have narrower ones.
+
+    Raises
+    ------
+    KeyError, ValueError, TypeError, RuntimeError
+        As there, when the graph is built.
+
+    Examples
+    --------
+    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
+    >>> read_dataset_as_ddf("geodata", store, dask_index_on="COUNTRY_CODE").divisions
+    ('DE', 'IT', 'IT')
+    """
+    index = _check_index(dask_index_on, normalize_arg("dispatch_by", dispatch_by))
+    plan = plan_read(
+        dataset_uuid,
+        travelling(store),
+        factory,
+        columns=_with_index(columns, index),
+        predicate_pushdown_to_io=predicate_pushdown_to_io,
+        categoricals=categoricals,
+        predicates=predicates,
+        dispatch_by=dispatch_by if index is None else [index],
+        table_name=check_table(table),
+        in_schema_order=True,
+        same_categories=True,
+    )
+    options, tasks = (plan.context, dates_as_object), plan.tasks()
+    meta = _meta(options, index)
+    divisions = None if index is None else _divisions(tasks, meta)
+    result: dd.DataFrame = _from_map(_read, tasks, "read_dataset", meta, options, index, divisions=divisions)
+    return result
+
+
+def _check_index(dask_index_on: Any, dispatch_by: Sequence[str] | None) -> str | None:
+    if dask_index_on is not None and not isinstance(dask_index_on, str):
+        raise TypeError(f"dask_index_on must be the name of a column but is a {type(dask_index_on).__name__}")
+    if dask_index_on is not None and dispatch_by:
+        raise ValueError(
+            "dask_index_on and dispatch_by cannot be used together: a partition has one value of the index"
+        )
+    return dask_index_on
+
+
+def _with_index(columns: Any, index: str | None) -> Any:
+    wanted = isinstance(columns, list) and index is not None and index not in columns
+    return [*columns, index] if wanted else columns
+
+
+def _meta(options: ReadOptions, index: str | None) -> pd.DataFrame:
+    context, _ = options
+    unknown = [column for column in context.categoricals if column not in context.categories]
+    meta: pd.DataFrame = clear_known_categories(frame_of(options, None), cols=unknown)
+    return meta if index is None else meta.set_index(index)
+
+
+def _divisions(tasks: Sequence[ReadTask], meta: pd.DataFrame) -> tuple[Any, ...] | None:
+    """The values by which the partitions are indexed, sorted, and the last one again."""
+    values = pd.Index([task.group[0] for task in tasks], dtype=meta.index.dtype)
+    return (*values, values[-1]) if len(values) else None
+
+
+def _read(
+    task: ReadTask | None, options: ReadOptions, index: str | None, columns: Sequence[str] | None = None
+) -> pd.DataFrame:
+    context, dates_as_object = options
+    if columns is not None:
+        context = _project(context, [*columns, *([] if index is None else [index])])
+    frame = frame_of((context, dates_as_object), task)
+    return frame if index is None else frame.set_index(index)
+
+
+def _project(context: ReadContext, columns: list[str]) -> ReadContext:
+    names = tuple(dict.fromkeys(columns))
+    categoricals = tuple(c for c in context.categoricals if c in names)
+    return attrs.evolve(context, columns=names, categoricals=categoricals)
+
+
+def collect_dataset_metadata(
+    store: StoreInput | None = None,
+    dataset_uuid: str | None = None,
+    predicates: PredicatesType = None,
+    frac: float = 1.0,
+    factory: DatasetFactory | None = None,
+) -> dd.DataFrame:
+    """
+    Look at the footers of the files of a dataset.
+
+    Parameters
+    ----------
+    store, dataset_uuid, factory
+        As in :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
+    predicates
+        Which partitions to look at; only what is said about indexed columns counts.
+    frac
+        Share of these partitions, chosen at random.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        One row per row group: ``partition_label``, ``row_group_id``, ``row_group_compressed_size``,
+        ``row_group_uncompressed_size``, ``number_rows_total``, ``number_row_groups``, ``serialized_size`` and
+        ``number_rows_per_row_group``.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+    ValueError
+        ``frac`` is not above 0 and at most 1.
+    """
+    dataset = dataset_factory(dataset_uuid, travelling(store), factory)
+    files = plan_footers(dataset, predicates, frac)
+    result: dd.DataFrame = _from_map(
+        _row_groups, files, "collect_metadata", no_row_groups(), dataset.store_factory
+    )
+    return result
+
+
+def _row_groups(file: tuple[str, str] | None, store: StoreInput) -> pd.DataFrame:
+    return no_row_groups() if file is None else row_groups(store, *file)
+
+
+def hash_dataset(
+    store: StoreInput | None = None,
+    dataset_uuid: str | None = None,
+    subset: Sequence[str] | None = None,
+    group_key: str | Sequence[str] | None = None,
+    table: str = SINGLE_TABLE,
+    predicates: PredicatesType = None,
+    factory: DatasetFactory | None = None,
+) -> dd.Series:
+    """
+    Calculate hashes of a dataset that do not depend on the order of its rows.
+
+    Parameters
+    ----------
+    subset
+        Columns that count; all by default.
+    group_key
+        Columns by whose values the rows are hashed.
+    store, dataset_uuid, table, predicates, factory
+        As in :func:`read_dataset_as_ddf`.
+
+    Returns
+    -------
+    dask.dataframe.Series
+        uint64: one value per partition of the dataset, or with ``group_key`` one per value of these columns.
+
+    Raises
+    ------
+    KeyError, ValueError, TypeError, RuntimeError
+        As :func:`read_dataset_as_ddf`.
+
+    Examples
+    --------
+    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> for uuid, df in {"a": cities, "b": cities[::-1]}.items():
+    ...     _ = store_dataframes_as_dataset(store, uuid, [df])
+    >>> a, b = (hash_dataset(store, uuid).compute(scheduler="sync") for uuid in "ab")
+    >>> a.equals(b)
+    True
+    """
+    keys = [group_key] if isinstance(group_key, str) else list(group_key or [])
+    columns = None if subset is None else list(dict.fromkeys([*subset, *keys]))
+    plan = plan_read(
+        dataset_uuid,
+        travelling(store),
+        factory,
+        columns=columns,
+        predicates=predicates,
+        table_name=check_table(table),
+        in_schema_order=True,
+    )
+    counted = list(plan.context.columns or ()) if subset is None else list(subset)
+    unknown = set(keys) - set(plan.context.columns or ())
+    if unknown:
+        raise ValueError(f"group_key: {unknown_names('column', unknown, plan.context.schema.names)}")
+    result: dd.Series = _hashes_by_group(plan, counted, keys) if keys else _hashes(plan, counted)
+    return result
+
+
+def _hashes(plan: ReadPlan, counted: list[str]) -> Any:
+    tasks = list(enumerate(plan.tasks()))
+    meta = pd.Series(dtype="uint64")
+    return _from_map(_hash_task, tasks, "hash_dataset", meta, plan.context, counted)
+
+
+def _hash_task(task: tuple[int, ReadTask] | None, context: ReadContext, counted: list[str]) -> pd.Series[int]:
+    if task is None:
+        return pd.Series(dtype="uint64")
+    hashed = hash_rows(frame_of((context, True), task[1]), counted)
+    return pd.Series([hashed], index=pd.RangeIndex(task[0], task[0] + 1), dtype="uint64")
+
+
+def _hashes_by_group(plan: ReadPlan, counted: list[str], keys: list[str]) -> Any:
+    graph = Graph("hash_dataset")
+    tasks: list[ReadTask | None] = [*plan.tasks()] or [None]
+    hashed = graph.each("groups", _hash_groups, plan.context, [(task, counted, keys) for task in tasks])
+    result = graph.to_delayed("sum", merge_hashes, after=graph.merge(merge_hashes, hashed))
+    meta = _hash_groups(plan.context, None, counted, keys)
+    with dask.config.set({"dataframe.convert-string": False}):
+        return dd.from_delayed([result], meta=meta, verify_meta=False)
+
+
+def _hash_groups(
+    context: ReadContext, task: ReadTask | None, counted: list[str], keys: list[str]
+) -> pd.Series[int]:
+    return hash_groups(frame_of((context, True), task), counted, keys)

@@ -1,0 +1,195 @@
+"""Datasets with dask bags: they are input of writes and result of reads; the work is done when computed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from dask.bag import Bag, Item
+
+from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.naming import (
+    DEFAULT_METADATA_STORAGE_FORMAT,
+    DEFAULT_METADATA_VERSION,
+    SINGLE_TABLE,
+)
+from kartothek_cube.core.predicates import PredicatesType
+from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.utils import lazy_store
+from kartothek_cube.io.dask._dataset import frames_of, references, travelling, write_dataset, write_inputs
+from kartothek_cube.io.dask._graph import Graph
+from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
+from kartothek_cube.io_components.execute import blocks
+from kartothek_cube.io_components.index_build import finish_index_build, plan_index_build, run_index_build
+from kartothek_cube.io_components.read import plan_read
+from kartothek_cube.io_components.update_plan import MetadataMerger, plan_store
+from kartothek_cube.io_components.utils import normalize_arg
+from kartothek_cube.io_components.write import merge_results
+from kartothek_cube.serialization import DataFrameSerializer
+
+__all__ = ("build_dataset_indices__bag", "read_dataset_as_dataframe_bag", "store_bag_as_dataset")
+
+
+def _partition_size(partition_size: int | None, elements: int) -> int:
+    """Elements per partition, by default as :func:`dask.bag.from_sequence` chooses them."""
+    return max(1, math.ceil(math.sqrt(elements) / 10)) if partition_size is None else partition_size
+
+
+def read_dataset_as_dataframe_bag(
+    dataset_uuid: str | None = None,
+    store: StoreInput | None = None,
+    columns: list[str] | None = None,
+    predicate_pushdown_to_io: bool = True,
+    categoricals: list[str] | None = None,
+    dates_as_object: bool = True,
+    predicates: PredicatesType = None,
+    factory: DatasetFactory | None = None,
+    dispatch_by: str | Sequence[str] | None = None,
+    partition_size: int | None = None,
+    *,
+    table_name: str | None = None,
+) -> Bag:
+    """
+    Read a dataset, one element per partition or per group.
+
+    Parameters
+    ----------
+    dataset_uuid, store, columns, predicate_pushdown_to_io, dates_as_object, predicates, factory, dispatch_by
+        As in :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
+    categoricals
+        As there, but a column with an index has the same categories in all frames: all its values.
+    partition_size
+        Elements per partition of the bag; by default 1, more from 100 elements on.
+    table_name
+        As there.
+
+    Returns
+    -------
+    dask.bag.Bag
+        The frames of :func:`~kartothek_cube.io.eager.read_dataset_as_dataframes`.
+
+    Raises
+    ------
+    KeyError, ValueError, TypeError, RuntimeError
+        As there, when the graph is built.
+
+    Examples
+    --------
+    >>> import dask.bag as db
+    >>> import pandas as pd
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
+    >>> bag = db.from_sequence([cities])
+    >>> stored = store_bag_as_dataset(bag, store, "geodata", partition_on="COUNTRY_CODE")
+    >>> _ = stored.compute(scheduler="sync")
+    >>> frames = read_dataset_as_dataframe_bag("geodata", store)
+    >>> frames.map(len).compute(scheduler="sync")
+    [2, 1]
+    """
+    plan = plan_read(
+        dataset_uuid,
+        travelling(store),
+        factory,
+        columns=columns,
+        predicate_pushdown_to_io=predicate_pushdown_to_io,
+        categoricals=categoricals,
+        predicates=predicates,
+        dispatch_by=dispatch_by,
+        table_name=table_name,
+        row_index=True,
+        same_categories=True,
+    )
+    graph, options, tasks = Graph("read_dataset"), (plan.context, dates_as_object), plan.tasks()
+    parts = blocks(tasks, _partition_size(partition_size, len(tasks)))
+    return graph.bag(graph.each("partitions", frames_of, options, [(part,) for part in parts]))
+
+
+def store_bag_as_dataset(
+    bag: Bag,
+    store: StoreInput,
+    dataset_uuid: str | None = None,
+    metadata: MetadataInput = None,
+    df_serializer: DataFrameSerializer | None = None,
+    overwrite: bool = False,
+    metadata_merger: MetadataMerger | None = None,
+    metadata_version: int = DEFAULT_METADATA_VERSION,
+    partition_on: str | Sequence[str] | None = None,
+    metadata_storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT,
+    secondary_indices: str | Sequence[str] | None = None,
+    table_name: str = SINGLE_TABLE,
+) -> Item:
+    """
+    Store a new dataset. Each partition of the bag is written by one task, the last task makes it visible.
+
+    Parameters
+    ----------
+    bag
+        Bag of inputs as in :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`.
+    store, dataset_uuid, metadata, df_serializer, overwrite, metadata_version, partition_on
+        As there.
+    metadata_merger, metadata_storage_format, secondary_indices, table_name
+        As there, and in :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`.
+
+    Returns
+    -------
+    dask.bag.Item
+        The dataset.
+
+    Raises
+    ------
+    ValueError, RuntimeError
+        As there; what is wrong with the arguments is noticed when the graph is built.
+    """
+    if not isinstance(bag, Bag):
+        raise TypeError(f"bag must be a dask bag but is {type(bag).__name__}")
+    plan = plan_store(
+        lazy_store(store),
+        dataset_uuid,
+        metadata=metadata,
+        partition_on=partition_on,
+        df_serializer=df_serializer,
+        overwrite=overwrite,
+        secondary_indices=secondary_indices,
+        metadata_storage_format=metadata_storage_format,
+        metadata_version=metadata_version,
+        metadata_merger=metadata_merger,
+        table_name=table_name,
+    )
+    partitions = references((bag.name, i) for i in range(bag.npartitions))
+    return write_dataset(Graph.to_item, "store_dataset", plan, [bag], write_inputs, partitions)
+
+
+def build_dataset_indices__bag(
+    store: StoreInput | None,
+    dataset_uuid: str | None,
+    columns: str | Sequence[str],
+    partition_size: int | None = None,
+    factory: DatasetFactory | None = None,
+) -> Bag:
+    """
+    Add secondary indices to a dataset, or build existing ones anew. Only the columns concerned are read.
+
+    Parameters
+    ----------
+    partition_size
+        Partitions of the dataset that a task looks at; by default 1, more from 100 partitions on.
+    store, dataset_uuid, columns, factory
+        As in :func:`kartothek_cube.io.eager.build_dataset_indices`.
+
+    Returns
+    -------
+    dask.bag.Bag
+        The dataset as its only element.
+
+    Raises
+    ------
+    KeyError, RuntimeError
+        As there, when the graph is built.
+    """
+    dataset = dataset_factory(dataset_uuid, travelling(store), factory)
+    size = _partition_size(partition_size, len(dataset.dataset_metadata.partition_table))
+    context, tasks = plan_index_build(dataset, normalize_arg("columns", columns) or [], size)
+    graph = Graph("build_indices")
+    found = graph.each("read", run_index_build, context, [(task,) for task in tasks])
+    return graph.to_bag("commit", finish_index_build, context, after=graph.merge(merge_results, found))

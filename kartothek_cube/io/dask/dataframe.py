@@ -1,0 +1,243 @@
+"""Datasets with dask DataFrames as input of writes and as result of reads; the work is done when computed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import dask.dataframe as dd
+import pandas as pd
+from dask.delayed import Delayed
+
+from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
+from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.naming import DEFAULT_METADATA_VERSION, SINGLE_TABLE
+from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.utils import lazy_store
+from kartothek_cube.io.dask._dataset import (
+    Written,
+    check_table,
+    known_scope,
+    references,
+    travelling,
+    write_dataset,
+    write_inputs,
+)
+from kartothek_cube.io.dask._ddf_read import collect_dataset_metadata, hash_dataset, read_dataset_as_ddf
+from kartothek_cube.io.dask._graph import Graph
+from kartothek_cube.io.dask._shuffle import buckets, shuffled
+from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
+from kartothek_cube.io_components.update_plan import (
+    MetadataMerger,
+    OnConflict,
+    UpdatePlan,
+    plan_store,
+    plan_update,
+)
+from kartothek_cube.io_components.utils import normalize_arg
+from kartothek_cube.io_components.write import WriteContext
+from kartothek_cube.serialization import DataFrameSerializer
+
+__all__ = (
+    "collect_dataset_metadata",
+    "hash_dataset",
+    "read_dataset_as_ddf",
+    "store_dataset_from_ddf",
+    "update_dataset_from_ddf",
+)
+
+
+def store_dataset_from_ddf(
+    ddf: dd.DataFrame,
+    store: StoreInput,
+    dataset_uuid: str | None,
+    table: str = SINGLE_TABLE,
+    secondary_indices: str | Sequence[str] | None = None,
+    shuffle: bool = False,
+    repartition_ratio: float | None = None,
+    num_buckets: int | None = 1,
+    sort_partitions_by: str | Sequence[str] | None = None,
+    metadata: MetadataInput = None,
+    df_serializer: DataFrameSerializer | None = None,
+    metadata_merger: MetadataMerger | None = None,
+    metadata_version: int = DEFAULT_METADATA_VERSION,
+    partition_on: str | Sequence[str] | None = None,
+    bucket_by: str | Sequence[str] | None = None,
+    overwrite: bool = False,
+) -> Delayed:
+    """
+    Store a new dataset. Each partition is written by one task, the last task makes the dataset visible.
+
+    Parameters
+    ----------
+    ddf
+        The rows; its index is not stored.
+    table
+        Name of the table.
+    shuffle
+        Whether rows with the same partition keys are brought together first. Otherwise every partition of
+        the input writes its own files.
+    repartition_ratio
+        How many partitions of the input are put into one before anything else.
+    num_buckets
+        At most so many files are made per partition key, if ``shuffle`` is set.
+    bucket_by
+        Columns whose values tell in which of these files a row is; by default all.
+    store, dataset_uuid, metadata, df_serializer, metadata_version, partition_on, secondary_indices, overwrite
+        As in :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`.
+    sort_partitions_by, metadata_merger
+        As in :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`.
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        The dataset.
+
+    Raises
+    ------
+    TypeError, ValueError, RuntimeError
+        As there; what is wrong with the arguments is noticed when the graph is built.
+
+    Examples
+    --------
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> weather = pd.DataFrame({"DAY": [1, 2, 1, 2], "AVG_TEMP": [6, 5, 7, 8]})
+    >>> ddf = dd.from_pandas(weather, npartitions=2)
+    >>> task = store_dataset_from_ddf(ddf, store, "weather", partition_on="DAY", shuffle=True)
+    >>> len(task.compute(scheduler="sync").partitions)
+    2
+    """
+    plan = plan_store(
+        lazy_store(store),
+        dataset_uuid,
+        metadata=metadata,
+        partition_on=partition_on,
+        df_serializer=df_serializer,
+        overwrite=overwrite,
+        secondary_indices=secondary_indices,
+        sort_partitions_by=sort_partitions_by,
+        metadata_version=metadata_version,
+        metadata_merger=metadata_merger,
+        table_name=check_table(table),
+    )
+    rows = _arranged(plan, ddf, shuffle, repartition_ratio, num_buckets, bucket_by)
+    return _write("store_dataset", plan, rows)
+
+
+def update_dataset_from_ddf(
+    ddf: dd.DataFrame | None,
+    store: StoreInput | None = None,
+    dataset_uuid: str | None = None,
+    table: str = SINGLE_TABLE,
+    secondary_indices: str | Sequence[str] | None = None,
+    shuffle: bool = False,
+    repartition_ratio: float | None = None,
+    num_buckets: int | None = 1,
+    sort_partitions_by: str | Sequence[str] | None = None,
+    delete_scope: Any = None,
+    metadata: MetadataInput = None,
+    df_serializer: DataFrameSerializer | None = None,
+    metadata_merger: MetadataMerger | None = None,
+    default_metadata_version: int = DEFAULT_METADATA_VERSION,
+    partition_on: str | Sequence[str] | None = None,
+    factory: DatasetFactory | None = None,
+    bucket_by: str | Sequence[str] | None = None,
+    *,
+    on_conflict: OnConflict = "raise",
+) -> Delayed:
+    """
+    Remove partitions and add others, in one step at the end. A dataset that does not exist is created.
+
+    Parameters
+    ----------
+    ddf
+        As in :func:`store_dataset_from_ddf`; None to only remove partitions.
+    table, shuffle, repartition_ratio, num_buckets, bucket_by
+        As there.
+    delete_scope
+        As in :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`, or a Delayed of that or None.
+    store, dataset_uuid, secondary_indices, sort_partitions_by, metadata, df_serializer, metadata_merger
+        As there.
+    default_metadata_version, partition_on, factory, on_conflict
+        As there.
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        The dataset.
+
+    Raises
+    ------
+    TypeError
+        The dataset has a table of another name.
+    ValueError, ConcurrentWriteError
+        As there; what is wrong with the arguments is noticed when the graph is built.
+    """
+    found = dataset_factory(dataset_uuid, travelling(store), factory)
+    _check_stored_table(found, check_table(table))
+    plan = plan_update(
+        factory=found,
+        delete_scope=known_scope(delete_scope),
+        metadata=metadata,
+        df_serializer=df_serializer,
+        metadata_merger=metadata_merger,
+        default_metadata_version=default_metadata_version,
+        partition_on=partition_on,
+        sort_partitions_by=sort_partitions_by,
+        secondary_indices=secondary_indices,
+        table_name=table,
+        on_conflict=on_conflict,
+    )
+    rows = _arranged(plan, ddf, shuffle, repartition_ratio, num_buckets, bucket_by)
+    return _write("update_dataset", plan, rows, delete_scope)
+
+
+def _check_stored_table(factory: DatasetFactory, table: str) -> None:
+    try:
+        tables = factory.dataset_metadata.tables
+    except DatasetNotFoundError:
+        return
+    if tables and table not in tables:
+        raise TypeError(f"Dataset {factory.dataset_uuid!r}: {unknown_names('table', [table], tables)}")
+
+
+def _arranged(
+    plan: UpdatePlan,
+    ddf: Any,
+    shuffle: bool,
+    repartition_ratio: float | None,
+    num_buckets: int | None,
+    bucket_by: str | Sequence[str] | None,
+) -> dd.DataFrame | None:
+    """The input with its rows in the partitions in which they are written."""
+    if ddf is None:
+        return None
+    if not isinstance(ddf, dd.DataFrame):
+        raise TypeError(f"ddf must be a dask DataFrame but is {type(ddf).__name__}")
+    if repartition_ratio:
+        ddf = ddf.repartition(npartitions=math.ceil(ddf.npartitions / repartition_ratio))
+    arranged: dd.DataFrame = ddf
+    if not shuffle:
+        return arranged
+    missing = set(plan.context.partition_on) - set(arranged.columns)
+    if missing:
+        raise ValueError(f"partition_on: {unknown_names('column', missing, arranged.columns)}")
+    by = normalize_arg("bucket_by", bucket_by)
+    return shuffled(arranged, plan.context.partition_on, by, num_buckets)
+
+
+def _write(operation: str, plan: UpdatePlan, ddf: dd.DataFrame | None, delete_scope: Any = None) -> Delayed:
+    """One task per partition."""
+    parts = [] if ddf is None else ddf.to_delayed()
+    arguments = references(part.key for part in parts)
+    return write_dataset(
+        Graph.to_delayed, operation, plan, parts[:1], _write_partition, arguments, delete_scope
+    )
+
+
+def _write_partition(context: WriteContext, frame: pd.DataFrame) -> Written:
+    """Write the rows of each bucket; nothing where no file would come of it."""
+    parts = [part.reset_index(drop=True) for part in buckets(frame)]
+    return write_inputs(context, [part for part in parts if len(part) or not context.partition_on])

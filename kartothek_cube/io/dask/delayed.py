@@ -1,0 +1,317 @@
+"""Datasets with ``dask.delayed``: functions return Delayed objects, which do the work when computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from dask.delayed import Delayed, delayed
+
+from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.naming import (
+    DEFAULT_METADATA_STORAGE_FORMAT,
+    DEFAULT_METADATA_VERSION,
+    SINGLE_TABLE,
+)
+from kartothek_cube.core.predicates import PredicatesType
+from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.utils import lazy_store
+from kartothek_cube.io.dask._dataset import (
+    frame_of,
+    known_scope,
+    references,
+    travelling,
+    write_dataset,
+    write_input,
+)
+from kartothek_cube.io.dask._graph import Graph
+from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
+from kartothek_cube.io_components.execute import blocks
+from kartothek_cube.io_components.inputs import inputs
+from kartothek_cube.io_components.maintain import plan_delete, plan_garbage, run_delete
+from kartothek_cube.io_components.read import plan_read
+from kartothek_cube.io_components.update_plan import (
+    MetadataMerger,
+    OnConflict,
+    UpdatePlan,
+    plan_store,
+    plan_update,
+)
+from kartothek_cube.serialization import DataFrameSerializer
+
+__all__ = (
+    "delete_dataset__delayed",
+    "garbage_collect_dataset__delayed",
+    "read_dataset_as_delayed",
+    "store_delayed_as_dataset",
+    "update_dataset_from_delayed",
+)
+
+#: keys that a task deletes
+_BLOCK = 100
+
+
+def _write(operation: str, plan: UpdatePlan, data: Any, delete_scope: Any = None) -> Delayed:
+    """One task per Delayed."""
+    items = [data] if isinstance(data, Delayed) else [delayed(item) for item in inputs(data)]
+    arguments = references(item.key for item in items)
+    return write_dataset(Graph.to_delayed, operation, plan, items, write_input, arguments, delete_scope)
+
+
+def store_delayed_as_dataset(
+    delayed_tasks: Iterable[Delayed],
+    store: StoreInput,
+    dataset_uuid: str | None = None,
+    metadata: MetadataInput = None,
+    df_serializer: DataFrameSerializer | None = None,
+    overwrite: bool = False,
+    metadata_merger: MetadataMerger | None = None,
+    metadata_version: int = DEFAULT_METADATA_VERSION,
+    partition_on: str | Sequence[str] | None = None,
+    metadata_storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT,
+    table_name: str = SINGLE_TABLE,
+    secondary_indices: str | Sequence[str] | None = None,
+) -> Delayed:
+    """
+    Store a new dataset. Each input is written by one task, the last task makes the dataset visible.
+
+    Parameters
+    ----------
+    delayed_tasks
+        List of Delayed objects, each of an input as in
+        :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`.
+    store, dataset_uuid, metadata, df_serializer, overwrite, metadata_version, partition_on
+        As there.
+    metadata_merger, metadata_storage_format, table_name, secondary_indices
+        As there, and in :func:`update_dataset_from_delayed`.
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        The dataset.
+
+    Raises
+    ------
+    ValueError, RuntimeError
+        As there; what is wrong with the arguments is noticed when the graph is built.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> days = [delayed(pd.DataFrame)({"DAY": [day], "AVG_TEMP": [6]}) for day in range(3)]
+    >>> task = store_delayed_as_dataset(days, store, "weather", partition_on="DAY")
+    >>> len(task.compute(scheduler="sync").partitions)
+    3
+    """
+    plan = plan_store(
+        lazy_store(store),
+        dataset_uuid,
+        metadata=metadata,
+        partition_on=partition_on,
+        df_serializer=df_serializer,
+        overwrite=overwrite,
+        secondary_indices=secondary_indices,
+        metadata_storage_format=metadata_storage_format,
+        metadata_version=metadata_version,
+        metadata_merger=metadata_merger,
+        table_name=table_name,
+    )
+    return _write("store_dataset", plan, delayed_tasks)
+
+
+def update_dataset_from_delayed(
+    delayed_tasks: Iterable[Delayed],
+    store: StoreInput | None = None,
+    dataset_uuid: str | None = None,
+    delete_scope: Any = None,
+    metadata: MetadataInput = None,
+    df_serializer: DataFrameSerializer | None = None,
+    metadata_merger: MetadataMerger | None = None,
+    default_metadata_version: int = DEFAULT_METADATA_VERSION,
+    partition_on: str | Sequence[str] | None = None,
+    sort_partitions_by: str | Sequence[str] | None = None,
+    secondary_indices: str | Sequence[str] | None = None,
+    factory: DatasetFactory | None = None,
+    table_name: str = SINGLE_TABLE,
+    *,
+    on_conflict: OnConflict = "raise",
+) -> Delayed:
+    """
+    Remove partitions and add others, in one step at the end. A dataset that does not exist is created.
+
+    Parameters
+    ----------
+    delayed_tasks
+        As in :func:`store_delayed_as_dataset`.
+    delete_scope
+        As in :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`, or a Delayed of that or None.
+    store, dataset_uuid, metadata, df_serializer, metadata_merger, default_metadata_version, partition_on
+        As there.
+    sort_partitions_by, secondary_indices, factory, table_name, on_conflict
+        As there.
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        The dataset.
+
+    Raises
+    ------
+    ValueError, ConcurrentWriteError
+        As there; what is wrong with the arguments is noticed when the graph is built.
+    """
+    plan = plan_update(
+        dataset_uuid,
+        travelling(store),
+        factory,
+        delete_scope=known_scope(delete_scope),
+        metadata=metadata,
+        df_serializer=df_serializer,
+        metadata_merger=metadata_merger,
+        default_metadata_version=default_metadata_version,
+        partition_on=partition_on,
+        sort_partitions_by=sort_partitions_by,
+        secondary_indices=secondary_indices,
+        table_name=table_name,
+        on_conflict=on_conflict,
+    )
+    return _write("update_dataset", plan, delayed_tasks, delete_scope)
+
+
+def read_dataset_as_delayed(
+    dataset_uuid: str | None = None,
+    store: StoreInput | None = None,
+    columns: list[str] | None = None,
+    predicate_pushdown_to_io: bool = True,
+    categoricals: list[str] | None = None,
+    dates_as_object: bool = True,
+    predicates: PredicatesType = None,
+    factory: DatasetFactory | None = None,
+    dispatch_by: str | Sequence[str] | None = None,
+    *,
+    table_name: str | None = None,
+) -> list[Delayed]:
+    """
+    Read a dataset, one Delayed per partition or per group.
+
+    Parameters
+    ----------
+    dataset_uuid, store, columns, predicate_pushdown_to_io, dates_as_object, predicates, factory, dispatch_by
+        As in :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
+    categoricals
+        As there, but a column with an index has the same categories in all frames: all its values.
+    table_name
+        As there.
+
+    Returns
+    -------
+    list of dask.delayed.Delayed
+        The frames of :func:`~kartothek_cube.io.eager.read_dataset_as_dataframes`.
+
+    Raises
+    ------
+    KeyError, ValueError, TypeError, RuntimeError
+        As there, when the graph is built.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from dask import compute
+    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
+    >>> frames = compute(*read_dataset_as_delayed("geodata", store), scheduler="sync")
+    >>> [df["CITY"].tolist() for df in frames]
+    [['Bonn', 'Ulm'], ['Rom']]
+    """
+    plan = plan_read(
+        dataset_uuid,
+        travelling(store),
+        factory,
+        columns=columns,
+        predicate_pushdown_to_io=predicate_pushdown_to_io,
+        categoricals=categoricals,
+        predicates=predicates,
+        dispatch_by=dispatch_by,
+        table_name=table_name,
+        row_index=True,
+        same_categories=True,
+    )
+    graph, options = Graph("read_dataset"), (plan.context, dates_as_object)
+    return graph.delayed(graph.each("partition", frame_of, options, [(task,) for task in plan.tasks()]))
+
+
+def delete_dataset__delayed(
+    dataset_uuid: str | None = None, store: StoreInput | None = None, factory: DatasetFactory | None = None
+) -> Delayed:
+    """
+    Delete a dataset: its files in any order, and its header after all of them.
+
+    Parameters
+    ----------
+    dataset_uuid, store, factory
+        As in :func:`kartothek_cube.io.eager.delete_dataset`.
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        None.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+    """
+    dataset = dataset_factory(dataset_uuid, travelling(store), factory, load_schema=False)
+    *files, headers = plan_delete(dataset)
+    graph, opener = Graph("delete_dataset"), dataset.store_factory
+    keys = blocks([key for keys in files for key in keys], _BLOCK)
+    deleted = graph.each("files", run_delete, opener, [(block,) for block in keys])
+    return graph.to_delayed("header", _delete_after, opener, headers, after=graph.merge(_wait, deleted))
+
+
+def _delete_after(store: StoreInput, keys: Sequence[str], _done: list[None]) -> None:
+    run_delete(store, keys)
+
+
+def _wait(_done: list[None]) -> None:
+    """Wait for tasks without a result."""
+
+
+def garbage_collect_dataset__delayed(
+    dataset_uuid: str | None = None,
+    store: StoreInput | None = None,
+    chunk_size: int = 100,
+    factory: DatasetFactory | None = None,
+    *,
+    retention: timedelta | None = None,
+) -> list[Delayed]:
+    """
+    Delete files that a dataset does not refer to. What goes is decided when the graph is built.
+
+    Parameters
+    ----------
+    chunk_size
+        Files per Delayed.
+    dataset_uuid, store, factory, retention
+        As in :func:`kartothek_cube.io.eager.garbage_collect_dataset`.
+
+    Returns
+    -------
+    list of dask.delayed.Delayed
+        One per chunk, each of None; there may be none.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+    """
+    dataset = dataset_factory(dataset_uuid, travelling(store), factory)
+    graph, keys = Graph("collect_garbage"), blocks(plan_garbage(dataset, retention), chunk_size)
+    chunks = graph.each("files", run_delete, dataset.store_factory, [(block,) for block in keys])
+    return graph.delayed(chunks)

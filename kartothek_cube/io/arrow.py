@@ -188,8 +188,7 @@ def read_dataset_as_arrow__iterator(
         dispatch_by=dispatch_by,
         table_name=table_name,
     )
-    for task in plan.tasks():
-        yield run_read(plan.context, task)
+    yield from run_each(plan, threads=1)
 
 
 def read_dataset_as_record_batches(
@@ -245,7 +244,6 @@ def read_dataset_as_record_batches(
 
 
 def _batches(plan: ReadPlan, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for task in plan.tasks():
-        table = run_read(plan.context, task)
+    for table in run_each(plan, threads=1):
         columns = [cast_column(table.column(f.name), f.type, f.name) for f in schema]
         yield from pa.Table.from_arrays(columns, schema=schema).to_batches()

@@ -19,7 +19,7 @@ from kartothek_cube.core.predicates import PredicatesType
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import MetadataInput
 from kartothek_cube.io_components.inputs import inputs
-from kartothek_cube.io_components.read import plan_read, run_read
+from kartothek_cube.io_components.read import plan_read, run_each
 from kartothek_cube.io_components.row_index import to_frame
 from kartothek_cube.io_components.update import finish_update, run_update
 from kartothek_cube.io_components.update_plan import MetadataMerger, OnConflict, plan_store, plan_update
@@ -90,8 +90,8 @@ def read_dataset_as_dataframes__iterator(
         table_name=table_name,
         row_index=True,
     )
-    for task in plan.tasks():
-        yield to_frame(run_read(plan.context, task), dates_as_object, plan.context.categoricals)
+    for table in run_each(plan, threads=1):
+        yield to_frame(table, dates_as_object, plan.context.categoricals)
 
 
 def update_dataset_from_dataframes__iter(

@@ -50,7 +50,7 @@ def dataset_factory(
     Returns
     -------
     DatasetFactory
-        ``factory`` itself if there is one.
+        ``factory`` itself if there is one, unless it leaves out a schema that is needed.
 
     Raises
     ------
@@ -62,9 +62,9 @@ def dataset_factory(
     >>> dataset_factory("geodata", "hmemory://").dataset_uuid
     'geodata'
     """
-    return _ensure_factory(
-        dataset_uuid, None if store is None else store_factory(store), factory, load_schema
-    )
+    given = None if store is None else store_factory(store)
+    found = _ensure_factory(dataset_uuid, given, factory, load_schema)
+    return found.copy(load_schema=True) if load_schema and not found.load_schema else found
 
 
 def user_metadata(metadata: MetadataInput) -> dict[str, Any]:

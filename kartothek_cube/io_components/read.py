@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kartothek_cube.core._file_keys import derived_keys
 from kartothek_cube.core.common_metadata import read_schema_metadata
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
@@ -252,7 +253,7 @@ def _planned(
 # -- run -----------------------------------------------------------------------------------------------------
 
 
-def run_read(context: ReadContext, task: ReadTask) -> pa.Table:
+def run_read(context: ReadContext, task: ReadTask, values: Values | None = None) -> pa.Table:
     """
     Read the files of one task.
 
@@ -262,17 +263,17 @@ def run_read(context: ReadContext, task: ReadTask) -> pa.Table:
         What all tasks share.
     task
         Which files, and which of their rows.
+    values
+        Values of the partition keys by file, if they are known already.
 
     Returns
     -------
     pyarrow.Table
         Rows in the order of the partitions; types as in the files, categoricals are dictionaries.
     """
-    keys = (
-        task.keys or PartitionTable.from_labels(context.uuid, context.table, task.labels).files[context.table]
-    )
+    keys = task.keys or derived_keys(f"{context.uuid}/{context.table}/", pa.array(task.labels, pa.string()))
     files = PartitionTable(task.labels, {context.table: keys})
-    values = _key_values(context, files)
+    values = _key_values(context, files) if values is None else values
     literals = _group_literals(context, task)
     filters = _filters(context, values, len(files), [p for p in literals if not isinstance(p[2], bytes)])
     tables = _read(open_blobs(context.store), context, files, filters, values)
@@ -382,24 +383,37 @@ def _pandas_metadata(context: ReadContext, tables: Sequence[pa.Table]) -> Any:
     return tables[0].schema.metadata if tables else context.schema.metadata
 
 
-def run_each(plan: ReadPlan) -> Iterator[pa.Table]:
+def run_each(plan: ReadPlan, threads: int | None = None) -> Iterator[pa.Table]:
     """
-    Execute all tasks of a plan, overlapping them where that pays.
+    Execute all tasks of a plan in this process.
 
     Parameters
     ----------
     plan
         The plan.
+    threads
+        How many tasks may be under way at once; with 1, each is executed when its table is asked for. By
+        default as many as pay.
 
     Yields
     ------
     pyarrow.Table
         One per task, in order.
     """
-    tasks = plan.tasks()
-    keys = plan.partitions.files[plan.context.table].slice(0, len(tasks)).to_pylist()
-    threads = read_threads(open_blobs(plan.context.store), keys) if len(tasks) > 1 else 1
-    return ordered_map(partial(run_read, plan.context), tasks, threads)
+    tasks, values = plan.tasks(), _key_values(plan.context, plan.partitions)
+
+    def run(number: int) -> pa.Table:
+        if plan.groups is None:
+            own = {column: array.slice(number, 1) for column, array in values.items()}
+        else:
+            positions = pa.array(plan.groups[number][1])
+            own = {column: array.take(positions) for column, array in values.items()}
+        return run_read(plan.context, tasks[number], own)
+
+    if threads is None and len(tasks) > 1:
+        keys = plan.partitions.files[plan.context.table].slice(0, len(tasks)).to_pylist()
+        threads = read_threads(open_blobs(plan.context.store), keys)
+    return ordered_map(run, range(len(tasks)), threads or 1)
 
 
 def empty_table(context: ReadContext) -> pa.Table:

@@ -372,6 +372,16 @@ def test_factory(io, parted):
     ] == []  # header and index are known by now
 
 
+def test_factory_without_schema(io, parted):
+    factory = DatasetFactory("u", parted, load_schema=False)
+    assert [
+        df["z"].tolist() for df in io.read(None, None, factory=factory, predicates=[[("p", "==", 1)]])
+    ] == [[2]]
+    io.update(None, [], None, factory=factory, delete_scope=[{"p": "2"}])
+    assert len(factory.partitions) == 3
+    assert len(io.read(parted)) == 1
+
+
 def test_iterator_raises_when_advanced(memory):
     frames = read_dataset_as_dataframes__iterator("u", memory)
     with pytest.raises(KeyError):

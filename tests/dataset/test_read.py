@@ -378,7 +378,6 @@ def test_factory_without_schema(io, parted):
         df["z"].tolist() for df in io.read(None, None, factory=factory, predicates=[[("p", "==", 1)]])
     ] == [[2]]
     io.update(None, [], None, factory=factory, delete_scope=[{"p": "2"}])
-    assert len(factory.partitions) == 3
     assert len(io.read(parted)) == 1
 
 

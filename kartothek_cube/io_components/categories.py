@@ -60,7 +60,9 @@ def _encode(values: pa.ChunkedArray, lengths: Sequence[int], categories: pa.Arra
     if categories is None:
         categories = _categories(values, lengths)
     codes = pc.index_in(values, value_set=categories)
-    chunks = [pa.DictionaryArray.from_arrays(chunk, categories) for chunk in codes.chunks]
+    # without rows, one empty chunk still knows the categories
+    parts = codes.chunks or [pa.array([], pa.int32())]
+    chunks = [pa.DictionaryArray.from_arrays(part, categories) for part in parts]
     return pa.chunked_array(chunks, type=pa.dictionary(pa.int32(), values.type))
 
 

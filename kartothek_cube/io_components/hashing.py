@@ -12,12 +12,7 @@ __all__ = ("hash_groups", "hash_rows", "merge_hashes")
 
 
 def _hashes(df: pd.DataFrame, columns: Sequence[str]) -> npt.NDArray[np.uint64]:
-    """A hash per row. Text is hashed as objects, which has the same hash whatever pandas' text type is."""
-    frame = df[list(columns)]
-    texts = [c for c in frame.columns if isinstance(frame[c].dtype, pd.StringDtype)]
-    frame = frame.assign(**{c: frame[c].astype(object).where(frame[c].notna(), None) for c in texts})
-    hashes: npt.NDArray[np.uint64] = np.asarray(pd.util.hash_pandas_object(frame, index=False), np.uint64)
-    return hashes
+    return np.asarray(pd.util.hash_pandas_object(df[list(columns)], index=False), np.uint64)
 
 
 def hash_rows(df: pd.DataFrame, columns: Sequence[str]) -> int:

@@ -123,7 +123,7 @@ def store_dataset_from_ddf(
         table_name=check_table(table),
     )
     rows = _arranged(plan, ddf, shuffle, repartition_ratio, num_buckets, bucket_by)
-    return _write("store_dataset", plan, rows)
+    return _write("store_dataset", plan, rows, shuffle)
 
 
 def update_dataset_from_ddf(
@@ -191,7 +191,7 @@ def update_dataset_from_ddf(
         on_conflict=on_conflict,
     )
     rows = _arranged(plan, ddf, shuffle, repartition_ratio, num_buckets, bucket_by)
-    return _write("update_dataset", plan, rows, delete_scope)
+    return _write("update_dataset", plan, rows, shuffle, delete_scope)
 
 
 def _check_stored_table(factory: DatasetFactory, table: str) -> None:
@@ -228,16 +228,25 @@ def _arranged(
     return shuffled(arranged, plan.context.partition_on, by, num_buckets)
 
 
-def _write(operation: str, plan: UpdatePlan, ddf: dd.DataFrame | None, delete_scope: Any = None) -> Delayed:
+def _write(
+    operation: str, plan: UpdatePlan, ddf: dd.DataFrame | None, shuffle: bool, delete_scope: Any = None
+) -> Delayed:
     """One task per partition."""
     parts = [] if ddf is None else ddf.to_delayed()
     arguments = references(part.key for part in parts)
-    return write_dataset(
-        Graph.to_delayed, operation, plan, parts[:1], _write_partition, arguments, delete_scope
-    )
+    function = _write_buckets if shuffle else _write_partition
+    return write_dataset(Graph.to_delayed, operation, plan, parts[:1], function, arguments, delete_scope)
 
 
 def _write_partition(context: WriteContext, frame: pd.DataFrame) -> Written:
-    """Write the rows of each bucket; nothing where no file would come of it."""
-    parts = [part.reset_index(drop=True) for part in buckets(frame)]
-    return write_inputs(context, [part for part in parts if len(part) or not context.partition_on])
+    """Write the rows, or a file without any; nothing where no file would come of it."""
+    return write_inputs(context, [] if context.partition_on and not len(frame) else [_without_index(frame)])
+
+
+def _write_buckets(context: WriteContext, frame: pd.DataFrame) -> Written:
+    """Write the rows of each bucket; a shuffle leaves partitions without rows."""
+    return write_inputs(context, [_without_index(rows) for rows in buckets(frame) if len(rows)])
+
+
+def _without_index(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.reset_index(drop=True)

@@ -1,0 +1,367 @@
+"""Graphs of the dask façades of datasets: what building them does and does not do, and what they leave."""
+
+from __future__ import annotations
+
+import pickle
+
+import dask
+import dask.bag as db
+import dask.dataframe as dd
+import pandas as pd
+import pytest
+from dask.bag import Bag, Item
+from dask.delayed import Delayed
+from dask.utils import key_split
+
+from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.io import eager
+from kartothek_cube.io.dask.bag import (
+    build_dataset_indices__bag,
+    read_dataset_as_dataframe_bag,
+    store_bag_as_dataset,
+)
+from kartothek_cube.io.dask.dataframe import (
+    collect_dataset_metadata,
+    hash_dataset,
+    read_dataset_as_ddf,
+    store_dataset_from_ddf,
+    update_dataset_from_ddf,
+)
+from kartothek_cube.io.dask.delayed import (
+    delete_dataset__delayed,
+    garbage_collect_dataset__delayed,
+    read_dataset_as_delayed,
+    store_delayed_as_dataset,
+    update_dataset_from_delayed,
+)
+from tests.support.cubes import frame, keys, memory, snapshot, unchanged
+from tests.support.stores import CountingStore, FaultyStore, InjectedError, Same, UnpicklableStore, Wrapped
+
+OLD = frame(x=[0, 1], p=[0, 1])
+
+
+def load(p):
+    return frame(x=[p, p + 1], p=[p, p])
+
+
+def fail(_item):
+    raise InjectedError("in a task of the user")
+
+
+def delayed_of(n, function=load):
+    return [dask.delayed(function)(i) for i in range(n)]
+
+
+def ddf_of(n, function=load):
+    return dd.from_delayed(delayed_of(n, function), meta=load(0)[:0])
+
+
+#: name -> lazy result for a store with a dataset "u"; input comes from tasks
+WRITES = {
+    "delayed store": lambda s, n=2, f=load: store_delayed_as_dataset(
+        delayed_of(n, f), s, "u", partition_on="p", overwrite=True
+    ),
+    "delayed update": lambda s, n=2, f=load: update_dataset_from_delayed(
+        delayed_of(n, f), s, "u", delete_scope=[{"p": 0}]
+    ),
+    "bag store": lambda s, n=2, f=load: store_bag_as_dataset(
+        db.from_sequence(range(n), npartitions=n).map(f), s, "u", partition_on="p", overwrite=True
+    ),
+    "ddf store": lambda s, n=2, f=load: store_dataset_from_ddf(
+        ddf_of(n, f), s, "u", partition_on="p", overwrite=True
+    ),
+    "ddf update": lambda s, n=2, f=load: update_dataset_from_ddf(
+        ddf_of(n, f), s, "u", delete_scope=[{"p": 0}], shuffle=True
+    ),
+}
+OTHERS = {
+    "delayed read": lambda s: read_dataset_as_delayed("u", s),
+    "bag read": lambda s: read_dataset_as_dataframe_bag("u", s),
+    "ddf read": lambda s: read_dataset_as_ddf("u", s),
+    "ddf read by index": lambda s: read_dataset_as_ddf("u", s, dask_index_on="x"),
+    "ddf metadata": lambda s: collect_dataset_metadata(s, "u"),
+    "ddf hash": lambda s: hash_dataset(s, "u"),
+    "ddf hash by group": lambda s: hash_dataset(s, "u", group_key="p"),
+    "bag index": lambda s: build_dataset_indices__bag(s, "u", "x"),
+    "delayed garbage": lambda s: garbage_collect_dataset__delayed("u", s),
+    "delayed delete": lambda s: delete_dataset__delayed("u", s),
+}
+ALL = {**WRITES, **OTHERS}
+
+
+@pytest.fixture
+def stored():
+    """A store, which cannot be pickled, with a dataset and a leftover."""
+    factory = Same.of(memory())
+    eager.store_dataframes_as_dataset(factory, "u", [OLD], partition_on="p", secondary_indices="x")
+    factory().put("u/table/leftover.parquet", b"data")
+    return Wrapped(UnpicklableStore, factory)
+
+
+def states(store):
+    """Give what makes a dataset: everything but data files."""
+    return {key: data for key, data in snapshot(store).items() if "/table/p=" not in key}
+
+
+@pytest.mark.parametrize("lazy", ALL.values(), ids=ALL)
+def test_building_a_graph_computes_and_writes_nothing(stored, lazy):
+    def never(*_args, **_kwargs):
+        raise AssertionError("computed")
+
+    with unchanged(stored), dask.config.set(scheduler=never):
+        lazy(stored)
+
+
+@pytest.mark.parametrize("lazy", WRITES.values(), ids=WRITES)
+def test_input_is_not_looked_at_before_it_is_computed(stored, lazy):
+    lazy(stored, f=fail)
+
+
+@pytest.mark.parametrize("lazy", OTHERS.values(), ids=OTHERS)
+def test_planning_opens_no_data_file(stored, lazy):
+    counting = Same.of(CountingStore(stored()._dstore))
+    lazy(counting)
+    assert [key for method, key in counting().log if method in ("get", "open") and "/p=" in key] == []
+
+
+@pytest.mark.parametrize("lazy", ALL.values(), ids=ALL)
+def test_graphs_survive_plain_pickle_and_hold_no_store(stored, lazy):
+    again = pickle.loads(pickle.dumps(lazy(stored)))
+    dask.compute(again, scheduler="sync")
+
+
+@pytest.mark.parametrize("lazy", ALL.values(), ids=ALL)
+def test_stores_that_cannot_travel_are_refused(stored, lazy):
+    with pytest.raises(TypeError, match="UnpicklableStore"):
+        lazy(stored())
+
+
+NAMES = {
+    "delayed store": {"store_dataset-write", "store_dataset-commit"},
+    "ddf update": {"update_dataset-write", "update_dataset-commit"},
+    "delayed read": {"read_dataset-partition"},
+    "ddf read": {"read_dataset"},
+    "bag index": {"build_indices-read", "build_indices-commit"},
+    "delayed delete": {"delete_dataset-files", "delete_dataset-header"},
+    "delayed garbage": {"collect_garbage-files"},
+}
+
+
+@pytest.mark.parametrize("name, expected", NAMES.items(), ids=NAMES)
+def test_names_of_tasks(stored, name, expected):
+    lazy = ALL[name](stored)
+    collections = lazy if isinstance(lazy, list) else [lazy]
+    assert expected <= {key_split(key) for item in collections for key in item.__dask_graph__()}
+
+
+@pytest.mark.parametrize("lazy", WRITES.values(), ids=WRITES)
+def test_a_failing_task_leaves_the_dataset_as_it_was(stored, lazy):
+    def last_fails(p):
+        return fail(p) if p == 4 else load(p)
+
+    before = states(stored)
+    with pytest.raises(InjectedError):
+        dask.compute(lazy(stored, n=5, f=last_fails), scheduler="sync")
+    assert states(stored) == before
+
+
+@pytest.mark.parametrize("lazy", WRITES.values(), ids=WRITES)
+def test_a_graph_that_is_computed_again_commits_once(stored, lazy):
+    graph = lazy(stored)
+    first = dask.compute(graph, scheduler="sync")
+    before = states(stored)
+    assert dask.compute(graph, scheduler="sync") == first
+    assert states(stored) == before
+
+
+@pytest.mark.parametrize("lazy", WRITES.values(), ids=WRITES)
+def test_many_inputs_are_merged_in_a_tree(stored, lazy):
+    graph = lazy(stored, n=70)
+    assert len([key for key in graph.__dask_graph__() if "merge" in str(key)]) == 3
+    (dataset,) = dask.compute(graph, scheduler="sync")
+    assert len(dataset.partitions) >= 70
+
+
+# kinds of results --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name, kind",
+    [
+        ("delayed store", Delayed),
+        ("delayed update", Delayed),
+        ("bag store", Item),
+        ("ddf store", Delayed),
+        ("bag read", Bag),
+        ("ddf read", dd.DataFrame),
+        ("ddf metadata", dd.DataFrame),
+        ("ddf hash", dd.Series),
+        ("ddf hash by group", dd.Series),
+        ("bag index", Bag),
+        ("delayed delete", Delayed),
+    ],
+)
+def test_kinds_of_results(stored, name, kind):
+    assert isinstance(ALL[name](stored), kind)
+
+
+def test_wrong_kinds_of_input(stored):
+    with pytest.raises(TypeError, match="list"):
+        store_bag_as_dataset([OLD], stored, "v")
+    with pytest.raises(TypeError, match="DataFrame"):
+        store_dataset_from_ddf(OLD, stored, "v")
+    with pytest.raises(TypeError, match="int"):
+        store_delayed_as_dataset(1, stored, "v")
+    with pytest.raises(ValueError, match="int"):
+        store_delayed_as_dataset([dask.delayed(int)()], stored, "v").compute(scheduler="sync")
+
+
+@pytest.mark.parametrize(
+    "store",
+    [store_delayed_as_dataset, store_bag_as_dataset, store_dataset_from_ddf],
+    ids=lambda f: f.__name__,
+)
+@pytest.mark.parametrize(
+    "arguments, error, fragment",
+    [
+        ({"dataset_uuid": "u"}, RuntimeError, "'u'"),
+        ({"partition_on": ["x"], "secondary_indices": ["x"]}, RuntimeError, "x"),
+        ({"partition_on": ["x", "x"]}, ValueError, "x"),
+        ({"metadata": 1}, TypeError, "int"),
+        ({"df_serializer": 1}, TypeError, "int"),
+        ({"metadata_version": 3}, NotImplementedError, "3"),
+        ({"dataset_uuid": "a/b"}, ValueError, "a/b"),
+    ],
+)
+def test_arguments_are_checked_when_the_graph_is_built(stored, store, arguments, error, fragment):
+    data = {store_bag_as_dataset: db.from_sequence([0]).map(fail), store_dataset_from_ddf: ddf_of(1, fail)}
+    with pytest.raises(error, match=fragment):
+        store(data.get(store, []), **{"store": stored, "dataset_uuid": "v", **arguments})
+
+
+@pytest.mark.parametrize("update", [update_dataset_from_delayed, update_dataset_from_ddf])
+@pytest.mark.parametrize(
+    "arguments, fragment",
+    [
+        ({"partition_on": ["x"]}, "partition"),
+        ({"secondary_indices": ["nope"]}, "nope"),
+        ({"delete_scope": [{"nope": 1}]}, "nope"),
+        ({"on_conflict": "nope"}, "nope"),
+        ({"factory": DatasetFactory("u", Same.of(memory()))}, "factory"),
+        ({"dataset_uuid": None}, "dataset_uuid"),
+    ],
+)
+def test_arguments_of_updates_are_checked_when_the_graph_is_built(stored, update, arguments, fragment):
+    data = ddf_of(1, fail) if update is update_dataset_from_ddf else []
+    with pytest.raises(ValueError, match=fragment):
+        update(data, **{"store": stored, "dataset_uuid": "u", **arguments})
+
+
+# what the results are ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scope", [[{"p": 0}], None, []], ids=str)
+@pytest.mark.parametrize("update", [update_dataset_from_delayed, update_dataset_from_ddf])
+def test_a_scope_may_be_delayed(stored, update, scope):
+    data = ddf_of(1) if update is update_dataset_from_ddf else delayed_of(1)
+    late = dask.delayed(lambda: scope)()
+    dataset = update(data, stored, "u", delete_scope=late).compute(scheduler="sync")
+    labels = [label.split("/")[0] for label in dataset.partitions]
+    assert labels == (["p=1", "p=0"] if scope else ["p=0", "p=1", "p=0"])
+
+
+def test_a_wrong_scope_that_is_delayed_changes_nothing(stored):
+    before = states(stored)
+    graph = update_dataset_from_delayed(delayed_of(1), stored, "u", delete_scope=dask.delayed([{"nope": 1}]))
+    with pytest.raises(ValueError, match="nope"):
+        graph.compute(scheduler="sync")
+    assert states(stored) == before
+
+
+def test_a_delayed_scope_of_a_dataset_that_does_not_exist_is_ignored(stored):
+    graph = update_dataset_from_delayed(
+        delayed_of(1), stored, "v", delete_scope=dask.delayed([{"nope": 1}]), partition_on="p"
+    )
+    assert len(graph.compute(scheduler="sync").partitions) == 1
+
+
+def test_reads_and_writes_through_a_factory(stored):
+    factory = DatasetFactory("u", stored)
+    graph = update_dataset_from_delayed(delayed_of(1), factory=factory)
+    assert len(pickle.loads(pickle.dumps(graph)).compute(scheduler="sync").partitions) == 3
+    factory.invalidate()
+    assert len(read_dataset_as_delayed(factory=factory)) == 3
+    assert read_dataset_as_ddf(factory=factory).npartitions == 3
+
+
+@pytest.mark.parametrize("elements, partitions", [(0, 1), (1, 1), (100, 100), (101, 51), (400, 200)])
+def test_elements_per_partition_of_a_bag(elements, partitions):
+    store = Same.of(memory())
+    df = frame(x=range(max(elements, 1)), p=range(max(elements, 1)))
+    eager.store_dataframes_as_dataset(store, "u", [df], partition_on="p")
+    predicates = [[("p", "<", elements)]]
+    bag = read_dataset_as_dataframe_bag("u", store, predicates=predicates)
+    assert bag.npartitions == partitions
+    assert (
+        read_dataset_as_dataframe_bag("u", store, predicates=predicates, partition_size=1000).npartitions == 1
+    )
+
+
+@pytest.mark.parametrize("read", [read_dataset_as_delayed, read_dataset_as_dataframe_bag])
+def test_categories_of_indexed_columns_are_those_of_the_dataset(read):
+    store = Same.of(memory())
+    df = frame(a=["v", "u"], b=["y", "x"], c=["s", "r"], d=[2, 1])
+    eager.store_dataframes_as_dataset(store, "u", [df], partition_on="a", secondary_indices=["b", "d"])
+    frames = dask.compute(read("u", store, categoricals=["a", "b", "c", "d"]), scheduler="sync")[0]
+    found = [{name: df[name].cat.categories.tolist() for name in df} for df in frames]
+    assert found == [{"a": ["u", "v"], "b": ["x", "y"], "c": [c], "d": [1, 2]} for c in ("s", "r")]
+
+
+# maintenance -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunk_size, chunks", [(1, 3), (2, 2), (100, 1)])
+def test_garbage_is_deleted_in_chunks(stored, chunk_size, chunks):
+    before = keys(stored)
+    for name in ("a", "b"):
+        stored().put(f"u/table/{name}.parquet", b"data")
+    graphs = garbage_collect_dataset__delayed("u", stored, chunk_size=chunk_size)
+    assert len(graphs) == chunks
+    dask.compute(graphs, scheduler="sync")
+    assert keys(stored) == before - {"u/table/leftover.parquet"}
+    assert garbage_collect_dataset__delayed("u", stored) == []
+
+
+def test_the_header_is_deleted_after_everything_else(stored):
+    faulty = Same.of(FaultyStore(stored()._dstore).fail("delete", key="table/p=1"))
+    with pytest.raises(InjectedError):
+        delete_dataset__delayed("u", faulty).compute(scheduler="sync")
+    assert "u.by-dataset-metadata.json" in keys(stored)
+    delete_dataset__delayed("u", stored).compute(scheduler="sync")
+    assert keys(stored) == set()
+    with pytest.raises(KeyError, match="u"):
+        delete_dataset__delayed("u", stored)
+
+
+@pytest.mark.parametrize("partition_size", [None, 1, 5])
+def test_indices_are_built_in_parts(stored, partition_size):
+    bag = build_dataset_indices__bag(stored, "u", ["x"], partition_size=partition_size)
+    assert bag.npartitions == 1
+    (dataset,) = bag.compute(scheduler="sync")
+    found = dataset.load_all_indices(stored()).indices["x"].index_dct
+    assert {value: len(labels) for value, labels in found.items()} == {0: 1, 1: 1}
+
+
+def test_indices_of_unknown_columns(stored):
+    with pytest.raises(RuntimeError, match="nope"):
+        build_dataset_indices__bag(stored, "u", ["nope"])
+
+
+def test_frames_are_those_of_the_eager_facade(stored):
+    expected = eager.read_dataset_as_dataframes("u", stored)
+    for frames in (
+        dask.compute(*read_dataset_as_delayed("u", stored), scheduler="threads"),
+        read_dataset_as_dataframe_bag("u", stored).compute(scheduler="threads"),
+    ):
+        for got, want in zip(frames, expected, strict=True):
+            pd.testing.assert_frame_equal(got, want)

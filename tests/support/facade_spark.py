@@ -37,13 +37,22 @@ def to_frame(table: Any) -> Any:
 def to_frames(data: Any, cube: Cube) -> Any:
     """Give input in any of the forms that eager functions take as Spark DataFrames by dataset id."""
     if isinstance(data, pd.DataFrame | pa.Table):
-        return to_frame(data)
+        return to_frame(with_integers(data, cube))
     if isinstance(data, Mapping):
-        return {name: to_frame(item) for name, item in data.items()}
+        return {name: to_frame(with_integers(item, cube)) for name, item in data.items()}
     if not isinstance(data, list | tuple):
         return data
     found = collect_input(data, cube)
     return {name: to_frame(concat(frames)) if frames else None for name, frames in found.items()}
+
+
+def with_integers(df: Any, cube: Cube) -> Any:
+    """Give key columns the integers that pandas made floats of, since one of them is missing."""
+    if not isinstance(df, pd.DataFrame) or not df.columns.is_unique:
+        return df
+    keys = [c for c in (*cube.dimension_columns, *cube.partition_columns) if c in df.columns]
+    floats = [c for c in keys if df[c].dtype == "float64" and df[c].isna().any()]
+    return df.astype(dict.fromkeys(floats, "Int64"))
 
 
 def concat(frames: list[Any]) -> pa.Table:

@@ -113,13 +113,11 @@ def write_cube(plan: CubeWritePlan, frames: Frames, file_rows: int | None) -> di
         check_frame(df, name)
     check_input(plan, {name: empty_table(df, plan.changes[name].types) for name, df in given.items()})
     plan = repeatable(plan)
-    nothing = [
-        {name: WriteResult(plan.changes[name].context.uuid, plan.changes[name].context.table)}
-        for name, df in frames.items()
-        if df is None
-    ]
+    # Spark does not even ask for what becomes of no rows
+    contexts = {name: plan.changes[name].context for name in frames}
+    nothing = {name: WriteResult(context.uuid, context.table) for name, context in contexts.items()}
     with discarding(change.context for change in plan.changes.values()):
-        return commit_parts(plan, [*_written(plan, given, file_rows), *nothing])
+        return commit_parts(plan, [nothing, *_written(plan, given, file_rows)])
 
 
 @contextmanager

@@ -310,7 +310,7 @@ def read_dataset_as_spark(
 
 
 def _pack(plan: ReadPlan, at_once: int) -> list[ReadTask]:
-    """Tasks over consecutive partitions, enough to keep all workers busy; one per group if there are groups."""
+    """Tasks over consecutive partitions, enough to keep all workers busy; one per group where there are."""
     count = len(plan.partitions)
     if plan.groups is not None or not count:
         return plan.tasks()

@@ -1,0 +1,41 @@
+"""Which tests of behaviour do not apply to Spark, and which of the others run by default.
+
+To be used by tests/conftest.py, which must not import pyspark.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+_WIDTH = (
+    "columns of Spark have the types of the schema, which knows no narrow numbers, and no nulls as a type"
+)
+_SIGN = "Spark has no integers without sign: what the test writes is signed"
+_MEMORY = "the test looks at a store in the memory of this process, where executors see nothing"
+
+#: test or module -> reason
+GAPS = {
+    "test_payload_keeps_its_type": _WIDTH,
+    "test_types_of_payload_where_a_partner_is_missing": _WIDTH,
+    "test_types_do_not_change_because_another_partition_is_empty": _WIDTH,
+    "test_narrow_types_of_several_files_are_widened_together": _WIDTH,
+    "test_signedness_of_values": _SIGN,
+    "test_a_failed_copy_removes_the_headers_it_wrote": _MEMORY,
+    "test_a_failed_overwrite_says_so": _MEMORY,
+    "test_query_planning": _MEMORY,
+    "test_planning_example": _MEMORY,
+}
+#: one of so many cases runs when nobody asks for Spark; starting a job takes half a second
+ONE_OF = 16
+
+
+def applies(nodeid: str, store_kind: str | None) -> bool:
+    """Whether a test makes sense for Spark: with a store that executors can open, and no reason against it."""
+    module, _, rest = nodeid.partition("::")
+    names = {module.rpartition("/")[2].removesuffix(".py"), rest.partition("[")[0]}
+    return store_kind in ("local", None) and not names & set(GAPS)
+
+
+def is_sample(nodeid: str) -> bool:
+    """Whether a test is one of those that run by default."""
+    return zlib.crc32(nodeid.encode()) % ONE_OF == 0

@@ -299,7 +299,15 @@ def to_pandas(
     for name, dtype in extensions.items():
         extension: Any = pd.api.types.pandas_dtype(dtype)
         frame[name] = extension.__from_arrow__(table.column(name))
+    for name in (c for c in wanted if frame[c].cat.categories.empty):
+        frame[name] = frame[name].cat.set_categories(_no_values(table.schema.field(name).type.value_type))
     return frame
+
+
+def _no_values(dtype: pa.DataType) -> pd.Index:
+    """Categories of a type that do not exist; a conversion together with the column makes them objects."""
+    nothing: pd.Index[Any] = pd.Index(pa.array([], dtype).to_pandas())
+    return nothing
 
 
 def _encode(column: pa.ChunkedArray, dates_as_object: bool) -> pa.ChunkedArray:

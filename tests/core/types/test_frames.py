@@ -211,6 +211,16 @@ def test_to_pandas_names_the_column_that_is_out_of_range(values):
         types.to_pandas(pa.table({"x": [1], "t": values}))
 
 
+@pytest.mark.parametrize("dtype", [pa.string(), pa.int64(), pa.timestamp("ns"), pa.float64(), pa.bool_()])
+def test_categories_have_a_type_even_if_there_are_none(dtype):
+    empty, one = (
+        types.to_pandas(pa.table({"a": pa.array([value], dtype)}), categories=["a"])["a"].cat.categories
+        for value in (None, pa.scalar(1).cast(dtype).as_py())
+    )
+    assert (len(empty), len(one)) == (0, 1)
+    assert empty.dtype == one.dtype
+
+
 def test_to_pandas_categories():
     table = pa.table({"s": ["b", "a", None, "b"], "n": pa.nulls(4), "i": [1, 2, 1, 2]})
     df = types.to_pandas(table, categories=["s", "n", "i"])

@@ -61,7 +61,8 @@ def read_dataset_as_dataframes(
     -------
     list of pandas.DataFrame
         Partitions in the order of commit, or groups sorted by their values. Partitions that cannot hold a
-        matching row are left out.
+        matching row are left out. Partitions of a dataset without partition keys have the index of the frame
+        that was stored, reduced to the rows that match; others have a fresh one.
 
     Raises
     ------

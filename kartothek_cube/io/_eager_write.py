@@ -64,8 +64,8 @@ def store_dataframes_as_dataset(
         Uuid of the dataset; None for a random one.
     dfs
         The inputs: DataFrames, anything that Arrow reads as a table (:class:`pyarrow.Table`, polars, DuckDB),
-        None for nothing, or lists of these. A single one need not be in a list. The index of a frame is not
-        stored.
+        None for nothing, or lists of these. A single one need not be in a list. The index of a frame is no
+        column of the dataset; datasets without partition keys keep it for those who read frame by frame.
     metadata
         What to store along: a dict that JSON can express, or a function that returns one.
     partition_on

@@ -10,14 +10,15 @@ loads the façades of all engines that are installed, and leaves out those of th
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from kartothek_cube.api._lazy import Facade, lazy_names
+from kartothek_cube.core.cube import conditions, constants, cube, discover
 from kartothek_cube.core.cube.conditions import *
 from kartothek_cube.core.cube.constants import *
 from kartothek_cube.core.cube.cube import *
 from kartothek_cube.core.cube.discover import *
+from kartothek_cube.io import arrow_cube, eager_cube, iter_cube
 from kartothek_cube.io.arrow_cube import *
 from kartothek_cube.io.eager_cube import *
 from kartothek_cube.io.iter_cube import *
@@ -28,38 +29,15 @@ if TYPE_CHECKING:
     from kartothek_cube.io.dask.delayed_cube import *
     from kartothek_cube.io.spark.cube import *
 
-#: how the names of a façade end -> its engine, its extra, its module
-_ENGINES = {
-    "_delayed": ("dask", "dask", "kartothek_cube.io.dask.delayed_cube"),
-    "_bag": ("dask", "dask", "kartothek_cube.io.dask.bag_cube"),
-    "_dataframe": ("dask", "dask", "kartothek_cube.io.dask.dataframe_cube"),
-    "_spark": ("pyspark", "spark", "kartothek_cube.io.spark.cube"),
-}
+_MODULES = (conditions, constants, cube, discover, arrow_cube, eager_cube, iter_cube)
 
-#: modules all of whose names are here
-_ALWAYS = (
-    "kartothek_cube.core.cube.conditions",
-    "kartothek_cube.core.cube.constants",
-    "kartothek_cube.core.cube.cube",
-    "kartothek_cube.core.cube.discover",
-    "kartothek_cube.io.arrow_cube",
-    "kartothek_cube.io.eager_cube",
-    "kartothek_cube.io.iter_cube",
+__getattr__ = lazy_names(
+    __name__,
+    [name for module in _MODULES for name in module.__all__],
+    (
+        Facade("kartothek_cube.io.dask.delayed_cube", "dask", "dask", frozenset({"delayed"})),
+        Facade("kartothek_cube.io.dask.bag_cube", "dask", "dask", frozenset({"bag"})),
+        Facade("kartothek_cube.io.dask.dataframe_cube", "dask", "dask", frozenset({"dataframe"})),
+        Facade("kartothek_cube.io.spark.cube", "pyspark", "spark", frozenset({"spark"})),
+    ),
 )
-
-
-def __getattr__(name: str) -> Any:
-    """Load the façade of a name when somebody asks for it."""
-    if name == "__all__":
-        return _all_names()
-    engine, extra, module = _ENGINES.get(name[name.rfind("_") :], (None, None, ""))
-    if name.startswith("_") or engine is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if find_spec(engine) is None:
-        raise ImportError(f"{name} needs {engine}: pip install 'kartothek_cube[{extra}]'", name=engine)
-    return getattr(import_module(module), name)
-
-
-def _all_names() -> list[str]:
-    installed = [module for engine, _, module in _ENGINES.values() if find_spec(engine) is not None]
-    return sorted({name for module in (*_ALWAYS, *installed) for name in import_module(module).__all__})

@@ -1,7 +1,18 @@
-"""Store, change and read datasets."""
+"""
+Store, change and read datasets: ``from kartothek_cube.api.dataset import *``.
+
+Importing this module loads neither dask nor pyspark, and neither does taking a name of the pandas, Arrow or
+iterator façades from it. Taking a name of another façade loads that façade. A star import takes all names: it
+loads the façades of all engines that are installed, and leaves out those of the others.
+"""
+
+# ruff: noqa: F401, F403 - this module is nothing but the names of others
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from kartothek_cube.api._lazy import Facade, lazy_names
 from kartothek_cube.core.common_metadata import (
     SchemaWrapper,
     empty_dataframe_from_schema,
@@ -40,7 +51,13 @@ from kartothek_cube.io.iter import (
     update_dataset_from_dataframes__iter,
 )
 
-__all__ = (
+if TYPE_CHECKING:
+    from kartothek_cube.io.dask.bag import *
+    from kartothek_cube.io.dask.dataframe import *
+    from kartothek_cube.io.dask.delayed import *
+    from kartothek_cube.io.spark.dataset import *
+
+_NAMES = (
     "DatasetFactory",
     "DatasetMetadata",
     "DatasetMetadataBase",
@@ -75,4 +92,17 @@ __all__ = (
     "update_dataset_from_dataframes__iter",
     "validate_compatible",
     "write_single_partition",
+)
+
+_DDF_WORDS = frozenset({"ddf", "hash_dataset", "collect_dataset_metadata"})
+
+__getattr__ = lazy_names(
+    __name__,
+    _NAMES,
+    (
+        Facade("kartothek_cube.io.dask.delayed", "dask", "dask", frozenset({"delayed"})),
+        Facade("kartothek_cube.io.dask.bag", "dask", "dask", frozenset({"bag"})),
+        Facade("kartothek_cube.io.dask.dataframe", "dask", "dask", _DDF_WORDS),
+        Facade("kartothek_cube.io.spark.dataset", "pyspark", "spark", frozenset({"spark"})),
+    ),
 )

@@ -30,7 +30,7 @@ ONE_OF = 16
 
 
 def applies(nodeid: str, store_kind: str | None) -> bool:
-    """Whether a test makes sense for Spark: with a store that executors can open, and no reason against it."""
+    """Whether a test makes sense for Spark: a store that executors can open, no reason against it."""
     module, _, rest = nodeid.partition("::")
     names = {module.rpartition("/")[2].removesuffix(".py"), rest.partition("[")[0]}
     return store_kind in ("local", None) and not names & set(GAPS)

@@ -14,9 +14,8 @@ import pyarrow as pa
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.types import as_table, to_pandas
+from kartothek_cube.io.spark import create_frame, local_session
 from kartothek_cube.io.spark import cube as spark_cube
-from kartothek_cube.io.spark import local_session
-from kartothek_cube.io.spark._types import arrow_schema, spark_schema, to_spark
 from kartothek_cube.io_components.cube.prepare import collect_input
 
 Written = dict[str, DatasetMetadata]
@@ -29,9 +28,7 @@ def to_frame(table: Any) -> Any:
         return to_frame(as_table(table.set_axis([str(n) for n in range(len(names))], axis=1))).toDF(*names)
     if not isinstance(table, pa.Table):
         return table
-    arrow = as_table(table).replace_schema_metadata(None)
-    schema = spark_schema(arrow.schema)
-    return local_session(2).createDataFrame(to_spark(arrow, arrow_schema(schema)), schema)
+    return create_frame(table.replace_schema_metadata(None), local_session(2))
 
 
 def to_frames(data: Any, cube: Cube) -> Any:

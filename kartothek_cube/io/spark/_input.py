@@ -61,8 +61,8 @@ def frames_of(data: Any, default: str) -> dict[str, DataFrame | None]:
 def _not_a_frame(obj: Any) -> str:
     return (
         "Expected a Spark DataFrame, or a dict of dataset id to Spark DataFrame, but got "
-        f"{type(obj).__module__}.{type(obj).__name__}. Use spark.createDataFrame(pyarrow.Table), or the "
-        "functions of kartothek_cube.io.eager_cube and kartothek_cube.io.eager"
+        f"{type(obj).__module__}.{type(obj).__name__}. Use kartothek_cube.io.spark.create_frame, or "
+        "the functions of kartothek_cube.io.eager_cube and kartothek_cube.io.eager"
     )
 
 

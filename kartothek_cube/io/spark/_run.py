@@ -51,7 +51,7 @@ def map_batches(
     pyspark.sql.DataFrame
     """
     pickled = cloudpickle.dumps((function, shared))
-    help_text = remedy()
+    columns, help_text = list(df.columns), remedy()
 
     # pickled by value: it must be able to say that this package is missing
     def on_executor(batches: Any) -> Any:
@@ -59,11 +59,12 @@ def map_batches(
             from kartothek_cube.io.spark._worker import run
         except ImportError as error:
             raise RuntimeError(f"{error}. {help_text}") from error
-        yield from run(pickled, batches)
+        yield from run(pickled, batches, columns)
 
     on_executor.__name__ = on_executor.__qualname__ = name
+    plain = df.toDF(*(f"c{number}" for number in range(len(columns))))  # Spark takes "a.b" for a path
     with no_pandas_warnings():
-        return df.mapInArrow(on_executor, schema)
+        return plain.mapInArrow(on_executor, schema)
 
 
 def over_tasks(

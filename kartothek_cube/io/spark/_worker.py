@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -56,7 +56,7 @@ OUTCOMES = pa.schema([("id", pa.int32()), ("outcome", pa.binary())])
 _FINAL = (KartothekCubeError, ValueError, TypeError, KeyError, RuntimeError)
 
 
-def run(pickled: bytes, batches: Batches) -> Batches:
+def run(pickled: bytes, batches: Batches, columns: Sequence[str]) -> Batches:
     """
     Call a function of this module.
 
@@ -66,13 +66,15 @@ def run(pickled: bytes, batches: Batches) -> Batches:
         The function, and what all its tasks share.
     batches
         Its input.
+    columns
+        Names of the columns of the input.
 
     Returns
     -------
     iterator of pyarrow.RecordBatch
     """
     function, shared = _shared(pickled)
-    result: Batches = function(shared, batches)
+    result: Batches = function(shared, (batch.rename_columns(columns) for batch in batches))
     return result
 
 

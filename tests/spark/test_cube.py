@@ -126,7 +126,7 @@ def test_map_whose_result_is_unknown_is_refused(built):
         map_cube_spark(lambda part: part.slice(part["x"][0].as_py()), CUBE, built)
     with pytest.raises(ValueError, match="gives None"):
         map_cube_spark(lambda part: None, CUBE, built)
-    with pytest.raises(TypeError, match="schema must be .* but is int"):
+    with pytest.raises(TypeError, match=r"schema must be .* but is int"):
         map_cube_spark(lambda part: part, CUBE, built, 1)
 
 

@@ -96,7 +96,7 @@ def bind_value(dtype: pa.DataType, value: Any, column: str, op: str) -> pa.Scala
     >>> bind_value(pa.int8(), 3.0, "STORE_ID", "==")
     Traceback (most recent call last):
       ...
-    TypeError: Column 'STORE_ID' of type int8 cannot be compared (==) with 3.0 (type float).
+    TypeError: Column 'STORE_ID' of type int8 cannot be compared (==) with 3.0 (type float). Write 3.
     """
     wide = widen(dtype)
     if is_null_value(value):
@@ -110,7 +110,7 @@ def bind_value(dtype: pa.DataType, value: Any, column: str, op: str) -> pa.Scala
         if matches(wide):
             scalar = bind(wide, value, column)
             if scalar is None:
-                raise _mismatch(dtype, value, column, op)
+                raise _mismatch(dtype, value, column, op, _remedy(wide, value))
             return scalar
     raise _mismatch(dtype, value, column, op, " Columns of this type cannot be used in predicates.")
 
@@ -197,6 +197,19 @@ def _null_fits(wide: pa.DataType, value: object, op: str) -> bool:
 def _mismatch(dtype: pa.DataType, value: object, column: str, op: str, hint: str = "") -> TypeError:
     problem = f"Column {column!r} of type {dtype} cannot be compared ({op}) with {describe(value)}."
     return TypeError(problem + hint)
+
+
+def _remedy(wide: pa.DataType, value: object) -> str:
+    """Tell how to write a value of another kind, where its meaning is plain."""
+    if pat.is_timestamp(wide) and isinstance(value, (str, datetime.date)):
+        return f" Write pandas.Timestamp({str(value)!r})."
+    if pat.is_string(wide):
+        return f" Write {str(value)!r}."
+    if pat.is_integer(wide) and isinstance(value, float) and value.is_integer():
+        return f" Write {int(value)}."
+    if pat.is_floating(wide) and isinstance(value, int) and not isinstance(value, bool):
+        return f" Write {float(value)}."
+    return ""
 
 
 def _bind_integer(wide: pa.DataType, value: Any, column: str) -> pa.Scalar | None:

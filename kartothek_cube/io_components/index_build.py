@@ -17,9 +17,11 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import open_blobs
+from kartothek_cube.core.types import is_nested
 from kartothek_cube.core.typing import StoreFactory
+from kartothek_cube.io_components.entries import index_entries_of
 from kartothek_cube.io_components.files import read_files
-from kartothek_cube.io_components.write import WriteResult, index_entries_of, merge_results
+from kartothek_cube.io_components.write import WriteResult, merge_results
 
 __all__ = ("IndexContext", "IndexTask", "finish_index_build", "plan_index_build", "run_index_build")
 
@@ -87,6 +89,8 @@ def plan_index_build(
     ------
     RuntimeError
         A column does not exist, or is a partition key.
+    NotImplementedError
+        The values of a column have no order.
     """
     current = dataset.dataset_metadata
     overlap = set(columns) & set(current.partition_keys)
@@ -103,11 +107,18 @@ def plan_index_build(
             f"Column(s) to index could not be found in dataset {current.uuid!r}: "
             + unknown_names("column", unknown, known)
         )
+    types = {c: schema.field(c).type for schema in schemas.values() for c in columns if c in schema.names}
+    for column, dtype in types.items():
+        if is_nested(dtype):
+            raise NotImplementedError(
+                f"Cannot index dataset {current.uuid} by column {column} of type {dtype}: "
+                "nested values have no order"
+            )
     context = IndexContext(
         dataset.store_factory,
         current.uuid,
         {table: tuple(c for c in columns if c in schema.names) for table, schema in schemas.items()},
-        {c: schema.field(c).type for schema in schemas.values() for c in columns if c in schema.names},
+        types,
     )
     return context, _tasks(current.partition_table, partitions_per_task)
 

@@ -29,6 +29,7 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import MetadataInput, user_metadata
 from kartothek_cube.io_components.columns import sort_order
 from kartothek_cube.io_components.discard import discard
+from kartothek_cube.io_components.entries import index_entries_of
 from kartothek_cube.io_components.files import read_files
 from kartothek_cube.io_components.inputs import as_input, check_own, flat
 from kartothek_cube.io_components.update_plan import MetadataMerger, UpdatePlan, plan_store
@@ -37,7 +38,6 @@ from kartothek_cube.io_components.write import (
     WriteContext,
     WriteResult,
     check_input,
-    index_entries_of,
     merge_results,
     write_table,
 )
@@ -74,8 +74,10 @@ def run_update(context: WriteContext, data: Any, schema: SchemaWrapper | None = 
     for table in tables:
         if isinstance(table, WriteResult):
             check_own(context, table)
-        elif schema is not None:
+            continue
+        if schema is not None:
             _check_schema(context, table, schema)
+        check_input(context, table)
     written = [t if isinstance(t, WriteResult) else write_table(context, _sorted(context, t)) for t in tables]
     return merge_results([WriteResult(context.uuid, context.table), *written])
 

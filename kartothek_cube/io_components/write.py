@@ -20,11 +20,12 @@ from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, SINGLE_TABLE, data_key
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.types import to_pandas, widen
+from kartothek_cube.core.types import is_nested, to_pandas
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.core.urlencode import quote
 from kartothek_cube.core.uuid import gen_uuid
-from kartothek_cube.io_components.columns import combine, ordinals, strictly_increasing
+from kartothek_cube.io_components.columns import combine, ordinals
+from kartothek_cube.io_components.entries import index_entries, merge_entries
 from kartothek_cube.io_components.execute import REMOTE_REQUESTS, available_cores, ordered_map
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
 
@@ -32,7 +33,6 @@ __all__ = (
     "WriteContext",
     "WriteResult",
     "check_input",
-    "index_entries_of",
     "merge_results",
     "split",
     "write_table",
@@ -156,7 +156,7 @@ def merge_results(results: Iterable[WriteResult]) -> WriteResult:
         table=first.table,
         schema=schema,
         labels=pa.concat_arrays([p.labels for p in parts]),
-        indices={c: _merge_entries([p.indices[c] for p in parts if c in p.indices]) for c in columns},
+        indices={c: merge_entries([p.indices[c] for p in parts if c in p.indices]) for c in columns},
         rows=sum(p.rows for p in parts),
         keys=_merge_keys(parts),
     )
@@ -166,12 +166,6 @@ def _merge_keys(parts: Sequence[WriteResult]) -> pa.StringArray | None:
     if all(part.keys is None for part in parts):
         return None
     return pa.concat_arrays([part.partitions().files[part.table] for part in parts])
-
-
-def _merge_entries(entries: Sequence[IndexEntries]) -> IndexEntries:
-    typed = [e.entries.values.type for e in entries if not pa.types.is_null(e.entries.values.type)]
-    merged = IndexColumns.merge([e.entries for e in entries], typed[0] if typed else pa.null())
-    return IndexEntries(merged, pa.concat_arrays([e.covered for e in entries]))
 
 
 def write_table(
@@ -211,7 +205,7 @@ def write_table(
     starts, prefixes, table = split(table, context.partition_on)
     labels = pa.array([prefix + name for prefix in prefixes], pa.string())
     indices = {
-        column: _entries(column, table.column(column), starts, labels, schema.field(column).type)
+        column: index_entries(table.column(column), starts, labels, schema.field(column).type)
         for column in context.indices
     }
     pieces = table.drop_columns(list(context.partition_on))
@@ -248,6 +242,8 @@ def check_input(context: WriteContext, table: pa.Table) -> None:
         If a partition column is missing or holds a null, or if there is no other column.
     RuntimeError
         If a column to index is missing.
+    NotImplementedError
+        If the values of a column to partition, index or sort by have no order.
     """
     names = set(table.column_names)
     missing = set(context.partition_on) - names
@@ -272,14 +268,34 @@ def check_input(context: WriteContext, table: pa.Table) -> None:
             f"Column(s) to index missing in the input for dataset {context.uuid}: "
             + unknown_names("column", unindexable, names)
         )
+    _check_ordered(context, table.schema)
     for column in context.partition_on:
-        nulls = pc.sum(pc.is_null(table.column(column), nan_is_null=True)).as_py()
+        nulls = _null_count(table.column(column))
         if nulls:
             raise ValueError(
                 f"Partition column {column} of dataset {context.uuid} holds null: "
                 f"{nulls} of {len(table)} rows would be lost. "
                 "Fill or drop them before writing"
             )
+
+
+def _check_ordered(context: WriteContext, schema: pa.Schema) -> None:
+    uses = {"partition": context.partition_on, "index": context.indices, "sort": context.sort_by}
+    for use, columns in uses.items():
+        for column in set(columns).intersection(schema.names):
+            dtype = schema.field(column).type
+            if is_nested(dtype):
+                raise NotImplementedError(
+                    f"Cannot {use} dataset {context.uuid} by column {column} of type {dtype}: "
+                    "nested values have no order"
+                )
+
+
+def _null_count(values: pa.ChunkedArray) -> int:
+    """Number of rows without a value; NaN is none."""
+    if not pa.types.is_floating(values.type):
+        return int(values.null_count)
+    return int(pc.sum(pc.is_null(values, nan_is_null=True)).as_py() or 0)
 
 
 def split(table: pa.Table, partition_on: Sequence[str]) -> tuple[Ints, list[str], pa.Table]:
@@ -342,47 +358,6 @@ def _label_texts(values: pa.Array) -> list[Any]:
     return list(values.to_pylist())
 
 
-def _entries(
-    column: str, values: pa.ChunkedArray, starts: Ints, labels: pa.StringArray, dtype: pa.DataType
-) -> IndexEntries:
-    """Distinct values per piece. Nulls are not indexed."""
-    piece = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(values))))
-    distinct, codes, pieces = _distinct_pairs(values, piece, len(starts))
-    if pa.types.is_null(distinct.type) or not distinct.type.equals(widen(dtype)):
-        distinct = distinct.cast(widen(dtype))
-    return IndexEntries(IndexColumns.from_pairs(distinct.take(pa.array(codes)), labels, pieces), labels)
-
-
-def _distinct_pairs(values: pa.ChunkedArray, piece: Ints, n_pieces: int) -> tuple[pa.Array, Ints, Ints]:
-    """Distinct values, and the distinct (value code, piece) pairs."""
-    array = values.combine_chunks()
-    if isinstance(array, pa.Array) and len(array) and strictly_increasing([array], len(array)):
-        return array, np.arange(len(array)), piece
-    array = (
-        array.dictionary_encode()
-        if not pa.types.is_null(values.type)
-        else pa.array([], pa.null()).dictionary_encode()
-    )
-    array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-    distinct = array.dictionary
-    if not len(distinct):
-        return distinct, np.empty(0, np.int64), np.empty(0, np.int64)
-    if array.null_count:
-        valid = array.is_valid().to_numpy(zero_copy_only=False)
-        piece = piece[valid]
-        array = array.drop_null()
-    codes = array.indices.to_numpy().astype(np.int64)
-    key = codes * n_pieces + piece
-    size = len(distinct) * n_pieces
-    if size <= max(8 * len(key), 1 << 16):
-        present = np.zeros(size, dtype=bool)
-        present[key] = True
-        key = np.flatnonzero(present)
-    else:
-        key = np.unique(key)
-    return distinct, key // n_pieces, key % n_pieces
-
-
 def _write_pieces(
     context: WriteContext, table: pa.Table, starts: Ints, labels: Sequence[str], threads: int | None
 ) -> pa.StringArray | None:
@@ -429,14 +404,3 @@ def _store_piece(blobs: BlobStore, context: WriteContext, label: str, part: pa.T
         return None
     frame = to_pandas(part, dates_as_object=True)
     return serializer.store(blobs.store, key.removesuffix(PARQUET_FILE_SUFFIX), frame)
-
-
-def index_entries_of(
-    column: str, labels: Sequence[str], tables: Iterable[pa.Table], dtype: pa.DataType
-) -> IndexEntries:
-    """Index entries of partitions out of their tables, in the order of the labels."""
-    found = list(tables)
-    starts = np.cumsum([0, *(len(t) for t in found)])[:-1]
-    rows = [t.column(column).cast(dtype) for t in found]
-    values = pa.chunked_array([chunk for r in rows for chunk in r.chunks], type=dtype)
-    return _entries(column, values, starts.astype(np.int64), pa.array(labels, pa.string()), dtype)

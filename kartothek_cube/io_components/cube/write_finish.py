@@ -27,11 +27,9 @@ from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.io_components.cube.write_plan import CubeWritePlan
+from kartothek_cube.io_components.entries import index_entries_of
 from kartothek_cube.io_components.files import read_files
-from kartothek_cube.io_components.write import (
-    WriteResult,
-    index_entries_of,
-)
+from kartothek_cube.io_components.write import WriteResult
 
 __all__ = ("aborted", "check_schemas", "finish_write", "read_index_entries")
 

@@ -1,0 +1,177 @@
+"""Datasets on Spark."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from kartothek_cube.core.errors import DatasetExistsError, SchemaConflictError
+from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.io.eager import read_dataset_as_dataframes, read_table
+from kartothek_cube.io.spark import create_frame
+from kartothek_cube.io.spark.dataset import (
+    build_dataset_indices_spark,
+    garbage_collect_dataset_spark,
+    read_dataset_as_spark,
+    store_dataset_from_spark,
+    update_dataset_from_spark,
+)
+
+ROWS = pa.table(
+    {
+        "x": list(range(12)),
+        "p": [i % 3 for i in range(12)],
+        "s": [None if i % 4 == 0 else f"s{i}" for i in range(12)],
+        "t": pa.array([datetime(2020, 1, 1 + i) for i in range(12)], pa.timestamp("ns")),
+    }
+)
+
+
+@pytest.fixture
+def frame(spark):
+    return create_frame(ROWS, spark)
+
+
+@pytest.fixture
+def stored(frame, url):
+    store_dataset_from_spark(
+        frame, url, "uuid", {"k": 1}, partition_on="p", secondary_indices="s", sort_partitions_by="x"
+    )
+    return url
+
+
+def files(url: str) -> set[Path]:
+    return {path for path in Path(url.removeprefix("hfs://")).rglob("*") if path.is_file()}
+
+
+def values(df) -> list[tuple]:
+    return sorted(map(tuple, df.collect()), key=str)
+
+
+def test_partitions_are_files(stored):
+    frames = read_dataset_as_dataframes("uuid", stored)
+    assert sorted(df["p"].tolist() for df in frames) == [[p] * 4 for p in range(3)]
+    assert all(df["x"].is_monotonic_increasing for df in frames)
+    dataset = DatasetFactory("uuid", stored).dataset_metadata
+    assert dataset.metadata["k"] == 1 and list(dataset.secondary_indices) == ["s"]
+
+
+def test_a_dataset_is_read_as_it_was_written(spark, frame, stored):
+    df = read_dataset_as_spark("uuid", stored)
+    assert dict(df.dtypes) == dict(frame.dtypes)
+    assert values(df.select(frame.columns)) == values(frame)
+
+
+@pytest.mark.parametrize(
+    "arguments, expected",
+    [
+        ({"columns": ["x"], "predicates": [[("p", "==", 1)]]}, [(1,), (4,), (7,), (10,)]),
+        ({"columns": ["x"], "predicates": [[("s", "==", "s5")]]}, [(5,)]),
+        ({"columns": ["x", "p"], "predicates": [[("x", ">", 10)]]}, [(11, 2)]),
+        ({"columns": ["x"], "predicates": [[("p", "==", 9)]]}, []),
+        ({"columns": ["p"], "dispatch_by": ["p"]}, [(0,)] * 4 + [(1,)] * 4 + [(2,)] * 4),
+    ],
+)
+def test_reads_are_planned(stored, arguments, expected):
+    df = read_dataset_as_spark("uuid", stored, **arguments)
+    assert [tuple(row) for row in df.collect()] == expected or values(df) == sorted(expected, key=str)
+    assert df.columns == arguments["columns"]
+
+
+@pytest.mark.parametrize(
+    "arguments, error, fragment",
+    [
+        ({"dataset_uuid": "uuidd"}, KeyError, "uuidd"),
+        ({"columns": ["y"]}, ValueError, "y"),
+        ({"columns": []}, ValueError, "at least one column"),
+        ({"predicates": [[("x", "==", "a")]]}, TypeError, "x"),
+        ({"dispatch_by": "x"}, RuntimeError, "x"),
+        ({"store": "hmemory://"}, ValueError, "executors cannot open"),
+    ],
+)
+def test_wrong_reads_are_refused_at_once(stored, arguments, error, fragment):
+    with pytest.raises(error, match=fragment):
+        read_dataset_as_spark(**{"dataset_uuid": "uuid", "store": stored, **arguments})
+
+
+def test_an_update_adds_and_removes(frame, stored):
+    new = frame.where("p = 1").withColumn("x", frame["x"] + 100)
+    update_dataset_from_spark(new, stored, "uuid", delete_scope=[{"p": 1}], metadata={"k": 2})
+    assert sorted(read_table("uuid", stored)["x"]) == [0, 2, 3, 5, 6, 8, 9, 11, 101, 104, 107, 110]
+    update_dataset_from_spark(None, stored, "uuid", delete_scope=[{"p": 2}])
+    dataset = DatasetFactory("uuid", stored).dataset_metadata
+    assert len(dataset.partitions) == 2 and dataset.metadata["k"] == 2
+
+
+def test_an_update_may_create(frame, url):
+    update_dataset_from_spark(frame, url, "new", partition_on="p")
+    assert len(read_table("new", url)) == 12
+
+
+def test_a_frame_without_rows_makes_an_empty_dataset(frame, url):
+    store_dataset_from_spark(frame.where("x < 0"), url, "uuid", partition_on="p")
+    df = read_dataset_as_spark("uuid", url)
+    assert sorted(df.columns) == sorted(ROWS.column_names) and df.count() == 0
+
+
+def test_a_dataset_without_partitions_is_one_file(frame, url):
+    dataset = store_dataset_from_spark(frame.repartition(3), url, "uuid")
+    assert len(dataset.partitions) == 1
+
+
+@pytest.mark.parametrize("partition_on", [None, "p"])
+def test_files_may_be_limited(frame, url, partition_on):
+    dataset = store_dataset_from_spark(frame, url, "uuid", partition_on=partition_on, max_rows_per_file=3)
+    frames = read_dataset_as_dataframes("uuid", url)
+    assert max(map(len, frames)) <= 3 and len(dataset.partitions) == len(frames) >= 4
+    assert sorted(read_table("uuid", url)["x"]) == list(range(12))
+
+
+@pytest.mark.parametrize(
+    "change, error, fragment",
+    [
+        (lambda df: df.drop("p"), ValueError, "p"),
+        (lambda df: df.drop("s"), (SchemaConflictError, RuntimeError), "s"),
+        (lambda df: df.withColumn("x", df["x"].cast("string")), SchemaConflictError, "x"),
+        (lambda df: df.withColumn("x", df["x"].cast("interval second")), TypeError, "'x'"),
+        (lambda df: ROWS, TypeError, "create_frame"),
+        (lambda df: df.selectExpr("x", "cast(null as bigint) p", "s", "t"), ValueError, "Partition column p"),
+        (lambda df: df.selectExpr("x", "p", "s", "raise_error('user error') t"), Exception, "user error"),
+    ],
+)
+def test_updates_that_do_not_fit_change_nothing(frame, stored, change, error, fragment):
+    before = files(stored)
+    with pytest.raises(error, match=fragment):
+        update_dataset_from_spark(change(frame), stored, "uuid")
+    assert files(stored) == before
+
+
+def test_a_dataset_is_not_replaced_by_accident(frame, stored):
+    with pytest.raises(DatasetExistsError):
+        store_dataset_from_spark(frame, stored, "uuid", partition_on="p")
+    store_dataset_from_spark(frame.limit(1), stored, "uuid", overwrite=True)
+    assert len(read_table("uuid", stored)) == 1
+
+
+def test_indices_are_built_by_executors(spark, stored, monkeypatch):
+    monkeypatch.setattr("kartothek_cube.io.spark.dataset._PARTITIONS", 1)
+    dataset = build_dataset_indices_spark(stored, "uuid", ["x"])
+    assert sorted(dataset.secondary_indices) == ["s", "x"]
+    df = read_dataset_as_spark("uuid", stored, ["x"], predicates=[[("x", "in", [3, 4])]])
+    assert values(df) == [(3,), (4,)]
+    with pytest.raises(RuntimeError, match="y"):
+        build_dataset_indices_spark(stored, "uuid", ["y"])
+
+
+def test_garbage_is_collected_by_executors(frame, stored, monkeypatch):
+    monkeypatch.setattr("kartothek_cube.io.spark.dataset._BLOCK", 1)
+    before = files(stored)
+    update_dataset_from_spark(None, stored, "uuid", delete_scope=[{"p": 2}, {"p": 1}])
+    garbage_collect_dataset_spark("uuid", stored, retention=timedelta(hours=1))
+    assert before <= files(stored)
+    garbage_collect_dataset_spark(factory=DatasetFactory("uuid", stored))
+    assert len(list(Path(stored.removeprefix("hfs://")).rglob("*.parquet"))) == 2
+    assert len(read_table("uuid", stored)) == 4

@@ -1,0 +1,341 @@
+"""The data source: reads, SQL, filters, writes of all modes."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from datetime import date, datetime
+from decimal import Decimal
+from functools import reduce
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException, PythonException
+
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io.arrow_cube import query_cube_arrow
+from kartothek_cube.io.eager_cube import build_cube, collect_stats, extend_cube
+from kartothek_cube.io.spark import create_frame
+from kartothek_cube.io.spark.cube import query_cube_spark
+
+CUBE = Cube(["x", "y"], ["p"], "cube", index_columns=["s"])
+FORMAT = "kartothek_cube"
+N = 24
+
+
+def every(n: int, values: list) -> list:
+    return list(itertools.islice(itertools.cycle(values), n))
+
+
+SEED = pa.table(
+    {
+        "x": list(range(N)),
+        "y": pa.array(every(N, [datetime(2020, 1, 1), datetime(2020, 1, 2, 3, 4, 5, 6)]), pa.timestamp("ns")),
+        "p": every(N, ["a", "b", "c"]),
+        "s": every(N, ["ab", "abc", "b", "ä\U0010ffff"]),
+        "f": pa.array(every(N, [0.5, -0.0, None, 2.5, float("nan")])),
+        "b": every(N, [True, None, False]),
+    }
+)
+ENRICH = pa.table(
+    {
+        "x": list(range(0, N, 2)),
+        "p": every(N, ["a", "b", "c"])[::2],
+        "d": every(N // 2, [date(2020, 1, 1), date(1960, 5, 5), None]),
+        "z": pa.array(every(N // 2, [0, 10**15, None]), pa.timestamp("us", "Europe/Berlin")),
+        "dec": pa.array(every(N // 2, [Decimal("1.50"), Decimal("-2.25"), None]), pa.decimal128(10, 2)),
+        "u": pa.array(every(N // 2, [1, 2**63, None]), pa.uint64()),
+        "l": every(N // 2, [[1, 2], [], None]),
+        "n": pa.nulls(N // 2),
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def cube_url(tmp_path_factory) -> str:
+    """URL of a store with a cube, which no test changes."""
+    url = f"hfs://{tmp_path_factory.mktemp('cube')}"
+    build_cube(SEED, CUBE, url)
+    extend_cube(
+        {"enrich": ENRICH, "all": pa.table({"x": list(range(N)), "v": list(range(N))})},
+        CUBE,
+        url,
+        partition_on={"all": []},
+    )
+    return url
+
+
+def load(spark, url, **options):
+    return spark.read.format(FORMAT).options(store=url, cube="cube", **options).load()
+
+
+def rows(df) -> list[tuple]:
+    return sorted(map(tuple, df.orderBy("x").collect()), key=str)
+
+
+# reading ----------------------------------------------------------------------------------------------------
+
+
+def test_a_read_is_the_query(spark, cube_url):
+    df = load(spark, cube_url)
+    assert df.schema == query_cube_spark(CUBE, cube_url).schema
+    assert rows(df) == rows(query_cube_spark(CUBE, cube_url))
+
+
+def test_types_are_those_of_the_cube(spark, cube_url):
+    assert dict(load(spark, cube_url).dtypes) == {
+        "x": "bigint",
+        "y": "timestamp_ntz",
+        "p": "string",
+        "s": "string",
+        "f": "double",
+        "b": "boolean",
+        "d": "date",
+        "z": "timestamp",
+        "dec": "decimal(10,2)",
+        "u": "decimal(20,0)",
+        "l": "array<bigint>",
+        "n": "string",
+        "v": "bigint",
+    }
+
+
+@pytest.mark.parametrize(
+    "options, columns",
+    [
+        ({"columns": "v, f"}, ["f", "p", "v", "x", "y"]),
+        ({"columns": '["v", "f"]'}, ["f", "p", "v", "x", "y"]),
+        ({"columns": "v", "dimension_columns": "x"}, ["p", "v", "x"]),
+        ({"datasets": "seed, all", "columns": "v"}, ["p", "v", "x", "y"]),
+        ({"columns": ""}, ["p", "x", "y"]),
+    ],
+)
+def test_options_choose_columns(spark, cube_url, options, columns):
+    df = load(spark, cube_url, **options)
+    assert df.columns == columns and df.count() == N
+
+
+def test_a_schema_chooses_columns_as_well(spark, cube_url):
+    df = spark.read.format(FORMAT).schema("v bigint, s string").load(cube_url, cube="cube")
+    assert sorted(df.collect()) == sorted(zip(range(N), SEED["s"].to_pylist()))
+
+
+def test_sql_sees_a_view(spark, cube_url):
+    options = f"store '{cube_url}', cube 'cube', columns 'v'"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW cells USING {FORMAT} OPTIONS ({options})")
+    result = spark.sql("SELECT p, count(*), sum(v) FROM cells WHERE x >= 12 GROUP BY p ORDER BY p").collect()
+    assert [tuple(row) for row in result] == [("a", 4, 66), ("b", 4, 70), ("c", 4, 74)]
+
+
+def test_nothing_to_read_has_a_schema(spark, cube_url):
+    df = load(spark, cube_url).where("x > 1000")
+    assert df.collect() == [] and df.columns == sorted({*SEED.column_names, *ENRICH.column_names, "v"})
+
+
+@pytest.mark.parametrize(
+    "options, fragment",
+    [
+        ({}, "option 'store' is missing"),
+        ({"store": "hfs:///nowhere"}, "option 'cube' is missing"),
+        ({"collumns": "v"}, "unknown option collumns; did you mean columns?"),
+        ({"columns": "vv"}, "vv"),
+        ({"datasets": "al"}, "al"),
+        ({"columns": "["}, "'columns' is no JSON list"),
+        ({"columns": "[1]"}, "has to be a list of names"),
+        ({"cube": "cub"}, "cub"),
+        ({"store": "hmemory://"}, "executors cannot open"),
+        ({"store": "hfx:///data"}, "did you mean 'hfs'"),
+    ],
+)
+def test_wrong_options_are_named(spark, cube_url, options, fragment):
+    given = (
+        {}
+        if not options or ("store" in options and "cube" not in options)
+        else {"store": cube_url, "cube": "cube"}
+    )
+    if options.get("store", "").startswith(("hmemory", "hfx")):
+        given = {"cube": "cube"}
+    with pytest.raises(AnalysisException) as caught:
+        spark.read.format(FORMAT).options(**{**given, **options}).load()
+    assert fragment in str(caught.value)
+
+
+@pytest.mark.parametrize("schema", ["nothing string", "v string"])
+def test_a_schema_that_the_cube_does_not_have_is_refused(spark, cube_url, schema):
+    with pytest.raises((AnalysisException, PythonException), match=schema.split()[0]):
+        spark.read.format(FORMAT).schema(schema).load(cube_url, cube="cube").collect()
+
+
+# filters ----------------------------------------------------------------------------------------------------
+
+#: what a WHERE may say; more in test_filters.py
+CONDITIONS = (
+    "x <=> 5",
+    "x > 5 AND x <= 7",
+    "x not in (1, 2)",
+    "x not in (1, null)",
+    "x = 5 or x = 6",
+    "p > 'a' and v > 20",
+    "s like 'ab%'",
+    "s <> 'abc'",
+    "f = 0",
+    "f > 0.5",
+    "f <> 0.5",
+    "f > double('nan')",
+    "b <> true",
+    "y > timestamp_ntz'2020-01-01'",
+    "y in (timestamp_ntz'2020-01-01', timestamp_ntz'2020-01-02')",
+    "z = timestamp'2001-09-09 10:46:40'",
+    "d in (date'2020-01-01', date'1960-05-05')",
+    "dec < 1.5",
+    "u > 9223372036854775807",
+    "n is null",
+)
+
+
+def test_filters_mean_the_same_wherever_they_are_evaluated(spark, cube_url):
+    plain = create_frame(query_cube_spark(CUBE, cube_url).toArrow(), spark).cache()
+    expected = plain.selectExpr("x", *(f"({c}) AS c{i}" for i, c in enumerate(CONDITIONS))).toArrow()
+    frames = [load(spark, cube_url).where(c).selectExpr(f"{i} AS i", "x") for i, c in enumerate(CONDITIONS)]
+    found = reduce(lambda a, b: a.unionAll(b), frames).toArrow().to_pylist()
+    for i, condition in enumerate(CONDITIONS):
+        wanted = [x for x, match in zip(expected["x"].to_pylist(), expected[f"c{i}"].to_pylist()) if match]
+        assert sorted(row["x"] for row in found if row["i"] == i) == sorted(wanted), condition
+
+
+@pytest.mark.parametrize(
+    "condition, left",
+    [
+        ("x > 5 AND p = 'a'", ""),
+        ("s LIKE 'ab%'", "StartsWith(s, ab)"),
+        ("x % 2 = 0 AND v > 20", "(isnotnull(x) AND ((x % 2) = 0))"),
+        ("b IS NULL AND v > 20", "isnull(b)"),
+    ],
+)
+def test_spark_evaluates_only_what_is_left(spark, cube_url, condition, left):
+    plan = load(spark, cube_url).where(condition)._jdf.queryExecution().optimizedPlan().toString()
+    filters = re.findall(r"^Filter (.*)$", re.sub(r"#\d+L?", "", plan), re.M)
+    assert filters == ([left] if left else [])
+
+
+# writing ----------------------------------------------------------------------------------------------------
+
+NEW = {"dimension_columns": "x", "partition_columns": "p", "index_columns": "i1"}
+SMALL = Cube(["x"], ["p"], "cube", index_columns=["i1"])
+
+
+def frame(spark, xs, **more):
+    columns = {"x": xs, "p": [x % 2 for x in xs], "i1": [str(x % 3) for x in xs], **more}
+    return create_frame(pa.table(columns), spark)
+
+
+def save(df, url, mode="append", **options):
+    df.write.format(FORMAT).options(store=url, cube="cube", **options).mode(mode).save()
+
+
+def stored(url, column="x") -> list:
+    return query_cube_arrow(SMALL, url)[0][column].to_pylist()
+
+
+def files(url: str) -> set[Path]:
+    return {path for path in Path(url.removeprefix("hfs://")).rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite", "error", "errorifexists", "ignore", None])
+def test_every_mode_builds_what_is_not_there(spark, url, mode):
+    writer = frame(spark, range(6)).write.format(FORMAT).options(store=url, cube="cube", **NEW)
+    (writer if mode is None else writer.mode(mode)).save()
+    assert stored(url) == list(range(6))
+
+
+@pytest.mark.parametrize(
+    "mode, expected", [("append", [0, 1, 2, 7]), ("overwrite", [7]), ("ignore", [0, 1, 2]), ("error", None)]
+)
+def test_modes_differ_in_what_they_do_with_what_is_there(spark, url, mode, expected):
+    save(frame(spark, range(3)), url, **NEW)
+    if expected is None:
+        with pytest.raises(AnalysisException, match="'cube\\+\\+seed' already exists"):
+            save(frame(spark, [7]), url, mode)
+        expected = [0, 1, 2]
+    else:
+        save(frame(spark, [7]), url, mode)
+    assert stored(url) == expected
+
+
+def test_other_formats_keep_their_modes(spark, tmp_path):
+    frame(spark, [1]).write.mode("ignore").parquet(str(tmp_path / "x"))
+    with pytest.raises(AnalysisException, match="PATH_ALREADY_EXISTS"):
+        frame(spark, [1]).write.format("parquet").save(str(tmp_path / "x"), mode="error")
+
+
+def test_a_dataset_extends_the_cube(spark, url):
+    save(frame(spark, range(3)), url, **NEW)
+    more = create_frame(pa.table({"x": [0, 1], "v": [5, 6]}), spark)
+    save(more, url, dataset="more", partition_on="")
+    assert stored(url, "v") == [5, 6, None]
+    save(create_frame(pa.table({"x": [2], "v": [7]}), spark), url, dataset="more")
+    assert stored(url, "v") == [5, 6, 7]
+    save(
+        create_frame(pa.table({"x": [2], "v": [8]}), spark), url, "overwrite", dataset="more", partition_on=""
+    )
+    assert stored(url, "v") == [None, None, 8]
+
+
+def test_a_frame_whose_partitions_are_together_makes_one_file_each(spark, url):
+    save(frame(spark, range(20)).repartition(4), url, **NEW)
+    many = collect_stats(SMALL, url)["seed"]["files"]
+    save(frame(spark, range(20)).repartition("p"), url, "overwrite")
+    assert collect_stats(SMALL, url)["seed"]["files"] == 2 < many
+    assert stored(url) == list(range(20))
+
+
+@pytest.mark.parametrize(
+    "make, fragment",
+    [
+        (lambda spark: frame(spark, [1, 1]), "several rows for one cell of p, x, such as p=1, x=1"),
+        (lambda spark: frame(spark, [1]).unionAll(frame(spark, [1])), "several rows for one cell of p, x"),
+        (lambda spark: frame(spark, [1]).selectExpr("cast(null as bigint) x", "p", "i1"), 'NULL-values.*"x"'),
+        (lambda spark: frame(spark, [1]).selectExpr("x", "p", "raise_error('user error') i1"), "user error"),
+    ],
+)
+def test_bad_rows_change_nothing_and_leave_nothing(spark, url, make, fragment):
+    save(frame(spark, range(10)), url, **NEW)
+    before = files(url)
+    with pytest.raises(Exception, match=fragment):
+        save(make(spark).unionAll(frame(spark, range(50, 60))), url)
+    assert files(url) == before and stored(url) == list(range(10))
+
+
+@pytest.mark.parametrize(
+    "options, change, fragment",
+    [
+        ({}, "x", "there is no cube 'cube' yet.*dimension_columns, partition_columns"),
+        ({"dimension_columns": "x"}, "x", "partition_columns"),
+        ({**NEW, "dataset": "other"}, "x", "must exist|missing|seed"),
+        ({**NEW, "dimension_columns": "xx"}, "x", "xx"),
+        (NEW, "make_dt_interval(1)", "interval"),
+        ({**NEW, "data_set": "a"}, "x", "unknown option data_set; did you mean dataset"),
+        ({**NEW, "if_exists": "maybe"}, "x", "'if_exists' is append, error or ignore"),
+    ],
+)
+def test_wrong_options_and_columns_are_named_before_anything_is_computed(
+    spark, url, options, change, fragment
+):
+    df = frame(spark, [1]).selectExpr("x", "p", "i1", f"{change} as z")
+    with pytest.raises(AnalysisException, match=fragment):
+        save(df, url, **options)
+    assert files(url) == set()
+
+
+def test_options_that_contradict_the_cube_are_refused(spark, url):
+    save(frame(spark, range(3)), url, **NEW)
+    with pytest.raises(AnalysisException, match="'dimension_columns' is p, but the cube 'cube' has x"):
+        save(frame(spark, [7]), url, dimension_columns="p")
+
+
+def test_the_seed_is_not_replaced_under_other_datasets(spark, url):
+    save(frame(spark, range(3)), url, **NEW)
+    save(create_frame(pa.table({"x": [0], "v": [5]}), spark), url, dataset="more", partition_on="")
+    with pytest.raises(AnalysisException, match="more"):
+        save(frame(spark, [7]), url, "overwrite")

@@ -1,0 +1,133 @@
+"""Types of Arrow and Spark, both ways."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, time
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as st
+
+from kartothek_cube.io.spark import create_frame
+from kartothek_cube.io.spark._types import (
+    arrow_schema,
+    check_types,
+    spark_schema,
+    to_spark,
+    to_storage_types,
+)
+
+TOKYO = pa.timestamp("us", "Asia/Tokyo")
+#: Arrow type, values, Spark type, values there
+CASES = [
+    (pa.int8(), [1, None], "tinyint", None),
+    (pa.int16(), [1, None], "smallint", None),
+    (pa.int32(), [1, None], "int", None),
+    (pa.int64(), [2**62, None], "bigint", None),
+    (pa.uint8(), [255, None], "smallint", None),
+    (pa.uint16(), [2**16 - 1, None], "int", None),
+    (pa.uint32(), [2**32 - 1, None], "bigint", None),
+    (pa.uint64(), [2**64 - 1, None], "decimal(20,0)", [Decimal(2**64 - 1), None]),
+    (pa.float32(), [0.5, None], "float", None),
+    (pa.float64(), [float("nan"), 0.5], "double", [None, 0.5]),
+    (pa.bool_(), [True, None], "boolean", None),
+    (pa.string(), ["ä", None], "string", None),
+    (pa.large_string(), ["ä", None], "string", None),
+    (pa.string_view(), ["ä", None], "string", None),
+    (pa.dictionary(pa.int8(), pa.string()), ["ä", None], "string", None),
+    (pa.null(), [None, None], "string", None),
+    (pa.binary(), [b"a", None], "binary", None),
+    (pa.binary(1), [b"a", None], "binary", None),
+    (pa.date32(), [date(1960, 2, 29), None], "date", None),
+    (pa.time64("us"), [time(1, 2, 3), None], "time(6)", None),
+    (pa.decimal128(5, 2), [Decimal("1.50"), None], "decimal(5,2)", None),
+    (pa.timestamp("ns"), [datetime(1969, 12, 31, 23), None], "timestamp_ntz", None),
+    (pa.timestamp("s"), [datetime(2020, 3, 29, 2, 30), None], "timestamp_ntz", None),
+    (pa.list_(pa.string()), [["a", None], [], None], "array<string>", None),
+    (pa.list_(pa.uint8()), [[1], None], "array<smallint>", None),
+    (
+        pa.struct({"a": pa.int64(), "b": pa.string()}),
+        [{"a": 1, "b": None}, None],
+        "struct<a:bigint,b:string>",
+        None,
+    ),
+    (pa.map_(pa.string(), pa.int64()), [[("a", 1)], None], "map<string,bigint>", [{"a": 1}, None]),
+]
+
+
+def test_values_arrive_in_spark(spark):
+    names = [f"c{i}" for i in range(len(CASES))]
+    arrays = [pa.array([*values, None][:3], dtype) for dtype, values, _, _ in CASES]
+    df = create_frame(pa.table(arrays, names), spark)
+    assert [kind for _, kind in df.dtypes] == [kind for _, _, kind, _ in CASES]
+    got = {name: [row[name] for row in df.collect()] for name in names}
+    for name, (_, values, _, other) in zip(names, CASES, strict=True):
+        seen = [
+            v.asDict() if isinstance(v, st.Row) else bytes(v) if isinstance(v, bytearray) else v
+            for v in got[name]
+        ]
+        assert seen == ((other or values) + [None])[:3], name
+
+
+@pytest.mark.parametrize("dtype", [case[0] for case in CASES])
+def test_schemas_agree_in_both_directions(dtype):
+    spark = spark_schema(pa.schema([("c", dtype)]))
+    arrow = arrow_schema(spark)
+    empty = to_spark(pa.schema([("c", dtype)]).empty_table(), arrow)
+    assert empty.schema == arrow and spark_schema(arrow) == spark
+
+
+@pytest.mark.parametrize("dtype", [pa.duration("s"), pa.decimal256(50, 2), pa.month_day_nano_interval()])
+def test_types_that_spark_does_not_have_are_named(dtype):
+    with pytest.raises(TypeError, match="Column 'c' of type"):
+        spark_schema(pa.schema([("c", dtype)]))
+
+
+def test_instants_are_rounded_down(spark):
+    stamps = pa.array([1, -1, 1999, -1001, None], pa.timestamp("ns"))
+    schema = pa.schema([("c", pa.timestamp("us"))])
+    result = to_spark(pa.table({"c": stamps}), schema)["c"].cast(pa.int64()).to_pylist()
+    assert result == [0, -1, 1, -2, None]
+
+
+def test_missing_columns_and_strange_values_are_named():
+    target = pa.schema([("c", pa.int64())])
+    with pytest.raises(ValueError, match="missing in the rows for Spark: c"):
+        to_spark(pa.table({"d": [1]}), target)
+    with pytest.raises(ValueError, match="'c' of type string cannot be given to Spark as int64"):
+        to_spark(pa.table({"c": ["a"]}), target)
+
+
+@pytest.mark.parametrize(
+    "source, stored, result",
+    [
+        (TOKYO, None, pa.timestamp("us", "UTC")),
+        (TOKYO, pa.timestamp("ns", "Europe/Berlin"), pa.timestamp("us", "Europe/Berlin")),
+        (TOKYO, pa.timestamp("ns"), pa.timestamp("us", "UTC")),
+        (pa.timestamp("us"), pa.timestamp("ns", "UTC"), pa.timestamp("us")),
+        (pa.int64(), pa.uint64(), pa.uint64()),
+        (pa.decimal128(20, 0), pa.uint64(), pa.uint64()),
+        (pa.decimal128(20, 1), pa.uint64(), pa.decimal128(20, 1)),
+        (pa.int32(), pa.int64(), pa.int32()),
+        (pa.float64(), pa.uint64(), pa.float64()),
+    ],
+)
+def test_rows_take_the_types_that_are_stored(source, stored, result):
+    types = {} if stored is None else {"c": stored}
+    assert to_storage_types(pa.schema([("c", source)]).empty_table(), types).schema.types == [result]
+
+
+@pytest.mark.parametrize(
+    "ddl, remedy",
+    [
+        ("interval day", "bigint"),
+        ("interval year", "int"),
+        ("variant", "string"),
+        ("array<interval day>", "bigint"),
+        ("struct<a:map<string,variant>>", "string"),
+    ],
+)
+def test_types_that_cannot_be_stored_come_with_a_remedy(spark, ddl, remedy):
+    with pytest.raises(TypeError, match=f"'c' of dataset 'd'.*cannot be stored: .*'{remedy}'"):
+        check_types(st.StructType.fromDDL(f"c {ddl}"), "d")

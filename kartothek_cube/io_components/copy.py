@@ -12,7 +12,7 @@ from kartothek_cube.core.errors import DatasetNotFoundError
 from kartothek_cube.core.naming import check_uuid
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io_components.execute import REMOTE_REQUESTS, ordered_map
+from kartothek_cube.io_components.execute import REMOTE_REQUESTS, count_file, expect_files, ordered_map
 from kartothek_cube.io_components.keys import header_keys
 from kartothek_cube.utils.ktk_adapters import get_dataset_keys
 
@@ -97,11 +97,14 @@ def run_copy(source: BlobStore, target: BlobStore, keys: Mapping[str, str]) -> N
 
 
 def _copied(source: BlobStore, target: BlobStore, keys: Mapping[str, str]) -> Iterator[None]:
+    expect_files(len(keys))
     return ordered_map(partial(_copy_one, source, target), list(keys.items()), REMOTE_REQUESTS)
 
 
 def _copy_one(source: BlobStore, target: BlobStore, item: tuple[str, str]) -> None:
-    target.put(item[1], source.get(item[0]))
+    data = source.get(item[0])
+    target.put(item[1], data)
+    count_file(len(data))
 
 
 def finish_copy(source: BlobStore, target: BlobStore, copy: DatasetCopy) -> dict[str, DatasetMetadata]:

@@ -5,19 +5,111 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.utils import ensure_store
 
-__all__ = ("REMOTE_REQUESTS", "available_cores", "blocks", "ordered_map", "store_factory")
+__all__ = (
+    "REMOTE_REQUESTS",
+    "Watcher",
+    "at_most",
+    "available_cores",
+    "blocks",
+    "count_file",
+    "expect_files",
+    "ordered_map",
+    "store_factory",
+    "watched",
+)
 
 #: requests under way at once to a store that is not a local directory
 REMOTE_REQUESTS = 16
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+class Watcher(Protocol):
+    """Is told how the work on files goes on, from any thread."""
+
+    def expect(self, files: int) -> None:
+        """More files will have to be read or written."""
+
+    def count(self, nbytes: int) -> None:
+        """One of them is done."""
+
+
+_WATCHER: ContextVar[Watcher | None] = ContextVar("kartothek_cube_watcher", default=None)
+_LIMIT: ContextVar[int | None] = ContextVar("kartothek_cube_threads", default=None)
+
+
+@contextmanager
+def watched(watcher: Watcher | None) -> Iterator[None]:
+    """
+    Let somebody know how the work goes on that is started within the block.
+
+    Parameters
+    ----------
+    watcher
+        Who is told; None for nobody.
+    """
+    token = _WATCHER.set(watcher)
+    try:
+        yield
+    finally:
+        _WATCHER.reset(token)
+
+
+def expect_files(files: int) -> None:
+    """Tell the watcher, if there is one, that this many files come."""
+    watcher = _WATCHER.get()
+    if watcher is not None:
+        watcher.expect(files)
+
+
+def count_file(nbytes: int | Callable[[], int]) -> None:
+    """Tell the watcher, if there is one, that a file of this size is done; a function is asked only then."""
+    watcher = _WATCHER.get()
+    if watcher is not None:
+        watcher.count(nbytes if isinstance(nbytes, int) else nbytes())
+
+
+@contextmanager
+def at_most(threads: int | None) -> Iterator[None]:
+    """
+    Use no more threads than these within the block.
+
+    Parameters
+    ----------
+    threads
+        How many; None for as many as seem useful.
+
+    Examples
+    --------
+    >>> with at_most(1):
+    ...     available_cores()
+    1
+    """
+    token = _LIMIT.set(threads)
+    try:
+        yield
+    finally:
+        _LIMIT.reset(token)
+
+
+def _limited(threads: int) -> int:
+    limit = _LIMIT.get()
+    return threads if limit is None else min(threads, limit)
+
+
+def _enter(watcher: Watcher | None, limit: int | None) -> None:
+    """Let a thread know what the one knows that started it."""
+    _WATCHER.set(watcher)
+    _LIMIT.set(limit)
 
 
 def store_factory(store: StoreInput) -> StoreFactory:
@@ -28,8 +120,8 @@ def store_factory(store: StoreInput) -> StoreFactory:
 def available_cores() -> int:
     """Number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0)) or 1
-    return os.cpu_count() or 1
+        return _limited(len(os.sched_getaffinity(0)) or 1)
+    return _limited(os.cpu_count() or 1)
 
 
 def blocks(items: Sequence[T], size: int) -> list[Sequence[T]]:
@@ -73,8 +165,10 @@ def ordered_map(function: Callable[[T], R], items: Sequence[T], threads: int) ->
     >>> list(ordered_map(str.upper, ["hamburg", "dresden"], threads=2))
     ['HAMBURG', 'DRESDEN']
     """
-    if threads <= 1 or len(items) <= 1:
+    workers = min(_limited(threads), len(items))
+    if workers <= 1:
         yield from map(function, items)
         return
-    with ThreadPoolExecutor(min(threads, len(items)), thread_name_prefix="kartothek_cube") as pool:
+    context = (_WATCHER.get(), _LIMIT.get())
+    with ThreadPoolExecutor(workers, "kartothek_cube", initializer=_enter, initargs=context) as pool:
         yield from pool.map(function, items)

@@ -14,7 +14,7 @@ from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.predicates import filter_mask
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.core.types import from_pandas, widen
-from kartothek_cube.io_components.execute import REMOTE_REQUESTS, available_cores, ordered_map
+from kartothek_cube.io_components.execute import REMOTE_REQUESTS, available_cores, count_file, ordered_map
 from kartothek_cube.io_components.row_index import with_row_index
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
 
@@ -113,9 +113,13 @@ def _retyped(column: pa.ChunkedArray, wanted: pa.DataType, key: str) -> pa.Chunk
 def _source(blobs: BlobStore, key: str) -> str | bytes:
     """A path for large local files, of which only the needed columns are read; the content otherwise."""
     if not blobs.is_local:
-        return blobs.get(key)
+        data = blobs.get(key)
+        count_file(len(data))
+        return data
     with blobs.open_read(key) as file:
-        if os.fstat(file.fileno()).st_size <= _SMALL:
+        size = os.fstat(file.fileno()).st_size
+        count_file(size)
+        if size <= _SMALL:
             return file.read()
     path = blobs.local_path(key)
     return blobs.get(key) if path is None else path

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import reduce
-from typing import Any
+from functools import partial, reduce
+from typing import Any, BinaryIO
 
 import attrs
 import numpy as np
@@ -26,7 +27,13 @@ from kartothek_cube.core.urlencode import quote
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.columns import combine, ordinals
 from kartothek_cube.io_components.entries import index_entries, merge_entries
-from kartothek_cube.io_components.execute import REMOTE_REQUESTS, available_cores, ordered_map
+from kartothek_cube.io_components.execute import (
+    REMOTE_REQUESTS,
+    available_cores,
+    count_file,
+    expect_files,
+    ordered_map,
+)
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
 
 __all__ = (
@@ -377,6 +384,7 @@ def _write_pieces(
             part = part.replace_schema_metadata({b"pandas": template(stop - start)})
         return _store_piece(blobs, context, label, part)
 
+    expect_files(len(pieces))
     keys = list(ordered_map(store, pieces, threads))
     return None if keys[0] is None else pa.array(keys, pa.string())
 
@@ -401,6 +409,13 @@ def _store_piece(blobs: BlobStore, context: WriteContext, label: str, part: pa.T
     if isinstance(serializer, ParquetSerializer):
         with blobs.open_write(key) as sink:
             serializer.write_table(part, sink)
+            count_file(partial(_size, sink))
         return None
     frame = to_pandas(part, dates_as_object=True)
-    return serializer.store(blobs.store, key.removesuffix(PARQUET_FILE_SUFFIX), frame)
+    stored = serializer.store(blobs.store, key.removesuffix(PARQUET_FILE_SUFFIX), frame)
+    count_file(part.nbytes)
+    return stored
+
+
+def _size(sink: str | BinaryIO) -> int:
+    return os.path.getsize(sink) if isinstance(sink, str) else sink.tell()

@@ -23,7 +23,7 @@ from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.columns import group_codes
 from kartothek_cube.io_components.copy import check_different_stores
-from kartothek_cube.io_components.execute import store_factory
+from kartothek_cube.io_components.execute import count_file, store_factory
 from kartothek_cube.io_components.keys import data_keys, header_keys
 from kartothek_cube.utils.converters import converter_str_set_optional
 from kartothek_cube.utils.ktk_adapters import footer_stats, get_dataset_keys
@@ -125,7 +125,10 @@ def plan_stats(
 def run_stats(store: StoreInput, task: StatsTask) -> dict[str, dict[str, int]]:
     """Count the files of one task."""
     blobs = open_blobs(store)
-    counted = [footer_stats(blobs, key) for key in task.keys]
+    counted = []
+    for key in task.keys:
+        counted.append(footer_stats(blobs, key))
+        count_file(counted[-1][0])
     return {task.name: {"blobsize": sum(s for s, _ in counted), "rows": sum(r for _, r in counted)}}
 
 

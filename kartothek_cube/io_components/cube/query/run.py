@@ -14,6 +14,7 @@ from kartothek_cube.io_components.columns import combine, lookup, ordinals, sort
 from kartothek_cube.io_components.cube.query.join import chain, join
 from kartothek_cube.io_components.cube.query.layout import QueryContext, Task
 from kartothek_cube.io_components.cube.query.rows import Rows, load_rows, take_rows
+from kartothek_cube.io_components.execute import expect_files
 
 __all__ = ("run_task",)
 
@@ -38,6 +39,7 @@ def run_task(context: QueryContext, task: Task) -> list[pa.Table]:
         sorted, columns are those of ``context.output``.
     """
     blobs = open_blobs(context.store)
+    expect_files(sum(len(files.labels) for files in task.files))
     seed = load_rows(blobs, context, task, 0)
     for number in range(1, len(context.sources)):
         join(seed, load_rows(blobs, context, task, number, seed))

@@ -12,12 +12,12 @@ version = release
 
 extensions = [
     "sphinx.ext.autodoc",
+    "sphinx.ext.doctest",  # leaves <BLANKLINE> and flags out of the pages
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
 ]
 exclude_patterns = ["_build"]
-html_theme = "alabaster"
-html_theme_options = {"page_width": "1100px", "description": "Datasets of Parquet files, and cubes of them"}
+html_theme = "furo"
 html_title = f"kartothek_cube {release}"
 
 autodoc_default_options = {"members": True, "show-inheritance": True, "member-order": "bysource"}

@@ -1,0 +1,56 @@
+"""Processes that are killed at random moments: each dataset is in its old or its new state, whole."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support import crash
+
+#: kills of each operation; KARTOTHEK_CUBE_KILLS asks for more, KARTOTHEK_CUBE_SEED for the same moments again
+KILLS = int(os.environ.get("KARTOTHEK_CUBE_KILLS", "32"))
+
+
+@pytest.mark.parametrize("name", crash.OPERATIONS)
+def test_kill(name, tmp_path):
+    moments = random.Random(os.environ.get("KARTOTHEK_CUBE_SEED"))
+    operation = crash.OPERATIONS[name]
+    before = tmp_path / "before"
+    operation.before(crash.Place.below(before))
+    old = crash.contents(crash.Place.below(before))
+    seconds = 60.0
+    for _ in range(3):
+        seconds = min(seconds, crash.duration(name, _fresh(before, tmp_path / "calm")))
+    new = crash.contents(crash.Place.below(tmp_path / "calm"))
+
+    killed = 0
+    for _ in range(50 * KILLS):
+        root = tmp_path / "killed"
+        place = _fresh(before, root)
+        killed += crash.run_and_kill(name, place, moments.uniform(0, 1.2 * seconds))
+        found = crash.contents(place)
+        for uuid in old.keys() | new.keys() | found.keys():
+            assert found.get(uuid) in (old.get(uuid), new.get(uuid)), uuid
+        for path in root.rglob("*.parquet"):
+            pq.read_metadata(path)
+        crash.clean(place)
+        assert crash.contents(place) == found
+        assert _files(root / "store") == crash.tracked(crash.CUBE, place.store)
+        assert _files(root / "other") == crash.tracked(crash.COPY, place.other)
+        if killed == KILLS:
+            break
+    assert killed == KILLS
+
+
+def _fresh(before, root):
+    shutil.rmtree(root, ignore_errors=True)
+    shutil.copytree(before, root)
+    return crash.Place.below(root)
+
+
+def _files(folder):
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}

@@ -1,0 +1,184 @@
+"""Operations on a small cube that go wrong half-way: in processes that are killed, on stores that fail."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from kartothek_cube.api.cube import (
+    C,
+    Cube,
+    append_to_cube,
+    build_cube,
+    cleanup_cube,
+    copy_cube,
+    delete_cube,
+    discover_datasets_unchecked,
+    extend_cube,
+    query_cube,
+    remove_partitions,
+    update_cube,
+)
+from kartothek_cube.api.dataset import build_dataset_indices, read_table
+
+CUBE = Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube", index_columns=["i1"])
+COPY = CUBE.copy(uuid_prefix="copy")
+
+#: a server that has imported the library forks each process: starting one takes milliseconds
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["tests.support.crash"])
+
+
+@dataclass(frozen=True)
+class Place:
+    """The store of the cube, and another one for its copy."""
+
+    store: Any
+    other: Any
+
+    @classmethod
+    def below(cls, root: Path) -> Place:
+        return cls(*(f"hfs://{root / name}?create_if_missing=true" for name in ("store", "other")))
+
+    def cubes(self) -> tuple[tuple[Cube, Any], ...]:
+        return ((CUBE, self.store), (COPY, self.other))
+
+
+# what is done ------------------------------------------------------------------------------------
+
+
+def cells(p: int, start: int = 0, **payload: object) -> pd.DataFrame:
+    """Twenty cells of one partition; the payload is constant."""
+    x = pd.RangeIndex(start, start + 20).to_numpy() + 1000 * p
+    return pd.DataFrame({"x": x, "p": p, **payload})
+
+
+def seed(p: int, start: int = 0, v1: object = 1) -> pd.DataFrame:
+    """Cells of the seed, with an index column."""
+    df = cells(p, start, v1=v1)
+    return df.assign(i1=df["x"] % 3)
+
+
+def build(place: Place) -> None:
+    """Build a cube of one dataset."""
+    build_cube(pd.concat([seed(0), seed(1), seed(2)]), CUBE, place.store)
+
+
+def build_two(place: Place) -> None:
+    """Build a cube and extend it."""
+    build(place)
+    extend_cube({"extra": pd.concat([cells(0, v2=2), cells(1, v2=2)])}, CUBE, place.store)
+
+
+def litter(place: Place) -> None:
+    """Leave files behind that no dataset refers to."""
+    build_two(place)
+    remove_partitions(CUBE, place.store, C("p") == 0)
+    append_to_cube(seed(0), CUBE, place.store)
+
+
+def overwrite(place: Place) -> None:
+    """Build over a cube; the columns keep their names and change their types."""
+    data = {"seed": pd.concat([seed(0, v1="one"), seed(1, v1="one")]), "extra": cells(0, v2=0.5)}
+    build_cube(data, CUBE, place.store, overwrite=True)
+
+
+def append(place: Place) -> None:
+    """Append to two datasets."""
+    data = {"seed": pd.concat([seed(0, 50), seed(1, 50)]), "extra": cells(1, 50, v2=3)}
+    append_to_cube(data, CUBE, place.store)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What is there before, and what is done then."""
+
+    before: Callable[[Place], object]
+    run: Callable[[Place], object]
+
+
+OPERATIONS = {
+    "build": Operation(lambda at: None, build_two),
+    "overwrite": Operation(build_two, overwrite),
+    "extend": Operation(build, lambda at: extend_cube({"extra": cells(0, v2=2)}, CUBE, at.store)),
+    "append": Operation(build_two, append),
+    "update": Operation(
+        build_two, lambda at: update_cube(seed(1, v1=9), CUBE, at.store, C("p") == 1, ["seed"])
+    ),
+    "remove": Operation(build_two, lambda at: remove_partitions(CUBE, at.store, C("p") == 1)),
+    "index": Operation(build_two, lambda at: build_dataset_indices(at.store, "cube++extra", ["v2"])),
+    "copy": Operation(
+        build_two, lambda at: copy_cube(CUBE, at.store, at.other, renamed_cube_prefix=COPY.uuid_prefix)
+    ),
+    "delete": Operation(build_two, lambda at: delete_cube(CUBE, at.store)),
+    "cleanup": Operation(litter, lambda at: cleanup_cube(CUBE, at.store)),
+}
+
+# in a process of its own -------------------------------------------------------------------------
+
+
+def _work(name: str, place: Place, started: Any) -> None:
+    started.set()
+    OPERATIONS[name].run(place)
+
+
+def run_and_kill(name: str, place: Place, seconds: float) -> bool:
+    """Run an operation in a process of its own and kill it after a time; whether it was still at work."""
+    started = _FORKS.Event()
+    process = _FORKS.Process(target=_work, args=(name, place, started))
+    process.start()
+    started.wait()
+    process.join(seconds)
+    at_work = process.is_alive()
+    process.kill()
+    process.join()
+    if not at_work and process.exitcode != 0:
+        raise RuntimeError(f"{name} failed by itself")
+    return at_work
+
+
+def duration(name: str, place: Place) -> float:
+    """Seconds that an operation takes in a process of its own."""
+    begin = time.perf_counter()
+    if run_and_kill(name, place, 60):
+        raise RuntimeError(f"{name} does not end")
+    return time.perf_counter() - begin
+
+
+# what is there -----------------------------------------------------------------------------------
+
+
+def contents(place: Place) -> dict[str, list[tuple]]:
+    """The rows of each dataset, sorted. Cubes with a seed must answer a query as well."""
+    found = {}
+    for cube, store in place.cubes():
+        datasets = discover_datasets_unchecked(cube.uuid_prefix, store)
+        for dataset in datasets.values():
+            df = read_table(dataset.uuid, store)
+            found[dataset.uuid] = sorted(df[sorted(df.columns)].itertuples(index=False, name=None))
+        if cube.seed_dataset in datasets:
+            query_cube(cube, store)
+    return found
+
+
+def clean(place: Place) -> None:
+    """Clean up both cubes."""
+    for cube, store in place.cubes():
+        cleanup_cube(cube, store)
+
+
+def tracked(cube: Cube, store: Any) -> set[str]:
+    """The keys that belong to the state of a dataset of a cube."""
+    keys = set()
+    for dataset in discover_datasets_unchecked(cube.uuid_prefix, store).values():
+        indices = (dataset.load_index(column, store).indices[column] for column in dataset.indices)
+        keys |= {f"{dataset.uuid}.by-dataset-metadata.json", f"{dataset.uuid}/table/_common_metadata"}
+        keys |= {file for partition in dataset.partitions.values() for file in partition.files.values()}
+        keys |= {index.index_storage_key for index in indices if index.index_storage_key}
+    return keys

@@ -8,6 +8,7 @@ Users pass a simplekv store, a factory of one, or a URL; `open_blobs` turns any 
 ``local``      driver for directories: atomic, durable, compare-and-swap under a file lock
 ``files``      what `local` needs of the file system
 ``generic``    driver for everything else, by simplekv's documented methods only
+``obstore_*``  stores and driver for S3, Google Cloud Storage and Azure, over the library obstore
 ``opening``    chooses the driver
 
 A new kind of store needs a scheme for its URLs (`register_scheme`) and a driver (`register_driver`).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, BinaryIO, NamedTuple, NoReturn, TypeAlias
 
@@ -47,6 +47,7 @@ class Blob(NamedTuple):
 
 Blobs: TypeAlias = list[Blob]
 Keys: TypeAlias = list[str]
+Buffers: TypeAlias = list[Any]
 
 
 class PreconditionFailed(Exception):
@@ -129,6 +130,53 @@ class BlobStore(ABC):
         ValueError
             ``start`` or ``length`` is negative.
         """
+
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> Buffers:
+        """
+        Read several parts of a blob in one go: the requests overlap.
+
+        Parameters
+        ----------
+        key
+            Key of the blob.
+        ranges
+            Start and length of each part, within the blob.
+
+        Returns
+        -------
+        list of bytes-like
+
+        Raises
+        ------
+        KeyError
+            There is no such blob.
+        """
+        return [self.get_range(key, start, length) for start, length in ranges]
+
+    def get_tail(self, key: str, length: int) -> tuple[bytes, int]:
+        """
+        Read the end of a blob, in one request where the store can.
+
+        Parameters
+        ----------
+        key
+            Key of the blob.
+        length
+            Number of bytes.
+
+        Returns
+        -------
+        bytes, int
+            The last bytes, all of them if there are not so many, and the size of the blob.
+
+        Raises
+        ------
+        KeyError
+            There is no such blob.
+        """
+        size = self.size(key)
+        start = max(0, size - length)
+        return self.get_range(key, start, size - start), size
 
     @abstractmethod
     def size(self, key: str) -> int:

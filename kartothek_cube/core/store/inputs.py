@@ -20,9 +20,12 @@ __all__ = ("StoreOf", "UrlStore", "ensure_store", "is_store", "lazy_store", "reg
 _EXPECTED = "a simplekv store, a function without arguments that returns one, or a URL such as 'hfs:///data'"
 _PICKLE_ERRORS = (pickle.PickleError, TypeError, AttributeError, ValueError, RuntimeError)
 _OPENERS: dict[str, Callable[[str], KeyValueStore]] = {}
+_CHECKS: dict[str, Callable[[str], object]] = {}
 
 
-def register_scheme(*schemes: str, opener: Callable[[str], KeyValueStore]) -> None:
+def register_scheme(
+    *schemes: str, opener: Callable[[str], KeyValueStore], check: Callable[[str], object] | None = None
+) -> None:
     """Let URLs of these schemes be opened by this function; the last registration wins.
 
     Parameters
@@ -31,8 +34,14 @@ def register_scheme(*schemes: str, opener: Callable[[str], KeyValueStore]) -> No
         Schemes in lower case, without ``://``.
     opener
         Function of the whole URL; raises ValueError if it cannot make sense of it.
+    check
+        Function of the whole URL that raises the same errors without opening anything.
     """
     _OPENERS.update(dict.fromkeys(schemes, opener))
+    for scheme in schemes:
+        _CHECKS.pop(scheme, None)
+        if check is not None:
+            _CHECKS[scheme] = check
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,7 +77,7 @@ class UrlStore:
         try:
             return opener(self.url)
         except (ValueError, TypeError, KeyError) as error:
-            raise ValueError(f"cannot open a store at {_shown(self.url)!r}: {error}; {_known()}") from error
+            raise _unusable(self.url, error) from error
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({_shown(self.url)!r})"
@@ -176,7 +185,7 @@ def lazy_store(store: StoreInput) -> StoreFactory:
     TypeError
         It is none of them, or a store that cannot be pickled (pass its factory or URL then).
     ValueError
-        The scheme of the URL is unknown.
+        The scheme of the URL is unknown, or an option of an object store.
 
     Examples
     --------
@@ -185,6 +194,7 @@ def lazy_store(store: StoreInput) -> StoreFactory:
     """
     if isinstance(store, str):
         _opener(store)
+        _check(store)
         return UrlStore(store)
     if callable(store):
         return store
@@ -220,6 +230,19 @@ def _opener(url: str) -> Callable[[str], KeyValueStore]:
     raise ValueError(f"unknown scheme in the store URL {_shown(url)!r}{hint}; {_known()}")
 
 
+def _check(url: str) -> None:
+    check = _CHECKS.get(url.partition("://")[0].lower())
+    if check is not None:
+        try:
+            check(url)
+        except ValueError as error:
+            raise _unusable(url, error) from error
+
+
+def _unusable(url: str, error: Exception) -> ValueError:
+    return ValueError(f"cannot open a store at {_shown(url)!r}: {error}; {_known()}")
+
+
 def _known() -> str:
     return "known schemes: " + ", ".join(f"{scheme}://" for scheme in sorted(_OPENERS))
 
@@ -234,5 +257,5 @@ def _class_name(candidate: Any) -> str:
 
 
 register_scheme(
-    "azure", "fs", "hazure", "hfs", "hmemory", "hs3", "memory", "redis", "s3", opener=_open_with_storefact
+    "azure", "fs", "hazure", "hfs", "hmemory", "hs3", "memory", "redis", opener=_open_with_storefact
 )

@@ -6,11 +6,14 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from simplekv import KeyValueStore
+
 from kartothek_cube.core.typing import StoreInput
 
 from .base import BlobStore
 from .generic import GenericBlobStore
-from .inputs import ensure_store
+from .inputs import ensure_store, register_scheme
+from .obstore_url import SCHEMES, parse_url
 
 __all__ = ("open_blobs", "register_driver")
 
@@ -86,4 +89,22 @@ def _open_directory(store: Any) -> BlobStore:
     return LocalBlobStore(store)
 
 
+def _is_object_store(store: Any) -> bool:
+    return type(store).__module__ == f"{__package__}.obstore_store"
+
+
+def _open_object_store(store: Any) -> BlobStore:
+    from .obstore_blobs import ObjectBlobStore
+
+    return ObjectBlobStore(store)
+
+
+def _open_url(url: str) -> KeyValueStore:
+    from .obstore_store import open_url
+
+    return open_url(url)
+
+
 register_driver(_is_directory, _open_directory)
+register_driver(_is_object_store, _open_object_store)
+register_scheme(*SCHEMES, opener=_open_url, check=parse_url)

@@ -16,6 +16,7 @@ from kartothek_cube.core._dataset_load import (
 )
 from kartothek_cube.core._header import check_header, parse_header
 from kartothek_cube.core._header_cache import parse_stored
+from kartothek_cube.core._views import dataset_html
 from kartothek_cube.core.naming import METADATA_VERSION_KEY, SINGLE_TABLE, UUID_KEY, metadata_key_from_uuid
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import BlobStore, Token, open_blobs
@@ -50,6 +51,9 @@ class DatasetMetadata(DatasetMetadataBase):
             f"partition_keys={self.partition_keys}, metadata_version={self.metadata_version}, "
             f"indices={list(self.indices)}, explicit_partitions={self.explicit_partitions})"
         )
+
+    def _repr_html_(self) -> str:
+        return dataset_html(self)
 
     @staticmethod
     def from_dict(dct: Mapping[str, Any], explicit_partitions: bool = True) -> DatasetMetadata:

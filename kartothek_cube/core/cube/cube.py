@@ -8,6 +8,7 @@ import attrs
 
 from kartothek_cube.core._converters import converter_str, converter_str_set, converter_str_tupleset
 from kartothek_cube.core._mixins import CopyMixin
+from kartothek_cube.core._views import cube_html
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.naming import check_uuid
 
@@ -122,6 +123,9 @@ class Cube(CopyMixin):
         """All columns that are indexed in the seed: partition, index and not suppressed dimension columns."""
         dimensions = set(self.dimension_columns) - self.suppress_index_on
         return dimensions.union(self.partition_columns, self.index_columns)
+
+    def _repr_html_(self) -> str:
+        return cube_html(self)
 
 
 def ensure_cube(cube: object) -> None:

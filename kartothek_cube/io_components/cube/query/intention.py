@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
+from kartothek_cube.core._views import card, facts, table
 from kartothek_cube.core.cube.conditions import Condition, Conjunction
 from kartothek_cube.core.cube.consistency import arrow_schema, check_cube, get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
@@ -59,6 +60,26 @@ class QueryIntention:
     owners: Mapping[str, str]
     datasets: tuple[str, ...]
     restricted: frozenset[str]
+
+    def role(self, name: str) -> str:
+        """What a dataset is in this query: ``seed``, ``restricted`` or ``left``."""
+        if name == self.datasets[0]:
+            return "seed"
+        return "restricted" if name in self.restricted else "left"
+
+    def _repr_html_(self) -> str:
+        rows = [(name, self.role(name), str(self.conditions[name])) for name in self.datasets]
+        return card(
+            "Query",
+            facts(
+                {
+                    "columns": self.output_columns,
+                    "sorted by": self.dimension_columns,
+                    "groups by": self.partition_by,
+                }
+            ),
+            table("Datasets", ["dataset", "role", "conditions"], rows),
+        )
 
 
 def select_datasets(cube: Cube, store: StoreInput, datasets: Any) -> dict[str, DatasetMetadata]:

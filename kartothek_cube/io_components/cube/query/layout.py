@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kartothek_cube.core._views import card, table
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.naming import data_key
 from kartothek_cube.core.partition import PartitionTable
@@ -129,7 +130,7 @@ class Side:
         self.keys = {column: array.take(pa.array(picked)) for column, array in self.keys.items()}
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class QueryPlan:
     """
     A planned query.
@@ -155,6 +156,31 @@ class QueryPlan:
         """Per dataset the order of its files by physical partition, and their partitions in that order."""
         orders = [np.argsort(codes, kind="stable") for codes in self._units]
         return tuple((order, codes[order]) for order, codes in zip(orders, self._units, strict=True))
+
+    def __repr__(self) -> str:
+        files = ", ".join(f"{len(s.positions):,} of {s.source.name} ({s.source.how})" for s in self._sides)
+        groups = "" if self.groups is None else f"; {len(self.groups):,} groups"
+        return f"QueryPlan({self.n_units:,} partitions; files: {files}{groups})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                side.source.name,
+                side.source.how,
+                len(side.positions),
+                len(side.dataset.partition_table),
+                ", ".join(side.source.columns),
+            )
+            for side in self._sides
+        ]
+        return card(
+            repr(self), table("Datasets", ["dataset", "role", "files read", "files", "columns read"], rows)
+        )
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """Per source of the context which of its files are read."""
+        return self._sides
 
     @property
     def n_units(self) -> int:

@@ -28,7 +28,7 @@ from kartothek_cube.io_components.cube.query.intention import (
 from kartothek_cube.io_components.cube.query.layout import QueryContext, QueryPlan, Side, Source
 from kartothek_cube.io_components.execute import store_factory
 
-__all__ = ("plan_query",)
+__all__ = ("plan_query", "plan_query_in_steps")
 
 Ints = npt.NDArray[np.int64]
 
@@ -63,6 +63,21 @@ def plan_query(
     ValueError, TypeError
         If an argument does not fit the cube.
     """
+    return plan_query_in_steps(
+        cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns
+    )[-1]
+
+
+def plan_query_in_steps(
+    cube: Cube,
+    store: StoreInput,
+    conditions: ConditionsInput = None,
+    datasets: Any = None,
+    dimension_columns: str | Iterable[str] | None = None,
+    partition_by: str | Iterable[str] | None = None,
+    payload_columns: str | Iterable[str] | None = None,
+) -> tuple[dict[str, DatasetMetadata], QueryIntention, QueryPlan]:
+    """Plan a query like :func:`plan_query`, for those who want to know why: headers, intention, plan."""
     factory = store_factory(store)
     blobs = open_blobs(factory)
     headers = select_datasets(cube, blobs, datasets)
@@ -71,7 +86,7 @@ def plan_query(
     )
     sources = tuple(_source(name, headers[name], cube, intention) for name in intention.datasets)
     sides = [_gather(source, headers[source.name], intention, blobs) for source in sources]
-    return _align(_context(factory, cube, intention, sources), sides, intention)
+    return headers, intention, _align(_context(factory, cube, intention, sources), sides, intention)
 
 
 def _source(name: str, dataset: DatasetMetadata, cube: Cube, intention: QueryIntention) -> Source:

@@ -30,7 +30,9 @@ OPTIONAL = {
     "pyspark": ("io.spark", "cli"),
     "click": ("cli",),
     "IPython": ("cli",),
+    "jinja2": ("cli",),
     "prompt_toolkit": ("cli",),
+    "tqdm": ("cli", "io_components"),
     "yaml": ("cli",),
 }
 
@@ -146,6 +148,8 @@ def _layer(name: str) -> int | None:
     """Position of a module in LAYERS; None if it is in none of them."""
     if not name:
         return ROOT_LAYER
+    if name == "__main__":
+        return LAYERS.index("cli")
     room = name.split(".")[0]
     return LAYERS.index(room) if room in LAYERS else None
 

@@ -127,9 +127,8 @@ def plain_text_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> st
     seed     1,200
     weather     30
     """
-    numbers = [
-        all(isinstance(value, int) for value in column) for column in zip(*(rows := list(rows)), strict=True)
-    ]
+    rows = list(rows)
+    numbers = [all(isinstance(value, int) for value in column) for column in zip(*rows, strict=True)]
     texts = [list(header)] + [[f"{v:,}" if isinstance(v, int) else str(v) for v in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     right = numbers or [False] * len(widths)
@@ -191,6 +190,7 @@ def dataset_html(dataset: DatasetMetadataBase) -> str:
         for name in (field.name,)
     ]
     metadata = [(name, str(value)) for name, value in sorted(dataset.metadata.items())]
+    listed = table("", ["key", "value"], metadata)
     return card(
         f"Dataset {dataset.uuid}",
         facts(
@@ -202,5 +202,5 @@ def dataset_html(dataset: DatasetMetadataBase) -> str:
             }
         ),
         table("Columns", ["column", "type", ""], columns),
-        f"<details><summary>Metadata ({len(metadata)})</summary>{table('', ['key', 'value'], metadata)}</details>",
+        f"<details><summary>Metadata ({len(metadata)})</summary>{listed}</details>",
     )

@@ -1,0 +1,24 @@
+"""The ``kartothek_cube`` command. Loads click, and everything else only when a command needs it."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kartothek_cube.cli._main import cli
+
+__all__ = ("cli",)
+
+
+def __getattr__(name: str) -> Any:
+    """Look up ``cli``; without click, say what to install."""
+    if name != "cli":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from kartothek_cube.cli import _main
+    except ModuleNotFoundError as error:
+        if error.name != "click":
+            raise
+        sys.exit("Error: the command line needs click: pip install 'kartothek_cube[cli]'")
+    return _main.cli

@@ -1,0 +1,185 @@
+"""Commands that look at cubes and change nothing: ``info``, ``stats``, ``ls``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kartothek_cube.cli._choose import as_json, chosen_datasets, datasets_option
+from kartothek_cube.cli._state import State, list_cubes, pass_state
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kartothek_cube.core.cube.cube import Cube
+    from kartothek_cube.core.dataset import DatasetMetadata
+
+__all__ = ("headline", "info", "ls", "print_json", "stats")
+
+
+def headline(text: str) -> None:
+    """Print a headline."""
+    click.secho(text, fg="yellow", bold=True, underline=True)
+
+
+def label(text: str, value: str = "") -> None:
+    """Print a label and what it is about."""
+    click.echo(click.style(text, bold=True) + value)
+
+
+def print_json(content: Any) -> None:
+    """Print JSON; what JSON does not know is printed as text."""
+    click.echo(json.dumps(content, indent=2, sort_keys=True, default=str, ensure_ascii=False))
+
+
+# -- info ------------------------------------------------------------------------------------------
+
+
+@click.command()
+@as_json
+@pass_state
+def info(state: State, as_json: bool) -> None:
+    """Show columns, types and partitions of the datasets."""
+    cube, datasets = state.cube, state.datasets
+    types = _types(datasets)
+    if as_json:
+        print_json(_described(cube, datasets, types))
+        return
+    headline("Infos")
+    label("UUID Prefix:", f"        {cube.uuid_prefix}")
+    _columns("Dimension Columns:", cube.dimension_columns, types)
+    _columns("Partition Columns:", cube.partition_columns, types)
+    _columns("Index Columns:", sorted(cube.index_columns), types)
+    if not cube.index_columns:
+        click.echo()
+    label("Seed Dataset:", f"      {cube.seed_dataset}")
+    for name, dataset in datasets.items():
+        click.echo()
+        headline(f"Dataset: {name}")
+        _dataset(cube, dataset)
+
+
+def _types(datasets: dict[str, DatasetMetadata]) -> dict[str, pa.DataType]:
+    """Types of all columns; nulls only where no dataset knows better."""
+    import pyarrow as pa
+
+    from kartothek_cube.core.cube.consistency import arrow_schema
+
+    types: dict[str, pa.DataType] = {}
+    for dataset in datasets.values():
+        for field in arrow_schema(dataset):
+            if pa.types.is_null(types.get(field.name, pa.null())):
+                types[field.name] = field.type
+    return types
+
+
+def _columns(title: str, names: Iterable[str], types: dict[str, pa.DataType]) -> None:
+    label(title)
+    for name in names:
+        click.echo(f"  - {name}: {types.get(name, 'unknown')}")
+
+
+def _roles(cube: Cube, dataset: DatasetMetadata) -> tuple[list[str], list[str]]:
+    """Dimension and payload columns of a dataset, sorted."""
+    from kartothek_cube.core.cube.consistency import get_dataset_columns
+
+    columns = get_dataset_columns(dataset)
+    dimensions = columns & set(cube.dimension_columns)
+    return sorted(dimensions), sorted(columns - dimensions - set(cube.partition_columns))
+
+
+def _dataset(cube: Cube, dataset: DatasetMetadata) -> None:
+    types = _types({"": dataset})
+    dimensions, payload = _roles(cube, dataset)
+    _columns("Partition Keys:", dataset.partition_keys, types)
+    label("Partitions:", f" {len(dataset.partition_table)}")
+    label("Metadata:")
+    text = json.dumps(dataset.metadata, indent=2, sort_keys=True, default=str)
+    click.echo("\n".join(f"  {line}" for line in text.splitlines()))
+    _columns("Dimension Columns:", dimensions, types)
+    _columns("Payload Columns:", payload, types)
+
+
+def _described(
+    cube: Cube, datasets: dict[str, DatasetMetadata], types: dict[str, pa.DataType]
+) -> dict[str, Any]:
+    def typed(names: Iterable[str], known: dict[str, pa.DataType]) -> dict[str, str]:
+        return {name: str(known.get(name, "unknown")) for name in names}
+
+    described = {}
+    for name, dataset in datasets.items():
+        own = _types({"": dataset})
+        dimensions, payload = _roles(cube, dataset)
+        described[name] = {
+            "uuid": dataset.uuid,
+            "partition_keys": list(dataset.partition_keys),
+            "partitions": len(dataset.partition_table),
+            "metadata": dataset.metadata,
+            "indices": sorted(set(dataset.indices) - set(dataset.partition_keys)),
+            "dimension_columns": typed(dimensions, own),
+            "payload_columns": typed(payload, own),
+        }
+    return {
+        "uuid_prefix": cube.uuid_prefix,
+        "seed_dataset": cube.seed_dataset,
+        "dimension_columns": list(cube.dimension_columns),
+        "partition_columns": list(cube.partition_columns),
+        "index_columns": sorted(cube.index_columns),
+        "suppress_index_on": sorted(cube.suppress_index_on),
+        "types": typed(sorted(types), types),
+        "datasets": described,
+    }
+
+
+# -- stats -----------------------------------------------------------------------------------------
+
+
+@click.command()
+@datasets_option("counted")
+@as_json
+@pass_state
+def stats(state: State, include: str | None, exclude: str | None, as_json: bool) -> None:
+    """Count files, bytes, partitions and rows."""
+    from kartothek_cube.io.eager_cube import collect_stats
+
+    wanted = chosen_datasets(state.datasets, include, exclude)
+    chosen = {name: dataset for name, dataset in state.datasets.items() if name in wanted}
+    with state.progress("stats"):
+        counted = collect_stats(state.cube, state.store, chosen)
+    total = {key: sum(values[key] for values in counted.values()) for key in ("blobsize", "files")}
+    if as_json:
+        print_json({"datasets": counted, "total": total})
+        return
+    for name, values in sorted(counted.items()):
+        _stats(name, values)
+        click.echo()
+    _stats("__total__", total)
+
+
+def _stats(name: str, values: dict[str, int]) -> None:
+    headline(name)
+    for key in sorted(values):
+        label(f"{key}:", f"  {values[key]:,}")
+
+
+# -- ls --------------------------------------------------------------------------------------------
+
+
+@click.command()
+@as_json
+@pass_state
+def ls(state: State, as_json: bool) -> None:
+    """List all cubes of the store with their datasets."""
+    cubes = list_cubes(state.store)
+    cubes = {name: ids for name, ids in cubes.items() if state.prefix in ("", name)}
+    if as_json:
+        print_json(cubes)
+        return
+    width = max(map(len, cubes), default=0)
+    for name, ids in cubes.items():
+        click.echo(click.style(name.ljust(width), bold=True) + f"  {', '.join(ids)}")
+    if not cubes:
+        click.echo("There is no cube in this store.", err=True)

@@ -1,0 +1,166 @@
+"""Commands that change what is stored: ``index``, ``copy``, ``delete``, ``cleanup``."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from kartothek_cube.cli import _complete
+from kartothek_cube.cli._choose import ask, chosen_datasets, datasets_option, match, yes_option
+from kartothek_cube.cli._errors import closest, fail
+from kartothek_cube.cli._state import State, pass_state
+
+if TYPE_CHECKING:
+    from kartothek_cube.core.typing import StoreFactory
+
+__all__ = ("cleanup", "copy", "delete", "index")
+
+
+# -- index -----------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("dataset", shell_complete=_complete.datasets)
+@click.argument("columns", shell_complete=_complete.columns)
+@pass_state
+def index(state: State, dataset: str, columns: str) -> None:
+    """
+    Build indices in DATASET for COLUMNS: names or patterns, separated by commas.
+
+    The values of these columns are read once; from then on conditions on them choose files.
+    """
+    from kartothek_cube.core.cube.consistency import get_dataset_columns
+    from kartothek_cube.io.eager import build_dataset_indices
+
+    found = state.datasets.get(dataset)
+    if found is None:
+        known = ", ".join(sorted(state.datasets))
+        fail(
+            f"Dataset {dataset!r} does not exist.{closest(dataset, state.datasets)} Known datasets are {known}."
+        )
+    wanted = match(columns, get_dataset_columns(found), "column")
+    chosen = sorted(wanted - set(found.partition_keys))
+    if not chosen:
+        fail(f"Partition keys are indexed anyway: {', '.join(sorted(wanted))}")
+    with state.progress("index"):
+        build_dataset_indices(state.store, found.uuid, chosen)
+
+
+# -- copy ------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.option(
+    "--tgt_store",
+    "--tgt-store",
+    "tgt_store",
+    required=True,
+    shell_complete=_complete.stores,
+    help="Store to copy to: a name in the YAML file, or a URL. A missing directory is created.",
+)
+@click.option(
+    "--overwrite/--no-overwrite",
+    default=False,
+    show_default=True,
+    help="Whether datasets that exist in the target are replaced.",
+)
+@click.option(
+    "--cleanup/--no-cleanup",
+    default=True,
+    show_default=True,
+    help="Whether, when they are replaced, they are deleted first, so that none of their files remains.",
+)
+@datasets_option("copied")
+@yes_option
+@pass_state
+def copy(
+    state: State,
+    tgt_store: str,
+    overwrite: bool,
+    cleanup: bool,
+    include: str | None,
+    exclude: str | None,
+    yes: bool,
+) -> None:
+    """Copy the cube from one store to another."""
+    from kartothek_cube.io.eager_cube import copy_cube, delete_cube
+
+    if tgt_store == state.store_name:
+        fail("The target is the source: --tgt_store has to be another store than --store")
+    wanted = chosen_datasets(state.datasets, include, exclude)
+    target = state.open_store(tgt_store, create=True)
+    replaced = sorted(wanted & _existing(state, target)) if overwrite else []
+    if replaced:
+        ask(f"Replace {', '.join(replaced)} of cube {state.prefix} in {tgt_store}?", yes)
+        if cleanup:
+            delete_cube(state.cube, target, replaced)
+    with state.progress("copy"):
+        copy_cube(state.cube, state.store, target, overwrite=overwrite, datasets=wanted)
+
+
+def _existing(state: State, store: StoreFactory) -> set[str]:
+    from kartothek_cube.core.cube.discover import discover_ktk_cube_dataset_ids
+
+    return discover_ktk_cube_dataset_ids(state.prefix, store)
+
+
+# -- delete ----------------------------------------------------------------------------------------
+
+
+@click.command()
+@datasets_option("deleted")
+@yes_option
+@pass_state
+def delete(state: State, include: str | None, exclude: str | None, yes: bool) -> None:
+    """Delete the cube, or some of its datasets."""
+    from kartothek_cube.io.eager_cube import delete_cube
+
+    wanted = sorted(chosen_datasets(state.datasets, include, exclude))
+    if not wanted:
+        return
+    files = sum(len(state.datasets[name].partition_table) for name in wanted)
+    what = "the whole cube" if len(wanted) == len(state.datasets) else "part of cube"
+    ask(f"Delete {what} {state.prefix} ({', '.join(wanted)}; {files:,} data files)?", yes)
+    delete_cube(state.cube, state.store, wanted)
+
+
+# -- cleanup ---------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.option(
+    "--retention",
+    default="24h",
+    show_default=True,
+    help="Keep files that are younger, they may belong to work that goes on: 90min, 24h, 7d, or 0.",
+)
+@click.option("--dry-run", is_flag=True, help="Only list what would be deleted.")
+@yes_option
+@pass_state
+def cleanup(state: State, retention: str, dry_run: bool, yes: bool) -> None:
+    """Remove files that no dataset refers to: what overwrites, removals and failures left behind."""
+    from kartothek_cube.io_components.cube.maintain import plan_cleanup, run_delete
+
+    keys = plan_cleanup(state.cube, state.store, _duration(retention))
+    if dry_run:
+        for key in keys:
+            click.echo(key)
+        click.echo(f"{len(keys):,} files would be deleted.", err=True)
+    elif keys:
+        ask(f"Delete {len(keys):,} files of cube {state.prefix} that nothing refers to?", yes)
+        run_delete(state.store, keys)
+
+
+_UNITS = {"": "hours", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def _duration(text: str) -> timedelta | None:
+    """Read a duration such as ``90min``, ``24h`` or ``7d``; 0 is None."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(min|h|d|w|)\s*", text.lower())
+    number = 0.0 if found is None else float(found[1])
+    if found is None or (number and not found[2]):
+        fail(f"Cannot read --retention {text!r}: expected a number and a unit, such as 90min, 24h or 7d")
+    return timedelta(**{_UNITS[found[2]]: number}) or None

@@ -8,6 +8,7 @@ from typing import Any
 from kartothek_cube.core._dataset_base import DatasetMetadataBase
 from kartothek_cube.core._dataset_load import (
     Schemas,
+    StoredHeader,
     header_indices,
     list_partitions,
     read_header,
@@ -17,6 +18,8 @@ from kartothek_cube.core._dataset_load import (
 from kartothek_cube.core._header import check_header, parse_header
 from kartothek_cube.core._header_cache import parse_stored
 from kartothek_cube.core._views import dataset_html
+from kartothek_cube.core._schema_lineage import lineage_of
+from kartothek_cube.core._schema_wrapper import SchemaWrapper
 from kartothek_cube.core.naming import METADATA_VERSION_KEY, SINGLE_TABLE, UUID_KEY, metadata_key_from_uuid
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import BlobStore, Token, open_blobs
@@ -151,7 +154,12 @@ class DatasetMetadata(DatasetMetadataBase):
 
     @staticmethod
     def load_from_dict(
-        dct: Mapping[str, Any], store: StoreInput | BlobStore, load_schema: bool = True
+        dct: Mapping[str, Any],
+        store: StoreInput | BlobStore,
+        load_schema: bool = True,
+        *,
+        schema: SchemaWrapper | None = None,
+        table_name: str = SINGLE_TABLE,
     ) -> DatasetMetadata:
         """
         Read a dataset from the content of its header; what else belongs to it comes from the store.
@@ -164,6 +172,8 @@ class DatasetMetadata(DatasetMetadataBase):
             Store, factory or URL.
         load_schema
             Read the schema.
+        schema, table_name
+            A schema that is known already, and its table.
 
         Returns
         -------
@@ -181,7 +191,8 @@ class DatasetMetadata(DatasetMetadataBase):
         if "partitions" in dct:
             partitions = PartitionTable.from_header(dct["partitions"], _SOMEWHERE)
             partitions.check_owned(dct[UUID_KEY])
-        return _load(dct, partitions, open_blobs(store), load_schema, None)
+        known = None if schema is None else Schemas(table_name, schema)
+        return _load(dct, partitions, open_blobs(store), load_schema, None, known)
 
     @staticmethod
     def load_from_store(
@@ -266,6 +277,32 @@ class DatasetMetadata(DatasetMetadataBase):
         dataset = _load(*parse_stored(stored, uuid), blobs, True, table_name)
         return dataset, stored.key, stored.token, stored.content
 
+    @staticmethod
+    def load_from_header(stored: StoredHeader, uuid: str, blobs: BlobStore) -> DatasetMetadata:
+        """
+        Read a dataset from a header that was read already.
+
+        Parameters
+        ----------
+        stored
+            The header.
+        uuid
+            Uuid of the dataset.
+        blobs
+            The store.
+
+        Returns
+        -------
+        DatasetMetadata
+            Without schema.
+
+        Raises
+        ------
+        CorruptDatasetError, NotImplementedError
+            As :meth:`load_from_store`.
+        """
+        return _load(*parse_stored(stored, uuid), blobs, False, None)
+
 
 def _parsed(buf: bytes | str, format: str) -> dict[str, Any]:
     metadata_key_from_uuid("any", format)  # the format is one of the two
@@ -278,17 +315,16 @@ def _load(
     blobs: BlobStore,
     load_schema: bool,
     table_name: str | None,
+    schemas: Schemas | None = None,
 ) -> DatasetMetadata:
     """A dataset from its checked header; files outside the dataset are refused."""
     uuid, partition_keys = header[UUID_KEY], header.get("partition_keys")
     explicit = partitions is not None
     if partitions is None:
         partitions, partition_keys = list_partitions(uuid, blobs, partition_keys)
-    schemas = (
-        read_schemas(uuid, blobs, partitions, table_name)
-        if load_schema
-        else Schemas(table_name or SINGLE_TABLE)
-    )
+    if schemas is None and load_schema:
+        schemas = read_schemas(uuid, blobs, partitions, table_name, lineage_of(header.get("metadata")))
+    schemas = schemas or Schemas(table_name or SINGLE_TABLE)
     return _build(header, partitions, partition_keys, schemas, explicit, owned=True)
 
 

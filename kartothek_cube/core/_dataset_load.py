@@ -211,7 +211,13 @@ def _by_table(keys: pa.StringArray, tables: pa.StringArray, labels: pa.StringArr
     return PartitionTable(common, {name: keys.filter(masks[name]).take(places[name]) for name in names})
 
 
-def read_schemas(uuid: str, blobs: BlobStore, partitions: PartitionTable, table_name: str | None) -> Schemas:
+def read_schemas(
+    uuid: str,
+    blobs: BlobStore,
+    partitions: PartitionTable,
+    table_name: str | None,
+    lineage: str | None = None,
+) -> Schemas:
     """
     Find the table that is meant and read its schema.
 
@@ -225,6 +231,8 @@ def read_schemas(uuid: str, blobs: BlobStore, partitions: PartitionTable, table_
         The dataset's partitions.
     table_name
         The table; None: the only one.
+    lineage
+        Line of the header; None for the newest one.
 
     Returns
     -------
@@ -242,17 +250,17 @@ def read_schemas(uuid: str, blobs: BlobStore, partitions: PartitionTable, table_
     if table_name is not None and tables and table_name not in tables:
         raise ValueError(f"Dataset {uuid!r}: {unknown_names('table', [table_name], tables)}")
     if table_name is None and not tables:
-        return _find_table(uuid, blobs)
+        return _find_table(uuid, blobs, lineage)
     if table_name is None and len(tables) > 1:
-        return Schemas(SINGLE_TABLE, key_schema=read_schema_metadata(uuid, blobs, tables[0]))
+        return Schemas(SINGLE_TABLE, key_schema=read_schema_metadata(uuid, blobs, tables[0], lineage=lineage))
     name = table_name or tables[0]
-    return Schemas(name, read_schema_metadata(uuid, blobs, name))
+    return Schemas(name, read_schema_metadata(uuid, blobs, name, lineage=lineage))
 
 
-def _find_table(uuid: str, blobs: BlobStore) -> Schemas:
+def _find_table(uuid: str, blobs: BlobStore, lineage: str | None) -> Schemas:
     """A dataset without partitions tells its tables by their schema files only."""
     try:
-        return Schemas(SINGLE_TABLE, read_schema_metadata(uuid, blobs, SINGLE_TABLE))
+        return Schemas(SINGLE_TABLE, read_schema_metadata(uuid, blobs, SINGLE_TABLE, lineage=lineage))
     except KeyError:
         directories = [
             key.removeprefix(f"{uuid}/").rstrip("/") for key in blobs.list_dir(f"{uuid}/") if key[-1] == "/"
@@ -260,5 +268,5 @@ def _find_table(uuid: str, blobs: BlobStore) -> Schemas:
         tables = [t for t in directories if t != INDICES_DIRECTORY and blobs.exists(schema_key(uuid, t))]
         if not tables:
             raise
-    first = read_schema_metadata(uuid, blobs, tables[0])
+    first = read_schema_metadata(uuid, blobs, tables[0], lineage=lineage)
     return Schemas(tables[0], first) if len(tables) == 1 else Schemas(SINGLE_TABLE, key_schema=first)

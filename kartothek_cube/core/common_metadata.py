@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from kartothek_cube.core._schema_compare import validate_compatible, validate_shared_columns
+from kartothek_cube.core._schema_lineage import SchemaFile, mark, parse_marks
 from kartothek_cube.core._schema_wrapper import SchemaWrapper
 from kartothek_cube.core.errors import CorruptDatasetError, unknown_names
 from kartothek_cube.core.naming import SINGLE_TABLE, schema_key
@@ -26,6 +27,7 @@ __all__ = (
     "normalize_column_order",
     "normalize_type",
     "read_schema_metadata",
+    "schema_file_from_bytes",
     "schema_from_bytes",
     "schema_to_bytes",
     "store_schema_metadata",
@@ -200,14 +202,15 @@ def empty_dataframe_from_schema(
     return to_pandas(table, dates_as_object=date_as_object)
 
 
-def schema_to_bytes(schema: SchemaWrapper | pa.Schema) -> bytes:
+def schema_to_bytes(schema: SchemaWrapper | pa.Schema | SchemaFile) -> bytes:
     """
     The content of a ``_common_metadata`` file: Parquet without row groups, time stamps in microseconds.
 
     Parameters
     ----------
     schema
-        The schema; pandas metadata is added if it has none, as kartothek 5.3 cannot do without.
+        The schema, or a schema with marks of its line of headers; pandas metadata is added if it has none, as
+        kartothek 5.3 cannot do without.
 
     Returns
     -------
@@ -219,17 +222,21 @@ def schema_to_bytes(schema: SchemaWrapper | pa.Schema) -> bytes:
     >>> schema_to_bytes(pa.schema([("CITY", pa.string())]))[:4]
     b'PAR1'
     """
-    wrapper = schema if isinstance(schema, SchemaWrapper) else SchemaWrapper(schema, "schema")
+    file = schema if isinstance(schema, SchemaFile) else None
+    plain = schema.schema if isinstance(schema, SchemaFile) else schema
+    wrapper = plain if isinstance(plain, SchemaWrapper) else SchemaWrapper(plain, "schema")
     internal = wrapper.internal()
     if internal.metadata is None:
         internal = with_pandas_metadata(internal)
+    if file is not None:
+        internal = internal.with_metadata({**internal.metadata, **mark(file)})
     sink = pa.BufferOutputStream()
     pq.write_metadata(internal, sink, version="2.6", coerce_timestamps="us", use_compliant_nested_type=False)
     content: bytes = sink.getvalue().to_pybytes()
     return content
 
 
-def schema_from_bytes(buf: bytes, origin: str) -> SchemaWrapper:
+def schema_from_bytes(buf: bytes, origin: str, lineage: str | None = None) -> SchemaWrapper:
     """
     The schema in the content of a ``_common_metadata`` file.
 
@@ -239,6 +246,9 @@ def schema_from_bytes(buf: bytes, origin: str) -> SchemaWrapper:
         The content.
     origin
         Its storage key.
+    lineage
+        Line of the header for which the schema is wanted: that of a dataset that is about to be replaced may
+        be kept next to the new one.
 
     Returns
     -------
@@ -257,6 +267,29 @@ def schema_from_bytes(buf: bytes, origin: str) -> SchemaWrapper:
     >>> schema_from_bytes(content, "sales/table/_common_metadata").types
     [TimestampType(timestamp[ns])]
     """
+    return schema_file_from_bytes(buf, origin).of(lineage)
+
+
+def schema_file_from_bytes(buf: bytes, origin: str) -> SchemaFile:
+    """
+    The schema in the content of a ``_common_metadata`` file, with the marks of its line of headers.
+
+    Parameters
+    ----------
+    buf
+        The content.
+    origin
+        Its storage key.
+
+    Returns
+    -------
+    SchemaFile
+
+    Raises
+    ------
+    CorruptDatasetError
+        This is no Parquet file, or its schema makes no sense; a ValueError.
+    """
     try:
         schema = pq.read_schema(pa.BufferReader(buf))
         names = schema.names
@@ -264,7 +297,7 @@ def schema_from_bytes(buf: bytes, origin: str) -> SchemaWrapper:
         raise CorruptDatasetError(origin, f"not the schema of a table: {error}") from error
     if len(set(names)) < len(names):
         raise CorruptDatasetError(origin, "column names occur more than once")
-    return SchemaWrapper(schema, origin)
+    return parse_marks(SchemaWrapper(schema, origin), schema.metadata, origin)
 
 
 def _get_common_metadata_key(dataset_uuid: str, table: str = SINGLE_TABLE) -> str:
@@ -272,7 +305,11 @@ def _get_common_metadata_key(dataset_uuid: str, table: str = SINGLE_TABLE) -> st
 
 
 def read_schema_metadata(
-    dataset_uuid: str, store: StoreInput | BlobStore, table: str = SINGLE_TABLE
+    dataset_uuid: str,
+    store: StoreInput | BlobStore,
+    table: str = SINGLE_TABLE,
+    *,
+    lineage: str | None = None,
 ) -> SchemaWrapper:
     """
     Load the schema of a table.
@@ -283,6 +320,8 @@ def read_schema_metadata(
         Dataset and table.
     store
         The store, its factory or URL.
+    lineage
+        As in :func:`schema_from_bytes`.
 
     Returns
     -------
@@ -307,7 +346,7 @@ def read_schema_metadata(
     ['CITY']
     """
     key = schema_key(dataset_uuid, table)
-    return schema_from_bytes(open_blobs(store).get(key), key)
+    return schema_from_bytes(open_blobs(store).get(key), key, lineage)
 
 
 def store_schema_metadata(

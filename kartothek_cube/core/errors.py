@@ -21,6 +21,7 @@ __all__ = (
     "KartothekCubeError",
     "MultiTableCommitAborted",
     "SchemaConflictError",
+    "StateNotFoundError",
     "UnknownOutcomeError",
     "unknown_names",
 )
@@ -174,6 +175,38 @@ class DatasetNotFoundError(KartothekCubeError, KeyError):
             self.keys = tuple(metadata_key_from_uuid(dataset_uuid, form) for form in ("json", "msgpack"))
             message += f": the store has neither {self.keys[0]!r} nor {self.keys[1]!r}"
         super().__init__(f"{message}.")
+
+
+class StateNotFoundError(KartothekCubeError, ValueError):
+    """A state of a dataset is not kept, not any more, or never existed.
+
+    Parameters
+    ----------
+    dataset_uuid
+        The dataset.
+    as_of
+        What was asked for.
+    known
+        Which versions are kept.
+
+    Attributes
+    ----------
+    dataset_uuid, as_of, known : str
+
+    Examples
+    --------
+    >>> print(StateNotFoundError("sales", "3", "7 (2020-01-31T12:00:00+00:00) to 9"))
+    Dataset 'sales': there is no state as of 3. Its states go from 7 (2020-01-31T12:00:00+00:00) to 9.
+    """
+
+    def __init__(self, dataset_uuid: str, as_of: str, known: str = "") -> None:
+        self.dataset_uuid = dataset_uuid
+        self.as_of = as_of
+        self.known = known
+        message = f"Dataset {dataset_uuid!r}: there is no state as of {as_of}."
+        if known:
+            message += f" Its states go from {known}."
+        super().__init__(message)
 
 
 class CorruptDatasetError(KartothekCubeError, ValueError):

@@ -44,6 +44,13 @@ CASES = [
         ["'k'", "is a list"],
     ),
     (
+        errors.StateNotFoundError("u", "3", "7 to 9"),
+        ValueError,
+        {"dataset_uuid": "u", "as_of": "3", "known": "7 to 9"},
+        ["'u'", "as of 3", "7 to 9"],
+    ),
+    (errors.StateNotFoundError("u", "3"), ValueError, {"known": ""}, ["as of 3"]),
+    (
         errors.SchemaConflictError("x differs", "u", "table"),
         ValueError,
         {"problem": "x differs", "dataset_uuid": "u", "table": "table"},

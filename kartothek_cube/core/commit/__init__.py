@@ -1,0 +1,20 @@
+"""Changing a dataset: a change as data, its application to a state, its publication by compare-and-swap."""
+
+from __future__ import annotations
+
+from kartothek_cube.core.commit.apply import apply, last_batch, merged_schema
+from kartothek_cube.core.commit.delta import Delta, IndexEntries, MissingIndexEntries, Published
+from kartothek_cube.core.commit.publish import commit
+from kartothek_cube.core.commit.undo import rollback
+
+__all__ = (
+    "Delta",
+    "IndexEntries",
+    "MissingIndexEntries",
+    "Published",
+    "apply",
+    "commit",
+    "last_batch",
+    "merged_schema",
+    "rollback",
+)

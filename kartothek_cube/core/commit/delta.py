@@ -1,0 +1,117 @@
+"""A change of a dataset as data, and what is known of it once it is published."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import attrs
+import pyarrow as pa
+
+from kartothek_cube.core.common_metadata import SchemaWrapper
+from kartothek_cube.core.index import IndexColumns
+from kartothek_cube.core.naming import SINGLE_TABLE
+from kartothek_cube.core.partition import PartitionTable
+
+__all__ = ("Delta", "IndexEntries", "MissingIndexEntries", "Predicates", "Published")
+
+Predicates = list[list[tuple[str, str, Any]]]
+
+
+@attrs.frozen
+class IndexEntries:
+    """Index entries of one column, and the labels of the partitions that they speak about."""
+
+    entries: IndexColumns
+    covered: pa.StringArray
+
+
+@attrs.frozen
+class Delta:
+    """
+    A change of one dataset.
+
+    Attributes
+    ----------
+    uuid, table
+        The dataset.
+    mode
+        ``create``: must not exist yet; ``replace``: whatever is there is replaced; ``update``: must exist;
+        ``upsert``: updated if it exists, else created.
+    added
+        New partitions.
+    scope
+        Partitions to remove, as a predicate on indexed columns; ``None`` for none, ``[]`` for all.
+    expected
+        Labels that the scope matched when the operation was planned; None if nothing is assumed. If the
+        newest state has others in the scope, somebody wrote there meanwhile.
+    inputs
+        Labels of partitions that the added ones stand for. They go; all of them have to be there.
+    places
+        For each added partition the label of one of the inputs, whose place in the order of commit it takes;
+        None to add at the end.
+    schema
+        Schema of the added partitions.
+    partition_keys
+        Partition keys, for a dataset that is created; checked otherwise, unless None.
+    indices
+        Index entries of the added partitions, by column; on creation these are all indices, on update other
+        columns than the indexed ones are ignored unless named in ``new_indices``. Where the header did not
+        list the partitions so far, any column of them gets an index.
+    new_indices
+        Columns of ``indices`` for which an index is added or replaced; their entries cover all partitions.
+    metadata
+        User metadata to set.
+    merge_metadata
+        How to combine stored and given metadata; by default given keys replace stored ones.
+    storage_format
+        Format of the header of a new dataset.
+    batch
+        Name of a stream and number of a batch of it. The number of the last batch is kept in the metadata; a
+        batch that is not newer was committed already and changes nothing.
+    write_id
+        Part of the names of all files of this write, whichever attempts of its tasks made them. If the newest
+        state has such files, the write was committed before, maybe with the files of other attempts, and
+        nothing changes. Empty if tasks run only once.
+    """
+
+    uuid: str
+    table: str = SINGLE_TABLE
+    mode: Literal["create", "replace", "update", "upsert"] = "update"
+    added: PartitionTable = attrs.field(factory=PartitionTable.empty)
+    scope: Predicates | None = None
+    expected: pa.StringArray | None = None
+    inputs: pa.StringArray | None = None
+    places: pa.StringArray | None = None
+    schema: SchemaWrapper | None = None
+    partition_keys: tuple[str, ...] | None = None
+    indices: Mapping[str, IndexEntries] = attrs.field(factory=dict)
+    new_indices: frozenset[str] = frozenset()
+    metadata: Mapping[str, Any] = attrs.field(factory=dict)
+    merge_metadata: Callable[[list[dict[str, Any]]], dict[str, Any]] | None = None
+    storage_format: str = "json"
+    explicit: bool = True
+    batch: tuple[str, int] | None = None
+    write_id: str = ""
+
+
+@attrs.frozen
+class Published:
+    """What a commit put in place of what: enough to take it back."""
+
+    uuid: str
+    header_key: str
+    header: bytes
+    old_header: bytes | None
+    schema_key: str
+    schema: bytes | None
+    old_schema: bytes | None
+
+
+class MissingIndexEntries(Exception):
+    """Internal: the state has an index for which the change brings no entries."""
+
+    def __init__(self, column: str, labels: pa.StringArray) -> None:
+        super().__init__(column)
+        self.column = column
+        self.labels = labels

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import attrs
@@ -18,13 +19,16 @@ from kartothek_cube.core.errors import (
     MultiTableCommitAborted,
     unknown_names,
 )
-from kartothek_cube.core.store import open_blobs
+from kartothek_cube.core.history import KEEP_HISTORY, history_folder
+from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
+from kartothek_cube.io_components.age import age_limit, is_older
 from kartothek_cube.io_components.columns import group_codes
 from kartothek_cube.io_components.copy import check_different_stores
 from kartothek_cube.io_components.execute import count_file, store_factory
 from kartothek_cube.io_components.keys import data_keys, header_keys
+from kartothek_cube.io_components.maintain import history_keys
 from kartothek_cube.utils.converters import converter_str_set_optional
 from kartothek_cube.utils.ktk_adapters import footer_stats, get_dataset_keys
 
@@ -32,6 +36,7 @@ __all__ = (
     "CopyPlan",
     "add_stats",
     "copy_datasets",
+    "list_garbage",
     "plan_cleanup",
     "plan_copy",
     "plan_delete",
@@ -68,17 +73,68 @@ def plan_delete(cube: Cube, store: StoreInput, datasets: Any = None) -> tuple[li
     order = sorted(found, key=lambda name: (name != cube.seed_dataset, name))
     headers = [key for name in order for key in header_keys(found[name].uuid)]
     tracked = {key for ds in found.values() for key in get_dataset_keys(ds)}
+    blobs = open_blobs(store)
+    for dataset in found.values():
+        if KEEP_HISTORY in dataset.metadata:
+            tracked |= history_keys(dataset.uuid, blobs)
+            tracked.update(blob.key for blob in blobs.list(history_folder(dataset.uuid)))
     return headers, sorted(tracked - set(headers))
 
 
-def plan_cleanup(cube: Cube, store: StoreInput) -> list[str]:
-    """Keys with the prefix of a cube that none of its readable datasets refers to, sorted."""
+def plan_cleanup(cube: Cube, store: StoreInput, retention: timedelta | None = None) -> list[str]:
+    """
+    Keys with the prefix of a cube that none of its readable datasets refers to.
+
+    Parameters
+    ----------
+    cube, store, retention
+        As in :func:`list_garbage`.
+
+    Returns
+    -------
+    list of str
+        Sorted.
+    """
+    return [blob.key for blob in list_garbage(cube, store, retention)]
+
+
+def list_garbage(cube: Cube, store: StoreInput, retention: timedelta | None = None) -> list[Blob]:
+    """
+    Files with the prefix of a cube to which no readable dataset, and no kept state of one, refers.
+
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+    retention
+        Files younger than this are no garbage: they may belong to a writer that has not committed yet. Files
+        of unknown age count as young. None: age does not matter.
+
+    Returns
+    -------
+    list of Blob
+        Sorted by key.
+
+    Raises
+    ------
+    CorruptDatasetError
+        A header, or the copy of an older state, cannot be read.
+    """
     ensure_cube(cube)
     blobs = open_blobs(store)
-    found = discover_datasets_unchecked(cube.uuid_prefix, blobs)
-    tracked = {key for ds in found.values() for key in (*get_dataset_keys(ds), *header_keys(ds.uuid))}
-    stored = {blob.key for blob in blobs.list(cube.uuid_prefix + KTK_CUBE_UUID_SEPARATOR)}
-    return sorted(stored - tracked)
+    prefix = cube.uuid_prefix + KTK_CUBE_UUID_SEPARATOR
+    limit = age_limit(blobs, prefix, retention)
+    # before the headers: what is committed later is not in the list
+    found = blobs.list(prefix)
+    tracked: set[str] = set()
+    for dataset in discover_datasets_unchecked(cube.uuid_prefix, blobs).values():
+        tracked.update((*get_dataset_keys(dataset), *header_keys(dataset.uuid)))
+        own = [b for b in found if b.key.startswith(history_folder(dataset.uuid))]
+        if own:
+            tracked |= history_keys(dataset.uuid, blobs, [b for b in own if not is_older(b, limit)])
+    return [blob for blob in found if blob.key not in tracked and is_older(blob, limit)]
 
 
 def run_delete(store: StoreInput, keys: Iterable[str]) -> None:

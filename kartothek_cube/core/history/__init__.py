@@ -1,0 +1,50 @@
+"""Older states of a dataset: kept on demand next to it, listed, loaded as of a time or version.
+
+The current state is the header and nothing else, as the format demands. A dataset whose metadata say so
+(`KEEP_HISTORY`) numbers its states; before a commit replaces a header, it puts a copy of it, with the schema,
+under ``<uuid>/_history/``. Only headers that were published are copied, and whatever dies between copy,
+publication and clean-up leaves a readable history: a copy of the current state is no second state.
+"""
+
+from __future__ import annotations
+
+from kartothek_cube.core.history.copies import (
+    DatasetState,
+    history_folder,
+    is_copy,
+    keep_state,
+    load_copy,
+    older_states,
+    outdated,
+    prune,
+)
+from kartothek_cube.core.history.reading import (
+    AsOf,
+    check_as_of,
+    load_state,
+    select_state,
+    state_as_of,
+    states,
+)
+from kartothek_cube.core.history.versions import KEEP_HISTORY, inherited, states_to_keep, with_version
+
+__all__ = (
+    "KEEP_HISTORY",
+    "AsOf",
+    "DatasetState",
+    "check_as_of",
+    "history_folder",
+    "inherited",
+    "is_copy",
+    "keep_state",
+    "load_copy",
+    "load_state",
+    "older_states",
+    "outdated",
+    "prune",
+    "select_state",
+    "state_as_of",
+    "states",
+    "states_to_keep",
+    "with_version",
+)

@@ -1,0 +1,236 @@
+"""Copies of the headers that were replaced: put, listed, thrown away, loaded."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from kartothek_cube.core import _zmsgpack
+from kartothek_cube.core._dataset_load import StoredHeader, read_header
+from kartothek_cube.core._header import parse_header
+from kartothek_cube.core.common_metadata import schema_from_bytes, schema_to_bytes
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core.history.versions import KEEP_HISTORY, position, states_to_keep
+from kartothek_cube.core.naming import HISTORY_DIRECTORY, check_uuid
+from kartothek_cube.core.store import BlobStore
+
+__all__ = (
+    "DatasetState",
+    "history_folder",
+    "is_copy",
+    "keep_state",
+    "load_copy",
+    "older_states",
+    "outdated",
+    "prune",
+)
+
+_STAMP = "%Y%m%dT%H%M%S%fZ"
+_NAME = re.compile(r"(?P<version>\d{10})-(?P<time>\d{8}T\d{12}Z)-(?P<digest>[0-9a-f]{16})\.state")
+
+
+class DatasetState(NamedTuple):
+    """
+    A state of a dataset.
+
+    Attributes
+    ----------
+    version
+        Its number; later states have higher ones.
+    time
+        When it became the current state, UTC.
+    current
+        Whether it still is.
+    key
+        Storage key of its copy; that of the header for the current one.
+    """
+
+    version: int
+    time: datetime
+    current: bool
+    key: str
+
+
+def history_folder(uuid: str) -> str:
+    """
+    What the keys of the history of a dataset begin with.
+
+    Parameters
+    ----------
+    uuid
+        The dataset.
+
+    Returns
+    -------
+    str
+    """
+    check_uuid(uuid)
+    return f"{uuid}/{HISTORY_DIRECTORY}/"
+
+
+def is_copy(key: str) -> bool:
+    """
+    Whether a key in the history of a dataset is that of a copy.
+
+    Parameters
+    ----------
+    key
+        The key.
+
+    Returns
+    -------
+    bool
+    """
+    return _NAME.fullmatch(key.rpartition("/")[2]) is not None
+
+
+def keep_state(blobs: BlobStore, state: DatasetMetadata, stored: StoredHeader) -> None:
+    """
+    Put a copy of a published state; the same state gives the same key, whoever copies it.
+
+    Parameters
+    ----------
+    blobs
+        The store.
+    state
+        The state. One that does not list its partitions, or has no schema, is not kept.
+    stored
+        Its header.
+    """
+    if state.schema is None or not state.explicit_partitions:
+        return
+    version, time = position(state, blobs, stored.key)
+    content = {
+        "format": stored.format,
+        "header": bytes(stored.content),
+        "schema": schema_to_bytes(state.schema),
+        "table": state.table_name,
+    }
+    name = f"{version:010d}-{time.strftime(_STAMP)}-{_digest(stored.content)}.state"
+    blobs.put(history_folder(state.uuid) + name, _zmsgpack.packb(content), durable=True)
+
+
+def _copies(uuid: str, blobs: BlobStore) -> list[DatasetState]:
+    """Copies of states, oldest first."""
+    found = []
+    folder = history_folder(uuid)
+    for blob in blobs.list(folder):
+        match = _NAME.fullmatch(blob.key.removeprefix(folder))
+        if match is not None:
+            time = datetime.strptime(match["time"], _STAMP).replace(tzinfo=UTC)
+            found.append(DatasetState(int(match["version"]), time, False, blob.key))
+    return sorted(found)
+
+
+def older_states(uuid: str, blobs: BlobStore, stored: StoredHeader) -> list[DatasetState]:
+    """
+    The states of a dataset of which there are copies, oldest first, without the current one.
+
+    Parameters
+    ----------
+    uuid
+        The dataset.
+    blobs
+        The store.
+    stored
+        Its header.
+
+    Returns
+    -------
+    list of DatasetState
+    """
+    own = f"-{_digest(stored.content)}.state"
+    return [copy for copy in _copies(uuid, blobs) if not copy.key.endswith(own)]
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def outdated(uuid: str, blobs: BlobStore) -> list[str]:
+    """
+    Copies beyond those that a dataset keeps.
+
+    Parameters
+    ----------
+    uuid
+        The dataset.
+    blobs
+        The store.
+
+    Returns
+    -------
+    list of str
+        Keys. None where the header does not say how many are kept: another library may have overwritten it.
+    """
+    stored = read_header(uuid, blobs)
+    metadata = parse_header(stored.content, stored.format, stored.key).get("metadata")
+    if not isinstance(metadata, dict) or KEEP_HISTORY not in metadata:
+        return []
+    older = older_states(uuid, blobs, stored)
+    return sorted(copy.key for copy in older[: max(len(older) - states_to_keep(metadata), 0)])
+
+
+def prune(uuid: str, blobs: BlobStore) -> None:
+    """
+    Delete the copies beyond those that a dataset keeps; their files are garbage from then on.
+
+    A failure does not matter: the next commit or garbage collection does the same.
+
+    Parameters
+    ----------
+    uuid
+        The dataset.
+    blobs
+        The store.
+    """
+    try:
+        blobs.delete(outdated(uuid, blobs))
+    except (OSError, KeyError):
+        return
+
+
+def load_copy(uuid: str, blobs: BlobStore, key: str) -> DatasetMetadata:
+    """
+    Load a state out of its copy.
+
+    Parameters
+    ----------
+    uuid
+        The dataset.
+    blobs
+        The store.
+    key
+        Key of the copy.
+
+    Returns
+    -------
+    DatasetMetadata
+        With its schema.
+
+    Raises
+    ------
+    KeyError
+        There is no such copy (any more).
+    CorruptDatasetError
+        It is damaged.
+    """
+    content = blobs.get(key)
+    try:
+        parts = _zmsgpack.unpackb(content)
+    except ValueError as error:
+        raise CorruptDatasetError(key, str(error)) from error
+    types = {"format": str, "header": bytes, "schema": bytes, "table": str}
+    if type(parts) is not dict or any(type(parts.get(part)) is not kind for part, kind in types.items()):
+        raise CorruptDatasetError(key, "it is no copy of a state")
+    if parts["format"] not in ("json", "msgpack"):
+        raise CorruptDatasetError(key, f"the header has the unknown format {parts['format']!r}")
+    header = parse_header(parts["header"], parts["format"], key)
+    schema = schema_from_bytes(parts["schema"], key)
+    state = DatasetMetadata.load_from_dict(header, blobs, schema=schema, table_name=parts["table"])
+    if state.uuid != uuid:
+        raise CorruptDatasetError(key, f"it is a state of dataset {state.uuid!r}")
+    return state

@@ -16,6 +16,9 @@ from kartothek_cube.io_components.cube import maintain
 from kartothek_cube.io_components.cube import write as _write
 from kartothek_cube.io_components.cube.prepare import collect_input
 from kartothek_cube.io_components.cube.query import plan_query, run_task
+from kartothek_cube.io_components.execute import expect_files
+from kartothek_cube.io_components.explain import explain_query
+from kartothek_cube.io_components.progress import progress_bar
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -25,6 +28,7 @@ __all__ = (
     "collect_stats",
     "copy_cube",
     "delete_cube",
+    "explain_query",
     "extend_cube",
     "query_cube",
     "remove_partitions",
@@ -40,6 +44,8 @@ def build_cube(
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
     df_serializer: DataFrameSerializer | None = None,
+    *,
+    progress: bool = False,
 ) -> dict[str, DatasetMetadata]:
     """
     Store a new cube.
@@ -66,6 +72,8 @@ def build_cube(
         have others.
     df_serializer
         How files are written; Parquet with ZSTD by default.
+    progress
+        Show a bar of files, bytes and the time left; needs tqdm.
 
     Returns
     -------
@@ -101,9 +109,10 @@ def build_cube(
     >>> query_cube(cube, store, payload_columns=["AVG_TEMP"])[0]["AVG_TEMP"].tolist()
     [5, 6, 8]
     """
-    frames = collect_input(data, cube)
-    plan = _write.plan_build(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
-    return _write.write_at_once(plan, frames)
+    with progress_bar("build", progress):
+        frames = collect_input(data, cube)
+        plan = _write.plan_build(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
+        return _write.write_at_once(plan, frames)
 
 
 def extend_cube(
@@ -114,6 +123,8 @@ def extend_cube(
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
     df_serializer: DataFrameSerializer | None = None,
+    *,
+    progress: bool = False,
 ) -> dict[str, DatasetMetadata]:
     """
     Add datasets, and with them columns, to a cube.
@@ -128,6 +139,8 @@ def extend_cube(
         Store, factory or URL.
     overwrite
         Whether datasets that exist already are replaced.
+    progress
+        Show a bar of files, bytes and the time left; needs tqdm.
 
     Returns
     -------
@@ -144,9 +157,10 @@ def extend_cube(
     MultiTableCommitAborted
         As :func:`build_cube`.
     """
-    frames = collect_input(data, cube)
-    plan = _write.plan_extend(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
-    return _write.write_at_once(plan, frames)
+    with progress_bar("extend", progress):
+        frames = collect_input(data, cube)
+        plan = _write.plan_extend(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
+        return _write.write_at_once(plan, frames)
 
 
 def append_to_cube(
@@ -155,6 +169,8 @@ def append_to_cube(
     store: StoreInput,
     metadata: Mapping[str, Mapping[str, Any]] | None = None,
     df_serializer: DataFrameSerializer | None = None,
+    *,
+    progress: bool = False,
 ) -> dict[str, DatasetMetadata]:
     """
     Add partitions to datasets of a cube.
@@ -171,6 +187,8 @@ def append_to_cube(
         Store, factory or URL.
     metadata
         Metadata to set by dataset id; other entries stay.
+    progress
+        Show a bar of files, bytes and the time left; needs tqdm.
 
     Returns
     -------
@@ -184,9 +202,10 @@ def append_to_cube(
     MultiTableCommitAborted
         As :func:`build_cube`.
     """
-    frames = collect_input(data, cube)
-    plan = _write.plan_append(cube, store, frames, metadata, df_serializer)
-    return _write.write_at_once(plan, frames)
+    with progress_bar("append", progress):
+        frames = collect_input(data, cube)
+        plan = _write.plan_append(cube, store, frames, metadata, df_serializer)
+        return _write.write_at_once(plan, frames)
 
 
 def update_cube(
@@ -197,6 +216,8 @@ def update_cube(
     ktk_cube_dataset_ids: str | Iterable[str],
     metadata: Mapping[str, Mapping[str, Any]] | None = None,
     df_serializer: DataFrameSerializer | None = None,
+    *,
+    progress: bool = False,
 ) -> dict[str, DatasetMetadata]:
     """
     Replace partitions of datasets, in one commit per dataset: what meets the conditions goes, input comes.
@@ -215,6 +236,8 @@ def update_cube(
         Datasets to update, also those for which there is no input.
     metadata
         Metadata to set by dataset id; other entries stay.
+    progress
+        Show a bar of files, bytes and the time left; needs tqdm.
 
     Returns
     -------
@@ -231,9 +254,12 @@ def update_cube(
     MultiTableCommitAborted
         If a dataset would lose all its partitions.
     """
-    frames = collect_input(data, cube)
-    plan = _write.plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
-    return _write.write_at_once(plan, frames)
+    with progress_bar("update", progress):
+        frames = collect_input(data, cube)
+        plan = _write.plan_update(
+            cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer
+        )
+        return _write.write_at_once(plan, frames)
 
 
 def remove_partitions(
@@ -282,6 +308,8 @@ def query_cube(
     dimension_columns: str | Iterable[str] | None = None,
     partition_by: str | Iterable[str] | None = None,
     payload_columns: str | Iterable[str] | None = None,
+    *,
+    progress: bool = False,
 ) -> list[pd.DataFrame]:
     """
     Query a cube as if it were one DataFrame.
@@ -304,6 +332,8 @@ def query_cube(
         Indexed columns by whose values the result is split.
     payload_columns
         Columns wanted; by default all.
+    progress
+        Show a bar of files, bytes and the time left; needs tqdm.
 
     Returns
     -------
@@ -318,9 +348,10 @@ def query_cube(
     TypeError
         If a condition has a value of the wrong type.
     """
-    plan = plan_query(cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns)
-    task = plan.whole()
-    return [] if task is None else [to_pandas(table) for table in run_task(plan.context, task)]
+    with progress_bar("query", progress):
+        plan = plan_query(cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns)
+        task = plan.whole()
+        return [] if task is None else [to_pandas(table) for table in run_task(plan.context, task)]
 
 
 def delete_cube(cube: Cube, store: StoreInput, datasets: Any = None) -> None:
@@ -362,6 +393,8 @@ def copy_cube(
     datasets: Any = None,
     renamed_cube_prefix: str | None = None,
     renamed_datasets: Mapping[str, str] | None = None,
+    *,
+    progress: bool = False,
 ) -> None:
     """
     Copy a cube from one store to another.
@@ -380,6 +413,8 @@ def copy_cube(
         Prefix of the copy, if it shall have another name.
     renamed_datasets
         Old to new ids of datasets that shall have another name.
+    progress
+        Show a bar of files, bytes and the time left; needs tqdm.
 
     Raises
     ------
@@ -388,13 +423,16 @@ def copy_cube(
     RuntimeError
         If a dataset is missing in the source, or exists in the target and ``overwrite`` is not set.
     """
-    plan = maintain.plan_copy(
-        cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets
-    )
-    maintain.copy_datasets(plan, copy_dataset)
+    with progress_bar("copy", progress):
+        plan = maintain.plan_copy(
+            cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets
+        )
+        maintain.copy_datasets(plan, copy_dataset)
 
 
-def collect_stats(cube: Cube, store: StoreInput, datasets: Any = None) -> dict[str, dict[str, int]]:
+def collect_stats(
+    cube: Cube, store: StoreInput, datasets: Any = None, *, progress: bool = False
+) -> dict[str, dict[str, int]]:
     """
     Count what is stored.
 
@@ -406,6 +444,8 @@ def collect_stats(cube: Cube, store: StoreInput, datasets: Any = None) -> dict[s
         Store, factory or URL.
     datasets
         Ids, or a dict of id to metadata; by default all datasets of the cube.
+    progress
+        Show a bar of files, bytes and the time left; needs tqdm.
 
     Returns
     -------
@@ -413,5 +453,7 @@ def collect_stats(cube: Cube, store: StoreInput, datasets: Any = None) -> dict[s
         Dataset id to ``blobsize`` (bytes of data files), ``files``, ``partitions`` (different values of the
         partition keys) and ``rows`` (in files, hidden ones included).
     """
-    base, tasks = maintain.plan_stats(cube, store, datasets)
-    return maintain.sum_stats([base, *(maintain.run_stats(store, task) for task in tasks)])
+    with progress_bar("stats", progress):
+        base, tasks = maintain.plan_stats(cube, store, datasets)
+        expect_files(sum(len(task.keys) for task in tasks))
+        return maintain.sum_stats([base, *(maintain.run_stats(store, task) for task in tasks)])

@@ -1,7 +1,8 @@
 """Fixtures of all tests: every kind of store, every façade; ``--store`` and ``--facade`` select some.
 
 Every test of behaviour can run on every façade: ``--facade all``. By default it runs on the eager one and, so
-that the tests stay quick, each case on one of the others, always the same, with a store in memory.
+that the tests stay quick, each case on one of the others, always the same, with a store in memory; a few of
+them also on Spark, with a store in a directory.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.support import spark_gaps
 from tests.support.factories import STORES, StoreFactory
 
 # how long an example takes says more about the machine than about the code
 settings.register_profile("kartothek_cube", deadline=None)
 settings.load_profile("kartothek_cube")
 
+#: needs a JVM, and stores that other processes can open
+SPARK = "spark"
 #: names of the façades in tests/support/facades.py, which is only imported when a test wants one
-FACADE_NAMES = ("eager", "iter", "delayed", "bag_bs1", "bag_bs3", "dataframe")
+FACADE_NAMES = ("eager", "iter", "delayed", "bag_bs1", "bag_bs3", "dataframe", SPARK)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,22 +47,33 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Unless façades were chosen, leave each case to the eager one and to one of the others."""
-    if config.getoption("facade"):
-        return
-    surplus = [item for item in items if _is_surplus(item)]
+    is_surplus = _is_impossible if config.getoption("facade") else _is_surplus
+    surplus = [item for item in items if is_surplus(item)]
     config.hook.pytest_deselected(items=surplus)
     dropped = set(surplus)
     items[:] = [item for item in items if item not in dropped]
 
 
+def _is_impossible(item: pytest.Item) -> bool:
+    params = _params(item)
+    return params.get("facade") == SPARK and not spark_gaps.applies(item.nodeid, params.get("store_kind"))
+
+
 def _is_surplus(item: pytest.Item) -> bool:
-    params = getattr(item, "callspec", None) and item.callspec.params
-    facade = params and params.get("facade")
+    params = _params(item)
+    facade = params.get("facade")
     if not facade or facade == FACADE_NAMES[0]:
         return False
-    case = item.nodeid.replace(facade, "").encode()
-    turn = FACADE_NAMES[1:][zlib.crc32(case) % len(FACADE_NAMES[1:])]
+    if facade == SPARK:
+        return _is_impossible(item) or not spark_gaps.is_sample(item.nodeid)
+    others = [name for name in FACADE_NAMES[1:] if name != SPARK]
+    turn = others[zlib.crc32(item.nodeid.replace(facade, "").encode()) % len(others)]
     return facade != turn or params.get("store_kind", "memory") != "memory"
+
+
+def _params(item: pytest.Item) -> dict[str, Any]:
+    callspec = getattr(item, "callspec", None)
+    return callspec.params if callspec else {}
 
 
 @pytest.fixture
@@ -82,4 +97,6 @@ def store(store_factory: StoreFactory) -> Any:
 @pytest.fixture
 def driver(facade: str) -> Any:
     """A façade with the methods of tests/support/facades.py; once per façade."""
+    if facade == SPARK:
+        return importlib.import_module("tests.support.facade_spark").Spark()
     return importlib.import_module("tests.support.facades").FACADES[facade]()

@@ -1,18 +1,30 @@
-"""A session of Spark for all tests of this folder, in a time zone that is not that of the data."""
+"""A session of Spark for all tests of this folder, in a time zone that is not that of the data.
+
+Most of the tests also run with Spark Connect: ``SPARK_REMOTE="local[2]" pytest tests/spark``.
+"""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from kartothek_cube.io.spark import local_session
+from tests.support.spark_session import REMOTE, shared_session
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With Spark Connect, leave out what looks into the JVM, which only classic sessions have."""
+    if REMOTE in os.environ:
+        classic = [item for item in items if "jvm" in getattr(item, "fixturenames", ())]
+        config.hook.pytest_deselected(items=classic)
+        items[:] = [item for item in items if item not in classic]
 
 
 @pytest.fixture(scope="session")
 def session():
-    """A local session with two workers; other tests may have started it."""
-    return local_session(2)
+    """A session with two workers; other tests may have started it."""
+    return shared_session()
 
 
 @pytest.fixture
@@ -22,6 +34,12 @@ def spark(session):
     session.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     yield session
     session.conf.set("spark.sql.session.timeZone", before)
+
+
+@pytest.fixture
+def jvm(spark):
+    """The session, for tests that look at what only classic ones have: plans, jobs, RDDs."""
+    return spark
 
 
 @pytest.fixture

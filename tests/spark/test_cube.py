@@ -65,7 +65,7 @@ def rows(df) -> list[dict]:
 # queries ----------------------------------------------------------------------------------------------------
 
 
-def test_a_query_shuffles_nothing(built):
+def test_a_query_shuffles_nothing(jvm, built):
     plan = query_cube_spark(CUBE, built, C("v1") > 1.0)._jdf.queryExecution().toString()
     assert "MapInArrow query_cube" in plan and "Exchange" not in plan
 
@@ -87,7 +87,7 @@ def test_groups_come_in_one_piece_and_in_order(built):
     assert values == ["i0"] * 6 + ["i1"] * 6
 
 
-def test_many_tasks_are_sent_to_a_worker_each(spark, built, monkeypatch):
+def test_many_tasks_are_sent_to_a_worker_each(jvm, built, monkeypatch):
     monkeypatch.setattr("kartothek_cube.io.spark._run._FEW_TASKS", 1)
     monkeypatch.setattr("kartothek_cube.io_components.packing._WORTH_A_TASK", 1)
     df = query_cube_spark(CUBE, built)
@@ -160,7 +160,7 @@ def test_files_are_as_eager_ones(frame, built, tmp_path):
     assert query_cube_arrow(CUBE, built) == query_cube_arrow(CUBE, other)
 
 
-def test_a_write_shuffles_once(frame, url, monkeypatch):
+def test_a_write_shuffles_once(jvm, frame, url, monkeypatch):
     plans = []
     collect = type(frame).toArrow
     monkeypatch.setattr(type(frame), "toArrow", lambda df: plans.append(df) or collect(df))
@@ -244,18 +244,18 @@ def test_an_update_replaces_partitions(frame, built):
     assert values == [i * 0.5 + (100 if i % 3 == 1 else 0) for i in range(12)]
 
 
-def test_jobs_tell_what_they_do(spark, frame, url, monkeypatch):
+def test_jobs_tell_what_they_do(jvm, frame, url, monkeypatch):
     texts = []
-    describe = type(spark.sparkContext).setJobDescription
+    describe = type(jvm.sparkContext).setJobDescription
     monkeypatch.setattr(
-        type(spark.sparkContext),
+        type(jvm.sparkContext),
         "setJobDescription",
         lambda sc, text: texts.append(text) or describe(sc, text),
     )
-    spark.sparkContext.setJobDescription("of the user")
+    jvm.sparkContext.setJobDescription("of the user")
     build_cube_from_spark(frame, CUBE, url)
     assert texts == ["of the user", "build cube cube: seed"]
-    assert spark.sparkContext.getLocalProperty("spark.job.description") == "of the user"
+    assert jvm.sparkContext.getLocalProperty("spark.job.description") == "of the user"
 
 
 # bad input --------------------------------------------------------------------------------------------------
@@ -291,8 +291,8 @@ def refused(spark, url, error, fragment, data, operation=build_cube_from_spark, 
         (lambda df: {"seed": df, "enrich": df}, MultiTableCommitAborted, "i1 in enrich, seed"),
     ],
 )
-def test_what_schemas_tell_is_refused_before_a_job(spark, frame, url, change, error, fragment):
-    refused(spark, url, error, fragment, change(frame))
+def test_what_schemas_tell_is_refused_before_a_job(jvm, frame, url, change, error, fragment):
+    refused(jvm, url, error, fragment, change(frame))
 
 
 @pytest.mark.parametrize(
@@ -303,13 +303,13 @@ def test_what_schemas_tell_is_refused_before_a_job(spark, frame, url, change, er
         (lambda df: {"enrich": df}, ValueError, "enrich"),
     ],
 )
-def test_appends_that_do_not_fit_are_refused_before_a_job(spark, frame, built, change, error, fragment):
-    refused(spark, built, error, fragment, change(frame), append_to_cube_from_spark)
+def test_appends_that_do_not_fit_are_refused_before_a_job(jvm, frame, built, change, error, fragment):
+    refused(jvm, built, error, fragment, change(frame), append_to_cube_from_spark)
 
 
-def test_extensions_that_do_not_fit_are_refused_before_a_job(spark, frame, built):
+def test_extensions_that_do_not_fit_are_refused_before_a_job(jvm, frame, built):
     other = frame.selectExpr("cast(x as string) x", "p", "v1 as v2")
-    refused(spark, built, MultiTableCommitAborted, "x", {"enrich": other}, extend_cube_from_spark)
+    refused(jvm, built, MultiTableCommitAborted, "x", {"enrich": other}, extend_cube_from_spark)
 
 
 @pytest.mark.parametrize("store", ["hmemory://", get_store_from_url("hmemory://")])
@@ -321,8 +321,8 @@ def test_stores_in_memory_are_refused(frame, store):
 
 
 @pytest.mark.parametrize("limit, error", [(0, ValueError), (1.5, TypeError), (True, TypeError)])
-def test_limits_that_make_no_sense_are_refused(spark, frame, url, limit, error):
-    refused(spark, url, error, "max_rows_per_file", frame, max_rows_per_file=limit)
+def test_limits_that_make_no_sense_are_refused(jvm, frame, url, limit, error):
+    refused(jvm, url, error, "max_rows_per_file", frame, max_rows_per_file=limit)
 
 
 def test_names_need_no_quotes(spark, url):

@@ -213,8 +213,8 @@ def test_filters_mean_the_same_wherever_they_are_evaluated(spark, cube_url):
         ("b IS NULL AND v > 20", "isnull(b)"),
     ],
 )
-def test_spark_evaluates_only_what_is_left(spark, cube_url, condition, left):
-    plan = load(spark, cube_url).where(condition)._jdf.queryExecution().optimizedPlan().toString()
+def test_spark_evaluates_only_what_is_left(jvm, cube_url, condition, left):
+    plan = load(jvm, cube_url).where(condition)._jdf.queryExecution().optimizedPlan().toString()
     filters = re.findall(r"^Filter (.*)$", re.sub(r"#\d+L?", "", plan), re.M)
     assert filters == ([left] if left else [])
 

@@ -14,9 +14,10 @@ import pyarrow as pa
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.types import as_table, to_pandas
-from kartothek_cube.io.spark import create_frame, local_session
+from kartothek_cube.io.spark import create_frame
 from kartothek_cube.io.spark import cube as spark_cube
 from kartothek_cube.io_components.cube.prepare import collect_input
+from tests.support.spark_session import shared_session
 
 Written = dict[str, DatasetMetadata]
 
@@ -28,7 +29,7 @@ def to_frame(table: Any) -> Any:
         return to_frame(as_table(table.set_axis([str(n) for n in range(len(names))], axis=1))).toDF(*names)
     if not isinstance(table, pa.Table):
         return table
-    return create_frame(table.replace_schema_metadata(None), local_session(2))
+    return create_frame(table.replace_schema_metadata(None), shared_session())
 
 
 def to_frames(data: Any, cube: Cube) -> Any:
@@ -87,7 +88,7 @@ class Spark:
         return spark_cube.update_cube_from_spark(to_frames(data, cube), cube, **kwargs)
 
     def query_cube(self, cube: Cube, partition_by: Any = None, **kwargs: Any) -> list[pd.DataFrame]:
-        local_session(2)
+        shared_session()
         df = spark_cube.query_cube_spark(cube, partition_by=partition_by, **kwargs)
         result = to_result(df)
         by = [partition_by] if isinstance(partition_by, str) else list(partition_by or ())
@@ -103,13 +104,13 @@ class Spark:
         return spark_cube.remove_partitions_spark(**kwargs)
 
     def delete_cube(self, **kwargs: Any) -> None:
-        spark_cube.delete_cube_spark(spark=local_session(2), **kwargs)
+        spark_cube.delete_cube_spark(spark=shared_session(), **kwargs)
 
     def copy_cube(self, **kwargs: Any) -> None:
-        spark_cube.copy_cube_spark(spark=local_session(2), **kwargs)
+        spark_cube.copy_cube_spark(spark=shared_session(), **kwargs)
 
     def collect_stats(self, **kwargs: Any) -> dict[str, dict[str, int]]:
-        return spark_cube.collect_stats_spark(spark=local_session(2), **kwargs)
+        return spark_cube.collect_stats_spark(spark=shared_session(), **kwargs)
 
     def cleanup_cube(self, **kwargs: Any) -> None:
-        spark_cube.cleanup_cube_spark(spark=local_session(2), **kwargs)
+        spark_cube.cleanup_cube_spark(spark=shared_session(), **kwargs)

@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from kartothek_cube.io.spark import _worker
 from kartothek_cube.io.spark._python import check_python, explained, remedy
 from kartothek_cube.io.spark._session import described, no_pandas_warnings
+from kartothek_cube.io.spark._types import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -97,7 +98,7 @@ def over_tasks(
         [pa.array(c, f.type) for c, f in zip(rows, _worker.TASKS, strict=True)], schema=_worker.TASKS
     )
     with no_pandas_warnings():
-        df = spark.createDataFrame(table)
+        df = spark.createDataFrame(table, spark_schema(_worker.TASKS))  # Connect finds none without rows
     if len(tasks) > _FEW_TASKS:
         df = df.repartitionById(len(tasks), "id")
     return map_batches(df, function, shared, schema, name)

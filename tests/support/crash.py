@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import resource
+import signal
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,6 +29,7 @@ from kartothek_cube.api.cube import (
     update_cube,
 )
 from kartothek_cube.api.dataset import build_dataset_indices, read_table
+from kartothek_cube.io_components.cube.write import MultiTableCommitAborted
 
 CUBE = Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube", index_columns=["i1"])
 COPY = CUBE.copy(uuid_prefix="copy")
@@ -33,6 +37,9 @@ COPY = CUBE.copy(uuid_prefix="copy")
 #: a server that has imported the library forks each process: starting one takes milliseconds
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["tests.support.crash"])
+
+#: exit code of a process that could not write
+FULL = 3
 
 
 @dataclass(frozen=True)
@@ -143,6 +150,25 @@ def run_and_kill(name: str, place: Place, seconds: float) -> bool:
     return at_work
 
 
+def _work_on_full_disk(name: str, place: Place, size: int) -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    try:
+        OPERATIONS[name].run(place)
+    except (OSError, MultiTableCommitAborted):
+        sys.exit(FULL)
+
+
+def run_on_full_disk(name: str, place: Place, size: int) -> bool:
+    """Run an operation in a process that cannot write files beyond a size; whether it failed for that."""
+    process = _FORKS.Process(target=_work_on_full_disk, args=(name, place, size))
+    process.start()
+    process.join()
+    if process.exitcode not in (0, FULL):
+        raise RuntimeError(f"{name} failed in another way: exit code {process.exitcode}")
+    return process.exitcode == FULL
+
+
 def duration(name: str, place: Place) -> float:
     """Seconds that an operation takes in a process of its own."""
     begin = time.perf_counter()
@@ -167,10 +193,14 @@ def contents(place: Place) -> dict[str, list[tuple]]:
     return found
 
 
-def clean(place: Place) -> None:
-    """Clean up both cubes."""
+def check_old_or_new(place: Place, old: dict[str, list[tuple]], new: dict[str, list[tuple]]) -> None:
+    """Fail unless each dataset is what it was or what it was to be, also after a cleanup."""
+    found = contents(place)
+    for uuid in old.keys() | new.keys() | found.keys():
+        assert found.get(uuid) in (old.get(uuid), new.get(uuid)), uuid
     for cube, store in place.cubes():
         cleanup_cube(cube, store)
+    assert contents(place) == found
 
 
 def tracked(cube: Cube, store: Any) -> set[str]:

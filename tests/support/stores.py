@@ -93,7 +93,7 @@ class InjectedError(OSError):
 
 @dataclass
 class Fault:
-    """What goes wrong, once: at the ``at``-th call (from 1) of a method whose key contains a text."""
+    """What goes wrong, once: at the ``at``-th call (from 1) of a method (or "any") whose key contains a text."""
 
     method: str
     at: int = 1
@@ -130,9 +130,9 @@ class FaultyStore(WrapperStore):
     def _due(self, method: str, key: str) -> Fault | None:
         with self._lock:
             for fault in self._planned:
-                if fault.method == method and fault.key in key:
+                if fault.method in (method, "any") and fault.key in key:
                     fault.at -= 1
-            due = next((f for f in self._planned if f.method == method and f.key in key and f.at <= 0), None)
+            due = next((f for f in self._planned if f.at <= 0), None)
             if due is not None:
                 self._planned.remove(due)
                 self.happened.append(due)

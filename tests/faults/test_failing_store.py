@@ -1,0 +1,63 @@
+"""Stores that fail at each call in turn: each dataset is in its old or its new state, whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from kartothek_cube.core.errors import ConcurrentWriteError
+from kartothek_cube.io_components.cube.write import MultiTableCommitAborted
+from tests.support import crash
+from tests.support.cubes import memory
+from tests.support.stores import FaultyStore, InjectedError, Same
+
+#: a build needs more; what needs fewer does nothing
+MIN_CALLS = 8
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["fails", "answer lost"])
+@pytest.mark.parametrize("name", crash.OPERATIONS)
+def test_each_call_fails_once(name, lost):
+    operation = crash.OPERATIONS[name]
+    before, old = _run(operation.before)
+    _, new = _run(operation.run, before)
+    for at in range(1, 200):
+        store, other = (_filled(content) for content in before)
+        faulty = FaultyStore(store).fail("any", at=at, after=lost)
+        place = crash.Place(Same.of(faulty), Same.of(other))
+        assert _error(operation, place) in (None, "injected")
+        if not faulty.happened:
+            assert at > MIN_CALLS
+            break
+        healthy = crash.Place(Same.of(store), Same.of(other))
+        crash.check_old_or_new(healthy, old, new)
+        for cube, factory in healthy.cubes():
+            assert set(factory().keys()) == crash.tracked(cube, factory)
+    else:
+        pytest.fail("more calls than anybody needs")
+
+
+def _run(run, before=({}, {})):
+    """Give what is stored, and the rows of each dataset, after something ran."""
+    stores = [_filled(content) for content in before]
+    place = crash.Place(*(Same.of(store) for store in stores))
+    run(place)
+    return [{key: store.get(key) for key in store.keys()} for store in stores], crash.contents(place)
+
+
+def _filled(content):
+    store = memory()
+    for key, data in content.items():
+        store.put(key, data)
+    return store
+
+
+def _error(operation, place):
+    """Give the first reason of an error."""
+    try:
+        operation.run(place)
+    except (InjectedError, MultiTableCommitAborted, ConcurrentWriteError) as error:
+        first: BaseException = error
+        while first.__cause__ or first.__context__:
+            first = first.__cause__ or first.__context__
+        return str(first)
+    return None

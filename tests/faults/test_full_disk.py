@@ -1,0 +1,31 @@
+"""Disks that are full: each dataset is in its old or its new state, whole."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from tests.support import crash
+
+
+@pytest.mark.parametrize("name", sorted(crash.OPERATIONS.keys() - {"delete", "cleanup"}))
+def test_full_disk(name, tmp_path):
+    operation = crash.OPERATIONS[name]
+    before = tmp_path / "before"
+    operation.before(crash.Place.below(before))
+    old = crash.contents(crash.Place.below(before))
+    shutil.copytree(before, tmp_path / "after")
+    operation.run(crash.Place.below(tmp_path / "after"))
+    new = crash.contents(crash.Place.below(tmp_path / "after"))
+    sizes = {path.stat().st_size for path in (tmp_path / "after").rglob("*") if path.is_file()}
+
+    failed = 0
+    for size in (0, *(size - 1 for size in sorted(sizes))):
+        root = tmp_path / "full"
+        shutil.rmtree(root, ignore_errors=True)
+        shutil.copytree(before, root)
+        place = crash.Place.below(root)
+        failed += crash.run_on_full_disk(name, place, size)
+        crash.check_old_or_new(place, old, new)
+    assert failed

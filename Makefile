@@ -23,6 +23,7 @@ demo: java $(VENV)/.installed-demo
 	@PYSPARK_PYTHON="$(CURDIR)/$(BIN)/python" $(BIN)/python examples/nycflights.py $(ARGS)
 
 test: java $(VENV)/.installed-dev
+	@$(BIN)/python tools/install_azurite.py $(VENV)/azurite
 	@PYSPARK_PYTHON="$(CURDIR)/$(BIN)/python" $(BIN)/python -m pytest -n $(JOBS) --maxprocesses=4 $(ARGS)
 
 lint: $(VENV)/.installed-dev

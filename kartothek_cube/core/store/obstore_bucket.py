@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from .base import Blob, Data
+from .base import Blob
 from .keys import check_key, check_prefix, is_key
 from .obstore_lib import Connection, ObjectStoreError, attempt, library
 from .obstore_url import Location
@@ -22,7 +23,12 @@ Mode: TypeAlias = Literal["create"] | Version | None
 _PART = 16 << 20
 _PAGE = 1000
 # what servers answer to a range that starts behind the end
-_BEHIND_END = ("416 Range Not Satisfiable", "non-partial response", "Out of range", "larger than the object")
+_BEHIND_END = (
+    "416 Range Not Satisfiable",
+    "non-partial response",
+    "Wanted range starting at",
+    "bytes 0--1/0",
+)
 _LISTS = builtins.list
 
 
@@ -144,11 +150,12 @@ class Bucket:
         FileExistsError
             ``mode`` is given, and that version, or none for ``create``, is not there.
         """
-        how: dict[str, Any] = {"chunk_size": _PART, "use_multipart": None}
+        how: dict[str, Any] = {"chunk_size": _PART}
+        if not isinstance(data, Path) and not hasattr(data, "read"):
+            data = memoryview(data).cast("B")
+            how["use_multipart"] = mode is None and data.nbytes > 2 * _PART
         if mode is not None:
-            how = {"mode": mode if isinstance(mode, str) else dict(mode), "use_multipart": False}
-        elif isinstance(data, Data) and len(data) <= 2 * _PART:
-            how["use_multipart"] = False
+            how["mode"] = mode if isinstance(mode, str) else dict(mode)
         if attributes:
             how["attributes"] = dict(attributes)
         return self._version(self._call("put", check_key(key), key, data, **how))

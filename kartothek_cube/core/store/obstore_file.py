@@ -64,6 +64,13 @@ class RemoteFile(io.RawIOBase):
             self._position += length
         return length
 
+    def readall(self) -> bytes:
+        """Read the rest, in one request."""
+        length = max(0, self._size - self._position)
+        data = self._fetch(self._position, length) if length else b""
+        self._position += len(data)
+        return data
+
     def _fetch(self, start: int, length: int) -> bytes:
         known = self._size - len(self._tail)
         if start >= known:

@@ -99,6 +99,18 @@ class StoreContract:
         self.plant(store, "f", b"0123456789")
         assert blobs.get_range("f", start, length) == expected
 
+    @pytest.mark.parametrize("ranges", [[], [(3, 2)], [(0, 1), (4, 3), (9, 1)], [(8, 2), (0, 10), (5, 1)]])
+    def test_several_ranges(self, blobs, store, ranges):
+        self.plant(store, "f", b"0123456789")
+        found = [bytes(part) for part in blobs.get_ranges("f", ranges)]
+        assert found == [b"0123456789"[start : start + length] for start, length in ranges]
+
+    @pytest.mark.parametrize("data", [b"", b"1", b"0123456789"])
+    @pytest.mark.parametrize("length", [1, 4, 10, 100])
+    def test_tail(self, blobs, store, data, length):
+        self.plant(store, "f", data)
+        assert blobs.get_tail("f", length) == (data[-length:], len(data))
+
     @pytest.mark.parametrize("start, length", [(-1, 1), (0, -1)])
     def test_negative_range(self, blobs, store, start, length):
         self.plant(store, "f", b"0123456789")
@@ -112,10 +124,22 @@ class StoreContract:
             lambda blobs, key: blobs.get(key),
             lambda blobs, key: blobs.get_with_token(key),
             lambda blobs, key: blobs.get_range(key, 0, 1),
+            lambda blobs, key: blobs.get_range(key, 0, 0),
+            lambda blobs, key: blobs.get_ranges(key, [(0, 1), (5, 1)]),
+            lambda blobs, key: blobs.get_tail(key, 1),
             lambda blobs, key: blobs.size(key),
             lambda blobs, key: blobs.open_read(key),
         ],
-        ids=["get", "get_with_token", "get_range", "size", "open_read"],
+        ids=[
+            "get",
+            "get_with_token",
+            "get_range",
+            "get_nothing",
+            "get_ranges",
+            "get_tail",
+            "size",
+            "open_read",
+        ],
     )
     def test_missing(self, blobs, store, read, key):
         self.plant(store, "d/t/g", b"1")
@@ -290,6 +314,8 @@ class StoreContract:
             lambda: blobs.get(key),
             lambda: blobs.get_with_token(key),
             lambda: blobs.get_range(key, 0, 1),
+            lambda: blobs.get_ranges(key, [(0, 1)]),
+            lambda: blobs.get_tail(key, 1),
             lambda: blobs.size(key),
             lambda: blobs.exists(key),
             lambda: blobs.open_read(key),

@@ -231,7 +231,7 @@ def _opener(url: str) -> Callable[[str], KeyValueStore]:
 
 
 def _check(url: str) -> None:
-    check = _CHECKS.get(url.partition("://")[0].lower())
+    check = _CHECKS.get(_scheme(url))
     if check is not None:
         try:
             check(url)
@@ -240,7 +240,13 @@ def _check(url: str) -> None:
 
 
 def _unusable(url: str, error: Exception) -> ValueError:
-    return ValueError(f"cannot open a store at {_shown(url)!r}: {error}; {_known()}")
+    # what is checked in detail tells in detail what is wrong
+    hint = "" if _scheme(url) in _CHECKS else f"; {_known()}"
+    return ValueError(f"cannot open a store at {_shown(url)!r}: {error}{hint}")
+
+
+def _scheme(url: str) -> str:
+    return url.partition("://")[0].lower()
 
 
 def _known() -> str:

@@ -11,7 +11,8 @@ from simplekv import KeyValueStore
 from kartothek_cube.core._dataset import DatasetMetadata
 from kartothek_cube.core._dataset_base import DatasetMetadataBase
 from kartothek_cube.core._mixins import CopyMixin
-from kartothek_cube.core.store import BlobStore
+from kartothek_cube.core.history import AsOf, check_as_of, state_as_of
+from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.utils import lazy_store
 
@@ -34,6 +35,8 @@ class DatasetFactory(DatasetMetadataBase):
         Load the schema along with the header.
     load_all_indices
         Load all indices along with the header.
+    as_of
+        Version or time of the state to load, if the dataset keeps its history; by default the current one.
 
     Attributes
     ----------
@@ -55,12 +58,15 @@ class DatasetFactory(DatasetMetadataBase):
         store_factory: StoreInput,
         load_schema: bool = True,
         load_all_indices: bool = False,
+        *,
+        as_of: AsOf | None = None,
     ) -> None:
         self.dataset_uuid = dataset_uuid
         self.store_factory: Callable[[], KeyValueStore] = lazy_store(store_factory)
         self.load_schema = load_schema
         self.is_loaded = False
         self._all_indices = load_all_indices
+        self._as_of = None if as_of is None else check_as_of(as_of)
         self._cache_metadata: DatasetMetadata | None = None
         self._cache_store: KeyValueStore | None = None
 
@@ -81,6 +87,7 @@ class DatasetFactory(DatasetMetadataBase):
         DatasetFactory
         """
         kwargs.setdefault("load_all_indices", self._all_indices)
+        kwargs.setdefault("as_of", self._as_of)
         return CopyMixin.copy(self, **kwargs)
 
     @property
@@ -94,14 +101,20 @@ class DatasetFactory(DatasetMetadataBase):
     def dataset_metadata(self) -> DatasetMetadata:
         """The dataset, loaded once."""
         if self._cache_metadata is None:
-            self._cache_metadata = DatasetMetadata.load_from_store(
+            self._cache_metadata = self._state()
+        self.is_loaded = True
+        return self._cache_metadata
+
+    def _state(self) -> DatasetMetadata:
+        if self._as_of is None:
+            return DatasetMetadata.load_from_store(
                 self.dataset_uuid,
                 self.store,
                 load_schema=self.load_schema,
                 load_all_indices=self._all_indices,
             )
-        self.is_loaded = True
-        return self._cache_metadata
+        state = state_as_of(self.dataset_uuid, open_blobs(self.store), self._as_of)
+        return state.load_all_indices(self.store) if self._all_indices else state
 
     def __getattr__(self, name: str) -> Any:
         # only asked for what the factory does not have itself
@@ -198,6 +211,7 @@ _OWN = frozenset(
         "load_schema",
         "is_loaded",
         "_all_indices",
+        "_as_of",
         "_cache_metadata",
         "_cache_store",
     }

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.predicates import PredicatesType
 from kartothek_cube.core.types import to_pandas
 from kartothek_cube.core.typing import StoreInput
@@ -28,6 +29,7 @@ def read_dataset_as_dataframes(
     dispatch_by: str | Sequence[str] | None = None,
     *,
     table_name: str | None = None,
+    as_of: AsOf | None = None,
 ) -> list[pd.DataFrame]:
     """
     Read a dataset, one frame per partition or per group.
@@ -56,6 +58,9 @@ def read_dataset_as_dataframes(
         with exactly the rows that have these values. ``[]``: everything in one frame.
     table_name
         Which table to read; needed for datasets with several tables only.
+    as_of
+        Version, or point in time, of the state that is read, if the dataset keeps its history
+        (:func:`~kartothek_cube.io.eager.keep_dataset_history`); by default the current one.
 
     Returns
     -------
@@ -95,6 +100,7 @@ def read_dataset_as_dataframes(
         predicates=predicates,
         dispatch_by=dispatch_by,
         table_name=table_name,
+        as_of=as_of,
         row_index=True,
     )
     return [to_frame(table, dates_as_object, plan.context.categoricals) for table in run_each(plan)]
@@ -111,6 +117,7 @@ def read_table(
     factory: DatasetFactory | None = None,
     *,
     table_name: str | None = None,
+    as_of: AsOf | None = None,
 ) -> pd.DataFrame:
     """
     Read a dataset into one frame.
@@ -119,7 +126,7 @@ def read_table(
     ----------
     dataset_uuid, store, predicate_pushdown_to_io, categoricals, dates_as_object, predicates
         As in :func:`read_dataset_as_dataframes`.
-    factory, table_name
+    factory, table_name, as_of
         As there.
     columns
         Columns wanted, in this order. None: all, partition keys first, the others sorted by name.
@@ -155,6 +162,7 @@ def read_table(
         categoricals=categoricals,
         predicates=predicates,
         table_name=table_name,
+        as_of=as_of,
         in_schema_order=True,
     )
     task = plan.whole()

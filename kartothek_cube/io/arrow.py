@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.predicates import PredicatesType
 from kartothek_cube.core.types import cast_column
 from kartothek_cube.core.typing import StoreInput
@@ -33,13 +34,14 @@ def read_table_arrow(
     factory: DatasetFactory | None = None,
     *,
     table_name: str | None = None,
+    as_of: AsOf | None = None,
 ) -> pa.Table:
     """
     Read a dataset into one Arrow table.
 
     Parameters
     ----------
-    dataset_uuid, store, columns, predicate_pushdown_to_io, predicates, factory, table_name
+    dataset_uuid, store, columns, predicate_pushdown_to_io, predicates, factory, table_name, as_of
         As in :func:`kartothek_cube.io.eager.read_table`.
     categoricals
         Columns to be dictionary-encoded.
@@ -74,6 +76,7 @@ def read_table_arrow(
         categoricals=categoricals,
         predicates=predicates,
         table_name=table_name,
+        as_of=as_of,
         in_schema_order=True,
     )
     task = plan.whole()
@@ -91,14 +94,17 @@ def read_dataset_as_arrow(
     dispatch_by: str | Sequence[str] | None = None,
     *,
     table_name: str | None = None,
+    as_of: AsOf | None = None,
 ) -> list[pa.Table]:
     """
     Read a dataset, one Arrow table per partition or per group.
 
     Parameters
     ----------
-    dataset_uuid, store, columns, predicate_pushdown_to_io, predicates, factory, dispatch_by, table_name
+    dataset_uuid, store, columns, predicate_pushdown_to_io, predicates, factory, dispatch_by
         As in :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
+    table_name, as_of
+        As there.
     categoricals
         Columns to be dictionary-encoded.
 
@@ -132,6 +138,7 @@ def read_dataset_as_arrow(
         predicates=predicates,
         dispatch_by=dispatch_by,
         table_name=table_name,
+        as_of=as_of,
     )
     return list(run_each(plan))
 
@@ -147,6 +154,7 @@ def read_dataset_as_arrow__iterator(
     dispatch_by: str | Sequence[str] | None = None,
     *,
     table_name: str | None = None,
+    as_of: AsOf | None = None,
 ) -> Iterator[pa.Table]:
     """
     Read a dataset, one Arrow table per partition or per group, one after the other.
@@ -155,7 +163,7 @@ def read_dataset_as_arrow__iterator(
     ----------
     dataset_uuid, store, columns, predicate_pushdown_to_io, categoricals, predicates, factory
         As in :func:`read_dataset_as_arrow`.
-    dispatch_by, table_name
+    dispatch_by, table_name, as_of
         As there.
 
     Yields
@@ -187,6 +195,7 @@ def read_dataset_as_arrow__iterator(
         predicates=predicates,
         dispatch_by=dispatch_by,
         table_name=table_name,
+        as_of=as_of,
     )
     yield from run_each(plan, threads=1)
 
@@ -200,13 +209,14 @@ def read_dataset_as_record_batches(
     factory: DatasetFactory | None = None,
     *,
     table_name: str | None = None,
+    as_of: AsOf | None = None,
 ) -> pa.RecordBatchReader:
     """
     Read a dataset as a stream that other engines (DuckDB, polars, Spark) consume partition by partition.
 
     Parameters
     ----------
-    dataset_uuid, store, columns, predicate_pushdown_to_io, predicates, factory, table_name
+    dataset_uuid, store, columns, predicate_pushdown_to_io, predicates, factory, table_name, as_of
         As in :func:`kartothek_cube.io.eager.read_table`.
 
     Returns
@@ -237,6 +247,7 @@ def read_dataset_as_record_batches(
         predicate_pushdown_to_io=predicate_pushdown_to_io,
         predicates=predicates,
         table_name=table_name,
+        as_of=as_of,
         in_schema_order=True,
     )
     schema = empty_table(plan.context).schema.remove_metadata()

@@ -10,6 +10,7 @@ import pyarrow as pa
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.types import to_memory
 from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.cube.history import CubeAsOf
 from kartothek_cube.io_components.cube.query import plan_query, run_task
 
 __all__ = ("query_cube_arrow",)
@@ -23,6 +24,8 @@ def query_cube_arrow(
     dimension_columns: str | Iterable[str] | None = None,
     partition_by: str | Iterable[str] | None = None,
     payload_columns: str | Iterable[str] | None = None,
+    *,
+    as_of: CubeAsOf | None = None,
 ) -> list[pa.Table]:
     """
     Query a cube; results are Arrow tables.
@@ -32,7 +35,7 @@ def query_cube_arrow(
 
     Parameters
     ----------
-    cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns
+    cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of
         As in :func:`kartothek_cube.io.eager_cube.query_cube`.
 
     Returns
@@ -59,6 +62,8 @@ def query_cube_arrow(
     >>> query_cube_arrow(cube, store)[0].to_pylist()[0]
     {'CITY': 'Bonn', 'COUNTRY_CODE': 'DE', 'LATITUDE': 50.7}
     """
-    plan = plan_query(cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns)
+    plan = plan_query(
+        cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
+    )
     task = plan.whole()
     return [] if task is None else [to_memory(table) for table in run_task(plan.context, task)]

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io._eager_care import (
+    garbage_collect_dataset,
+    keep_dataset_history,
+    list_dataset_garbage,
+    list_dataset_history,
+    rollback_dataset,
+)
 from kartothek_cube.io._eager_read import read_dataset_as_dataframes, read_table
 from kartothek_cube.io._eager_write import (
     commit_dataset,
@@ -20,7 +26,7 @@ from kartothek_cube.io._eager_write import (
 from kartothek_cube.io_components.arguments import dataset_factory
 from kartothek_cube.io_components.copy import finish_copy, plan_copy_dataset, run_copy
 from kartothek_cube.io_components.index_build import finish_index_build, plan_index_build, run_index_build
-from kartothek_cube.io_components.maintain import plan_delete, plan_garbage, run_delete
+from kartothek_cube.io_components.maintain import plan_delete, run_delete
 from kartothek_cube.io_components.utils import normalize_arg
 
 __all__ = (
@@ -30,8 +36,12 @@ __all__ = (
     "create_empty_dataset_header",
     "delete_dataset",
     "garbage_collect_dataset",
+    "keep_dataset_history",
+    "list_dataset_garbage",
+    "list_dataset_history",
     "read_dataset_as_dataframes",
     "read_table",
+    "rollback_dataset",
     "store_dataframes_as_dataset",
     "update_dataset_from_dataframes",
     "write_single_partition",
@@ -78,46 +88,6 @@ def build_dataset_indices(
     wanted = normalize_arg("columns", columns) or []
     context, tasks = plan_index_build(dataset_factory(dataset_uuid, store, factory), wanted)
     return finish_index_build(context, [run_index_build(context, task) for task in tasks])
-
-
-def garbage_collect_dataset(
-    dataset_uuid: str | None = None,
-    store: StoreInput | None = None,
-    factory: DatasetFactory | None = None,
-    *,
-    retention: timedelta | None = None,
-) -> None:
-    """
-    Delete what failed, overwritten or removed writes left behind: files that the dataset does not refer to.
-
-    Parameters
-    ----------
-    dataset_uuid, store, factory
-        As in :func:`read_dataset_as_dataframes`.
-    retention
-        Files younger than this stay, since a writer (or a reader of an older state) may still need them; so
-        do files of which the store does not tell the age. None: files of any age go, so nobody else may be
-        writing.
-
-    Raises
-    ------
-    KeyError
-        There is no such dataset.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> _ = store_dataframes_as_dataset(store, "geodata", [pd.DataFrame({"CITY": ["Bonn", "Rom"]})])
-    >>> before = set(store.keys())
-    >>> _ = write_single_partition(store, "geodata", pd.DataFrame({"CITY": ["Ulm"]}))  # never committed
-    >>> garbage_collect_dataset("geodata", store)
-    >>> set(store.keys()) == before
-    True
-    """
-    dataset = dataset_factory(dataset_uuid, store, factory)
-    run_delete(dataset.store_factory, plan_garbage(dataset, retention))
 
 
 def delete_dataset(

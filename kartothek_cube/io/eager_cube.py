@@ -11,9 +11,17 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.types import to_pandas
 from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io._eager_cube_care import (
+    cleanup_cube,
+    keep_cube_history,
+    list_cube_garbage,
+    list_cube_history,
+    rollback_cube,
+)
 from kartothek_cube.io.eager import copy_dataset
 from kartothek_cube.io_components.cube import maintain
 from kartothek_cube.io_components.cube import write as _write
+from kartothek_cube.io_components.cube.history import CubeAsOf
 from kartothek_cube.io_components.cube.prepare import collect_input
 from kartothek_cube.io_components.cube.query import plan_query, run_task
 from kartothek_cube.io_components.execute import expect_files
@@ -30,8 +38,12 @@ __all__ = (
     "delete_cube",
     "explain_query",
     "extend_cube",
+    "keep_cube_history",
+    "list_cube_garbage",
+    "list_cube_history",
     "query_cube",
     "remove_partitions",
+    "rollback_cube",
     "update_cube",
 )
 
@@ -309,6 +321,7 @@ def query_cube(
     partition_by: str | Iterable[str] | None = None,
     payload_columns: str | Iterable[str] | None = None,
     *,
+    as_of: CubeAsOf | None = None,
     progress: bool = False,
 ) -> list[pd.DataFrame]:
     """
@@ -332,6 +345,10 @@ def query_cube(
         Indexed columns by whose values the result is split.
     payload_columns
         Columns wanted; by default all.
+    as_of
+        Point in time: each dataset is read in its newest state that is not newer, as far as the datasets keep
+        their history (:func:`keep_cube_history`). Or a dict of dataset id to version or time, for some of
+        the datasets. By default, the cube is read as it is now.
     progress
         Show a bar of files, bytes and the time left; needs tqdm.
 
@@ -349,7 +366,9 @@ def query_cube(
         If a condition has a value of the wrong type.
     """
     with progress_bar("query", progress):
-        plan = plan_query(cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns)
+        plan = plan_query(
+            cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
+        )
         task = plan.whole()
         return [] if task is None else [to_pandas(table) for table in run_task(plan.context, task)]
 
@@ -369,20 +388,6 @@ def delete_cube(cube: Cube, store: StoreInput, datasets: Any = None) -> None:
     """
     for keys in maintain.plan_delete(cube, store, datasets):
         maintain.run_delete(store, keys)
-
-
-def cleanup_cube(cube: Cube, store: StoreInput) -> None:
-    """
-    Remove what overwritten, failed or removed data left behind: keys of the cube that no dataset refers to.
-
-    Parameters
-    ----------
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
-    """
-    maintain.run_delete(store, maintain.plan_cleanup(cube, store))
 
 
 def copy_cube(

@@ -10,6 +10,7 @@ import pandas as pd
 
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import (
     DEFAULT_METADATA_STORAGE_FORMAT,
     DEFAULT_METADATA_VERSION,
@@ -44,6 +45,7 @@ def read_dataset_as_dataframes__iterator(
     dispatch_by: str | Sequence[str] | None = None,
     *,
     table_name: str | None = None,
+    as_of: AsOf | None = None,
 ) -> Iterator[pd.DataFrame]:
     """
     Read a dataset, one frame per partition or per group, one after the other.
@@ -52,7 +54,7 @@ def read_dataset_as_dataframes__iterator(
     ----------
     dataset_uuid, store, columns, predicate_pushdown_to_io, categoricals, dates_as_object, predicates, factory
         As in :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
-    dispatch_by, table_name
+    dispatch_by, table_name, as_of
         As there.
 
     Yields
@@ -88,6 +90,7 @@ def read_dataset_as_dataframes__iterator(
         predicates=predicates,
         dispatch_by=dispatch_by,
         table_name=table_name,
+        as_of=as_of,
         row_index=True,
     )
     for table in run_each(plan, threads=1):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -15,6 +16,7 @@ from kartothek_cube.core.types import to_pandas
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io import eager_cube
 from kartothek_cube.io_components.cube import write as _write
+from kartothek_cube.io_components.cube.history import CubeAsOf
 from kartothek_cube.io_components.cube.parts import announced, commit_parts, elements_of, write_parts
 from kartothek_cube.io_components.cube.query import plan_query, run_task
 from kartothek_cube.serialization import DataFrameSerializer
@@ -208,13 +210,15 @@ def query_cube__iterator(
     dimension_columns: str | Iterable[str] | None = None,
     partition_by: str | Iterable[str] | None = None,
     payload_columns: str | Iterable[str] | None = None,
+    *,
+    as_of: CubeAsOf | None = None,
 ) -> Iterator[pd.DataFrame]:
     """
     Query a cube group by group. The query is planned at once, a group is read when it is asked for.
 
     Parameters
     ----------
-    cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns
+    cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of
         As in :func:`kartothek_cube.io.eager_cube.query_cube`.
 
     Returns
@@ -227,7 +231,9 @@ def query_cube__iterator(
     ValueError, TypeError
         As :func:`~kartothek_cube.io.eager_cube.query_cube`, by the call itself.
     """
-    plan = plan_query(cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns)
+    plan = plan_query(
+        cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
+    )
     # unlike the loop of a generator, these hold no table while the next one is read
     return map(to_pandas, chain.from_iterable(map(partial(run_task, plan.context), plan.tasks())))
 
@@ -306,13 +312,13 @@ def collect_stats__iter(cube: Cube, store: StoreInput, datasets: Any = None) -> 
     return eager_cube.collect_stats(cube, store, datasets)
 
 
-def cleanup_cube__iter(cube: Cube, store: StoreInput) -> None:
+def cleanup_cube__iter(cube: Cube, store: StoreInput, *, retention: timedelta | None = None) -> None:
     """
     Remove what no dataset refers to; the same as :func:`kartothek_cube.io.eager_cube.cleanup_cube`.
 
     Parameters
     ----------
-    cube, store
+    cube, store, retention
         As there.
     """
-    eager_cube.cleanup_cube(cube, store)
+    eager_cube.cleanup_cube(cube, store, retention=retention)

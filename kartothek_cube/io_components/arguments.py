@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.factory import DatasetFactory, _ensure_factory
+from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import check_table_name
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.execute import store_factory
@@ -34,6 +35,7 @@ def dataset_factory(
     factory: DatasetFactory | None = None,
     *,
     load_schema: bool = True,
+    as_of: AsOf | None = None,
 ) -> DatasetFactory:
     """
     The dataset that the arguments of a façade name.
@@ -46,6 +48,8 @@ def dataset_factory(
         The dataset itself, instead of the two others.
     load_schema
         Whether its schema is needed.
+    as_of
+        Version or time of the state that is meant; None for the current one.
 
     Returns
     -------
@@ -64,6 +68,8 @@ def dataset_factory(
     """
     given = None if store is None else store_factory(store)
     found = _ensure_factory(dataset_uuid, given, factory, load_schema)
+    if as_of is not None:
+        return found.copy(load_schema=True, as_of=as_of)
     return found.copy(load_schema=True) if load_schema and not found.load_schema else found
 
 

@@ -16,6 +16,7 @@ from kartothek_cube.core._file_keys import derived_keys
 from kartothek_cube.core.common_metadata import read_schema_metadata
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.predicates import (
     ConjunctionType,
@@ -168,6 +169,7 @@ def plan_read(
     in_schema_order: bool = False,
     row_index: bool = False,
     same_categories: bool = False,
+    as_of: AsOf | None = None,
 ) -> ReadPlan:
     """
     Plan a read: the header, the schema and the needed indices are read, no data file is.
@@ -184,6 +186,8 @@ def plan_read(
         Whether the index of stored frames is wanted, where a task reads one file of a dataset that keeps it.
     same_categories
         Whether categoricals with an index have the same dictionary in all tasks: all values of the dataset.
+    as_of
+        As in the façades.
 
     Returns
     -------
@@ -198,7 +202,7 @@ def plan_read(
     RuntimeError
         A column to dispatch by has no index, or the dataset has several tables and none is named.
     """
-    found = dataset_factory(dataset_uuid, store, factory)
+    found = dataset_factory(dataset_uuid, store, factory, as_of=as_of)
     table, schema = _table_and_schema(found, table_name)
     wanted = check_columns("columns", columns, schema.names, found.dataset_uuid)
     shown = schema.names if wanted is None else wanted

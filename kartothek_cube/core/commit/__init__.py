@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from kartothek_cube.core.commit.apply import apply, last_batch, merged_schema
 from kartothek_cube.core.commit.delta import Delta, IndexEntries, MissingIndexEntries, Published
-from kartothek_cube.core.commit.publish import commit
+from kartothek_cube.core.commit.publish import Base, commit, publish, read_base
 from kartothek_cube.core.commit.undo import rollback
 
 __all__ = (
+    "Base",
     "Delta",
     "IndexEntries",
     "MissingIndexEntries",
@@ -16,5 +17,7 @@ __all__ = (
     "commit",
     "last_batch",
     "merged_schema",
+    "publish",
+    "read_base",
     "rollback",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from typing import Any
 
 from dask.bag import Bag
@@ -13,6 +14,7 @@ from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io.dask import common_cube as _dask
 from kartothek_cube.io.dask._graph import Graph
 from kartothek_cube.io_components.cube import write as _write
+from kartothek_cube.io_components.cube.history import CubeAsOf
 from kartothek_cube.io_components.cube.maintain import plan_copy
 from kartothek_cube.io_components.cube.parts import announced, write_parts
 from kartothek_cube.io_components.cube.query import plan_query
@@ -262,6 +264,8 @@ def query_cube_bag(
     partition_by: str | Iterable[str] | None = None,
     payload_columns: str | Iterable[str] | None = None,
     blocksize: int = 1,
+    *,
+    as_of: CubeAsOf | None = None,
 ) -> Bag:
     """
     Query a cube. Headers and indices are read when the graph is built, files when it is computed.
@@ -270,7 +274,7 @@ def query_cube_bag(
     ----------
     store
         Factory of the store.
-    cube, conditions, datasets, dimension_columns, partition_by, payload_columns
+    cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of
         As in :func:`kartothek_cube.io.eager_cube.query_cube`.
     blocksize
         Groups per partition of the bag.
@@ -288,7 +292,9 @@ def query_cube_bag(
     """
     _dask.check_store(store)
     _dask.check_blocksize(blocksize)
-    plan = plan_query(cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns)
+    plan = plan_query(
+        cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
+    )
     graph, tasks = Graph("query_cube"), blocks(plan.tasks(), blocksize)
     return graph.bag(graph.each("groups", _dask.frames_of, plan.context, [(block,) for block in tasks]))
 
@@ -322,7 +328,9 @@ def delete_cube_bag(cube: Cube, store: StoreFactory, blocksize: int = 100, datas
     return graph.bag(keys)
 
 
-def cleanup_cube_bag(cube: Cube, store: StoreFactory, blocksize: int = 100) -> Bag:
+def cleanup_cube_bag(
+    cube: Cube, store: StoreFactory, blocksize: int = 100, *, retention: timedelta | None = None
+) -> Bag:
     """
     Remove keys of the cube that no dataset refers to.
 
@@ -334,6 +342,8 @@ def cleanup_cube_bag(cube: Cube, store: StoreFactory, blocksize: int = 100) -> B
         Factory of the store.
     blocksize
         Keys per task.
+    retention
+        As in :func:`kartothek_cube.io.eager_cube.cleanup_cube`.
 
     Returns
     -------
@@ -347,7 +357,7 @@ def cleanup_cube_bag(cube: Cube, store: StoreFactory, blocksize: int = 100) -> B
     """
     _dask.check_store(store)
     _dask.check_blocksize(blocksize)
-    graph, keys = _dask.cleanup_cube(cube, store, blocksize)
+    graph, keys = _dask.cleanup_cube(cube, store, blocksize, retention)
     return graph.bag(keys)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -191,10 +192,12 @@ def delete_cube(cube: Cube, store: StoreFactory, datasets: Any, blocksize: int) 
     return graph, graph.each("files", _delete, store, rest) or [first]
 
 
-def cleanup_cube(cube: Cube, store: StoreFactory, blocksize: int) -> tuple[Graph, list[Key]]:
+def cleanup_cube(
+    cube: Cube, store: StoreFactory, blocksize: int, retention: timedelta | None
+) -> tuple[Graph, list[Key]]:
     """Delete the keys that no dataset refers to."""
     graph = Graph("cleanup_cube")
-    keys = blocks(maintain.plan_cleanup(cube, store), blocksize)
+    keys = blocks(maintain.plan_cleanup(cube, store, retention), blocksize)
     return graph, graph.each("files", _delete, store, [(block,) for block in keys])
 
 

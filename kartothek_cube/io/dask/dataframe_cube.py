@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import dask
@@ -18,6 +19,7 @@ from kartothek_cube.io.dask import delayed_cube
 from kartothek_cube.io.dask._graph import Graph, Unique
 from kartothek_cube.io.dask._shuffle import buckets, shuffled
 from kartothek_cube.io_components.cube import write as _write
+from kartothek_cube.io_components.cube.history import CubeAsOf
 from kartothek_cube.io_components.cube.parts import Written, write_part
 from kartothek_cube.io_components.cube.query import QueryContext, Task, plan_query
 from kartothek_cube.io_components.cube.query.project import project
@@ -274,6 +276,8 @@ def query_cube_dataframe(
     dimension_columns: str | Iterable[str] | None = None,
     partition_by: str | Iterable[str] | None = None,
     payload_columns: str | Iterable[str] | None = None,
+    *,
+    as_of: CubeAsOf | None = None,
 ) -> dd.DataFrame:
     """
     Query a cube. Headers and indices are read when the graph is built, files when it is computed.
@@ -284,7 +288,7 @@ def query_cube_dataframe(
     ----------
     store
         Factory of the store.
-    cube, conditions, datasets, dimension_columns, partition_by, payload_columns
+    cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of
         As in :func:`kartothek_cube.io.eager_cube.query_cube`.
 
     Returns
@@ -300,7 +304,9 @@ def query_cube_dataframe(
         As :func:`~kartothek_cube.io.eager_cube.query_cube`; also if the store is not a factory.
     """
     _dask.check_store(store)
-    plan = plan_query(cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns)
+    plan = plan_query(
+        cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
+    )
     tasks: list[Task | None] = [*plan.tasks()] or [None]
     meta = _dask.frame_of(plan.context, None)
     # dask would turn all objects, such as bytes and lists, into text
@@ -411,13 +417,15 @@ def collect_stats_dataframe(
     return delayed_cube.collect_stats_delayed(cube, store, datasets, blocksize)
 
 
-def cleanup_cube_dataframe(cube: Cube, store: StoreFactory, blocksize: int = 100) -> Delayed:
+def cleanup_cube_dataframe(
+    cube: Cube, store: StoreFactory, blocksize: int = 100, *, retention: timedelta | None = None
+) -> Delayed:
     """
     Clean up; the same as :func:`kartothek_cube.io.dask.delayed_cube.cleanup_cube_delayed`.
 
     Parameters
     ----------
-    cube, store, blocksize
+    cube, store, blocksize, retention
         As there.
 
     Returns
@@ -425,4 +433,4 @@ def cleanup_cube_dataframe(cube: Cube, store: StoreFactory, blocksize: int = 100
     dask.delayed.Delayed
         None.
     """
-    return delayed_cube.cleanup_cube_delayed(cube, store, blocksize)
+    return delayed_cube.cleanup_cube_delayed(cube, store, blocksize, retention=retention)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from typing import Any
 
 from dask.delayed import Delayed, delayed
@@ -13,6 +14,7 @@ from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io.dask import common_cube as _dask
 from kartothek_cube.io.dask._graph import Graph
 from kartothek_cube.io_components.cube import write as _write
+from kartothek_cube.io_components.cube.history import CubeAsOf
 from kartothek_cube.io_components.cube.maintain import plan_copy
 from kartothek_cube.io_components.cube.parts import announced, elements_of, write_part
 from kartothek_cube.io_components.cube.query import plan_query
@@ -264,6 +266,8 @@ def query_cube_delayed(
     dimension_columns: str | Iterable[str] | None = None,
     partition_by: str | Iterable[str] | None = None,
     payload_columns: str | Iterable[str] | None = None,
+    *,
+    as_of: CubeAsOf | None = None,
 ) -> list[Delayed]:
     """
     Query a cube. Headers and indices are read when the graph is built, files when it is computed.
@@ -272,7 +276,7 @@ def query_cube_delayed(
     ----------
     store
         Factory of the store.
-    cube, conditions, datasets, dimension_columns, partition_by, payload_columns
+    cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of
         As in :func:`kartothek_cube.io.eager_cube.query_cube`.
 
     Returns
@@ -287,7 +291,9 @@ def query_cube_delayed(
         As :func:`~kartothek_cube.io.eager_cube.query_cube`; also if the store is not a factory.
     """
     _dask.check_store(store)
-    plan = plan_query(cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns)
+    plan = plan_query(
+        cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
+    )
     graph = Graph("query_cube")
     return graph.delayed(
         graph.each("group", _dask.frame_of, plan.context, [(task,) for task in plan.tasks()])
@@ -324,7 +330,9 @@ def delete_cube_delayed(
     return _dask.wait(*_dask.delete_cube(cube, store, datasets, blocksize))
 
 
-def cleanup_cube_delayed(cube: Cube, store: StoreFactory, blocksize: int = 100) -> Delayed:
+def cleanup_cube_delayed(
+    cube: Cube, store: StoreFactory, blocksize: int = 100, *, retention: timedelta | None = None
+) -> Delayed:
     """
     Remove keys of the cube that no dataset refers to.
 
@@ -336,6 +344,8 @@ def cleanup_cube_delayed(cube: Cube, store: StoreFactory, blocksize: int = 100) 
         Factory of the store.
     blocksize
         Keys per task.
+    retention
+        As in :func:`kartothek_cube.io.eager_cube.cleanup_cube`.
 
     Returns
     -------
@@ -349,7 +359,7 @@ def cleanup_cube_delayed(cube: Cube, store: StoreFactory, blocksize: int = 100) 
     """
     _dask.check_store(store)
     _dask.check_blocksize(blocksize)
-    return _dask.wait(*_dask.cleanup_cube(cube, store, blocksize))
+    return _dask.wait(*_dask.cleanup_cube(cube, store, blocksize, retention))
 
 
 def copy_cube_delayed(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from kartothek_cube.io.spark._types import arrow_schema, spark_schema
 from kartothek_cube.io.spark._write import check_file_rows, write_cube
 from kartothek_cube.io_components.cube import maintain
 from kartothek_cube.io_components.cube import write as _write
+from kartothek_cube.io_components.cube.history import CubeAsOf
 from kartothek_cube.io_components.cube.query import QueryPlan, plan_query
 from kartothek_cube.io_components.cube.query.pack import pack
 from kartothek_cube.io_components.cube.transfer import copy_tasks, finish_copies, run_copy_task
@@ -280,6 +282,7 @@ def query_cube_spark(
     partition_by: str | Iterable[str] | None = None,
     payload_columns: str | Iterable[str] | None = None,
     *,
+    as_of: CubeAsOf | None = None,
     spark: SparkSession | None = None,
 ) -> DataFrame:
     """
@@ -290,7 +293,7 @@ def query_cube_spark(
 
     Parameters
     ----------
-    cube, conditions, datasets, dimension_columns, payload_columns
+    cube, conditions, datasets, dimension_columns, payload_columns, as_of
         As in :func:`kartothek_cube.io.eager_cube.query_cube`.
     store
         Store, factory or URL; executors must be able to open it.
@@ -314,7 +317,14 @@ def query_cube_spark(
     """
     session = active_session(spark)
     plan = plan_query(
-        cube, travelling(store), conditions, datasets, dimension_columns, partition_by, payload_columns
+        cube,
+        travelling(store),
+        conditions,
+        datasets,
+        dimension_columns,
+        partition_by,
+        payload_columns,
+        as_of=as_of,
     )
     return _query_frame(session, plan, spark_schema(plan.context.output), None, f"query_{cube.uuid_prefix}")
 
@@ -449,19 +459,25 @@ def delete_cube_spark(
     call_all(session, maintain.run_delete, factory, blocks(others, _BLOCK), text)
 
 
-def cleanup_cube_spark(cube: Cube, store: StoreInput, *, spark: SparkSession | None = None) -> None:
+def cleanup_cube_spark(
+    cube: Cube,
+    store: StoreInput,
+    *,
+    retention: timedelta | None = None,
+    spark: SparkSession | None = None,
+) -> None:
     """
     Remove what overwritten, failed or removed data left behind: keys of the cube that no dataset refers to.
 
     Parameters
     ----------
-    cube, store
+    cube, store, retention
         As in :func:`kartothek_cube.io.eager_cube.cleanup_cube`.
     spark
         The session; the active one by default.
     """
     session, factory = active_session(spark), travelling(store)
-    keys = blocks(maintain.plan_cleanup(cube, factory), _BLOCK)
+    keys = blocks(maintain.plan_cleanup(cube, factory, retention), _BLOCK)
     call_all(session, maintain.run_delete, factory, keys, f"clean up cube {cube.uuid_prefix}")
 
 

@@ -18,6 +18,7 @@ from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.predicates import bind
 from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.cube.history import CubeAsOf, datasets_as_of
 from kartothek_cube.utils.converters import (
     converter_str_set,
     converter_str_set_optional,
@@ -82,8 +83,14 @@ class QueryIntention:
         )
 
 
-def select_datasets(cube: Cube, store: StoreInput, datasets: Any) -> dict[str, DatasetMetadata]:
+def select_datasets(
+    cube: Cube, store: StoreInput, datasets: Any, as_of: CubeAsOf | None = None
+) -> dict[str, DatasetMetadata]:
     """Headers for the ``datasets`` argument of an operation: nothing, ids, or loaded headers."""
+    if as_of is not None:
+        if isinstance(datasets, Mapping):
+            raise ValueError("Pass either loaded datasets or as_of: loaded ones are as they are")
+        return datasets_as_of(cube, store, as_of, datasets)
     if isinstance(datasets, Mapping):
         check_cube(datasets, cube)
         return dict(datasets)

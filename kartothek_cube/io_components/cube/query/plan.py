@@ -19,6 +19,7 @@ from kartothek_cube.core.prune import load_needed_indices, select_partitions
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.columns import group_codes, join_codes, repeat_ranges
+from kartothek_cube.io_components.cube.history import CubeAsOf
 from kartothek_cube.io_components.cube.query.intention import (
     ConditionsInput,
     QueryIntention,
@@ -41,6 +42,8 @@ def plan_query(
     dimension_columns: str | Iterable[str] | None = None,
     partition_by: str | Iterable[str] | None = None,
     payload_columns: str | Iterable[str] | None = None,
+    *,
+    as_of: CubeAsOf | None = None,
 ) -> QueryPlan:
     """
     Plan a query: headers and the needed indices are read, no data file is.
@@ -51,7 +54,7 @@ def plan_query(
         Specification of the cube.
     store
         Store, factory or URL.
-    conditions, datasets, dimension_columns, partition_by, payload_columns
+    conditions, datasets, dimension_columns, partition_by, payload_columns, as_of
         As in :func:`kartothek_cube.io.eager_cube.query_cube`.
 
     Returns
@@ -64,7 +67,7 @@ def plan_query(
         If an argument does not fit the cube.
     """
     return plan_query_in_steps(
-        cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns
+        cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
     )[-1]
 
 
@@ -76,11 +79,13 @@ def plan_query_in_steps(
     dimension_columns: str | Iterable[str] | None = None,
     partition_by: str | Iterable[str] | None = None,
     payload_columns: str | Iterable[str] | None = None,
+    *,
+    as_of: CubeAsOf | None = None,
 ) -> tuple[dict[str, DatasetMetadata], QueryIntention, QueryPlan]:
     """Plan a query like :func:`plan_query`, for those who want to know why: headers, intention, plan."""
     factory = store_factory(store)
     blobs = open_blobs(factory)
-    headers = select_datasets(cube, blobs, datasets)
+    headers = select_datasets(cube, blobs, datasets, as_of)
     intention = determine_intention(
         cube, headers, conditions, dimension_columns, partition_by, payload_columns
     )

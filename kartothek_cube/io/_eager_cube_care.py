@@ -1,0 +1,194 @@
+"""Looking after cubes at once: garbage, history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.history import DatasetState
+from kartothek_cube.core.store import Blob
+from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.cube import history, maintain
+from kartothek_cube.io_components.cube.history import CubeAsOf
+
+__all__ = (
+    "cleanup_cube",
+    "keep_cube_history",
+    "list_cube_garbage",
+    "list_cube_history",
+    "rollback_cube",
+)
+
+
+def cleanup_cube(cube: Cube, store: StoreInput, *, retention: timedelta | None = None) -> None:
+    """
+    Remove what overwritten, failed or removed data left behind: keys of the cube that no dataset refers to.
+
+    Files of older states that are kept (:func:`keep_cube_history`) stay.
+
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+    retention
+        Files that were written less than this time ago stay, since a writer that has not committed yet may
+        need them; so do files of which the store does not tell the age. Their time stamp is compared with the
+        clock of the store, which is read from an empty file that is put and deleted. None: files of any age
+        go, so nobody else may be writing.
+    """
+    maintain.run_delete(store, maintain.plan_cleanup(cube, store, retention))
+
+
+def list_cube_garbage(cube: Cube, store: StoreInput, *, retention: timedelta | None = None) -> list[Blob]:
+    """
+    What :func:`cleanup_cube` would delete; nothing is deleted.
+
+    Parameters
+    ----------
+    cube, store, retention
+        As there.
+
+    Returns
+    -------
+    list of Blob
+        Each with ``key``, ``size`` in bytes and ``mtime`` in seconds since 1970 (None where the store does
+        not tell), sorted by key.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.core.cube.cube import Cube
+    >>> from kartothek_cube.io.eager_cube import build_cube, remove_partitions
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+    >>> cities = pd.DataFrame({"CITY": ["Rom", "Ulm"], "COUNTRY_CODE": ["IT", "DE"]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> list_cube_garbage(cube, store)
+    []
+    >>> _ = remove_partitions(cube, store)
+    >>> sum(blob.key.startswith("geodata++seed/table/") for blob in list_cube_garbage(cube, store))
+    2
+    """
+    return maintain.list_garbage(cube, store, retention)
+
+
+def keep_cube_history(
+    cube: Cube,
+    store: StoreInput,
+    states: int,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+) -> dict[str, DatasetMetadata]:
+    """
+    Keep older states of the datasets of a cube from now on, so that they can be queried and returned to.
+
+    The number is remembered in the metadata of each dataset, under ``kartothek_cube_keep_history``; it may be
+    given there right when the cube is built.
+
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+    states
+        How many states of each dataset are kept beside the current one. With 0 all of them are thrown away;
+        their files are garbage then.
+    ktk_cube_dataset_ids
+        Datasets concerned; all by default.
+
+    Returns
+    -------
+    dict
+        Dataset id to metadata.
+
+    Raises
+    ------
+    ValueError
+        ``states`` is no number of states, or there is no such dataset.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.core.cube.cube import Cube
+    >>> from kartothek_cube.io.eager_cube import append_to_cube, build_cube, query_cube
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+    >>> cities = pd.DataFrame({"CITY": ["Ulm"], "COUNTRY_CODE": ["DE"], "PEOPLE": [126_000]})
+    >>> built = build_cube(cities, cube, store)
+    >>> _ = keep_cube_history(cube, store, states=5)
+    >>> monday = list_cube_history(cube, store)["seed"][-1].time
+    >>> _ = append_to_cube(cities.assign(PEOPLE=126_329), cube, store)
+    >>> query_cube(cube, store, as_of=monday)[0]["PEOPLE"].tolist()
+    [126000]
+    >>> _ = rollback_cube(cube, store, as_of=monday)
+    >>> query_cube(cube, store)[0]["PEOPLE"].tolist()
+    [126000]
+    """
+    return history.keep_cube_history(cube, store, states, ktk_cube_dataset_ids)
+
+
+def list_cube_history(cube: Cube, store: StoreInput) -> dict[str, list[DatasetState]]:
+    """
+    The states of the datasets of a cube that can be read.
+
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+
+    Returns
+    -------
+    dict
+        Dataset id to states, each with ``version``, ``time`` (UTC) and whether it is the ``current`` one;
+        oldest first.
+    """
+    return history.list_cube_history(cube, store)
+
+
+def rollback_cube(
+    cube: Cube,
+    store: StoreInput,
+    as_of: CubeAsOf,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+) -> dict[str, DatasetMetadata]:
+    """
+    Make older states of datasets the current ones, each by a commit of its own; what they replace is kept.
+
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+    as_of
+        Point in time: each dataset returns to its newest state that is not newer. Or a dict of dataset id to
+        version or time; then the others stay as they are.
+    ktk_cube_dataset_ids
+        Datasets concerned; all by default.
+
+    Returns
+    -------
+    dict
+        Dataset id to metadata of the datasets concerned.
+
+    Raises
+    ------
+    ValueError
+        A dataset does not exist, or the datasets would not form the cube.
+    StateNotFoundError
+        A state is not kept (any more), or a dataset did not exist then: delete that dataset first, or name
+        the others.
+    CorruptDatasetError
+        Files of a state are gone. Nothing is changed.
+    ConcurrentWriteError
+        Somebody committed meanwhile. Nothing is changed.
+    """
+    return history.return_cube(cube, store, as_of, ktk_cube_dataset_ids)

@@ -29,15 +29,15 @@ class _Entry(NamedTuple):
 
 
 _COMMANDS = {
-    "cleanup": _Entry("maintain", "Remove files that no dataset refers to."),
-    "copy": _Entry("maintain", "Copy the cube from one store to another."),
-    "delete": _Entry("maintain", "Delete the cube, or some of its datasets."),
-    "index": _Entry("maintain", "Build indices of columns."),
-    "info": _Entry("look", "Show columns, types and partitions of the datasets."),
-    "ls": _Entry("look", "List all cubes of the store (without CUBE).", False),
-    "query": _Entry("query", "Query the cube: interactively, or into a table or file."),
-    "report": _Entry("report", "Draw the cube: partitions, growth, columns, warnings, in one HTML page."),
-    "stats": _Entry("look", "Count files, bytes, partitions and rows."),
+    "cleanup": _Entry("_maintain", "Remove files that no dataset refers to."),
+    "copy": _Entry("_maintain", "Copy the cube from one store to another."),
+    "delete": _Entry("_maintain", "Delete the cube, or some of its datasets."),
+    "index": _Entry("_maintain", "Build indices of columns."),
+    "info": _Entry("_look", "Show columns, types and partitions of the datasets."),
+    "ls": _Entry("_look", "List all cubes of the store (without CUBE).", False),
+    "query": _Entry("_query", "Query the cube: interactively, or into a table or file."),
+    "report": _Entry("_report", "Draw the cube: partitions, growth, columns, warnings, in one HTML page."),
+    "stats": _Entry("_look", "Count files, bytes, partitions and rows."),
 }
 _COLORS = {"always": True, "auto": None, "off": False}
 
@@ -130,7 +130,7 @@ def _unknown_command(ctx: click.Context, name: str) -> NoReturn:
 @click.group(
     cls=Root,
     context_settings={"help_option_names": list(_HELP)},
-    epilog="Exit codes: 0 done, 1 aborted, 2 cannot be done as given, 3 damage found, 4 error of the program.",
+    epilog="Exit codes: 0 done, 1 aborted, 2 cannot be done as given, 3 damage found, 4 bug.",
 )
 @click.option(
     "--skv",

@@ -122,8 +122,8 @@ def read_stores(path: str) -> Mapping[str, Any]:
             stores = yaml.safe_load(file)
     except OSError as error:
         fail(
-            f"Could not load store YAML {path}: {error.strerror}; name a store by its URL (--store hfs:///data) "
-            "or the file by --skv"
+            f"Could not load store YAML {path}: {error.strerror}; "
+            "name a store by its URL (--store hfs:///data), or the file by --skv"
         )
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         fail(f"Could not parse store YAML {path}: {one_line(error)}")

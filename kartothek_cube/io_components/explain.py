@@ -166,7 +166,7 @@ class QueryExplanation:
     def _summary(self) -> dict[str, Any]:
         facts: dict[str, Any] = {
             "result": f"{len(self.columns)} columns, sorted by {', '.join(self.sorted_by)}",
-            "to read": f"{self.read_files:,} files in {self.partitions:,} partitions, "
+            "to read": f"{_plural(self.read_files, 'file')} in {_plural(self.partitions, 'partition')}, "
             f"about {bytes_text(self.read_bytes)}",
         }
         if self.groups is not None:
@@ -198,6 +198,10 @@ class QueryExplanation:
 
 _HEADER = ("dataset", "role", "files read", "of", "partitions read", "of", "bytes", "columns read")
 _EFFECTS = ("dataset", "condition", "decided by", "files kept", "files pruned")
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _needed(dataset: DatasetRole) -> int:

@@ -37,10 +37,8 @@ def index(state: State, dataset: str, columns: str) -> None:
 
     found = state.datasets.get(dataset)
     if found is None:
-        known = ", ".join(sorted(state.datasets))
-        fail(
-            f"Dataset {dataset!r} does not exist.{closest(dataset, state.datasets)} Known datasets are {known}."
-        )
+        hint, known = closest(dataset, state.datasets), ", ".join(sorted(state.datasets))
+        fail(f"Dataset {dataset!r} does not exist.{hint} Known datasets are {known}.")
     wanted = match(columns, get_dataset_columns(found), "column")
     chosen = sorted(wanted - set(found.partition_keys))
     if not chosen:
@@ -86,6 +84,7 @@ def copy(
     yes: bool,
 ) -> None:
     """Copy the cube from one store to another."""
+    from kartothek_cube.core.errors import DatasetExistsError
     from kartothek_cube.io.eager_cube import copy_cube, delete_cube
 
     if tgt_store == state.store_name:
@@ -97,8 +96,11 @@ def copy(
         ask(f"Replace {', '.join(replaced)} of cube {state.prefix} in {tgt_store}?", yes)
         if cleanup:
             delete_cube(state.cube, target, replaced)
-    with state.progress("copy"):
-        copy_cube(state.cube, state.store, target, overwrite=overwrite, datasets=wanted)
+    try:
+        with state.progress("copy"):
+            copy_cube(state.cube, state.store, target, overwrite=overwrite, datasets=wanted)
+    except DatasetExistsError as error:
+        fail(f"Dataset {error.dataset_uuid} exists in {tgt_store} already; --overwrite replaces it")
 
 
 def _existing(state: State, store: StoreFactory) -> set[str]:
@@ -142,16 +144,18 @@ def delete(state: State, include: str | None, exclude: str | None, yes: bool) ->
 @pass_state
 def cleanup(state: State, retention: str, dry_run: bool, yes: bool) -> None:
     """Remove files that no dataset refers to: what overwrites, removals and failures left behind."""
-    from kartothek_cube.io_components.cube.maintain import plan_cleanup, run_delete
+    from kartothek_cube.io_components.cube.maintain import list_garbage, run_delete
+    from kartothek_cube.io_components.progress import bytes_text
 
-    keys = plan_cleanup(state.cube, state.store, _duration(retention))
+    blobs = list_garbage(state.cube, state.store, _duration(retention))
+    size = bytes_text(sum(blob.size or 0 for blob in blobs))
     if dry_run:
-        for key in keys:
-            click.echo(key)
-        click.echo(f"{len(keys):,} files would be deleted.", err=True)
-    elif keys:
-        ask(f"Delete {len(keys):,} files of cube {state.prefix} that nothing refers to?", yes)
-        run_delete(state.store, keys)
+        for blob in blobs:
+            click.echo(blob.key)
+        click.echo(f"{len(blobs):,} files ({size}) would be deleted.", err=True)
+    elif blobs:
+        ask(f"Delete {len(blobs):,} files ({size}) of cube {state.prefix} that nothing refers to?", yes)
+        run_delete(state.store, [blob.key for blob in blobs])
 
 
 _UNITS = {"": "hours", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}

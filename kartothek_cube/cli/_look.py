@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kartothek_cube.core.cube.cube import Cube
     from kartothek_cube.core.dataset import DatasetMetadata
 
-__all__ = ("headline", "info", "ls", "print_json", "stats")
+__all__ = ("column_types", "headline", "info", "ls", "print_json", "stats")
 
 
 def headline(text: str) -> None:
@@ -44,7 +44,7 @@ def print_json(content: Any) -> None:
 def info(state: State, as_json: bool) -> None:
     """Show columns, types and partitions of the datasets."""
     cube, datasets = state.cube, state.datasets
-    types = _types(datasets)
+    types = column_types(datasets)
     if as_json:
         print_json(_described(cube, datasets, types))
         return
@@ -62,7 +62,7 @@ def info(state: State, as_json: bool) -> None:
         _dataset(cube, dataset)
 
 
-def _types(datasets: dict[str, DatasetMetadata]) -> dict[str, pa.DataType]:
+def column_types(datasets: dict[str, DatasetMetadata]) -> dict[str, pa.DataType]:
     """Types of all columns; nulls only where no dataset knows better."""
     import pyarrow as pa
 
@@ -92,7 +92,7 @@ def _roles(cube: Cube, dataset: DatasetMetadata) -> tuple[list[str], list[str]]:
 
 
 def _dataset(cube: Cube, dataset: DatasetMetadata) -> None:
-    types = _types({"": dataset})
+    types = column_types({"": dataset})
     dimensions, payload = _roles(cube, dataset)
     _columns("Partition Keys:", dataset.partition_keys, types)
     label("Partitions:", f" {len(dataset.partition_table)}")
@@ -111,7 +111,7 @@ def _described(
 
     described = {}
     for name, dataset in datasets.items():
-        own = _types({"": dataset})
+        own = column_types({"": dataset})
         dimensions, payload = _roles(cube, dataset)
         described[name] = {
             "uuid": dataset.uuid,

@@ -1,0 +1,119 @@
+"""Queries in a dialogue: prompts for conditions and columns, then a shell with the result as ``df``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kartothek_cube.cli._errors import fail, one_line
+from kartothek_cube.cli._look import column_types
+from kartothek_cube.cli._state import State
+from kartothek_cube.cli._where import ALL, parse_conditions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+try:
+    from prompt_toolkit import prompt
+except ImportError:  # said when it is needed
+    prompt = None  # type: ignore[assignment]
+
+__all__ = ("run_interactively",)
+
+
+def run_interactively(state: State) -> None:
+    """
+    Ask, query, show, and ask again, until the person presses Ctrl-D.
+
+    Parameters
+    ----------
+    state
+        Store and cube.
+
+    Raises
+    ------
+    click.UsageError
+        IPython or prompt_toolkit is missing.
+    """
+    embed = _shell()
+    datasets = {name: ds.load_all_indices(state.store) for name, ds in state.datasets.items()}
+    types = column_types(datasets)
+    conditions, payload = "", ""
+    while True:
+        conditions = _ask("Conditions: ", conditions, list(types), lambda text: parse_conditions(text, types))
+        payload = _ask("Payload:    ", payload, [ALL, *types], lambda text: _payload(text, types))
+        frame = _query(state, datasets, conditions, payload, types)
+        if frame is None:
+            click.echo("No rows.")
+        else:
+            embed(frame)
+
+
+def _shell() -> Callable[[Any], None]:
+    """The shell, or an error before any question is asked."""
+    try:
+        from IPython.terminal.embed import InteractiveShellEmbed
+    except ImportError:
+        fail("Interactive queries need IPython: pip install 'kartothek_cube[cli]'")
+    if prompt is None:
+        fail("Interactive queries need prompt_toolkit: pip install 'kartothek_cube[cli]'")
+
+    def embed(frame: Any) -> None:
+        banner = f"{len(frame):,} rows and {len(frame.columns)} columns in df; Ctrl-D goes back to the query."
+        shell: Any = InteractiveShellEmbed
+        shell(banner1=banner, banner2="")(local_ns={"df": frame})
+
+    return embed
+
+
+def _ask(title: str, before: str, words: list[str], check: Callable[[str], object]) -> str:
+    from prompt_toolkit.completion import WordCompleter
+    from prompt_toolkit.validation import Validator
+
+    def is_good(text: str) -> bool:
+        try:
+            check(text)
+        except click.UsageError:
+            return False
+        return True
+
+    validator = Validator.from_callable(is_good, error_message="unknown column, or a value that does not fit")
+    answer: str = prompt(
+        title, default=before, completer=WordCompleter(words, WORD=True), validator=validator
+    )
+    check(answer)
+    return answer
+
+
+def _payload(text: str, types: dict[str, pa.DataType]) -> list[str] | None:
+    """Columns out of an answer; None stands for all."""
+    from kartothek_cube.core.errors import unknown_names
+
+    names = [name for name in (part.strip() for part in text.split(",")) if name]
+    if ALL in names:
+        return None
+    unknown = set(names) - set(types)
+    if unknown:
+        fail(unknown_names("column", unknown, types))
+    return names
+
+
+def _query(
+    state: State, datasets: dict[str, Any], conditions: str, payload: str, types: dict[str, pa.DataType]
+) -> Any:
+    from kartothek_cube.io.eager_cube import query_cube
+
+    with state.progress("query"):
+        try:
+            frames = query_cube(
+                state.cube,
+                state.store,
+                conditions=parse_conditions(conditions, types),
+                datasets=datasets,
+                payload_columns=_payload(payload, types),
+            )
+        except (ValueError, TypeError) as error:
+            fail(one_line(error))
+    return frames[0] if frames else None

@@ -1,0 +1,47 @@
+"""Conditions as people write them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from kartothek_cube.cli._errors import fail, one_line
+
+if TYPE_CHECKING:
+    from kartothek_cube.core.cube.conditions import Conjunction
+
+__all__ = ("ALL", "parse_conditions")
+
+#: stands for all columns
+ALL = "__all__"
+
+
+def parse_conditions(text: str, types: dict[str, pa.DataType]) -> Conjunction:
+    """
+    Read conditions.
+
+    Parameters
+    ----------
+    text
+        ``column operator value``, joined by ``&``.
+    types
+        Types of all columns.
+
+    Returns
+    -------
+    Conjunction
+
+    Raises
+    ------
+    click.UsageError
+        One cannot be read.
+    """
+    from kartothek_cube.core.cube.conditions import Conjunction
+
+    # a date is read like a time stamp; as a value it fits both
+    readable = {name: pa.timestamp("ns") if pa.types.is_date(t) else t for name, t in types.items()}
+    try:
+        return Conjunction.from_string(text, readable)
+    except ValueError as error:
+        fail(one_line(error))

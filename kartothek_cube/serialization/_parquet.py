@@ -21,6 +21,7 @@ from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.types import as_table, storage_type, to_memory, to_pandas
 from kartothek_cube.core.types.pandas_metadata import extension_dtypes, index_columns, pandas_metadata
 from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.serialization._encoding import dictionary_columns
 from kartothek_cube.serialization._generic import DataFrameSerializer, filter_df
 from kartothek_cube.serialization._util import check_columns, check_filters, columns_to_read, select_columns
 
@@ -36,8 +37,6 @@ _CONTENT = (bytes, bytearray, memoryview, pa.Buffer)
 
 _logger = logging.getLogger(__name__)
 
-# In files with few rows a dictionary per column only costs time, for writers and readers.
-_DICTIONARIES_FROM = 1_000
 # Below so many cells, starting threads takes longer than decoding.
 _THREADS_FROM = 100_000
 # In files with fewer rows, all columns are decoded faster than those of the predicates and then the others.
@@ -205,7 +204,7 @@ class ParquetSerializer(DataFrameSerializer):
                 version="2.6",
                 compression=self.compression,
                 coerce_timestamps="us",
-                use_dictionary=table.num_rows >= _DICTIONARIES_FROM,
+                use_dictionary=dictionary_columns(table),
                 write_page_checksum=True,
                 use_compliant_nested_type=False,  # inner fields are called "item", as kartothek 5.3 expects
             ) as writer:

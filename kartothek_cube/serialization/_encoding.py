@@ -1,0 +1,79 @@
+"""Which columns of a Parquet file are worth a dictionary: those whose values occur again and again."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from kartothek_cube.core.types import is_nested
+
+__all__ = ("dictionary_columns",)
+
+# In files with few rows a dictionary per column only costs time, for writers and readers.
+_DICTIONARIES_FROM = 1_000
+# Writers of Parquet give up dictionaries of 1 MB, after they have paid for them.
+_MAX_VALUES = 100_000
+_SAMPLE = 4_096
+
+
+def dictionary_columns(table: pa.Table) -> list[str]:
+    """
+    Choose the columns to write with a dictionary.
+
+    Values that hardly ever occur twice (measured numbers, unique names) are written several times faster
+    without one, and take less space.
+
+    Parameters
+    ----------
+    table
+        What is written to a file.
+
+    Returns
+    -------
+    list of str
+        Paths of Parquet columns, as :class:`pyarrow.parquet.ParquetWriter` wants them.
+
+    Examples
+    --------
+    >>> rows = np.arange(5000)
+    >>> dictionary_columns(pa.table({"AVG_TEMP": rows / 7, "CITY": rows % 9}))
+    ['CITY']
+    """
+    if table.num_rows < _DICTIONARIES_FROM:
+        return []
+    columns = zip(table.schema, table.columns, strict=True)
+    return [_path(field) for field, column in columns if _is_worth_it(column)]
+
+
+def _path(field: pa.Field) -> str:
+    dtype: pa.DataType = field.type
+    path = str(field.name)
+    while pat.is_list(dtype):
+        path, dtype = f"{path}.list.{dtype.value_field.name}", dtype.value_type
+    return path
+
+
+def _is_worth_it(column: pa.ChunkedArray) -> bool:
+    """Whether each value occurs about twice or more often; told by pairs of equal values in a sample."""
+    if pat.is_null(column.type) or pat.is_boolean(column.type):
+        return False
+    if is_nested(column.type):
+        return True
+    length = len(column)
+    if length <= 2 * _SAMPLE:
+        return int(pc.count_distinct(column, mode="all").as_py()) <= length // 2
+    sample = column.take(_positions(length))
+    repeats = len(sample) - int(pc.count_distinct(sample, mode="all").as_py())
+    return 2 * repeats * min(length, _MAX_VALUES) >= len(sample) ** 2
+
+
+@functools.lru_cache(maxsize=64)
+def _positions(length: int) -> pa.Array:
+    """Irregular positions, for values may follow each other at regular distances."""
+    chosen: npt.NDArray[np.int64] = np.random.default_rng(0).integers(length, size=_SAMPLE)
+    return pa.array(np.unique(chosen))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial, reduce
-from typing import Any, BinaryIO
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from typing import Any
 
 import attrs
 import numpy as np
@@ -18,22 +16,16 @@ from kartothek_cube.core.commit import Delta, IndexEntries
 from kartothek_cube.core.common_metadata import SchemaWrapper, make_meta, validate_compatible
 from kartothek_cube.core.errors import SchemaConflictError, unknown_names
 from kartothek_cube.core.index import IndexColumns
-from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, SINGLE_TABLE, data_key
+from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.types import is_nested, to_pandas
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.core.types import is_nested
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.core.urlencode import quote
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.columns import combine, ordinals
 from kartothek_cube.io_components.entries import index_entries, merge_entries
-from kartothek_cube.io_components.execute import (
-    REMOTE_REQUESTS,
-    available_cores,
-    count_file,
-    expect_files,
-    ordered_map,
-)
+from kartothek_cube.io_components.write_files import write_files
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
 
 __all__ = (
@@ -46,9 +38,6 @@ __all__ = (
 )
 
 Ints = npt.NDArray[np.int64]
-
-#: pieces of at least this many bytes are worth a thread of their own
-_WORTH_A_THREAD = 1 << 18
 
 
 @attrs.frozen
@@ -216,9 +205,11 @@ def write_table(
         for column in context.indices
     }
     pieces = table.drop_columns(list(context.partition_on))
-    keys = _write_pieces(context, pieces, starts, labels.to_pylist(), threads)
+    derived = PartitionTable.from_labels(context.uuid, context.table, labels).files[context.table]
+    keys = write_files(open_blobs(context.store), context.serializer, pieces, starts, derived, threads)
     schema = schema.with_origin({f"{origin}/{labels[0].as_py()}"})
-    return WriteResult(context.uuid, context.table, schema, labels, indices, len(table), keys)
+    own = None if keys.equals(derived) else keys
+    return WriteResult(context.uuid, context.table, schema, labels, indices, len(table), own)
 
 
 def _no_entries(context: WriteContext, schema: SchemaWrapper) -> dict[str, IndexEntries]:
@@ -363,59 +354,3 @@ def _label_texts(values: pa.Array) -> list[Any]:
     if pa.types.is_timestamp(values.type):
         return [str(v) for v in values.cast(pa.timestamp("ns", values.type.tz)).to_pandas()]
     return list(values.to_pylist())
-
-
-def _write_pieces(
-    context: WriteContext, table: pa.Table, starts: Ints, labels: Sequence[str], threads: int | None
-) -> pa.StringArray | None:
-    """Write the files; returns their keys where these do not follow from the labels."""
-    blobs = open_blobs(context.store)
-    stops = np.append(starts[1:], len(table))
-    pieces = list(zip(labels, starts.tolist(), stops.tolist(), strict=True))
-    if threads is None:
-        threads = available_cores() if table.nbytes > _WORTH_A_THREAD * len(pieces) else 1
-        threads = threads if blobs.is_local else REMOTE_REQUESTS
-    template = _pandas_metadata(table)
-
-    def store(piece: tuple[str, int, int]) -> str | None:
-        label, start, stop = piece
-        part = table.slice(start, stop - start)
-        if template is not None:
-            part = part.replace_schema_metadata({b"pandas": template(stop - start)})
-        return _store_piece(blobs, context, label, part)
-
-    expect_files(len(pieces))
-    keys = list(ordered_map(store, pieces, threads))
-    return None if keys[0] is None else pa.array(keys, pa.string())
-
-
-def _pandas_metadata(table: pa.Table) -> Callable[[int], bytes] | None:
-    """The pandas metadata of a file with a given number of rows: its own index, or a fresh one."""
-    raw = (table.schema.metadata or {}).get(b"pandas")
-    if raw is None:
-        return None
-    meta = json.loads(raw)
-    names = set(table.column_names)
-    meta["columns"] = [c for c in meta.get("columns", []) if c.get("field_name") in names]
-    if meta.get("index_columns"):
-        return lambda rows: raw
-    meta["index_columns"] = [{"kind": "range", "name": None, "start": 0, "step": 1, "stop": "@"}]
-    head, tail = json.dumps(meta, sort_keys=True).split('"@"')
-    return lambda rows: f"{head}{rows}{tail}".encode()
-
-
-def _store_piece(blobs: BlobStore, context: WriteContext, label: str, part: pa.Table) -> str | None:
-    key, serializer = data_key(context.uuid, context.table, label), context.serializer
-    if isinstance(serializer, ParquetSerializer):
-        with blobs.open_write(key) as sink:
-            serializer.write_table(part, sink)
-            count_file(partial(_size, sink))
-        return None
-    frame = to_pandas(part, dates_as_object=True)
-    stored = serializer.store(blobs.store, key.removesuffix(PARQUET_FILE_SUFFIX), frame)
-    count_file(part.nbytes)
-    return stored
-
-
-def _size(sink: str | BinaryIO) -> int:
-    return os.path.getsize(sink) if isinstance(sink, str) else sink.tell()

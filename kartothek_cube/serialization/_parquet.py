@@ -195,8 +195,38 @@ class ParquetSerializer(DataFrameSerializer):
         ValueError
             A time stamp is finer than microseconds; names the column.
         """
-        if not _is_storable(table.schema):
-            table = as_table(table)
+        self.write_storable(self.storable(table), sink)
+
+    @staticmethod
+    def storable(table: pa.Table) -> pa.Table:
+        """Convert to types that files hold, and describe them for pandas, unless that is done already.
+
+        Parameters
+        ----------
+        table
+            A table; its slices can be written by :meth:`write_storable`.
+
+        Returns
+        -------
+        pyarrow.Table
+        """
+        return table if _is_storable(table.schema) else as_table(table)
+
+    def write_storable(self, table: pa.Table, sink: str | BinaryIO | pa.NativeFile) -> None:
+        """Write a table that came out of :meth:`storable`; for many small files, the check is worth saving.
+
+        Parameters
+        ----------
+        table
+            The table.
+        sink
+            Path or file.
+
+        Raises
+        ------
+        ValueError
+            A time stamp is finer than microseconds; names the column.
+        """
         try:
             with pq.ParquetWriter(
                 sink,

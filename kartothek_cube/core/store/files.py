@@ -58,13 +58,22 @@ def create_temporary(path: str, perm: int | None) -> tuple[int, str]:
             descriptor = os.open(temporary, _CREATE, 0o666)
             break
         # a deletion may remove the directory at any moment, even while its parents are made
-        with suppress(FileNotFoundError, FileExistsError):
-            os.makedirs(folder, exist_ok=True)
+        with suppress(FileExistsError):
+            _make_folder(folder)
     else:
         descriptor = os.open(temporary, _CREATE, 0o666)
     if perm is not None:
         os.fchmod(descriptor, perm)
     return descriptor, temporary
+
+
+def _make_folder(folder: str) -> None:
+    """Make a directory; most often its parent is there already, and one call does it."""
+    try:
+        os.mkdir(folder)
+    except FileNotFoundError:
+        with suppress(FileNotFoundError):
+            os.makedirs(folder, exist_ok=True)
 
 
 def write_all(descriptor: int, data: Data) -> None:

@@ -115,19 +115,19 @@ class LocalBlobStore(BlobStore):
     # writing
 
     def put(self, key: str, data: Data, *, durable: bool = False) -> None:
-        with self._staged(key) as (descriptor, temporary):
+        with self._staged(key) as (descriptor, temporary, path):
             files.write_all(descriptor, data)
-            self._publish(temporary, key, durable)
+            self._publish(temporary, path, key, durable)
 
     @contextmanager
     def open_write(self, key: str, *, durable: bool = False) -> Iterator[str | BinaryIO]:
-        with self._staged(key) as (_, temporary):
+        with self._staged(key) as (_, temporary, path):
             yield temporary
-            self._publish(temporary, key, durable)
+            self._publish(temporary, path, key, durable)
 
     def put_if(self, key: str, data: Data, token: Token | None) -> Token:
         self._warn_unless_swap()
-        with self._staged(key) as (descriptor, temporary):
+        with self._staged(key) as (descriptor, temporary, path):
             files.write_all(descriptor, data)
             os.fsync(descriptor)
             with self._locked():
@@ -135,7 +135,7 @@ class LocalBlobStore(BlobStore):
                 _compare(key, current, token)
                 files.stamp(temporary, current.st_mtime_ns if current else 0)
                 result = _token(os.stat(temporary))
-                os.replace(temporary, self._path(key))
+                os.replace(temporary, path)
         self._sync_folders(key)
         return result
 
@@ -213,8 +213,6 @@ class LocalBlobStore(BlobStore):
         """Refuse a directory that a symbolic link takes out of the store; look at each one once."""
         if folder in self._inside or not folder:
             return
-        if len(self._inside) >= _KNOWN_FOLDERS:
-            self._inside.clear()
         parts = folder.split("/")
         for depth in range(1, len(parts) + 1):
             above = "/".join(parts[:depth])
@@ -228,7 +226,24 @@ class LocalBlobStore(BlobStore):
                 return
             if S_ISLNK(mode):
                 self._check_link(path)
-            self._inside.add(above)
+            self._remember(above)
+
+    def _remember(self, folder: str) -> None:
+        if len(self._inside) >= _KNOWN_FOLDERS:
+            self._inside.clear()
+        self._inside.add(folder)
+
+    def _make_folder(self, folder: str) -> None:
+        """Make a directory for a new blob, if it takes one call; refuse it if it leads out of the store."""
+        if folder in self._inside or not folder:
+            return
+        if folder.rpartition("/")[0] in self._inside:
+            with suppress(FileExistsError, FileNotFoundError):
+                os.mkdir(f"{self.root}/{folder}")
+                # what we just made is no link
+                self._remember(folder)
+                return
+        self._check_folder(folder)
 
     def _check_link(self, path: str) -> None:
         inside = os.path.realpath(self.root or "/").rstrip("/") + "/"
@@ -265,25 +280,29 @@ class LocalBlobStore(BlobStore):
         return info if S_ISREG(info.st_mode) else None
 
     @contextmanager
-    def _staged(self, key: str) -> Iterator[tuple[int, str]]:
-        """Make a temporary file beside the final one; remove it, if it is still there at the end."""
-        descriptor, temporary = files.create_temporary(self._path(key), self._perm)
+    def _staged(self, key: str) -> Iterator[tuple[int, str, str]]:
+        """Make a temporary file beside the final one, to replace it; remove it if the block raises."""
+        self._make_folder(check_key(key).rpartition("/")[0])
+        path = f"{self.root}/{key}"
+        descriptor, temporary = files.create_temporary(path, self._perm)
         try:
-            yield descriptor, temporary
-        finally:
-            os.close(descriptor)
+            yield descriptor, temporary, path
+        except BaseException:
             with suppress(FileNotFoundError):
                 os.unlink(temporary)
                 files.remove_empty(self.root, {key.rpartition("/")[0]})
+            raise
+        finally:
+            os.close(descriptor)
 
-    def _publish(self, temporary: str, key: str, durable: bool) -> None:
+    def _publish(self, temporary: str, path: str, key: str, durable: bool) -> None:
         if not durable:
-            os.replace(temporary, self._path(key))
+            os.replace(temporary, path)
             return
         files.sync(temporary)
         # a header, maybe: its replacement must not fall between the two halves of a swap
         with self._locked():
-            os.replace(temporary, self._path(key))
+            os.replace(temporary, path)
         self._sync_folders(key)
 
     def _sync_folders(self, key: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -11,10 +13,14 @@ from kartothek_cube.core.history import DatasetState
 from kartothek_cube.core.store import Blob
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.cube import history, maintain
+from kartothek_cube.io_components.cube.compact import finish_compact, plan_compact, run_compact
 from kartothek_cube.io_components.cube.history import CubeAsOf
+from kartothek_cube.io_components.execute import available_cores, ordered_map
+from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
     "cleanup_cube",
+    "compact_cube",
     "keep_cube_history",
     "list_cube_garbage",
     "list_cube_history",
@@ -192,3 +198,65 @@ def rollback_cube(
         Somebody committed meanwhile. Nothing is changed.
     """
     return history.return_cube(cube, store, as_of, ktk_cube_dataset_ids)
+
+
+def compact_cube(
+    cube: Cube,
+    store: StoreInput,
+    conditions: Any = None,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+    *,
+    min_files: int = 2,
+) -> dict[str, dict[str, int]]:
+    """
+    Merge the files of each physical partition into one, without the cells that newer ones hide.
+
+    Queries give the same before and after. Each dataset is compacted by one commit. Appends may go on
+    meanwhile: what they add stays newer. The old files stay until :func:`cleanup_cube`.
+
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+    conditions
+        Conditions on partition columns of the cube that choose partitions; by default all.
+    ktk_cube_dataset_ids
+        Datasets concerned; all by default.
+    df_serializer
+        How files are written; Parquet with ZSTD by default.
+    min_files
+        Partitions with fewer files are left as they are.
+
+    Returns
+    -------
+    dict
+        Dataset id to the number of ``partitions`` that were looked at, and their ``files_before``,
+        ``files_after``, ``bytes_before``, ``bytes_after``, ``rows_before`` and ``rows_after``.
+
+    Raises
+    ------
+    ValueError
+        For conditions on other columns, and unknown datasets.
+    ConcurrentWriteError
+        Somebody replaced or removed files while they were compacted. That dataset is as it was.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.core.cube.cube import Cube
+    >>> from kartothek_cube.io.eager_cube import append_to_cube, build_cube
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Ulm"], "COUNTRY_CODE": ["DE", "DE"], "PEOPLE": [336, 126]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> _ = append_to_cube(cities.tail(1).assign(PEOPLE=127), cube, store)
+    >>> counts = compact_cube(cube, store)["seed"]
+    >>> counts["files_before"], counts["files_after"], counts["rows_before"], counts["rows_after"]
+    (2, 1, 3, 2)
+    """
+    context, tasks = plan_compact(cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
+    return finish_compact(context, list(ordered_map(partial(run_compact, context), tasks, available_cores())))

@@ -13,6 +13,7 @@ from kartothek_cube.core.types import to_pandas
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io._eager_cube_care import (
     cleanup_cube,
+    compact_cube,
     keep_cube_history,
     list_cube_garbage,
     list_cube_history,
@@ -34,6 +35,7 @@ __all__ = (
     "build_cube",
     "cleanup_cube",
     "collect_stats",
+    "compact_cube",
     "copy_cube",
     "delete_cube",
     "explain_query",

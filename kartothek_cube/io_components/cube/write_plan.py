@@ -24,7 +24,7 @@ from kartothek_cube.core.cube.constants import (
     KTK_CUBE_METADATA_PARTITION_COLUMNS,
     KTK_CUBE_METADATA_SUPPRESS_INDEX_ON,
 )
-from kartothek_cube.core.cube.cube import Cube, ensure_cube
+from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import (
     discover_datasets,
     discover_ktk_cube_dataset_ids,
@@ -38,6 +38,7 @@ from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.prune import select_partitions
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.cube.prepare import DatasetRules
+from kartothek_cube.io_components.cube.removal import partition_scope, removal_conditions
 from kartothek_cube.io_components.execute import store_factory
 from kartothek_cube.io_components.write import (
     WriteContext,
@@ -52,6 +53,7 @@ from kartothek_cube.utils.converters import (
 __all__ = (
     "CubeWritePlan",
     "DatasetChange",
+    "check_cube_serializer",
     "plan_append",
     "plan_build",
     "plan_extend",
@@ -155,7 +157,15 @@ def _check_metadata(metadata: Metadata | None, names: Iterable[str]) -> dict[str
     return {name: dict(values) for name, values in metadata.items()}
 
 
-def _check_serializer(serializer: Any) -> DataFrameSerializer:
+def check_cube_serializer(serializer: Any) -> DataFrameSerializer:
+    """
+    The ``df_serializer`` argument; by default Parquet with ZSTD.
+
+    Raises
+    ------
+    TypeError
+        If it is no serializer.
+    """
     if serializer is None:
         default: DataFrameSerializer = KTK_CUBE_DF_SERIALIZER
         return default
@@ -216,7 +226,7 @@ def _new_changes(
         raise ValueError(
             "partition_on for otherwise unspecified datasets: " + unknown_names("dataset", unknown, wanted)
         )
-    df_serializer = _check_serializer(serializer)
+    df_serializer = check_cube_serializer(serializer)
     changes = {}
     for name in wanted:
         uuid = cube.ktk_dataset_uuid(name)
@@ -368,31 +378,12 @@ def plan_append(
             + unknown_names("dataset", unknown, existing)
         )
     user = _check_metadata(metadata, names)
-    factory, serializer = store_factory(store), _check_serializer(df_serializer)
+    factory, serializer = store_factory(store), check_cube_serializer(df_serializer)
     changes = {
         name: _stored_change(cube, factory, name, existing[name], user.get(name, {}), serializer)
         for name in sorted(names)
     }
     return CubeWritePlan("append", cube, factory, changes)
-
-
-def _scope(cube: Cube, conditions: Conjunction, dataset: DatasetMetadata) -> Predicates:
-    """The conditions that concern partition keys of a dataset; ``[]`` (everything) if none does."""
-    keys = set(dataset.partition_keys or ())
-    literals = Conjunction([c for c in conditions.conditions if c.column in keys]).predicate
-    return [literals] if literals else []
-
-
-def _remove_conditions(cube: Cube, conditions: Any) -> Conjunction:
-    ensure_cube(cube)
-    conjunction = Conjunction(conditions)
-    wrong = conjunction.columns - set(cube.partition_columns)
-    if wrong:
-        raise ValueError(
-            "Can only remove partitions with conditions concerning cubes physical partition columns "
-            f"({', '.join(cube.partition_columns)}), but got conditions on: {', '.join(sorted(wrong))}"
-        )
-    return conjunction
 
 
 def _plan_removal(
@@ -411,11 +402,11 @@ def _plan_removal(
     if unknown:
         raise ValueError("Unknown ktk_cube_dataset_ids: " + unknown_names("dataset", unknown, existing))
     user = _check_metadata(metadata, chosen)
-    factory, serializer = store_factory(store), _check_serializer(df_serializer)
+    factory, serializer = store_factory(store), check_cube_serializer(df_serializer)
     changes = {}
     for name in sorted(chosen):
         dataset = existing[name]
-        scope = None if conditions is None else _scope(cube, conditions, dataset)
+        scope = None if conditions is None else partition_scope(conditions, dataset)
         expected = None
         if scope is not None:
             picked = select_partitions(dataset, scope or None)
@@ -449,7 +440,7 @@ def plan_remove(
     ValueError
         For conditions on other columns, or unknown ids.
     """
-    conjunction = _remove_conditions(cube, conditions)
+    conjunction = removal_conditions(cube, conditions)
     names = converter_str_set_optional(ktk_cube_dataset_ids)
     return _plan_removal(
         "remove_partitions",
@@ -480,6 +471,6 @@ def plan_update(
     ValueError
         As :func:`plan_remove`.
     """
-    conjunction = None if remove_conditions is None else _remove_conditions(cube, remove_conditions)
+    conjunction = None if remove_conditions is None else removal_conditions(cube, remove_conditions)
     names = set(converter_str_set(ktk_cube_dataset_ids))
     return _plan_removal("update", cube, store, conjunction, names, metadata, df_serializer)

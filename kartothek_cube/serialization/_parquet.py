@@ -21,7 +21,7 @@ from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.types import as_table, storage_type, to_memory, to_pandas
 from kartothek_cube.core.types.pandas_metadata import extension_dtypes, index_columns, pandas_metadata
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.serialization._encoding import dictionary_columns
+from kartothek_cube.serialization._encoding import dictionary_columns, zstd_levels
 from kartothek_cube.serialization._generic import DataFrameSerializer, filter_df
 from kartothek_cube.serialization._util import check_columns, check_filters, columns_to_read, select_columns
 
@@ -227,6 +227,8 @@ class ParquetSerializer(DataFrameSerializer):
         ValueError
             A time stamp is finer than microseconds; names the column.
         """
+        dictionaries = dictionary_columns(table)
+        levels = zstd_levels(table, dictionaries) if self.compression.upper() == "ZSTD" else {}
         try:
             with pq.ParquetWriter(
                 sink,
@@ -234,7 +236,8 @@ class ParquetSerializer(DataFrameSerializer):
                 version="2.6",
                 compression=self.compression,
                 coerce_timestamps="us",
-                use_dictionary=dictionary_columns(table),
+                compression_level=levels or None,
+                use_dictionary=dictionaries,
                 write_page_checksum=True,
                 use_compliant_nested_type=False,  # inner fields are called "item", as kartothek 5.3 expects
             ) as writer:

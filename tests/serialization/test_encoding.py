@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.serialization import ParquetSerializer
-from kartothek_cube.serialization._encoding import dictionary_columns
+from kartothek_cube.serialization._encoding import dictionary_columns, zstd_levels
 
 RANDOM = np.random.default_rng(1)
 
@@ -77,3 +77,42 @@ def test_all_types(value, length):
     found, read = encoded(table)
     assert read.column("v").to_pylist() == [value, None] * (length // 2)
     assert len(found) == (value is not None and value is not True)
+
+
+NOISE = RANDOM.normal(size=20_000)
+
+
+@pytest.mark.parametrize(
+    "values, expected",
+    [
+        (NOISE, True),
+        (NOISE.astype("float32"), True),
+        (NOISE.round(2), False),
+        (np.arange(20_000), False),
+        (RANDOM.integers(2**62, size=20_000), True),
+        (pa.array([*NOISE[:-1], None]), True),
+        (pa.array([None] * 20_000, pa.float64()), False),
+        (pa.array([str(value) for value in NOISE]), False),
+        (NOISE[:9_000], False),
+    ],
+    ids=["normal", "float32", "rounded", "ids", "hashes", "null", "nulls", "texts", "few"],
+)
+def test_noise_is_hardly_compressed(values, expected):
+    table = pa.table({"v": values})
+    assert zstd_levels(table, []) == ({"v": -1} if expected else {})
+    sink = pa.BufferOutputStream()
+    ParquetSerializer("ZSTD").write_table(table, sink)
+    assert ParquetSerializer.read_table(sink.getvalue()).column("v").equals(table.column("v"))
+    group = pq.ParquetFile(sink.getvalue()).metadata.row_group(0)
+    assert group.column(0).compression == "ZSTD"
+
+
+def test_noise_with_a_dictionary_is_compressed():
+    assert zstd_levels(pa.table({"v": NOISE}), ["v"]) == {}
+
+
+@pytest.mark.parametrize("codec", ["SNAPPY", "GZIP", "NONE"])
+def test_other_codecs_have_no_levels(codec):
+    sink = pa.BufferOutputStream()
+    ParquetSerializer(codec).write_table(pa.table({"v": NOISE, "w": NOISE}), sink)
+    assert len(ParquetSerializer.read_table(sink.getvalue())) == 20_000

@@ -2,7 +2,8 @@
 
 Every test of behaviour can run on every façade: ``--facade all``. By default it runs on the eager one and, so
 that the tests stay quick, each case on one of the others, always the same, with a store in memory; a few of
-them also on Spark, with a store in a directory.
+them also on Spark, with a store in a directory, and a sample of all on S3 (``--store s3``, ``--store all``:
+every case).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ FACADE_NAMES = ("eager", "iter", "delayed", "bag_bs1", "bag_bs3", "dataframe", S
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    for option, known in (("--store", STORES), ("--facade", (*FACADE_NAMES, "all"))):
+    for option, known in (("--store", (*STORES, "all")), ("--facade", (*FACADE_NAMES, "all"))):
         parser.addoption(
             option,
             action="append",
@@ -48,27 +49,39 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Unless façades were chosen, leave each case to the eager one and to one of the others."""
     is_surplus = _is_impossible if config.getoption("facade") else _is_surplus
-    surplus = [item for item in items if is_surplus(item)]
+    every_store = bool(config.getoption("store"))
+    surplus = [item for item in items if is_surplus(item, every_store) or _is_rare(item, every_store)]
     config.hook.pytest_deselected(items=surplus)
     dropped = set(surplus)
     items[:] = [item for item in items if item not in dropped]
 
 
-def _is_impossible(item: pytest.Item) -> bool:
+def _is_rare(item: pytest.Item, every_store: bool) -> bool:
+    """Tests on S3 take ten times as long as others, most of it in the server."""
+    params = _params(item)
+    if params.get("store_kind") != "s3" or every_store:
+        return False
+    one_of = 8 if params.get("facade", FACADE_NAMES[0]) == FACADE_NAMES[0] else 64
+    return zlib.crc32(item.nodeid.encode()) % one_of != 0
+
+
+def _is_impossible(item: pytest.Item, every_store: bool) -> bool:
     params = _params(item)
     return params.get("facade") == SPARK and not spark_gaps.applies(item.nodeid, params.get("store_kind"))
 
 
-def _is_surplus(item: pytest.Item) -> bool:
+def _is_surplus(item: pytest.Item, every_store: bool) -> bool:
     params = _params(item)
     facade = params.get("facade")
     if not facade or facade == FACADE_NAMES[0]:
         return False
     if facade == SPARK:
-        return _is_impossible(item) or not spark_gaps.is_sample(item.nodeid)
+        return _is_impossible(item, every_store) or not spark_gaps.is_sample(item.nodeid)
     others = [name for name in FACADE_NAMES[1:] if name != SPARK]
     turn = others[zlib.crc32(item.nodeid.replace(facade, "").encode()) % len(others)]
-    return facade != turn or params.get("store_kind", "memory") != "memory"
+    if params.get("store_kind") == "s3" and not every_store:
+        return False
+    return facade != turn or not (every_store or params.get("store_kind", "memory") == "memory")
 
 
 def _params(item: pytest.Item) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from urllib.parse import quote
 from simplekv import KeyValueStore
 from storefact import get_store_from_url
 
+from kartothek_cube.core.utils import lazy_store
+
 StoreFactory = Callable[[], KeyValueStore]
 
 _MEMORY: dict[str, KeyValueStore] = {}
@@ -33,5 +35,13 @@ def open_memory(name: str) -> KeyValueStore:
     return _MEMORY[name]
 
 
+def s3(directory: Path) -> StoreFactory:
+    """Give a factory of a new bucket in the S3 server of this process."""
+    # starts a server, and needs moto
+    from tests.support.servers import s3_url
+
+    return lazy_store(s3_url())
+
+
 #: name for ``--store`` -> factory of a fresh store, given a directory of its own
-STORES: dict[str, Callable[[Path], StoreFactory]] = {"local": local, "memory": memory}
+STORES: dict[str, Callable[[Path], StoreFactory]] = {"local": local, "memory": memory, "s3": s3}

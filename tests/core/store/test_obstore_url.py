@@ -155,7 +155,7 @@ def test_failures_do_not_show_secrets(monkeypatch):
         "az://c?account=acc&endpoint=http://127.0.0.1:1/acc&allow_http=true&max_retries=0"
         "&sas_key=sv%3D1%26sig%3Dhush%2Bhush"
     )
-    with pytest.raises(ObjectStoreError, match="az://c: .* HTTP error") as caught:
+    with pytest.raises(ObjectStoreError, match=r"az://c: .* HTTP error") as caught:
         ensure_store(url).get("f")
     assert "hush" not in str(caught.value)
     assert caught.value.__cause__ is caught.value.__context__ is None

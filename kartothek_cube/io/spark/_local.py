@@ -26,8 +26,8 @@ __all__ = ("local_session", "register")
 
 #: oldest Java that Spark runs on
 JAVA = 17
-#: conditions of a WHERE reach the data source only if this is set
-_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+#: what is off in Spark 4: conditions of a WHERE reach the data source; columns of the type TIME
+_SWITCHES = ("spark.sql.python.filterPushdown.enabled", "spark.sql.timeType.enabled")
 
 
 def local_session(
@@ -104,6 +104,8 @@ def register(spark: SparkSession | None = None) -> SparkSession:
     """
     Make ``format("kartothek_cube")`` known to a session, with all save modes and with filters pushed down.
 
+    Spark's type TIME, which is off by default in Spark 4, is switched on.
+
     Parameters
     ----------
     spark
@@ -145,7 +147,8 @@ def register(spark: SparkSession | None = None) -> SparkSession:
     from kartothek_cube.io.spark.datasource import data_source
 
     session.dataSource.register(data_source(workers(session)))
-    session.conf.set(_PUSHDOWN, "true")
+    for switch in _SWITCHES:
+        session.conf.set(switch, "true")
     install()
     return session
 

@@ -11,8 +11,9 @@ string, dictionary, null  string                 all flavours of strings
 timestamp without zone    timestamp_ntz          whole microseconds, as all of Spark's
 timestamp with zone       timestamp              an instant, stored in UTC
 date, bool, decimal       date, boolean, decimal
+time                      time                   Spark 4 knows it in sessions with ``register()``
 binary, list, struct,     binary, array,
-map, time                 struct, map, time
+map                       struct, map
 ========================  =====================  ==============================================
 """
 

@@ -1,10 +1,10 @@
-"""Partition keys out of partition labels: ``COUNTRY_CODE=DE/DAY=2020-01-01/<hex>`` to typed columns."""
+"""Partition keys and labels: ``COUNTRY_CODE=DE/DAY=2020-01-01/<hex>`` to typed columns, and back."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 from urllib.parse import unquote_to_bytes
 
 import numpy as np
@@ -16,7 +16,7 @@ from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.types import parse_texts
 from kartothek_cube.core.urlencode import quote, unquote
 
-__all__ = ("decode_labels", "unquote_texts")
+__all__ = ("decode_labels", "encode_component", "quote_texts", "unquote_texts")
 
 # The escapes of timestamps, texts with blanks and large floats. None of the decoded characters can be part
 # of an escape, so replacing them all at once means the same as decoding from left to right.
@@ -114,6 +114,68 @@ def unquote_texts(texts: pa.Array) -> pa.Array:
         return texts
     decoded = pa.array(_unquote_each(texts.filter(rest).to_pylist()), pa.string())
     return pc.replace_with_mask(texts, rest, decoded)
+
+
+def encode_component(column: str, values: pa.Array) -> pa.StringArray:
+    """
+    Spell values of a partition key as components of labels (specification, "Partition content encoding").
+
+    Parameters
+    ----------
+    column
+        The partition key.
+    values
+        Values without nulls.
+
+    Returns
+    -------
+    pyarrow.StringArray
+
+    Examples
+    --------
+    >>> encode_component("CITY", pa.array(["Rom", "Köln"])).to_pylist()
+    ['CITY=Rom', 'CITY=K%C3%B6ln']
+    """
+    encoded = values.dictionary_encode()
+    texts = pc.binary_join_element_wise(f"{quote(column)}=", _quoted(encoded.dictionary), "")
+    return texts.take(encoded.indices)
+
+
+def _quoted(values: pa.Array) -> pa.StringArray:
+    """Values as they are written into labels: like ``str`` of the pandas or Python object, and quoted."""
+    if pa.types.is_integer(values.type):
+        return values.cast(pa.string())
+    if pa.types.is_string(values.type):
+        return quote_texts(values)
+    objects: list[Any] = values.to_pylist()
+    if pa.types.is_timestamp(values.type):
+        objects = list(values.cast(pa.timestamp("ns", values.type.tz)).to_pandas())
+    return pa.array([quote(item) for item in objects], pa.string())
+
+
+def quote_texts(texts: pa.StringArray) -> pa.StringArray:
+    """
+    Apply :func:`~kartothek_cube.core.urlencode.quote` to a whole column.
+
+    Parameters
+    ----------
+    texts
+        Texts without nulls.
+
+    Returns
+    -------
+    pyarrow.StringArray
+
+    Examples
+    --------
+    >>> quote_texts(pa.array(["DE", "Köln"])).to_pylist()
+    ['DE', 'K%C3%B6ln']
+    """
+    special = pc.match_substring_regex(texts, "[^A-Za-z0-9_.~-]")
+    if not pc.any(special).as_py():
+        return texts
+    quoted = pa.array([quote(text) for text in texts.filter(special).to_pylist()], pa.string())
+    return pc.replace_with_mask(texts, special, quoted)
 
 
 def _unquote_each(texts: list[str]) -> list[str]:

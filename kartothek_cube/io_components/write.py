@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import reduce
 from typing import Any
 
 import attrs
@@ -12,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core._partition_keys import encode_component
 from kartothek_cube.core.commit import Delta, IndexEntries
 from kartothek_cube.core.common_metadata import SchemaWrapper, make_meta, validate_compatible
 from kartothek_cube.core.errors import SchemaConflictError, unknown_names
@@ -21,7 +21,6 @@ from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.types import is_nested
 from kartothek_cube.core.typing import StoreFactory
-from kartothek_cube.core.urlencode import quote
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.columns import combine, ordinals
 from kartothek_cube.io_components.entries import index_entries, merge_entries
@@ -199,7 +198,7 @@ def write_table(
         return WriteResult(context.uuid, context.table, schema, indices=_no_entries(context, schema))
     name = file_name or context.write_id + gen_uuid()[len(context.write_id) :]
     starts, prefixes, table = split(table, context.partition_on)
-    labels = pa.array([prefix + name for prefix in prefixes], pa.string())
+    labels = pc.binary_join_element_wise(prefixes, name, "")
     indices = {
         column: index_entries(table.column(column), starts, labels, schema.field(column).type)
         for column in context.indices
@@ -296,7 +295,7 @@ def _null_count(values: pa.ChunkedArray) -> int:
     return int(pc.sum(pc.is_null(values, nan_is_null=True)).as_py() or 0)
 
 
-def split(table: pa.Table, partition_on: Sequence[str]) -> tuple[Ints, list[str], pa.Table]:
+def split(table: pa.Table, partition_on: Sequence[str]) -> tuple[Ints, pa.StringArray, pa.Table]:
     """
     Split a table by the values of columns.
 
@@ -318,7 +317,7 @@ def split(table: pa.Table, partition_on: Sequence[str]) -> tuple[Ints, list[str]
         The rows, those of a piece next to each other and in their old order.
     """
     if not partition_on:
-        return np.zeros(1, dtype=np.int64), [""], table
+        return np.zeros(1, dtype=np.int64), pa.array([""]), table
     codes, _bound = combine([ordinals(table.column(c)) for c in partition_on], len(table))
     change = np.flatnonzero(codes[1:] != codes[:-1]) + 1
     starts = np.concatenate([np.zeros(1, dtype=np.int64), change])
@@ -335,22 +334,10 @@ def _first_appearance_order(codes: Ints) -> Ints:
     return np.argsort(first[inverse], kind="stable")
 
 
-def _prefixes(table: pa.Table, partition_on: Sequence[str], starts: Ints) -> list[str]:
-    parts = []
-    for column in partition_on:
-        values = table.column(column).take(pa.array(starts)).combine_chunks()
-        encoded = values.dictionary_encode()
-        encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
-        texts = np.array(
-            [f"{quote(column)}={quote(text)}/" for text in _label_texts(encoded.dictionary)], dtype=object
-        )
-        parts.append(texts[encoded.indices.to_numpy()])
-    prefixes: npt.NDArray[np.object_] = reduce(np.add, parts)
-    return list(prefixes)
-
-
-def _label_texts(values: pa.Array) -> list[Any]:
-    """Values as they are written into labels: like ``str`` of the pandas or Python object."""
-    if pa.types.is_timestamp(values.type):
-        return [str(v) for v in values.cast(pa.timestamp("ns", values.type.tz)).to_pandas()]
-    return list(values.to_pylist())
+def _prefixes(table: pa.Table, partition_on: Sequence[str], starts: Ints) -> pa.StringArray:
+    first = table.select(list(partition_on)).take(pa.array(starts)).combine_chunks()
+    parts = [
+        encode_component(column, values.chunk(0))
+        for column, values in zip(first.column_names, first.columns, strict=True)
+    ]
+    return pc.binary_join_element_wise(*parts, "", "/")

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core._partition_keys import unquote_texts
+from kartothek_cube.core._partition_keys import encode_component, quote_texts, unquote_texts
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.partition import Partition, PartitionTable
-from kartothek_cube.core.urlencode import quote_indices
+from kartothek_cube.core.urlencode import quote, quote_indices
 
 HEADER = {
     "p=1/a": {"files": {"table": "u/table/p=1/a.parquet"}},
@@ -214,6 +214,33 @@ def test_texts_are_unquoted_as_by_urllib(texts):
             unquote_texts(pa.array(texts, pa.string()))
     else:
         assert unquote_texts(pa.array(texts, pa.string())).to_pylist() == expected
+
+
+@given(st.lists(TEXTS, max_size=6))
+@example(["", "a-b_c.d~e", "%41", "a b", "/"])
+def test_texts_are_quoted_as_by_urllib(texts):
+    column = pa.array(texts, pa.string())
+    assert quote_texts(column).to_pylist() == [quote(text) for text in texts]
+    assert unquote_texts(quote_texts(column)).equals(column)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([1, -2, 1], pa.int64()),
+        pa.array([2**64 - 1, 0], pa.uint64()),
+        pa.array(["a b", "", "a b", "c"]),
+        pa.array([0.1, 1e300, -0.0]),
+        pa.array([True, False, True]),
+        pa.array([0, 1, 0], pa.date32()),
+        pa.array([0, 10**15], pa.timestamp("us", "Europe/Berlin")),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_what_is_encoded_is_decoded(values):
+    labels = [f"{text}/a{i}" for i, text in enumerate(encode_component("p =", values).to_pylist())]
+    keys = table_of(*labels).keys(["p ="], pa.schema([("p =", values.type)]))
+    assert keys["p ="].cast(values.type).equals(values)
 
 
 SCHEMA = pa.schema([("p", pa.int64()), ("q", pa.string())])

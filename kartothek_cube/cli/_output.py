@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -255,7 +256,7 @@ def opened_writer(form: str | None, path: str | None, schema: pa.Schema) -> Iter
     """
     kind: type[Writer] = FORMATS[form or _SUFFIXES.get((path or "").rpartition(".")[2].lower(), "table")]
     if path is None:
-        sink = click.utils.get_binary_stream("stdout")
+        sink = sys.stdout.buffer
         if not kind.text and sink.isatty():
             fail("Binary output does not go to a terminal: pipe it, or name a file by --to")
         yield from _written(kind, sink, schema)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kartothek_cube.core.dataset import DatasetMetadata
     from kartothek_cube.core.typing import StoreFactory
 
-__all__ = ("State", "list_cubes", "pass_state")
+__all__ = ("State", "list_cubes", "pass_state", "shown_store")
 
 
 @dataclass
@@ -58,7 +58,7 @@ class State:
             factory = find_store(name, self.skv, create=create)
             factory()
         except (ValueError, TypeError, KeyError, OSError, ImportError) as error:
-            fail(f"Could not open store {_shown(name)}: {one_line(error)}")
+            fail(f"Could not open store {shown_store(name)}: {one_line(error)}")
         return factory
 
     @cached_property
@@ -122,7 +122,8 @@ class State:
 pass_state = click.make_pass_decorator(State)
 
 
-def _shown(name: str) -> str:
+def shown_store(name: str) -> str:
+    """The name or URL of a store, without passwords."""
     from kartothek_cube.core.store.inputs import _shown as without_secrets
 
     return without_secrets(name) if "://" in name else name

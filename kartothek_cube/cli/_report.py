@@ -1,0 +1,81 @@
+"""The command ``report``: the cube as one HTML page that needs nothing else."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from kartothek_cube.cli._errors import fail
+from kartothek_cube.cli._state import State, pass_state, shown_store
+
+if TYPE_CHECKING:
+    from kartothek_cube.cli.reporting.page import Page
+
+__all__ = ("report",)
+
+
+@click.command()
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False),
+    default="report.html",
+    show_default=True,
+    help="File to write; - for standard output.",
+)
+@pass_state
+def report(state: State, output: str) -> None:
+    """
+    Draw the cube: partitions, growth, columns, index selectivity, warnings.
+
+    The page is a single file without scripts that loads nothing from anywhere.
+    """
+    from kartothek_cube import __version__
+    from kartothek_cube.cli.reporting.page import describe
+    from kartothek_cube.core.store import open_blobs
+
+    with state.progress("report"):
+        name = shown_store(state.store_name)
+        page = describe(state.cube, state.datasets, open_blobs(state.store), name, __version__)
+    html = render(page)
+    if output == "-":
+        click.echo(html)
+        return
+    try:
+        with open(output, "w", encoding="utf-8") as file:
+            file.write(html)
+    except OSError as error:
+        fail(f"Cannot write {output}: {error.strerror}")
+    click.echo(f"Written to {os.path.abspath(output)}", err=True)
+
+
+def render(page: Page) -> str:
+    """
+    Fill the template.
+
+    Parameters
+    ----------
+    page
+        What to show.
+
+    Returns
+    -------
+    str
+        HTML; all text in it that came from the store is escaped.
+    """
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    except ImportError:
+        fail("The report needs Jinja2: pip install 'kartothek_cube[cli]'")
+
+    environment = Environment(
+        loader=PackageLoader("kartothek_cube.cli"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["thousands"] = "{:,}".format
+    return environment.get_template("report.html").render(page=page)

@@ -1,0 +1,231 @@
+"""The facts of the report page: one object with everything that the template shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kartothek_cube.cli.reporting.advice import Advice, advise, shell_command
+from kartothek_cube.cli.reporting.files import DataFiles, look_at_files
+from kartothek_cube.cli.reporting.growth import Growth, growth
+from kartothek_cube.cli.reporting.heat import HeatMap, heat_map, values_as_text
+from kartothek_cube.core.cube.consistency import arrow_schema
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.index import ExplicitSecondaryIndex
+from kartothek_cube.core.store import BlobStore
+from kartothek_cube.io_components.cube.maintain import list_garbage
+from kartothek_cube.io_components.progress import bytes_text
+
+__all__ = ("Column", "DatasetPage", "Index", "Page", "describe")
+
+#: partitions that are listed
+_LARGEST = 12
+
+
+@attrs.frozen
+class Column:
+    """A column: name, type, role, and its share of the bytes of a dataset in percent (None: not in files)."""
+
+    name: str
+    type: str
+    role: str
+    indexed: str
+    share: float | None
+
+
+@attrs.frozen
+class Index:
+    """A secondary index: how many values, and what share of the files a condition ``== value`` spares."""
+
+    column: str
+    values: int
+    files_per_value: float
+    spared: float
+
+
+@attrs.frozen
+class DatasetPage:
+    """A dataset: figures, pictures and tables."""
+
+    name: str
+    role: str
+    uuid: str
+    partition_keys: tuple[str, ...]
+    partitions: int
+    files: int
+    size: str
+    rows: int
+    estimated: bool
+    heat: HeatMap | None
+    largest: tuple[tuple[str, int, str, int], ...]
+    columns: tuple[Column, ...]
+    indices: tuple[Index, ...]
+    advice: tuple[Advice, ...]
+
+
+@attrs.frozen
+class Page:
+    """The whole page."""
+
+    cube: Cube
+    store: str
+    time: str
+    version: str
+    files: int
+    partitions: int
+    size: str
+    rows: int
+    estimated: bool
+    growth: Growth | None
+    datasets: tuple[DatasetPage, ...]
+    advice: tuple[Advice, ...]
+
+
+def describe(
+    cube: Cube, datasets: Mapping[str, DatasetMetadata], blobs: BlobStore, store: str, version: str
+) -> Page:
+    """
+    Find out everything that the page shows. Headers, indices, footers and listings are read, no data.
+
+    Parameters
+    ----------
+    cube, datasets
+        The cube and its datasets by id.
+    blobs
+        The store.
+    store
+        What it is called in commands.
+    version
+        Version of this library.
+
+    Returns
+    -------
+    Page
+    """
+    files = {name: look_at_files(dataset, blobs) for name, dataset in datasets.items()}
+    pages = [
+        _describe(cube, name, datasets[name].load_all_indices(blobs), files[name], store) for name in datasets
+    ]
+    pages.sort(key=lambda page: (page.role != "seed", page.name))
+    return Page(
+        cube=cube,
+        store=store,
+        time=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        version=version,
+        files=sum(page.files for page in pages),
+        partitions=sum(page.partitions for page in pages),
+        size=bytes_text(sum(int(f.sizes.sum()) for f in files.values())),
+        rows=sum(page.rows for page in pages),
+        estimated=any(page.estimated for page in pages),
+        growth=growth(files),
+        datasets=tuple(pages),
+        advice=_garbage(cube, blobs, store),
+    )
+
+
+def _garbage(cube: Cube, blobs: BlobStore, store: str) -> tuple[Advice, ...]:
+    found = list_garbage(cube, blobs, timedelta(hours=24))
+    if not found:
+        return ()
+    size = bytes_text(sum(blob.size or 0 for blob in found))
+    return (
+        Advice(
+            f"Garbage: {len(found):,} files with {size} belong to nothing",
+            "Overwrites, removals and failed writes left them behind more than 24 hours ago.",
+            shell_command(store, cube.uuid_prefix, "cleanup"),
+        ),
+    )
+
+
+def _describe(cube: Cube, name: str, dataset: DatasetMetadata, files: DataFiles, store: str) -> DatasetPage:
+    is_seed = name == cube.seed_dataset
+    return DatasetPage(
+        name=name,
+        role="seed" if is_seed else "",
+        uuid=dataset.uuid,
+        partition_keys=tuple(dataset.partition_keys),
+        partitions=files.n_partitions,
+        files=len(files),
+        size=bytes_text(int(files.sizes.sum())),
+        rows=int(files.rows.sum()),
+        estimated=files.estimated,
+        heat=heat_map(files),
+        largest=_largest(files),
+        columns=_columns(cube, dataset, files),
+        indices=_indices(dataset, len(files)),
+        advice=tuple(advise(name, files, store, cube.uuid_prefix, is_seed=is_seed)),
+    )
+
+
+def _largest(files: DataFiles) -> tuple[tuple[str, int, str, int], ...]:
+    """The largest partitions: name, files, bytes, rows."""
+    if not len(files):
+        return ()
+    sizes, rows = files.per_partition(files.sizes), files.per_partition(files.rows)
+    counts = np.bincount(files.partition, minlength=files.n_partitions)
+    order = np.argsort(-sizes, kind="stable")[:_LARGEST]
+    first = np.unique(files.partition, return_index=True)[1][order]
+    names = _names(files, first)
+    return tuple(
+        (label, int(counts[i]), bytes_text(int(sizes[i])), int(rows[i]))
+        for label, i in zip(names, order.tolist(), strict=True)
+    )
+
+
+def _names(files: DataFiles, at: npt.NDArray[np.int64]) -> list[str]:
+    """Names of the partitions that some files are in."""
+    if not files.keys:
+        return ["(not partitioned)"] * len(at)
+    columns = [
+        [f"{key}={text}" for text in values_as_text(values.take(pa.array(at)))]
+        for key, values in files.keys.items()
+    ]
+    return [" / ".join(parts) for parts in zip(*columns, strict=True)]
+
+
+def _columns(cube: Cube, dataset: DatasetMetadata, files: DataFiles) -> tuple[Column, ...]:
+    total = sum(files.column_bytes.values()) or 1
+    return tuple(
+        Column(
+            name=field.name,
+            type=str(field.type),
+            role=_role(cube, dataset, field.name),
+            indexed=_indexed(dataset, field.name),
+            share=(
+                None
+                if field.name in dataset.partition_keys
+                else 100 * files.column_bytes.get(field.name, 0) / total
+            ),
+        )
+        for field in arrow_schema(dataset)
+    )
+
+
+def _role(cube: Cube, dataset: DatasetMetadata, column: str) -> str:
+    if column in cube.dimension_columns:
+        return "dimension"
+    if column in dataset.partition_keys:
+        return "partition key"
+    return "payload"
+
+
+def _indexed(dataset: DatasetMetadata, column: str) -> str:
+    if column in dataset.partition_keys:
+        return "in labels"
+    return "index" if column in dataset.indices else ""
+
+
+def _indices(dataset: DatasetMetadata, n_files: int) -> tuple[Index, ...]:
+    found = []
+    for column, index in sorted(dataset.indices.items()):
+        data = index.columns_data
+        if isinstance(index, ExplicitSecondaryIndex) and data is not None and len(data.values) and n_files:
+            mean = len(data.codes) / len(data.values)
+            found.append(Index(column, len(data.values), mean, 100 * (1 - mean / n_files)))
+    return tuple(found)

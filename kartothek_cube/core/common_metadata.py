@@ -15,7 +15,7 @@ from kartothek_cube.core._schema_lineage import SchemaFile, mark, parse_marks
 from kartothek_cube.core._schema_wrapper import SchemaWrapper
 from kartothek_cube.core.errors import CorruptDatasetError, unknown_names
 from kartothek_cube.core.naming import SINGLE_TABLE, schema_key
-from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.store import BlobStore, get_needed, open_blobs
 from kartothek_cube.core.types import as_table, from_pandas, to_pandas, widen
 from kartothek_cube.core.types.pandas_metadata import extension_dtypes, pandas_types, with_pandas_metadata
 from kartothek_cube.core.typing import StoreInput
@@ -346,7 +346,7 @@ def read_schema_metadata(
     ['CITY']
     """
     key = schema_key(dataset_uuid, table)
-    return schema_from_bytes(open_blobs(store).get(key), key, lineage)
+    return schema_from_bytes(get_needed(open_blobs(store), key), key, lineage)
 
 
 def store_schema_metadata(

@@ -19,6 +19,7 @@ __all__ = (
     "DatasetNotFoundError",
     "DuplicateCellsError",
     "KartothekCubeError",
+    "MissingFileError",
     "MultiTableCommitAborted",
     "SchemaConflictError",
     "StateNotFoundError",
@@ -175,6 +176,33 @@ class DatasetNotFoundError(KartothekCubeError, KeyError):
             self.keys = tuple(metadata_key_from_uuid(dataset_uuid, form) for form in ("json", "msgpack"))
             message += f": the store has neither {self.keys[0]!r} nor {self.keys[1]!r}"
         super().__init__(f"{message}.")
+
+
+class MissingFileError(KartothekCubeError, KeyError):
+    """A header refers to a file that the store does not have.
+
+    Parameters
+    ----------
+    key
+        Storage key of the file.
+
+    Attributes
+    ----------
+    key : str
+
+    Examples
+    --------
+    >>> print(MissingFileError("sales/table/2f1d.parquet"))
+    The file 'sales/table/2f1d.parquet' is part of the dataset but not in the store: it was deleted by hand, or
+    by a cleanup that did not wait for readers (see its argument `retention`).
+    """
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(
+            f"The file {key!r} is part of the dataset but not in the store: it was deleted by hand, or by a "
+            "cleanup that did not wait for readers (see its argument `retention`)."
+        )
 
 
 class StateNotFoundError(KartothekCubeError, ValueError):

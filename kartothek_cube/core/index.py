@@ -14,7 +14,7 @@ from kartothek_cube.core._index_columns import IndexColumns
 from kartothek_cube.core._index_file import parse_index, render_index
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.naming import INDICES_DIRECTORY, index_key
-from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
+from kartothek_cube.core.store import BlobStore, PreconditionFailed, get_needed, open_blobs
 from kartothek_cube.core.typing import StoreInput
 
 __all__ = ("ExplicitSecondaryIndex", "IndexBase", "IndexColumns", "PartitionIndex")
@@ -182,7 +182,7 @@ class ExplicitSecondaryIndex(IndexBase):
         if self.columns_data is not None:
             return self
         key = str(self.index_storage_key)
-        columns = parse_index(open_blobs(store).get(key), self.column, key)
+        columns = parse_index(get_needed(open_blobs(store), key), self.column, key)
         found, dtype = columns.values.type, self.dtype
         if dtype is not None and not dtype.equals(found) and not _both_zoned(dtype, found):
             raise CorruptDatasetError(

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kartothek_cube.core._views import card, facts, plain_text_table, table
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.footers import read_footer
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.prune import select_partitions
 from kartothek_cube.core.store import BlobStore, open_blobs
@@ -335,9 +334,7 @@ def _column_share(blobs: BlobStore, keys: Sequence[str], columns: Sequence[str])
     """How much of the files the columns are; what is not a column (footers) is read in any case."""
     whole = needed = 0
     for key in keys:
-        with blobs.open_read(key) as file:
-            footer = pq.read_metadata(pa.PythonFile(file, mode="r"))
-            size = file.seek(0, io.SEEK_END)
+        footer, size = read_footer(blobs, key)
         for group in range(footer.num_row_groups):
             chunks = map(footer.row_group(group).column, range(footer.num_columns))
             needed -= sum(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.predicates import filter_mask
-from kartothek_cube.core.store import BlobStore
+from kartothek_cube.core.store import BlobStore, get_needed
 from kartothek_cube.core.types import from_pandas, widen
 from kartothek_cube.io_components.execute import REMOTE_REQUESTS, available_cores, count_file, ordered_map
 from kartothek_cube.io_components.row_index import with_row_index
@@ -59,8 +59,10 @@ def read_table_of_file(
 
     Raises
     ------
-    KeyError
-        If there is no such file.
+    CorruptDatasetError
+        The file is no Parquet file, or damaged.
+    MissingFileError
+        There is no such file.
     """
     if not key.endswith(PARQUET_FILE_SUFFIX):
         return _read_other(blobs, key, columns, predicates, schema)
@@ -76,6 +78,8 @@ def read_table_of_file(
         return with_row_index(table, source, predicates, schema) if row_index else table
     except CorruptDatasetError as exc:
         raise CorruptDatasetError(key, str(exc)) from exc
+    except FileNotFoundError as exc:
+        raise MissingFileError(key) from exc
 
 
 _PARQUET = ParquetSerializer()
@@ -113,16 +117,23 @@ def _retyped(column: pa.ChunkedArray, wanted: pa.DataType, key: str) -> pa.Chunk
 def _source(blobs: BlobStore, key: str) -> str | bytes:
     """A path for large local files, of which only the needed columns are read; the content otherwise."""
     if not blobs.is_local:
-        data = blobs.get(key)
+        data = get_needed(blobs, key)
         count_file(len(data))
         return data
-    with blobs.open_read(key) as file:
+    with _opened(blobs, key) as file:
         size = os.fstat(file.fileno()).st_size
         count_file(size)
         if size <= _SMALL:
             return file.read()
     path = blobs.local_path(key)
     return blobs.get(key) if path is None else path
+
+
+def _opened(blobs: BlobStore, key: str) -> BinaryIO:
+    try:
+        return blobs.open_read(key)
+    except KeyError as exc:
+        raise MissingFileError(key) from exc
 
 
 def read_threads(blobs: BlobStore, keys: Sequence[str]) -> int:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.footers import read_footer
 from kartothek_cube.core.predicates import PredicatesType
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
@@ -82,8 +82,7 @@ def row_groups(store: StoreInput, label: str, key: str) -> pd.DataFrame:
     pandas.DataFrame
         One row per row group, numbered from 0.
     """
-    with open_blobs(store).open_read(key) as file:
-        footer = pq.read_metadata(pa.PythonFile(file, mode="r"))
+    footer, _ = read_footer(open_blobs(store), key)
     rows = [
         (
             label,

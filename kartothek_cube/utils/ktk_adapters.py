@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kartothek_cube.core.cube.consistency import get_dataset_columns
 from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.footers import read_footer
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.naming import metadata_key_from_uuid, schema_key
 from kartothek_cube.core.partition import Partition
@@ -90,10 +89,8 @@ def metadata_factory_from_dataset(
 
 def footer_stats(blobs: BlobStore, key: str) -> tuple[int, int]:
     """Size in bytes and number of rows of a data file; only its footer is read."""
-    with blobs.open_read(key) as file:
-        size = file.seek(0, io.SEEK_END)
-        rows = pq.read_metadata(pa.PythonFile(file, mode="r")).num_rows
-    return size, rows
+    footer, size = read_footer(blobs, key)
+    return size, footer.num_rows
 
 
 def get_physical_partition_stats(metapartitions: Iterable[Any], store: StoreInput) -> dict[str, int]:

@@ -16,7 +16,7 @@ A new kind of store needs a scheme for its URLs (`register_scheme`) and a driver
 
 from __future__ import annotations
 
-from .base import Blob, BlobStore, NoCompareAndSwapWarning, PreconditionFailed, Token
+from .base import Blob, BlobStore, NoCompareAndSwapWarning, PreconditionFailed, Token, get_needed
 from .inputs import register_scheme
 from .keys import check_key, check_owned, check_owned_keys
 from .opening import open_blobs, register_driver
@@ -30,6 +30,7 @@ __all__ = (
     "check_key",
     "check_owned",
     "check_owned_keys",
+    "get_needed",
     "open_blobs",
     "register_driver",
     "register_scheme",

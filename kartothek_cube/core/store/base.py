@@ -10,6 +10,8 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn, TypeAlias
 
 from simplekv import KeyValueStore
 
+from kartothek_cube.core.errors import MissingFileError
+
 __all__ = (
     "Blob",
     "BlobStore",
@@ -17,6 +19,7 @@ __all__ = (
     "NoCompareAndSwapWarning",
     "PreconditionFailed",
     "Token",
+    "get_needed",
     "warn_no_swap",
 )
 
@@ -298,6 +301,21 @@ class BlobStore(ABC):
 
 
 _WARNED: set[type] = set()
+
+
+def get_needed(blobs: BlobStore, key: str) -> bytes:
+    """
+    The content of a file that the state of a dataset refers to.
+
+    Raises
+    ------
+    MissingFileError
+        There is no such file.
+    """
+    try:
+        return blobs.get(key)
+    except KeyError as error:
+        raise MissingFileError(key) from error
 
 
 def warn_no_swap(kind: type) -> None:

@@ -1,0 +1,130 @@
+"""Everything else that is done to cubes with Spark: delete, clean up, copy, count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io.spark._run import call_all
+from kartothek_cube.io.spark._session import active_session
+from kartothek_cube.io.spark._store import travelling
+from kartothek_cube.io_components.cube import maintain
+from kartothek_cube.io_components.cube.transfer import copy_tasks, finish_copies, run_copy_task
+from kartothek_cube.io_components.execute import blocks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ("cleanup_cube_spark", "collect_stats_spark", "copy_cube_spark", "delete_cube_spark")
+
+#: keys that a task deletes, copies or counts
+_BLOCK = 1000
+
+
+def delete_cube_spark(
+    cube: Cube, store: StoreInput, datasets: Any = None, *, spark: SparkSession | None = None
+) -> None:
+    """
+    Delete a cube or some of its datasets, with all files that they refer to.
+
+    Parameters
+    ----------
+    cube, store, datasets
+        As in :func:`kartothek_cube.io.eager_cube.delete_cube`.
+    spark
+        The session; the active one by default.
+    """
+    session, factory = active_session(spark), travelling(store)
+    headers, others = maintain.plan_delete(cube, factory, datasets)
+    maintain.run_delete(factory, headers)
+    text = f"delete cube {cube.uuid_prefix}"
+    call_all(session, maintain.run_delete, factory, blocks(others, _BLOCK), text)
+
+
+def cleanup_cube_spark(
+    cube: Cube,
+    store: StoreInput,
+    *,
+    retention: timedelta | None = None,
+    spark: SparkSession | None = None,
+) -> None:
+    """
+    Remove what overwritten, failed or removed data left behind: keys of the cube that no dataset refers to.
+
+    Parameters
+    ----------
+    cube, store, retention
+        As in :func:`kartothek_cube.io.eager_cube.cleanup_cube`.
+    spark
+        The session; the active one by default.
+    """
+    session, factory = active_session(spark), travelling(store)
+    keys = blocks(maintain.plan_cleanup(cube, factory, retention), _BLOCK)
+    call_all(session, maintain.run_delete, factory, keys, f"clean up cube {cube.uuid_prefix}")
+
+
+def copy_cube_spark(
+    cube: Cube,
+    src_store: StoreInput,
+    tgt_store: StoreInput,
+    overwrite: bool = False,
+    datasets: Any = None,
+    renamed_cube_prefix: str | None = None,
+    renamed_datasets: Mapping[str, str] | None = None,
+    *,
+    spark: SparkSession | None = None,
+) -> None:
+    """
+    Copy a cube from one store to another.
+
+    Parameters
+    ----------
+    cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets
+        As in :func:`kartothek_cube.io.eager_cube.copy_cube`.
+    spark
+        The session; the active one by default.
+
+    Raises
+    ------
+    ValueError, RuntimeError
+        As :func:`kartothek_cube.io.eager_cube.copy_cube`.
+    """
+    session = active_session(spark)
+    plan = maintain.plan_copy(
+        cube,
+        travelling(src_store),
+        travelling(tgt_store),
+        overwrite,
+        datasets,
+        renamed_cube_prefix,
+        renamed_datasets,
+    )
+    call_all(session, run_copy_task, plan, copy_tasks(plan, _BLOCK), f"copy cube {cube.uuid_prefix}")
+    finish_copies(plan)
+
+
+def collect_stats_spark(
+    cube: Cube, store: StoreInput, datasets: Any = None, *, spark: SparkSession | None = None
+) -> dict[str, dict[str, int]]:
+    """
+    Count what is stored.
+
+    Parameters
+    ----------
+    cube, store, datasets
+        As in :func:`kartothek_cube.io.eager_cube.collect_stats`.
+    spark
+        The session; the active one by default.
+
+    Returns
+    -------
+    dict
+        As :func:`kartothek_cube.io.eager_cube.collect_stats`.
+    """
+    session, factory = active_session(spark), travelling(store)
+    base, tasks = maintain.plan_stats(cube, factory, datasets, _BLOCK)
+    counted = call_all(session, maintain.run_stats, factory, tasks, f"count cube {cube.uuid_prefix}")
+    return maintain.sum_stats([base, *counted])

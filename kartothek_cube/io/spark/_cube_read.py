@@ -1,0 +1,189 @@
+"""Queries of cubes with Spark: planned on the driver, read and joined by tasks, without a shuffle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io.spark import _worker
+from kartothek_cube.io.spark._run import over_tasks
+from kartothek_cube.io.spark._session import active_session, workers
+from kartothek_cube.io.spark._store import travelling
+from kartothek_cube.io.spark._types import arrow_schema, spark_schema
+from kartothek_cube.io_components.cube.history import CubeAsOf
+from kartothek_cube.io_components.cube.query import QueryPlan, plan_query
+from kartothek_cube.io_components.cube.query.pack import pack
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ("map_cube_spark", "query_cube_spark")
+
+
+def query_cube_spark(
+    cube: Cube,
+    store: StoreInput,
+    conditions: Any = None,
+    datasets: Any = None,
+    dimension_columns: str | Iterable[str] | None = None,
+    partition_by: str | Iterable[str] | None = None,
+    payload_columns: str | Iterable[str] | None = None,
+    *,
+    as_of: CubeAsOf | None = None,
+    spark: SparkSession | None = None,
+) -> DataFrame:
+    """
+    Query a cube as if it were one DataFrame.
+
+    The query is planned at once, and sees the cube as it is now. Tasks read the files that belong together
+    and join them; nothing is shuffled.
+
+    Parameters
+    ----------
+    cube, conditions, datasets, dimension_columns, payload_columns, as_of
+        As in :func:`kartothek_cube.io.eager_cube.query_cube`.
+    store
+        Store, factory or URL; executors must be able to open it.
+    partition_by
+        Indexed columns. The rows of each group come in one piece, groups in the order of their values; to
+        hand each of them to a function, use :func:`map_cube_spark`.
+    spark
+        The session; the active one by default.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+        Columns are sorted by name. Types are those of ``kartothek_cube.io.spark._types``: naive time stamps
+        are ``timestamp_ntz``, zoned ones ``timestamp``, missing numbers null.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As :func:`kartothek_cube.io.eager_cube.query_cube`; also if the store is in the memory of this
+        process, or a column has a type that Spark does not know.
+    """
+    session = active_session(spark)
+    plan = plan_query(
+        cube,
+        travelling(store),
+        conditions,
+        datasets,
+        dimension_columns,
+        partition_by,
+        payload_columns,
+        as_of=as_of,
+    )
+    return _query_frame(session, plan, spark_schema(plan.context.output), None, f"query_{cube.uuid_prefix}")
+
+
+def map_cube_spark(
+    func: Callable[[pa.Table], Any],
+    cube: Cube,
+    store: StoreInput,
+    schema: StructType | pa.Schema | str | None = None,
+    conditions: Any = None,
+    datasets: Any = None,
+    dimension_columns: str | Iterable[str] | None = None,
+    partition_by: str | Iterable[str] | None = None,
+    payload_columns: str | Iterable[str] | None = None,
+    *,
+    spark: SparkSession | None = None,
+) -> DataFrame:
+    """
+    Query a cube, and let a function transform each logical partition or group as a whole.
+
+    Parameters
+    ----------
+    func
+        Takes a :class:`pyarrow.Table` with the rows of a group, sorted by cell, and gives an Arrow table, a
+        pandas DataFrame, or anything else that Arrow reads as a table; None for no rows. It runs on
+        executors.
+    cube, store, conditions, datasets, dimension_columns, payload_columns, spark
+        As in :func:`query_cube_spark`.
+    schema
+        Columns and types that the function gives: a Spark schema, its DDL text, or an Arrow schema. By
+        default the function is called here with a table without rows to find out.
+    partition_by
+        Indexed columns by whose values rows are grouped; by default the partition columns of the cube.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+        What the function gave for all groups.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As :func:`query_cube_spark`; also if the function does not say by itself what it gives.
+
+    Examples
+    --------
+    >>> import pyarrow as pa, pyarrow.compute as pc, tempfile
+    >>> from kartothek_cube.core.cube.cube import Cube
+    >>> from kartothek_cube.io.eager_cube import build_cube
+    >>> from kartothek_cube.io.spark import local_session
+    >>> from kartothek_cube.io.spark.cube import extend_cube_from_spark
+    >>> spark = local_session(2)
+    >>> store = f"hfs://{tempfile.mkdtemp()}"
+    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+    >>> people = pa.table({"CITY": ["Ulm", "Bonn"], "COUNTRY_CODE": ["DE", "DE"], "PEOPLE": [1, 3]})
+    >>> _ = build_cube(people, cube, store)
+    >>> def share(table):
+    ...     total = pc.sum(table["PEOPLE"]).as_py() or 1
+    ...     shares = pc.divide(table["PEOPLE"], float(total))
+    ...     return table.drop_columns("PEOPLE").append_column("SHARE", shares)
+    >>> frame = map_cube_spark(share, cube, store)
+    >>> _ = extend_cube_from_spark({"shares": frame}, cube, store)
+    >>> query_cube_spark(cube, store, payload_columns=["SHARE"]).orderBy("CITY").collect()
+    [Row(CITY='Bonn', COUNTRY_CODE='DE', SHARE=0.75), Row(CITY='Ulm', COUNTRY_CODE='DE', SHARE=0.25)]
+    """
+    session = active_session(spark)
+    groups = list(cube.partition_columns) if partition_by is None else partition_by
+    plan = plan_query(
+        cube, travelling(store), conditions, datasets, dimension_columns, groups, payload_columns
+    )
+    given = _schema_of(func, plan) if schema is None else _as_spark_schema(schema)
+    return _query_frame(session, plan, given, func, f"map_{cube.uuid_prefix}")
+
+
+def _query_frame(
+    spark: SparkSession,
+    plan: QueryPlan,
+    schema: StructType,
+    function: Callable[[pa.Table], Any] | None,
+    name: str,
+) -> DataFrame:
+    querying = _worker.Querying(plan.context, arrow_schema(schema), function)
+    return over_tasks(spark, pack(plan, workers(spark)), _worker.query, querying, schema, name)
+
+
+def _schema_of(func: Callable[[pa.Table], Any], plan: QueryPlan) -> StructType:
+    """What the function gives for no rows."""
+    try:
+        result = _worker.transformed(func, plan.context.output.empty_table())
+    except Exception as error:
+        raise ValueError(
+            f"The function fails for a table without rows ({type(error).__name__}: {error}), so that it is "
+            "unknown which columns it gives: pass their schema"
+        ) from error
+    if result is None:
+        raise ValueError("The function gives None for a table without rows: pass the schema of what it gives")
+    return spark_schema(result.schema)
+
+
+def _as_spark_schema(schema: StructType | pa.Schema | str) -> StructType:
+    from pyspark.sql.types import StructType
+
+    if isinstance(schema, pa.Schema):
+        return spark_schema(schema)
+    parsed = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    if not isinstance(parsed, StructType):
+        raise TypeError(
+            f"schema must be a Spark schema, its text, or an Arrow schema, but is {type(schema).__name__}"
+        )
+    return parsed

@@ -44,9 +44,11 @@ from kartothek_cube.io.eager import (
     list_dataset_history,
     read_dataset_as_dataframes,
     read_table,
+    repair_dataset,
     rollback_dataset,
     store_dataframes_as_dataset,
     update_dataset_from_dataframes,
+    verify_dataset,
     write_single_partition,
 )
 from kartothek_cube.io.iter import (
@@ -93,12 +95,14 @@ _NAMES = (
     "read_dataset_as_record_batches",
     "read_table",
     "read_table_arrow",
+    "repair_dataset",
     "rollback_dataset",
     "store_dataframes_as_dataset",
     "store_dataframes_as_dataset__iter",
     "update_dataset_from_dataframes",
     "update_dataset_from_dataframes__iter",
     "validate_compatible",
+    "verify_dataset",
     "write_single_partition",
 )
 

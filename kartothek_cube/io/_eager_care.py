@@ -1,8 +1,9 @@
-"""Looking after datasets at once: garbage, history."""
+"""Looking after datasets at once: garbage, history, checks."""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
@@ -11,14 +12,19 @@ from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components import history
 from kartothek_cube.io_components.arguments import dataset_factory
+from kartothek_cube.io_components.execute import available_cores, ordered_map
 from kartothek_cube.io_components.maintain import list_garbage, plan_garbage, run_delete
+from kartothek_cube.io_components.verify import Report, finish_verify, plan_verify, repair, run_verify
+from kartothek_cube.io_components.verify.repair import compare_reports
 
 __all__ = (
     "garbage_collect_dataset",
     "keep_dataset_history",
     "list_dataset_garbage",
     "list_dataset_history",
+    "repair_dataset",
     "rollback_dataset",
+    "verify_dataset",
 )
 
 
@@ -214,3 +220,91 @@ def rollback_dataset(dataset_uuid: str, store: StoreInput, as_of: AsOf) -> Datas
     """
     blobs = open_blobs(store)
     return history.finish_return(blobs, history.plan_return(dataset_uuid, blobs, as_of))[0]
+
+
+def verify_dataset(
+    dataset_uuid: str | None = None,
+    store: StoreInput | None = None,
+    factory: DatasetFactory | None = None,
+    *,
+    deep: bool = True,
+) -> Report:
+    """
+    Check that a dataset is what its header says; nothing is changed.
+
+    Every file exists and can be read, has the recorded schema and lies in its partition; indices know every
+    value of the data and no others; older states that are kept are complete.
+
+    Parameters
+    ----------
+    dataset_uuid, store, factory
+        As in :func:`~kartothek_cube.io.eager.read_dataset_as_dataframes`.
+    deep
+        Whether all rows are read; otherwise only the footers of files are, and indices are not compared with
+        the data.
+
+    Returns
+    -------
+    Report
+        ``report.ok`` tells whether all is well, ``report.problems`` what is not and what to do about it.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"]})
+    >>> dataset = store_dataframes_as_dataset(store, "geodata", [cities], secondary_indices="CITY")
+    >>> verify_dataset("geodata", store)
+    no problems in 1 datasets, 1 files, 2 rows, 1 indices
+    >>> store.delete(dataset.indices["CITY"].index_storage_key)
+    >>> [problem.kind for problem in verify_dataset("geodata", store).problems]
+    ['missing-index']
+    >>> repair_dataset("geodata", store).ok
+    True
+    """
+    dataset = dataset_factory(dataset_uuid, store, factory, load_schema=False)
+    plan = plan_verify(dataset.dataset_uuid, dataset.store_factory, deep=deep)
+    if plan.context is None:
+        return finish_verify(plan, dataset.store_factory, [])
+    findings = ordered_map(partial(run_verify, plan.context), plan.tasks, available_cores())
+    return finish_verify(plan, dataset.store_factory, list(findings))
+
+
+def repair_dataset(
+    dataset_uuid: str | None = None,
+    store: StoreInput | None = None,
+    factory: DatasetFactory | None = None,
+) -> Report:
+    """
+    Check a dataset and build anew what can be: wrong and missing indices, by one commit.
+
+    Nothing is done where data files are missing or cannot be read, since nobody knows then what an index has
+    to hold.
+
+    Parameters
+    ----------
+    dataset_uuid, store, factory
+        As in :func:`verify_dataset`.
+
+    Returns
+    -------
+    Report
+        What is still wrong afterwards, and what was ``repaired``.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+    """
+    dataset = dataset_factory(dataset_uuid, store, factory, load_schema=False)
+    before = verify_dataset(factory=dataset)
+    if not repair(dataset.dataset_uuid, dataset.store_factory, before.problems):
+        return before
+    return compare_reports(before, verify_dataset(factory=dataset))

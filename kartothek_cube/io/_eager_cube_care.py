@@ -1,4 +1,4 @@
-"""Looking after cubes at once: garbage, history."""
+"""Looking after cubes at once: garbage, history, compaction, checks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.cube import history, maintain
 from kartothek_cube.io_components.cube.compact import finish_compact, plan_compact, run_compact
 from kartothek_cube.io_components.cube.history import CubeAsOf
+from kartothek_cube.io_components.cube.verify import (
+    finish_cube_verify,
+    plan_cube_verify,
+    run_cube_verify,
+)
 from kartothek_cube.io_components.execute import available_cores, ordered_map
+from kartothek_cube.io_components.verify import Report, repair
+from kartothek_cube.io_components.verify.repair import compare_reports
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -24,7 +31,9 @@ __all__ = (
     "keep_cube_history",
     "list_cube_garbage",
     "list_cube_history",
+    "repair_cube",
     "rollback_cube",
+    "verify_cube",
 )
 
 
@@ -260,3 +269,89 @@ def compact_cube(
     """
     context, tasks = plan_compact(cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
     return finish_compact(context, list(ordered_map(partial(run_compact, context), tasks, available_cores())))
+
+
+def verify_cube(
+    cube: Cube,
+    store: StoreInput,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    *,
+    deep: bool = True,
+) -> Report:
+    """
+    Check that the datasets of a cube are what their headers say, and form the cube; nothing is changed.
+
+    On top of :func:`~kartothek_cube.io.eager.verify_dataset`: there is a seed, types agree, payload belongs
+    to one dataset, rows are sorted by cell, keys are not null, and there are all indices that the cube
+    demands.
+
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+    ktk_cube_dataset_ids
+        Datasets concerned; all by default.
+    deep
+        Whether all rows are read; otherwise only the footers of files are, and indices are not compared with
+        the data.
+
+    Returns
+    -------
+    Report
+        ``report.ok`` tells whether all is well, ``report.problems`` what is not and what to do about it.
+
+    Raises
+    ------
+    ValueError
+        There is no such cube, or a dataset that is asked for does not exist.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.core.cube.cube import Cube
+    >>> from kartothek_cube.io.eager_cube import build_cube
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> dataset = build_cube(cities, cube, store)["seed"]
+    >>> verify_cube(cube, store).ok
+    True
+    >>> store.delete(dataset.indices["CITY"].index_storage_key)
+    >>> repair_cube(cube, store)  # doctest: +ELLIPSIS
+    no problems in 1 datasets, 2 files, 2 rows, 1 indices
+    repaired: geodata++seed: missing-index: the index of CITY does not exist [...]
+    """
+    plan = plan_cube_verify(cube, store, ktk_cube_dataset_ids, deep=deep)
+    run = partial(run_cube_verify, plan.contexts())
+    return finish_cube_verify(plan, list(ordered_map(run, plan.tasks(), available_cores())))
+
+
+def repair_cube(
+    cube: Cube, store: StoreInput, ktk_cube_dataset_ids: str | Iterable[str] | None = None
+) -> Report:
+    """
+    Check a cube and build anew what can be: indices that are wrong or missing, by one commit per dataset.
+
+    Parameters
+    ----------
+    cube, store, ktk_cube_dataset_ids
+        As in :func:`verify_cube`.
+
+    Returns
+    -------
+    Report
+        What is still wrong afterwards, and what was ``repaired``.
+
+    Raises
+    ------
+    ValueError
+        As :func:`verify_cube`.
+    """
+    before = verify_cube(cube, store, ktk_cube_dataset_ids)
+    uuids = sorted({problem.dataset for problem in before.problems if problem.repairable})
+    if not [uuid for uuid in uuids if repair(uuid, store, before.problems)]:
+        return before
+    return compare_reports(before, verify_cube(cube, store, ktk_cube_dataset_ids))

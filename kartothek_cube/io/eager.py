@@ -13,7 +13,9 @@ from kartothek_cube.io._eager_care import (
     keep_dataset_history,
     list_dataset_garbage,
     list_dataset_history,
+    repair_dataset,
     rollback_dataset,
+    verify_dataset,
 )
 from kartothek_cube.io._eager_read import read_dataset_as_dataframes, read_table
 from kartothek_cube.io._eager_write import (
@@ -41,9 +43,11 @@ __all__ = (
     "list_dataset_history",
     "read_dataset_as_dataframes",
     "read_table",
+    "repair_dataset",
     "rollback_dataset",
     "store_dataframes_as_dataset",
     "update_dataset_from_dataframes",
+    "verify_dataset",
     "write_single_partition",
 )
 

@@ -17,7 +17,9 @@ from kartothek_cube.io._eager_cube_care import (
     keep_cube_history,
     list_cube_garbage,
     list_cube_history,
+    repair_cube,
     rollback_cube,
+    verify_cube,
 )
 from kartothek_cube.io.eager import copy_dataset
 from kartothek_cube.io_components.cube import maintain
@@ -45,8 +47,10 @@ __all__ = (
     "list_cube_history",
     "query_cube",
     "remove_partitions",
+    "repair_cube",
     "rollback_cube",
     "update_cube",
+    "verify_cube",
 )
 
 

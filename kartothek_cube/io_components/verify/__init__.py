@@ -1,0 +1,22 @@
+"""Checking that a dataset is what its header says, and mending what can be built anew."""
+
+from __future__ import annotations
+
+from kartothek_cube.io_components.verify.finish import finish_verify
+from kartothek_cube.io_components.verify.plan import VerifyPlan, plan_verify
+from kartothek_cube.io_components.verify.repair import repair
+from kartothek_cube.io_components.verify.report import Problem, Report
+from kartothek_cube.io_components.verify.run import Findings, VerifyContext, VerifyTask, run_verify
+
+__all__ = (
+    "Findings",
+    "Problem",
+    "Report",
+    "VerifyContext",
+    "VerifyPlan",
+    "VerifyTask",
+    "finish_verify",
+    "plan_verify",
+    "repair",
+    "run_verify",
+)

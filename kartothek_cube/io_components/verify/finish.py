@@ -1,0 +1,135 @@
+"""The end of a check: indices against the data, and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kartothek_cube.core.commit import IndexEntries
+from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
+from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.verify.plan import VerifyPlan
+from kartothek_cube.io_components.verify.report import Problem, Report
+from kartothek_cube.io_components.verify.run import Findings, merge_findings
+
+__all__ = ("finish_verify",)
+
+_EXAMPLES = 3
+
+Ints = npt.NDArray[np.int64]
+Describe = Callable[[Ints], list[str]]
+
+
+def finish_verify(plan: VerifyPlan, store: StoreInput, findings: Iterable[Findings]) -> Report:
+    """
+    Compare the indices with the data, and report.
+
+    Parameters
+    ----------
+    plan
+        The check.
+    store
+        Store, factory or URL.
+    findings
+        What tasks found.
+
+    Returns
+    -------
+    Report
+    """
+    found = merge_findings(findings)
+    problems = [*plan.problems, *found.problems]
+    indices = {} if plan.dataset is None else plan.dataset.secondary_indices
+    blobs = open_blobs(store)
+    for index in indices.values():
+        problems += _index_problems(plan, index, found, blobs)
+    checked = {"datasets": 1, "files": found.files, "rows": found.rows, "indices": len(indices)}
+    return Report(_sorted(problems), checked)
+
+
+def _sorted(problems: Iterable[Problem]) -> list[Problem]:
+    return sorted(dict.fromkeys(problems), key=lambda p: (p.dataset, p.kind, p.key, p.message))
+
+
+def _index_problems(
+    plan: VerifyPlan, index: ExplicitSecondaryIndex, found: Findings, blobs: BlobStore
+) -> Iterator[Problem]:
+    column, key = index.column, index.index_storage_key or f"{plan.uuid} (inline)"
+    try:
+        loaded = index.load(blobs)
+    except KeyError:
+        yield Problem(plan.uuid, "missing-index", key, f"the index of {column} does not exist", column)
+        return
+    except (CorruptDatasetError, ValueError, NotImplementedError) as error:
+        text = f"the index of {column} cannot be read: {error}"
+        yield Problem(plan.uuid, "unreadable-index", key, text, column)
+        return
+    data = loaded.columns_data
+    if plan.dataset is None or data is None:
+        return
+    schema = plan.dataset.schema
+    if schema is not None:
+        wanted = schema.field(column).type if column in schema.names else None
+        if wanted is None or not (pa.types.is_null(wanted) or data.values.type.equals(wanted)):
+            text = f"the index of {column} has type {data.values.type}, but the dataset says {wanted}"
+            yield Problem(plan.uuid, "index-type", key, text, column)
+            return
+    yield from _unknown_partitions(plan, column, key, data)
+    if column in found.entries:
+        yield from _differences(plan, column, key, data, found.entries[column])
+
+
+def _unknown_partitions(plan: VerifyPlan, column: str, key: str, data: IndexColumns) -> Iterator[Problem]:
+    if plan.dataset is None or not plan.dataset.explicit_partitions:
+        return
+    used = data.labels.take(pa.array(np.unique(data.codes)))
+    unknown = used.filter(pa.array(plan.dataset.partition_table.positions(used) < 0)).to_pylist()
+    if unknown:
+        text = (
+            f"the index of {column} knows {len(unknown)} partitions that the dataset does not have, such as "
+            f"{unknown[0]}"
+        )
+        yield Problem(plan.uuid, "index-unknown-partition", key, text, column)
+
+
+def _differences(
+    plan: VerifyPlan, column: str, key: str, index: IndexColumns, data: IndexEntries
+) -> Iterator[Problem]:
+    """Entries that are in the data only, and such that are in the index only."""
+    ours = index.keep_labels(data.covered)
+    same = data.entries.values.type.equals(index.values.type)
+    theirs = data.entries if same else IndexColumns.empty(index.values.type)
+    if not same and len(data.entries):
+        theirs = data.entries.cast(index.values.type)
+    if ours.equals(theirs):
+        return
+    left, right, describe = _numbered(ours, theirs)
+    texts = {
+        "index-incomplete": (np.setdiff1d(right, left), "has no entries for"),
+        "index-excess": (np.setdiff1d(left, right), "has entries that the data does not have:"),
+    }
+    for kind, (pairs, text) in texts.items():
+        if len(pairs):
+            examples = "; ".join(describe(pairs[:_EXAMPLES]))
+            message = f"the index of {column} {text} {len(pairs)} values in partitions, as {examples}"
+            yield Problem(plan.uuid, kind, key, message, column)
+
+
+def _numbered(a: IndexColumns, b: IndexColumns) -> tuple[Ints, Ints, Describe]:
+    """The entries of two indices as numbers, equal where value and partition are; what these stand for."""
+    sides = [part.pairs()[0] for part in (a, b)]
+    values = pa.concat_arrays(sides).dictionary_encode()
+    labels = pa.concat_arrays([part.entry_labels() for part in (a, b)]).dictionary_encode()
+    size = max(len(labels.dictionary), 1)
+    codes = values.indices.to_numpy().astype(np.int64) * size + labels.indices.to_numpy()
+
+    def describe(pairs: Ints) -> list[str]:
+        rows = [(values.dictionary[int(p // size)], labels.dictionary[int(p % size)]) for p in pairs]
+        return [f"{value.as_py()!r} in {label.as_py()}" for value, label in rows]
+
+    return codes[: len(sides[0])], codes[len(sides[0]) :], describe

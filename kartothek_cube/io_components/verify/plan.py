@@ -1,0 +1,226 @@
+"""Checking a dataset without opening its data files: header, schema, labels, existence of files, history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kartothek_cube.core._schema_lineage import lineage_of
+from kartothek_cube.core.common_metadata import schema_file_from_bytes
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError
+from kartothek_cube.core.history import history_folder, is_copy, load_copy
+from kartothek_cube.core.naming import schema_key
+from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.execute import store_factory
+from kartothek_cube.io_components.keys import data_keys, header_keys, index_keys
+from kartothek_cube.io_components.verify.report import Problem
+from kartothek_cube.io_components.verify.run import VerifyContext, VerifyTask
+
+__all__ = ("VerifyPlan", "plan_verify")
+
+
+@attrs.frozen
+class VerifyPlan:
+    """
+    A planned check.
+
+    Attributes
+    ----------
+    uuid
+        The dataset.
+    problems
+        What is wrong as far as the header, the schema and a listing tell.
+    dataset
+        The state that is checked; None if it cannot be read.
+    context, tasks
+        Data files to look at; None and nothing if the schema cannot be read.
+    """
+
+    uuid: str
+    problems: tuple[Problem, ...]
+    dataset: DatasetMetadata | None = None
+    context: VerifyContext | None = None
+    tasks: tuple[VerifyTask, ...] = ()
+
+
+def plan_verify(
+    uuid: str,
+    store: StoreInput,
+    *,
+    deep: bool = True,
+    cell: Sequence[str] = (),
+    not_null: Sequence[str] = (),
+    partitions_per_task: int = 16,
+) -> VerifyPlan:
+    """
+    Check a dataset as far as that is possible without opening its data files, and plan the rest.
+
+    Parameters
+    ----------
+    uuid
+        The dataset.
+    store
+        Store, factory or URL.
+    deep
+        Whether all rows will be read, or only the footers.
+    cell, not_null
+        For datasets of cubes: dimension columns, and columns without nulls.
+    partitions_per_task
+        Files per task.
+
+    Returns
+    -------
+    VerifyPlan
+
+    Raises
+    ------
+    DatasetNotFoundError
+        There is no such dataset.
+    """
+    blobs = open_blobs(store)
+    found = [key for key in header_keys(uuid) if blobs.exists(key)]
+    problems = []
+    if len(found) > 1:
+        text = f"there is another header, {found[1]}, and it is unknown which one holds the state"
+        problems.append(Problem(uuid, "two-headers", found[0], text))
+    try:
+        dataset = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
+    except DatasetNotFoundError:
+        raise
+    except (CorruptDatasetError, NotImplementedError, RuntimeError, ValueError) as error:
+        return VerifyPlan(uuid, (*problems, Problem(uuid, "header", found[0], str(error))))
+    problems += _history_problems(uuid, blobs)
+    try:
+        dataset = DatasetMetadata.load_from_store(uuid, blobs)
+    except (CorruptDatasetError, KeyError) as error:
+        key = schema_key(uuid, dataset.table_name)
+        problems.append(Problem(uuid, "schema", key, f"the schema cannot be read: {error}"))
+        return VerifyPlan(uuid, (*problems, *_missing(dataset, blobs)[0]), dataset)
+    problems += _schema_problems(dataset, blobs)
+    missing, rows = _missing(dataset, blobs)
+    problems += [*_shared_files(dataset), *missing]
+    places = list(_place_problems(dataset))
+    problems += places
+    if dataset.schema is None or any(problem.kind == "label" for problem in places):
+        return VerifyPlan(uuid, tuple(problems), dataset)
+    context = VerifyContext(
+        store_factory(store),
+        uuid,
+        dataset.table_name,
+        dataset.schema.internal().remove_metadata(),
+        tuple(dataset.partition_keys),
+        tuple(sorted(set(dataset.secondary_indices) & set(dataset.schema.names))),
+        tuple(c for c in cell if c in dataset.schema.names),
+        tuple(not_null),
+        deep,
+    )
+    return VerifyPlan(
+        uuid, tuple(problems), dataset, context, _tasks(context, dataset, rows, partitions_per_task)
+    )
+
+
+def _tasks(
+    context: VerifyContext, dataset: DatasetMetadata, rows: pa.Array, size: int
+) -> tuple[VerifyTask, ...]:
+    """Partitions whose file is there, some per task."""
+    files = dataset.partition_table.files.get(context.table)
+    if files is None:
+        return ()
+    labels, keys = dataset.partition_table.labels.take(rows).to_pylist(), files.take(rows).to_pylist()
+    return tuple(
+        VerifyTask(tuple(labels[start : start + size]), tuple(keys[start : start + size]))
+        for start in range(0, len(labels), size)
+    )
+
+
+def _missing(dataset: DatasetMetadata, blobs: BlobStore) -> tuple[list[Problem], pa.Array]:
+    """Files that do not exist, and positions of the partitions whose files of the main table do."""
+    stored = pa.array([blob.key for blob in blobs.list(f"{dataset.uuid}/")], pa.string())
+    rows = pa.array(np.arange(len(dataset.partition_table)))
+    problems: list[Problem] = []
+    gone: list[str] = []
+    for table, keys in dataset.partition_table.files.items():
+        there = pc.is_in(keys, value_set=stored)
+        gone += keys.filter(pc.invert(there)).to_pylist()
+        if table == dataset.table_name:
+            rows = rows.filter(there)
+    if gone:
+        # a commit may have replaced them, and a cleanup deleted, since the header was read
+        newest = DatasetMetadata.load_from_store(dataset.uuid, blobs, load_schema=False)
+        still = set(data_keys(newest))
+        text = "the header refers to this file, but it does not exist"
+        problems = [Problem(dataset.uuid, "missing-file", key, text) for key in gone if key in still]
+    return problems, rows
+
+
+def _shared_files(dataset: DatasetMetadata) -> Iterator[Problem]:
+    for keys in dataset.partition_table.files.values():
+        counts = pc.value_counts(keys)
+        for key in counts.filter(pc.greater(counts.field(1), 1)).field(0).to_pylist():
+            yield Problem(dataset.uuid, "shared-file", key, "several partitions refer to this file")
+
+
+def _place_problems(dataset: DatasetMetadata) -> Iterator[Problem]:
+    """Labels that do not fit the partition keys, and files that lie in another partition than their label."""
+    table = dataset.partition_table
+    if not dataset.partition_keys or dataset.schema is None:
+        return
+    try:
+        dataset.key_columns()
+    except (CorruptDatasetError, ValueError) as error:
+        key = error.key if isinstance(error, CorruptDatasetError) else dataset.uuid
+        yield Problem(dataset.uuid, "label", key, str(error))
+        return
+    for name, keys in table.files.items():
+        derived = PartitionTable.from_labels(dataset.uuid, name, table.labels).files[name]
+        moved = pc.not_equal(keys, derived)
+        pairs = [column.filter(moved).to_pylist() for column in (table.labels, keys)]
+        for label, key in zip(*pairs, strict=True):
+            if label.rpartition("/")[0] != key.rpartition("/")[0].partition("/")[2].partition("/")[2]:
+                text = f"the file of partition {label} lies in another directory than its values say"
+                yield Problem(dataset.uuid, "path", key, text)
+
+
+def _schema_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Problem]:
+    key = schema_key(dataset.uuid, dataset.table_name)
+    if dataset.schema is None:
+        return
+    file = schema_file_from_bytes(blobs.get(key), key)
+    if not file.schema.equals(file.of(lineage_of(dataset.metadata))):
+        text = (
+            "the schema is that of a write that has not finished (yet); this library knows the right one, "
+            "other readers of the format do not"
+        )
+        yield Problem(dataset.uuid, "schema-pending", key, text)
+    unknown = sorted(set(dataset.partition_keys) - set(dataset.schema.names))
+    if unknown:
+        text = f"the schema lacks partition keys: {', '.join(unknown)}"
+        yield Problem(dataset.uuid, "schema", key, text, unknown[0])
+
+
+def _history_problems(uuid: str, blobs: BlobStore) -> Iterator[Problem]:
+    folder = history_folder(uuid)
+    copies = [blob.key for blob in blobs.list(folder) if is_copy(blob.key)]
+    if not copies:
+        return
+    stored = {blob.key for blob in blobs.list(f"{uuid}/")}
+    for copy in copies:
+        try:
+            state = load_copy(uuid, blobs, copy)
+        except KeyError:
+            continue  # a commit threw it away meanwhile
+        except (CorruptDatasetError, NotImplementedError) as error:
+            yield Problem(uuid, "history", copy, f"the copy of an older state cannot be read: {error}")
+            continue
+        gone = [key for key in (*data_keys(state), *index_keys(state)) if key not in stored]
+        for key in gone:
+            yield Problem(
+                uuid, "history-file", key, f"an older state ({copy}) needs this file, which is gone"
+            )

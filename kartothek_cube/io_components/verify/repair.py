@@ -1,0 +1,91 @@
+"""Mending a dataset: indices are built anew from the data, the right schema is put in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from kartothek_cube.core._schema_lineage import SchemaFile, lineage_of
+from kartothek_cube.core.commit import read_base
+from kartothek_cube.core.common_metadata import schema_to_bytes
+from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.store import PreconditionFailed, open_blobs
+from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.execute import available_cores, ordered_map, store_factory
+from kartothek_cube.io_components.index_build import finish_index_build, plan_index_build, run_index_build
+from kartothek_cube.io_components.verify.report import Problem, Report
+
+__all__ = ("compare_reports", "repair")
+
+#: with these, nobody knows what an index has to hold
+_HOPELESS = frozenset({"header", "two-headers", "schema", "label", "missing-file", "unreadable-file"})
+_PARTITIONS = 16
+
+
+def repair(uuid: str, store: StoreInput, problems: Iterable[Problem]) -> bool:
+    """
+    Mend a dataset as far as possible: all its indices that are wrong are built anew, by one commit.
+
+    Parameters
+    ----------
+    uuid
+        The dataset.
+    store
+        Store, factory or URL.
+    problems
+        What is wrong with it.
+
+    Returns
+    -------
+    bool
+        Whether anything was done. Nothing is where files are missing or cannot be read.
+    """
+    own = [problem for problem in problems if problem.dataset == uuid]
+    mendable = [problem for problem in own if problem.repairable]
+    if not mendable or any(problem.kind in _HOPELESS for problem in own):
+        return False
+    if any(problem.kind == "schema-pending" for problem in mendable):
+        _put_schema(uuid, store)
+    columns = sorted({problem.column for problem in mendable if problem.column is not None})
+    if columns:
+        _build_indices(uuid, store, columns)
+    return True
+
+
+def _build_indices(uuid: str, store: StoreInput, columns: Sequence[str]) -> None:
+    dataset = DatasetFactory(uuid, store_factory(store))
+    context, tasks = plan_index_build(dataset, columns, _PARTITIONS)
+    results = ordered_map(partial(run_index_build, context), tasks, available_cores())
+    finish_index_build(context, list(results))
+
+
+def _put_schema(uuid: str, store: StoreInput) -> None:
+    """Put the schema of the header that is there, unless the write that is under way gets on."""
+    blobs = open_blobs(store)
+    table = DatasetFactory(uuid, store_factory(store)).table_name
+    base = read_base(blobs, uuid, table)
+    if base.state is None or base.state.schema is None:
+        return
+    file = SchemaFile(base.state.schema, lineage_of(base.state.metadata))
+    try:
+        blobs.put_if(base.schema_key, schema_to_bytes(file), base.schema_token)
+    except PreconditionFailed:
+        return
+
+
+def compare_reports(before: Report, after: Report) -> Report:
+    """
+    The report after a repair, which also says what is mended.
+
+    Parameters
+    ----------
+    before, after
+        Reports.
+
+    Returns
+    -------
+    Report
+    """
+    left = {(problem.dataset, problem.kind, problem.key, problem.column) for problem in after.problems}
+    gone = [p for p in before.problems if (p.dataset, p.kind, p.key, p.column) not in left]
+    return Report(after.problems, after.checked, gone)

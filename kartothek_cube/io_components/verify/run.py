@@ -1,0 +1,250 @@
+"""Looking at data files: whether they are readable, of the recorded schema and sorted, and what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from kartothek_cube.core.commit import IndexEntries
+from kartothek_cube.core.common_metadata import make_meta
+from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
+from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.typing import StoreFactory
+from kartothek_cube.io_components.columns import (
+    combine,
+    last_of_each,
+    ordinals,
+    sort_order,
+    strictly_increasing,
+)
+from kartothek_cube.io_components.entries import index_entries_of, merge_entries
+from kartothek_cube.io_components.files import read_table_of_file
+from kartothek_cube.io_components.verify.report import Problem
+from kartothek_cube.serialization import ParquetReadError
+
+__all__ = ("Findings", "VerifyContext", "VerifyTask", "merge_findings", "run_verify")
+
+#: what reading a file raises that is none
+_UNREADABLE = (CorruptDatasetError, ParquetReadError, pa.ArrowException, EOFError)
+
+
+@attrs.frozen
+class VerifyContext:
+    """
+    What all tasks share.
+
+    Attributes
+    ----------
+    store
+        Factory of the store.
+    uuid, table
+        The dataset.
+    schema
+        Its columns.
+    partition_keys
+        Its partition keys, which are not in the files.
+    indices
+        Indexed columns.
+    cell
+        Dimension columns, if it is a dataset of a cube.
+    not_null
+        Columns without nulls.
+    deep
+        Whether all rows are read, or only the footers.
+    """
+
+    store: StoreFactory
+    uuid: str
+    table: str
+    schema: pa.Schema
+    partition_keys: tuple[str, ...] = ()
+    indices: tuple[str, ...] = ()
+    cell: tuple[str, ...] = ()
+    not_null: tuple[str, ...] = ()
+    deep: bool = True
+
+
+@attrs.frozen
+class VerifyTask:
+    """Some partitions to look at."""
+
+    labels: tuple[str, ...]
+    keys: tuple[str, ...]
+
+
+@attrs.frozen
+class Findings:
+    """
+    What tasks found.
+
+    Attributes
+    ----------
+    problems
+        What is wrong.
+    files, rows
+        How many were looked at.
+    entries
+        Index entries that the data has, by column.
+    """
+
+    problems: tuple[Problem, ...] = ()
+    files: int = 0
+    rows: int = 0
+    entries: Mapping[str, IndexEntries] = attrs.field(factory=dict)
+
+
+def merge_findings(parts: Iterable[Findings]) -> Findings:
+    """What several tasks found; associative."""
+    found = list(parts)
+    columns = sorted({column for part in found for column in part.entries})
+    return Findings(
+        tuple(problem for part in found for problem in part.problems),
+        sum(part.files for part in found),
+        sum(part.rows for part in found),
+        {c: merge_entries([part.entries[c] for part in found if c in part.entries]) for c in columns},
+    )
+
+
+def run_verify(context: VerifyContext, task: VerifyTask) -> Findings:
+    """
+    Look at the files of some partitions.
+
+    Parameters
+    ----------
+    context
+        What all tasks share.
+    task
+        The partitions.
+
+    Returns
+    -------
+    Findings
+    """
+    blobs = open_blobs(context.store)
+    labels = PartitionTable.from_labels(context.uuid, context.table, task.labels)
+    values = labels.keys(context.partition_keys, context.schema)
+    pairs = zip(task.labels, task.keys, strict=True)
+    look = _look_deep if context.deep else _look_at_footer
+    return merge_findings(
+        look(context, blobs, label, key, {column: array[row] for column, array in values.items()})
+        for row, (label, key) in enumerate(pairs)
+    )
+
+
+def _problem(context: VerifyContext, kind: str, key: str, message: str, column: str | None = None) -> Problem:
+    return Problem(context.uuid, kind, key, message, column)
+
+
+def _unreadable(context: VerifyContext, key: str, error: Exception) -> Findings:
+    if isinstance(error, KeyError):
+        return Findings((_problem(context, "missing-file", key, "the file does not exist"),), 1)
+    return Findings((_problem(context, "unreadable-file", key, f"the file cannot be read: {error}"),), 1)
+
+
+def _look_at_footer(
+    context: VerifyContext, blobs: BlobStore, label: str, key: str, values: Mapping[str, Any]
+) -> Findings:
+    if not key.endswith(PARQUET_FILE_SUFFIX):
+        return Findings(files=1)
+    try:
+        with blobs.open_read(key) as file:
+            footer = pq.read_metadata(pa.PythonFile(file, mode="r"))
+            schema, rows = footer.schema.to_arrow_schema(), footer.num_rows
+    except (*_UNREADABLE, OSError, KeyError) as error:
+        return _unreadable(context, key, error)
+    return Findings(tuple(_schema_problems(context, key, schema)), 1, rows)
+
+
+def _look_deep(
+    context: VerifyContext, blobs: BlobStore, label: str, key: str, values: Mapping[str, Any]
+) -> Findings:
+    try:
+        table = read_table_of_file(blobs, key, schema=context.schema)
+    except (*_UNREADABLE, OSError, KeyError) as error:
+        return _unreadable(context, key, error)
+    problems = list(_schema_problems(context, key, table.schema))
+    problems += _place_problems(context, key, table, values)
+    problems += _cell_problems(context, key, table)
+    typed = {c: context.schema.field(c).type for c in context.indices if c in table.column_names}
+    entries = {}
+    for column, dtype in typed.items():
+        try:
+            entries[column] = index_entries_of(column, [label], [table], dtype)
+        except pa.ArrowException:
+            continue  # the file has another type, which is reported already
+    return Findings(tuple(problems), 1, len(table), entries)
+
+
+def _schema_problems(context: VerifyContext, key: str, schema: pa.Schema) -> Iterator[Problem]:
+    """Columns that a file lacks, has too many, or has in another type than recorded."""
+    found = make_meta(schema, origin=key)
+    wanted = [name for name in context.schema.names if name not in context.partition_keys]
+    missing = sorted(set(wanted) - set(found.names))
+    extra = sorted(set(found.names) - set(wanted) - set(context.partition_keys))
+    if missing:
+        yield _problem(context, "file-schema", key, f"columns are missing: {', '.join(missing)}", missing[0])
+    if extra:
+        text = f"columns are not in the schema of the dataset: {', '.join(extra)}"
+        yield _problem(context, "file-schema", key, text, extra[0])
+    for name in wanted:
+        if name not in found.names:
+            continue
+        have, want = found.field(name).type, context.schema.field(name).type
+        if not pa.types.is_null(have) and not have.equals(want):
+            text = f"column {name} has type {have}, but the dataset says {want}"
+            yield _problem(context, "file-schema", key, text, name)
+
+
+def _place_problems(
+    context: VerifyContext, key: str, table: pa.Table, values: Mapping[str, Any]
+) -> Iterator[Problem]:
+    """Partition keys are not in the files; where they are, they have to be what the path says."""
+    for column, value in values.items():
+        if column not in table.column_names:
+            continue
+        stored = table.column(column)
+        try:
+            same = pc.equal(stored.cast(value.type), value)
+        except pa.ArrowException:
+            same = pa.chunked_array([pa.array([False] * len(stored), pa.bool_())])
+        if not pc.all(pc.fill_null(same, False), min_count=0).as_py():
+            text = f"rows have other values of {column} than {value.as_py()!r}, the one of their partition"
+            yield _problem(context, "wrong-partition", key, text, column)
+
+
+def _cell_problems(context: VerifyContext, key: str, table: pa.Table) -> Iterator[Problem]:
+    """What the format of cubes demands of the rows of a file."""
+    for column in context.not_null:
+        if column in table.column_names:
+            nulls = pc.sum(pc.is_null(table.column(column), nan_is_null=True)).as_py() or 0
+            if nulls:
+                text = f"column {column} has {nulls} nulls in {len(table)} rows"
+                yield _problem(context, "null-key", key, text, column)
+    cell = [column for column in context.cell if column not in context.partition_keys]
+    if cell and set(cell) <= set(table.column_names):
+        yield from _order_problems(context, key, table, cell)
+
+
+def _order_problems(
+    context: VerifyContext, key: str, table: pa.Table, cell: Sequence[str]
+) -> Iterator[Problem]:
+    columns = [table.column(column) for column in cell]
+    if strictly_increasing(columns, len(table)):
+        return
+    names = ", ".join(cell)
+    if sort_order(columns, len(table)) is not None:
+        yield _problem(context, "unsorted", key, f"rows are not sorted by {names}")
+    codes, bound = combine([ordinals(column) for column in columns], len(table))
+    last = last_of_each(codes, bound)
+    if last is not None and not last.all():
+        row = table.select(list(cell)).slice(int(np.flatnonzero(~last)[0]), 1).to_pylist()[0]
+        text = f"{int((~last).sum())} rows have a cell of {names} that comes again, such as {row}"
+        yield _problem(context, "duplicate-cells", key, text)

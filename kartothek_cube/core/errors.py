@@ -193,8 +193,8 @@ class MissingFileError(KartothekCubeError, KeyError):
     Examples
     --------
     >>> print(MissingFileError("sales/table/2f1d.parquet"))
-    The file 'sales/table/2f1d.parquet' is part of the dataset but not in the store: it was deleted by hand, or
-    by a cleanup that did not wait for readers (see its argument `retention`).
+    The file 'sales/table/2f1d.parquet' is part of the dataset but not in the store: it was deleted by hand,
+    or by a cleanup that did not wait for readers (see its argument `retention`).
     """
 
     def __init__(self, key: str) -> None:

@@ -43,6 +43,7 @@ CASES = [
         {"key": "k", "problem": "is a list"},
         ["'k'", "is a list"],
     ),
+    (errors.MissingFileError("u/k"), KeyError, {"key": "u/k"}, ["'u/k'", "`retention`"]),
     (
         errors.StateNotFoundError("u", "3", "7 to 9"),
         ValueError,

@@ -19,6 +19,8 @@ from kartothek_cube.io_components.cube import write as _write
 from kartothek_cube.io_components.cube.history import CubeAsOf
 from kartothek_cube.io_components.cube.parts import announced, commit_parts, elements_of, write_parts
 from kartothek_cube.io_components.cube.query import plan_query, run_task
+from kartothek_cube.io_components.execute import at_most
+from kartothek_cube.io_components.verify import Report
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -26,12 +28,14 @@ __all__ = (
     "build_cube__iter",
     "cleanup_cube__iter",
     "collect_stats__iter",
+    "compact_cube__iter",
     "copy_cube__iter",
     "delete_cube__iter",
     "extend_cube__iter",
     "query_cube__iterator",
     "remove_partitions__iter",
     "update_cube__iter",
+    "verify_cube__iter",
 )
 
 Metadata = Mapping[str, Mapping[str, Any]]
@@ -322,3 +326,54 @@ def cleanup_cube__iter(cube: Cube, store: StoreInput, *, retention: timedelta | 
         As there.
     """
     eager_cube.cleanup_cube(cube, store, retention=retention)
+
+
+def compact_cube__iter(
+    cube: Cube,
+    store: StoreInput,
+    conditions: Any = None,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+    *,
+    min_files: int = 2,
+) -> dict[str, dict[str, int]]:
+    """
+    Merge files; the same as :func:`kartothek_cube.io.eager_cube.compact_cube`, one partition at a time.
+
+    Parameters
+    ----------
+    cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files
+        As there.
+
+    Returns
+    -------
+    dict
+        As there.
+    """
+    with at_most(1):
+        return eager_cube.compact_cube(
+            cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files=min_files
+        )
+
+
+def verify_cube__iter(
+    cube: Cube,
+    store: StoreInput,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    *,
+    deep: bool = True,
+) -> Report:
+    """
+    Check a cube; the same as :func:`kartothek_cube.io.eager_cube.verify_cube`, one file at a time.
+
+    Parameters
+    ----------
+    cube, store, ktk_cube_dataset_ids, deep
+        As there.
+
+    Returns
+    -------
+    Report
+    """
+    with at_most(1):
+        return eager_cube.verify_cube(cube, store, ktk_cube_dataset_ids, deep=deep)

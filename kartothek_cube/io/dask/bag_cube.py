@@ -12,6 +12,7 @@ from dask.task_spec import TaskRef
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io.dask import common_cube as _dask
+from kartothek_cube.io.dask._cube_care import compact_cube_bag, verify_cube_bag
 from kartothek_cube.io.dask._graph import Graph
 from kartothek_cube.io_components.cube import write as _write
 from kartothek_cube.io_components.cube.history import CubeAsOf
@@ -26,12 +27,14 @@ __all__ = (
     "build_cube_from_bag",
     "cleanup_cube_bag",
     "collect_stats_bag",
+    "compact_cube_bag",
     "copy_cube_bag",
     "delete_cube_bag",
     "extend_cube_from_bag",
     "query_cube_bag",
     "remove_partitions_bag",
     "update_cube_from_bag",
+    "verify_cube_bag",
 )
 
 Metadata = Mapping[str, Mapping[str, Any]]

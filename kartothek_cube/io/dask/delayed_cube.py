@@ -12,6 +12,7 @@ from dask.task_spec import TaskRef
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io.dask import common_cube as _dask
+from kartothek_cube.io.dask._cube_care import compact_cube_delayed, verify_cube_delayed
 from kartothek_cube.io.dask._graph import Graph
 from kartothek_cube.io_components.cube import write as _write
 from kartothek_cube.io_components.cube.history import CubeAsOf
@@ -25,12 +26,14 @@ __all__ = (
     "build_cube_from_delayed",
     "cleanup_cube_delayed",
     "collect_stats_delayed",
+    "compact_cube_delayed",
     "copy_cube_delayed",
     "delete_cube_delayed",
     "extend_cube_from_delayed",
     "query_cube_delayed",
     "remove_partitions_delayed",
     "update_cube_from_delayed",
+    "verify_cube_delayed",
 )
 
 Metadata = Mapping[str, Mapping[str, Any]]

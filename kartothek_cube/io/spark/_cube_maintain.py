@@ -1,8 +1,8 @@
-"""Everything else that is done to cubes with Spark: delete, clean up, copy, count."""
+"""Everything else that is done to cubes with Spark: delete, clean up, copy, count, compact, check."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +12,28 @@ from kartothek_cube.io.spark._run import call_all
 from kartothek_cube.io.spark._session import active_session
 from kartothek_cube.io.spark._store import travelling
 from kartothek_cube.io_components.cube import maintain
+from kartothek_cube.io_components.cube.compact import finish_compact, plan_compact, run_compact
 from kartothek_cube.io_components.cube.transfer import copy_tasks, finish_copies, run_copy_task
+from kartothek_cube.io_components.cube.verify import (
+    finish_cube_verify,
+    plan_cube_verify,
+    run_cube_verify,
+)
 from kartothek_cube.io_components.execute import blocks
+from kartothek_cube.io_components.verify import Report
+from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ("cleanup_cube_spark", "collect_stats_spark", "copy_cube_spark", "delete_cube_spark")
+__all__ = (
+    "cleanup_cube_spark",
+    "collect_stats_spark",
+    "compact_cube_spark",
+    "copy_cube_spark",
+    "delete_cube_spark",
+    "verify_cube_spark",
+)
 
 #: keys that a task deletes, copies or counts
 _BLOCK = 1000
@@ -128,3 +143,63 @@ def collect_stats_spark(
     base, tasks = maintain.plan_stats(cube, factory, datasets, _BLOCK)
     counted = call_all(session, maintain.run_stats, factory, tasks, f"count cube {cube.uuid_prefix}")
     return maintain.sum_stats([base, *counted])
+
+
+def compact_cube_spark(
+    cube: Cube,
+    store: StoreInput,
+    conditions: Any = None,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+    *,
+    min_files: int = 2,
+    spark: SparkSession | None = None,
+) -> dict[str, dict[str, int]]:
+    """
+    Merge the files of each physical partition into one, without the cells that newer ones hide.
+
+    Parameters
+    ----------
+    cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files
+        As in :func:`kartothek_cube.io.eager_cube.compact_cube`.
+    spark
+        The session; the active one by default.
+
+    Returns
+    -------
+    dict
+        As there.
+    """
+    session, factory = active_session(spark), travelling(store)
+    context, tasks = plan_compact(cube, factory, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
+    text = f"compact cube {cube.uuid_prefix}"
+    return finish_compact(context, call_all(session, run_compact, context, tasks, text))
+
+
+def verify_cube_spark(
+    cube: Cube,
+    store: StoreInput,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    *,
+    deep: bool = True,
+    spark: SparkSession | None = None,
+) -> Report:
+    """
+    Check that the datasets of a cube are what their headers say, and form the cube; nothing is changed.
+
+    Parameters
+    ----------
+    cube, store, ktk_cube_dataset_ids, deep
+        As in :func:`kartothek_cube.io.eager_cube.verify_cube`.
+    spark
+        The session; the active one by default.
+
+    Returns
+    -------
+    Report
+    """
+    session = active_session(spark)
+    plan = plan_cube_verify(cube, travelling(store), ktk_cube_dataset_ids, deep=deep)
+    text = f"verify cube {cube.uuid_prefix}"
+    found = call_all(session, run_cube_verify, plan.contexts(), plan.tasks(), text)
+    return finish_cube_verify(plan, found)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from kartothek_cube.io.spark._cube_maintain import (
     cleanup_cube_spark,
     collect_stats_spark,
+    compact_cube_spark,
     copy_cube_spark,
     delete_cube_spark,
+    verify_cube_spark,
 )
 from kartothek_cube.io.spark._cube_read import map_cube_spark, query_cube_spark
 from kartothek_cube.io.spark._cube_write import (
@@ -22,6 +24,7 @@ __all__ = (
     "build_cube_from_spark",
     "cleanup_cube_spark",
     "collect_stats_spark",
+    "compact_cube_spark",
     "copy_cube_spark",
     "delete_cube_spark",
     "extend_cube_from_spark",
@@ -29,4 +32,5 @@ __all__ = (
     "query_cube_spark",
     "remove_partitions_spark",
     "update_cube_from_spark",
+    "verify_cube_spark",
 )

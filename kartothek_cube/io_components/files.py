@@ -16,7 +16,7 @@ from kartothek_cube.core.store import BlobStore, get_needed
 from kartothek_cube.core.types import from_pandas, widen
 from kartothek_cube.io_components.execute import REMOTE_REQUESTS, available_cores, count_file, ordered_map
 from kartothek_cube.io_components.row_index import with_row_index
-from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
+from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer, columns_to_read, fetch
 
 __all__ = ("concat", "no_columns", "read_files", "read_table_of_file", "read_threads")
 
@@ -66,15 +66,22 @@ def read_table_of_file(
     """
     if not key.endswith(PARQUET_FILE_SUFFIX):
         return _read_other(blobs, key, columns, predicates, schema)
-    source = _source(blobs, key)
+    source = _source(blobs, key, None if row_index else columns_to_read(columns, predicates))
+    read = partial(
+        _PARQUET.read_table,
+        columns=None if columns is None else list(columns),
+        predicates=predicates,
+        schema=schema,
+        predicate_pushdown_to_io=predicate_pushdown_to_io,
+    )
     try:
-        table = _PARQUET.read_table(
-            source,
-            columns=None if columns is None else list(columns),
-            predicates=predicates,
-            schema=schema,
-            predicate_pushdown_to_io=predicate_pushdown_to_io,
-        )
+        try:
+            table = read(source)
+        except CorruptDatasetError:
+            if not isinstance(source, pa.Buffer):
+                raise
+            # maybe only because parts of it were left out
+            table = read(get_needed(blobs, key))
         return with_row_index(table, source, predicates, schema) if row_index else table
     except CorruptDatasetError as exc:
         raise CorruptDatasetError(key, str(exc)) from exc
@@ -114,10 +121,10 @@ def _retyped(column: pa.ChunkedArray, wanted: pa.DataType, key: str) -> pa.Chunk
         raise CorruptDatasetError(key, f"a column of type {column.type} holds no {wanted}: {exc}") from exc
 
 
-def _source(blobs: BlobStore, key: str) -> str | bytes:
+def _source(blobs: BlobStore, key: str, columns: Sequence[str] | None) -> str | bytes | pa.Buffer:
     """A path for large local files, of which only the needed columns are read; the content otherwise."""
     if not blobs.is_local:
-        data = get_needed(blobs, key)
+        data = _fetched(blobs, key, columns) if blobs.has_ranges else get_needed(blobs, key)
         count_file(len(data))
         return data
     with _opened(blobs, key) as file:
@@ -127,6 +134,13 @@ def _source(blobs: BlobStore, key: str) -> str | bytes:
             return file.read()
     path = blobs.local_path(key)
     return blobs.get(key) if path is None else path
+
+
+def _fetched(blobs: BlobStore, key: str, columns: Sequence[str] | None) -> bytes | pa.Buffer:
+    try:
+        return fetch(blobs, key, columns)
+    except KeyError as exc:
+        raise MissingFileError(key) from exc
 
 
 def _opened(blobs: BlobStore, key: str) -> BinaryIO:

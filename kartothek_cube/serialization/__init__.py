@@ -12,6 +12,7 @@ from kartothek_cube.core.predicates import (
     filter_predicates_by_column,
 )
 from kartothek_cube.serialization._csv import CsvSerializer
+from kartothek_cube.serialization._fetch import fetch
 from kartothek_cube.serialization._generic import (
     DataFrameSerializer,
     filter_array_like,
@@ -19,6 +20,7 @@ from kartothek_cube.serialization._generic import (
     filter_df_from_predicates,
 )
 from kartothek_cube.serialization._parquet import ParquetReadError, ParquetSerializer
+from kartothek_cube.serialization._util import columns_to_read
 
 __all__ = (
     "ConjunctionType",
@@ -31,7 +33,9 @@ __all__ = (
     "PredicatesType",
     "check_predicates",
     "columns_in_predicates",
+    "columns_to_read",
     "default_serializer",
+    "fetch",
     "filter_array_like",
     "filter_df",
     "filter_df_from_predicates",

@@ -102,6 +102,11 @@ class BlobStore(ABC):
         """Whether blobs are files of this machine; otherwise accesses are requests, and overlapping pays."""
         return self.local_path("_") is not None
 
+    @property
+    def has_ranges(self) -> bool:
+        """Whether a part of a blob is sent, and not all of it, if a part is asked for."""
+        return False
+
     @abstractmethod
     def get(self, key: str) -> bytes:
         """Read a blob.

@@ -74,6 +74,10 @@ class ObjectBlobStore(BlobStore):
     def is_local(self) -> bool:
         return False
 
+    @property
+    def has_ranges(self) -> bool:
+        return True
+
     # reading
 
     def get(self, key: str) -> bytes:

@@ -309,6 +309,12 @@ def test_metadata_merger(io, memory):
     assert dataset.metadata == {"a": 1, "b": [1, 2], "c": 3, "d": 1}
 
 
+def test_metadata_merger_of_a_new_dataset(io, memory):
+    dataset = io.update(memory, [PX], metadata={"a": 1}, metadata_merger=lambda dicts: {"merged": len(dicts)})
+    del dataset.metadata["creation_time"]
+    assert dataset.metadata == {"a": 1, "merged": 2}
+
+
 # factories and formats --------------------------------------------------------------------------------------
 
 

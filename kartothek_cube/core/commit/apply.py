@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -93,7 +94,7 @@ def _created(state: DatasetMetadata | None, delta: Delta) -> DatasetMetadata:
     return DatasetMetadata(
         uuid=delta.uuid,
         partitions=delta.added,
-        metadata={**inherited(state), **delta.metadata},
+        metadata={**inherited(state), **_metadata({}, delta)},
         indices=indices,
         explicit_partitions=delta.explicit,
         partition_keys=list(delta.partition_keys or ()),
@@ -110,11 +111,8 @@ def _updated(state: DatasetMetadata, delta: Delta) -> DatasetMetadata:
         )
     removed = _removed(state, delta) | _inputs(state, delta)
     partitions = _partitions(state, delta, removed)
-    if delta.merge_metadata is None:
-        metadata = {**state.metadata, **delta.metadata}
-    else:
-        metadata = delta.merge_metadata([dict(state.metadata), dict(delta.metadata)])
-        metadata.setdefault("creation_time", state.metadata.get("creation_time"))
+    metadata = _metadata(state.metadata, delta)
+    metadata.setdefault("creation_time", state.metadata.get("creation_time"))
     gone = state.partition_table.labels.filter(pa.array(removed))
     return state.copy(
         partitions=partitions,
@@ -123,6 +121,12 @@ def _updated(state: DatasetMetadata, delta: Delta) -> DatasetMetadata:
         schema=merged_schema(state, delta),
         explicit_partitions=True,
     )
+
+
+def _metadata(stored: Mapping[str, Any], delta: Delta) -> dict[str, Any]:
+    if delta.merge_metadata is None:
+        return {**stored, **delta.metadata}
+    return delta.merge_metadata([dict(stored), dict(delta.metadata)])
 
 
 def _partitions(state: DatasetMetadata, delta: Delta, removed: Mask) -> PartitionTable:

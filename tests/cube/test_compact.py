@@ -1,0 +1,288 @@
+"""Compacting cubes: queries give the same, whatever is written meanwhile."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.errors import ConcurrentWriteError
+from kartothek_cube.io.dask.bag_cube import compact_cube_bag
+from kartothek_cube.io.dask.delayed_cube import compact_cube_delayed
+from kartothek_cube.io.eager_cube import (
+    append_to_cube,
+    build_cube,
+    cleanup_cube,
+    compact_cube,
+    query_cube,
+    remove_partitions,
+    update_cube,
+    verify_cube,
+)
+from kartothek_cube.io.iter_cube import compact_cube__iter
+from kartothek_cube.io_components.cube.compact import finish_compact, plan_compact, run_compact
+from tests.support.cubes import (
+    CUBE,
+    build,
+    check_integrity,
+    file_contents,
+    file_keys,
+    frame,
+    keys,
+    memory,
+    rows,
+    snapshot,
+)
+
+SEED = frame(x=[0, 1, 2], p=[0, 0, 1], v1=[10, 11, 12])
+XY = Cube(["x", "y"], ["p"], "cube", index_columns=["i1"])
+
+
+def compact_delayed(cube, store, **kwargs):
+    return compact_cube_delayed(cube, lambda: store, **kwargs).compute(scheduler="sync")
+
+
+def compact_bag(cube, store, **kwargs):
+    (result,) = compact_cube_bag(cube, lambda: store, **kwargs).compute(scheduler="sync")
+    return result
+
+
+COMPACT = {
+    "eager": compact_cube,
+    "iter": compact_cube__iter,
+    "delayed": compact_delayed,
+    "bag": compact_bag,
+}
+
+
+@pytest.fixture
+def store():
+    """Two partitions; the first one has three files, one row of which is hidden twice."""
+    store = memory()
+    build(lambda: store, seed=SEED)
+    append_to_cube(frame(x=[1, 3], p=[0, 0], v1=[21, 23]), CUBE, store)
+    append_to_cube(frame(x=[1], p=[0], v1=[31]), CUBE, store)
+    return store
+
+
+@pytest.mark.parametrize("compact", COMPACT.values(), ids=COMPACT.keys())
+def test_files_become_one(store, compact):
+    before = query_cube(CUBE, store)
+    counts = compact(CUBE, store)
+    assert file_contents(lambda: store, "cube++seed") == [
+        {"x": [2], "v1": [12]},
+        {"x": [0, 1, 3], "v1": [10, 31, 23]},
+    ]
+    assert {key: value for key, value in counts["seed"].items() if "bytes" not in key} == {
+        "partitions": 1,
+        "files_before": 3,
+        "files_after": 1,
+        "rows_before": 5,
+        "rows_after": 3,
+    }
+    assert counts["seed"]["bytes_after"] < counts["seed"]["bytes_before"]
+    pd.testing.assert_frame_equal(query_cube(CUBE, store)[0], before[0])
+    check_integrity(lambda: store)
+    assert verify_cube(CUBE, store).ok
+
+
+def test_nothing_to_do(store):
+    compact_cube(CUBE, store)
+    cleanup_cube(CUBE, store)
+    before = snapshot(lambda: store)
+    assert compact_cube(CUBE, store)["seed"]["partitions"] == 0
+    assert snapshot(lambda: store) == before
+
+
+@pytest.mark.parametrize(
+    "choice, files",
+    [
+        ({"conditions": C("p") == 1}, 4),
+        ({"conditions": C("p") == 0}, 2),
+        ({"min_files": 4}, 4),
+        ({"min_files": 3}, 2),
+        ({"ktk_cube_dataset_ids": []}, 4),
+        ({"ktk_cube_dataset_ids": "seed"}, 2),
+    ],
+)
+def test_choice(store, choice, files):
+    compact_cube(CUBE, store, **choice)
+    assert len(file_keys(lambda: store, "cube++seed")) == files
+
+
+@pytest.mark.parametrize(
+    "choice, text",
+    [
+        ({"conditions": C("x") == 1}, "partition columns .*: x"),
+        ({"ktk_cube_dataset_ids": "sed"}, "unknown dataset sed; did you mean seed"),
+        ({"min_files": 1}, "2 or more"),
+    ],
+)
+def test_illegal_choice(store, choice, text):
+    with pytest.raises(ValueError, match=text):
+        compact_cube(CUBE, store, **choice)
+
+
+def test_only_old_files_are_garbage(store):
+    expected = rows(query_cube(CUBE, store))
+    compact_cube(CUBE, store)
+    assert len([key for key in keys(lambda: store) if "/table/p=" in key]) == 5
+    cleanup_cube(CUBE, store)
+    assert len([key for key in keys(lambda: store) if "/table/p=" in key]) == 2
+    assert rows(query_cube(CUBE, store)) == expected
+
+
+def test_files_by_keys_that_the_cube_does_not_know():
+    """A cell in several of these files is one cell, and files without hidden cells stay."""
+    store = memory()
+    enrich = frame(x=[0, 1], p=[0, 0], a=[0, 1], v2=[1, 2])
+    build(lambda: store, partition_on={"enrich": ["p", "a"]}, seed=SEED, enrich=enrich)
+    before = file_keys(lambda: store, "cube++enrich")
+    assert compact_cube(CUBE, store)["enrich"]["files_after"] == 2
+    assert file_keys(lambda: store, "cube++enrich") == before
+    append_to_cube({"enrich": frame(x=[0], p=[0], a=[1], v2=[3])}, CUBE, store)
+    expected = rows(query_cube(CUBE, store))
+    assert compact_cube(CUBE, store)["enrich"]["files_after"] == 1
+    assert file_contents(lambda: store, "cube++enrich")[0]["v2"] == [3, 2]
+    assert rows(query_cube(CUBE, store)) == expected
+
+
+def test_extension_types_stay():
+    store = memory()
+    df = frame(x=[0], p=[0], v1=pd.array(["a"], dtype="string"))
+    build(lambda: store, seed=df)
+    append_to_cube(df.assign(x=1), CUBE, store)
+    before = query_cube(CUBE, store)[0]
+    compact_cube(CUBE, store)
+    pd.testing.assert_frame_equal(query_cube(CUBE, store)[0], before)
+
+
+@pytest.mark.parametrize("null", [None, float("nan")], ids=repr)
+def test_columns_without_type_in_a_file(null):
+    store = memory()
+    build(lambda: store, seed=frame(x=[0], p=[0], v1=pd.Series([None], dtype=object)))
+    append_to_cube(frame(x=[1], p=[0], v1=["a"]), CUBE, store)
+    append_to_cube(frame(x=[2], p=[0], v1=pd.Series([None], dtype=object)), CUBE, store)
+    expected = rows(query_cube(CUBE, store))
+    compact_cube(CUBE, store)
+    assert rows(query_cube(CUBE, store)) == expected
+    assert verify_cube(CUBE, store).ok
+
+
+# others at work ---------------------------------------------------------------------------------------------
+
+
+def planned(store):
+    context, tasks = plan_compact(CUBE, store)
+    return context, [run_compact(context, task) for task in tasks]
+
+
+def test_appends_meanwhile_stay_newer(store):
+    context, results = planned(store)
+    append_to_cube(frame(x=[0, 2], p=[0, 1], v1=[40, 42]), CUBE, store)
+    expected = rows(query_cube(CUBE, store))
+    assert expected["v1"] == [40, 31, 42, 23]
+    finish_compact(context, results)
+    assert rows(query_cube(CUBE, store)) == expected
+    assert len(file_keys(lambda: store, "cube++seed")) == 4
+    compact_cube(CUBE, store)
+    assert rows(query_cube(CUBE, store)) == expected
+
+
+def test_an_index_that_comes_meanwhile(store):
+    from kartothek_cube.io.eager import build_dataset_indices
+
+    context, results = planned(store)
+    build_dataset_indices(store, "cube++seed", ["v1"])
+    finish_compact(context, results)
+    check_integrity(lambda: store)
+    assert verify_cube(CUBE, store).ok
+
+
+CONFLICTS = {
+    "remove": lambda s: remove_partitions(CUBE, s, C("p") == 0),
+    "update": lambda s: update_cube(SEED, CUBE, s, C("p") == 0, ["seed"]),
+    "overwrite": lambda s: build_cube(SEED, CUBE, s, overwrite=True),
+    "compact": lambda s: compact_cube(CUBE, s),
+}
+
+
+@pytest.mark.parametrize("conflict", CONFLICTS.values(), ids=CONFLICTS.keys())
+def test_inputs_that_are_gone(store, conflict):
+    context, results = planned(store)
+    conflict(store)
+    before = snapshot(lambda: store)
+    (result,) = results
+    with pytest.raises(ConcurrentWriteError, match=r"p=0/.*Repeat it"):
+        finish_compact(context, results)
+    written = result.written.partitions().files["table"].to_pylist()
+    assert written
+    assert snapshot(lambda: store) == {key: data for key, data in before.items() if key not in written}
+
+
+def test_finishing_twice_changes_nothing(store):
+    context, results = planned(store)
+    finish_compact(context, results)
+    before = snapshot(lambda: store)
+    finish_compact(context, results)
+    assert snapshot(lambda: store) == before
+
+
+def test_removal_elsewhere_is_no_conflict(store):
+    context, results = planned(store)
+    remove_partitions(CUBE, store, C("p") == 1)
+    finish_compact(context, results)
+    assert rows(query_cube(CUBE, store))["v1"] == [10, 31, 23]
+
+
+# the oracle is the query ------------------------------------------------------------------------------------
+
+CELLS = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=8, unique=True
+)
+WRITES = st.lists(st.tuples(CELLS, CELLS, st.integers(0, 99)), min_size=1, max_size=4)
+
+
+def frames(seed_cells, other_cells, value):
+    seed = pd.DataFrame(seed_cells, columns=["x", "y", "p"])
+    other = pd.DataFrame(other_cells, columns=["x", "y", "p"])
+    numbers = list(range(value, value + 8))
+    one_dimension = other.drop_duplicates("x")[["x"]]
+    return {
+        "seed": seed.assign(v1=numbers[: len(seed)], i1=[n % 3 for n in numbers[: len(seed)]]),
+        "enrich": other.assign(v2=[float(n) for n in numbers[: len(other)]]),
+        "flat": one_dimension.assign(v3=[f"{n}" for n in numbers[: len(one_dimension)]]),
+    }
+
+
+QUERIES = [
+    {},
+    {"conditions": C("i1") == 1},
+    {"conditions": C("v2") > 50.0},
+    {"conditions": C("v3") != "7", "payload_columns": ["v1"]},
+    {"partition_by": "i1"},
+    {"dimension_columns": ["y"], "payload_columns": []},
+]
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@given(writes=WRITES)
+def test_queries_give_the_same(writes):
+    store = memory()
+    first, *others = [frames(*write) for write in writes]
+    build_cube(first, XY, store, partition_on={"flat": []})
+    for data in others:
+        append_to_cube(data, XY, store)
+    before = [query_cube(XY, store, **query) for query in QUERIES]
+    compact_cube(XY, store)
+    cleanup_cube(XY, store)
+    for query, expected in zip(QUERIES, before, strict=True):
+        found = query_cube(XY, store, **query)
+        assert len(found) == len(expected)
+        for a, b in zip(found, expected, strict=True):
+            pd.testing.assert_frame_equal(a, b)
+    assert verify_cube(XY, store).ok
+    assert len(file_keys(lambda: store, "cube++flat")) == 1

@@ -244,20 +244,6 @@ def test_an_update_replaces_partitions(frame, built):
     assert values == [i * 0.5 + (100 if i % 3 == 1 else 0) for i in range(12)]
 
 
-def test_jobs_tell_what_they_do(jvm, frame, url, monkeypatch):
-    texts = []
-    describe = type(jvm.sparkContext).setJobDescription
-    monkeypatch.setattr(
-        type(jvm.sparkContext),
-        "setJobDescription",
-        lambda sc, text: texts.append(text) or describe(sc, text),
-    )
-    jvm.sparkContext.setJobDescription("of the user")
-    build_cube_from_spark(frame, CUBE, url)
-    assert texts == ["of the user", "build cube cube: seed"]
-    assert jvm.sparkContext.getLocalProperty("spark.job.description") == "of the user"
-
-
 # bad input --------------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.errors import PySparkException
 
 from kartothek_cube.io.spark import _worker
 from kartothek_cube.io.spark._python import check_python, explained, remedy
@@ -130,7 +129,7 @@ def outcomes(spark: SparkSession, df: DataFrame, text: str) -> list[Any]:
     try:
         with described(spark, text), no_pandas_warnings():
             table = df.toArrow()
-    except PySparkException as error:
+    except Exception as error:  # Py4JError where the JVM itself failed, and Connect knows no py4j
         reason = explained(error)
         if reason is None:
             raise

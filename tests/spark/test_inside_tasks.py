@@ -1,0 +1,138 @@
+"""The eager and the iter façade, and Arrow's, as functions that Spark's tasks call."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from storefact import get_store_from_url
+
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io import arrow_cube, eager, eager_cube, iter_cube
+from kartothek_cube.io import iter as iter_
+from kartothek_cube.io.spark import create_frame
+from kartothek_cube.io.spark._session import no_pandas_warnings
+
+CUBE = Cube(["x"], ["p"], "cube")
+DATA = pd.DataFrame({"x": range(12), "p": [i % 3 for i in range(12)], "v1": [i * 0.5 for i in range(12)]})
+
+
+@pytest.fixture(params=["url", "factory"])
+def store(request, url):
+    """What a task may be given to open a store."""
+    return url if request.param == "url" else partial(get_store_from_url, url)
+
+
+@pytest.fixture
+def built(store):
+    eager_cube.build_cube(DATA, CUBE, store)
+    return store
+
+
+def partition(store, p: int) -> pd.DataFrame:
+    (df,) = eager_cube.query_cube(CUBE, store, C("p") == p)
+    return df
+
+
+def test_queries_in_map_partitions(jvm, built):
+    def sums(ps):
+        for p in ps:
+            yield p, "eager", float(partition(built, p)["v1"].sum())
+            frames = iter_cube.query_cube__iterator(CUBE, built, C("p") == p, partition_by="p")
+            yield p, "iter", sum(float(df["v1"].sum()) for df in frames)
+
+    found = jvm.sparkContext.parallelize(range(3), 2).mapPartitions(sums).collect()
+    expected = DATA.groupby("p")["v1"].sum()
+    assert sorted(found) == [(p, name, expected[p]) for p in range(3) for name in ("eager", "iter")]
+
+
+def test_queries_in_map_in_pandas(spark, built):
+    def read(frames):
+        for df in frames:
+            yield from (partition(built, p)[["x", "v1"]] for p in df["p"])
+
+    with no_pandas_warnings():  # Spark's own, about pandas 3; everything works with it
+        df = spark.range(3).toDF("p").mapInPandas(read, "x bigint, v1 double")
+    assert sorted(map(tuple, df.collect())) == list(zip(DATA["x"], DATA["v1"], strict=True))
+
+
+def test_queries_in_map_in_arrow(spark, built):
+    def read(batches):
+        for batch in batches:
+            for p in batch["id"].to_pylist():
+                for table in arrow_cube.query_cube_arrow(CUBE, built, C("p") == p, payload_columns=["v1"]):
+                    yield from table.select(["x", "v1"]).to_batches()
+
+    with no_pandas_warnings():
+        df = spark.range(3).mapInArrow(read, "x bigint, v1 double")
+    assert sorted(map(tuple, df.collect())) == list(zip(DATA["x"], DATA["v1"], strict=True))
+
+
+def test_queries_in_functions_of_columns(spark, built):
+    from pyspark.sql.functions import col, pandas_udf, udf
+
+    def total(p):
+        return float(partition(built, p)["v1"].sum())
+
+    def maximum(ps: pd.Series) -> pd.Series:
+        return ps.map(lambda p: float(partition(built, p)["v1"].max()))
+
+    with no_pandas_warnings():
+        sums, maxima = udf(total, "double"), pandas_udf(maximum, "double")
+        rows = spark.range(3).select("id", sums(col("id")), maxima(col("id"))).collect()
+    groups = DATA.groupby("p")["v1"]
+    assert sorted(map(tuple, rows)) == list(zip(range(3), groups.sum(), groups.max(), strict=True))
+
+
+def test_writes_in_tasks_are_all_kept(jvm, built):
+    def append(numbers):
+        for n in numbers:
+            new = pd.DataFrame({"x": [100 + n], "p": [n % 3], "v1": [float(n)]})
+            if n % 2:
+                eager_cube.append_to_cube(new, CUBE, built)
+            else:
+                iter_cube.append_to_cube__iter(iter([new]), CUBE, built, ktk_cube_dataset_ids=["seed"])
+            yield n
+
+    assert jvm.sparkContext.parallelize(range(8), 4).mapPartitions(append).count() == 8
+    (df,) = eager_cube.query_cube(CUBE, built)
+    assert df["x"].tolist() == [*range(12), *range(100, 108)]
+
+
+def test_datasets_in_tasks(spark, store):
+    def write(batches):
+        for batch in batches:
+            for n in batch["id"].to_pylist():
+                df = pd.DataFrame({"p": [n, n], "x": [n, n + 1]})
+                if n % 2:
+                    eager.store_dataframes_as_dataset(store, f"d{n}", [df], partition_on=["p"])
+                else:
+                    iter_.store_dataframes_as_dataset__iter(iter([df]), store, f"d{n}", partition_on=["p"])
+                read = eager.read_table(f"d{n}", store)
+                (again,) = iter_.read_dataset_as_dataframes__iterator(f"d{n}", store)
+                yield pa.RecordBatch.from_pydict({"n": [len(read) + len(again)]})
+
+    with no_pandas_warnings():
+        df = spark.range(4).mapInArrow(write, "n bigint")
+    assert [row.n for row in df.collect()] == [4] * 4
+    assert sorted(eager.read_table("d3", store)["x"]) == [3, 4]
+
+
+def test_groups_of_spark_are_written_and_read_by_themselves(spark, built):
+    """One task per group of `applyInArrow` updates its partition; no two of them get in each other's way."""
+
+    def update(table: pa.Table) -> pa.Table:
+        p = table["p"][0].as_py()
+        df = table.to_pandas()
+        eager_cube.update_cube(df, CUBE, built, C("p") == p, ["seed"])
+        return pa.table({"p": [p], "n": [len(partition(built, p))]})
+
+    new = create_frame(DATA.assign(v1=DATA["v1"] + 1)[DATA["x"] < 9], spark)
+    with no_pandas_warnings():
+        counts = new.groupBy("p").applyInArrow(update, "p bigint, n bigint").collect()
+    assert sorted(map(tuple, counts)) == [(p, 3) for p in range(3)]
+    (df,) = eager_cube.query_cube(CUBE, built)
+    assert df["v1"].tolist() == (DATA["v1"] + 1).tolist()[:9]

@@ -1,0 +1,185 @@
+"""The data source as the sink of streams: every batch exactly once."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import PySparkException
+
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io.arrow_cube import query_cube_arrow
+from kartothek_cube.io.eager_cube import cleanup_cube, collect_stats
+
+CUBE = Cube(["x"], ["p"], "cube")
+NEW = {"dimension_columns": "x", "partition_columns": "p"}
+
+
+class Source:
+    """A directory that a stream reads, and the stream's checkpoint."""
+
+    def __init__(self, spark, directory: Path, url: str) -> None:
+        self.spark, self.url = spark, url
+        self.source, self.checkpoint = directory / "source", directory / "checkpoint"
+        self.source.mkdir()
+
+    def add(self, xs, v1: int = 0) -> None:
+        xs = list(xs)
+        rows = pa.table({"x": xs, "p": [x % 2 for x in xs], "v1": [v1] * len(xs)})
+        pq.write_table(rows, self.source / f"{len(list(self.source.iterdir()))}.parquet")
+
+    def frame(self):
+        return self.spark.readStream.schema("x bigint, p bigint, v1 bigint").parquet(str(self.source))
+
+    def run(self, df=None, mode: str = "append", **options) -> None:
+        """Process what is new, then stop."""
+        df = self.frame() if df is None else df
+        query = (
+            df.writeStream.format("kartothek_cube")
+            .options(store=self.url, cube="cube", **{**NEW, **options})
+            .outputMode(mode)
+            .option("checkpointLocation", str(self.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+
+    def forget(self, batch: int) -> None:
+        """Make Spark believe that it died after the commit of a batch, before it noted that down."""
+        for path in (self.checkpoint / "commits").glob(f"*{batch}*"):
+            path.unlink()
+
+    def batches(self) -> set[str]:
+        return {path.name for path in (self.checkpoint / "commits").iterdir() if path.name.isdigit()}
+
+
+@pytest.fixture
+def stream(spark, tmp_path, url):
+    return Source(spark, tmp_path, url)
+
+
+def stored(url: str, column: str = "x") -> list:
+    return query_cube_arrow(CUBE, url)[0][column].to_pylist()
+
+
+def parquet(url: str) -> set[Path]:
+    """Files with rows."""
+    return set(Path(url.removeprefix("hfs://")).glob("*/table/**/*.parquet"))
+
+
+def tracked_only(url: str) -> bool:
+    """Whether all files belong to the cube."""
+    before = parquet(url)
+    cleanup_cube(CUBE, url)
+    return parquet(url) == before
+
+
+def test_batches_are_appended(stream, url):
+    for batch in range(3):
+        stream.add(range(4 * batch, 4 * batch + 4), batch)
+        stream.run()
+    assert stored(url) == list(range(12)) and stored(url, "v1") == [0] * 4 + [1] * 4 + [2] * 4
+    assert stream.batches() == {"0", "1", "2"}
+
+
+@pytest.mark.parametrize("batch", [0, 1])
+def test_a_replayed_batch_changes_nothing(stream, url, batch):
+    for number in range(batch + 1):
+        stream.add(range(4 * number, 4 * number + 4))
+        stream.run()
+    before = collect_stats(CUBE, url), query_cube_arrow(CUBE, url)
+    stream.forget(batch)
+    stream.run()
+    assert stream.batches() == {str(number) for number in range(batch + 1)}
+    assert (collect_stats(CUBE, url), query_cube_arrow(CUBE, url)) == before
+    assert tracked_only(url)
+    stream.add(range(90, 92))
+    stream.run()
+    assert stored(url) == [*range(4 * batch + 4), 90, 91]
+
+
+def test_streams_count_their_batches_each(stream, spark, tmp_path, url):
+    (tmp_path / "2").mkdir()
+    other = Source(spark, tmp_path / "2", url)
+    for number, source in enumerate((stream, other)):
+        source.add([number])
+        source.run()
+    assert stored(url) == [0, 1]
+
+
+def test_new_cells_hide_old_ones(stream, url):
+    for number in range(2):
+        stream.add(range(4), number)
+        stream.run()
+    assert stored(url, "v1") == [1] * 4 and len(stored(url)) == 4
+
+
+def test_a_complete_result_replaces_the_last_one(stream, url):
+    for number in range(2):
+        stream.add(range(4), number + 1)
+        df = stream.frame().groupBy("p").sum("v1").selectExpr("p AS x", "p", "`sum(v1)` AS v1")
+        stream.run(df, "complete")
+    assert stored(url, "v1") == [6, 6]
+    stream.forget(1)
+    stream.run(df, "complete")
+    assert stored(url, "v1") == [6, 6]
+    assert collect_stats(CUBE, url)["seed"]["files"] == 2
+
+
+def test_a_batch_without_rows_is_no_batch(stream, url):
+    stream.add(range(4))
+    stream.run()
+    before = collect_stats(CUBE, url)
+    stream.add(range(4))
+    stream.run(stream.frame().where("x > 100"))
+    assert collect_stats(CUBE, url) == before and stream.batches() == {"0", "1"}
+
+
+@pytest.mark.parametrize(
+    "bad, fragment",
+    [
+        ("raise_error('user error')", "user error"),
+        ("cast(null as bigint)", 'NULL-values in dimension column "x"'),
+        ("cast(p as bigint)", "several rows for one cell"),
+    ],
+)
+def test_a_batch_that_fails_leaves_nothing_and_can_be_repeated(stream, url, bad, fragment):
+    stream.add(range(4))
+    stream.run()
+    before = parquet(url)
+    stream.add(range(4, 8))
+    with pytest.raises(PySparkException, match=fragment):
+        stream.run(stream.frame().selectExpr(f"if(x < 4, x, {bad}) AS x", "p", "v1"))
+    assert parquet(url) == before and stored(url) == list(range(4))
+    stream.run()
+    assert stored(url) == list(range(8))
+
+
+@pytest.mark.parametrize(
+    "options, fragment",
+    [
+        ({"if_exists": "error"}, "a stream appends"),
+        ({"dimension_columns": "xx"}, "xx"),
+        ({"cubes": "a"}, "unknown option cubes; did you mean cube"),
+        ({"dataset": "other"}, "seed"),
+    ],
+)
+def test_wrong_options_stop_a_stream_at_once(stream, url, options, fragment):
+    stream.add(range(4))
+    with pytest.raises(PySparkException, match=fragment):
+        stream.run(**options)
+    assert parquet(url) == set()
+
+
+def test_a_checkpoint_that_is_lost_starts_a_new_stream(stream, url):
+    stream.add(range(4))
+    stream.run()
+    shutil.rmtree(stream.checkpoint)
+    stream.run()
+    assert stored(url) == list(range(4)) and collect_stats(CUBE, url)["seed"]["files"] == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from datetime import timedelta
 
@@ -94,3 +95,31 @@ def _rows(store):
 
 def _numbers(writers):
     return sorted(1000 * n + i for n in range(writers) for i in range(TIMES))
+
+
+@pytest.mark.parametrize("engine", ["iter", "delayed", "bag_bs3", "dataframe", "spark"])
+def test_engines_append_to_one_cube(store, engine):
+    race.build((store, 900_000))
+    race.extend(store)
+    driver = _driver(engine)
+
+    def append(number):
+        seed = race.rows(number, number % 3)
+        data = {"seed": seed, "extra": seed[["x", "p"]].assign(v2=number)}
+        driver.append_to_cube(data=data, cube=race.CUBE, store=lazy_store(store))
+
+    append(0)  # the first one waits until its engine runs
+    with race.meanwhile(race.append_cells, (store, 1000, 20)) as refused:
+        for number in range(1, 5):
+            append(number)
+    assert refused.get() == 0
+    [df] = query_cube(race.CUBE, store)
+    assert sorted(df.x[df.x < 900_000]) == [*range(5), *range(1000, 1020)]
+    assert (df.v1 == df.v2)[df.x < 900_000].all()
+    check_integrity(lazy_store(store), race.CUBE)
+
+
+def _driver(engine):
+    if engine == "spark":
+        return importlib.import_module("tests.support.facade_spark").Spark()
+    return importlib.import_module("tests.support.facades").FACADES[engine]()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pandas as pd
@@ -37,6 +38,15 @@ def at_once(work: Iterable[tuple[Callable[..., Any], Any]]) -> list[Any]:
     work = list(work)
     with _FORKS.Pool(len(work)) as pool:
         return [result.get(300) for result in [pool.apply_async(f, (argument,)) for f, argument in work]]
+
+
+@contextmanager
+def meanwhile(function: Callable[..., Any], argument: Any) -> Iterator[Any]:
+    """Call a function in another process while the block runs; the block gets its result as a promise."""
+    with _FORKS.Pool(1) as pool:
+        promise = pool.apply_async(function, (argument,))
+        yield promise
+        promise.wait(300)
 
 
 def rows(first: int, p: int = 0, n: int = 1) -> pd.DataFrame:

@@ -79,7 +79,11 @@ def _ask(title: str, before: str, words: list[str], check: Callable[[str], objec
             return False
         return True
 
-    validator = Validator.from_callable(is_good, error_message="unknown column, or a value that does not fit")
+    validator = Validator.from_callable(
+        is_good,
+        error_message="unknown column, or a value that does not fit",
+        move_cursor_to_end=True,
+    )
     answer: str = prompt(
         title, default=before, completer=WordCompleter(words, WORD=True), validator=validator
     )

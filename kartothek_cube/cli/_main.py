@@ -30,14 +30,17 @@ class _Entry(NamedTuple):
 
 _COMMANDS = {
     "cleanup": _Entry("_maintain", "Remove files that no dataset refers to."),
+    "compact": _Entry("_lifecycle", "Merge the files of each partition into one."),
     "copy": _Entry("_maintain", "Copy the cube from one store to another."),
     "delete": _Entry("_maintain", "Delete the cube, or some of its datasets."),
+    "history": _Entry("_lifecycle", "List older states, keep them, return to them."),
     "index": _Entry("_maintain", "Build indices of columns."),
     "info": _Entry("_look", "Show columns, types and partitions of the datasets."),
     "ls": _Entry("_look", "List all cubes of the store (without CUBE).", False),
     "query": _Entry("_query", "Query the cube: interactively, or into a table or file."),
-    "report": _Entry("_report", "Draw the cube: partitions, growth, columns, warnings, in one HTML page."),
+    "report": _Entry("_report", "Draw the cube in one HTML page."),
     "stats": _Entry("_look", "Count files, bytes, partitions and rows."),
+    "verify": _Entry("_lifecycle", "Check that the cube is what its headers say.", False),
 }
 _COLORS = {"always": True, "auto": None, "off": False}
 
@@ -128,6 +131,7 @@ def _unknown_command(ctx: click.Context, name: str) -> NoReturn:
 
 
 @click.group(
+    name="kartothek_cube",
     cls=Root,
     context_settings={"help_option_names": list(_HELP)},
     epilog="Exit codes: 0 done, 1 aborted, 2 cannot be done as given, 3 damage found, 4 bug.",

@@ -51,6 +51,7 @@ __all__ = ("query",)
     help="Form of the result; by default that of the file name, or a table.",
 )
 @click.option("--to", type=click.Path(dir_okay=False), help="File to write; by default standard output.")
+@click.option("--as-of", help="Query the states of this time (UTC); see ``history``.")
 @click.option("--explain", is_flag=True, help="Only show what the query would read, and why.")
 @pass_state
 def query(
@@ -87,8 +88,11 @@ def _arguments(
     partition_by: str | None,
     include: str | None,
     exclude: str | None,
+    as_of: str | None,
 ) -> dict[str, Any]:
     """Arguments of a query out of options."""
+    if as_of is not None:
+        state.as_of(as_of)
     chosen = chosen_datasets(state.datasets, include, exclude)
     datasets = {name: dataset for name, dataset in state.datasets.items() if name in chosen}
     if state.cube.seed_dataset not in datasets:

@@ -32,13 +32,14 @@ def report(state: State, output: str) -> None:
 
     The page is a single file without scripts that loads nothing from anywhere.
     """
-    from kartothek_cube import __version__
+    from importlib.metadata import version
+
     from kartothek_cube.cli.reporting.page import describe
     from kartothek_cube.core.store import open_blobs
 
     with state.progress("report"):
         name = shown_store(state.store_name)
-        page = describe(state.cube, state.datasets, open_blobs(state.store), name, __version__)
+        page = describe(state.cube, state.datasets, open_blobs(state.store), name, version("kartothek_cube"))
     html = render(page)
     if output == "-":
         click.echo(html)

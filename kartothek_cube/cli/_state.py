@@ -88,6 +88,17 @@ class State:
         """Its datasets by id, sorted."""
         return self._found[1]
 
+    def as_of(self, moment: str) -> None:
+        """Look at the states of another time from now on."""
+        from kartothek_cube.core.errors import KartothekCubeError
+        from kartothek_cube.io_components.cube.history import datasets_as_of
+
+        try:
+            older = datasets_as_of(self.cube, self.store, moment)
+        except (ValueError, KartothekCubeError) as error:
+            fail(one_line(error))
+        self._found = (self.cube, older)
+
     @contextmanager
     def limited(self) -> Iterator[None]:
         """Use the wanted number of threads, here and in Arrow."""

@@ -20,7 +20,8 @@ from kartothek_cube.io_components.cube.verify import (
     plan_cube_verify,
     run_cube_verify,
 )
-from kartothek_cube.io_components.execute import available_cores, ordered_map
+from kartothek_cube.io_components.execute import available_cores, expect_files, ordered_map
+from kartothek_cube.io_components.progress import progress_bar
 from kartothek_cube.io_components.verify import Report, repair
 from kartothek_cube.io_components.verify.repair import compare_reports
 from kartothek_cube.serialization import DataFrameSerializer
@@ -217,6 +218,7 @@ def compact_cube(
     df_serializer: DataFrameSerializer | None = None,
     *,
     min_files: int = 2,
+    progress: bool = False,
 ) -> dict[str, dict[str, int]]:
     """
     Merge the files of each physical partition into one, without the cells that newer ones hide.
@@ -238,6 +240,8 @@ def compact_cube(
         How files are written; Parquet with ZSTD by default.
     min_files
         Partitions with fewer files are left as they are.
+    progress
+        Show a bar of files, bytes and the time left; needs tqdm.
 
     Returns
     -------
@@ -268,7 +272,10 @@ def compact_cube(
     (2, 1, 3, 2)
     """
     context, tasks = plan_compact(cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
-    return finish_compact(context, list(ordered_map(partial(run_compact, context), tasks, available_cores())))
+    with progress_bar("compact", progress):
+        expect_files(sum(len(task.labels) for task in tasks))
+        results = list(ordered_map(partial(run_compact, context), tasks, available_cores()))
+        return finish_compact(context, results)
 
 
 def verify_cube(
@@ -277,6 +284,7 @@ def verify_cube(
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     *,
     deep: bool = True,
+    progress: bool = False,
 ) -> Report:
     """
     Check that the datasets of a cube are what their headers say, and form the cube; nothing is changed.
@@ -296,6 +304,8 @@ def verify_cube(
     deep
         Whether all rows are read; otherwise only the footers of files are, and indices are not compared with
         the data.
+    progress
+        Show a bar of files, bytes and the time left; needs tqdm.
 
     Returns
     -------
@@ -325,8 +335,10 @@ def verify_cube(
     repaired: geodata++seed: missing-index: the index of CITY does not exist [...]
     """
     plan = plan_cube_verify(cube, store, ktk_cube_dataset_ids, deep=deep)
-    run = partial(run_cube_verify, plan.contexts())
-    return finish_cube_verify(plan, list(ordered_map(run, plan.tasks(), available_cores())))
+    run, tasks = partial(run_cube_verify, plan.contexts()), plan.tasks()
+    with progress_bar("verify", progress):
+        expect_files(sum(len(task.task.keys) for task in tasks))
+        return finish_cube_verify(plan, list(ordered_map(run, tasks, available_cores())))
 
 
 def repair_cube(

@@ -72,6 +72,7 @@ class Bar:
         """One of them is done."""
         with self._lock:
             self._bytes += nbytes
+            self._bar.total = max(self._bar.total, self._bar.n + 1)
             self._bar.set_postfix_str(bytes_text(self._bytes), refresh=False)
             self._bar.update(1)
 

@@ -1,0 +1,81 @@
+"""A store with a small cube, a YAML file that names it, and a way to call the command."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from kartothek_cube.cli import cli
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io.eager_cube import build_cube
+
+CUBE = Cube(["x", "d"], ["p"], "cube", index_columns=["i1"])
+
+
+@pytest.fixture
+def url(tmp_path):
+    """A directory with a cube of two datasets."""
+    seed = pd.DataFrame(
+        {
+            "x": [1, 2, 3, 4],
+            "d": pd.to_datetime(["2020-01-01", "2020-01-02", "2020-01-01", "2020-01-02"]),
+            "p": ["a", "a", "b", "b"],
+            "v1": [0.5, 1.5, 2.5, None],
+        }
+    )
+    enrich = pd.DataFrame(
+        {"x": [1, 2, 3], "p": ["a", "a", "b"], "i1": [True, False, True], "v2": ["m", "n", None]}
+    )
+    url = f"hfs://{tmp_path}/store?create_if_missing=true"
+    build_cube({"seed": seed, "enrich": enrich}, CUBE, url)
+    return url
+
+
+@pytest.fixture
+def skv(tmp_path, url):
+    """A YAML file with this store, a second one, and a URL."""
+    path = tmp_path / "skv.yml"
+    path.write_text(
+        f"dataset:\n  type: hfs\n  path: {tmp_path}/store\n"
+        f"other:\n  type: hfs\n  path: {tmp_path}/other\n"
+        f"by_url: {url}\n"
+    )
+    return str(path)
+
+
+@pytest.fixture
+def call(skv):
+    """Call the command with the file of stores; gives the result with output and exit code."""
+
+    def call(*args, input=None, store="dataset"):
+        return CliRunner().invoke(cli, ["--skv", skv, "--store", store, *args], input=input)
+
+    return call
+
+
+@pytest.fixture
+def ok(call):
+    """Call the command, which has to succeed; gives what it printed on stdout."""
+
+    def ok(*args, **kwargs):
+        result = call(*args, **kwargs)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    return ok
+
+
+@pytest.fixture
+def error(call):
+    """Call the command, which has to refuse; gives the line on stderr."""
+
+    def error(*args, code=2, **kwargs):
+        result = call(*args, **kwargs)
+        assert result.exit_code == code, result.output
+        lines = result.stderr.splitlines()
+        assert [line for line in lines if line.startswith("Error: ")] == lines
+        assert len(lines) == 1
+        return lines[0]
+
+    return error

@@ -1,0 +1,207 @@
+"""The frame of the command: options, errors as one line, exit codes, typos, imports."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from kartothek_cube.cli import cli
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = [
+    "cleanup",
+    "compact",
+    "copy",
+    "delete",
+    "history",
+    "index",
+    "info",
+    "ls",
+    "query",
+    "report",
+    "stats",
+    "verify",
+]
+
+
+def run(*args, code=0, **kwargs):
+    """Run the command in a process of its own."""
+    command = [sys.executable, "-W", "error", "-m", "kartothek_cube", *args]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, **kwargs)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+@pytest.mark.parametrize("args", [[], ["-h"], ["--help"]])
+def test_usage(args):
+    result = CliRunner().invoke(cli, args)
+    assert result.exit_code == 0
+    assert result.output.startswith("Usage: ")
+    assert all(f"\n  {command} " in result.output for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_commands_needs_no_store(command):
+    result = CliRunner().invoke(cli, ["--store", "nowhere", "cube", command, "-h"])
+    assert result.exit_code == 0
+    assert f"CUBE {command}" in result.output
+
+
+def test_a_process(url):
+    assert "enrich, seed" in run("--store", url, "ls").stdout
+
+
+def test_a_broken_pipe_is_quiet(url):
+    """Nobody reads: the reading end is closed before anything is written."""
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "kartothek_cube", "--store", url, "cube", "query", "-o", "csv"]
+    with os.fdopen(write, "wb") as stdout:
+        done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_help_imports_neither_pandas_nor_pyarrow():
+    code = (
+        "import sys; from click.testing import CliRunner; from kartothek_cube.cli import cli; "
+        "CliRunner().invoke(cli, ['--help']); print(*{name.partition('.')[0] for name in sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    heavy = {"pandas", "pyarrow", "numpy", "simplekv", "yaml", "jinja2", "prompt_toolkit", "IPython", "tqdm"}
+    assert heavy & set(done.stdout.split()) == set()
+
+
+def test_without_click():
+    code = "import sys; sys.modules['click'] = None; from kartothek_cube.cli import cli"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 1
+    assert done.stderr == "Error: the command line needs click: pip install 'kartothek_cube[cli]'\n"
+
+
+@pytest.mark.parametrize(
+    "args, expected",
+    [
+        (["cube", "inof"], "No such command 'inof'. Did you mean 'info'?"),
+        (["info", "cube"], "kartothek_cube cube info"),
+        (["cube"], "Missing command"),
+        (["cubee", "info"], "did you mean cube?"),
+        (["cube", "stats", "--jsno"], "--json"),
+        (["--colour", "off", "cube", "stats"], "--color"),
+        (["cube", "stats", "--include", "sed"], "Could not find dataset 'sed'. Did you mean 'seed'?"),
+        (["cube", "stats", "--exclude", "z*"], "dataset 'z*'"),
+        (["cube", "index", "sed", "v1"], "Dataset 'sed' does not exist. Did you mean 'seed'?"),
+        (["cube", "index", "seed", "vv1"], "Could not find column 'vv1'. Did you mean 'v1'?"),
+        (["cube", "query", "--where", "v > 1"], "unknown column v"),
+        (["cube", "query", "--columns", "v3"], "Could not find column 'v3'."),
+        (["cube", "query", "--output", "cvs"], "csv"),
+        (["-j", "-1", "cube", "info"], "-1"),
+    ],
+)
+def test_typos(call, args, expected):
+    result = call(*args)
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("Error: ")
+    assert expected in line
+
+
+def test_unknown_store(error, skv):
+    assert "did you mean other?" in error("cube", "info", store="othre")
+    assert skv in error("cube", "info", store="othre")
+
+
+def test_a_missing_directory_is_not_created(error, tmp_path):
+    message = error("cube", "info", store=f"hfs://{tmp_path}/nowhere")
+    assert f"{tmp_path}/nowhere" in message
+    assert not (tmp_path / "nowhere").exists()
+    assert "no directory" in error("cube", "info", store="other")
+    assert not (tmp_path / "other").exists()
+
+
+def test_unknown_scheme(error):
+    assert "unknown scheme" in error("cube", "info", store="hsf:///data")
+
+
+def test_secrets_are_not_shown(error):
+    assert "s3cret" not in error("cube", "info", store="hfss://name:s3cret@host/path?key=s3cret")
+
+
+@pytest.mark.parametrize(
+    "content", ["dataset: [", "- a\n- b\n", "dataset:\n  path: x\n", "dataset: 17\n", "\0"]
+)
+def test_bad_yaml(tmp_path, content):
+    path = tmp_path / "bad.yml"
+    path.write_text(content)
+    result = CliRunner().invoke(cli, ["--skv", str(path), "cube", "info"])
+    assert result.exit_code == 2
+    assert str(path) in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_missing_yaml(tmp_path):
+    result = CliRunner().invoke(cli, ["--skv", f"{tmp_path}/nowhere.yml", "cube", "info"])
+    assert result.exit_code == 2
+    assert "--skv" in result.stderr
+
+
+def test_store_by_url_and_by_environment(url, skv, ok):
+    assert "cube" in ok("ls", store=url)
+    assert "cube" in ok("ls", store="by_url")
+    result = CliRunner().invoke(cli, ["ls"], env={"KARTOTHEK_CUBE_STORE": url})
+    assert result.stdout == "cube  enrich, seed\n"
+
+
+@pytest.mark.parametrize("color, coloured", [("always", True), ("off", False), ("auto", False)])
+def test_color(ok, color, coloured):
+    assert ("\x1b[" in ok("--color", color, "cube", "info")) is coloured
+
+
+def test_an_error_of_the_program(call, monkeypatch):
+    monkeypatch.setattr("kartothek_cube.cli._look.list_cubes", lambda store: 1 // 0)
+    result = call("ls")
+    assert result.exit_code == 4
+    assert result.stderr.startswith("Error: ZeroDivisionError")
+    assert isinstance(call("--debug", "ls").exception, ZeroDivisionError)
+
+
+def test_threads_are_put_back(ok):
+    import pyarrow as pa
+
+    from kartothek_cube.io_components.execute import available_cores
+
+    before = pa.cpu_count(), available_cores()
+    assert "seed" in ok("-j", "1", "cube", "stats")
+    assert (pa.cpu_count(), available_cores()) == before
+
+
+def test_a_corrupt_header(call, tmp_path):
+    (tmp_path / "store" / "cube++seed.by-dataset-metadata.json").write_text("{")
+    result = call("cube", "info")
+    assert result.exit_code == 2
+    assert "cube++seed" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        ("kartothek_cube --store URL ", "cube"),
+        ("kartothek_cube --store URL cube inf", "info"),
+        ("kartothek_cube --store URL cube query --wh", "--where"),
+        ("kartothek_cube --store URL cube query --columns v1,v", "v1,v2"),
+        ("kartothek_cube --store URL cube stats --include s", "seed"),
+    ],
+)
+def test_completion(url, words, expected):
+    env = {
+        "_KARTOTHEK_CUBE_COMPLETE": "bash_complete",
+        "COMP_WORDS": words.replace("URL", url),
+        "COMP_CWORD": str(len(words.split(" ")) - 1),
+    }
+    result = CliRunner().invoke(cli, [], env=env, prog_name="kartothek_cube")
+    assert expected in [line.partition(",")[2] for line in result.output.splitlines()]

@@ -1,0 +1,126 @@
+"""index, copy, delete, cleanup: what they do, what they ask, what they refuse."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.io.eager_cube import query_cube
+from tests.cli.conftest import CUBE
+
+
+def files(root: Path) -> set[str]:
+    """All files below a directory, by their path relative to it."""
+    return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+
+
+def test_index(ok, url):
+    ok("cube", "index", "enrich", "v*")
+    dataset = DatasetMetadata.load_from_store("cube++enrich", url)
+    assert "v2" in dataset.indices
+    assert dataset.metadata["ktk_cube_is_seed"] is False  # what else is in the header stays
+    assert "Partition keys are indexed anyway: p" in ok_error(ok, "cube", "index", "seed", "p")
+
+
+def ok_error(ok, *args):
+    """Give the error of a command that has to fail."""
+    with pytest.raises(AssertionError) as caught:
+        ok(*args)
+    return str(caught.value)
+
+
+def test_copy(ok, error, tmp_path):
+    ok("cube", "copy", "--tgt_store", "other")
+    assert files(tmp_path / "other") == files(tmp_path / "store")
+    assert "--overwrite" in error("cube", "copy", "--tgt_store", "other")
+
+
+def test_copy_of_some(ok, tmp_path):
+    ok("cube", "copy", "--tgt-store", f"hfs://{tmp_path}/new", "--exclude", "enrich")
+    assert {name.partition(".")[0].partition("/")[0] for name in files(tmp_path / "new")} == {"cube++seed"}
+
+
+def test_copy_to_itself(error):
+    assert "--tgt_store" in error("cube", "copy", "--tgt_store", "dataset")
+    assert "identical" in error("cube", "copy", "--tgt_store", "by_url")
+
+
+@pytest.mark.parametrize("cleanup, kept", [("--cleanup", False), ("--no-cleanup", True)])
+def test_copy_over_a_cube(ok, call, tmp_path, cleanup, kept):
+    ok("cube", "copy", "--tgt_store", "other")
+    ok("cube", "index", "enrich", "v2", store="other")
+    before = files(tmp_path / "other") - files(tmp_path / "store")
+    assert any("indices/v2" in name for name in before)
+    refused = call("cube", "copy", "--tgt_store", "other", "--overwrite", cleanup, input="n\n")
+    assert refused.exit_code == 1
+    assert files(tmp_path / "other") - files(tmp_path / "store") == before
+    ok("cube", "copy", "--tgt_store", "other", "--overwrite", cleanup, "--yes")
+    assert (files(tmp_path / "other") > files(tmp_path / "store")) is kept
+
+
+def test_delete_asks(ok, call, tmp_path):
+    before = files(tmp_path / "store")
+    for answer in ("n\n", "\n", None):
+        result = call("cube", "delete", input=answer)
+        assert result.exit_code == 1
+        assert "enrich, seed; 4 data files" in result.stderr
+        assert files(tmp_path / "store") == before
+    assert "--yes" in call("cube", "delete").stderr
+    ok("cube", "delete", input="y\n")
+    assert files(tmp_path / "store") == set()
+
+
+def test_delete_of_some(ok, tmp_path, url):
+    ok("cube", "delete", "--include", "enrich", "-y")
+    assert not any("enrich" in name for name in files(tmp_path / "store"))
+    assert len(query_cube(CUBE.copy(index_columns=[]), url)[0]) == 4
+
+
+@pytest.fixture
+def garbage(tmp_path):
+    """Two files that belong to nothing, one of them older than a day."""
+    folder = tmp_path / "store" / "cube++seed" / "table"
+    old, young = folder / "p=a" / "old.parquet", folder / "p=a" / "young.parquet"
+    for path in (old, young):
+        path.write_bytes(b"1234567")
+    os.utime(old, (0, 0))
+    return {str(path.relative_to(tmp_path / "store")) for path in (old, young)}
+
+
+def test_cleanup_lists(call, garbage, tmp_path):
+    before = files(tmp_path / "store")
+    result = call("cube", "cleanup", "--dry-run")
+    assert result.stdout.splitlines() == [name for name in garbage if "old" in name]
+    assert result.stderr == "1 files (7 B) would be deleted.\n"
+    assert set(call("cube", "cleanup", "--dry-run", "--retention", "0").stdout.splitlines()) == garbage
+    assert files(tmp_path / "store") == before
+
+
+def test_cleanup(ok, call, garbage, tmp_path):
+    before = files(tmp_path / "store")
+    assert call("cube", "cleanup", input="n\n").exit_code == 1
+    assert files(tmp_path / "store") == before
+    ok("cube", "cleanup", "--yes")
+    assert before - files(tmp_path / "store") == {name for name in garbage if "old" in name}
+    ok("cube", "cleanup", "--yes", "--retention", "0")
+    assert before - files(tmp_path / "store") == garbage
+    ok("cube", "cleanup")  # nothing to do, nothing to ask
+
+
+@pytest.mark.parametrize("text", ["24", "a day", "-1h", "1h 5min", ""])
+def test_bad_retention(error, text):
+    assert "--retention" in error("cube", "cleanup", "--retention", text)
+
+
+def test_nothing_changes_a_read_only_cube(ok, tmp_path):
+    before = {name: (tmp_path / "store" / name).read_bytes() for name in files(tmp_path / "store")}
+    ok("cube", "info")
+    ok("cube", "stats")
+    ok("cube", "query", "-o", "csv")
+    ok("cube", "report", "-o", "-")
+    json.loads(ok("cube", "info", "--json"))
+    assert {name: (tmp_path / "store" / name).read_bytes() for name in files(tmp_path / "store")} == before

@@ -1,0 +1,224 @@
+"""query: conditions, columns, groups, all forms of output, the dialogue."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io.eager_cube import build_cube, query_cube
+from tests.cli.conftest import CUBE
+
+TABLE = """\
+d           i1     p   v1  v2  x
+2020-01-01  true   a  0.5  m   1
+2020-01-02  false  a  1.5  n   2
+2020-01-01  true   b  2.5      3
+2020-01-02         b           4
+"""
+
+
+def rows(text: str) -> list[dict]:
+    """Rows of the JSON form."""
+    return json.loads(text)
+
+
+def test_table(ok):
+    assert ok("cube", "query", "-o", "table") == TABLE
+    assert ok("cube", "query", "--columns", "__all__", "-n", "1") == (
+        "d           i1    p   v1  v2  x\n2020-01-01  true  a  0.5  m   1\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "where, expected",
+    [
+        (["x > 2"], [3, 4]),
+        (["x > 1 & p == a"], [2]),
+        (["x > 1", "p=a"], [2]),
+        (["d == 2020-01-02"], [2, 4]),
+        (["i1 = true"], [1, 3]),
+        (["v2 == 'm'"], [1]),
+        (["x > 9"], []),
+        ([""], [1, 2, 3, 4]),
+    ],
+)
+def test_where(ok, where, expected):
+    options = [part for text in where for part in ("--where", text)]
+    assert [row["x"] for row in rows(ok("cube", "query", "-o", "json", *options))] == expected
+
+
+def test_dates(tmp_path, ok):
+    frame = pd.DataFrame({"x": [1, 2], "p": [1, 1], "v1": pd.to_datetime(["2020-01-01", "2020-01-02"]).date})
+    build_cube(frame, Cube(["x"], ["p"], "dates"), f"hfs://{tmp_path}/store")
+    assert [row["x"] for row in rows(ok("dates", "query", "-w", "v1 > 2020-01-01", "-o", "json"))] == [2]
+    with pytest.raises(AssertionError, match="time of day"):
+        ok("dates", "query", "-w", "v1 > 2020-01-01 12:00", "-o", "json")
+
+
+@pytest.mark.parametrize(
+    "options, expected",
+    [
+        (["--columns", "v1"], ["d", "p", "v1", "x"]),
+        (["--columns", "v*, i1"], ["d", "i1", "p", "v1", "v2", "x"]),
+        (["--columns", ""], ["d", "p", "x"]),
+        (["--dimensions", "x", "--columns", ""], ["p", "x"]),
+        (["--include", "seed"], ["d", "p", "v1", "x"]),
+        (["--partition-by", "i1", "--columns", ""], ["d", "i1", "p", "x"]),
+    ],
+)
+def test_columns(ok, options, expected):
+    assert sorted(rows(ok("cube", "query", "-o", "json", *options))[0]) == expected
+
+
+def test_groups_come_in_order(ok):
+    found = rows(ok("cube", "query", "--partition-by", "i1", "-o", "json"))
+    assert [(row["i1"], row["x"]) for row in found] == [(False, 2), (True, 1), (True, 3)]
+    assert len(rows(ok("cube", "query", "--partition-by", "i1", "-o", "json", "--limit", "2"))) == 2
+
+
+@pytest.mark.parametrize(
+    "options, expected",
+    [
+        (["--where", "x > one"], "'one' does not fit"),
+        (["--where", "x >"], "Condition"),
+        (["--partition-by", "v1"], "not indexed"),
+        (["--dimensions", "v1"], "v1"),
+        (["--include", "enrich"], "seed"),
+        (["--to", "/nowhere/at/all.csv"], "Cannot write"),
+        (["--dimensions", "x"], "Cannot project"),
+    ],
+)
+def test_refused(error, options, expected):
+    assert expected in error("cube", "query", *options)
+
+
+def test_csv(ok):
+    assert ok("cube", "query", "-o", "csv", "--where", "x > 2") == (
+        '"d","i1","p","v1","v2","x"\n2020-01-01,true,"b",2.5,,3\n2020-01-02,,"b",,,4\n'
+    )
+    assert ok("cube", "query", "-o", "csv", "--where", "x > 9") == '"d","i1","p","v1","v2","x"\n'
+
+
+@pytest.mark.parametrize("where", ["x > 0", "x > 9"])
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_binary(call, url, form, where):
+    """What comes out is what a query gives, also through a pipe."""
+    result = call("cube", "query", "-o", form, "--where", where)
+    assert result.exit_code == 0
+    data = io.BytesIO(result.stdout_bytes)
+    table = pq.read_table(data) if form == "parquet" else pa.ipc.open_stream(data).read_all()
+    frames = query_cube(CUBE, url, conditions=C("x") > int(where[-1]))
+    if frames:
+        pd.testing.assert_frame_equal(table.to_pandas(), frames[0], check_dtype=False)
+    else:
+        assert (len(table), table.column_names) == (0, ["d", "i1", "p", "v1", "v2", "x"])
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet", "a.arrow", "a.json", "a.txt"])
+def test_the_file_name_tells_the_form(ok, tmp_path, name):
+    path = tmp_path / name
+    assert ok("cube", "query", "--to", str(path)) == ""
+    content = path.read_bytes()
+    readers = {
+        "csv": lambda: pd.read_csv(path).shape,
+        "parquet": lambda: pq.read_table(path).shape,
+        "arrow": lambda: pa.ipc.open_stream(content).read_all().shape,
+        "json": lambda: pd.DataFrame(json.loads(content)).shape,
+        "txt": lambda: (len(content.splitlines()) - 1, 6),
+    }
+    assert readers[path.suffix[1:]]() == (4, 6)
+
+
+def test_json_of_everything(ok, tmp_path):
+    frame = pd.DataFrame(
+        {
+            "x": [1, 2],
+            "p": ["ä", "ä"],
+            "v1": [[1, 2], None],
+            "v2": pd.to_datetime(["2020-01-01 01:02:03.000004", None]),
+            "v3": ['a"b\n', "\x1b[31m"],
+        }
+    )
+    build_cube(frame, Cube(["x"], ["p"], "odd"), f"hfs://{tmp_path}/store")
+    assert rows(ok("odd", "query", "-o", "json")) == [
+        {"p": "ä", "v1": [1, 2], "v2": "2020-01-01T01:02:03.000004", "v3": 'a"b\n', "x": 1},
+        {"p": "ä", "v1": None, "v2": None, "v3": "\x1b[31m", "x": 2},
+    ]
+    assert rows(ok("odd", "query", "-o", "json", "--where", "x > 9")) == []
+    table = ok("odd", "query", "-o", "table")
+    assert "\x1b" not in table
+    assert r"\x1b[31m" in table
+    assert len(table.splitlines()) == 3
+    assert "[1, 2]" in ok("odd", "query", "-o", "csv")
+
+
+def test_explain(ok):
+    text = ok("cube", "query", "--explain", "--where", "p == a & i1 == true")
+    assert "enrich   i1 == True  index" in text
+    assert "restricted" in text
+    content = json.loads(ok("cube", "query", "--explain", "-o", "json", "--where", "p == a"))
+    assert content["read_files"] == 2
+    assert content["datasets"][0]["conditions"] == [
+        {"condition": "p == a", "by": "partition key", "kept": 1, "pruned": 1}
+    ]
+
+
+class Dialogue:
+    """Answers prompts, then presses Ctrl-D; keeps what was asked and shown."""
+
+    def __init__(self, monkeypatch, answers):
+        self.answers = iter(answers)
+        self.defaults = []
+        self.frames = []
+        monkeypatch.setattr("kartothek_cube.cli._interactive.prompt", self.prompt)
+        monkeypatch.setattr("kartothek_cube.cli._interactive._shell", lambda: self.frames.append)
+
+    def prompt(self, title, *, default, completer, validator):
+        self.defaults.append(default)
+        answer = next(self.answers, None)
+        if answer is None:
+            raise EOFError
+        return answer
+
+
+def test_interactive(call, monkeypatch):
+    dialogue = Dialogue(monkeypatch, ["x > 2", "v1", "x > 9", "__all__", "", ""])
+    result = call("cube", "query")
+    assert result.exit_code == 1
+    assert "No rows." in result.stdout
+    assert [list(frame.columns) for frame in dialogue.frames] == [["d", "p", "v1", "x"], ["d", "p", "x"]]
+    assert [len(frame) for frame in dialogue.frames] == [2, 4]
+    assert dialogue.defaults == ["", "", "x > 2", "v1", "x > 9", "__all__", ""]
+
+
+def test_interactive_without_ipython(call, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "IPython.terminal.embed", None)
+    result = call("cube", "query")
+    assert result.exit_code == 2
+    assert result.stderr == "Error: Interactive queries need IPython: pip install 'kartothek_cube[cli]'\n"
+
+
+def test_prompts_of_prompt_toolkit(call, monkeypatch):
+    """The real prompt, with a person who types; what cannot be read is not accepted."""
+    from prompt_toolkit.application import create_app_session
+    from prompt_toolkit.input import create_pipe_input
+    from prompt_toolkit.output import DummyOutput
+
+    frames = []
+    monkeypatch.setattr("kartothek_cube.cli._interactive._shell", lambda: frames.append)
+    delete_line, enter, end = "\x15", "\r", "\x04"
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        keys.send_text(f"x > two{enter}{delete_line}x > 2{enter}v1{enter}{delete_line}{end}")
+        result = call("cube", "query")
+    assert result.exit_code == 1
+    assert [list(frame.columns) for frame in frames] == [["d", "p", "v1", "x"]]
+    assert frames[0]["x"].tolist() == [3, 4]

@@ -1,0 +1,229 @@
+"""report: a page that is whole, loads nothing, says in words what it draws, and stays small."""
+
+from __future__ import annotations
+
+import re
+import time
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from kartothek_cube.cli.reporting.advice import advise
+from kartothek_cube.cli.reporting.files import DataFiles
+from kartothek_cube.cli.reporting.growth import growth
+from kartothek_cube.cli.reporting.heat import heat_map
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io.eager_cube import append_to_cube, build_cube
+from tests.cli.conftest import CUBE
+
+VOID = {"meta", "link", "br", "input", "img", "hr"}
+EVIL = "\"'><script>alert(1)</script>&lt;"
+
+
+class Page(HTMLParser):
+    """Checks that tags match; keeps tags, attributes, text."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.open, self.tags, self.ids, self.text = [], [], set(), []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self.ids |= {value for name, value in attrs if name == "id"}
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+    def attributes(self, tag):
+        return [attrs for name, attrs in self.tags if name == tag]
+
+
+@pytest.fixture
+def page(ok, url):
+    append_to_cube(
+        pd.DataFrame({"x": [1], "d": pd.to_datetime(["2020-01-01"]), "p": ["a"], "v1": [9.5]}), CUBE, url
+    )
+    return ok("cube", "report", "--output", "-")
+
+
+def test_structure(page):
+    parsed = Page(page)
+    assert page.lstrip().startswith("<!DOCTYPE html>")
+    assert parsed.attributes("html") == [{"lang": "en"}]
+    assert not parsed.attributes("script")
+    targets = [a["href"][1:] for a in parsed.attributes("a")]
+    assert targets
+    assert set(targets) <= parsed.ids
+
+
+def test_nothing_is_loaded(page):
+    parsed = Page(page)
+    for tag, attrs in parsed.tags:
+        for name in ("src", "href", "action", "data", "xlink:href", "poster", "srcset"):
+            assert attrs.get(name, "#").startswith(("#", "data:,")), (tag, attrs)
+    assert not re.search(r"@import|url\(|https?:|//[a-z]", page.replace("hfs://", ""))
+    (policy,) = [a["content"] for a in parsed.attributes("meta") if "http-equiv" in a]
+    assert policy.startswith("default-src 'none'")
+
+
+def test_pictures_have_words(page):
+    parsed = Page(page)
+    pictures = parsed.attributes("svg")
+    assert len(pictures) == 3  # growth, two heat maps
+    for picture in pictures:
+        assert picture["role"] == "img"
+        assert set(picture["aria-labelledby"].split()) <= parsed.ids
+    assert "prefers-color-scheme: dark" in page
+
+
+def test_content(page):
+    text = " ".join(" ".join(Page(page).text).split())
+    assert "2 partitions by p · 3 files" in text
+    assert "seed · Small files: 1 of 2 partitions have several files" in text
+    assert "compact --include seed" in text
+    assert "a: 2 files" not in text
+    assert re.search(r"a: 3 rows, [\d.]+ kB, 2 files", text)
+    assert re.search(r"i1 2 1\.5 25\.0 %", text)  # values, files per value, files spared
+
+
+def test_strangers_cannot_write_html(tmp_path, ok):
+    frame = pd.DataFrame({"x": [1, 2], "p": [EVIL, "b"], EVIL: [1, 2]})
+    build_cube(frame, Cube(["x"], ["p"], "evil"), f"hfs://{tmp_path}/store")
+    html = ok("evil", "report", "-o", "-")
+    assert "<script" not in html
+    assert EVIL in "".join(Page(html).text)
+
+
+def test_a_store_without_times_and_a_dataset_without_partitions(monkeypatch):
+    from importlib.metadata import version
+
+    from storefact import get_store_from_url
+
+    from kartothek_cube.cli._report import render
+    from kartothek_cube.cli.reporting.page import describe
+    from kartothek_cube.core.store import open_blobs
+
+    store, cube = get_store_from_url("hmemory://"), Cube(["x"], ["p"], "cube")
+    seed, enrich = pd.DataFrame({"x": [1], "p": [1]}), pd.DataFrame({"x": [1], "v1": [1]})
+    built = build_cube({"seed": seed, "enrich": enrich}, cube, store, partition_on={"enrich": []})
+    html = render(describe(cube, built, open_blobs(store), "memory", version("kartothek_cube")))
+    assert "does not tell when files were written" in html
+    assert "(not partitioned)" in html
+    Page(html)
+
+
+def test_to_a_file(call, tmp_path):
+    path = tmp_path / "page.html"
+    result = call("cube", "report", "--output", str(path))
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert str(path) in result.stderr
+    Page(path.read_text(encoding="utf-8"))
+    assert call("cube", "report", "--output", str(tmp_path / "no" / "page.html")).exit_code == 2
+
+
+# -- pictures --------------------------------------------------------------------------------------
+
+
+def files(sizes, times=None, partition=None, **keys):
+    """Data files with these sizes; each is a partition of its own."""
+    sizes = np.asarray(sizes, dtype=np.int64)
+    return DataFiles(
+        keys={name: pa.array(values) for name, values in keys.items()},
+        partition=np.arange(len(sizes)) if partition is None else np.asarray(partition),
+        sizes=sizes,
+        rows=sizes // 10,
+        times=np.full(len(sizes), np.nan) if times is None else np.asarray(times, dtype=float),
+        estimated=False,
+        column_bytes={},
+    )
+
+
+@pytest.mark.parametrize("shape", [(100_000,), (400, 250), (10, 10_000), (100_000, 1)])
+def test_many_partitions_stay_small(shape):
+    numbers = np.indices(shape).reshape(len(shape), -1)
+    start = time.process_time()
+    heat = heat_map(files(np.ones(100_000), **{f"p{i}": values for i, values in enumerate(numbers)}))
+    assert time.process_time() - start < 5
+    assert len(heat.cells) <= 1800
+    assert heat.width * heat.height == len(heat.cells)
+    assert (
+        sum(int(re.search(r"([\d,]+) files", cell.text)[1].replace(",", "")) for cell in heat.cells)
+        == 100_000
+    )
+    assert heat.binned >= 100_000 // 1800
+
+
+def test_heat_map_of_two_keys():
+    heat = heat_map(files([10, 1000, 40], p=["b", "a", "a"], q=[2, 1, 3]))
+    assert (heat.width, heat.height) == (3, 2)
+    assert heat.y_labels == ("a", "b")
+    assert heat.x_ends == ("1", "3")
+    places = {(cell.x, cell.y): cell.text for cell in heat.cells}
+    assert places == {
+        (0, 0): "a / 1: 100 rows, 1.0 kB, 1 files",
+        (2, 0): "a / 3: 4 rows, 40 B, 1 files",
+        (1, 1): "b / 2: 1 rows, 10 B, 1 files",
+    }
+    assert max(heat.cells, key=lambda cell: cell.levels[1]).text.startswith("a / 1")
+    assert "most bytes in a / 1 (1.0 kB), fewest in b / 2 (10 B)" in heat.summary
+
+
+def test_heat_map_of_one_key_wraps():
+    heat = heat_map(files(np.arange(1, 131), p=pd.date_range("2020-01-01", periods=130)))
+    assert (heat.width, heat.height) == (60, 3)
+    assert heat.y_labels[0] == "2020-01-01 … 2020-02-29"
+    assert len(heat.cells) == 130
+
+
+def test_null_keys():
+    heat = heat_map(files([1, 2], p=pa.array(["a", None])))
+    assert [cell.text.partition(":")[0] for cell in heat.cells] == ["a", "null"]
+
+
+def test_growth():
+    lines = growth({"a": files([100, 300], times=[0, 1000]), "b": files([50], times=[500])})
+    assert [line.name for line in lines.lines] == ["a", "b"]
+    assert [line.added for line in lines.lines] == ["400 B in 2 files", "50 B in 1 files"]
+    assert lines.lines[0].end_y == 0
+    assert lines.y_ticks[-1].text == "400 B"
+    assert growth({"a": files([100])}) is None
+
+
+def test_growth_of_many_datasets():
+    lines = growth({f"d{i}": files([i + 1], times=[i]) for i in range(10)})
+    assert [line.name for line in lines.lines] == ["d9", "d8", "d7", "d6", "d5", "d4", "others"]
+    assert lines.lines[-1].added == "10 B"
+
+
+@pytest.mark.parametrize(
+    "sizes, partition, expected",
+    [
+        ([5 << 20] * 20, None, []),
+        ([5 << 20] * 20 + [90 << 20], None, ["Skew"]),
+        ([1000] * 40, None, ["Fine partitions"]),
+        ([1000] * 4, [0, 0, 1, 1], ["Small files"]),
+        ([90 << 20] * 4, [0, 0, 1, 1], ["2 of 2 partitions have several files"]),
+        ([], None, []),
+    ],
+)
+def test_advice(sizes, partition, expected):
+    found = advise(
+        "e d", files(sizes, partition=partition, p=list(range(len(sizes)))), "s", "c", is_seed=False
+    )
+    assert [advice.title.partition(":")[0] for advice in found] == expected
+    for advice in found:
+        assert "e d" in advice.command

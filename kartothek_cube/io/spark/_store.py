@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 from typing import Any
+from urllib.parse import quote
 
 from simplekv import KeyValueStore
 
@@ -52,7 +55,7 @@ def travelling(store: StoreInput) -> OpenOnce:
     Parameters
     ----------
     store
-        Store, factory or URL.
+        Store, factory or URL; relative paths in URLs are meant from the directory of this process.
 
     Returns
     -------
@@ -75,17 +78,31 @@ def travelling(store: StoreInput) -> OpenOnce:
     if isinstance(store, OpenOnce):
         return store
     factory = OpenOnce(lazy_store(store))
-    if _in_memory(factory()):
+    innermost = _undecorated(factory())
+    if _in_memory(innermost):
         raise ValueError(
             "Spark's executors cannot open a store in the memory of the driver: use a directory that all of "
             "them see (hfs:///data), or an object store (s3://bucket)."
         )
+    if isinstance(store, str) and isinstance(getattr(innermost, "root", None), str):
+        return OpenOnce(lazy_store(_absolute(store, innermost.root)))
     return factory
 
 
-def _in_memory(store: Any) -> bool:
+def _absolute(url: str, root: str) -> str:
+    """The URL of a directory as executors find it, which work in another one."""
+    return re.sub(
+        r"^(h?fs)://[^?#]*", lambda scheme: f"{scheme[1]}://{quote(os.path.abspath(root))}", url, count=1
+    )
+
+
+def _undecorated(store: Any) -> Any:
     while hasattr(store, "_dstore"):
         store = store._dstore
+    return store
+
+
+def _in_memory(store: Any) -> bool:
     return any(
         base.__name__ == "DictStore" and base.__module__.partition(".")[0] in ("simplekv", "minimalkv")
         for base in type(store).__mro__

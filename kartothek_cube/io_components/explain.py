@@ -17,6 +17,7 @@ from kartothek_cube.core.prune import select_partitions
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.columns import group_codes
+from kartothek_cube.io_components.cube.history import CubeAsOf
 from kartothek_cube.io_components.cube.query.intention import QueryIntention
 from kartothek_cube.io_components.cube.query.layout import Side
 from kartothek_cube.io_components.cube.query.plan import plan_query_in_steps
@@ -228,13 +229,15 @@ def explain_query(
     dimension_columns: str | Iterable[str] | None = None,
     partition_by: str | Iterable[str] | None = None,
     payload_columns: str | Iterable[str] | None = None,
+    *,
+    as_of: CubeAsOf | None = None,
 ) -> QueryExplanation:
     """
     Show what a query would do. Headers, indices and a few footers are read, no data is.
 
     Parameters
     ----------
-    cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns
+    cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of
         As in :func:`kartothek_cube.io.eager_cube.query_cube`.
 
     Returns
@@ -263,7 +266,7 @@ def explain_query(
     (ConditionEffect(condition='COUNTRY_CODE == DE', by='partition key', kept=1, pruned=1),)
     """
     headers, intention, plan = plan_query_in_steps(
-        cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns
+        cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
     )
     blobs = open_blobs(plan.context.store)
     return QueryExplanation(

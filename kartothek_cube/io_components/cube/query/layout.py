@@ -160,7 +160,8 @@ class QueryPlan:
     def __repr__(self) -> str:
         files = ", ".join(f"{len(s.positions):,} of {s.source.name} ({s.source.how})" for s in self._sides)
         groups = "" if self.groups is None else f"; {len(self.groups):,} groups"
-        return f"QueryPlan({self.n_units:,} partitions; files: {files}{groups})"
+        partitions = "1 partition" if self.n_units == 1 else f"{self.n_units:,} partitions"
+        return f"QueryPlan({partitions}; files: {files}{groups})"
 
     def _repr_html_(self) -> str:
         rows = [

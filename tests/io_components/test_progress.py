@@ -1,0 +1,195 @@
+"""Bars of progress: what they count, when they show, that they go away."""
+
+from __future__ import annotations
+
+import io
+import sys
+from functools import partial
+
+import pandas as pd
+import pytest
+from tqdm import tqdm
+
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io import eager_cube
+from kartothek_cube.io_components.execute import (
+    at_most,
+    available_cores,
+    count_file,
+    expect_files,
+    ordered_map,
+    watched,
+)
+from kartothek_cube.io_components.progress import Bar, bytes_text, progress_bar
+from tests.support.cubes import memory
+
+CUBE = Cube(["x"], ["p"], "cube")
+FRAME = pd.DataFrame({"x": range(6), "p": [0, 0, 1, 1, 2, 2]})
+
+
+class Log:
+    """A watcher that remembers."""
+
+    def __init__(self):
+        self.expected, self.sizes = 0, []
+
+    def expect(self, files):
+        self.expected += files
+
+    def count(self, nbytes):
+        self.sizes.append(nbytes)
+
+
+def data_bytes(store):
+    return sorted(
+        len(store.get(key)) for key in store.keys() if key.endswith(".parquet") and "/table/" in key
+    )
+
+
+@pytest.fixture
+def store():
+    store = memory()
+    eager_cube.build_cube(FRAME, CUBE, store)
+    return store
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda store: eager_cube.query_cube(CUBE, store),
+        lambda store: eager_cube.collect_stats(CUBE, store),
+        lambda store: eager_cube.verify_cube(CUBE, store),
+    ],
+)
+def test_reading(store, work):
+    log = Log()
+    with watched(log):
+        work(store)
+    assert log.expected == 3
+    assert sorted(log.sizes) == data_bytes(store)
+
+
+def test_writing():
+    log, store = Log(), memory()
+    with watched(log):
+        eager_cube.build_cube(FRAME, CUBE, store)
+    assert log.expected == 3
+    assert sorted(log.sizes) == data_bytes(store)
+
+
+def test_directories_count_alike(tmp_path):
+    log, url = Log(), f"hfs://{tmp_path}"
+    with watched(log):
+        eager_cube.build_cube(FRAME, CUBE, url)
+    sizes = sorted(path.stat().st_size for path in tmp_path.rglob("table/p=*/*.parquet"))
+    assert sorted(log.sizes) == sizes
+    log.sizes.clear()
+    with watched(log):
+        eager_cube.query_cube(CUBE, url)
+    assert sorted(log.sizes) == sizes
+
+
+def test_nobody_watches_afterwards(store):
+    log = Log()
+    with watched(log):
+        pass
+    expect_files(1)
+    count_file(1)
+    eager_cube.query_cube(CUBE, store)
+    assert (log.expected, log.sizes) == (0, [])
+
+
+def test_threads_know_the_watcher_and_the_limit():
+    log = Log()
+    with watched(log), at_most(2):
+        assert (
+            list(ordered_map(lambda n: (count_file(n), available_cores())[1], range(9), 4))
+            == [available_cores()] * 9
+        )
+    assert sorted(log.sizes) == list(range(9))
+
+
+def test_at_most():
+    import threading
+
+    with at_most(1):
+        threads = list(ordered_map(lambda _: threading.current_thread().name, range(4), 8))
+    assert set(threads) == {threading.current_thread().name}
+
+
+def test_bar(store):
+    screen = io.StringIO()
+    with progress_bar("query", True, partial(tqdm, file=screen, mininterval=0)):
+        eager_cube.query_cube(CUBE, store)
+    text = screen.getvalue().replace("\r", "\n")
+    assert "query: 100%" in text
+    assert "3/3 files" in text
+    assert bytes_text(sum(data_bytes(store))) in text
+
+
+def test_progress_on_request(store, capsys):
+    eager_cube.query_cube(CUBE, store)
+    assert capsys.readouterr().err == ""
+    eager_cube.query_cube(CUBE, store, progress=True)
+    assert "3/3 files" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="v9"):
+        eager_cube.query_cube(CUBE, store, payload_columns=["v9"], progress=True)
+    assert "3/3" not in capsys.readouterr().err
+
+
+LONG = {
+    "build_cube": lambda store, **kw: eager_cube.build_cube(FRAME, CUBE, memory(), **kw),
+    "extend_cube": lambda store, **kw: eager_cube.extend_cube(
+        {"enrich": FRAME.assign(v1=1)}, CUBE, store, **kw
+    ),
+    "append_to_cube": lambda store, **kw: eager_cube.append_to_cube(FRAME, CUBE, store, **kw),
+    "update_cube": lambda store, **kw: eager_cube.update_cube(FRAME, CUBE, store, None, ["seed"], **kw),
+    "collect_stats": lambda store, **kw: eager_cube.collect_stats(CUBE, store, **kw),
+    "compact_cube": lambda store, **kw: eager_cube.compact_cube(CUBE, store, **kw),
+    "verify_cube": lambda store, **kw: eager_cube.verify_cube(CUBE, store, **kw),
+    "copy_cube": lambda store, **kw: eager_cube.copy_cube(CUBE, store, memory(), **kw),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_every_long_operation_shows_it(store, capsys, name):
+    LONG[name](store)
+    assert capsys.readouterr().err == ""
+    LONG[name](fresh(), progress=True)
+    assert "files" in capsys.readouterr().err
+
+
+def fresh():
+    """Give another store with the cube."""
+    store = memory()
+    eager_cube.build_cube(FRAME, CUBE, store)
+    return store
+
+
+def test_without_tqdm(store, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    with pytest.raises(ImportError, match=r"pip install 'kartothek_cube\[cli\]'"):
+        eager_cube.query_cube(CUBE, store, progress=True)
+
+
+def test_more_than_expected():
+    screen = io.StringIO()
+    bar = Bar(partial(tqdm, file=screen, mininterval=0), "t")
+    bar.count(5)
+    bar.close()
+    assert "1/1 files" in screen.getvalue()
+
+
+@pytest.mark.parametrize(
+    "nbytes, text",
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (999_960, "1.0 MB"),
+        (2.5e12, "2.5 TB"),
+        (3e18, "3,000.0 PB"),
+    ],
+)
+def test_bytes_text(nbytes, text):
+    assert bytes_text(nbytes) == text

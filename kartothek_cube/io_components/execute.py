@@ -27,7 +27,7 @@ __all__ = (
 )
 
 #: requests under way at once to a store that is not a local directory
-REMOTE_REQUESTS = 16
+REMOTE_REQUESTS = 64
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -17,7 +17,7 @@ __all__ = ("fetch",)
 Ranges: TypeAlias = list[tuple[int, int]]
 
 #: the end of a file that is read first; a whole file, if it is not larger
-TAIL = 128 << 10
+TAIL = 64 << 10
 #: bytes that are rather read in vain than left out by another request
 GAP = 4 << 20
 _MAGIC = b"PAR1"

@@ -163,7 +163,7 @@ def outcome(read):
 
 
 def test_what_is_left_out_takes_no_memory(blobs):
-    content = stored(blobs, table(200))
+    content = stored(blobs, table(80))
     buffer = fetch(blobs, "f.parquet", ["x"])
     assert len(buffer) == len(content)
     assert bytes(buffer)[100_000:-200_000].count(0) > 0.9 * (len(content) - 300_000)

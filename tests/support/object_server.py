@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
+from functools import cached_property
 from http import HTTPStatus
 from typing import Any, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -45,7 +46,7 @@ class Stored:
     attributes: dict[str, str]
     time: float = field(default_factory=time.time)
 
-    @property
+    @cached_property
     def etag(self) -> str:
         return f'"{hashlib.md5(self.data, usedforsecurity=False).hexdigest()}"'
 

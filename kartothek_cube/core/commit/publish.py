@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import attrs
@@ -43,8 +44,8 @@ __all__ = ("Base", "commit", "publish", "read_base")
 #: attempts before a writer gives up against faster ones; with the pauses below this is about a minute
 _ATTEMPTS = 60
 _LONGEST_PAUSE_S = 2.0
-#: above this number of new files their existence is checked by one listing (local files cost less one by one)
-_FEW_FILES = 100
+#: entries in an answer of an object store to a listing
+_PAGE = 1000
 
 Result = tuple[DatasetMetadata, Published]
 
@@ -222,8 +223,12 @@ def publish(
         _check_files(blobs, base, files, written)
         swap(blobs, base.uuid, base.header_key, header, _at(base), base.token)
     except (PreconditionFailed, ConcurrentWriteError):
-        blobs.delete(written)
+        blobs.delete(_unreferenced(blobs, base.uuid, written))
         restore(blobs, base.schema_key, schema, base.schema)
+        raise
+    except OSError:
+        with suppress(OSError, PreconditionFailed):
+            _mend_schema(blobs, base, schema)
         raise
     if _keeps(new) or _keeps(base.state):
         prune(base.uuid, blobs)
@@ -347,6 +352,17 @@ def _put_schema(blobs: BlobStore, base: Base, new: DatasetMetadata, replace: boo
     return content
 
 
+def _mend_schema(blobs: BlobStore, base: Base, ours: bytes | None) -> None:
+    """Put the schema of the header that is there first; ours stays known, should our header arrive late."""
+    content, token = current(blobs, base.schema_key)
+    if ours is None or content != ours or base.state is None or base.state.schema is None:
+        return
+    lineage = lineage_of(base.state.metadata)
+    old = schema_file_from_bytes(ours, base.schema_key)
+    file = successor(base.state.schema, lineage, old, lineage)
+    blobs.put_if(base.schema_key, schema_to_bytes(file), token)
+
+
 def _store_indices(blobs: BlobStore, state: DatasetMetadata, written: list[str]) -> DatasetMetadata:
     """Write the changed indices; the result refers to all of them by key."""
     indices = {}
@@ -361,6 +377,25 @@ def _store_indices(blobs: BlobStore, state: DatasetMetadata, written: list[str])
     return state.copy(indices=indices)
 
 
+def _unreferenced(blobs: BlobStore, uuid: str, written: Sequence[str]) -> list[str]:
+    """
+    Index files that no state knows.
+
+    The answer to our put may be lost and a newer state, made of ours, be there: it still refers to them.
+    """
+    if not written:
+        return []
+    try:
+        state = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
+    except DatasetNotFoundError:
+        return list(written)
+    except (CorruptDatasetError, OSError, KeyError, NotImplementedError):
+        # garbage at worst
+        return []
+    used = {index.index_storage_key for index in state.secondary_indices.values()}
+    return [key for key in written if key not in used]
+
+
 def _check_files(blobs: BlobStore, base: Base, added: Sequence[str], written: Sequence[str]) -> None:
     """
     Make sure that no cleanup took the files of this commit for garbage while it was under way.
@@ -370,12 +405,14 @@ def _check_files(blobs: BlobStore, base: Base, added: Sequence[str], written: Se
     ConcurrentWriteError
         If one is gone.
     """
-    if len(added) > _FEW_FILES and not blobs.is_local:
+    unseen = [*added, *written]
+    there = 0 if base.state is None else len(base.state.partition_table)
+    # local files cost less one by one; elsewhere it is the number of requests that counts
+    if not blobs.is_local and len(unseen) > 1 + (there + len(unseen)) // _PAGE:
         stored = {blob.key for blob in blobs.list(f"{base.uuid}/")}
-        gone = [key for key in added if key not in stored]
-    else:
-        gone = [key for key in added if not blobs.exists(key)]
-    gone += [key for key in written if not blobs.exists(key)]
+        unseen = [key for key in unseen if key not in stored]
+    # a listing may be outdated
+    gone = [key for key in unseen if not blobs.exists(key)]
     if gone:
         raise ConcurrentWriteError(
             base.uuid,

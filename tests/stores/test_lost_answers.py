@@ -1,0 +1,84 @@
+"""Commits on an object store whose answers get lost, also when others commit in between."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from kartothek_cube.api.dataset import (
+    DatasetMetadata,
+    read_table,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+)
+from kartothek_cube.core.commit import Delta, commit
+from kartothek_cube.core.store import PreconditionFailed, open_blobs
+from kartothek_cube.core.store.obstore_blobs import ObjectBlobStore
+from tests.support.object_server import running
+
+ARGUMENTS = {"dataset_uuid": "d", "partition_on": ["p"], "secondary_indices": ["x"]}
+HEADER = "d.by-dataset-metadata.json"
+
+
+def frame(start: int) -> pd.DataFrame:
+    return pd.DataFrame({"x": np.arange(start, start + 4), "p": [0, 0, 1, 1], "v": 1.0})
+
+
+@pytest.fixture
+def server():
+    with running() as server:
+        assert open_blobs(server.url()).can_swap
+        yield server
+
+
+@pytest.fixture(params=["s3", "gs"])
+def url(server, request):
+    url = server.url(request.param)
+    store_dataframes_as_dataset(dfs=[frame(0)], store=url, **ARGUMENTS)
+    return url
+
+
+def check(url: str, rows: int) -> None:
+    assert sorted(read_table("d", url)["x"]) == list(range(rows))
+    dataset = DatasetMetadata.load_from_store("d", open_blobs(url))
+    assert sorted(dataset.load_all_indices(open_blobs(url)).indices["x"].index_dct) == list(range(rows))
+    for x in range(rows):
+        assert read_table("d", url, predicates=[[("x", "==", x)]])["x"].tolist() == [x]
+
+
+@pytest.mark.parametrize("fault", ["lose answer", "fail after", "refuse"])
+@pytest.mark.parametrize("key", [HEADER, ".by-dataset-index.parquet", "/table/p="])
+@pytest.mark.parametrize("times", [1, 3])
+def test_append_counts_once(server, url, fault, key, times):
+    server.fail("PUT", key, fault, times)
+    update_dataset_from_dataframes([frame(4)], store=url, **ARGUMENTS)
+    assert not server.faults
+    check(url, 8)
+
+
+@pytest.mark.parametrize("fault", ["lose answer", "fail after"])
+def test_append_counts_once_even_if_no_answer_ever_comes(server, url, fault):
+    server.fail("PUT", HEADER, fault, 4)
+    update_dataset_from_dataframes([frame(4)], store=url, **ARGUMENTS)
+    check(url, 8)
+
+
+def test_a_commit_on_top_of_ours_keeps_our_indices(url, monkeypatch):
+    """Our put happened, its answer was lost, and somebody else changed the state before we looked again."""
+    put_if = ObjectBlobStore.put_if
+    struck = []
+
+    def lose(self, key, data, token):
+        result = put_if(self, key, data, token)
+        if key == HEADER and not struck:
+            struck.append(key)
+            commit(open_blobs(url), Delta(uuid="d", metadata={"seen": True}))
+            raise PreconditionFailed(key)
+        return result
+
+    monkeypatch.setattr(ObjectBlobStore, "put_if", lose)
+    update_dataset_from_dataframes([frame(4)], store=url, **ARGUMENTS)
+    assert struck
+    check(url, 8)
+    assert DatasetMetadata.load_from_store("d", open_blobs(url)).metadata["seen"] is True

@@ -34,6 +34,10 @@ Ints = npt.NDArray[np.int64]
 _BYTES_AT_A_TIME, _FILES_AT_A_TIME = 1 << 18, 64
 #: smaller files are made in memory, and written in one go
 _SMALL = 1 << 22
+#: with less in it, no compression makes a file take less of a disk
+_TINY = 1 << 12
+#: from so many tiny files on, it counts that ZSTD is slow to start: it doubles the time they take
+_MANY = 256
 
 
 class _Piece(NamedTuple):
@@ -54,6 +58,9 @@ def write_files(
 ) -> pa.StringArray:
     """
     Write the pieces of a table.
+
+    Where a table makes hundreds of files, those of a few rows are not compressed by ZSTD: setting it up costs
+    more than all the rest of writing or reading such a file, and saves nothing.
 
     Parameters
     ----------
@@ -80,7 +87,8 @@ def write_files(
     expect_files(len(pieces))
     if isinstance(serializer, ParquetSerializer):
         table = serializer.storable(table)
-        work = partial(_write_parquet, blobs, serializer, table, _described(table))
+        plain = _for_tiny_files(serializer, len(pieces))
+        work = partial(_write_parquet, blobs, serializer, plain, _described(table), table)
     else:
         work = partial(_write_other, blobs, serializer, table)
     size = _pieces_at_a_time(len(pieces), table.nbytes) if blobs.is_local else 1
@@ -98,16 +106,18 @@ def _pieces_at_a_time(pieces: int, nbytes: int) -> int:
 def _write_parquet(
     blobs: BlobStore,
     serializer: ParquetSerializer,
-    table: pa.Table,
+    plain: ParquetSerializer,
     with_length: Callable[[int], pa.Table],
+    table: pa.Table,
     pieces: Sequence[_Piece],
 ) -> list[str]:
-    small = _SMALL * len(table) // max(table.nbytes, 1)
+    width = table.nbytes / max(len(table), 1)
     for key, start, stop in pieces:
         part = with_length(stop - start).slice(start, stop - start)
-        if len(part) < small:
+        size = width * len(part)
+        if size < _SMALL:
             buffer = pa.BufferOutputStream()
-            serializer.write_storable(part, buffer)
+            (plain if size < _TINY else serializer).write_storable(part, buffer)
             content = buffer.getvalue()
             blobs.put(key, content)
             count_file(content.size)
@@ -116,6 +126,13 @@ def _write_parquet(
                 serializer.write_storable(part, sink)
                 count_file(partial(_size, sink))
     return [piece.key for piece in pieces]
+
+
+def _for_tiny_files(serializer: ParquetSerializer, files: int) -> ParquetSerializer:
+    """How to write files of a few rows: many of them without compression, if that is ZSTD."""
+    if files < _MANY or serializer.compression.upper() != "ZSTD":
+        return serializer
+    return ParquetSerializer("NONE", serializer.chunk_size)
 
 
 def _described(table: pa.Table) -> Callable[[int], pa.Table]:

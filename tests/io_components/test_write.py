@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.core.factory import DatasetFactory
@@ -11,6 +14,8 @@ from kartothek_cube.io.eager import store_dataframes_as_dataset
 from kartothek_cube.io_components.index_build import plan_index_build
 from kartothek_cube.io_components.update import run_update
 from kartothek_cube.io_components.write import WriteContext, write_table
+from kartothek_cube.serialization import ParquetSerializer
+from tests.support.factories import STORES
 
 NESTED = [
     pa.array([[1], [2]]),
@@ -42,3 +47,45 @@ def test_nested_columns_that_are_only_stored(store_factory, values):
         WriteContext(store_factory, "uuid", partition_on=("x",)), pa.table({"x": [1, 2], "y": values})
     )
     assert len(result.labels) == 2
+
+
+def codecs(store, result):
+    """Codec and number of rows of each file."""
+    blobs = open_blobs(store)
+    footers = [
+        pq.read_metadata(pa.BufferReader(blobs.get(key)))
+        for key in result.partitions().files["table"].to_pylist()
+    ]
+    return [(footer.row_group(0).column(0).compression, footer.num_rows) for footer in footers]
+
+
+@pytest.mark.parametrize(
+    "files, codec, expected",
+    [
+        (255, "ZSTD", "ZSTD"),
+        (256, "ZSTD", "UNCOMPRESSED"),
+        (256, "zstd", "UNCOMPRESSED"),
+        (256, "SNAPPY", "SNAPPY"),
+        (256, "GZIP", "GZIP"),
+    ],
+)
+def test_many_files_of_a_few_rows_are_not_compressed(tmp_path, files, codec, expected):
+    store = STORES["memory"](tmp_path)
+    context = WriteContext(store, "uuid", partition_on=("x",), serializer=ParquetSerializer(codec))
+    x = np.append(np.arange(files - 1), np.full(1_000, files))  # the last file is worth it
+    result = write_table(context, pa.table({"x": x, "y": x * 7, "v1": x * 0.5}))
+    assert codecs(store, result) == [(expected, 1)] * (files - 1) + [(codec.upper(), 1_000)]
+
+
+@pytest.mark.parametrize("threads", [None, 1, 3])
+def test_files_and_labels_belong_together(store_factory, threads):
+    """Also if a thread writes many files in one turn, and if their numbers of rows differ."""
+    x = np.repeat(np.arange(150), 1 + np.arange(150) % 3)
+    context = WriteContext(store_factory, "uuid", partition_on=("x",))
+    result = write_table(context, pa.table({"x": x, "y": x * 7}), threads=threads)
+    assert [label.split("/")[0] for label in result.labels.to_pylist()] == [f"x={i}" for i in range(150)]
+    blobs = open_blobs(store_factory)
+    for number, key in enumerate(result.partitions().files["table"].to_pylist()):
+        df = pq.read_table(pa.BufferReader(blobs.get(key))).to_pandas()
+        assert df["y"].tolist() == [7 * number] * (1 + number % 3)
+        assert df.index.equals(pd.RangeIndex(1 + number % 3))

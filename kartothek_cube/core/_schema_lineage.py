@@ -100,12 +100,9 @@ def successor(
         known = dict(old.others)
         for line in (old.lineage, replaced):
             if line is not None:
+                known.pop(line, None)  # the line of the header that is there comes last, and is never cut off
                 known[line] = old.of(line)
-    others = {
-        line: other
-        for line, other in known.items()
-        if line != lineage and not other.equals(schema, check_metadata=True)
-    }
+    others = {line: other for line, other in known.items() if line != lineage}
     return SchemaFile(schema, lineage, dict(list(others.items())[-_MOST:]))
 
 

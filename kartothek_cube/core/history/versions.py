@@ -107,7 +107,8 @@ def _now() -> datetime:
 
 def _digest(state: DatasetMetadata, metadata: Mapping[str, Any]) -> str:
     """Fingerprint of all that a commit can change; tells whether a version number is that of this state."""
-    keys = {column: index.index_storage_key for column, index in state.secondary_indices.items()}
+    start = f"{state.uuid}/"  # which is another one in copies of the dataset
+    keys = {c: (i.index_storage_key or "").removeprefix(start) for c, i in state.secondary_indices.items()}
     rest = json.dumps([metadata, keys, list(state.partition_keys)], sort_keys=True, default=str)
     labels = "\n".join(state.partition_table.labels.to_pylist())
     return hashlib.sha256(f"{rest}\n{labels}".encode()).hexdigest()[:16]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import version as _version
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
 project = "kartothek_cube"
 author = "kartothek_cube contributors"
@@ -15,8 +19,10 @@ extensions = [
     "sphinx.ext.doctest",  # leaves <BLANKLINE> and flags out of the pages
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
+    "terminal",  # docs/_ext: runs the command line and shows what it prints
 ]
 exclude_patterns = ["_build"]
+html_static_path = ["_static"]
 html_theme = "furo"
 html_title = f"kartothek_cube {release}"
 

@@ -172,7 +172,7 @@ def history(
     if rollback is not None:
         as_of = _moment(rollback, names)
         ask(f"Return to the state of {rollback} in {', '.join(sorted(names))} of cube {state.prefix}?", yes)
-        rollback_cube(state.cube, state.store, as_of, names)
+        rollback_cube(state.any_cube, state.store, as_of, names)
     states = {n: s for n, s in sorted(list_cube_history(state.cube, state.store).items()) if n in names}
     if as_json:
         print_json({name: [_state(entry) for entry in entries] for name, entries in states.items()})

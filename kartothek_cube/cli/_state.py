@@ -84,6 +84,11 @@ class State:
         return self._found[0]
 
     @property
+    def any_cube(self) -> Cube:
+        """The cube as it may have been before: without the indices that were built since."""
+        return self.cube.copy(index_columns=())
+
+    @property
     def datasets(self) -> dict[str, DatasetMetadata]:
         """Its datasets by id, sorted."""
         return self._found[1]
@@ -94,10 +99,10 @@ class State:
         from kartothek_cube.io_components.cube.history import datasets_as_of
 
         try:
-            older = datasets_as_of(self.cube, self.store, moment)
+            older = datasets_as_of(self.any_cube, self.store, moment)
         except (ValueError, KartothekCubeError) as error:
             fail(one_line(error))
-        self._found = (self.cube, older)
+        self._found = (self.any_cube, older)
 
     @contextmanager
     def limited(self) -> Iterator[None]:

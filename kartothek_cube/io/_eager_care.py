@@ -11,6 +11,7 @@ from kartothek_cube.core.history import AsOf, DatasetState
 from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components import history
+from kartothek_cube.io_components.age import with_sizes
 from kartothek_cube.io_components.arguments import dataset_factory
 from kartothek_cube.io_components.execute import available_cores, ordered_map
 from kartothek_cube.io_components.maintain import list_garbage, plan_garbage, run_delete
@@ -111,7 +112,8 @@ def list_dataset_garbage(
     >>> len(list_dataset_garbage("geodata", store))
     1
     """
-    return list_garbage(dataset_factory(dataset_uuid, store, factory), retention)
+    dataset = dataset_factory(dataset_uuid, store, factory)
+    return with_sizes(open_blobs(dataset.store_factory), list_garbage(dataset, retention))
 
 
 def keep_dataset_history(dataset_uuid: str, store: StoreInput, states: int) -> DatasetMetadata:

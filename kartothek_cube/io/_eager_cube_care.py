@@ -10,8 +10,9 @@ from typing import Any
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.history import DatasetState
-from kartothek_cube.core.store import Blob
+from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.age import with_sizes
 from kartothek_cube.io_components.cube import history, maintain
 from kartothek_cube.io_components.cube.compact import finish_compact, plan_compact, run_compact
 from kartothek_cube.io_components.cube.history import CubeAsOf
@@ -90,7 +91,7 @@ def list_cube_garbage(cube: Cube, store: StoreInput, *, retention: timedelta | N
     >>> sum(blob.key.startswith("geodata++seed/table/") for blob in list_cube_garbage(cube, store))
     2
     """
-    return maintain.list_garbage(cube, store, retention)
+    return with_sizes(open_blobs(store), maintain.list_garbage(cube, store, retention))
 
 
 def keep_cube_history(

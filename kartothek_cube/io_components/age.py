@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC, timedelta
 
 from kartothek_cube.core import _time
 from kartothek_cube.core.store import Blob, BlobStore
 from kartothek_cube.core.uuid import gen_uuid
 
-__all__ = ("age_limit", "is_older")
+__all__ = ("age_limit", "is_older", "with_sizes")
 
 
 def age_limit(blobs: BlobStore, prefix: str, retention: timedelta | None) -> float | None:
@@ -56,6 +58,29 @@ def _clock(blobs: BlobStore, key: str) -> float:
     except OSError:
         return ours
     return ours if not found or found[0] is None else found[0]
+
+
+def with_sizes(blobs: BlobStore, found: Iterable[Blob]) -> list[Blob]:
+    """
+    Entries of a listing with their sizes, also where the store does not tell these in listings.
+
+    Parameters
+    ----------
+    blobs
+        The store.
+    found
+        The entries.
+
+    Returns
+    -------
+    list of Blob
+        Without those that are gone.
+    """
+    result = []
+    for blob in found:
+        with suppress(KeyError):
+            result.append(blob if blob.size is not None else blob._replace(size=blobs.size(blob.key)))
+    return result
 
 
 def is_older(blob: Blob, limit: float | None) -> bool:

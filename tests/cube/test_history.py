@@ -1,0 +1,238 @@
+"""Cubes as of a time: consistent cuts through their datasets, and returning to them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import dask
+import pytest
+
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, StateNotFoundError
+from kartothek_cube.core.history import KEEP_HISTORY
+from kartothek_cube.io.arrow_cube import query_cube_arrow
+from kartothek_cube.io.dask.bag_cube import query_cube_bag
+from kartothek_cube.io.dask.dataframe_cube import query_cube_dataframe
+from kartothek_cube.io.dask.delayed_cube import query_cube_delayed
+from kartothek_cube.io.eager_cube import (
+    append_to_cube,
+    build_cube,
+    cleanup_cube,
+    compact_cube,
+    delete_cube,
+    extend_cube,
+    keep_cube_history,
+    list_cube_garbage,
+    list_cube_history,
+    query_cube,
+    remove_partitions,
+    rollback_cube,
+    verify_cube,
+)
+from kartothek_cube.io.iter_cube import query_cube__iterator
+from kartothek_cube.io_components.cube import history
+from tests.support.cubes import CUBE, frame, header, keys, memory, rows, snapshot
+
+SEED = frame(x=[0, 1], p=[0, 1], v1=[10, 11])
+ENRICH = frame(x=[0, 1], p=[0, 1], v2=[20, 21])
+KEEP = {KEEP_HISTORY: 5}
+
+
+@pytest.fixture
+def store():
+    store = memory()
+    build_cube({"seed": SEED, "enrich": ENRICH}, CUBE, store, metadata={"seed": KEEP, "enrich": KEEP})
+    return store
+
+
+def now(store, name="seed"):
+    return list_cube_history(CUBE, store)[name][-1].time
+
+
+def changed(store):
+    """Times between which the datasets change one after the other; the last one is now."""
+    times = [now(store)]
+    append_to_cube({"enrich": frame(x=[1], p=[1], v2=[31])}, CUBE, store)
+    times.append(now(store, "enrich"))
+    append_to_cube(frame(x=[1, 2], p=[1, 1], v1=[41, 42]), CUBE, store)
+    times.append(now(store))
+    return times
+
+
+CUTS = [
+    {"p": [0, 1], "v1": [10, 11], "v2": [20, 21], "x": [0, 1]},
+    {"p": [0, 1], "v1": [10, 11], "v2": [20, 31], "x": [0, 1]},
+    {"p": [0, 1, 1], "v1": [10, 41, 42], "v2": [20, 31, None], "x": [0, 1, 2]},
+]
+
+
+def compute(items):
+    return list(dask.compute(*items, scheduler="sync"))
+
+
+QUERY = {
+    "eager": query_cube,
+    "iter": lambda cube, store, **kw: list(query_cube__iterator(cube, store, **kw)),
+    "arrow": lambda cube, store, **kw: [t.to_pandas() for t in query_cube_arrow(cube, store, **kw)],
+    "delayed": lambda cube, store, **kw: compute(query_cube_delayed(cube, lambda: store, **kw)),
+    "bag": lambda cube, store, **kw: query_cube_bag(cube, lambda: store, **kw).compute(scheduler="sync"),
+    "dataframe": lambda cube, store, **kw: [
+        query_cube_dataframe(cube, lambda: store, **kw).compute(scheduler="sync")
+    ],
+}
+
+
+@pytest.mark.parametrize("query", QUERY.values(), ids=QUERY.keys())
+def test_cuts(store, query):
+    for time, expected in zip(changed(store), CUTS, strict=True):
+        assert rows(query(CUBE, store, as_of=time)) == expected
+    assert rows(query(CUBE, store)) == CUTS[-1]
+
+
+def test_conditions_use_the_indices_of_then(store):
+    first, *_ = changed(store)
+    assert rows(query_cube(CUBE, store, C("x") == 2, as_of=first)) is None
+    assert rows(query_cube(CUBE, store, C("x") == 1, as_of=first))["v1"] == [11]
+
+
+def test_versions_of_some_datasets(store):
+    changed(store)
+    assert rows(query_cube(CUBE, store, as_of={"seed": 1}))["v2"] == [20, 31]
+    assert rows(query_cube(CUBE, store, as_of={"seed": 1, "enrich": 1})) == CUTS[0]
+    assert rows(query_cube(CUBE, store, as_of={})) == CUTS[2]
+
+
+def test_datasets_that_came_later(store):
+    time = now(store)
+    extend_cube({"more": frame(x=[0], p=[0], v3=[1])}, CUBE, store, metadata={"more": KEEP})
+    assert "v3" in query_cube(CUBE, store)[0]
+    assert rows(query_cube(CUBE, store, as_of=time)) == CUTS[0]
+    with pytest.raises(StateNotFoundError, match=r"cube\+\+more"):
+        query_cube(CUBE, store, datasets=["seed", "more"], as_of=time)
+    with pytest.raises(StateNotFoundError, match=r"cube\+\+more"):
+        rollback_cube(CUBE, store, time)
+    assert sorted(rollback_cube(CUBE, store, time, ["seed", "enrich"])) == ["enrich", "seed"]
+
+
+@pytest.mark.parametrize(
+    "arguments, error, text",
+    [
+        ({"as_of": 1}, TypeError, "each for itself"),
+        ({"as_of": {"sed": 1}}, ValueError, "unknown dataset sed; did you mean seed"),
+        ({"as_of": {"seed": 9}}, StateNotFoundError, "as of 9"),
+        ({"as_of": {"seed": 1.5}}, TypeError, "1.5"),
+        ({"as_of": "2000-01-01"}, ValueError, "[Ss]eed"),
+        ({"as_of": "2999-01-01", "datasets": ["sed", "seed"]}, ValueError, "unknown dataset sed"),
+        ({"as_of": "2999-01-01", "datasets": {}}, ValueError, "either"),
+    ],
+)
+def test_illegal_moments(store, arguments, error, text):
+    with pytest.raises(error, match=text):
+        query_cube(CUBE, store, **arguments)
+
+
+def test_keep_from_now_on():
+    store = memory()
+    build_cube({"seed": SEED, "enrich": ENRICH}, CUBE, store)
+    assert sorted(keep_cube_history(CUBE, store, 2, "seed")) == ["seed"]
+    keep_cube_history(CUBE, store, 3)
+    for name in ("seed", "enrich"):
+        assert header(lambda: store, f"cube++{name}")["metadata"][KEEP_HISTORY] == 3
+    with pytest.raises(ValueError, match="unknown dataset sed"):
+        keep_cube_history(CUBE, store, 3, "sed")
+
+
+def test_an_overwritten_cube(store):
+    time = now(store)
+    build_cube({"seed": SEED.assign(v1="a"), "enrich": ENRICH}, CUBE, store, overwrite=True)
+    assert rows(query_cube(CUBE, store, as_of=time)) == CUTS[0]
+    rollback_cube(CUBE, store, time)
+    assert rows(query_cube(CUBE, store)) == CUTS[0]
+    assert verify_cube(CUBE, store).ok
+
+
+# returning --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_rollback(store, number):
+    times = changed(store)
+    result = rollback_cube(CUBE, store, times[number])
+    assert sorted(result) == ["enrich", "seed"]
+    assert rows(query_cube(CUBE, store)) == CUTS[number]
+    assert rows(query_cube(CUBE, store, as_of=times[2])) == CUTS[2]
+    assert verify_cube(CUBE, store).ok
+    append_to_cube(SEED, CUBE, store)
+
+
+def test_rollback_of_one_dataset(store):
+    times = changed(store)
+    assert list(rollback_cube(CUBE, store, times[0], "enrich")) == ["enrich"]
+    assert rows(query_cube(CUBE, store))["v2"] == [20, 21, None]
+    rollback_cube(CUBE, store, {"seed": 1})
+    assert rows(query_cube(CUBE, store)) == CUTS[0]
+
+
+def test_rollback_needs_the_files_of_all_datasets(store):
+    time = now(store)
+    lost = next(key for key in store.keys() if key.startswith("cube++seed/table/p="))
+    remove_partitions(CUBE, store)
+    store.delete(lost)
+    before = snapshot(lambda: store)
+    with pytest.raises(CorruptDatasetError) as caught:
+        rollback_cube(CUBE, store, time)
+    assert caught.value.key == lost
+    assert snapshot(lambda: store) == before
+
+
+def test_rollback_that_is_overtaken(store, monkeypatch):
+    """Another commit to the seed, after the other dataset was published already: that one is restored."""
+    time, *_ = changed(store)
+    finish = history.finish_return
+
+    def overtake(blobs, plan):
+        if plan.state.uuid == "cube++seed":
+            append_to_cube(SEED, CUBE, store)
+        return finish(blobs, plan)
+
+    before = header(lambda: store, "cube++enrich")
+    monkeypatch.setattr(history, "finish_return", overtake)
+    with pytest.raises(ConcurrentWriteError, match=r"cube\+\+seed"):
+        rollback_cube(CUBE, store, time)
+    assert header(lambda: store, "cube++enrich") == before
+    assert verify_cube(CUBE, store).ok
+
+
+# garbage ----------------------------------------------------------------------------------------------------
+
+
+def test_cleanup_keeps_what_older_states_need(store):
+    times = changed(store)
+    compact_cube(CUBE, store)
+    remove_partitions(CUBE, store)
+    before = snapshot(lambda: store)
+    assert list_cube_garbage(CUBE, store) == []
+    cleanup_cube(CUBE, store)
+    assert snapshot(lambda: store) == before
+    for time, expected in zip(times, CUTS, strict=True):
+        assert rows(query_cube(CUBE, store, as_of=time)) == expected
+    keep_cube_history(CUBE, store, 0)
+    garbage = list_cube_garbage(CUBE, store)
+    assert sum(blob.size for blob in garbage) == sum(len(store.get(blob.key)) for blob in garbage)
+    cleanup_cube(CUBE, store)
+    assert not [key for key in keys(lambda: store) if "/_history/" in key or "/table/p=" in key]
+    assert verify_cube(CUBE, store).ok
+
+
+def test_delete(store):
+    changed(store)
+    delete_cube(CUBE, store)
+    assert keys(lambda: store) == set()
+
+
+def test_a_cut_before_all_history(store):
+    time = now(store)
+    keep_cube_history(CUBE, store, 1)
+    append_to_cube(SEED, CUBE, store)
+    with pytest.raises(StateNotFoundError, match="go from"):
+        query_cube(CUBE, store, as_of=time - timedelta(days=1))

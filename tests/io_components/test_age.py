@@ -1,0 +1,111 @@
+"""How long files stay: by the clock of the store, whatever that of the cleaner says."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime, timedelta
+
+import pytest
+
+from kartothek_cube.core.store import Blob, open_blobs
+from kartothek_cube.core.testing import cm_frozen_time
+from kartothek_cube.io.dask.bag_cube import cleanup_cube_bag
+from kartothek_cube.io.dask.dataframe_cube import cleanup_cube_dataframe
+from kartothek_cube.io.dask.delayed import garbage_collect_dataset__delayed
+from kartothek_cube.io.dask.delayed_cube import cleanup_cube_delayed
+from kartothek_cube.io.eager import garbage_collect_dataset, list_dataset_garbage
+from kartothek_cube.io.eager_cube import build_cube, cleanup_cube, list_cube_garbage, verify_cube
+from kartothek_cube.io.iter_cube import cleanup_cube__iter
+from kartothek_cube.io_components.age import age_limit, is_older
+from tests.support.cubes import CUBE, frame, keys
+from tests.support.factories import local, memory
+from tests.support.stores import ReadOnlyStore
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+OLD, YOUNG = "cube++seed/table/p=0/old.parquet", "cube++seed/table/p=0/young.parquet"
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A cube with two files of nobody: one is a day old, one was written just now."""
+    factory = local(tmp_path / "store")
+    build_cube(frame(x=[0], p=[0]), CUBE, factory)
+    for key in (OLD, YOUNG):
+        factory().put(key, b"data")
+    yesterday = (datetime.now() - DAY).timestamp()
+    os.utime(tmp_path / "store" / OLD, (yesterday, yesterday))
+    return factory
+
+
+def compute(*items):
+    for item in items:
+        item.compute(scheduler="sync")
+
+
+CLEANUP = {
+    "eager": cleanup_cube,
+    "iter": cleanup_cube__iter,
+    "delayed": lambda *args, **kw: compute(cleanup_cube_delayed(*args, **kw)),
+    "bag": lambda *args, **kw: compute(cleanup_cube_bag(*args, **kw)),
+    "dataframe": lambda *args, **kw: compute(cleanup_cube_dataframe(*args, **kw)),
+    "dataset": lambda cube, store, **kw: garbage_collect_dataset("cube++seed", store, **kw),
+    "dataset delayed": lambda cube, store, **kw: compute(
+        *garbage_collect_dataset__delayed("cube++seed", store, **kw)
+    ),
+}
+
+
+@pytest.mark.parametrize("cleanup", CLEANUP.values(), ids=CLEANUP.keys())
+@pytest.mark.parametrize(
+    "retention, left",
+    [(None, set()), (timedelta(0), set()), (HOUR, {YOUNG}), (DAY - HOUR, {YOUNG}), (2 * DAY, {OLD, YOUNG})],
+)
+def test_retention(store, cleanup, retention, left):
+    tidy = keys(store) - {OLD, YOUNG}
+    cleanup(CUBE, store, retention=retention)
+    assert keys(store) == tidy | left
+    assert verify_cube(CUBE, store).ok
+
+
+@pytest.mark.parametrize("ours", [datetime(1980, 1, 1), datetime(2999, 1, 1)])
+def test_a_wrong_clock_of_the_cleaner(store, ours):
+    with cm_frozen_time(ours):
+        assert [blob.key for blob in list_cube_garbage(CUBE, store, retention=HOUR)] == [OLD]
+
+
+def test_lists(store):
+    before = keys(store)
+    for found in (list_cube_garbage(CUBE, store), list_dataset_garbage("cube++seed", store)):
+        assert [(blob.key, blob.size) for blob in found] == [(OLD, 4), (YOUNG, 4)]
+        assert found[1].mtime - found[0].mtime == pytest.approx(DAY.total_seconds(), abs=60)
+    assert keys(store) == before
+
+
+def test_lists_of_stores_that_cannot_be_written(store):
+    """The own clock has to do."""
+    found = list_cube_garbage(CUBE, ReadOnlyStore(store()), retention=HOUR)
+    assert [blob.key for blob in found if blob.mtime is not None] in ([], [OLD])
+    with cm_frozen_time(datetime(1980, 1, 1)):
+        assert list_cube_garbage(CUBE, ReadOnlyStore(store()), retention=HOUR) == []
+
+
+def test_stores_that_tell_no_times(tmp_path):
+    store = memory(tmp_path)
+    build_cube(frame(x=[0], p=[0]), CUBE, store)
+    store().put(OLD, b"data")
+    assert list_cube_garbage(CUBE, store, retention=timedelta(0)) == []
+    assert [tuple(blob) for blob in list_cube_garbage(CUBE, store)] == [(OLD, 4, None)]
+
+
+def test_negative_retention(store):
+    with pytest.raises(ValueError, match="negative"):
+        cleanup_cube(CUBE, store, retention=-HOUR)
+
+
+def test_the_clock_leaves_nothing_behind(store):
+    before = keys(store)
+    limit = age_limit(open_blobs(store), "cube++", HOUR)
+    assert limit == pytest.approx((datetime.now() - HOUR).timestamp(), abs=60)
+    assert keys(store) == before
+    assert age_limit(open_blobs(store), "cube++", None) is None
+    assert not is_older(Blob("k"), limit)

@@ -120,7 +120,7 @@ class Terminal(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Give the commands and what they printed."""
         shown = [self._run(line) for line in self.content if line.strip()]
-        return [nodes.raw("", f'<pre class="terminal">{"".join(shown)}</pre>', format="html")]
+        return [nodes.raw("", f'<pre class="terminal">{"".join(shown).strip()}</pre>', format="html")]
 
     def _run(self, line: str) -> str:
         command, *arguments = shlex.split(line)

@@ -11,7 +11,7 @@ from kartothek_cube.io_components.execute import watched
 
 __all__ = ("Bar", "bytes_text", "progress_bar")
 
-_FORMAT = "{desc}: {n_fmt}/{total_fmt} files{postfix} [{elapsed}<{remaining}]"
+_FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt} files{postfix} [{elapsed}<{remaining}]"
 _UNITS = ("kB", "MB", "GB", "TB", "PB")
 
 
@@ -58,15 +58,12 @@ class Bar:
     def __init__(self, make: Callable[..., Any], title: str) -> None:
         self._lock = threading.Lock()
         self._bytes = 0
-        self._bar = make(
-            total=0, desc=title, unit="file", bar_format="{l_bar}{bar}| " + _FORMAT.partition(": ")[2]
-        )
+        self._bar = make(total=0, desc=title, unit="file", bar_format=_FORMAT)
 
     def expect(self, files: int) -> None:
         """More files will have to be read or written."""
         with self._lock:
             self._bar.total += files
-            self._bar.refresh()
 
     def count(self, nbytes: int) -> None:
         """One of them is done."""

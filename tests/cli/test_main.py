@@ -66,6 +66,20 @@ def test_a_broken_pipe_is_quiet(url):
     assert (done.returncode, done.stderr) == (141, "")
 
 
+def test_quick_commands_show_no_progress_even_in_a_terminal(url):
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "kartothek_cube", "--store", url, "cube", "stats", "--json"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, cwd=ROOT, check=True)
+    os.close(theirs)
+    os.set_blocking(ours, False)
+    try:
+        shown = os.read(ours, 1000)
+    except OSError:  # nobody wrote
+        shown = b""
+    os.close(ours)
+    assert (shown, done.stdout[:1]) == (b"", b"{")
+
+
 def test_help_imports_neither_pandas_nor_pyarrow():
     code = (
         "import sys; from click.testing import CliRunner; from kartothek_cube.cli import cli; "

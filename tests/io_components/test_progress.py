@@ -127,6 +127,13 @@ def test_bar(store):
     assert bytes_text(sum(data_bytes(store))) in text
 
 
+def test_a_bar_that_waits_shows_nothing(store):
+    screen = io.StringIO()
+    with progress_bar("query", True, partial(tqdm, file=screen, mininterval=0, delay=1000, leave=False)):
+        eager_cube.query_cube(CUBE, store)
+    assert screen.getvalue() == ""
+
+
 def test_progress_on_request(store, capsys):
     eager_cube.query_cube(CUBE, store)
     assert capsys.readouterr().err == ""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -68,6 +71,7 @@ def test_a_broken_pipe_is_quiet(url):
 
 def test_quick_commands_show_no_progress_even_in_a_terminal(url):
     ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     command = [sys.executable, "-m", "kartothek_cube", "--store", url, "cube", "stats", "--json"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, cwd=ROOT, check=True)
     os.close(theirs)

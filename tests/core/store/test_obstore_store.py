@@ -21,6 +21,9 @@ from kartothek_cube.core.store.obstore_store import ObjectStore
 from tests.support.object_server import running
 from tests.support.servers import azure_url, s3_url
 
+# Python 3.12 and later warn of what is tested here
+forks = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+
 
 @pytest.fixture(scope="module", params=["s3", "azure", "gs"])
 def url(request):
@@ -128,11 +131,7 @@ def read(store: ObjectStore) -> bytes:
     return store.get("f")
 
 
-def read_in_child(store: ObjectStore) -> bytes:
-    with multiprocessing.get_context("fork").Pool(1) as pool:
-        return pool.apply(read, (store,))
-
-
+@forks
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_processes(store, method):
     store.put("f", b"1")
@@ -141,6 +140,7 @@ def test_processes(store, method):
     assert store.get("f") == b"1"
 
 
+@forks
 def test_fork_of_a_fork(store):
     store.put("f", b"1")
     pid = os.fork()

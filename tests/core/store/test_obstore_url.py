@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pickle
 from datetime import timedelta
+from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
 from kartothek_cube.core.store.inputs import UrlStore, ensure_store, lazy_store
 from kartothek_cube.core.store.obstore_lib import ObjectStoreError
-from kartothek_cube.core.store.obstore_url import parse_url, settings
+from kartothek_cube.core.store.obstore_url import _KNOWN, _duration, _flag, parse_url, settings
 
 
 @pytest.mark.parametrize(
@@ -159,3 +161,46 @@ def test_failures_do_not_show_secrets(monkeypatch):
         ensure_store(url).get("f")
     assert "hush" not in str(caught.value)
     assert caught.value.__cause__ is caught.value.__context__ is None
+
+
+ACCOUNT = (
+    '{"disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": "", '
+    '"gcs_base_url": "http://127.0.0.1:1", "type": "authorized_user", "client_id": "", "client_secret": "", '
+    '"refresh_token": ""}'
+)
+VALUES = {
+    "allow_http": "true",
+    "backoff_base": "3",
+    "checksum_algorithm": "sha256",
+    "conditional_put": "etag",
+    "endpoint": "http://127.0.0.1:1",
+    "max_retries": "1",
+    "pool_max_idle_per_host": "4",
+    "proxy_url": "http://127.0.0.1:1",
+    "server_side_encryption": "AES256",
+    "account_key": "c2VjcmV0",
+    "sas_token": "sig=secret",
+    "sas_key": "sig=secret",
+}
+NO_TEXT = {_flag: "false", _duration: "2s"}
+ALL = [(kind, name) for kind, options in sorted(_KNOWN.items()) for name in sorted(options)]
+
+
+@pytest.mark.parametrize("kind, name", ALL)
+def test_obstore_knows_every_option(kind, name, tmp_path, monkeypatch):
+    # one of them alone would be refused
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    account_file = tmp_path / "account.json"
+    account_file.write_text(ACCOUNT)
+    files = {"service_account": str(account_file), "application_credentials": str(account_file)}
+    values = {**VALUES, **files, "service_account_key": ACCOUNT}
+    value = values.get(name) or NO_TEXT.get(_KNOWN[kind][name].read, "text")
+    account = "account=acc&" if kind == "az" and name != "account" else ""
+    ensure_store(f"{kind}://bucket?{account}{name}={quote(value, safe='')}")
+
+
+def test_documentation_names_every_option():
+    text = (Path(__file__).parents[3] / "docs/stores.rst").read_text()
+    # another name of sas_token
+    assert [name for _, name in ALL if f"``{name}``" not in text and name != "sas_key"] == []

@@ -1,0 +1,84 @@
+"""Query a cube in an object store that takes 20 ms for each request."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io.eager_cube import build_cube, query_cube
+
+CUBE = Cube(uuid_prefix="bench", dimension_columns=["x"], partition_columns=["p"])
+SERVER = Path(__file__).parents[2] / "tests/support/object_server.py"
+LATENCY_S = 0.02
+FILES, ROWS, COLUMNS = 500, 6_500, 18
+TAIL = 64 << 10
+
+
+def frame() -> pd.DataFrame:
+    """500 partitions that make files of about 0.9 MB."""
+    random = np.random.default_rng(0)
+    keys = {"x": np.tile(np.arange(ROWS), FILES), "p": np.repeat(np.arange(FILES), ROWS)}
+    return pd.DataFrame(keys | {f"v{n}": random.random(ROWS * FILES) for n in range(COLUMNS)})
+
+
+class Remote:
+    """Read 10 % of the columns of all files."""
+
+    timeout = 600
+    number = 1
+
+    def setup(self):
+        command = [sys.executable, str(SERVER), str(LATENCY_S)]
+        self.server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        port = int(self.server.stdout.readline())
+        self.url = (
+            f"s3://bucket?endpoint=http://127.0.0.1:{port}&allow_http=true&region=us-east-1"
+            "&access_key_id=bench&secret_access_key=bench"
+        )
+        build_cube(frame(), CUBE, self.url)
+        self.blobs = open_blobs(self.url)
+        self.keys = [b.key for b in self.blobs.list("bench++seed/table/") if b.key.endswith(".parquet")]
+
+    def teardown(self):
+        self.server.kill()
+        self.server.wait()
+
+    def time_query(self):
+        query_cube(CUBE, self.url, payload_columns=["v3", "v4"])
+
+    def time_the_same_requests_all_at_once(self):
+        asyncio.run(self._requests())
+
+    def track_ratio(self):
+        """Time of a query in times of its requests, all of them overlapped and nothing decoded."""
+        return min(_seconds(self.time_query) for _ in range(5)) / min(
+            _seconds(self.time_the_same_requests_all_at_once) for _ in range(5)
+        )
+
+    async def _requests(self):
+        # what a query knows before it reads files costs three requests in turn
+        for _ in range(3):
+            self.blobs.exists(self.keys[0])
+        await asyncio.gather(*map(self._read, self.keys))
+
+    async def _read(self, key):
+        import obstore
+
+        client = self.blobs.store.bucket.open()
+        end = await obstore.get_async(client, key, options={"range": {"suffix": TAIL}})
+        await end.bytes_async()
+        await obstore.get_range_async(client, key, start=4, length=5 * 8 * ROWS)
+
+
+def _seconds(function):
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start

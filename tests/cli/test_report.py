@@ -159,7 +159,7 @@ def test_many_partitions_stay_small(shape):
     heat = heat_map(files(np.ones(100_000), **{f"p{i}": values for i, values in enumerate(numbers)}))
     assert time.process_time() - start < 5
     assert len(heat.cells) <= 1800
-    assert heat.width * heat.height == len(heat.cells)
+    assert 500 < len(heat.cells) <= heat.width * heat.height
     assert (
         sum(int(re.search(r"([\d,]+) files", cell.text)[1].replace(",", "")) for cell in heat.cells)
         == 100_000

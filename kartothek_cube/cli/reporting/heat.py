@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 
 import attrs
@@ -92,13 +91,19 @@ class _Axis:
     names: list[str]
 
     def binned(self, most: int) -> tuple[Ints, list[str]]:
-        """Neighbours as one, until there are few enough."""
-        size = len(self.names)
-        if size <= most:
+        """Equally many neighbours as one, until there are few enough."""
+        step = max(1, -(-len(self.names) // most))
+        if step == 1:
             return self.codes, self.names
-        bounds = np.arange(most + 1) * size // most
-        names = [_range(self.names[a], self.names[b - 1]) for a, b in itertools.pairwise(bounds.tolist())]
-        return np.searchsorted(bounds, self.codes, side="right") - 1, names
+        last = len(self.names) - 1
+        starts = range(0, len(self.names), step)
+        names = [_range(self.names[i], self.names[min(i + step - 1, last)]) for i in starts]
+        return self.codes // step, names
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """The first and the last value."""
+        return self.names[0], self.names[-1]
 
 
 def _range(first: str, last: str) -> str:
@@ -170,7 +175,7 @@ def heat_map(files: DataFiles) -> HeatMap | None:
     x, x_names = across.binned(_COLUMNS)
     y, y_names = down.binned(_ROWS)
     names = [f"{a} / {b}" for a in y_names for b in x_names]
-    return _drawn(files, x, y, names, x_names, y_names, (across.title, down.title))
+    return _drawn(files, x, y, names, y_names, (across.title, down.title), across.ends)
 
 
 def _wrapped(axis: _Axis, files: DataFiles) -> HeatMap:
@@ -181,9 +186,9 @@ def _wrapped(axis: _Axis, files: DataFiles) -> HeatMap:
     y_names = [_range(line[0].partition(" … ")[0], line[-1].rpartition(" … ")[2]) for line in lines]
     if len(lines) == 1:
         y_names = [""]
-    x_names = names if len(lines) == 1 else []
+    ends = axis.ends if len(lines) == 1 else ("", "")
     padded = [*names, *[""] * (width * len(lines) - len(names))]
-    return _drawn(files, codes % width, codes // width, padded, x_names, y_names, (axis.title, ""))
+    return _drawn(files, codes % width, codes // width, padded, y_names, (axis.title, ""), ends)
 
 
 def _drawn(
@@ -191,9 +196,9 @@ def _drawn(
     x: Ints,
     y: Ints,
     names: Sequence[str],
-    x_names: Sequence[str],
     y_names: Sequence[str],
     titles: tuple[str, str],
+    x_ends: tuple[str, str],
 ) -> HeatMap:
     width, height = len(names) // len(y_names), len(y_names)
     at = y * width + x
@@ -216,7 +221,7 @@ def _drawn(
         height=height,
         x_title=titles[0],
         y_title=titles[1],
-        x_ends=(x_names[0], x_names[-1]) if x_names else ("", ""),
+        x_ends=x_ends,
         y_labels=tuple(y_names),
         cells=tuple(cells),
         legends={m: tuple(_amount(m, value) for value in scales[m]) for m in METRICS},

@@ -1,7 +1,8 @@
 """Look at a report page in a real browser (usage: look_at_report.py PAGE.html [FOLDER [CHROMIUM]]).
 
-Needs ``pip install playwright`` and a Chromium. In light and in dark: the page loads nothing but itself, logs no
-error, changes its colours with the scheme and with the three buttons, and fits a phone. Screenshots go to FOLDER.
+Needs ``pip install playwright`` and a Chromium. In light and in dark: the page loads nothing but itself, logs
+no error, changes its colours with the scheme and with the three buttons, and fits a phone. Screenshots go to
+FOLDER.
 """
 
 from __future__ import annotations
@@ -21,11 +22,7 @@ def problems(browser: Any, page: Path, folder: Path) -> Iterator[str]:
     grounds = set()
     for scheme in ("light", "dark"):
         view = browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 900}).new_page()
-        requests: list[str] = []
-        messages: list[str] = []
-        view.on("request", lambda request, seen=requests: seen.append(request.url))
-        view.on("console", lambda message, seen=messages: seen.append(message.text))
-        view.on("pageerror", lambda error, seen=messages: seen.append(str(error)))
+        requests, messages = _listen(view)
         view.goto(page.as_uri())
         view.screenshot(path=folder / f"{scheme}.png", full_page=True)
         grounds.add(view.evaluate("getComputedStyle(document.body).backgroundColor"))
@@ -39,6 +36,16 @@ def problems(browser: Any, page: Path, folder: Path) -> Iterator[str]:
     phone.screenshot(path=folder / "phone.png")
     if phone.evaluate("document.documentElement.scrollWidth") > 390:
         yield "is wider than a phone"
+
+
+def _listen(view: Any) -> tuple[list[str], list[str]]:
+    """What the page loads and what it complains about; both grow from now on."""
+    requests: list[str] = []
+    messages: list[str] = []
+    view.on("request", lambda request: requests.append(request.url))
+    view.on("console", lambda message: messages.append(message.text))
+    view.on("pageerror", lambda error: messages.append(str(error)))
+    return requests, messages
 
 
 def _buttons(view: Any, scheme: str) -> Iterator[str]:

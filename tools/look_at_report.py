@@ -14,6 +14,8 @@ from typing import Any
 
 from playwright.sync_api import sync_playwright
 
+#: a busy machine takes its time
+_PATIENCE_MS = 240_000
 _FILL = "getComputedStyle(document.querySelector('.heat rect:not(.ground)')).fill"
 
 
@@ -22,6 +24,7 @@ def problems(browser: Any, page: Path, folder: Path) -> Iterator[str]:
     grounds = set()
     for scheme in ("light", "dark"):
         view = browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 900}).new_page()
+        view.set_default_timeout(_PATIENCE_MS)
         requests, messages = _listen(view)
         view.goto(page.as_uri())
         view.screenshot(path=folder / f"{scheme}.png", full_page=True)
@@ -32,6 +35,7 @@ def problems(browser: Any, page: Path, folder: Path) -> Iterator[str]:
     if len(grounds) != 2:
         yield "light and dark have the same ground"
     phone = browser.new_context(viewport={"width": 390, "height": 800}).new_page()
+    phone.set_default_timeout(_PATIENCE_MS)
     phone.goto(page.as_uri())
     phone.screenshot(path=folder / "phone.png")
     if phone.evaluate("document.documentElement.scrollWidth") > 390:
@@ -63,7 +67,7 @@ def main(argv: list[str]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     options: dict[str, Any] = {"executable_path": argv[2]} if len(argv) > 2 else {}
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(args=["--no-sandbox"], **options)
+        browser = playwright.chromium.launch(timeout=_PATIENCE_MS, args=["--no-sandbox"], **options)
         found = list(problems(browser, page, folder))
         browser.close()
     for line in found:

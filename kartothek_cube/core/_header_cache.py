@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import copy
-from collections import OrderedDict
-from threading import Lock
 from typing import Any, NamedTuple
 
 from kartothek_cube.core._dataset_load import StoredHeader
 from kartothek_cube.core._header import check_header, parse_header
+from kartothek_cube.core._header_text import split_header
+from kartothek_cube.core._parse_cache import ParseCache
 from kartothek_cube.core.partition import PartitionTable
 
 __all__ = ("parse_stored",)
 
-#: smaller headers are parsed in no time
-_SMALLEST = 1 << 16
-#: how many bytes of headers are kept
-_CAPACITY = 1 << 26
-
 
 class _Parsed(NamedTuple):
-    content: bytes
     rest: dict[str, Any]
     partitions: PartitionTable | None
 
 
-_CACHE: OrderedDict[str, _Parsed] = OrderedDict()
-_LOCK = Lock()
+_CACHE: ParseCache[_Parsed] = ParseCache(capacity=1 << 27, smallest=1 << 16)
 
 
 def parse_stored(stored: StoredHeader, uuid: str) -> tuple[dict[str, Any], PartitionTable | None]:
@@ -52,33 +45,26 @@ def parse_stored(stored: StoredHeader, uuid: str) -> tuple[dict[str, Any], Parti
     CorruptDatasetError, NotImplementedError
         As :func:`~kartothek_cube.core._header.check_header`.
     """
-    with _LOCK:
-        known = _CACHE.get(stored.key)
-        if known is not None:
-            _CACHE.move_to_end(stored.key)
-    if known is None or known.content != stored.content:
-        known = _parse(stored, uuid)
-        _remember(stored.key, known)
-    return copy.deepcopy(known.rest), known.partitions
+    found = _CACHE.parse(
+        (stored.key, uuid), stored.content, lambda content: _parse(content, stored, uuid), _size
+    )
+    return copy.deepcopy(found.rest), found.partitions
 
 
-def _parse(stored: StoredHeader, uuid: str) -> _Parsed:
-    header = parse_header(stored.content, stored.format, stored.key)
+def _parse(content: bytes, stored: StoredHeader, uuid: str) -> _Parsed:
+    found = split_header(content) if stored.format == "json" else None
+    header = parse_header(content, stored.format, stored.key) if found is None else found[0]
     check_header(header, stored.key, uuid)
-    explicit = "partitions" in header
-    given = header.pop("partitions", None)
-    partitions = PartitionTable.from_header(given, stored.key) if explicit else None
+    partitions = None
+    if found is not None:
+        partitions = PartitionTable(*found[1:])
+    elif "partitions" in header:
+        partitions = PartitionTable.from_header(header.pop("partitions"), stored.key)
     if partitions is not None:
         partitions.check_owned(uuid)
-    return _Parsed(stored.content, header, partitions)
+    return _Parsed(header, partitions)
 
 
-def _remember(key: str, parsed: _Parsed) -> None:
-    with _LOCK:
-        _CACHE.pop(key, None)
-        if not _SMALLEST <= len(parsed.content) <= _CAPACITY:
-            return
-        _CACHE[key] = parsed
-        size = sum(len(entry.content) for entry in _CACHE.values())
-        while size > _CAPACITY:
-            size -= len(_CACHE.popitem(last=False)[1].content)
+def _size(parsed: _Parsed) -> int:
+    table = parsed.partitions
+    return 0 if table is None else sum(column.nbytes for column in (table.labels, *table.files.values()))

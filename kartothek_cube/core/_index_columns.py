@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -86,6 +86,7 @@ class IndexColumns:
         values: pa.Array,
         labels: Iterable[str] | pa.Array,
         codes: npt.NDArray[np.integer[Any]] | None = None,
+        rows: npt.NDArray[np.integer[Any]] | None = None,
     ) -> IndexColumns:
         """
         Index data out of (value, partition) pairs in any order, with duplicates and nulls.
@@ -93,11 +94,13 @@ class IndexColumns:
         Parameters
         ----------
         values
-            One value per pair. Nulls and NaN are left out.
+            One value per pair; or, with ``rows``, fewer. Nulls and NaN are left out.
         labels
             One label per pair; or, with ``codes``, unique labels.
         codes
             Per pair the position of its label.
+        rows
+            Per pair the position of its value.
 
         Returns
         -------
@@ -111,10 +114,16 @@ class IndexColumns:
         entries: Ints = codes.astype(np.int64, copy=False)
         good = valid(values)
         if good is not None:
-            values, entries = values.filter(pa.array(good)), entries[good]
+            kept = good if rows is None else good[rows]
+            entries = entries[kept]
+            rows = None if rows is None else (np.cumsum(good) - 1)[rows[kept]]
+            values = values.filter(pa.array(good))
         distinct, ranks = ranked(values)
-        rows = order(ranks, entries, max(len(names), 1))
-        return cls._from_ranks(distinct, ranks[rows], entries[rows], names)
+        ranks = ranks if rows is None else ranks[rows]
+        sorter = order(ranks, entries, max(len(names), 1))
+        if sorter is not None:
+            ranks, entries = ranks[sorter], entries[sorter]
+        return cls._from_ranks(distinct, ranks, entries, names)
 
     @classmethod
     def from_dict(cls, values: pa.Array, lists: Sequence[Iterable[str]]) -> IndexColumns:
@@ -134,7 +143,8 @@ class IndexColumns:
         """
         columns = list(map(list, lists))
         rows = np.repeat(np.arange(len(values)), np.fromiter(map(len, columns), np.int64, len(columns)))
-        return cls.from_pairs(values.take(pa.array(rows)), list(chain.from_iterable(columns)))
+        encoded = label_array(list(chain.from_iterable(columns))).dictionary_encode()
+        return cls.from_pairs(values, encoded.dictionary, encoded.indices.to_numpy(), rows)
 
     @classmethod
     def merge(cls, parts: Iterable[IndexColumns], dtype: pa.DataType) -> IndexColumns:
@@ -156,13 +166,33 @@ class IndexColumns:
         filled = [part.cast(dtype) for part in parts if len(part.codes)]
         if len(filled) <= 1:
             return filled[0] if filled else cls.empty(dtype)
-        starts = np.cumsum([0, *(len(part.labels) for part in filled)])
-        codes = np.concatenate([part.codes + start for part, start in zip(filled, starts, strict=False)])
-        encoded = pa.concat_arrays([part.labels for part in filled]).dictionary_encode()
-        rows = np.cumsum([0, *(len(part) for part in filled)])
-        taken = np.concatenate([part.value_ids() + row for part, row in zip(filled, rows, strict=False)])
-        values = pa.concat_arrays([part.values for part in filled]).take(pa.array(taken))
-        return cls.from_pairs(values, encoded.dictionary, encoded.indices.to_numpy()[codes])
+        labels = pa.concat_arrays([part.labels for part in filled])
+        values = pa.concat_arrays([part.values for part in filled])
+        if len(labels.unique()) == len(labels):
+            return cls._interleaved(filled, *ranked(values), labels)
+        encoded = labels.dictionary_encode()
+        codes = encoded.indices.to_numpy()[np.concatenate([part.codes for part in _numbered(filled)])]
+        first = np.cumsum([0, *map(len, filled)])
+        rows = np.concatenate([part.value_ids() + row for part, row in zip(filled, first, strict=False)])
+        return cls.from_pairs(values, encoded.dictionary, codes, rows)
+
+    @classmethod
+    def _interleaved(
+        cls, parts: Sequence[IndexColumns], values: pa.Array, ranks: Ints, labels: pa.StringArray
+    ) -> IndexColumns:
+        """Entries of parts that have no partition in common: all are kept, and none has to be compared."""
+        ranks_of = np.split(ranks, np.cumsum([len(part) for part in parts])[:-1])
+        counts_of = [np.diff(part.offsets) for part in parts]
+        total = np.zeros(len(values), dtype=np.int64)
+        for own, counts in zip(ranks_of, counts_of, strict=True):
+            total[own] += counts
+        offsets = np.concatenate([[0], np.cumsum(total)])
+        free, codes = offsets[:-1].copy(), np.empty(offsets[-1], dtype=np.int32)
+        for part, own, counts in zip(_numbered(parts), ranks_of, counts_of, strict=True):
+            shift = np.repeat(free[own] - part.offsets[:-1], counts)
+            codes[shift + np.arange(len(part.codes))] = part.codes
+            free[own] += counts
+        return cls(values, offsets, codes, labels)
 
     @classmethod
     def _from_ranks(cls, values: pa.Array, ranks: Ints, codes: Ints, labels: pa.StringArray) -> IndexColumns:
@@ -409,3 +439,11 @@ class IndexColumns:
         labels = self.entry_labels().to_pylist()
         bounds = self.offsets.tolist()
         return {value: labels[bounds[i] : bounds[i + 1]] for i, value in enumerate(values)}
+
+
+def _numbered(parts: Sequence[IndexColumns]) -> Iterator[IndexColumns]:
+    """The parts with codes for the labels of all of them, one after the other."""
+    start = 0
+    for part in parts:
+        yield replace(part, codes=part.codes + np.int32(start))
+        start += len(part.labels)

@@ -54,8 +54,14 @@ def render_index(column: str, columns: IndexColumns) -> bytes:
     )  # pyarrow's default name of the child changed meanwhile
     schema = pa.schema([(column, columns.values.type), (_LABEL_COLUMN, partitions)])
     sink = pa.BufferOutputStream()
+    again = len(columns.codes) > 2 * len(columns.labels)
     with pq.ParquetWriter(
-        sink, schema, version="2.6", coerce_timestamps="us", use_compliant_nested_type=False
+        sink,
+        schema,
+        version="2.6",
+        coerce_timestamps="us",
+        use_compliant_nested_type=False,
+        use_dictionary=[f"{_LABEL_COLUMN}.list.item"] if again else False,  # values never occur again
     ) as writer:
         bounds = _row_groups(columns)
         for start, stop in pairwise(bounds.tolist()):
@@ -111,7 +117,7 @@ def parse_index(buf: bytes, column: str, key: str) -> IndexColumns:
         It is no Parquet file, or not one of an index on that column.
     """
     try:
-        table = pq.ParquetFile(pa.BufferReader(buf)).read()
+        table = _read(buf)
         _check_columns(table, column, key)
         table.validate(full=True)
         values = table.column(0).combine_chunks()
@@ -125,10 +131,19 @@ def parse_index(buf: bytes, column: str, key: str) -> IndexColumns:
     if values.null_count or lists.null_count or labels.null_count:
         raise CorruptDatasetError(key, f"the index on {column!r} holds nulls")
     # encoded while still in chunks: all labels together may be too long for one array
-    encoded = labels.dictionary_encode().combine_chunks()
+    encoded = labels.dictionary_encode().unify_dictionaries().combine_chunks()
     rows = np.repeat(np.arange(len(values)), pc.list_value_length(lists).to_numpy())
     codes = encoded.indices.to_numpy(zero_copy_only=False)
-    return IndexColumns.from_pairs(values.take(pa.array(rows)), encoded.dictionary, codes)
+    return IndexColumns.from_pairs(values, encoded.dictionary, codes, rows)
+
+
+def _read(buf: bytes) -> pa.Table:
+    """The content of the file; labels, most of which occur again and again, remain encoded."""
+    plain = pq.ParquetFile(pa.BufferReader(buf))
+    labels = [plain.schema.column(i).path for i in range(1, plain.metadata.num_columns)]
+    file = pq.ParquetFile(pa.BufferReader(buf), metadata=plain.metadata, read_dictionary=labels)
+    # Arrow cannot read encoded lists of several row groups at once
+    return pa.concat_tables([file.read_row_group(i) for i in range(file.num_row_groups)] or [plain.read()])
 
 
 def _check_columns(table: pa.Table, column: str, key: str) -> None:

@@ -45,11 +45,18 @@ def _is_strictly_sorted(values: pa.Array) -> bool:
     return bool(pc.all(pc.less(values.slice(0, len(values) - 1), values.slice(1))).as_py())
 
 
-def order(ranks: Ints, codes: Ints, n_labels: int) -> Ints:
-    """Positions that sort entries by value, first occurrences only; otherwise the order stays."""
-    order = np.argsort(ranks, kind="stable")
+def order(ranks: Ints, codes: Ints, n_labels: int) -> Ints | None:
+    """
+    Positions that sort entries by value, first occurrences only; otherwise the order stays.
+
+    None if that is how they are.
+    """
     pairs = ranks * n_labels + codes
-    if (np.diff(pairs[order]) > 0).all():
+    if (pairs[1:] > pairs[:-1]).all():
+        return None
+    order = np.argsort(ranks, kind="stable")
+    arranged = pairs[order]
+    if (arranged[1:] > arranged[:-1]).all():
         return order
     first = np.sort(np.unique(pairs, return_index=True)[1])
     return first[np.argsort(ranks[first], kind="stable")]

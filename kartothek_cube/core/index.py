@@ -12,12 +12,16 @@ import pyarrow.types as pat
 from kartothek_cube.core._index_base import IndexBase
 from kartothek_cube.core._index_columns import IndexColumns
 from kartothek_cube.core._index_file import parse_index, render_index
+from kartothek_cube.core._parse_cache import ParseCache
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.naming import INDICES_DIRECTORY, index_key
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, get_needed, open_blobs
+from kartothek_cube.core.types import widen
 from kartothek_cube.core.typing import StoreInput
 
 __all__ = ("ExplicitSecondaryIndex", "IndexBase", "IndexColumns", "PartitionIndex")
+
+_CACHE: ParseCache[IndexColumns] = ParseCache(capacity=1 << 26, smallest=1 << 14)
 
 ValueType = TypeVar("ValueType")
 IndexDictType = dict[ValueType, list[str]]
@@ -182,7 +186,10 @@ class ExplicitSecondaryIndex(IndexBase):
         if self.columns_data is not None:
             return self
         key = str(self.index_storage_key)
-        columns = parse_index(get_needed(open_blobs(store), key), self.column, key)
+        content = get_needed(open_blobs(store), key)
+        columns = _CACHE.parse(
+            (key, self.column), content, lambda buf: parse_index(buf, self.column, key), _size
+        )
         found, dtype = columns.values.type, self.dtype
         if dtype is not None and not dtype.equals(found) and not _both_zoned(dtype, found):
             raise CorruptDatasetError(
@@ -241,8 +248,19 @@ class ExplicitSecondaryIndex(IndexBase):
             except PreconditionFailed:
                 stamp += timedelta(microseconds=1)
             else:
+                self._remember(key, content)
                 self.index_storage_key = key
                 return key
+
+    def _remember(self, key: str, content: bytes) -> None:
+        """Whoever appends often need not parse what was just written."""
+        data = self._data()
+        if data.values.type.equals(widen(data.values.type)):
+            _CACHE.remember((key, self.column), content, data, _size(data))
+
+
+def _size(columns: IndexColumns) -> int:
+    return sum(part.nbytes for part in (columns.values, columns.offsets, columns.codes, columns.labels))
 
 
 def merge_indices(list_of_indices: Iterable[Mapping[str, IndexBase]]) -> dict[str, IndexBase]:

@@ -477,6 +477,30 @@ def test_equality(other, equal):
     assert (other == x_index()) is equal
 
 
+@pytest.mark.parametrize("shared", [False, True], ids=["disjoint", "shared"])
+def test_parts_are_merged_in_their_order(shared):
+    """Whether or not parts speak about the same partitions."""
+    dicts = [{1: ["a", "b"], 3: ["a"]}, {2: ["c"], 3: ["c", "d"]}, {3: ["e"], 1: ["e"], 9: ["e"]}]
+    if shared:
+        dicts.append({3: ["a", "f"], 1: ["f"]})
+    parts = [IndexColumns.from_dict(pa.array(list(d)), list(d.values())) for d in dicts]
+    expected = {}
+    for dct in dicts:
+        for value, labels in dct.items():
+            expected.setdefault(value, []).extend(x for x in labels if x not in expected[value])
+    merged = IndexColumns.merge([parts[0], IndexColumns.empty(pa.int64()), *parts[1:]], pa.int64())
+    assert merged.to_dict() == dict(sorted(expected.items()))
+    assert merged.labels.to_pylist() == list("abcdef")[: len(merged.labels)]
+    assert (merged.offsets.dtype, merged.codes.dtype) == (np.int64, np.int32)
+
+
+def test_values_may_be_given_once_for_many_pairs():
+    values = pa.array([0.0, None, 2.0, -0.0, float("nan"), 1.0])
+    rows, codes = np.array([2, 0, 1, 3, 4, 0, 2]), np.array([1, 0, 1, 1, 0, 0, 0])
+    columns = IndexColumns.from_pairs(values, ["a", "b"], codes, rows)
+    assert columns.to_dict() == {0.0: ["a", "b"], 2.0: ["b", "a"]}
+
+
 def test_merging_casts_to_the_type_asked_for():
     parts = [
         columns_of([(1, "a")], pa.int8()),

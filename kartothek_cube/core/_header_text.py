@@ -1,0 +1,96 @@
+"""The ``partitions`` of a JSON header, read as columns without a Python object per partition."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kartothek_cube.core._file_keys import needs_escapes
+
+__all__ = ("split_header",)
+
+_START, _END, _NEXT = b'"partitions": {"', b'"}}}', '"}}, "'
+_TABLE = re.compile(rb'[^"\\]*": \{"files": \{"([^"\\]*)": "')
+#: smaller headers are parsed in no time
+_SMALLEST = 1 << 14
+#: what fits into one Arrow array of strings
+_LARGEST = (1 << 31) - 1
+
+Files = dict[str, pa.StringArray]
+
+
+def split_header(content: bytes) -> tuple[dict[str, Any], pa.StringArray, Files] | None:
+    """
+    Parse a JSON header whose ``partitions`` have the form in which they are usually written.
+
+    That they have it is not assumed: nothing but the labels and the keys may differ from that form.
+
+    Parameters
+    ----------
+    content
+        The header.
+
+    Returns
+    -------
+    header : dict
+        Without ``partitions``.
+    labels : pyarrow.StringArray
+    files : dict of str to pyarrow.StringArray
+        Table to storage keys.
+    None
+        Instead of all that if it is short, or has another form, or is no JSON.
+
+    Examples
+    --------
+    >>> entries = [f'"a{i}": {{"files": {{"table": "sales/table/a{i}.parquet"}}}}' for i in range(500)]
+    >>> header, labels, _ = split_header(f'{{"x": 1, "partitions": {{{", ".join(entries)}}}}}'.encode())
+    >>> header, labels[499].as_py()
+    ({'x': 1}, 'a499')
+    """
+    start = content.find(_START) + len(_START)
+    stop = content.rfind(_END)  # if this is the end of something else, the form is not the usual one
+    if stop - start < _SMALLEST or len(content) > _LARGEST or not content.isascii():
+        return None
+    columns = _columns(content, start, stop)
+    if columns is None:
+        return None
+    header = _rest(content[: start - len('{"')], content[stop + len(_END) :])
+    return None if header is None else (header, *columns)
+
+
+def _columns(content: bytes, start: int, stop: int) -> tuple[pa.StringArray, Files] | None:
+    """Labels and storage keys out of a part of the text, if it holds nothing else and no label twice."""
+    table = _TABLE.match(content, start, stop)
+    if table is None:
+        return None
+    offsets = pa.array([start, stop], pa.int32()).buffers()[1]
+    text = pa.StringArray.from_buffers(1, offsets, pa.py_buffer(content))
+    entries = pc.split_pattern(text, _NEXT).flatten()
+    pairs = pc.split_pattern(entries, f'": {{"files": {{"{table.group(1).decode()}": "')
+    texts = pairs.flatten()
+    lengths = pc.min_max(pc.list_value_length(pairs)).as_py()
+    if lengths != {"min": 2, "max": 2} or needs_escapes(texts):
+        return None
+    places = np.arange(0, len(texts), 2)
+    labels, keys = texts.take(pa.array(places)), texts.take(pa.array(places + 1))
+    if len(labels.unique()) < len(labels):
+        return None
+    return labels, {table.group(1).decode(): keys}
+
+
+def _rest(before: bytes, after: bytes) -> dict[str, Any] | None:
+    """The header without its partitions, if that is what was cut out, and not a part of something else."""
+    mark = secrets.token_hex(16)  # nobody can write it elsewhere in advance
+    try:
+        header = json.loads(b'%s"%s"%s' % (before, mark.encode(), after))
+    except (ValueError, RecursionError):
+        return None
+    if type(header) is not dict or header.pop("partitions", None) != mark:
+        return None
+    return header

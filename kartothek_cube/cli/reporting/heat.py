@@ -167,6 +167,7 @@ def heat_map(files: DataFiles) -> HeatMap | None:
     if not files.keys or not len(files):
         return None
     axes = [_axis(name, values) for name, values in files.keys.items()]
+    axes = [axis for axis in axes if len(axis.names) > 1] or axes[:1]  # one value makes no picture
     if len(axes) == 1:
         return _wrapped(axes[0], files)
     across, down = axes[-1], _joined(axes[:-1])

@@ -31,6 +31,7 @@ from kartothek_cube.io.dask.delayed import (
     delete_dataset__delayed,
     garbage_collect_dataset__delayed,
     read_dataset_as_delayed,
+    read_table_as_delayed,
     store_delayed_as_dataset,
     update_dataset_from_delayed,
 )
@@ -315,6 +316,33 @@ def test_categories_of_indexed_columns_are_those_of_the_dataset(read):
     frames = dask.compute(read("u", store, categoricals=["a", "b", "c", "d"]), scheduler="sync")[0]
     found = [{name: df[name].cat.categories.tolist() for name in df} for df in frames]
     assert found == [{"a": ["u", "v"], "b": ["x", "y"], "c": [c], "d": [1, 2]} for c in ("s", "r")]
+
+
+@pytest.mark.parametrize(
+    "read", [read_dataset_as_delayed, read_dataset_as_dataframe_bag, read_dataset_as_ddf]
+)
+def test_older_states(stored, read):
+    eager.keep_dataset_history("u", stored, 2)
+    eager.update_dataset_from_dataframes([frame(x=[7], p=[7])], stored, "u", delete_scope=[{"p": 0}])
+
+    def values(**kwargs):
+        parts = read("u", stored, **kwargs)
+        frames = dask.compute(*(parts if isinstance(parts, list) else parts.to_delayed()), scheduler="sync")
+        return sorted(
+            x for part in frames for df in (part if isinstance(part, list) else [part]) for x in df["x"]
+        )
+
+    assert values() == [1, 7]
+    assert values(as_of=0) == [0, 1]
+
+
+def test_tables_by_their_name(stored):
+    frames = dask.compute(read_table_as_delayed("u", stored, columns=["x"]), scheduler="sync")[0]
+    assert [df["x"].tolist() for df in frames] == [[0], [1]]
+    with pytest.raises(RuntimeError, match="unknown table core"):
+        read_table_as_delayed("u", stored, "core")
+    with pytest.raises(TypeError, match="table"):
+        read_table_as_delayed("u", stored, None)
 
 
 # maintenance -------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -13,11 +13,13 @@ from dask.dataframe.utils import clear_known_categories
 
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.predicates import PredicatesType
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.dask._dataset import ReadOptions, check_table, frame_of, travelling
-from kartothek_cube.io.dask._graph import Graph, Unique
+from kartothek_cube.io.dask._from_map import from_map
+from kartothek_cube.io.dask._graph import Graph
 from kartothek_cube.io_components.arguments import dataset_factory
 from kartothek_cube.io_components.footers import no_row_groups, plan_footers, row_groups
 from kartothek_cube.io_components.hashing import hash_groups, hash_rows, merge_hashes
@@ -25,21 +27,6 @@ from kartothek_cube.io_components.read import ReadContext, ReadPlan, ReadTask, p
 from kartothek_cube.io_components.utils import normalize_arg
 
 __all__ = ("collect_dataset_metadata", "hash_dataset", "read_dataset_as_ddf")
-
-
-def _from_map(
-    function: Callable[..., Any],
-    items: Sequence[Any],
-    label: str,
-    meta: Any,
-    *args: Any,
-    divisions: tuple[Any, ...] | None = None,
-) -> Any:
-    """A dask collection of one partition per item; without items one partition, made of None."""
-    options = {"args": list(args), "meta": meta, "label": label, "divisions": divisions}
-    # dask would turn all objects, such as dates and bytes, into text
-    with dask.config.set({"dataframe.convert-string": False}):
-        return dd.from_map(function, Unique(items or [None]), **options)
 
 
 def read_dataset_as_ddf(
@@ -54,6 +41,8 @@ def read_dataset_as_ddf(
     factory: DatasetFactory | None = None,
     dask_index_on: str | None = None,
     dispatch_by: str | Sequence[str] | None = None,
+    *,
+    as_of: AsOf | None = None,
 ) -> dd.DataFrame:
     """
     Read a dataset. Of the columns, dask may ask for some only; then no others are read.
@@ -69,7 +58,7 @@ def read_dataset_as_ddf(
     dask_index_on
         Indexed column that becomes the index of the result, with one partition per value and known divisions.
         Not together with ``dispatch_by``.
-    dataset_uuid, store, predicate_pushdown_to_io, dates_as_object, predicates, factory, dispatch_by
+    dataset_uuid, store, predicate_pushdown_to_io, dates_as_object, predicates, factory, dispatch_by, as_of
         As in :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
 
     Returns
@@ -106,11 +95,12 @@ def read_dataset_as_ddf(
         table_name=check_table(table),
         in_schema_order=True,
         same_categories=True,
+        as_of=as_of,
     )
     options, tasks = (plan.context, dates_as_object), plan.tasks()
     meta = _meta(options, index)
     divisions = None if index is None else _divisions(tasks, meta)
-    result: dd.DataFrame = _from_map(_read, tasks, "read_dataset", meta, options, index, divisions=divisions)
+    result: dd.DataFrame = from_map(_read, tasks, "read_dataset", meta, options, index, divisions=divisions)
     return result
 
 
@@ -193,7 +183,7 @@ def collect_dataset_metadata(
     """
     dataset = dataset_factory(dataset_uuid, travelling(store), factory)
     files = plan_footers(dataset, predicates, frac)
-    result: dd.DataFrame = _from_map(
+    result: dd.DataFrame = from_map(
         _row_groups, files, "collect_metadata", no_row_groups(), dataset.store_factory
     )
     return result
@@ -268,7 +258,7 @@ def hash_dataset(
 def _hashes(plan: ReadPlan, counted: list[str]) -> Any:
     tasks = list(enumerate(plan.tasks()))
     meta = pd.Series(dtype="uint64")
-    return _from_map(_hash_task, tasks, "hash_dataset", meta, plan.context, counted)
+    return from_map(_hash_task, tasks, "hash_dataset", meta, plan.context, counted)
 
 
 def _hash_task(task: tuple[int, ReadTask] | None, context: ReadContext, counted: list[str]) -> pd.Series[int]:

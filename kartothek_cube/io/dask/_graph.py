@@ -11,7 +11,7 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import DataNode, GraphNode, Task, TaskRef
 
-__all__ = ("FAN_IN", "Graph", "Key", "Unique")
+__all__ = ("FAN_IN", "Graph", "Key", "Unique", "nothing")
 
 #: how many results meet in one task; so few tasks carry their context themselves
 FAN_IN = 32
@@ -197,6 +197,10 @@ class Unique(Sequence[Any]):
 
     def __dask_tokenize__(self) -> str:
         return self._token
+
+
+def nothing(_results: list[Any]) -> None:
+    """Merge the results of tasks that have none."""
 
 
 def _with_list(function: Callable[..., Any], arguments: tuple[Any, ...], *results: Any) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dask.bag import Bag, Item
 
 from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import (
     DEFAULT_METADATA_STORAGE_FORMAT,
     DEFAULT_METADATA_VERSION,
@@ -48,6 +49,7 @@ def read_dataset_as_dataframe_bag(
     partition_size: int | None = None,
     *,
     table_name: str | None = None,
+    as_of: AsOf | None = None,
 ) -> Bag:
     """
     Read a dataset, one element per partition or per group.
@@ -60,7 +62,7 @@ def read_dataset_as_dataframe_bag(
         As there, but a column with an index has the same categories in all frames: all its values.
     partition_size
         Elements per partition of the bag; by default 1, more from 100 elements on.
-    table_name
+    table_name, as_of
         As there.
 
     Returns
@@ -99,6 +101,7 @@ def read_dataset_as_dataframe_bag(
         table_name=table_name,
         row_index=True,
         same_categories=True,
+        as_of=as_of,
     )
     graph, options, tasks = Graph("read_dataset"), (plan.context, dates_as_object), plan.tasks()
     parts = blocks(tasks, _partition_size(partition_size, len(tasks)))

@@ -15,7 +15,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.types import to_pandas
 from kartothek_cube.core.typing import StoreFactory
-from kartothek_cube.io.dask._graph import Graph, Key
+from kartothek_cube.io.dask._graph import Graph, Key, nothing
 from kartothek_cube.io_components.cube import maintain
 from kartothek_cube.io_components.cube.parts import commit_parts, lean, repeatable
 from kartothek_cube.io_components.cube.query import QueryContext, Task, run_task
@@ -205,7 +205,7 @@ def copy_cube(end: Callable[..., R], plan: maintain.CopyPlan, blocksize: int) ->
     """Copy files in any order, then schemas and headers."""
     graph = Graph("copy_cube")
     copied = graph.each("files", run_copy_task, plan, [(task,) for task in copy_tasks(plan, blocksize)])
-    return end(graph, "headers", _finish_copies, plan, after=graph.merge(_nothing, copied))
+    return end(graph, "headers", _finish_copies, plan, after=graph.merge(nothing, copied))
 
 
 def collect_stats(end: Callable[..., R], cube: Cube, store: StoreFactory, datasets: Any, blocksize: int) -> R:
@@ -218,7 +218,7 @@ def collect_stats(end: Callable[..., R], cube: Cube, store: StoreFactory, datase
 
 def wait(graph: Graph, keys: Sequence[Key]) -> Delayed:
     """A Delayed of None for tasks without a result."""
-    return graph.to_delayed("done", _nothing, after=graph.merge(_nothing, keys))
+    return graph.to_delayed("done", nothing, after=graph.merge(nothing, keys))
 
 
 def _delete(store: StoreFactory, keys: Sequence[str], *_after: Any) -> list[None]:
@@ -232,7 +232,3 @@ def _finish_copies(plan: maintain.CopyPlan, _copied: list[None]) -> None:
 
 def _sum_stats(base: dict[str, dict[str, int]], parts: list[Any]) -> dict[str, dict[str, int]]:
     return maintain.sum_stats([base, *parts])
-
-
-def _nothing(_results: list[Any]) -> None:
-    """Wait for tasks without a result."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-import dask
 import dask.dataframe as dd
 import pandas as pd
 from dask.delayed import Delayed
@@ -16,7 +15,8 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io.dask import common_cube as _dask
 from kartothek_cube.io.dask import delayed_cube
-from kartothek_cube.io.dask._graph import Graph, Unique
+from kartothek_cube.io.dask._from_map import from_map
+from kartothek_cube.io.dask._graph import Graph
 from kartothek_cube.io.dask._shuffle import buckets, shuffled
 from kartothek_cube.io_components.cube import write as _write
 from kartothek_cube.io_components.cube.history import CubeAsOf
@@ -63,10 +63,12 @@ def _check_columns(plan: _write.CubeWritePlan, frames: Frames) -> None:
 
 def _write_frames(plan: _write.CubeWritePlan, frames: Frames) -> Delayed:
     _check_columns(plan, frames)
-    return _write_partitions(plan, frames)
+    return _write_partitions(plan, frames, _write_partition)
 
 
-def _write_partitions(plan: _write.CubeWritePlan, frames: Frames) -> Delayed:
+def _write_partitions(
+    plan: _write.CubeWritePlan, frames: Frames, function: Callable[..., Written]
+) -> Delayed:
     """One task per partition of each dataset."""
     inputs: list[Delayed] = []
     arguments: list[tuple[Any, ...]] = []
@@ -74,10 +76,14 @@ def _write_partitions(plan: _write.CubeWritePlan, frames: Frames) -> Delayed:
         parts = frame.to_delayed()
         inputs += parts[:1]
         arguments += [(TaskRef(part.key), name) for part in parts]
-    return _dask.write_cube(Graph.to_delayed, plan, inputs, _write_partition, arguments)
+    return _dask.write_cube(Graph.to_delayed, plan, inputs, function, arguments)
 
 
 def _write_partition(plan: _write.CubeWritePlan, frame: pd.DataFrame, name: str) -> Written:
+    return write_part(plan, {name: frame})
+
+
+def _write_buckets(plan: _write.CubeWritePlan, frame: pd.DataFrame, name: str) -> Written:
     return _write.merge_writes([write_part(plan, {name: rows}, unique=False) for rows in buckets(frame)])
 
 
@@ -153,7 +159,7 @@ def build_cube_from_dataframe(
             name: shuffled(frame, plan.changes[name].rules.partition_on, bucket_by, num_buckets)
             for name, frame in frames.items()
         }
-    return _write_partitions(plan, frames)
+    return _write_partitions(plan, frames, _write_buckets)
 
 
 def extend_cube_from_dataframe(
@@ -171,7 +177,7 @@ def extend_cube_from_dataframe(
     Parameters
     ----------
     data, store
-        As in :func:`build_cube_from_dataframe`.
+        As in :func:`build_cube_from_dataframe`. Cells have to be unique within a partition.
     cube, metadata, overwrite, partition_on, df_serializer
         As in :func:`kartothek_cube.io.eager_cube.extend_cube`.
 
@@ -206,7 +212,7 @@ def append_to_cube_from_dataframe(
     Parameters
     ----------
     data, store
-        As in :func:`build_cube_from_dataframe`.
+        As in :func:`extend_cube_from_dataframe`.
     cube, metadata, df_serializer
         As in :func:`kartothek_cube.io.eager_cube.append_to_cube`.
 
@@ -243,7 +249,7 @@ def update_cube_from_dataframe(
     Parameters
     ----------
     data, store
-        As in :func:`build_cube_from_dataframe`; the dict may be empty.
+        As in :func:`extend_cube_from_dataframe`; the dict may be empty.
     cube, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer
         As in :func:`kartothek_cube.io.eager_cube.update_cube`.
 
@@ -307,13 +313,8 @@ def query_cube_dataframe(
     plan = plan_query(
         cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
     )
-    tasks: list[Task | None] = [*plan.tasks()] or [None]
     meta = _dask.frame_of(plan.context, None)
-    # dask would turn all objects, such as bytes and lists, into text
-    with dask.config.set({"dataframe.convert-string": False}):
-        result: dd.DataFrame = dd.from_map(
-            _read, Unique(tasks), args=[plan.context], meta=meta, label="query_cube"
-        )
+    result: dd.DataFrame = from_map(_read, plan.tasks(), "query_cube", meta, plan.context)
     return result
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from dask.delayed import Delayed, delayed
 
 from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import (
     DEFAULT_METADATA_STORAGE_FORMAT,
     DEFAULT_METADATA_VERSION,
@@ -18,6 +19,7 @@ from kartothek_cube.core.predicates import PredicatesType
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.utils import lazy_store
 from kartothek_cube.io.dask._dataset import (
+    check_table,
     frame_of,
     known_scope,
     references,
@@ -25,7 +27,7 @@ from kartothek_cube.io.dask._dataset import (
     write_dataset,
     write_input,
 )
-from kartothek_cube.io.dask._graph import Graph
+from kartothek_cube.io.dask._graph import Graph, nothing
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.execute import blocks
 from kartothek_cube.io_components.inputs import inputs
@@ -44,6 +46,7 @@ __all__ = (
     "delete_dataset__delayed",
     "garbage_collect_dataset__delayed",
     "read_dataset_as_delayed",
+    "read_table_as_delayed",
     "store_delayed_as_dataset",
     "update_dataset_from_delayed",
 )
@@ -193,6 +196,7 @@ def read_dataset_as_delayed(
     dispatch_by: str | Sequence[str] | None = None,
     *,
     table_name: str | None = None,
+    as_of: AsOf | None = None,
 ) -> list[Delayed]:
     """
     Read a dataset, one Delayed per partition or per group.
@@ -203,7 +207,7 @@ def read_dataset_as_delayed(
         As in :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
     categoricals
         As there, but a column with an index has the same categories in all frames: all its values.
-    table_name
+    table_name, as_of
         As there.
 
     Returns
@@ -241,9 +245,53 @@ def read_dataset_as_delayed(
         table_name=table_name,
         row_index=True,
         same_categories=True,
+        as_of=as_of,
     )
     graph, options = Graph("read_dataset"), (plan.context, dates_as_object)
     return graph.delayed(graph.each("partition", frame_of, options, [(task,) for task in plan.tasks()]))
+
+
+def read_table_as_delayed(
+    dataset_uuid: str | None = None,
+    store: StoreInput | None = None,
+    table: str = SINGLE_TABLE,
+    columns: list[str] | None = None,
+    predicate_pushdown_to_io: bool = True,
+    categoricals: list[str] | None = None,
+    dates_as_object: bool = True,
+    predicates: PredicatesType = None,
+    factory: DatasetFactory | None = None,
+    dispatch_by: str | Sequence[str] | None = None,
+) -> list[Delayed]:
+    """
+    Read a dataset; the same as :func:`read_dataset_as_delayed`, under a name that kartothek had as well.
+
+    Parameters
+    ----------
+    table
+        Name of the table.
+    dataset_uuid, store, columns, predicate_pushdown_to_io, categoricals, dates_as_object, predicates, factory
+        As there.
+    dispatch_by
+        As there.
+
+    Returns
+    -------
+    list of dask.delayed.Delayed
+        DataFrames.
+    """
+    return read_dataset_as_delayed(
+        dataset_uuid,
+        store,
+        columns,
+        predicate_pushdown_to_io,
+        categoricals,
+        dates_as_object,
+        predicates,
+        factory,
+        dispatch_by,
+        table_name=check_table(table),
+    )
 
 
 def delete_dataset__delayed(
@@ -272,15 +320,11 @@ def delete_dataset__delayed(
     graph, opener = Graph("delete_dataset"), dataset.store_factory
     keys = blocks([key for keys in files for key in keys], _BLOCK)
     deleted = graph.each("files", run_delete, opener, [(block,) for block in keys])
-    return graph.to_delayed("header", _delete_after, opener, headers, after=graph.merge(_wait, deleted))
+    return graph.to_delayed("header", _delete_after, opener, headers, after=graph.merge(nothing, deleted))
 
 
 def _delete_after(store: StoreInput, keys: Sequence[str], _done: list[None]) -> None:
     run_delete(store, keys)
-
-
-def _wait(_done: list[None]) -> None:
-    """Wait for tasks without a result."""
 
 
 def garbage_collect_dataset__delayed(

@@ -10,7 +10,12 @@ import pytest
 
 from kartothek_cube.core.errors import DatasetExistsError, SchemaConflictError
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.io.eager import read_dataset_as_dataframes, read_table
+from kartothek_cube.io.eager import (
+    keep_dataset_history,
+    list_dataset_history,
+    read_dataset_as_dataframes,
+    read_table,
+)
 from kartothek_cube.io.spark import create_frame
 from kartothek_cube.io.spark.dataset import (
     build_dataset_indices_spark,
@@ -175,3 +180,13 @@ def test_garbage_is_collected_by_executors(frame, stored, monkeypatch):
     garbage_collect_dataset_spark(factory=DatasetFactory("uuid", stored))
     assert len(list(Path(stored.removeprefix("hfs://")).rglob("*.parquet"))) == 2
     assert len(read_table("uuid", stored)) == 4
+
+
+def test_older_states_can_be_read(frame, stored):
+    keep_dataset_history("uuid", stored, 5)
+    update_dataset_from_spark(None, stored, "uuid", delete_scope=[{"p": 2}])
+    version = list_dataset_history("uuid", stored)[-1].version
+    assert read_dataset_as_spark("uuid", stored).count() == 8
+    assert read_dataset_as_spark("uuid", stored, as_of=version - 1).count() == 12
+    older = DatasetFactory("uuid", stored, as_of=version - 1)
+    assert read_dataset_as_spark(factory=older).count() == 12

@@ -13,9 +13,17 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, PythonException
 
+from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.arrow_cube import query_cube_arrow
-from kartothek_cube.io.eager_cube import build_cube, collect_stats, extend_cube
+from kartothek_cube.io.eager_cube import (
+    build_cube,
+    collect_stats,
+    extend_cube,
+    keep_cube_history,
+    list_cube_history,
+    remove_partitions,
+)
 from kartothek_cube.io.spark import create_frame
 from kartothek_cube.io.spark.cube import query_cube_spark
 
@@ -165,6 +173,16 @@ def test_wrong_options_are_named(spark, cube_url, options, fragment):
 def test_a_schema_that_the_cube_does_not_have_is_refused(spark, cube_url, schema):
     with pytest.raises((AnalysisException, PythonException), match=schema.split()[0]):
         spark.read.format(FORMAT).schema(schema).load(cube_url, cube="cube").collect()
+
+
+def test_older_states_can_be_read(spark, url):
+    build_cube(SEED, CUBE, url)
+    keep_cube_history(CUBE, url, 5)
+    before = list_cube_history(CUBE, url)["seed"][-1]
+    remove_partitions(CUBE, url, C("p") == "a")
+    assert load(spark, url).count() == N * 2 // 3
+    for as_of in (before.time.isoformat(), f'{{"seed": {before.version}}}'):
+        assert load(spark, url, as_of=as_of).where("x >= 0").count() == N
 
 
 # filters ----------------------------------------------------------------------------------------------------

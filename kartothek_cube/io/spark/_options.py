@@ -37,6 +37,8 @@ class ReadOptions:
         Dimensions of the result; None for all.
     datasets
         Datasets to look at; None for all.
+    as_of
+        Read the cube as it was at this time; None for now.
     """
 
     store: str
@@ -44,6 +46,7 @@ class ReadOptions:
     columns: Names | None = None
     dimension_columns: Names | None = None
     datasets: Names | None = None
+    as_of: Any = None
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -71,7 +74,8 @@ class ReadOptions:
         """
         given = _known(cls, options)
         lists = {name: _names(name, given.get(name)) for name in ("columns", "dimension_columns", "datasets")}
-        return cls(_required(given, "store"), _required(given, "cube"), **lists)
+        as_of = _moment(given.get("as_of"))
+        return cls(_required(given, "store"), _required(given, "cube"), as_of=as_of, **lists)
 
 
 @attrs.frozen
@@ -179,3 +183,13 @@ def _names(option: str, text: str | None) -> Names | None:
     if not all(isinstance(name, str) for name in names):
         raise ValueError(f"Format {FORMAT}: option {option!r} has to be a list of names, got {text}")
     return tuple(names)
+
+
+def _moment(text: str | None) -> Any:
+    """A time as text, or a JSON object of dataset id to version or time."""
+    if text is None or not text.strip().startswith("{"):
+        return text
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"Format {FORMAT}: option 'as_of' is no JSON object: {error}") from error

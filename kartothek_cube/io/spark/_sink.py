@@ -20,7 +20,7 @@ from kartothek_cube.core.commit import last_batch
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_cube, discover_ktk_cube_dataset_ids
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import DatasetExistsError, DatasetNotFoundError
+from kartothek_cube.core.errors import DatasetExistsError, DatasetNotFoundError, UnknownOutcomeError
 from kartothek_cube.io.spark._options import FORMAT, WriteOptions
 from kartothek_cube.io.spark._store import OpenOnce, travelling
 from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage_types
@@ -245,9 +245,10 @@ class CubeWriter(DataSourceArrowWriter):
         Parameters
         ----------
         messages
-            One per task, or None.
+            One per task; None for tasks that failed. If there are none of these, the commit has failed and
+            knows what may be deleted: what it put into the store can still be on its way.
         """
-        if self.plan is not None:
+        if self.plan is not None and None in messages:
             for change in self.plan.changes.values():
                 discard_attempts(change.context)
 
@@ -348,6 +349,8 @@ class CubeStreamWriter(DataSourceStreamArrowWriter):
             plan = self.sink.replacing_plan() if self.sink.overwrite else self.sink.plan()
             if plan is not None:
                 commit_parts(_numbered(plan, query, batchId), [results])
+        except UnknownOutcomeError:
+            raise
         except Exception:
             _discard(self.sink.store, messages)
             raise
@@ -359,11 +362,12 @@ class CubeStreamWriter(DataSourceStreamArrowWriter):
         Parameters
         ----------
         messages
-            One per task, or None.
+            As for tables.
         batchId
             Number of the batch.
         """
-        _discard(self.sink.store, messages)
+        if None in messages:
+            _discard(self.sink.store, messages)
 
     def _is_committed(self, query: str, number: int) -> bool:
         uuid = self.plan.changes[self.name].context.uuid

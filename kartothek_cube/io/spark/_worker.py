@@ -227,14 +227,15 @@ def read(shared: Reading, batches: Batches) -> Batches:
     shared
         The read.
     batches
-        Tasks.
+        Tasks, each of them several tasks of the read.
 
     Yields
     ------
     pyarrow.RecordBatch
     """
-    for _, task in _tasks(batches):
-        yield from batches_of(run_read(shared.context, task), shared.target)
+    for _, tasks in _tasks(batches):
+        for task in tasks:
+            yield from batches_of(run_read(shared.context, task), shared.target)
 
 
 # -- writes --------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import (
     DEFAULT_METADATA_STORAGE_FORMAT,
     DEFAULT_METADATA_VERSION,
@@ -218,11 +220,14 @@ def _frame(df: Any) -> DataFrame:
 
 
 def _dataset(
-    dataset_uuid: str | None, store: StoreInput | None, factory: DatasetFactory | None
+    dataset_uuid: str | None,
+    store: StoreInput | None,
+    factory: DatasetFactory | None,
+    as_of: AsOf | None = None,
 ) -> DatasetFactory:
     """The dataset that the arguments name, with a store that executors can open."""
-    found = dataset_factory(dataset_uuid, store, factory)
-    return DatasetFactory(found.dataset_uuid, travelling(found.store_factory))
+    found = dataset_factory(dataset_uuid, store, factory, as_of=as_of)
+    return found.copy(store_factory=travelling(found.store_factory))
 
 
 def _write(
@@ -259,6 +264,7 @@ def read_dataset_as_spark(
     dispatch_by: str | Sequence[str] | None = None,
     *,
     table_name: str | None = None,
+    as_of: AsOf | None = None,
     spark: SparkSession | None = None,
 ) -> DataFrame:
     """
@@ -268,7 +274,7 @@ def read_dataset_as_spark(
 
     Parameters
     ----------
-    dataset_uuid, predicate_pushdown_to_io, predicates, factory, table_name
+    dataset_uuid, predicate_pushdown_to_io, predicates, factory, table_name, as_of
         As in :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
     store
         Store, factory or URL; executors must be able to open it.
@@ -292,7 +298,7 @@ def read_dataset_as_spark(
     """
     session = active_session(spark)
     plan = plan_read(
-        factory=_dataset(dataset_uuid, store, factory),
+        factory=_dataset(dataset_uuid, store, factory, as_of),
         columns=columns,
         predicate_pushdown_to_io=predicate_pushdown_to_io,
         predicates=predicates,
@@ -309,16 +315,21 @@ def read_dataset_as_spark(
     return over_tasks(session, tasks, _worker.read, reading, schema, f"read_{context.uuid}")
 
 
-def _pack(plan: ReadPlan, at_once: int) -> list[ReadTask]:
-    """Tasks over consecutive partitions, enough to keep all workers busy; one per group where there are."""
+def _pack(plan: ReadPlan, at_once: int) -> list[tuple[ReadTask, ...]]:
+    """What tasks of Spark read: consecutive partitions or groups, enough to keep all workers busy."""
     count = len(plan.partitions)
-    if plan.groups is not None or not count:
-        return plan.tasks()
+    if not count or plan.groups == ():
+        return []
     keys = plan.partitions.files[plan.context.table]
     sample = keys.take(pa.array(np.arange(count)[:: max(1, count // SAMPLE)])).to_pylist()
     wanted = len(plan.context.columns or ()) / max(len(plan.context.schema.names), 1)
-    weights = np.full(count, mean_size(open_blobs(plan.context.store), sample) * wanted)
-    return plan.block_tasks(bounds(weights, 3 * at_once, TASK_SIZE))
+    size = mean_size(open_blobs(plan.context.store), sample) * wanted
+    if plan.groups is None:
+        cuts = bounds(np.full(count, size), 3 * at_once, TASK_SIZE)
+        return [(task,) for task in plan.block_tasks(cuts)]
+    groups = plan.tasks()
+    cuts = bounds(np.array([size * len(task.labels) for task in groups]), 3 * at_once, TASK_SIZE)
+    return [tuple(groups[start:stop]) for start, stop in itertools.pairwise(cuts.tolist())]
 
 
 # -- maintenance ---------------------------------------------------------------------------------------------

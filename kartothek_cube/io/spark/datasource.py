@@ -247,9 +247,10 @@ def _planned(
         cube,
         store,
         conditions=list(conditions),
-        datasets=found,
+        datasets=found if options.as_of is None else options.datasets,
         dimension_columns=options.dimension_columns,
         payload_columns=columns,
+        as_of=options.as_of,
     )
     if schema is not None:
         _check_schema(schema, plan)

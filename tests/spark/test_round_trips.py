@@ -1,0 +1,167 @@
+"""Columns of every type, written and read by Spark and by the eager façade, in a session far from UTC."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pytest
+from storefact import get_store_from_url
+
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io.arrow import read_dataset_as_arrow
+from kartothek_cube.io.arrow_cube import query_cube_arrow
+from kartothek_cube.io.eager_cube import build_cube
+from kartothek_cube.io.spark import create_frame
+from kartothek_cube.io.spark.cube import build_cube_from_spark, query_cube_spark
+from kartothek_cube.io.spark.dataset import read_dataset_as_spark, store_dataset_from_spark
+from tests.support.cubes import header
+
+CUBE = Cube(["x"], ["p"], "cube")
+#: the hour of this time occurs twice in Berlin, not at all on another day, and is yesterday in Tokyo
+NIGHT = datetime(2020, 10, 25, 2, 30)
+
+#: Spark's type, values, values that the eager façade gives (None: the same)
+COLUMNS = {
+    "byte": ("tinyint", [-128, 127], None),
+    "short": ("smallint", [-(2**15), 2**15 - 1], None),
+    "int_": ("int", [-(2**31), 2**31 - 1], None),
+    "long": ("bigint", [-(2**63), 2**63 - 1], None),
+    "float": ("float", [0.5, float("inf")], None),
+    "double": ("double", [1e300, -0.0], None),
+    "text": ("string", ["", "ä\U0001f600"], None),
+    "bool": ("boolean", [True, False], None),
+    "bytes": ("binary", [b"", b"\x00\xff"], None),
+    "date": ("date", [date(1900, 1, 1), date(2262, 4, 11)], None),
+    "naive": ("timestamp_ntz", [NIGHT, datetime(1969, 12, 31, 23, 59, 59, 999999)], None),
+    "zoned": ("timestamp", [NIGHT.replace(tzinfo=UTC), datetime(1969, 12, 31, 23, 59, tzinfo=UTC)], None),
+    "dec": ("decimal(10,2)", [Decimal("1.50"), Decimal("-99999999.99")], None),
+    "wide": ("decimal(38,10)", [Decimal("1.0000000001"), Decimal("-1e20")], None),
+    "list": ("array<bigint>", [[1, None], []], None),
+    "lists": ("array<array<string>>", [[["a"], [], None], [[None]]], None),
+    "struct": ("struct<a:bigint,b:string>", [{"a": 1, "b": None}, {"a": None, "b": "x"}], None),
+    "map": ("map<string,bigint>", [[("a", 1)], []], None),
+}
+SCHEMA = ", ".join(["x bigint", "p bigint", *(f"{name} {kind}" for name, (kind, _, _) in COLUMNS.items())])
+
+
+@pytest.fixture
+def frame(spark):
+    """Two rows of values and one of nulls."""
+    columns = [[*values, None] for _, values, _ in COLUMNS.values()]
+    rows = [
+        tuple(dict(v) if name == "map" and v is not None else v for name, v in zip(COLUMNS, row, strict=True))
+        for row in zip(*columns, strict=True)
+    ]
+    return spark.createDataFrame([(i, i % 2, *row) for i, row in enumerate(rows)], SCHEMA)
+
+
+def values(table: pa.Table) -> dict[str, list]:
+    return {name: table.sort_by("x")[name].to_pylist() for name in COLUMNS}
+
+
+EXPECTED = {
+    name: [*(values if other is None else other), None] for name, (_, values, other) in COLUMNS.items()
+}
+
+
+def test_columns_survive_in_cubes(spark, frame, url):
+    build_cube_from_spark(frame, CUBE, url)
+    assert values(query_cube_arrow(CUBE, url)[0]) == EXPECTED
+    result = query_cube_spark(CUBE, url).orderBy("x")
+    source = spark.read.format("kartothek_cube").load(url, cube="cube").orderBy("x")
+    for df in (result, source):
+        assert dict(df.dtypes) == stored_types(frame)
+        assert df.select(frame.columns).collect() == frame.orderBy("x").collect()
+
+
+def test_columns_survive_in_datasets(frame, url):
+    store_dataset_from_spark(frame, url, "uuid", partition_on="p")
+    assert values(pa.concat_tables(read_dataset_as_arrow("uuid", url))) == EXPECTED
+    df = read_dataset_as_spark("uuid", url).orderBy("x")
+    assert dict(df.dtypes) == stored_types(frame)
+    assert df.select(frame.columns).collect() == frame.orderBy("x").collect()
+
+
+def stored_types(frame) -> dict[str, str]:
+    """Types as schemas of datasets know them."""
+    wide = {
+        "tinyint": "bigint",
+        "smallint": "bigint",
+        "int": "bigint",
+        "float": "double",
+    }
+    return {name: wide.get(kind, kind) for name, kind in frame.dtypes}
+
+
+KEYS = {
+    "text": ["a b", "ä/ö", "=%"],
+    "int": [-1, 0, 2**62],
+    "bool": [True, False, True],
+    "date": [date(2020, 2, 29), date(1969, 12, 31), date(2020, 3, 1)],
+    "naive": [NIGHT, datetime(2020, 3, 29, 2, 30), datetime(1969, 12, 31, 23, 59, 59, 999999)],
+    "double": [0.1, -1e10, 5.0],
+}
+
+
+@pytest.mark.parametrize("kind", ["text", "int", "bool", "date", "naive", "double"])
+def test_keys_are_those_of_the_eager_facade(spark, url, tmp_path, kind):
+    """As partition column, as dimension and as index: the same labels, the same index, the same answers."""
+    cube = Cube(["x", "d"], ["k"], "cube", index_columns=["i"])
+    key = pa.array(KEYS[kind])
+    data = pa.table({"x": [0, 1, 2], "d": key, "k": key, "i": key, "v1": [1, 2, 3]})
+    other = f"hfs://{tmp_path / 'other'}?create_if_missing=true"
+    build_cube(data, cube, other)
+    build_cube_from_spark(create_frame(data), cube, url)
+    assert labels(url) == labels(other)
+    for condition in (None, C("k") == KEYS[kind][0], C("i") == KEYS[kind][1], C("d") >= KEYS[kind][2]):
+        arguments = {"conditions": condition, "partition_by": "i"}
+        assert query_cube_arrow(cube, url, **arguments) == query_cube_arrow(cube, other, **arguments)
+    df = spark.read.format("kartothek_cube").load(url, cube="cube")
+    wanted = create_frame(pa.table({"k": key.slice(0, 1)}))
+    found = sorted(df.join(wanted, "k").select("x", "k", "d", "i").collect())
+    assert [row["x"] for row in found] == [i for i, k in enumerate(KEYS[kind]) if k == KEYS[kind][0]]
+    assert {value for row in found for value in row[1:]} == {KEYS[kind][0]}
+
+
+def labels(url: str) -> list[str]:
+    parts = header(lambda: get_store_from_url(url), "cube++seed")["partitions"]
+    return sorted(label.partition("/")[0] for label in parts)
+
+
+def test_zoned_times_are_instants_whatever_the_session_says(spark, url):
+    """Only what Spark itself prints depends on the time zone of the session."""
+    berlin = ZoneInfo("Europe/Berlin")
+    instants = [NIGHT.replace(tzinfo=berlin, fold=fold) for fold in (0, 1)]
+    cube = Cube(["x", "z"], ["p"], "cube", index_columns=["i"])
+    data = {"x": [0, 1], "z": instants, "p": [0, 0], "i": instants}
+    build_cube(pa.table(data), cube, url)
+    for zone in ("Asia/Tokyo", "America/New_York", "Europe/Berlin", "UTC"):
+        spark.conf.set("spark.sql.session.timeZone", zone)
+        source = spark.read.format("kartothek_cube").load(url, cube="cube")
+        for df in (query_cube_spark(cube, url), source):
+            rows = df.orderBy("z").selectExpr("x", "unix_micros(z) z", "unix_micros(i) i").collect()
+            assert [tuple(row) for row in rows] == [
+                (x, int(t.timestamp() * 1e6), int(t.timestamp() * 1e6)) for x, t in enumerate(instants)
+            ]
+        for x, t in enumerate(instants):
+            literal = t.astimezone(UTC).strftime("timestamp'%Y-%m-%d %H:%M:%S+00:00'")
+            assert [row["x"] for row in source.where(f"z = {literal} and i = {literal}").collect()] == [x]
+            assert [row["x"] for row in query_cube_spark(cube, url, C("z") == t).collect()] == [x]
+
+
+def test_zoned_times_of_sessions_fit_each_other(spark, url):
+    """What sessions of several time zones write to one cube are instants, and cells among them the same."""
+    cube = Cube(["z"], ["p"], "cube")
+    frame = spark.sql("SELECT timestamp'2020-10-25 00:30:00+00:00' z, 0 p, 1 v1")
+    build_cube_from_spark(frame, cube, url)
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    new = spark.sql("SELECT timestamp'2020-10-24 20:30:00' z, 0 p, 2 v1")
+    new.write.format("kartothek_cube").mode("append").save(url, cube="cube")
+    (table,) = query_cube_arrow(cube, url)
+    assert table.select(["z", "v1"]).to_pylist() == [
+        {"z": datetime(2020, 10, 25, 0, 30, tzinfo=UTC), "v1": 2}
+    ]

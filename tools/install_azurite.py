@@ -1,4 +1,4 @@
-"""Install Azurite, Microsoft's server of Azure storage for tests, into a directory, unless it is there already.
+"""Install Azurite, Microsoft's server of Azure storage, for tests, into a directory, unless it is there.
 
 Needs npm's registry, and nothing else: Node.js comes as a Python package (the extra ``test``).
 """

@@ -93,7 +93,7 @@ class InjectedError(OSError):
 
 @dataclass
 class Fault:
-    """What goes wrong, once: at the ``at``-th call (from 1) of a method (or "any") whose key contains a text."""
+    """What goes wrong, once: at the ``at``-th call of a method (or "any") whose key contains a text."""
 
     method: str
     at: int = 1

@@ -52,6 +52,11 @@ def test_append_adds_partitions_at_the_end_of_the_header(driver, built):
     }
 
 
+def test_cells_that_occur_twice_in_the_input_are_refused(driver, built):
+    with refuses(built, ValueError, "seed", "p, x", "v1", "1", "2"):
+        driver.append_to_cube(data=frame(x=[7, 7], p=[3, 3], v1=[1, 2]), cube=CUBE, store=built)
+
+
 def test_only_the_given_datasets_are_touched(driver, built):
     untouched = {key: data for key, data in snapshot(built).items() if "seed" in key}
     data = {"enrich": frame(x=[2], p=[2], v2=[22])}

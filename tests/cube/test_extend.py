@@ -66,6 +66,11 @@ def test_several_datasets_with_own_partitioning(driver, built):
     }
 
 
+def test_partition_on_may_name_datasets_that_do_not_come_now(driver, built):
+    driver.extend_cube(data={"new": NEW}, cube=CUBE, store=built, partition_on={"later": [], "new": ["p"]})
+    assert dataset_ids(built) == {"enrich", "new", "seed"}
+
+
 def test_index_columns_of_the_cube_are_indexed(driver, built):
     data = {"new": NEW.assign(v4=1)}
     driver.extend_cube(data=data, cube=CUBE.copy(index_columns=["v3"]), store=built)
@@ -175,6 +180,11 @@ NO_EXTEND = {
         {"data": {"new": frame(x=[0], p=[0], v3=[None])}, "cube": CUBE.copy(index_columns=["v3"])},
         ValueError,
         ["index", "v3", "new"],
+    ),
+    "duplicate cells": (
+        {"data": {"new": frame(x=[7, 7], p=[3, 3], v3=[1, 2])}},
+        ValueError,
+        ["new", "p, x", "3", "7", "v3"],
     ),
     "metadata": ({"data": {"new": NEW}, "metadata": {"other": {}, "seed": {}}}, ValueError, ["other, seed"]),
     "duplicate partition_on": (

@@ -221,11 +221,6 @@ def _new_changes(
         raise TypeError(
             f"partition_on should be a dict of dataset id to columns, but is {type(partition_on).__name__}"
         )
-    unknown = set(partition_on or ()) - set(wanted)
-    if unknown:
-        raise ValueError(
-            "partition_on for otherwise unspecified datasets: " + unknown_names("dataset", unknown, wanted)
-        )
     df_serializer = check_cube_serializer(serializer)
     changes = {}
     for name in wanted:

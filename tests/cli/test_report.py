@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from html.parser import HTMLParser
 
 import numpy as np
@@ -155,9 +154,7 @@ def files(sizes, times=None, partition=None, **keys):
 @pytest.mark.parametrize("shape", [(100_000,), (400, 250), (10, 10_000), (100_000, 1)])
 def test_many_partitions_stay_small(shape):
     numbers = np.indices(shape).reshape(len(shape), -1)
-    start = time.process_time()
     heat = heat_map(files(np.ones(100_000), **{f"p{i}": values for i, values in enumerate(numbers)}))
-    assert time.process_time() - start < 5
     assert len(heat.cells) <= 1800
     assert 500 < len(heat.cells) <= heat.width * heat.height
     assert (

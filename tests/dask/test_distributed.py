@@ -41,7 +41,7 @@ def client():
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 5}),
         LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs="ERROR"
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs="ERROR"
         ) as cluster,
         Client(cluster) as client,
     ):

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from stat import S_ISLNK, S_ISREG
-from typing import BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from simplekv import KeyValueStore
 
@@ -23,6 +23,10 @@ __all__ = ("LocalBlobStore",)
 _READ = os.O_RDONLY | os.O_NONBLOCK
 _READ_NO_LINK = _READ | os.O_NOFOLLOW
 _KNOWN_FOLDERS = 65_536
+#: how often a file is written before its loss is no accident
+_ATTEMPTS = 5
+
+_T = TypeVar("_T")
 
 
 class LocalBlobStore(BlobStore):
@@ -115,6 +119,9 @@ class LocalBlobStore(BlobStore):
     # writing
 
     def put(self, key: str, data: Data, *, durable: bool = False) -> None:
+        _again_if_collected(self._put, key, data, durable)
+
+    def _put(self, key: str, data: Data, durable: bool) -> None:
         with self._staged(key) as (descriptor, temporary, path):
             files.write_all(descriptor, data)
             self._publish(temporary, path, key, durable)
@@ -127,6 +134,9 @@ class LocalBlobStore(BlobStore):
 
     def put_if(self, key: str, data: Data, token: Token | None) -> Token:
         self._warn_unless_swap()
+        return _again_if_collected(self._put_if, key, data, token)
+
+    def _put_if(self, key: str, data: Data, token: Token | None) -> Token:
         with self._staged(key) as (descriptor, temporary, path):
             files.write_all(descriptor, data)
             os.fsync(descriptor)
@@ -322,6 +332,14 @@ class LocalBlobStore(BlobStore):
 
 def _token(info: os.stat_result) -> Token:
     return info.st_ino, info.st_mtime_ns, info.st_size
+
+
+def _again_if_collected(write: Callable[..., _T], *args: Any) -> _T:
+    """Write again what a cleanup without retention took for garbage before it had its final name."""
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(FileNotFoundError):
+            return write(*args)
+    return write(*args)
 
 
 def _compare(key: str, current: os.stat_result | None, token: Token | None) -> None:

@@ -30,7 +30,7 @@ from kartothek_cube.io_components.columns import (
     sort_order,
 )
 from kartothek_cube.io_components.cube.removal import partition_scope, removal_conditions
-from kartothek_cube.io_components.cube.write_plan import check_cube_serializer
+from kartothek_cube.io_components.cube.write_arguments import check_cube_serializer
 from kartothek_cube.io_components.discard import discard
 from kartothek_cube.io_components.entries import index_entries_of
 from kartothek_cube.io_components.execute import store_factory

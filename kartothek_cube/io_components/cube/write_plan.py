@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,16 +12,6 @@ from kartothek_cube.core.cube.conditions import Conjunction
 from kartothek_cube.core.cube.consistency import (
     get_dataset_columns,
     get_payload_subset,
-)
-from kartothek_cube.core.cube.constants import (
-    KLEE_METADATA_DIMENSION_COLUMNS,
-    KLEE_METADATA_KEY_IS_SEED,
-    KLEE_METADATA_PARTITION_COLUMNS,
-    KTK_CUBE_DF_SERIALIZER,
-    KTK_CUBE_METADATA_DIMENSION_COLUMNS,
-    KTK_CUBE_METADATA_KEY_IS_SEED,
-    KTK_CUBE_METADATA_PARTITION_COLUMNS,
-    KTK_CUBE_METADATA_SUPPRESS_INDEX_ON,
 )
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import (
@@ -39,6 +28,13 @@ from kartothek_cube.core.prune import select_partitions
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.cube.prepare import DatasetRules
 from kartothek_cube.io_components.cube.removal import partition_scope, removal_conditions
+from kartothek_cube.io_components.cube.write_arguments import (
+    Metadata,
+    check_cube_serializer,
+    check_metadata,
+    cube_metadata,
+    cube_partition_on,
+)
 from kartothek_cube.io_components.execute import store_factory
 from kartothek_cube.io_components.write import (
     WriteContext,
@@ -47,13 +43,11 @@ from kartothek_cube.serialization import DataFrameSerializer
 from kartothek_cube.utils.converters import (
     converter_str_set,
     converter_str_set_optional,
-    converter_str_tupleset,
 )
 
 __all__ = (
     "CubeWritePlan",
     "DatasetChange",
-    "check_cube_serializer",
     "plan_append",
     "plan_build",
     "plan_extend",
@@ -62,7 +56,6 @@ __all__ = (
 )
 
 Predicates = list[list[tuple[str, str, Any]]]
-Metadata = Mapping[str, Mapping[str, Any]]
 
 
 @attrs.frozen
@@ -130,81 +123,6 @@ class CubeWritePlan:
     return_all: bool = False
 
 
-def _check_metadata(metadata: Metadata | None, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """The ``metadata`` argument: dict of dataset id to dict."""
-    if metadata is None:
-        return {}
-    if not isinstance(metadata, Mapping):
-        raise TypeError(
-            f"Provided metadata should be a dict of dataset id to dict, but is {type(metadata).__name__}"
-        )
-    known = set(names)
-    unknown = set(metadata) - known
-    if unknown:
-        raise ValueError(
-            "Provided metadata for otherwise unspecified datasets: "
-            + unknown_names("dataset", unknown, known)
-        )
-    for name, values in metadata.items():
-        if not isinstance(values, Mapping):
-            raise TypeError(
-                f"Provided metadata for dataset {name} should be a dict, but is {type(values).__name__}"
-            )
-        try:
-            json.dumps(dict(values))
-        except TypeError as exc:
-            raise TypeError(f"Provided metadata for dataset {name} cannot be stored as JSON: {exc}") from exc
-    return {name: dict(values) for name, values in metadata.items()}
-
-
-def check_cube_serializer(serializer: Any) -> DataFrameSerializer:
-    """
-    The ``df_serializer`` argument; by default Parquet with ZSTD.
-
-    Raises
-    ------
-    TypeError
-        If it is no serializer.
-    """
-    if serializer is None:
-        default: DataFrameSerializer = KTK_CUBE_DF_SERIALIZER
-        return default
-    if not isinstance(serializer, DataFrameSerializer):
-        raise TypeError(f"df_serializer should be a DataFrameSerializer, but is {type(serializer).__name__}")
-    return serializer
-
-
-def _cube_metadata(cube: Cube, name: str, user: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata entries of a dataset ("Metadata" in the cube format), under old and new names."""
-    dimensions, partitions = list(cube.dimension_columns), list(cube.partition_columns)
-    is_seed = name == cube.seed_dataset
-    return {
-        **user,
-        KTK_CUBE_METADATA_DIMENSION_COLUMNS: dimensions,
-        KTK_CUBE_METADATA_KEY_IS_SEED: is_seed,
-        KTK_CUBE_METADATA_PARTITION_COLUMNS: partitions,
-        KTK_CUBE_METADATA_SUPPRESS_INDEX_ON: sorted(cube.suppress_index_on),
-        KLEE_METADATA_DIMENSION_COLUMNS: dimensions,
-        KLEE_METADATA_KEY_IS_SEED: is_seed,
-        KLEE_METADATA_PARTITION_COLUMNS: partitions,
-    }
-
-
-def _partition_on(cube: Cube, name: str, given: Mapping[str, Iterable[str]] | None) -> tuple[str, ...]:
-    columns = tuple(cube.partition_columns)
-    if given is not None and name in given:
-        try:
-            columns = converter_str_tupleset(given[name])
-        except ValueError as exc:
-            raise ValueError(f"partition_on of dataset {name}: {exc}") from exc
-    if name == cube.seed_dataset and columns != tuple(cube.partition_columns):
-        raise ValueError(
-            f"Seed dataset {name} must have the partition columns of the cube: expected "
-            f"[{', '.join(cube.partition_columns)}], but partition_on is [{', '.join(columns)}]"
-        )
-    return columns
-
-
 def _new_changes(
     cube: Cube,
     store: StoreFactory,
@@ -216,7 +134,7 @@ def _new_changes(
     foreign: Mapping[str, str],
 ) -> dict[str, DatasetChange]:
     wanted = sorted(names)
-    user = _check_metadata(metadata, wanted)
+    user = check_metadata(metadata, wanted)
     if partition_on is not None and not isinstance(partition_on, Mapping):
         raise TypeError(
             f"partition_on should be a dict of dataset id to columns, but is {type(partition_on).__name__}"
@@ -225,12 +143,12 @@ def _new_changes(
     changes = {}
     for name in wanted:
         uuid = cube.ktk_dataset_uuid(name)
-        keys = _partition_on(cube, name, partition_on)
+        keys = cube_partition_on(cube, name, partition_on)
         changes[name] = DatasetChange(
             rules=DatasetRules(name, cube, keys, None, foreign),
             context=WriteContext(store, uuid, partition_on=keys, serializer=df_serializer),
             mode="replace" if overwrite else "create",
-            metadata=_cube_metadata(cube, name, user.get(name, {})),
+            metadata=cube_metadata(cube, name, user.get(name, {})),
         )
     return changes
 
@@ -372,7 +290,7 @@ def plan_append(
             f"Unknown / non-existing datasets of cube {cube.uuid_prefix}: "
             + unknown_names("dataset", unknown, existing)
         )
-    user = _check_metadata(metadata, names)
+    user = check_metadata(metadata, names)
     factory, serializer = store_factory(store), check_cube_serializer(df_serializer)
     changes = {
         name: _stored_change(cube, factory, name, existing[name], user.get(name, {}), serializer)
@@ -396,7 +314,7 @@ def _plan_removal(
     unknown = chosen - set(existing)
     if unknown:
         raise ValueError("Unknown ktk_cube_dataset_ids: " + unknown_names("dataset", unknown, existing))
-    user = _check_metadata(metadata, chosen)
+    user = check_metadata(metadata, chosen)
     factory, serializer = store_factory(store), check_cube_serializer(df_serializer)
     changes = {}
     for name in sorted(chosen):

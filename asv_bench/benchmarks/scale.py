@@ -1,0 +1,110 @@
+"""What grows with the number of partitions: planning by headers alone, reading and writing small files."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from kartothek_cube.core import _header_cache, index
+from kartothek_cube.core.common_metadata import make_meta, store_schema_metadata
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder
+from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
+from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io.eager_cube import build_cube, query_cube
+from kartothek_cube.io_components.cube.query import plan_query
+
+CUBE = Cube(uuid_prefix="scale", dimension_columns=["x", "y"], partition_columns=["p"])
+CONDITIONS = {"partition key": C("p") == 77, "index": C("y") == 77 * 7, "none": None}
+
+
+def make_headers(url, n):
+    """A cube of two datasets with n partitions each, and no data file."""
+    blobs = open_blobs(url)
+    numbers = np.arange(n)
+    labels = pa.array([f"p={i}/{i:032x}" for i in range(n)])
+    for name, column in (("seed", "v"), ("enrich", "w")):
+        uuid = CUBE.ktk_dataset_uuid(name)
+        schema = make_meta(
+            pd.DataFrame({"x": [0], "y": [0], "p": [0], column: [0.5]}), origin=uuid, partition_keys=["p"]
+        )
+        store_schema_metadata(schema, uuid, blobs)
+        table = PartitionTable.from_labels(uuid, "table", labels)
+        metadata = {
+            "ktk_cube_dimension_columns": ["x", "y"],
+            "ktk_cube_partition_columns": ["p"],
+            "ktk_cube_is_seed": name == "seed",
+        }
+        dataset = DatasetMetadata(uuid, table, metadata=metadata, partition_keys=["p"], schema=schema)
+        builder = DatasetMetadataBuilder.from_dataset(dataset)
+        for dimension, values in {"x": numbers % 1_000, "y": numbers * 7}.items() if name == "seed" else ():
+            entries = ExplicitSecondaryIndex(dimension, IndexColumns.from_pairs(pa.array(values), labels))
+            builder.add_external_index(dimension, entries.store(blobs, uuid))
+        blobs.put(*builder.to_json())
+
+
+def forget():
+    """What a new process does not know."""
+    _header_cache._CACHE.clear()
+    index._CACHE.clear()
+
+
+class Planning:
+    """Headers of 20,000 to 1,000,000 partitions; time and memory should grow in proportion."""
+
+    params = ([20_000, 100_000, 1_000_000], list(CONDITIONS))
+    param_names = ("partitions", "condition")
+    timeout = 600
+    number, warmup_time = 1, 0
+
+    def setup_cache(self):
+        urls = {}
+        for n in self.params[0]:
+            urls[n] = f"hfs://{Path.cwd() / str(n)}?create_if_missing=true"
+            make_headers(urls[n], n)
+        return urls
+
+    def setup(self, urls, n, condition):
+        forget()
+
+    def time_plan(self, urls, n, condition):
+        plan_query(CUBE, urls[n], CONDITIONS[condition])
+
+    def peakmem_plan(self, urls, n, condition):
+        plan_query(CUBE, urls[n], CONDITIONS[condition])
+
+
+def small_partitions(n):
+    """Two datasets of n partitions with 20 rows each."""
+    p = np.repeat(np.arange(n, dtype="int64"), 20)
+    seed = pd.DataFrame({"x": np.arange(len(p)) % 20, "y": p * 7, "p": p, "v": p * 0.5})
+    return {"seed": seed, "enrich": seed.rename(columns={"v": "w"})}
+
+
+class SmallFiles:
+    """2 x 200 and 2 x 2,000 files of 20 rows."""
+
+    params = [200, 2_000]
+    param_names = ("partitions",)
+    timeout = 600
+
+    def setup(self, n):
+        self.directory = tempfile.TemporaryDirectory()
+        self.url = f"hfs://{self.directory.name}/cube?create_if_missing=true"
+        self.data = small_partitions(n)
+        self.time_build(n)
+
+    def teardown(self, n):
+        self.directory.cleanup()
+
+    def time_build(self, n):
+        build_cube(self.data, CUBE, self.url, overwrite=True)
+
+    def time_read_all(self, n):
+        query_cube(CUBE, self.url)

@@ -1,0 +1,145 @@
+"""Work that grows with partitions or index values is done by vectors: the number of calls does not grow.
+
+Times depend on the machine, the number of Python and C functions that are called does not.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+import tracemalloc
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from kartothek_cube.core._builder import DatasetMetadataBuilder
+from kartothek_cube.core._header_cache import _CACHE as HEADERS
+from kartothek_cube.core.common_metadata import make_meta, schema_to_bytes
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.index import _CACHE as INDICES
+from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
+from kartothek_cube.core.naming import schema_key
+from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io.eager_cube import append_to_cube
+from kartothek_cube.io_components.cube.query import plan_query
+from kartothek_cube.io_components.write import WriteContext, write_table
+from tests.support.factories import STORES
+
+CUBE = Cube(["x", "y"], ["p"], "cube")
+#: pools have to live as long as the arrays in them, which caches keep
+POOLS: list[pa.MemoryPool] = []
+METADATA = {"dimension_columns": ["x", "y"], "partition_columns": ["p"]}
+
+
+def calls(function):
+    """How many functions are called."""
+    HEADERS.clear()
+    INDICES.clear()
+    profile = cProfile.Profile()
+    profile.runcall(function)
+    return pstats.Stats(profile).total_calls
+
+
+def make_dataset(blobs, name, column, n):
+    """A dataset of n partitions without files: n values of y, and 10 of x, each in a tenth of them."""
+    uuid = f"cube++{name}"
+    schema = make_meta(
+        pd.DataFrame({"x": [0], "y": [0], "p": [0], column: [0.5]}), origin="test", partition_keys=["p"]
+    )
+    blobs.put(schema_key(uuid), schema_to_bytes(schema))
+    numbers = np.arange(n)
+    labels = pa.array([f"p={i}/{i:032x}" for i in range(n)])
+    builder = DatasetMetadataBuilder(uuid, partition_keys=["p"], schema=schema)
+    builder._table = PartitionTable.from_labels(uuid, "table", labels)
+    for key, value in METADATA.items():
+        builder.add_metadata(f"ktk_cube_{key}", value)
+    builder.add_metadata("ktk_cube_is_seed", name == "seed")
+    for dimension, values in {"x": numbers % 10, "y": numbers * 7}.items() if name == "seed" else ():
+        index = ExplicitSecondaryIndex(dimension, IndexColumns.from_pairs(pa.array(values), labels))
+        builder.add_external_index(dimension, index.store(blobs, uuid))
+    blobs.put(*builder.to_json())
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    """Cubes of so many partitions."""
+    result = {}
+    for n in (10_000, 20_000, 40_000):
+        result[n] = STORES["memory"](tmp_path_factory.mktemp(str(n)))
+        for name, column in (("seed", "v1"), ("enrich", "v2")):
+            make_dataset(open_blobs(result[n]), name, column, n)
+    return result
+
+
+@pytest.mark.parametrize(
+    "conditions", [C("p") == 77, C("y") == 77, C("x").isin([3, 4]), (C("p") > 5) & (C("y") < 10**9), None]
+)
+def test_planning_takes_as_many_calls_for_any_number_of_partitions(stores, conditions):
+    plan_query(CUBE, stores[10_000], conditions)  # what is imported and made once
+    few, more, most = (calls(lambda s=s: plan_query(CUBE, s, conditions)) for s in stores.values())
+    assert few < 6_000
+    # an index of 10,000 more values has a row group more
+    assert more - few < 50
+    assert most - more < 100
+
+
+def test_an_append_takes_as_many_calls_for_any_number_of_partitions(stores):
+    def append(n, i):
+        new = pd.DataFrame({"x": [1], "y": [-1 - i], "p": [n + i], "v1": [0.0]})
+        append_to_cube({"seed": new}, CUBE, stores[n])
+
+    append(10_000, 0)
+    few, more, most = (calls(lambda n=n: append(n, 1)) for n in stores)
+    assert few < 20_000
+    assert more - few < 200
+    assert most - more < 400
+
+
+def test_what_was_just_written_is_not_parsed(stores, monkeypatch):
+    monkeypatch.setattr("kartothek_cube.core.index.parse_index", lambda *args: pytest.fail("parsed"))
+    index = ExplicitSecondaryIndex("x", {i: [f"p={i}/{i:032x}"] for i in range(2_000)})
+    blobs = open_blobs(stores[10_000])
+    index.store(blobs, "cube++other")
+    assert index.unload().load(blobs).columns_data is index.columns_data
+
+
+def test_each_file_of_a_write_takes_a_few_calls(tmp_path):
+    def write(n, i):
+        p = np.repeat(np.arange(n), 5)
+        rows = pa.table({"x": np.arange(len(p)), "p": p, "v": p * 0.5})
+        context = WriteContext(STORES["local"](tmp_path), f"u{n}{i}", partition_on=("p",), indices=("x",))
+        return lambda: write_table(context, rows, threads=1)
+
+    write(100, 0)()
+    few, more = calls(write(500, 1)), calls(write(1_500, 1))
+    assert (more - few) / 1_000 < 80
+
+
+def peak(function):
+    """Most bytes that Python, numpy and Arrow hold at a time."""
+    HEADERS.clear()
+    INDICES.clear()
+    usual, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(pool)
+    POOLS.append(pool)
+    tracemalloc.start()
+    try:
+        function()
+        return tracemalloc.get_traced_memory()[1] + pool.max_memory()
+    finally:
+        tracemalloc.stop()
+        pa.set_memory_pool(usual)
+
+
+def test_planning_takes_memory_in_proportion_to_the_headers(stores):
+    """A header takes a few times its text while it is read; an object per partition would take far more."""
+    plan_query(CUBE, stores[10_000], C("p") == 77)
+    few, most = (peak(lambda n=n: plan_query(CUBE, stores[n], C("p") == 77)) for n in (10_000, 40_000))
+    blobs = open_blobs(stores[40_000])
+    text = sum(len(blobs.get(f"cube++{name}.by-dataset-metadata.json")) for name in ("seed", "enrich"))
+    assert most < 4.5 * few
+    assert most < 4.8 * text

@@ -36,7 +36,7 @@ docs: $(VENV)/.installed-dev
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
 	@echo "written to docs/_build/html/index.html"
 
-bench: $(VENV)/.installed-bench
+bench: java $(VENV)/.installed-bench
 	@$(BIN)/python asv_bench/compare.py $(ARGS)
 
 clean:

@@ -1,8 +1,9 @@
 """Compare kartothek_cube with other engines, alternately and in one run; prints medians and ratios.
 
 DuckDB, Polars and the floor (pyarrow decoding just the needed columns) answer the same queries over the same
-files; delta-rs joins for many small partitions. When the environment variable KARTOTHEK_PYTHON names an
-interpreter that has kartothek 5.3, it builds and queries a cube of its own.
+files; delta-rs joins for many small partitions, and plain Spark stands beside cubes on Spark. When the
+environment variable KARTOTHEK_PYTHON names an interpreter that has kartothek 5.3, it builds and queries a
+cube of its own.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 
 PEERS = Path(__file__).resolve().parent / "peers"
 OURS = "kartothek_cube"
+SPARK = (OURS, "data source", "spark parquet")
 
 #: environment of the cube workload: 500,000 rows, and the 5,000,000 rows of --full
 REDUCED = {"BENCH_P": "50", "BENCH_X": "100", "BENCH_Y": "100"}
@@ -119,8 +121,28 @@ def compare_plan(work: Path, n: int, rounds: int, kartothek: str | None) -> Resu
     return results
 
 
+def compare_spark(work: Path, env: dict[str, str], rounds: int) -> Results:
+    """One cube on Spark: built, and queried by function and by the data source, beside plain Spark."""
+    results = Results()
+    _progress(f"Spark, {rounds} rounds")
+    measured = run(
+        sys.executable, "spark.py", work / "spark", work / "other", work / "out.json", rounds, env=env
+    )
+    measured.pop("maxrss_mb")
+    for name, engines in measured.items():
+        for engine, values in engines.items():
+            for value in values:
+                results.add(engine, {name: value})
+    return results
+
+
 def _progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
+
+
+def _print(title: str, results: Results, engines: list[str]) -> None:
+    print(f"\n{title}: median seconds, and how many times those of {OURS}\n")
+    print(results.table(engines), flush=True)
 
 
 def main() -> int:
@@ -128,28 +150,28 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--full", action="store_true", help="5,000,000 rows and 20,000 partitions")
     parser.add_argument("--rounds", type=int, default=3, help="how often every engine has its turn")
-    parser.add_argument("--only", choices=["cube", "plan"], help="one of the two comparisons")
+    parser.add_argument("--only", choices=["cube", "plan", "spark"], help="one of the comparisons")
     parser.add_argument("--output", type=Path, help="also write everything that was measured, as JSON")
     args = parser.parse_args()
     kartothek = os.environ.get("KARTOTHEK_PYTHON")
     old = ["kartothek"] if kartothek else []
-    measured: dict[str, Any] = {}
-    disagreements: list[str] = []
+    size, n = (FULL, 20_000) if args.full else (REDUCED, 2_000)
+    measured: dict[str, Results] = {}
     with tempfile.TemporaryDirectory() as directory:
         work = Path(directory)
-        if args.only != "plan":
-            cube = compare_cube(work, FULL if args.full else REDUCED, args.rounds, kartothek)
-            print("\nMedian seconds, and how many times those of kartothek_cube\n")
-            print(cube.table([OURS, "duckdb", "polars", "floor", *old]))
-            measured["cube"], disagreements = cube.seconds, cube.disagreements()
-        if args.only != "cube":
-            n = 20_000 if args.full else 2_000
-            plan = compare_plan(work, n, args.rounds, kartothek)
-            print(f"\n2 x {n} partitions of 20 rows\n")
-            print(plan.table([OURS, "duckdb", "delta", *old]))
-            measured["plan"] = plan.seconds
+        if args.only in (None, "cube"):
+            measured["cube"] = compare_cube(work, size, args.rounds, kartothek)
+            _print("One cube", measured["cube"], [OURS, "duckdb", "polars", "floor", *old])
+        if args.only in (None, "plan"):
+            measured["plan"] = compare_plan(work, n, args.rounds, kartothek)
+            _print(f"2 x {n} partitions of 20 rows", measured["plan"], [OURS, "duckdb", "delta", *old])
+        if args.only in (None, "spark"):
+            measured["spark"] = compare_spark(work, size, args.rounds)
+            _print("One cube on Spark", measured["spark"], [*SPARK])
     if args.output:
-        args.output.write_text(json.dumps(measured, indent=1))
+        seconds = {name: results.seconds for name, results in measured.items()}
+        args.output.write_text(json.dumps(seconds, indent=1))
+    disagreements = [line for results in measured.values() for line in results.disagreements()]
     for line in disagreements:
         print(line, file=sys.stderr)
     return 1 if disagreements else 0

@@ -58,3 +58,17 @@ def test_planning(tmp_path):
     assert {"build", "point_query_p", "point_query_y", "range_query_x", "read_all", "append_one"} <= set(
         result
     )
+
+
+def test_spark(tmp_path, workload):
+    run("peers/spark.py", tmp_path / "store", tmp_path / "other", tmp_path / "out.json", 1)
+    result = json.loads((tmp_path / "out.json").read_text())
+
+    df = workload.whole(workload.seed).merge(workload.whole(workload.enrich))
+    expected = {"query": df, "query, payload": df[df.v1 > 2.5], "query, partition": df[df.p == 7]}
+    assert set(result["build"]) == {"kartothek_cube", "spark parquet"}
+    for name, rows in expected.items():
+        assert set(result[name]) == {"kartothek_cube", "data source", "spark parquet"}
+        for (value,) in result[name].values():
+            assert value["rows"] == len(rows)
+            assert value["check"] == pytest.approx(rows.v0.sum())

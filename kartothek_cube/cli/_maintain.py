@@ -144,7 +144,8 @@ def delete(state: State, include: str | None, exclude: str | None, yes: bool) ->
 @pass_state
 def cleanup(state: State, retention: str, dry_run: bool, yes: bool) -> None:
     """Remove files that no dataset refers to: what overwrites, removals and failures left behind."""
-    from kartothek_cube.io_components.cube.maintain import list_garbage, run_delete
+    from kartothek_cube.io_components.collect import run_collect
+    from kartothek_cube.io_components.cube.maintain import list_garbage
     from kartothek_cube.io_components.progress import bytes_text
 
     blobs = list_garbage(state.cube, state.store, _duration(retention))
@@ -155,7 +156,7 @@ def cleanup(state: State, retention: str, dry_run: bool, yes: bool) -> None:
         click.echo(f"{len(blobs):,} files ({size}) would be deleted.", err=True)
     elif blobs:
         ask(f"Delete {len(blobs):,} files ({size}) of cube {state.prefix} that nothing refers to?", yes)
-        run_delete(state.store, [blob.key for blob in blobs])
+        run_collect(state.store, [blob.key for blob in blobs], _duration(retention))
 
 
 _UNITS = {"": "hours", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}

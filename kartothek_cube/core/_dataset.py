@@ -244,7 +244,7 @@ class DatasetMetadata(DatasetMetadataBase):
 
     @staticmethod
     def load_with_token(
-        uuid: str, blobs: BlobStore, *, table_name: str | None = None
+        uuid: str, blobs: BlobStore, *, table_name: str | None = None, load_schema: bool = True
     ) -> tuple[DatasetMetadata, str, Token, bytes]:
         """
         Read a dataset in order to change it.
@@ -257,6 +257,8 @@ class DatasetMetadata(DatasetMetadataBase):
             The store.
         table_name
             The table that is meant.
+        load_schema
+            Whether the schema is read.
 
         Returns
         -------
@@ -274,7 +276,7 @@ class DatasetMetadata(DatasetMetadataBase):
             As :meth:`load_from_store`.
         """
         stored = read_header(uuid, blobs, with_token=True)
-        dataset = _load(*parse_stored(stored, uuid), blobs, True, table_name)
+        dataset = _load(*parse_stored(stored, uuid), blobs, load_schema, table_name)
         return dataset, stored.key, stored.token, stored.content
 
     @staticmethod

@@ -13,8 +13,9 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components import history
 from kartothek_cube.io_components.age import with_sizes
 from kartothek_cube.io_components.arguments import dataset_factory
+from kartothek_cube.io_components.collect import run_collect
 from kartothek_cube.io_components.execute import available_cores, ordered_map
-from kartothek_cube.io_components.maintain import list_garbage, plan_garbage, run_delete
+from kartothek_cube.io_components.maintain import list_garbage, plan_garbage
 from kartothek_cube.io_components.verify import Report, finish_verify, plan_verify, repair, run_verify
 from kartothek_cube.io_components.verify.repair import compare_reports
 
@@ -49,7 +50,7 @@ def garbage_collect_dataset(
         Files that were written less than this time ago stay, since a writer that has not committed yet may
         need them; so do files of which the store does not tell the age. Their time stamp is compared with the
         clock of the store, which is read from an empty file that is put and deleted. None: files of any age
-        go, so nobody else may be writing. It does not protect readers of older states, whose files may be
+        go, and writers that are not done with theirs get a ConcurrentWriteError. It does not protect readers of older states, whose files may be
         old: a history does.
 
     Raises
@@ -71,7 +72,7 @@ def garbage_collect_dataset(
     True
     """
     dataset = dataset_factory(dataset_uuid, store, factory)
-    run_delete(dataset.store_factory, plan_garbage(dataset, retention))
+    run_collect(dataset.store_factory, plan_garbage(dataset, retention), retention)
 
 
 def list_dataset_garbage(

@@ -13,6 +13,7 @@ from kartothek_cube.core.history import DatasetState
 from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.age import with_sizes
+from kartothek_cube.io_components.collect import run_collect
 from kartothek_cube.io_components.cube import history, maintain
 from kartothek_cube.io_components.cube.compact import finish_compact, plan_compact, run_compact
 from kartothek_cube.io_components.cube.history import CubeAsOf
@@ -55,9 +56,9 @@ def cleanup_cube(cube: Cube, store: StoreInput, *, retention: timedelta | None =
         Files that were written less than this time ago stay, since a writer that has not committed yet may
         need them; so do files of which the store does not tell the age. Their time stamp is compared with the
         clock of the store, which is read from an empty file that is put and deleted. None: files of any age
-        go, so nobody else may be writing.
+        go, and writers that are not done with theirs get a ConcurrentWriteError.
     """
-    maintain.run_delete(store, maintain.plan_cleanup(cube, store, retention))
+    run_collect(store, maintain.plan_cleanup(cube, store, retention), retention)
 
 
 def list_cube_garbage(cube: Cube, store: StoreInput, *, retention: timedelta | None = None) -> list[Blob]:

@@ -71,6 +71,12 @@ def _original() -> dict[str, bytes]:
 
 ORIGINAL = _original()
 HEADER = "cube++seed.by-dataset-metadata.json"
+#: what is said of content that is no damage
+DOCUMENTED = {
+    ValueError: [""],  # the datasets do not make a cube
+    NotImplementedError: ["metadata version"],
+    RuntimeError: ["Column(s) to index missing"],
+}
 KINDS = {
     "header": lambda key: key == HEADER,
     "schema": lambda key: key == "cube++seed/table/_common_metadata",
@@ -80,14 +86,7 @@ KINDS = {
 
 HOSTILE = ["..", "../other/table/x.parquet", "/etc/passwd", "other/table/x.parquet", "cube++seed/../x", ""]
 json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=8)
-    | st.sampled_from(
-        ["..", "../other/table/x.parquet", "/etc/passwd", "other/table/x.parquet", "cube++seed/../x", ""]
-    ),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(HOSTILE),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
@@ -167,8 +166,8 @@ def _try(changes: dict[str, bytes | None], action: str) -> None:
         ACTIONS[action](Same.of(watched))
     except KartothekCubeError:
         pass
-    except ValueError as error:
-        if type(error) is not ValueError:  # that one says that the datasets do not make a cube
+    except (ValueError, NotImplementedError, RuntimeError) as error:
+        if not any(text in str(error) for text in DOCUMENTED.get(type(error), ())):
             raise
     touched = {key for method, key in watched.log if method in ("get", "open", "put", "delete")}
     assert [key for key in touched if not key.startswith("cube++") or ".." in key.split("/")] == []

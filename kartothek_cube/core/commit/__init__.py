@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kartothek_cube.core.commit.apply import apply, last_batch, merged_schema
+from kartothek_cube.core.commit.base import Base
 from kartothek_cube.core.commit.delta import Delta, IndexEntries, MissingIndexEntries, Published
-from kartothek_cube.core.commit.publish import Base, commit, publish, read_base
+from kartothek_cube.core.commit.publish import commit, publish, read_base
 from kartothek_cube.core.commit.undo import rollback
 
 __all__ = (

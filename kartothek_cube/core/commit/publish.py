@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 from kartothek_cube.core._dataset_load import StoredHeader
 from kartothek_cube.core._schema_lineage import lineage_of, successor
 from kartothek_cube.core.commit.apply import apply, last_batch
+from kartothek_cube.core.commit.base import Base
+from kartothek_cube.core.commit.check import check_again, check_files
 from kartothek_cube.core.commit.delta import Delta, IndexEntries, MissingIndexEntries, Published
 from kartothek_cube.core.commit.header import (
     check_one_header,
@@ -31,6 +33,7 @@ from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,
     DatasetNotFoundError,
+    MissingFileError,
     UnknownOutcomeError,
 )
 from kartothek_cube.core.history import keep_state, prune, states_to_keep, with_version
@@ -44,55 +47,8 @@ __all__ = ("Base", "commit", "publish", "read_base")
 #: attempts before a writer gives up against faster ones; with the pauses below this is about a minute
 _ATTEMPTS = 60
 _LONGEST_PAUSE_S = 2.0
-#: entries in an answer of an object store to a listing
-_PAGE = 1000
 
 Result = tuple[DatasetMetadata, Published]
-
-
-@attrs.frozen
-class Base:
-    """
-    What a change is applied to: the newest state and how it is stored.
-
-    Attributes
-    ----------
-    uuid, table
-        The dataset.
-    header_key, token
-        Where the new header goes, and which version of it was there.
-    old
-        The header that is there; None if there is none.
-    state
-        Its state; None if there is none, or none that can be read.
-    schema, schema_token
-        Content and version of the schema file.
-    """
-
-    uuid: str
-    table: str
-    header_key: str
-    token: Any
-    old: StoredHeader | None
-    state: DatasetMetadata | None
-    schema: bytes | None
-    schema_token: Any
-
-    @property
-    def header(self) -> bytes | None:
-        """The header that is there."""
-        return None if self.old is None else self.old.content
-
-    @property
-    def schema_key(self) -> str:
-        """Where the schema is."""
-        return schema_key(self.uuid, self.table)
-
-    def published(self, header: bytes, schema: bytes | None) -> Published:
-        """What was put in place of this."""
-        return Published(
-            self.uuid, self.header_key, header, self.header, self.schema_key, schema, self.schema
-        )
 
 
 def commit(
@@ -139,12 +95,21 @@ def commit(
                     f"Partitions without entries for the index on {missing.column} of dataset {delta.uuid}"
                 ) from None
             delta = _with_entries(delta, missing, index_entries)
+        except MissingFileError as missing:
+            # a faster writer replaced it, and a collection took it, before we got to it
+            if _refers_to(blobs, delta.uuid, missing.key):
+                raise
         except UnknownOutcomeError:
             settled = _settled(blobs, delta)
             if settled is None:
                 raise
             return settled
     raise ConcurrentWriteError(delta.uuid, delta.added.labels.to_pylist())
+
+
+def _refers_to(blobs: BlobStore, uuid: str, key: str) -> bool:
+    state = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
+    return any(getattr(index, "index_storage_key", None) == key for index in state.indices.values())
 
 
 def _with_entries(
@@ -220,8 +185,10 @@ def publish(
         schema = _put_schema(blobs, base, new, replace)
         if states_to_keep(new.metadata) and base.state is not None and base.old is not None:
             keep_state(blobs, base.state, base.old)
-        _check_files(blobs, base, files, written)
+        check_files(blobs, base, [*files, *written])
         swap(blobs, base.uuid, base.header_key, header, _at(base), base.token)
+        if base.old is None:
+            check_again(blobs, base, [*files, *written], header)
     except (PreconditionFailed, ConcurrentWriteError):
         blobs.delete(_unreferenced(blobs, base.uuid, written))
         restore(blobs, base.schema_key, schema, base.schema)
@@ -394,28 +361,3 @@ def _unreferenced(blobs: BlobStore, uuid: str, written: Sequence[str]) -> list[s
         return []
     used = {index.index_storage_key for index in state.secondary_indices.values()}
     return [key for key in written if key not in used]
-
-
-def _check_files(blobs: BlobStore, base: Base, added: Sequence[str], written: Sequence[str]) -> None:
-    """
-    Make sure that no cleanup took the files of this commit for garbage while it was under way.
-
-    Raises
-    ------
-    ConcurrentWriteError
-        If one is gone.
-    """
-    unseen = [*added, *written]
-    there = 0 if base.state is None else len(base.state.partition_table)
-    # local files cost less one by one; elsewhere it is the number of requests that counts
-    if not blobs.is_local and len(unseen) > 1 + (there + len(unseen)) // _PAGE:
-        stored = {blob.key for blob in blobs.list(f"{base.uuid}/")}
-        unseen = [key for key in unseen if key not in stored]
-    # a listing may be outdated
-    gone = [key for key in unseen if not blobs.exists(key)]
-    if gone:
-        raise ConcurrentWriteError(
-            base.uuid,
-            detail=f"Files of this commit were deleted while it was under way, such as {gone[0]}: a cleanup "
-            "or garbage collection ran at the same time. Write again, and give cleanups a retention.",
-        )

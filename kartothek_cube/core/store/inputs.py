@@ -211,7 +211,11 @@ def lazy_store(store: StoreInput) -> StoreFactory:
 
 def _open_with_storefact(url: str) -> KeyValueStore:
     try:
-        store = get_store_from_url(url)
+        try:
+            store = get_store_from_url(url)
+        except FileExistsError:
+            # somebody else created the directory at the same time
+            store = get_store_from_url(url)
     except FileNotFoundError as error:
         raise ValueError("there is no such directory") from error
     # an empty root would be the working directory of each process

@@ -16,6 +16,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.types import to_pandas
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io.dask._graph import Graph, Key, nothing
+from kartothek_cube.io_components.collect import run_collect
 from kartothek_cube.io_components.cube import maintain
 from kartothek_cube.io_components.cube.parts import commit_parts, lean, repeatable
 from kartothek_cube.io_components.cube.query import QueryContext, Task, run_task
@@ -198,7 +199,7 @@ def cleanup_cube(
     """Delete the keys that no dataset refers to."""
     graph = Graph("cleanup_cube")
     keys = blocks(maintain.plan_cleanup(cube, store, retention), blocksize)
-    return graph, graph.each("files", _delete, store, [(block,) for block in keys])
+    return graph, graph.each("files", _collect, store, [(block, retention) for block in keys])
 
 
 def copy_cube(end: Callable[..., R], plan: maintain.CopyPlan, blocksize: int) -> R:
@@ -219,6 +220,11 @@ def collect_stats(end: Callable[..., R], cube: Cube, store: StoreFactory, datase
 def wait(graph: Graph, keys: Sequence[Key]) -> Delayed:
     """A Delayed of None for tasks without a result."""
     return graph.to_delayed("done", nothing, after=graph.merge(nothing, keys))
+
+
+def _collect(store: StoreFactory, keys: Sequence[str], retention: timedelta | None) -> list[None]:
+    run_collect(store, keys, retention)
+    return [None]
 
 
 def _delete(store: StoreFactory, keys: Sequence[str], *_after: Any) -> list[None]:

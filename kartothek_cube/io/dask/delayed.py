@@ -29,6 +29,7 @@ from kartothek_cube.io.dask._dataset import (
 )
 from kartothek_cube.io.dask._graph import Graph, nothing
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
+from kartothek_cube.io_components.collect import run_collect
 from kartothek_cube.io_components.execute import blocks
 from kartothek_cube.io_components.inputs import inputs
 from kartothek_cube.io_components.maintain import plan_delete, plan_garbage, run_delete
@@ -357,5 +358,5 @@ def garbage_collect_dataset__delayed(
     """
     dataset = dataset_factory(dataset_uuid, travelling(store), factory)
     graph, keys = Graph("collect_garbage"), blocks(plan_garbage(dataset, retention), chunk_size)
-    chunks = graph.each("files", run_delete, dataset.store_factory, [(block,) for block in keys])
+    chunks = graph.each("files", run_collect, dataset.store_factory, [(block, retention) for block in keys])
     return graph.delayed(chunks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kartothek_cube.core.cube.cube import Cube
@@ -11,6 +12,7 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark._run import call_all
 from kartothek_cube.io.spark._session import active_session
 from kartothek_cube.io.spark._store import travelling
+from kartothek_cube.io_components.collect import run_collect
 from kartothek_cube.io_components.cube import maintain
 from kartothek_cube.io_components.cube.compact import finish_compact, plan_compact, run_compact
 from kartothek_cube.io_components.cube.transfer import copy_tasks, finish_copies, run_copy_task
@@ -78,7 +80,8 @@ def cleanup_cube_spark(
     """
     session, factory = active_session(spark), travelling(store)
     keys = blocks(maintain.plan_cleanup(cube, factory, retention), _BLOCK)
-    call_all(session, maintain.run_delete, factory, keys, f"clean up cube {cube.uuid_prefix}")
+    collect = partial(run_collect, retention=retention)
+    call_all(session, collect, factory, keys, f"clean up cube {cube.uuid_prefix}")
 
 
 def copy_cube_spark(

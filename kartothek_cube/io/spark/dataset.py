@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,9 +31,10 @@ from kartothek_cube.io.spark._store import travelling
 from kartothek_cube.io.spark._types import arrow_schema, spark_schema
 from kartothek_cube.io.spark._write import check_file_rows, discarding
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
+from kartothek_cube.io_components.collect import run_collect
 from kartothek_cube.io_components.execute import blocks
 from kartothek_cube.io_components.index_build import finish_index_build, plan_index_build, run_index_build
-from kartothek_cube.io_components.maintain import plan_garbage, run_delete
+from kartothek_cube.io_components.maintain import plan_garbage
 from kartothek_cube.io_components.packing import SAMPLE, TASK_SIZE, bounds, mean_size
 from kartothek_cube.io_components.read import ReadPlan, ReadTask, plan_read
 from kartothek_cube.io_components.update import check_update, finish_update
@@ -395,4 +397,4 @@ def garbage_collect_dataset_spark(
     session, found = active_session(spark), _dataset(dataset_uuid, store, factory)
     keys = blocks(plan_garbage(found, retention), _BLOCK)
     text = f"collect garbage of dataset {found.dataset_uuid}"
-    call_all(session, run_delete, found.store_factory, keys, text)
+    call_all(session, partial(run_collect, retention=retention), found.store_factory, keys, text)

@@ -1,0 +1,59 @@
+"""What a commit starts from: the newest state of a dataset and how it is stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from kartothek_cube.core._dataset_load import StoredHeader
+from kartothek_cube.core.commit.delta import Published
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.naming import schema_key
+
+__all__ = ("Base",)
+
+
+@attrs.frozen
+class Base:
+    """
+    What a change is applied to: the newest state and how it is stored.
+
+    Attributes
+    ----------
+    uuid, table
+        The dataset.
+    header_key, token
+        Where the new header goes, and which version of it was there.
+    old
+        The header that is there; None if there is none.
+    state
+        Its state; None if there is none, or none that can be read.
+    schema, schema_token
+        Content and version of the schema file.
+    """
+
+    uuid: str
+    table: str
+    header_key: str
+    token: Any
+    old: StoredHeader | None
+    state: DatasetMetadata | None
+    schema: bytes | None
+    schema_token: Any
+
+    @property
+    def header(self) -> bytes | None:
+        """The header that is there."""
+        return None if self.old is None else self.old.content
+
+    @property
+    def schema_key(self) -> str:
+        """Where the schema is."""
+        return schema_key(self.uuid, self.table)
+
+    def published(self, header: bytes, schema: bytes | None) -> Published:
+        """What was put in place of this."""
+        return Published(
+            self.uuid, self.header_key, header, self.header, self.schema_key, schema, self.schema
+        )

@@ -1,0 +1,166 @@
+"""Collections beside writers: no commit refers to a file that a collection deletes."""
+
+from __future__ import annotations
+
+import importlib
+from datetime import timedelta
+
+import pandas as pd
+import pytest
+
+from kartothek_cube.api.dataset import (
+    list_dataset_garbage,
+    read_table,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+)
+from kartothek_cube.core import _time
+from kartothek_cube.core.commit.going import GOING, going, mark, unmark
+from kartothek_cube.core.errors import ConcurrentWriteError
+from kartothek_cube.io_components.collect import run_collect
+from kartothek_cube.io_components.update import finish_update, run_update
+from kartothek_cube.io_components.update_plan import plan_store, plan_update
+from tests.support.cubes import header, memory
+from tests.support.stores import Same, WrapperStore
+
+MOMENTS = ["before", "during", "after"]
+
+
+class BeforeDelete(WrapperStore):
+    """Calls a function before the first file is deleted."""
+
+    def __init__(self, store, function):
+        super().__init__(store)
+        self.function = function
+
+    def call(self, method, *args):
+        if method == "delete" and self.function is not None:
+            function, self.function = self.function, None
+            function()
+        return super().call(method, *args)
+
+
+def frame(x):
+    return pd.DataFrame({"x": [x], "i1": x})
+
+
+@pytest.fixture
+def store():
+    store = memory()
+    store_dataframes_as_dataset(
+        dfs=[frame(1)], store=Same.of(store), dataset_uuid="data", secondary_indices=["i1"]
+    )
+    return store
+
+
+def _collect_beside(store, moment, writer):
+    """Find the file of a writer to be garbage, and delete it before, while or after it is committed."""
+    garbage = [blob.key for blob in list_dataset_garbage("data", Same.of(store))]
+    assert [key for key in garbage if key.endswith(".parquet")] == garbage != []
+    if moment == "before":
+        writer()
+    run_collect(Same.of(BeforeDelete(store, writer if moment == "during" else None)), garbage)
+    if moment == "after":
+        writer()
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_commit_refers_to_no_file_that_goes(store, moment):
+    plan = plan_update("data", Same.of(store))
+    results = [run_update(plan.context, frame(2))]
+    outcome = []
+
+    def commit():
+        try:
+            finish_update(plan, results)
+            outcome.append("committed")
+        except ConcurrentWriteError as error:
+            outcome.append("refused" if "retention" in str(error) else str(error))
+
+    _collect_beside(store, moment, commit)
+    assert outcome == ["committed" if moment == "before" else "refused"]
+    assert read_table("data", Same.of(store)).x.tolist() == ([1, 2] if moment == "before" else [1])
+
+
+def test_the_header_is_as_it_was(store):
+    before = store.get("data.by-dataset-metadata.json")
+    seen = []
+    store.put("data/table/2f1d.parquet", b"")
+    watched = BeforeDelete(store, lambda: seen.append(header(Same.of(store), "data")["metadata"]))
+    run_collect(Same.of(watched), ["data/table/2f1d.parquet"])
+    assert [going(metadata) for metadata in seen] == [{"2f1d.parquet"}]
+    assert store.get("data.by-dataset-metadata.json") == before
+    assert list_dataset_garbage("data", Same.of(store)) == []
+
+
+def test_others_may_commit_meanwhile(store):
+    def append():
+        update_dataset_from_dataframes([frame(2)], store=Same.of(store), dataset_uuid="data")
+
+    store.put("data/table/2f1d.parquet", b"")
+    run_collect(Same.of(BeforeDelete(store, append)), ["data/table/2f1d.parquet"])
+    assert read_table("data", Same.of(store)).x.tolist() == [1, 2]
+    assert GOING not in header(Same.of(store), "data")["metadata"]
+
+
+def test_an_overwrite_keeps_the_mark(store):
+    plan = plan_update("data", Same.of(store))
+    results = [run_update(plan.context, frame(2))]
+
+    def overwrite_and_commit():
+        store_dataframes_as_dataset(
+            dfs=[frame(3)],
+            store=Same.of(store),
+            dataset_uuid="data",
+            secondary_indices=["i1"],
+            overwrite=True,
+        )
+        with pytest.raises(ConcurrentWriteError, match="retention"):
+            finish_update(plan, results)
+
+    _collect_beside(store, "during", overwrite_and_commit)
+    assert read_table("data", Same.of(store)).x.tolist() == [3]
+
+
+def test_a_first_commit_whose_files_went(monkeypatch):
+    """There is no header that could hold marks: the commit looks again when it has put one."""
+    store = memory()
+    plan = plan_store(Same.of(store), "data")
+    results = [run_update(plan.context, frame(1))]
+    publish = importlib.import_module("kartothek_cube.core.commit.publish")
+    original = publish.swap
+
+    def swap(*args):
+        run_collect(Same.of(store), [key for key in store.keys() if key.startswith("data/table/")])
+        original(*args)
+
+    monkeypatch.setattr(publish, "swap", swap)
+    with pytest.raises(ConcurrentWriteError, match="retention"):
+        finish_update(plan, results)
+    assert "data.by-dataset-metadata.json" not in store.keys()
+
+
+def test_old_files_need_no_mark(store):
+    """A writer that takes as long would find out by itself."""
+    seen = []
+    store.put("data/table/2f1d.parquet", b"")
+    watched = BeforeDelete(store, lambda: seen.append(header(Same.of(store), "data")["metadata"]))
+    run_collect(Same.of(watched), ["data/table/2f1d.parquet"], timedelta(hours=24))
+    assert [going(metadata) for metadata in seen] == [set()]
+    assert list_dataset_garbage("data", Same.of(store)) == []
+
+
+def test_marks_of_a_dead_collection_go(monkeypatch):
+    old = mark({"a": 1}, "dead", ["data/table/1.parquet"])
+    assert going(mark(old, "other", ["data/table/2.parquet"])) == {"1.parquet", "2.parquet"}
+    later = _time.datetime_utcnow() + timedelta(days=2)
+    monkeypatch.setattr(_time, "datetime_utcnow", lambda: later)
+    new = mark(old, "other", ["data/table/2.parquet"])
+    assert going(new) == {"2.parquet"}
+    assert unmark(new, "other") == {"a": 1}
+
+
+@pytest.mark.parametrize("strange", [None, 1, [], {"a": None}, {"a": {"files": 1}}, {"a": {"files": [1]}}])
+def test_marks_of_strangers(strange):
+    assert going({GOING: strange}) == set()
+    assert going(mark({GOING: strange}, "b", ["data/table/1.parquet"])) == {"1.parquet"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -11,17 +11,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 __all__ = (
+    "as_chunked",
     "changes",
     "combine",
     "gather",
     "group_codes",
+    "integers",
     "join_codes",
     "last_of_each",
     "lookup",
-    "lookup_values",
     "ordinals",
+    "repeat",
     "repeat_ranges",
     "seek",
+    "single",
     "sort_order",
     "strictly_increasing",
 )
@@ -33,11 +36,12 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 _LIMIT = 1 << 62
 
 
-def _as_chunked(column: Column) -> pa.ChunkedArray:
+def as_chunked(column: Column) -> pa.ChunkedArray:
+    """The column as a chunked array."""
     return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
 
 
-def _integers(column: pa.ChunkedArray) -> Ints | None:
+def integers(column: pa.ChunkedArray) -> Ints | None:
     """Values as int64 if the type is stored as integers and there is no null; None otherwise."""
     dtype = column.type
     if column.null_count or pa.types.is_uint64(dtype):
@@ -94,8 +98,8 @@ def ordinals(column: Column) -> tuple[Ints, int]:
     >>> ordinals(pa.array(["Hamburg", "Dresden", "Hamburg"]))[0].tolist()
     [1, 0, 1]
     """
-    chunked = _as_chunked(column)
-    values = _integers(chunked)
+    chunked = as_chunked(column)
+    values = integers(chunked)
     if values is None:
         return _ranks(chunked)
     if not len(values):
@@ -162,7 +166,7 @@ def join_codes(
 
 
 def _concat(a: Column, b: Column) -> pa.ChunkedArray:
-    left, right = _as_chunked(a), _as_chunked(b)
+    left, right = as_chunked(a), as_chunked(b)
     if left.type != right.type:
         target = pa.unify_schemas(
             [pa.schema([("c", left.type)]), pa.schema([("c", right.type)])], promote_options="permissive"
@@ -224,10 +228,10 @@ def strictly_increasing(columns: Sequence[Column], length: int, starts: Ints | N
 
 def _steps(column: Column) -> tuple[npt.NDArray[np.bool_] | None, npt.NDArray[np.bool_] | None]:
     """For each row but the first whether its value is above that of the row before, or equal to it."""
-    chunked = _as_chunked(column)
+    chunked = as_chunked(column)
     if chunked.null_count:
         return None, None
-    values = _integers(chunked)
+    values = integers(chunked)
     if values is not None:
         return values[1:] > values[:-1], values[1:] == values[:-1]
     if pa.types.is_dictionary(chunked.type):
@@ -303,7 +307,7 @@ def seek(rows: Sequence[Column], needles: Sequence[Column], low: Ints, high: Int
         Row of each needle, -1 if it is missing; None if the types can't be searched like that.
     """
     for column, wanted in zip(rows, needles, strict=True):
-        values, keys = _integers(_as_chunked(column)), _integers(_as_chunked(wanted))
+        values, keys = integers(as_chunked(column)), integers(as_chunked(wanted))
         if values is None or keys is None or column.type != wanted.type:
             return None
         low, high = (
@@ -327,7 +331,7 @@ def _bound(values: Ints, keys: Ints, low: Ints, high: Ints, *, strict: bool) -> 
     return low
 
 
-def gather(column: pa.ChunkedArray, positions: Ints, *, missing: bool) -> pa.Array:
+def gather(column: Column, positions: Ints, *, missing: bool) -> pa.Array:
     """
     Values at the given positions.
 
@@ -340,8 +344,48 @@ def gather(column: pa.ChunkedArray, positions: Ints, *, missing: bool) -> pa.Arr
     missing
         Whether there may be a -1.
     """
-    single = _single(column)
-    return single.take(pa.array(positions, mask=positions < 0) if missing else pa.array(positions))
+    values = single(column)
+    if missing:
+        return values.take(pa.array(positions, mask=positions < 0))
+    bits = _bits(values)
+    return values.take(pa.array(positions)) if bits is None else _from_bits(bits[positions], values.type)
+
+
+def repeat(column: Column, times: Ints) -> pa.Array:
+    """
+    Each value so many times.
+
+    Parameters
+    ----------
+    column
+        The values.
+    times
+        How often to repeat each of them.
+
+    Examples
+    --------
+    >>> repeat(pa.array(["Rom", "Ulm"]), np.array([2, 1])).to_pylist()
+    ['Rom', 'Rom', 'Ulm']
+    """
+    values = single(column)
+    bits = _bits(values)
+    if bits is None:
+        return values.take(pa.array(np.repeat(np.arange(len(values)), times)))
+    return _from_bits(np.repeat(bits, times), values.type)
+
+
+def _bits(values: pa.Array) -> npt.NDArray[Any] | None:
+    """Values as unsigned integers of their width; None if there are nulls, or values have no fixed width."""
+    dtype = values.type
+    fixed = pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_temporal(dtype)
+    if values.null_count or not fixed or dtype.bit_width > 64:
+        return None
+    width = dtype.bit_width // 8
+    return np.frombuffer(values.buffers()[1], f"u{width}", len(values), values.offset * width)
+
+
+def _from_bits(bits: npt.NDArray[Any], dtype: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(dtype, len(bits), [None, pa.py_buffer(bits)])
 
 
 def changes(columns: Sequence[Column], length: int, starts: Ints) -> npt.NDArray[np.bool_]:
@@ -361,8 +405,8 @@ def changes(columns: Sequence[Column], length: int, starts: Ints) -> npt.NDArray
     mask[:1] = True
     mask[starts] = True
     for column in columns:
-        chunked = _as_chunked(column)
-        values = _integers(chunked)
+        chunked = as_chunked(column)
+        values = integers(chunked)
         if values is not None:
             mask[1:] |= values[1:] != values[:-1]
         else:
@@ -371,33 +415,10 @@ def changes(columns: Sequence[Column], length: int, starts: Ints) -> npt.NDArray
     return mask
 
 
-def lookup_values(left: Column, right: Column) -> Ints | None:
-    """
-    Position in ``right`` of each value of a single key column, -1 where it is missing.
-
-    Parameters
-    ----------
-    left
-        Values to find, without nulls.
-    right
-        Unique values.
-
-    Returns
-    -------
-    numpy.ndarray of int64 or None
-        None if values of these types do not compare by their bits.
-    """
-    haystack = _as_chunked(right)
-    if left.type != haystack.type or pa.types.is_floating(left.type) or pa.types.is_nested(left.type):
-        return None
-    found = pc.index_in(left, value_set=haystack.combine_chunks())
-    found = found if isinstance(found, pa.Array) else _single(found)
-    positions: Ints = found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    return positions
-
-
-def _single(column: pa.ChunkedArray) -> pa.Array:
+def single(column: Column) -> pa.Array:
     """The values of a column in one piece."""
+    if isinstance(column, pa.Array):
+        return column
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], type=column.type)

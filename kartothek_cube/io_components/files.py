@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 import pyarrow as pa
 
@@ -17,8 +18,19 @@ from kartothek_cube.core.types import from_pandas, widen
 from kartothek_cube.io_components.execute import REMOTE_REQUESTS, available_cores, count_file, ordered_map
 from kartothek_cube.io_components.row_index import with_row_index
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer, columns_to_read, fetch
+from kartothek_cube.serialization.columns import ParquetColumns
 
-__all__ = ("concat", "no_columns", "read_files", "read_table_of_file", "read_threads")
+__all__ = (
+    "Content",
+    "Raw",
+    "concat",
+    "fetch_files",
+    "no_columns",
+    "open_columns",
+    "read_files",
+    "read_table_of_file",
+    "read_threads",
+)
 
 #: a local file up to this size is read in one piece, which is cheaper than seeking in it
 _SMALL = 1 << 20
@@ -26,6 +38,10 @@ _SMALL = 1 << 20
 _WORTH_A_THREAD = 1 << 16
 
 Predicates = Sequence[tuple[str, str, Any]]
+#: bytes of a file; a buffer may lack columns that nobody asked for
+Raw: TypeAlias = bytes | pa.Buffer
+#: a file that has been read or opened already
+Content: TypeAlias = Raw | ParquetColumns
 
 
 def read_table_of_file(
@@ -36,6 +52,7 @@ def read_table_of_file(
     predicate_pushdown_to_io: bool = True,
     schema: pa.Schema | None = None,
     row_index: bool = False,
+    content: Content | None = None,
 ) -> pa.Table:
     """
     Read one data file.
@@ -56,6 +73,8 @@ def read_table_of_file(
         Types of columns of which the file holds nothing but nulls.
     row_index
         Whether the index of the stored frame is to be kept, as an additional column.
+    content
+        What is in the file, if it has been read or opened already.
 
     Raises
     ------
@@ -64,9 +83,12 @@ def read_table_of_file(
     MissingFileError
         There is no such file.
     """
+    if isinstance(content, ParquetColumns):
+        return content.read(columns, predicates, predicate_pushdown_to_io)
     if not key.endswith(PARQUET_FILE_SUFFIX):
         return _read_other(blobs, key, columns, predicates, schema)
-    source = _source(blobs, key, None if row_index else columns_to_read(columns, predicates))
+    needed = None if row_index else columns_to_read(columns, predicates)
+    source = _source(blobs, key, needed) if content is None else content
     read = partial(
         _PARQUET.read_table,
         columns=None if columns is None else list(columns),
@@ -90,6 +112,75 @@ def read_table_of_file(
 
 
 _PARQUET = ParquetSerializer()
+
+
+@contextmanager
+def open_columns(
+    blobs: BlobStore, key: str, content: Raw | None = None, threads: bool = True
+) -> Iterator[ParquetColumns]:
+    """
+    Open a Parquet file whose columns are decoded when they are asked for.
+
+    Parameters
+    ----------
+    blobs
+        Store.
+    key
+        Key of the file.
+    content
+        What is in the file, if that has been read already.
+    threads
+        Whether Arrow may decode several columns at once.
+
+    Raises
+    ------
+    CorruptDatasetError
+        The file is no Parquet file, or damaged.
+    MissingFileError
+        There is no such file.
+    """
+    source = _source(blobs, key, None) if content is None else content
+    try:
+        file = ParquetColumns(source, key, threads=threads)
+    except FileNotFoundError as exc:
+        raise MissingFileError(key) from exc
+    with file:
+        yield file
+
+
+def fetch_files(
+    blobs: BlobStore, wanted: Sequence[tuple[str, Sequence[str] | None]], threads: int
+) -> dict[str, Raw]:
+    """
+    Read files of a remote store, many at once.
+
+    Parameters
+    ----------
+    blobs
+        Store.
+    wanted
+        Keys of the files, and which of their columns are needed; None for all.
+    threads
+        How many requests may be under way at once.
+
+    Returns
+    -------
+    dict
+        Key to content, as from :func:`~kartothek_cube.serialization.fetch`. Files on a local disk and files
+        that are no Parquet files are left out; these are better read one by one.
+    """
+    if blobs.is_local:
+        return {}
+    wanted = [item for item in wanted if item[0].endswith(PARQUET_FILE_SUFFIX)]
+    contents = ordered_map(partial(_fetch_one, blobs), wanted, threads)
+    return {key: content for (key, _), content in zip(wanted, contents, strict=True)}
+
+
+def _fetch_one(blobs: BlobStore, item: tuple[str, Sequence[str] | None]) -> Raw:
+    key, columns = item
+    content = _fetched(blobs, key, columns) if blobs.has_ranges else get_needed(blobs, key)
+    count_file(len(content))
+    return content
 
 
 def _read_other(
@@ -121,12 +212,10 @@ def _retyped(column: pa.ChunkedArray, wanted: pa.DataType, key: str) -> pa.Chunk
         raise CorruptDatasetError(key, f"a column of type {column.type} holds no {wanted}: {exc}") from exc
 
 
-def _source(blobs: BlobStore, key: str, columns: Sequence[str] | None) -> str | bytes | pa.Buffer:
+def _source(blobs: BlobStore, key: str, columns: Sequence[str] | None) -> str | Raw:
     """A path for large local files, of which only the needed columns are read; the content otherwise."""
     if not blobs.is_local:
-        data = _fetched(blobs, key, columns) if blobs.has_ranges else get_needed(blobs, key)
-        count_file(len(data))
-        return data
+        return _fetch_one(blobs, (key, columns))
     with _opened(blobs, key) as file:
         size = os.fstat(file.fileno()).st_size
         count_file(size)
@@ -136,7 +225,7 @@ def _source(blobs: BlobStore, key: str, columns: Sequence[str] | None) -> str | 
     return blobs.get(key) if path is None else path
 
 
-def _fetched(blobs: BlobStore, key: str, columns: Sequence[str] | None) -> bytes | pa.Buffer:
+def _fetched(blobs: BlobStore, key: str, columns: Sequence[str] | None) -> Raw:
     try:
         return fetch(blobs, key, columns)
     except KeyError as exc:
@@ -168,6 +257,8 @@ def read_files(
     predicate_pushdown_to_io: bool = True,
     schema: pa.Schema | None = None,
     then: Callable[[pa.Table], Any] | None = None,
+    contents: Mapping[str, Content] | None = None,
+    threads: int | None = None,
 ) -> Iterator[Any]:
     """
     Read data files, overlapping the reads where that pays.
@@ -186,6 +277,10 @@ def read_files(
         As in :func:`read_table_of_file`.
     then
         What to do with each table while it is fresh, on the thread that read it.
+    contents
+        What is in some of the files, as far as that has been read already.
+    threads
+        How many reads to overlap; None for as many as seem useful.
 
     Yields
     ------
@@ -193,8 +288,10 @@ def read_files(
         One per key, in order.
     """
     choose = predicates or (lambda number: None)
-    read = partial(_read_numbered, blobs, columns, choose, predicate_pushdown_to_io, schema, then)
-    return ordered_map(read, list(enumerate(keys)), read_threads(blobs, keys))
+    read = partial(
+        _read_numbered, blobs, columns, choose, predicate_pushdown_to_io, schema, then, contents or {}
+    )
+    return ordered_map(read, list(enumerate(keys)), threads or read_threads(blobs, keys))
 
 
 def _read_numbered(
@@ -204,10 +301,12 @@ def _read_numbered(
     pushdown: bool,
     schema: pa.Schema | None,
     then: Callable[[pa.Table], Any] | None,
+    contents: Mapping[str, Content],
     item: tuple[int, str],
 ) -> Any:
     number, key = item
-    table = read_table_of_file(blobs, key, columns, choose(number), pushdown, schema)
+    content = contents.get(key)
+    table = read_table_of_file(blobs, key, columns, choose(number), pushdown, schema, content=content)
     return table if then is None else then(table)
 
 

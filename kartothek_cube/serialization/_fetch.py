@@ -6,13 +6,13 @@ import mmap
 import re
 from collections.abc import Collection
 from functools import lru_cache
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 
 from kartothek_cube.core.store import BlobStore
 
-__all__ = ("fetch",)
+__all__ = ("Chunk", "chunks_of", "fetch")
 
 Ranges: TypeAlias = list[tuple[int, int]]
 
@@ -89,17 +89,38 @@ def _needed(tail: bytes, size: int, columns: Collection[str]) -> Ranges | None:
 
 
 def _chunks(tail: bytes, length: int, columns: Collection[str]) -> list[tuple[int, int]] | None:
-    """
-    Start and end of the chunks of these columns; None if they are not found in the same number of row groups.
-
-    pyarrow (26) would tell, but ends the process when it looks at a chunk whose statistics are broken.
-    """
+    """Start and end of the chunks of these columns; None if they are not in the same number of row groups."""
     footer = tail[-length - _LENGTH : -_LENGTH]
-    found = [[_bounds(match) for match in _pattern(column).finditer(footer)] for column in columns]
+    found = [chunks_of(footer, column) for column in columns]
     # no column at all: the number of rows is wanted, which the footer tells
     if len({len(chunks) for chunks in found}) > 1 or any(not chunks for chunks in found):
         return None
-    return [chunk for chunks in found for chunk in chunks]
+    return [(chunk.start, chunk.start + chunk.length) for chunks in found for chunk in chunks]
+
+
+class Chunk(NamedTuple):
+    """What the footer tells of a column in a row group: codec, number of values, first byte, bytes."""
+
+    codec: int
+    values: int
+    start: int
+    length: int
+
+
+def chunks_of(footer: bytes, column: str) -> list[Chunk]:
+    """
+    Where the values of a flat column are, by row group.
+
+    pyarrow (26) would tell, but ends the process when it looks at a chunk whose description is broken.
+
+    Parameters
+    ----------
+    footer
+        The footer of a Parquet file, without length and magic number.
+    column
+        Name of the column.
+    """
+    return [_chunk(match) for match in _pattern(column).finditer(footer)]
 
 
 @lru_cache(maxsize=4096)
@@ -113,16 +134,16 @@ def _pattern(column: str) -> re.Pattern[bytes]:
     name = column.encode()
     number = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
     path = rb"\x19\x18" + re.escape(_varint(len(name)) + name)
-    fields = rb"\x15%b\x16%b\x16%b\x16(%b)\x26(%b)(?:\x26(%b))?" % ((number,) * 6)
+    fields = rb"\x15(%b)\x16(%b)\x16%b\x16(%b)\x26(%b)(?:\x26(%b))?" % ((number,) * 6)
     return re.compile(path + fields, re.DOTALL)
 
 
-def _bounds(match: re.Match[bytes]) -> tuple[int, int]:
-    size, data, dictionary = match.groups()
+def _chunk(match: re.Match[bytes]) -> Chunk:
+    codec, count, size, data, dictionary = match.groups()
     start = _number(data)
     if dictionary is not None and 0 < _number(dictionary) < start:
         start = _number(dictionary)
-    return start, start + _number(size)
+    return Chunk(_number(codec), _number(count), start, _number(size))
 
 
 def _varint(value: int) -> bytes:

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import BinaryIO, ClassVar, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import BinaryIO, ClassVar
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core.errors import CorruptDatasetError
-from kartothek_cube.core.predicates import PredicatesType, bind, columns_in_predicates, filter_mask
+from kartothek_cube.core.predicates import PredicatesType
 from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.types import as_table, storage_type, to_memory, to_pandas
-from kartothek_cube.core.types.pandas_metadata import extension_dtypes, index_columns, pandas_metadata
+from kartothek_cube.core.types import as_table, storage_type, to_pandas
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.serialization._encoding import dictionary_columns, zstd_levels
 from kartothek_cube.serialization._generic import DataFrameSerializer, filter_df
-from kartothek_cube.serialization._util import check_columns, check_filters, columns_to_read, select_columns
+from kartothek_cube.serialization._util import check_columns, check_filters, select_columns
+from kartothek_cube.serialization.columns import Source, read_parquet
 
 __all__ = ("BACKOFF_TIME", "MAX_NB_RETRIES", "ParquetReadError", "ParquetSerializer")
 
@@ -31,19 +27,7 @@ __all__ = ("BACKOFF_TIME", "MAX_NB_RETRIES", "ParquetReadError", "ParquetSeriali
 MAX_NB_RETRIES = 6
 BACKOFF_TIME = 0.01
 
-Source: TypeAlias = str | bytes | bytearray | memoryview | pa.Buffer | BinaryIO
-
-_CONTENT = (bytes, bytearray, memoryview, pa.Buffer)
-
 _logger = logging.getLogger(__name__)
-
-# Below so many cells, starting threads takes longer than decoding.
-_THREADS_FROM = 100_000
-# In files with fewer rows, all columns are decoded faster than those of the predicates and then the others.
-_LATE_FROM = 10_000
-# Most files have no index column and no extension type; their pandas metadata is not worth parsing.
-_NAMES_INDEX = re.compile(rb'"index_columns":\s*\[\s*"')
-_NAMES_EXTENSION = re.compile(rb'"numpy_type":\s*"(string|boolean|U?Int\d+|Float\d+)"')
 
 
 class ParquetReadError(OSError):
@@ -144,7 +128,7 @@ class ParquetSerializer(DataFrameSerializer):
         def read() -> pa.Table:
             try:
                 content = blobs.local_path(key) or blobs.get(key)
-                return _read_table(content, key, wanted, predicates, None, predicate_pushdown_to_io)
+                return read_parquet(content, key, wanted, predicates, None, predicate_pushdown_to_io)
             except FileNotFoundError as error:
                 raise KeyError(key) from error
 
@@ -294,7 +278,7 @@ class ParquetSerializer(DataFrameSerializer):
         [{'CITY': 'Bonn'}]
         """
         name = source if isinstance(source, str) else "Parquet data"
-        return _read_table(source, name, columns, predicates, schema, predicate_pushdown_to_io)
+        return read_parquet(source, name, columns, predicates, schema, predicate_pushdown_to_io)
 
 
 def _is_codec(name: str) -> bool:
@@ -334,124 +318,6 @@ def _retry(read: Callable[[], pa.Table], key: str) -> pa.Table:
             if attempt < MAX_NB_RETRIES:
                 time.sleep(BACKOFF_TIME * 2 ** (attempt - 1))
     raise ParquetReadError(f"{key!r} could not be read in {MAX_NB_RETRIES} attempts: {last!r}") from last
-
-
-def _read_table(
-    source: Source,
-    name: str,
-    columns: Sequence[str] | None,
-    predicates: PredicatesType,
-    schema: pa.Schema | None,
-    pushdown: bool,
-) -> pa.Table:
-    needed = columns_to_read(columns, predicates)
-    with _corruption(source, name), _open(source) as file:
-        if predicates is None:
-            table = file.read(needed, use_threads=_threads(file.metadata, needed))
-        else:
-            file_schema = file.schema_arrow
-            bind(predicates, file_schema if schema is None else schema)
-            check_columns(columns_in_predicates(predicates), file_schema.names, name)
-            table = _matching_rows(file, needed or file_schema.names, predicates, pushdown)
-        if needed is not None and not set(needed) <= set(table.column_names):
-            check_columns(needed, file.schema_arrow.names, name)
-    table = _exactly(table, columns, name)
-    return _with_known_types(to_memory(_without_foreign_metadata(table)), schema)
-
-
-@contextmanager
-def _corruption(source: Source, name: str) -> Iterator[None]:
-    """Tell broken content from broken connections and from mistakes of the caller."""
-    try:
-        yield
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
-        raise CorruptDatasetError(name, f"not a readable Parquet file: {error}") from error
-    except OSError as error:
-        # Arrow has OSError for broken pages and footers, too; failures of the system have a number.
-        if error.errno is not None or not isinstance(source, (str, *_CONTENT)):
-            raise
-        raise CorruptDatasetError(name, f"not a readable Parquet file: {error}") from error
-
-
-def _open(source: Source) -> pq.ParquetFile:
-    if isinstance(source, _CONTENT):
-        return pq.ParquetFile(pa.BufferReader(source), pre_buffer=False, page_checksum_verification=True)
-    return pq.ParquetFile(source, page_checksum_verification=True)
-
-
-def _threads(metadata: pq.FileMetaData, columns: Collection[str] | None) -> bool:
-    width = metadata.num_columns if columns is None else len(columns)
-    return bool(metadata.num_rows * width >= _THREADS_FROM)
-
-
-def _matching_rows(
-    file: pq.ParquetFile, columns: Sequence[str], predicates: PredicatesType, pushdown: bool
-) -> pa.Table:
-    metadata = file.metadata
-    filtered = columns_in_predicates(predicates)
-    rest = [column for column in columns if column not in filtered]
-    if not pushdown or not rest or metadata.num_rows < _LATE_FROM:
-        table = file.read(columns, use_threads=_threads(metadata, columns))
-        mask = filter_mask(table, predicates)
-        return table if mask.true_count == len(mask) else table.filter(mask)
-    keys = file.read(sorted(filtered), use_threads=_threads(metadata, filtered))
-    mask = filter_mask(keys, predicates)
-    groups, mask_of_groups = _groups_with_matches(metadata, mask)
-    payload = file.read_row_groups(groups, rest, use_threads=_threads(metadata, rest))
-    found, payload = keys.filter(mask), payload.filter(mask_of_groups)
-    arrays = [(found if column in filtered else payload).column(column) for column in columns]
-    return pa.Table.from_arrays(arrays, names=list(columns), metadata=keys.schema.metadata)
-
-
-def _groups_with_matches(
-    metadata: pq.FileMetaData, mask: pa.BooleanArray
-) -> tuple[list[int], pa.ChunkedArray]:
-    """
-    Row groups in which rows match, and the part of the mask for their rows.
-
-    Statistics in the footer would tell some of it in advance, but pyarrow (26) ends the process when a broken
-    footer contradicts itself there; decoding the columns of the predicates tells it exactly.
-    """
-    lengths = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
-    ends = np.cumsum(lengths)
-    parts = [mask.slice(end - length, length) for end, length in zip(ends.tolist(), lengths, strict=True)]
-    groups = [number for number, part in enumerate(parts) if part.true_count]
-    return groups, pa.chunked_array([parts[number] for number in groups], type=pa.bool_())
-
-
-def _exactly(table: pa.Table, columns: Sequence[str] | None, name: str) -> pa.Table:
-    """The columns wanted; if all are wanted, those that are no index of a frame."""
-    names = table.column_names
-    if len(set(names)) < len(names):
-        raise CorruptDatasetError(name, "column names occur more than once")
-    if columns is not None:
-        return table if names == columns else table.select(list(columns))
-    if _NAMES_INDEX.search((table.schema.metadata or {}).get(b"pandas", b"")):
-        return table.drop_columns(index_columns(table.schema))
-    return table
-
-
-def _without_foreign_metadata(table: pa.Table) -> pa.Table:
-    """Of the metadata in a file, only the pandas types of the columns are of interest, and few have any."""
-    metadata = table.schema.metadata
-    if metadata is None or not table.num_columns:  # without columns, the number of rows would be lost
-        return table
-    if _NAMES_EXTENSION.search(metadata.get(b"pandas", b"")):
-        extensions = extension_dtypes(table.schema)
-        return table.replace_schema_metadata({"pandas": pandas_metadata(table.schema, extensions)})
-    return table.replace_schema_metadata(None)
-
-
-def _with_known_types(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
-    if schema is None:
-        return table
-    for position, field in enumerate(table.schema):
-        if pat.is_null(field.type) and schema.get_field_index(field.name) >= 0:
-            dtype = storage_type(schema.field(field.name).type)
-            table = table.set_column(
-                position, pa.field(field.name, dtype), table.column(position).cast(dtype)
-            )
-    return table
 
 
 DataFrameSerializer.register_serializer(".parquet", ParquetSerializer)

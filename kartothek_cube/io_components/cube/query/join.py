@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kartothek_cube.io_components.columns import (
-    changes,
-    combine,
-    gather,
-    join_codes,
-    lookup,
-    lookup_values,
-    ordinals,
-    seek,
-)
-from kartothek_cube.io_components.cube.query.rows import Rows
+from kartothek_cube.io_components.columns import changes, gather, join_codes, repeat, seek
+from kartothek_cube.io_components.cube.query.rows import Rows, take_rows
+from kartothek_cube.io_components.partners import partners
 
-__all__ = ("chain", "join")
+__all__ = ("join",)
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
@@ -37,19 +29,27 @@ def join(seed: Rows, other: Rows) -> None:
     other
         At most one row per cell and physical partition.
     """
-    positions: Ints | None = None
-    if not _same_cells(seed, other) and not _narrowed(seed, other):
-        positions = _partner_rows(seed, other)
-        if other.source.how == "inner" and len(positions) and positions.min() < 0:
-            found = positions >= 0
-            seed.keep(found)
-            positions = positions[found]
-    missing = positions is not None and bool(len(positions)) and int(positions.min()) < 0
+    if _same_cells(seed, other) or _narrowed(seed, other):
+        for column in other.source.payload:
+            seed.table = seed.table.append_column(column, other.table.column(column))
+        return
+    starts = _run_starts(seed, other.source.dimensions)
+    found = _partner_rows(seed, other, starts)
+    if other.source.how == "inner" and bool((found < 0).any()):
+        if starts is not None:
+            found, starts = np.repeat(found, np.diff(np.append(starts, len(seed)))), None
+        seed.keep(found >= 0)
+        found = found[found >= 0]
+    _append(seed, other, found, starts)
+
+
+def _append(seed: Rows, other: Rows, found: Ints, starts: Ints | None) -> None:
+    """Add the payload at these positions; one of them per run of rows if there are starts."""
+    missing = bool((found < 0).any())
+    times = None if starts is None else np.diff(np.append(starts, len(seed)))
     for column in other.source.payload:
-        values = other.table.column(column)
-        if positions is not None:
-            values = gather(values, positions, missing=missing)
-        seed.table = seed.table.append_column(column, values)
+        values = gather(other.table.column(column), found, missing=missing)
+        seed.table = seed.table.append_column(column, values if times is None else repeat(values, times))
 
 
 def _unit_codes(seed: Rows, other: Rows) -> tuple[Ints, Ints]:
@@ -98,55 +98,25 @@ def _narrowed(seed: Rows, other: Rows) -> bool:
     other.keep(found >= 0)
     found = found[found >= 0]
     order = np.argsort(found, kind="stable")
-    if not np.array_equal(order, np.arange(len(order))):
-        other.table = pa.Table.from_arrays(
-            [gather(c, order, missing=False) for c in other.table.columns], schema=other.table.schema
-        )
+    other.table = take_rows(other.table, order)
     seed.pick(found[order])
     return True
 
 
-def _partner_rows(seed: Rows, other: Rows) -> Ints:
-    """For each row of the seed the row of the other dataset with the same cell, or -1."""
+def _partner_rows(seed: Rows, other: Rows, starts: Ints | None) -> Ints:
+    """For each row of the seed, or each run of rows, the row of the other dataset with its cell, or -1."""
     dimensions = other.source.dimensions
-    starts = _run_starts(seed, dimensions)
-    left = seed.columns(dimensions)
+    left, right = seed.columns(dimensions), other.columns(dimensions)
     if starts is not None:
         left = [gather(column, starts, missing=False) for column in left]
-    right = other.columns(dimensions)
-    found: Ints | None = None
-    if len(dimensions) == 1 and not [c for c in other.source.alignment if c in seed.keys]:
-        found = lookup_values(left[0], right[0])
-    if found is None:
-        found = _lookup_codes(seed, other, starts, left, right)
-    if starts is not None:
-        found = np.repeat(found, np.diff(np.append(starts, len(seed))))
-    return found
-
-
-def _lookup_codes(
-    seed: Rows, other: Rows, starts: Ints | None, left: Sequence[Any], right: Sequence[pa.ChunkedArray]
-) -> Ints:
-    """Partners by codes of physical partition and dimensions."""
+    length = len(seed) if starts is None else len(starts)
     ours, theirs = _unit_codes(seed, other)
+    if len(np.unique(np.append(ours, theirs))) < 2:
+        return partners(left, right, length, len(other))
     units = np.repeat(ours, seed.counts)
     units = units if starts is None else units[starts]
-    n_left, n_right = len(units), len(other)
-    bound = int(max(ours.max(initial=0), theirs.max(initial=0))) + 1
-    parts = [(np.concatenate([units, np.repeat(theirs, other.counts)]), bound)]
-    parts += [ordinals(chain(a, b)) for a, b in zip(left, right, strict=True)]
-    codes, bound = combine(parts, n_left + n_right)
-    return lookup(codes[:n_left], codes[n_left:], bound)
-
-
-def chain(a: Any, b: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Two columns one after the other, in a type that holds both."""
-    left = a if isinstance(a, pa.ChunkedArray) else pa.chunked_array([a])
-    if left.type != b.type:
-        both = [pa.schema([("c", left.type)]), pa.schema([("c", b.type)])]
-        wide = pa.unify_schemas(both, promote_options="permissive").field("c").type
-        left, b = left.cast(wide), b.cast(wide)
-    return pa.chunked_array([*left.chunks, *b.chunks], type=left.type)
+    others = np.repeat(theirs, other.counts)
+    return partners([pa.array(units), *left], [pa.array(others), *right], length, len(other))
 
 
 def _run_starts(seed: Rows, dimensions: Sequence[str]) -> Ints | None:

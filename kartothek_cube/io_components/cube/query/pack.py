@@ -6,7 +6,7 @@ from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.cube.query.layout import QueryPlan, Source, Task
 from kartothek_cube.io_components.packing import SAMPLE, TASK_SIZE, bounds, mean_size
 
-__all__ = ("pack",)
+__all__ = ("needed_share", "pack")
 
 
 def pack(plan: QueryPlan, workers: int, tasks_per_worker: int = 3, size: int = TASK_SIZE) -> list[Task]:
@@ -53,11 +53,12 @@ def _file_sizes(plan: QueryPlan) -> list[float]:
     """For each dataset about how many bytes of a file are needed."""
     blobs = open_blobs(plan.context.store)
     return [
-        mean_size(blobs, keys) * _needed_share(source)
+        mean_size(blobs, keys) * needed_share(source)
         for source, keys in zip(plan.context.sources, plan.sample_keys(SAMPLE), strict=True)
     ]
 
 
-def _needed_share(source: Source) -> float:
+def needed_share(source: Source) -> float:
+    """Share of the columns in its files that a query needs of a dataset."""
     stored = set(source.schema.names) - set(source.partition_keys)
     return len(stored & set(source.columns)) / max(len(stored), 1)

@@ -1,24 +1,32 @@
-"""Executing a query task: load the datasets, join them cell by cell, sort, split into groups."""
+"""Executing a query task: load the datasets block by block, join them cell by cell, sort and split."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from itertools import pairwise
 
-import numpy as np
-import numpy.typing as npt
+import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io_components.columns import combine, lookup, ordinals, sort_order, strictly_increasing
-from kartothek_cube.io_components.cube.query.join import chain, join
+from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
+from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.io_components.cube.query.files import FileSet, block_bounds, block_threads, file_sets
+from kartothek_cube.io_components.cube.query.join import join
 from kartothek_cube.io_components.cube.query.layout import QueryContext, Task
-from kartothek_cube.io_components.cube.query.rows import Rows, load_rows, take_rows
-from kartothek_cube.io_components.execute import expect_files
+from kartothek_cube.io_components.cube.query.load import Literals, load_nothing, load_rows, stored_columns
+from kartothek_cube.io_components.cube.query.output import Groups, Piece, in_order
+from kartothek_cube.io_components.cube.query.rows import Rows, concat_rows
+from kartothek_cube.io_components.cube.query.together import load_together
+from kartothek_cube.io_components.execute import expect_files, ordered_map
+from kartothek_cube.io_components.files import Content, Raw, fetch_files, open_columns
 
 __all__ = ("run_task",)
 
-Ints: TypeAlias = npt.NDArray[np.int64]
+#: rows of a dataset without partitions that may be looked at in total, if every block looks at all of them
+_LOOKS = 1 << 22
 
 
 def run_task(context: QueryContext, task: Task) -> list[pa.Table]:
@@ -40,60 +48,87 @@ def run_task(context: QueryContext, task: Task) -> list[pa.Table]:
     """
     blobs = open_blobs(context.store)
     expect_files(sum(len(files.labels) for files in task.files))
-    seed = load_rows(blobs, context, task, 0)
-    for number in range(1, len(context.sources)):
-        join(seed, load_rows(blobs, context, task, number, seed))
-    table = _sorted(seed, context)
-    return [t for t in _split(table, context, task) if len(t)]
+    sets = file_sets(context, task)
+    if not len(sets[0]):
+        return []
+    bounds = block_bounds(blobs, sets).tolist()
+    shared = [load_rows(blobs, files, task.literals) for files in sets if not files.aligned]
+    often, late = _by_use(shared, len(bounds) - 1)
+    threads, files_at_once = block_threads(blobs, sets, len(bounds) - 1)
+    aligned = [files for files in sets if files.aligned]
+    block = _Block(context, blobs, aligned, task.literals, often, files_at_once, len(bounds) == 2)
+    groups = Groups.of(context, task.groups)
+    if not late:
+        pieces = list(ordered_map(partial(_finished, block, groups), list(pairwise(bounds)), threads))
+    else:
+        seed = concat_rows(list(ordered_map(block, list(pairwise(bounds)), threads)), pa.schema([]))
+        for rows in late:
+            join(seed, rows)
+        pieces = [groups.split(in_order(seed, context.sort_columns))]
+    return groups.assemble(pieces)
 
 
-def _sorted(seed: Rows, context: QueryContext) -> pa.Table:
-    """The rows with their partition columns, sorted."""
-    table = seed.table
-    for column in context.sort_columns:
-        if column not in table.column_names:
-            table = table.append_column(column, seed.constant(column))
-    if seed.sorted and _units_ascend(seed, context.sort_columns):
-        return table
-    order = sort_order([table.column(c) for c in context.sort_columns], len(table))
-    return table if order is None else take_rows(table, order)
+def _by_use(shared: Sequence[Rows], n_blocks: int) -> tuple[list[Rows], list[Rows]]:
+    """Datasets to join to every block, and large ones that are joined once to all rows."""
+    often: list[Rows] = []
+    late: list[Rows] = []
+    for rows in shared:
+        (often if n_blocks == 1 or len(rows) * n_blocks <= _LOOKS else late).append(rows)
+    return often, late
 
 
-def _units_ascend(seed: Rows, sort_columns: Sequence[str]) -> bool:
-    """Whether the last cell of each partition comes before the first of the next: then all is sorted."""
-    dimensions = seed.source.dimensions
-    if tuple(sort_columns[: len(dimensions)]) != dimensions:
-        return False
-    starts = seed.unit_starts()
-    edges = np.sort(np.concatenate([starts - 1, starts]))
-    if not len(edges):
-        return True
-    cells = [column.take(pa.array(edges)) for column in seed.columns(dimensions)]
-    within = np.arange(2, len(edges), 2)  # a partition of one row is its own last and first
-    return strictly_increasing(cells, len(edges), within)
+@attrs.frozen
+class _Block:
+    """Loads and joins what a block of physical partitions holds; runs on many threads."""
+
+    context: QueryContext
+    blobs: BlobStore
+    sets: Sequence[FileSet]
+    literals: Literals
+    shared: Sequence[Rows]
+    files_at_once: int
+    alone: bool
+
+    def __call__(self, bounds: tuple[int, int]) -> Rows:
+        """Join the rows of the physical partitions between the bounds."""
+        sets = [files.between(*bounds) for files in self.sets]
+        contents = self._fetched(sets)
+        try:
+            return self._joined(sets, contents)
+        except CorruptDatasetError:
+            if not any(isinstance(content, pa.Buffer) for content in contents.values()):
+                raise
+            # maybe only because parts of a file were left out
+            return self._joined(sets, self._fetched(sets, whole=True))
+
+    def _joined(self, sets: list[FileSet], contents: Mapping[str, Raw]) -> Rows:
+        with ExitStack() as stack:
+            sets = self._opened(sets, contents, stack)
+            seed, others = load_together(sets[0], sets[1:], self.literals) or (self._load(sets[0]), sets[1:])
+            for files in others:
+                join(seed, self._load(files) if len(seed) else load_nothing(files) or self._load(files))
+        for rows in self.shared:
+            join(seed, rows)
+        return seed
+
+    def _load(self, files: FileSet) -> Rows:
+        return load_rows(self.blobs, files, self.literals, self.files_at_once)
+
+    def _fetched(self, sets: Sequence[FileSet], *, whole: bool = False) -> dict[str, Raw]:
+        """Contents of files in a remote store, at least of the columns needed."""
+        wanted = [(key, None if whole else stored_columns(s.source)) for s in sets for key in s.keys]
+        return fetch_files(self.blobs, wanted, self.files_at_once)
+
+    def _opened(self, sets: Sequence[FileSet], fetched: Mapping[str, Raw], stack: ExitStack) -> list[FileSet]:
+        """Open files that are alone in the block."""
+        contents: dict[str, Content] = {**fetched}
+        for files in sets:
+            if len(files) == 1 and files.keys[0].endswith(PARQUET_FILE_SUFFIX):
+                key = files.keys[0]
+                opened = open_columns(self.blobs, key, fetched.get(key), threads=self.alone)
+                contents[key] = stack.enter_context(opened)
+        return [attrs.evolve(files, contents=contents) for files in sets]
 
 
-def _split(table: pa.Table, context: QueryContext, task: Task) -> list[pa.Table]:
-    """Tables of the groups; rows keep their order."""
-    table, keys = table.select(context.output.names), table
-    if task.groups is None:
-        return [table]
-    number = _group_numbers(keys, context, task.groups)
-    order = np.argsort(number, kind="stable")
-    bounds = np.searchsorted(number[order], np.arange(len(task.groups) + 1))
-    if not np.array_equal(order, np.arange(len(order))):
-        table = take_rows(table, order)
-    return [table.slice(bounds[i], bounds[i + 1] - bounds[i]) for i in range(len(task.groups))]
-
-
-def _group_numbers(table: pa.Table, context: QueryContext, groups: Sequence[tuple[Any, ...]]) -> Ints:
-    """Number of the group that each row belongs to, -1 for none."""
-    values = [
-        pa.array(column, type=context.output.field(name).type)
-        for name, column in zip(context.partition_by, zip(*groups, strict=True), strict=True)
-    ]
-    rows = [table.column(name) for name in context.partition_by]
-    codes, bound = combine(
-        [ordinals(chain(r, pa.chunked_array([v]))) for r, v in zip(rows, values, strict=True)], 0
-    )
-    return lookup(codes[: len(table)], codes[len(table) :], bound)
+def _finished(block: _Block, groups: Groups, bounds: tuple[int, int]) -> Piece:
+    return groups.split(in_order(block(bounds), block.context.sort_columns))

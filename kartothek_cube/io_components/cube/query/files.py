@@ -1,0 +1,192 @@
+"""The files of a query task by physical partition, and how to cut the task into blocks of partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.store import BlobStore
+from kartothek_cube.io_components.columns import group_codes, join_codes
+from kartothek_cube.io_components.cube.query.layout import QueryContext, Source, Task
+from kartothek_cube.io_components.cube.query.pack import needed_share
+from kartothek_cube.io_components.execute import REMOTE_REQUESTS, available_cores
+from kartothek_cube.io_components.files import Content, read_threads
+from kartothek_cube.io_components.packing import bounds, mean_size
+from kartothek_cube.serialization.columns import ParquetColumns
+
+__all__ = ("FileSet", "block_bounds", "block_threads", "file_sets")
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+
+#: bytes in files that make a block: its columns fit into the cache of a core, and are worth the overhead
+_BLOCK = 1 << 20
+#: files that are looked at to know how large they are
+_SAMPLE = 4
+#: blocks per request that is under way to a remote store
+_REMOTE_BLOCKS = 8
+
+
+@attrs.frozen
+class FileSet:
+    """
+    Files of one dataset, those of a physical partition next to each other, in commit order.
+
+    Attributes
+    ----------
+    source
+        The dataset.
+    keys
+        Storage keys.
+    constants
+        Values of the partition keys of each file.
+    unit
+        Physical partition of each file, ascending.
+    aligned
+        Whether the physical partitions are numbered as those of the seed; else those of the seed share them.
+    contents
+        Files that have been read or opened already, by key.
+    """
+
+    source: Source
+    keys: tuple[str, ...]
+    constants: dict[str, pa.Array]
+    unit: Ints
+    aligned: bool
+    contents: Mapping[str, Content] = attrs.field(factory=dict, repr=False, eq=False)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def opened(self) -> ParquetColumns | None:
+        """The file, if it is the only one and has been opened."""
+        content = self.contents.get(self.keys[0]) if len(self.keys) == 1 else None
+        return content if isinstance(content, ParquetColumns) else None
+
+    def between(self, start: int, stop: int) -> FileSet:
+        """The files of some consecutive partitions."""
+        low, high = np.searchsorted(self.unit, [start, stop]).tolist()
+        return FileSet(
+            source=self.source,
+            keys=self.keys[low:high],
+            constants={column: array.slice(low, high - low) for column, array in self.constants.items()},
+            unit=self.unit[low:high],
+            aligned=self.aligned,
+            contents=self.contents,
+        )
+
+
+def file_sets(context: QueryContext, task: Task) -> list[FileSet]:
+    """
+    Sort the files of a task by physical partition.
+
+    Parameters
+    ----------
+    context, task
+        The task.
+
+    Returns
+    -------
+    list of FileSet
+        The seed first. Files that have no partner in the seed are left out.
+    """
+    seed = _file_set(context, task, 0, None)
+    return [seed, *(_file_set(context, task, number, seed) for number in range(1, len(context.sources)))]
+
+
+def _file_set(context: QueryContext, task: Task, number: int, seed: FileSet | None) -> FileSet:
+    source, files = context.sources[number], task.files[number]
+    labels = PartitionTable.from_labels(source.uuid, source.table, pa.array(files.labels, pa.string()))
+    constants = labels.keys(list(source.partition_keys), source.schema)
+    aligned = seed is None or source.alignment == seed.source.alignment
+    unit = group_codes([constants[column] for column in source.alignment], len(files.labels))
+    if seed is not None and aligned:
+        unit = _partner_units(seed, source, constants, len(files.labels))
+    order = np.argsort(unit, kind="stable")
+    order = order[np.searchsorted(unit[order], 0) :]
+    keys = files.storage_keys(source)
+    return FileSet(
+        source=source,
+        keys=tuple(keys[i] for i in order.tolist()),
+        constants={column: array.take(pa.array(order)) for column, array in constants.items()},
+        unit=unit[order],
+        aligned=aligned,
+    )
+
+
+def _partner_units(seed: FileSet, source: Source, constants: dict[str, pa.Array], n_files: int) -> Ints:
+    """Number of the seed's physical partition for each file, -1 where there is none."""
+    ours, theirs = join_codes(
+        [seed.constants[column] for column in source.alignment],
+        [constants[column] for column in source.alignment],
+        len(seed.keys),
+        n_files,
+    )
+    unit_of = np.full(max(int(ours.max(initial=-1)), int(theirs.max(initial=-1))) + 1, -1, dtype=np.int64)
+    unit_of[ours] = seed.unit
+    return unit_of[theirs]
+
+
+def block_bounds(blobs: BlobStore, sets: Sequence[FileSet]) -> Ints:
+    """
+    Cut the physical partitions of the seed into blocks; each is read and joined by one thread.
+
+    Parameters
+    ----------
+    blobs
+        The store.
+    sets
+        Files of the datasets; those that are not aligned do not count.
+
+    Returns
+    -------
+    numpy.ndarray of int64
+        From 0 to the number of physical partitions.
+    """
+    n_units = int(sets[0].unit[-1]) + 1
+    if n_units == 1:
+        return np.array([0, 1])
+    aligned = [files for files in sets if files.aligned and len(files)]
+    counts = [np.bincount(files.unit, minlength=n_units) for files in aligned]
+    if not blobs.is_local:  # the sizes would cost requests, too
+        total = np.sum(counts, axis=0).astype(np.float64)
+        return bounds(total, 1, int(np.ceil(total.sum() / (_REMOTE_BLOCKS * REMOTE_REQUESTS))))
+    samples = [files.keys[:: max(1, len(files) // _SAMPLE)] for files in aligned]
+    sizes = [
+        mean_size(blobs, keys) * needed_share(files.source)
+        for files, keys in zip(aligned, samples, strict=True)
+    ]
+    weights = np.sum([size * count for size, count in zip(sizes, counts, strict=True)], axis=0)
+    return bounds(weights, 1, _BLOCK)
+
+
+def block_threads(blobs: BlobStore, sets: Sequence[FileSet], n_blocks: int) -> tuple[int, int]:
+    """
+    How many threads to use.
+
+    Parameters
+    ----------
+    blobs
+        The store.
+    sets
+        Files of the datasets.
+    n_blocks
+        Number of blocks.
+
+    Returns
+    -------
+    blocks
+        How many blocks to work on at once.
+    files
+        How many files of a block to read at once.
+    """
+    if not blobs.is_local:
+        return min(n_blocks, REMOTE_REQUESTS), -(-REMOTE_REQUESTS // n_blocks)
+    large = any(read_threads(blobs, files.keys) > 1 for files in sets if len(files) > 1)
+    cores = available_cores() if large else 1
+    return min(n_blocks, cores), -(-cores // n_blocks)

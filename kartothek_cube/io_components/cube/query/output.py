@@ -1,0 +1,181 @@
+"""From joined rows to the result: sorted, split into groups, put together in the order of the groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kartothek_cube.io_components.columns import Column, gather, sort_order, strictly_increasing
+from kartothek_cube.io_components.cube.query.layout import QueryContext
+from kartothek_cube.io_components.cube.query.rows import Rows, take_rows
+from kartothek_cube.io_components.files import concat
+from kartothek_cube.io_components.partners import partners
+
+__all__ = ("Groups", "Piece", "in_order")
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+
+#: pieces that have at least so many rows on average are compared by their first and last rows only
+_LONG = 100
+
+
+def in_order(rows: Rows, sort_columns: Sequence[str]) -> pa.Table:
+    """
+    The rows with their partition columns, sorted.
+
+    Parameters
+    ----------
+    rows
+        Rows of the seed with all payload.
+    sort_columns
+        By what to sort them: dimensions, then partition columns.
+
+    Returns
+    -------
+    pyarrow.Table
+    """
+    rows.add_constants(sort_columns)
+    if rows.sorted and _units_ascend(rows, sort_columns):
+        return rows.table
+    return _sorted(rows.table, sort_columns)
+
+
+def _sorted(table: pa.Table, sort_columns: Sequence[str]) -> pa.Table:
+    order = sort_order([table.column(c) for c in sort_columns], len(table))
+    return table if order is None else take_rows(table, order)
+
+
+def _units_ascend(rows: Rows, sort_columns: Sequence[str]) -> bool:
+    """Whether the last cell of each partition comes before the first of the next: then all is sorted."""
+    dimensions = rows.source.dimensions
+    if tuple(sort_columns[: len(dimensions)]) != dimensions:
+        return False
+    starts = rows.unit_starts()
+    edges = np.sort(np.concatenate([starts - 1, starts]))
+    return _edges_ascend([gather(c, edges, missing=False) for c in rows.columns(dimensions)], len(edges))
+
+
+def _edges_ascend(cells: Sequence[Column], length: int) -> bool:
+    """Whether, in a list of the last row of a piece and the first one of the next, each pair is in order."""
+    within = np.arange(2, length, 2)  # a piece of one row is its own last and first
+    return strictly_increasing(cells, length, within)
+
+
+@attrs.frozen
+class Piece:
+    """What a block holds of the result: the types of its columns, rows by the number of their group."""
+
+    schema: pa.Schema
+    groups: list[tuple[int, pa.Table]]
+
+
+@attrs.frozen
+class Groups:
+    """
+    The groups of a task.
+
+    Attributes
+    ----------
+    context
+        What the tasks of the query share.
+    values
+        For each ``partition_by`` column its value in each group; None if there is one group with all rows.
+    """
+
+    context: QueryContext
+    values: tuple[pa.Array, ...] | None
+
+    @classmethod
+    def of(cls, context: QueryContext, groups: Sequence[tuple[Any, ...]] | None) -> Groups:
+        """Make the groups with these value tuples."""
+        if groups is None:
+            return cls(context, None)
+        types = [context.output.field(name).type for name in context.partition_by]
+        columns = zip(*groups, strict=True)
+        return cls(context, tuple(pa.array(c, type=t) for c, t in zip(columns, types, strict=True)))
+
+    def split(self, table: pa.Table) -> Piece:
+        """
+        Split sorted rows.
+
+        Parameters
+        ----------
+        table
+            The rows.
+
+        Returns
+        -------
+        Piece
+            With the columns of the result; rows keep their order.
+        """
+        result = table.select(self.context.output.names)
+        if self.values is None:
+            return Piece(result.schema, [(0, result)])
+        numbers = partners(
+            [table.column(name) for name in self.context.partition_by],
+            self.values,
+            len(table),
+            len(self.values[0]),
+        )
+        order = _stable_order(numbers, len(self.values[0]))
+        if order is not None:
+            result, numbers = take_rows(result, order), numbers[order]
+        found = np.unique(numbers[numbers >= 0])
+        starts, stops = np.searchsorted(numbers, found, "left"), np.searchsorted(numbers, found, "right")
+        bounds = zip(found.tolist(), starts.tolist(), stops.tolist(), strict=True)
+        return Piece(
+            result.schema, [(number, result.slice(start, stop - start)) for number, start, stop in bounds]
+        )
+
+    def assemble(self, pieces: Sequence[Piece]) -> list[pa.Table]:
+        """
+        Put the rows of each group together.
+
+        Parameters
+        ----------
+        pieces
+            What :meth:`split` made of the blocks of the task, in their order.
+
+        Returns
+        -------
+        list of pyarrow.Table
+            One per group that has rows, sorted; all with the same types, wherever their rows come from.
+        """
+        schemas: list[pa.Schema] = []
+        by_group: dict[int, list[pa.Table]] = {}
+        for piece in pieces:
+            if not any(piece.schema.equals(other, check_metadata=False) for other in schemas):
+                schemas.append(piece.schema)
+            for number, table in piece.groups:
+                if len(table):
+                    by_group.setdefault(number, []).append(table)
+        types = [schema.empty_table() for schema in schemas] if len(schemas) > 1 else []
+        return [self._whole(types, by_group[number]) for number in sorted(by_group)]
+
+    def _whole(self, types: list[pa.Table], tables: list[pa.Table]) -> pa.Table:
+        """One sorted table of several."""
+        origin = self.context.sources[0].uuid
+        table = concat([*types, *tables], self.context.output, origin)
+        if len(tables) == 1:
+            return table
+        sort_columns = list(self.context.sort_columns)
+        if len(table) > _LONG * len(tables):
+            rows = [row for a, b in pairwise(tables) for row in (a.slice(len(a) - 1), b.slice(0, 1))]
+            edges = concat([t.select(sort_columns) for t in [*types, *rows]], self.context.output, origin)
+            if _edges_ascend(edges.columns, len(edges)):
+                return table
+        return _sorted(table, sort_columns)
+
+
+def _stable_order(numbers: Ints, bound: int) -> Ints | None:
+    """Order that sorts the numbers and leaves equal ones as they are; None if they are sorted."""
+    if len(numbers) < 2 or bool((numbers[1:] >= numbers[:-1]).all()):
+        return None
+    narrow = numbers.astype(np.int16) if bound < 1 << 15 else numbers  # short integers are sorted by radix
+    return np.argsort(narrow, kind="stable")

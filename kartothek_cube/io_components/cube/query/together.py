@@ -1,0 +1,108 @@
+"""Loading the seed together with datasets that hold the same cells in the same order, without a join."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kartothek_cube.io_components.columns import strictly_increasing
+from kartothek_cube.io_components.cube.query.files import FileSet
+from kartothek_cube.io_components.cube.query.layout import Source
+from kartothek_cube.io_components.cube.query.load import Literals, pushed_literals, stored_columns
+from kartothek_cube.io_components.cube.query.rows import Rows
+from kartothek_cube.serialization.columns import ParquetColumns
+from kartothek_cube.serialization.pages import have_equal_pages
+
+__all__ = ("load_together",)
+
+
+def load_together(
+    seed: FileSet, others: Sequence[FileSet], literals: Literals
+) -> tuple[Rows, list[FileSet]] | None:
+    """
+    Load the seed, and with it the payload of the datasets whose files hold exactly its cells.
+
+    These are found by comparing the bytes of the key columns, which need not be decoded twice then; and the
+    conditions on all of these datasets together tell for which rows the other columns have to be decoded.
+
+    Parameters
+    ----------
+    seed
+        Files of the seed, opened.
+    others
+        Files of other datasets for the same physical partitions.
+    literals
+        What the rows have to fulfil besides the conditions of the query.
+
+    Returns
+    -------
+    tuple of Rows and list of FileSet, or None
+        The seed with the payload of those datasets, and the datasets that have to be joined; None if the seed
+        is not a single, large file that is sorted by cell.
+    """
+    first, source = seed.opened(), seed.source
+    dimensions = list(source.dimensions)
+    if first is None or not first.is_worth_a_look or not set(dimensions) <= set(stored_columns(source)):
+        return None
+    twins, rest = _twins(first, seed, others)
+    masks = _masks([(first, _in_file(source, literals)), *((f, _own(s, literals)) for f, s in twins)])
+    mask = reduce(pc.and_, masks) if masks else None
+    if all(found.true_count for found in masks):  # else there is no match, in whatever order the rows are
+        first.load(dimensions)
+        table = first.table(dimensions)
+        if not strictly_increasing(table.columns, len(table)):
+            return None
+    if mask is not None:
+        table = first.table(dimensions, mask)
+    for file, owner in [(first, source), *twins]:
+        payload = [column for column in stored_columns(owner) if column not in dimensions]
+        for name, values in zip(payload, file.table(payload, mask).columns, strict=True):
+            table = table.append_column(name, values)
+    rows = Rows(source, table, np.array([len(table)]), seed.constants, seed.unit, sorted=True)
+    rows.add_constants([column for column in source.columns if column in source.partition_keys])
+    return rows, rest
+
+
+def _in_file(source: Source, literals: Literals) -> Literals:
+    return tuple(p for p in pushed_literals(source, literals) if p[0] not in source.partition_keys)
+
+
+def _own(source: Source, literals: Literals) -> Literals:
+    """What does not follow from the cells being those of the seed."""
+    return tuple(p for p in _in_file(source, literals) if p[0] not in source.dimensions)
+
+
+def _twins(
+    first: ParquetColumns, seed: FileSet, others: Sequence[FileSet]
+) -> tuple[list[tuple[ParquetColumns, Source]], list[FileSet]]:
+    """Files whose rows are the cells of the seed, row by row; and the other datasets."""
+    twins, rest = [], []
+    dimensions = seed.source.dimensions
+    for other in others:
+        file, source = other.opened(), other.source
+        if (
+            file is not None
+            and source.dimensions == dimensions
+            and set(source.columns) <= set(stored_columns(source))
+            and have_equal_pages(first, file, dimensions)
+        ):
+            twins.append((file, source))
+        else:
+            rest.append(other)
+    return twins, rest
+
+
+def _masks(files: Sequence[tuple[ParquetColumns, Literals]]) -> list[pa.BooleanArray]:
+    """Rows that meet the conditions on each file that there are some on; up to the first without a match."""
+    restricted = [(file, [list(literals)]) for file, literals in files if literals]
+    for file, predicates in restricted:
+        file.check(predicates)
+    masks: list[pa.BooleanArray] = []
+    for file, predicates in restricted:
+        if all(mask.true_count for mask in masks):
+            masks.append(file.mask(predicates))
+    return masks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from functools import partial
+from typing import TYPE_CHECKING
 
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
@@ -16,8 +17,9 @@ from kartothek_cube.io_components.arguments import dataset_factory
 from kartothek_cube.io_components.collect import run_collect
 from kartothek_cube.io_components.execute import available_cores, ordered_map
 from kartothek_cube.io_components.maintain import list_garbage, plan_garbage
-from kartothek_cube.io_components.verify import Report, finish_verify, plan_verify, repair, run_verify
-from kartothek_cube.io_components.verify.repair import compare_reports
+
+if TYPE_CHECKING:
+    from kartothek_cube.io_components.verify import Report
 
 __all__ = (
     "garbage_collect_dataset",
@@ -50,8 +52,8 @@ def garbage_collect_dataset(
         Files that were written less than this time ago stay, since a writer that has not committed yet may
         need them; so do files of which the store does not tell the age. Their time stamp is compared with the
         clock of the store, which is read from an empty file that is put and deleted. None: files of any age
-        go, and writers that are not done with theirs get a ConcurrentWriteError. It does not protect readers of older states, whose files may be
-        old: a history does.
+        go, and writers that are not done with theirs get a ConcurrentWriteError. It does not protect readers
+        of older states, whose files may be old: a history does.
 
     Raises
     ------
@@ -272,6 +274,9 @@ def verify_dataset(
     >>> repair_dataset("geodata", store).ok
     True
     """
+    # what is rarely called is imported late: importing this module stays quick
+    from kartothek_cube.io_components.verify import finish_verify, plan_verify, run_verify
+
     dataset = dataset_factory(dataset_uuid, store, factory, load_schema=False)
     plan = plan_verify(dataset.dataset_uuid, dataset.store_factory, deep=deep)
     if plan.context is None:
@@ -306,6 +311,9 @@ def repair_dataset(
     KeyError
         There is no such dataset.
     """
+    from kartothek_cube.io_components.verify import repair
+    from kartothek_cube.io_components.verify.repair import compare_reports
+
     dataset = dataset_factory(dataset_uuid, store, factory, load_schema=False)
     before = verify_dataset(factory=dataset)
     if not repair(dataset.dataset_uuid, dataset.store_factory, before.problems):

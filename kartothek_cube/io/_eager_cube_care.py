@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -15,18 +15,13 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.age import with_sizes
 from kartothek_cube.io_components.collect import run_collect
 from kartothek_cube.io_components.cube import history, maintain
-from kartothek_cube.io_components.cube.compact import finish_compact, plan_compact, run_compact
 from kartothek_cube.io_components.cube.history import CubeAsOf
-from kartothek_cube.io_components.cube.verify import (
-    finish_cube_verify,
-    plan_cube_verify,
-    run_cube_verify,
-)
 from kartothek_cube.io_components.execute import available_cores, expect_files, ordered_map
 from kartothek_cube.io_components.progress import progress_bar
-from kartothek_cube.io_components.verify import Report, repair
-from kartothek_cube.io_components.verify.repair import compare_reports
 from kartothek_cube.serialization import DataFrameSerializer
+
+if TYPE_CHECKING:
+    from kartothek_cube.io_components.verify import Report
 
 __all__ = (
     "cleanup_cube",
@@ -273,6 +268,9 @@ def compact_cube(
     >>> counts["files_before"], counts["files_after"], counts["rows_before"], counts["rows_after"]
     (2, 1, 3, 2)
     """
+    # what is rarely called is imported late: importing this module stays quick
+    from kartothek_cube.io_components.cube.compact import finish_compact, plan_compact, run_compact
+
     context, tasks = plan_compact(cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
     with progress_bar("compact", progress):
         expect_files(sum(len(task.labels) for task in tasks))
@@ -336,6 +334,8 @@ def verify_cube(
     no problems in 1 datasets, 2 files, 2 rows, 1 indices
     repaired: geodata++seed: missing-index: the index of CITY does not exist [...]
     """
+    from kartothek_cube.io_components.cube.verify import finish_cube_verify, plan_cube_verify, run_cube_verify
+
     plan = plan_cube_verify(cube, store, ktk_cube_dataset_ids, deep=deep)
     run, tasks = partial(run_cube_verify, plan.contexts()), plan.tasks()
     with progress_bar("verify", progress):
@@ -364,6 +364,9 @@ def repair_cube(
     ValueError
         As :func:`verify_cube`.
     """
+    from kartothek_cube.io_components.verify import repair
+    from kartothek_cube.io_components.verify.repair import compare_reports
+
     before = verify_cube(cube, store, ktk_cube_dataset_ids)
     uuids = sorted({problem.dataset for problem in before.problems if problem.repairable})
     if not [uuid for uuid in uuids if repair(uuid, store, before.problems)]:

@@ -112,9 +112,10 @@ class Groups:
         Returns
         -------
         Piece
-            With the columns of the result; rows keep their order.
+            With the columns of the result, and those by which it is sorted; rows keep their order.
         """
-        result = table.select(self.context.output.names)
+        names = self.context.output.names
+        result = table.select([*names, *(name for name in self.context.sort_columns if name not in names)])
         if self.values is None:
             return Piece(result.schema, [(0, result)])
         numbers = partners(
@@ -156,7 +157,8 @@ class Groups:
                 if len(table):
                     by_group.setdefault(number, []).append(table)
         types = [schema.empty_table() for schema in schemas] if len(schemas) > 1 else []
-        return [self._whole(types, by_group[number]) for number in sorted(by_group)]
+        wanted = self.context.output.names
+        return [self._whole(types, by_group[number]).select(wanted) for number in sorted(by_group)]
 
     def _whole(self, types: list[pa.Table], tables: list[pa.Table]) -> pa.Table:
         """One sorted table of several."""

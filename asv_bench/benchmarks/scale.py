@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core import _header_cache, index
 from kartothek_cube.core.common_metadata import make_meta, store_schema_metadata
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder
+from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder, index
+from kartothek_cube.core.dataset import cache as header_cache
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import open_blobs
@@ -51,7 +51,7 @@ def make_headers(url, n):
 
 def forget():
     """What a new process does not know."""
-    _header_cache._CACHE.clear()
+    header_cache._CACHE.clear()
     index._CACHE.clear()
 
 

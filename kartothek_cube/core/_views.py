@@ -7,8 +7,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kartothek_cube.core._dataset_base import DatasetMetadataBase
     from kartothek_cube.core.cube.cube import Cube
+    from kartothek_cube.core.dataset.base import DatasetMetadataBase
 
 __all__ = ("card", "cube_html", "dataset_html", "facts", "plain_text_table", "table")
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core._schema_compare import validate_compatible, validate_shared_columns
-from kartothek_cube.core._schema_lineage import SchemaFile, mark, parse_marks
-from kartothek_cube.core._schema_wrapper import SchemaWrapper
 from kartothek_cube.core.errors import CorruptDatasetError, unknown_names
 from kartothek_cube.core.naming import SINGLE_TABLE, schema_key
+from kartothek_cube.core.schema.compare import validate_compatible, validate_shared_columns
+from kartothek_cube.core.schema.lineage import SchemaFile, mark, parse_marks
+from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, get_needed, open_blobs
 from kartothek_cube.core.types import as_table, from_pandas, to_pandas, widen
 from kartothek_cube.core.types.pandas_metadata import extension_dtypes, pandas_types, with_pandas_metadata

@@ -8,9 +8,9 @@ from typing import Any, Self
 
 from simplekv import KeyValueStore
 
-from kartothek_cube.core._dataset import DatasetMetadata
-from kartothek_cube.core._dataset_base import DatasetMetadataBase
 from kartothek_cube.core._mixins import CopyMixin
+from kartothek_cube.core.dataset.base import DatasetMetadataBase
+from kartothek_cube.core.dataset.metadata import DatasetMetadata
 from kartothek_cube.core.history import AsOf, check_as_of, state_as_of
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput

@@ -16,7 +16,7 @@ from kartothek_cube.core.store import BlobStore
 from kartothek_cube.core.typing import StoreInput
 
 if TYPE_CHECKING:
-    from kartothek_cube.core._dataset_base import DatasetMetadataBase
+    from kartothek_cube.core.dataset.base import DatasetMetadataBase
 
 __all__ = ("conjunction_mask", "load_needed_indices", "select_partitions")
 

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kartothek_cube.core._dataset_frames import index_rows
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset.frames import index_rows
 from kartothek_cube.core.predicates import PredicatesType
 from kartothek_cube.io_components.columns import group_codes
 

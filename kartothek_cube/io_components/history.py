@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 import attrs
 
-from kartothek_cube.core._schema_lineage import lineage_of
 from kartothek_cube.core.commit import Base, Delta, Published, commit, publish, read_base
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError
@@ -18,6 +17,7 @@ from kartothek_cube.core.history import (
     states,
     states_to_keep,
 )
+from kartothek_cube.core.schema.lineage import lineage_of
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.keys import data_keys, index_keys

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kartothek_cube.core._file_keys import derived_keys
 from kartothek_cube.core.common_metadata import read_schema_metadata
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.partition.files import derived_keys
 from kartothek_cube.core.predicates import (
     ConjunctionType,
     PredicatesType,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core import _header_text
-from kartothek_cube.core._header_text import split_header
+from kartothek_cube.core.dataset import text as header_text
+from kartothek_cube.core.dataset.text import split_header
 from kartothek_cube.core.partition import PartitionTable
 
 PARTITIONS = {f"p={i}/a": {"files": {"table": f"u/table/p={i}/a.parquet"}} for i in range(3)}
@@ -23,7 +23,7 @@ REST = {
 
 @pytest.fixture(autouse=True)
 def _short_texts_count(monkeypatch):
-    monkeypatch.setattr(_header_text, "_SMALLEST", 0)
+    monkeypatch.setattr(header_text, "_SMALLEST", 0)
 
 
 def text(partitions, before=REST, after=None, **kwargs):
@@ -113,5 +113,5 @@ def test_columns_are_plain_arrays():
 
 
 def test_short_headers_are_left_to_json(monkeypatch):
-    monkeypatch.setattr(_header_text, "_SMALLEST", 1_000)
+    monkeypatch.setattr(header_text, "_SMALLEST", 1_000)
     assert split_header(text(PARTITIONS)) is None

@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core import _index_file
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.index import (
     ExplicitSecondaryIndex,
@@ -27,6 +26,7 @@ from kartothek_cube.core.index import (
     merge_indices,
     remove_partitions_from_indices,
 )
+from kartothek_cube.core.index import file as index_file
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.testing import TIME_TO_FREEZE, TIME_TO_FREEZE_ISO_QUOTED, cm_frozen_time
@@ -532,7 +532,7 @@ def test_files_hold_everything(dtype, data):
 
 def test_files_are_those_of_the_format():
     columns = IndexColumns.from_pairs(pa.array([STAMP, LATER], pa.timestamp("ns")), ["a", "a"])
-    file = pq.ParquetFile(pa.BufferReader(_index_file.render_index("x", columns)))
+    file = pq.ParquetFile(pa.BufferReader(index_file.render_index("x", columns)))
     assert [file.schema.column(i).path for i in range(2)] == ["x", "partition.list.item"]
     lists = pa.list_(pa.field("item", pa.string()))
     assert file.schema_arrow.equals(pa.schema([("x", pa.timestamp("us")), ("partition", lists)]))
@@ -541,18 +541,18 @@ def test_files_are_those_of_the_format():
 @pytest.mark.parametrize("n, groups", [(0, [0]), (1, [1]), (10_000, [10_000]), (10_001, [10_000, 1])])
 def test_row_groups_are_small(n, groups):
     columns = IndexColumns.from_pairs(pa.array(range(n), pa.int64()), ["a"], np.zeros(n, dtype=np.int64))
-    content = _index_file.render_index("x", columns)
+    content = index_file.render_index("x", columns)
     metadata = pq.read_metadata(pa.BufferReader(content))
     assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == groups
-    assert _index_file.parse_index(content, "x", "key").equals(columns)
+    assert index_file.parse_index(content, "x", "key").equals(columns)
 
 
 def test_row_groups_are_small_where_values_have_many_partitions(monkeypatch):
-    monkeypatch.setattr(_index_file, "_ENTRIES_PER_GROUP", 2)
+    monkeypatch.setattr(index_file, "_ENTRIES_PER_GROUP", 2)
     columns = IndexColumns.from_pairs(pa.array([1, 1, 1, 2, 3, 3]), list("abcabc"))
-    content = _index_file.render_index("x", columns)
+    content = index_file.render_index("x", columns)
     assert pq.read_metadata(pa.BufferReader(content)).num_row_groups == 3
-    assert _index_file.parse_index(content, "x", "key").equals(columns)
+    assert index_file.parse_index(content, "x", "key").equals(columns)
 
 
 def test_nanoseconds_are_refused_by_name():
@@ -575,9 +575,9 @@ def test_files_of_other_writers_are_read():
     lists = pa.array([["b", "a"], ["a"]], pa.large_list(pa.large_string()))
     table = pa.table({"x": values, "partition": lists})
     for content in (parquet(table), parquet(table.slice(1, 1).append_column("y", [[1]]).select([0, 1]))):
-        assert _index_file.parse_index(content, "x", "key").values.type == pa.binary()
+        assert index_file.parse_index(content, "x", "key").values.type == pa.binary()
     unsorted = pa.table({"x": [2, 1, 2], "partition": [["a"], ["b"], ["a", "c"]]})
-    assert _index_file.parse_index(parquet(unsorted), "x", "key").to_dict() == {1: ["b"], 2: ["a", "c"]}
+    assert index_file.parse_index(parquet(unsorted), "x", "key").to_dict() == {1: ["b"], 2: ["a", "c"]}
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core._partition_keys import encode_component, quote_texts, unquote_texts
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.partition import Partition, PartitionTable
+from kartothek_cube.core.partition.keys import encode_component, quote_texts, unquote_texts
 from kartothek_cube.core.urlencode import quote, quote_indices
 
 HEADER = {

@@ -7,7 +7,6 @@ import itertools
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core._schema_lineage import MARK, SchemaFile, parse_marks, successor
 from kartothek_cube.core.common_metadata import (
     make_meta,
     schema_file_from_bytes,
@@ -16,6 +15,7 @@ from kartothek_cube.core.common_metadata import (
 )
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core.schema.lineage import MARK, SchemaFile, parse_marks, successor
 from kartothek_cube.io.eager import (
     copy_dataset,
     read_table,

@@ -6,9 +6,9 @@ from typing import Any
 
 import attrs
 
-from kartothek_cube.core._dataset_load import StoredHeader
 from kartothek_cube.core.commit.delta import Published
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset.load import StoredHeader
 from kartothek_cube.core.naming import schema_key
 
 __all__ = ("Base",)

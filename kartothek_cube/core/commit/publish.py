@@ -13,8 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core._dataset_load import StoredHeader
-from kartothek_cube.core._schema_lineage import lineage_of, successor
 from kartothek_cube.core.commit.apply import apply, last_batch
 from kartothek_cube.core.commit.base import Base
 from kartothek_cube.core.commit.check import check_again, check_files
@@ -29,6 +27,7 @@ from kartothek_cube.core.commit.header import (
 )
 from kartothek_cube.core.common_metadata import schema_file_from_bytes, schema_to_bytes
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset.load import StoredHeader
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,
@@ -40,6 +39,7 @@ from kartothek_cube.core.history import keep_state, prune, states_to_keep, with_
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.naming import metadata_key_from_uuid, schema_key
 from kartothek_cube.core.prune import load_needed_indices
+from kartothek_cube.core.schema.lineage import lineage_of, successor
 from kartothek_cube.core.store import BlobStore, PreconditionFailed
 
 __all__ = ("Base", "commit", "publish", "read_base")

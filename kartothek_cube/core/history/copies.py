@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from kartothek_cube.core import _zmsgpack
-from kartothek_cube.core._dataset_load import StoredHeader, read_header
 from kartothek_cube.core._header import parse_header
 from kartothek_cube.core.common_metadata import schema_from_bytes, schema_to_bytes
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset.load import StoredHeader, read_header
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.history.versions import KEEP_HISTORY, position, states_to_keep
 from kartothek_cube.core.naming import HISTORY_DIRECTORY, check_uuid

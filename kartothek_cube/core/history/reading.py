@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TypeAlias
 
-from kartothek_cube.core._dataset_load import read_header
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset.load import read_header
 from kartothek_cube.core.errors import StateNotFoundError
 from kartothek_cube.core.history.copies import DatasetState, load_copy, older_states
 from kartothek_cube.core.history.versions import position

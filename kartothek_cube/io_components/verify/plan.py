@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core._schema_lineage import lineage_of
 from kartothek_cube.core.common_metadata import schema_file_from_bytes
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError
 from kartothek_cube.core.history import history_folder, is_copy, load_copy
 from kartothek_cube.core.naming import schema_key
 from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.schema.lineage import lineage_of
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.urlencode import unquote_indices

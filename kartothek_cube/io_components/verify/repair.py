@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from kartothek_cube.core._schema_lineage import SchemaFile, lineage_of
 from kartothek_cube.core.commit import read_base
 from kartothek_cube.core.common_metadata import schema_to_bytes
 from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.schema.lineage import SchemaFile, lineage_of
 from kartothek_cube.core.store import PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.execute import available_cores, ordered_map, store_factory

@@ -8,8 +8,8 @@ from typing import Any
 
 from kartothek_cube.core import _zmsgpack
 from kartothek_cube.core._header import render_header
-from kartothek_cube.core._index_dict import inline_dict
 from kartothek_cube.core.index import IndexBase
+from kartothek_cube.core.index.dicts import inline_dict
 from kartothek_cube.core.naming import METADATA_VERSION_KEY, UUID_KEY, check_metadata_version
 from kartothek_cube.core.partition import PartitionTable
 

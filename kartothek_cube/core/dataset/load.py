@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core._arrays import plural
 from kartothek_cube.core._header import HEADER_KEYS
-from kartothek_cube.core._schema_wrapper import SchemaWrapper
 from kartothek_cube.core.common_metadata import read_schema_metadata
 from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase
@@ -22,6 +21,7 @@ from kartothek_cube.core.naming import (
     schema_key,
 )
 from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, check_owned
 from kartothek_cube.core.urlencode import unquote_indices
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core._file_keys import needs_escapes
+from kartothek_cube.core.partition.files import needs_escapes
 
 __all__ = ("split_header",)
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from kartothek_cube.core import _time
-from kartothek_cube.core._index_columns import IndexColumns
-from kartothek_cube.core._index_dict import index_columns, infer_dtype, value_array
-from kartothek_cube.core._index_frames import PARTITION, flat_series, observed
 from kartothek_cube.core._mixins import CopyMixin
+from kartothek_cube.core.index.columns import IndexColumns
+from kartothek_cube.core.index.dicts import index_columns, infer_dtype, value_array
+from kartothek_cube.core.index.frames import PARTITION, flat_series, observed
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.predicates import (
     PredicatesType,

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kartothek_cube.core._dataset_base import DatasetMetadataBase
-from kartothek_cube.core._dataset_load import (
+from kartothek_cube.core._header import check_header, parse_header
+from kartothek_cube.core._views import dataset_html
+from kartothek_cube.core.dataset.base import DatasetMetadataBase
+from kartothek_cube.core.dataset.cache import parse_stored
+from kartothek_cube.core.dataset.load import (
     Schemas,
     StoredHeader,
     header_indices,
@@ -15,13 +18,10 @@ from kartothek_cube.core._dataset_load import (
     read_schemas,
     unknown_parts,
 )
-from kartothek_cube.core._header import check_header, parse_header
-from kartothek_cube.core._header_cache import parse_stored
-from kartothek_cube.core._schema_lineage import lineage_of
-from kartothek_cube.core._schema_wrapper import SchemaWrapper
-from kartothek_cube.core._views import dataset_html
 from kartothek_cube.core.naming import METADATA_VERSION_KEY, SINGLE_TABLE, UUID_KEY, metadata_key_from_uuid
 from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.schema.lineage import lineage_of
+from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, Token, open_blobs
 from kartothek_cube.core.typing import StoreInput
 

@@ -10,10 +10,9 @@ import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core import _time
-from kartothek_cube.core._dataset_frames import indices_as_dataframe
-from kartothek_cube.core._header_content import HeaderContent
 from kartothek_cube.core._mixins import CopyMixin
-from kartothek_cube.core._schema_wrapper import SchemaWrapper
+from kartothek_cube.core.dataset.content import HeaderContent
+from kartothek_cube.core.dataset.frames import indices_as_dataframe
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase, IndexColumns, PartitionIndex
 from kartothek_cube.core.naming import (
@@ -24,6 +23,7 @@ from kartothek_cube.core.naming import (
 )
 from kartothek_cube.core.partition import Partition, PartitionTable
 from kartothek_cube.core.predicates import PredicatesType
+from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, check_owned, open_blobs
 from kartothek_cube.core.typing import StoreInput
 

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
-from kartothek_cube.core._schema_wrapper import SchemaWrapper
 from kartothek_cube.core.errors import SchemaConflictError
+from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.types.arrow import same_type
 from kartothek_cube.core.types.pandas_metadata import extension_dtypes, with_pandas_metadata
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 from typing import Any, NamedTuple
 
-from kartothek_cube.core._dataset_load import StoredHeader
 from kartothek_cube.core._header import check_header, parse_header
-from kartothek_cube.core._header_text import split_header
 from kartothek_cube.core._parse_cache import ParseCache
+from kartothek_cube.core.dataset.load import StoredHeader
+from kartothek_cube.core.dataset.text import split_header
 from kartothek_cube.core.partition import PartitionTable
 
 __all__ = ("parse_stored",)

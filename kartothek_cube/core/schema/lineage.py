@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from kartothek_cube.core._schema_wrapper import SchemaWrapper
 from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core.schema.wrapper import SchemaWrapper
 
 __all__ = ("MARK", "SchemaFile", "lineage_of", "mark", "parse_marks", "successor")
 

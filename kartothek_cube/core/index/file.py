@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core._index_columns import IndexColumns
 from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core.index.columns import IndexColumns
 from kartothek_cube.core.types import is_nested, widen
 
 __all__ = ("parse_index", "render_index")

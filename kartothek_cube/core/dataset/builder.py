@@ -10,11 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core import _time
-from kartothek_cube.core._dataset import DatasetMetadata
-from kartothek_cube.core._dataset_base import DatasetMetadataBase
-from kartothek_cube.core._header_content import HeaderContent
 from kartothek_cube.core._mixins import CopyMixin
-from kartothek_cube.core._schema_wrapper import SchemaWrapper
+from kartothek_cube.core.dataset.base import DatasetMetadataBase
+from kartothek_cube.core.dataset.content import HeaderContent
+from kartothek_cube.core.dataset.metadata import DatasetMetadata
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase
 from kartothek_cube.core.naming import (
     DEFAULT_METADATA_VERSION,
@@ -24,6 +23,7 @@ from kartothek_cube.core.naming import (
     metadata_key_from_uuid,
 )
 from kartothek_cube.core.partition import Partition, PartitionTable
+from kartothek_cube.core.schema.wrapper import SchemaWrapper
 
 __all__ = ("DatasetMetadataBuilder",)
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
 
-from kartothek_cube.core._index_columns import IndexColumns
+from kartothek_cube.core.index.columns import IndexColumns
 from kartothek_cube.core.types import to_pandas
 
 __all__ = ("PARTITION", "flat_series", "observed", "partition_frame", "partition_rows")

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
 
-from kartothek_cube.core._index_columns import IndexColumns
+from kartothek_cube.core.index.columns import IndexColumns
 from kartothek_cube.core.types import normalize_value
 
 __all__ = ("columns_from_dict", "index_columns", "infer_dtype", "inline_dict", "value_array")

@@ -63,4 +63,5 @@ def order(ranks: Ints, codes: Ints, n_labels: int) -> Ints | None:
 
 
 def sorted_within(ids: Ints, codes: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
+    """Codes sorted by id, and among equal ids by themselves."""
     return codes[np.lexsort([codes, ids])]

@@ -10,14 +10,14 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core._index_columns import IndexColumns
-from kartothek_cube.core._index_frames import partition_frame, partition_rows
 from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.index.columns import IndexColumns
+from kartothek_cube.core.index.frames import partition_frame, partition_rows
 from kartothek_cube.core.predicates import ConjunctionType, PredicatesType, check_predicates
 from kartothek_cube.core.prune import conjunction_mask
 
 if TYPE_CHECKING:
-    from kartothek_cube.core._dataset_base import DatasetMetadataBase
+    from kartothek_cube.core.dataset.base import DatasetMetadataBase
 
 __all__ = ("index_rows", "indices_as_dataframe")
 

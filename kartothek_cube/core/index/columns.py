@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from kartothek_cube.core._arrays import label_array, lookup, tight
-from kartothek_cube.core._index_order import order, ranked, sorted_within, valid
+from kartothek_cube.core.index.order import order, ranked, sorted_within, valid
 from kartothek_cube.core.partition import PartitionTable
 
 __all__ = ("IndexColumns",)

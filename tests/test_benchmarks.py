@@ -72,3 +72,24 @@ def test_spark(tmp_path, workload):
         for (value,) in result[name].values():
             assert value["rows"] == len(rows)
             assert value["check"] == pytest.approx(rows.v0.sum())
+
+
+def test_other_shapes(tmp_path, monkeypatch):
+    monkeypatch.setenv("BENCH_X", "2")
+    spec = importlib.util.spec_from_file_location("shapes", BENCH / "benchmarks" / "shapes.py")
+    shapes = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(shapes)
+    monkeypatch.chdir(tmp_path)
+    bench = shapes.Shapes()
+    urls = bench.setup_cache()
+    cells = shapes.grid()
+    v = shapes.simple(cells)["seed"]["v"]
+    expected = {
+        "isin": (cells.x % 5 == 0).sum(),
+        "seed condition": (v > 2.5).sum(),
+        "days": (cells.y >= "2020-03-01").sum(),
+    }
+    for name in shapes.SHAPES:
+        frames = bench.query(urls, name)
+        assert (name, sum(map(len, frames))) == (name, expected.get(name, len(cells)))
+        assert len(frames) == {"groups of x": shapes.X, "groups of y": len(shapes.DAYS)}.get(name, 1)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
 import decimal
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,8 @@ _COMPARE = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
+# Of these types, an object means the same for ever.
+_UNCHANGING = (tuple, pa.Array, bool, int, float, str, bytes, datetime.date)
 _UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
@@ -92,6 +96,33 @@ def bind_literal(dtype: pa.DataType, op: str, value: Any, column: str) -> Litera
             f"Column {column!r}: operator {op!r} is not known; use one of {', '.join(OPERATORS)}."
         )
     dtype = dtype.value_type if pat.is_dictionary(dtype) else dtype
+    if isinstance(value, _UNCHANGING):
+        return _bound(dtype, op, _Same(value), column)
+    return _bind(dtype, op, value, column)
+
+
+class _Same:
+    """A value that is equal to nothing but itself: 1, 1.0 and True are not the same."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.value is self.value
+
+
+@lru_cache(maxsize=256)
+def _bound(dtype: pa.DataType, op: str, value: _Same, column: str) -> Literal:
+    """Remember what was bound: a query asks the same of many files."""
+    return _bind(dtype, op, value.value, column)
+
+
+def _bind(dtype: pa.DataType, op: str, value: Any, column: str) -> Literal:
     if op in ("in", "not in"):
         return _bind_list(dtype, op, value, column)
     null = is_null_value(value)

@@ -9,7 +9,6 @@ import pandas as pd
 
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.types import to_pandas
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io._eager_cube_care import (
     cleanup_cube,
@@ -26,7 +25,7 @@ from kartothek_cube.io_components.cube import maintain
 from kartothek_cube.io_components.cube import write as _write
 from kartothek_cube.io_components.cube.history import CubeAsOf
 from kartothek_cube.io_components.cube.prepare import collect_input
-from kartothek_cube.io_components.cube.query import plan_query, run_task
+from kartothek_cube.io_components.cube.query import plan_query, run_frames
 from kartothek_cube.io_components.execute import expect_files
 from kartothek_cube.io_components.explain import explain_query
 from kartothek_cube.io_components.progress import progress_bar
@@ -376,7 +375,7 @@ def query_cube(
             cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
         )
         task = plan.whole()
-        return [] if task is None else [to_pandas(table) for table in run_task(plan.context, task)]
+        return [] if task is None else run_frames(plan.context, task)
 
 
 def delete_cube(cube: Cube, store: StoreInput, datasets: Any = None) -> None:

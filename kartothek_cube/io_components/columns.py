@@ -213,32 +213,47 @@ def strictly_increasing(columns: Sequence[Column], length: int, starts: Ints | N
     """
     if length < 2:
         return True
-    undecided: npt.NDArray[np.bool_] = np.ones(length - 1, dtype=bool)
+    undecided: npt.NDArray[np.bool_] | None = None
     if starts is not None:
+        undecided = np.ones(length - 1, dtype=bool)
         undecided[starts - 1] = False
-    for column in columns:
         if not undecided.any():
             return True
-        above, equal = _steps(column)
-        if above is None or equal is None or not (above | equal | ~undecided).all():
+    for number, column in enumerate(columns, 1):
+        last = number == len(columns)
+        steps = _steps(column, strict=last)
+        if steps is None:
             return False
-        undecided &= equal
-    return not undecided.any()
+        ordered, equal = steps
+        if not (ordered if undecided is None else ordered | ~undecided).all():
+            return False
+        if equal is not None:
+            undecided = equal if undecided is None else undecided & equal
+            if not undecided.any():
+                return True
+    return bool(columns)
 
 
-def _steps(column: Column) -> tuple[npt.NDArray[np.bool_] | None, npt.NDArray[np.bool_] | None]:
-    """For each row but the first whether its value is above that of the row before, or equal to it."""
+def _steps(
+    column: Column, *, strict: bool
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_] | None] | None:
+    """
+    For each row but the first whether its value is not below that of the row before, and whether it is equal.
+
+    If only larger values will do (``strict``), equality is left out. None if that does not tell the order.
+    """
     chunked = as_chunked(column)
     if chunked.null_count:
-        return None, None
+        return None
     values = integers(chunked)
     if values is not None:
-        return values[1:] > values[:-1], values[1:] == values[:-1]
+        before, after = values[:-1], values[1:]
+        return (after > before, None) if strict else (after >= before, after == before)
     if pa.types.is_dictionary(chunked.type):
         chunked = chunked.cast(chunked.type.value_type)
-    before, after = chunked.slice(0, len(chunked) - 1), chunked.slice(1)
-    above = pc.greater(after, before).to_numpy(zero_copy_only=False)
-    return above, pc.equal(after, before).to_numpy(zero_copy_only=False)
+    first, second = chunked.slice(0, len(chunked) - 1), chunked.slice(1)
+    ordered = (pc.greater if strict else pc.greater_equal)(second, first).to_numpy(zero_copy_only=False)
+    return ordered, None if strict else pc.equal(second, first).to_numpy(zero_copy_only=False)
 
 
 def sort_order(columns: Sequence[Column], length: int) -> Ints | None:

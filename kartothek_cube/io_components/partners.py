@@ -40,6 +40,9 @@ def partners(left: Sequence[Column], right: Sequence[Column], n_left: int, n_rig
     """
     if not left:
         return np.full(n_left, n_right - 1, dtype=np.int64)
+    length = _cycle(left[0]) if len(left) == 1 else None
+    if length is not None:
+        return np.resize(partners([left[0].slice(0, length)], right, length, n_right), n_left)
     ours, theirs, bound = _common_codes(left[0], right[0])
     for a, b in zip(left[1:], right[1:], strict=True):
         more, other_more, more_bound = _common_codes(a, b)
@@ -48,6 +51,18 @@ def partners(left: Sequence[Column], right: Sequence[Column], n_left: int, n_rig
         ours, theirs = _mixed(ours, more, more_bound), _mixed(theirs, other_more, more_bound)
         bound *= more_bound
     return _positions(ours, theirs, bound)
+
+
+def _cycle(column: Column) -> int | None:
+    """After how many rows the values are the same again, and again to the end, as days in a grid are."""
+    values = integers(as_chunked(column))
+    if values is None or not len(values):
+        return None
+    again = np.flatnonzero(values[1:] == values[0])
+    length = int(again[0]) + 1 if len(again) else 0
+    if not 0 < 2 * length <= len(values) or not np.array_equal(values[length:], values[:-length]):
+        return None
+    return length
 
 
 def _positions(ours: Ints, theirs: Ints, bound: int) -> Ints:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -73,13 +72,18 @@ class ParquetColumns:
         self._decoded: dict[str, pa.ChunkedArray] = {}
         self._metadata: dict[bytes, bytes] | None = None
         with self._corruption():
-            self._file = _open(source)
+            self._raw = _raw(source)
+            self._file = _open(source if self._raw is None else self._raw)
+        if self._file.metadata.num_rows < 0:
+            raise CorruptDatasetError(name, "the number of rows is negative")
 
     def __enter__(self) -> ParquetColumns:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
+        if isinstance(self._source, str) and self._raw is not None:
+            self._raw.close()
 
     def __len__(self) -> int:
         rows: int = self._file.metadata.num_rows
@@ -95,32 +99,19 @@ class ParquetColumns:
         with self._corruption():
             return self._file.schema_arrow.field(column).type
 
-    def content(self, start: int, length: int) -> bytes | memoryview | None:
+    def content(self, start: int, length: int) -> bytes | None:
         """Bytes of the file; None where there are none, or where reading them would move the file."""
-        if isinstance(self._source, _CONTENT):
-            view = memoryview(self._source)
-            return view[start : start + length] if 0 <= start <= start + length <= len(view) else None
-        if not isinstance(self._source, str):
+        if self._raw is None or not 0 <= start <= start + length <= self._raw.size():
             return None
-        with open(self._source, "rb") as file:
-            if not 0 <= start <= start + length <= os.fstat(file.fileno()).st_size:
-                return None
-            file.seek(start)
-            return file.read(length)
+        content: bytes = self._raw.read_at(length, start)
+        return content
 
     def footer(self) -> bytes | None:
-        """The footer as it is in the file; None where its bytes can't be had."""
-        if isinstance(self._source, str):
-            with open(self._source, "rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                file.seek(max(0, size - _TAIL))
-                tail: bytes | memoryview = file.read()
-        elif isinstance(self._source, _CONTENT):
-            tail = memoryview(self._source)[-_TAIL:]
-        else:
-            return None
+        """The footer as it is in the file; None where its bytes can't be had, or are many."""
+        size = 0 if self._raw is None else self._raw.size()
+        tail = self.content(max(0, size - _TAIL), min(size, _TAIL)) or b""
         length = int.from_bytes(tail[-8:-4], "little")
-        return bytes(tail[-8 - length : -8]) if length + 8 <= len(tail) else None
+        return tail[-8 - length : -8] if 0 < length + 8 <= len(tail) else None
 
     @property
     def names(self) -> list[str]:
@@ -196,6 +187,18 @@ class ParquetColumns:
             table = self._read(missing)
             self._metadata = table.schema.metadata
             self._decoded.update(zip(table.column_names, table.columns, strict=True))
+
+    def decoded(self, columns: Sequence[str]) -> list[pa.ChunkedArray]:
+        """
+        Columns in full, with the types that they have in the file.
+
+        Parameters
+        ----------
+        columns
+            Their names.
+        """
+        self.load(columns)
+        return [self._decoded[column] for column in columns]
 
     def mask(self, predicates: PredicatesType) -> pa.BooleanArray:
         """
@@ -281,6 +284,8 @@ class ParquetColumns:
         names = table.column_names
         if len(set(names)) < len(names):
             raise CorruptDatasetError(self._name, "column names occur more than once")
+        if groups is None and table.num_rows != len(self):
+            raise CorruptDatasetError(self._name, f"{len(self)} rows expected, {table.num_rows} found")
         if columns is not None and len(names) < len(columns):
             check_columns(columns, self.names, self._name)
         return table
@@ -325,10 +330,17 @@ def read_parquet(
         return file.read(columns, predicates, pushdown)
 
 
-def _open(source: Source) -> pq.ParquetFile:
+def _raw(source: Source) -> pa.NativeFile | None:
+    """Bytes of a source, wherever they are; reading some does not change where the next ones are."""
     if isinstance(source, _CONTENT):
-        return pq.ParquetFile(pa.BufferReader(source), pre_buffer=False, page_checksum_verification=True)
-    return pq.ParquetFile(source, page_checksum_verification=True)
+        return pa.BufferReader(source)
+    return pa.OSFile(source) if isinstance(source, str) else None
+
+
+def _open(file: pa.NativeFile | BinaryIO) -> pq.ParquetFile:
+    # what the system or this process has in memory already is not worth another buffer
+    buffered = not isinstance(file, pa.NativeFile)
+    return pq.ParquetFile(file, pre_buffer=buffered, page_checksum_verification=True)
 
 
 def _worth_threads(metadata: pq.FileMetaData, columns: Collection[str] | None) -> bool:

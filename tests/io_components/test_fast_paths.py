@@ -171,7 +171,12 @@ CONDITIONS = {
 }
 #: modules and their thresholds below which shortcuts are not tried, or above which rows are joined late
 SHORTCUTS = {
-    "always": {reading: {"_LATE_FROM": 0}, load: {"_WORTH_A_LOOK": 0}, output: {"_LONG": 0}},
+    "always": {
+        reading: {"_LATE_FROM": 0},
+        load: {"_WORTH_A_LOOK": 0},
+        output: {"_LONG": 0, "_SPLIT_FROM": 0},
+    },
+    "some": {reading: {"_LATE_FROM": 0}},
     "never": {},
 }
 
@@ -210,7 +215,7 @@ def test_queries_against_brute_force(kind, shortcuts, data):
     name = data.draw(st.sampled_from(sorted(CONDITIONS)))
     conditions, tests = CONDITIONS[name]
     block, looks = data.draw(st.sampled_from([(0.1, 0), (0.1, 1 << 22), (1 << 20, 0)]))
-    partition_by = data.draw(st.sampled_from([None, "p"]))
+    partition_by = data.draw(st.sampled_from([None, "p", "y"]))
     with (
         copy_of(store, data.draw(st.sampled_from(["memory", "disk"]))) as copy,
         contextlib.ExitStack() as stack,
@@ -230,7 +235,7 @@ def test_queries_against_brute_force(kind, shortcuts, data):
         )
     expected = expected_rows(content, tests)
     if partition_by:
-        expected = sorted(expected, key=lambda row: row["p"])
+        expected = sorted(expected, key=lambda row: row[partition_by])
     names = ["x", "y", "p", "v", "w", "u", "z"]
     rows = [row for df in found for row in df[names].itertuples(index=False)]
     assert [[plain(value) for value in row] for row in rows] == [

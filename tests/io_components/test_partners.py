@@ -96,3 +96,17 @@ def test_many_rows():
     found = partners([pa.array(left)], [pa.array(right)], len(left), len(right))
     assert (found >= 0).tolist() == np.isin(left, right).tolist()
     assert (right[found[found >= 0]] == left[found >= 0]).all()
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=4),
+    st.integers(1, 12),
+    st.none() | st.tuples(st.integers(0, 40), st.integers(0, 4)),
+)
+def test_rows_that_come_again_and_again(values, length, change):
+    left = (values * length)[:length]
+    if change:
+        left[change[0] % length] = change[1]
+    right = [2, 0, 4, 1]
+    expected = [right.index(v) if v in right else -1 for v in left]
+    assert partners([pa.array(left)], [pa.array(right)], length, len(right)).tolist() == expected

@@ -295,12 +295,15 @@ def to_pandas(
     for name, column in encoded.items():
         table = table.set_column(table.column_names.index(name), name, column)
     threads = table.num_rows > _THREADS_FROM
-    frame: pd.DataFrame = table.to_pandas(date_as_object=dates_as_object, use_threads=threads)
+    # ours alone is this list of columns, not what is in them: that goes away as soon as nobody else needs it
+    frame: pd.DataFrame = table.to_pandas(
+        date_as_object=dates_as_object, use_threads=threads, self_destruct=not extensions
+    )
     for name, dtype in extensions.items():
         extension: Any = pd.api.types.pandas_dtype(dtype)
         frame[name] = extension.__from_arrow__(table.column(name))
     for name in (c for c in wanted if frame[c].cat.categories.empty):
-        frame[name] = frame[name].cat.set_categories(_no_values(table.schema.field(name).type.value_type))
+        frame[name] = frame[name].cat.set_categories(_no_values(encoded[name].type.value_type))
     return frame
 
 

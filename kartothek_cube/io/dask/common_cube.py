@@ -19,7 +19,7 @@ from kartothek_cube.io.dask._graph import Graph, Key, nothing
 from kartothek_cube.io_components.collect import run_collect
 from kartothek_cube.io_components.cube import maintain
 from kartothek_cube.io_components.cube.parts import commit_parts, lean, repeatable
-from kartothek_cube.io_components.cube.query import QueryContext, Task, run_task
+from kartothek_cube.io_components.cube.query import QueryContext, Task, run_frames
 from kartothek_cube.io_components.cube.transfer import copy_tasks, finish_copies, run_copy_task
 from kartothek_cube.io_components.cube.write import CubeWritePlan, finish_write, merge_writes
 from kartothek_cube.io_components.execute import blocks
@@ -172,13 +172,13 @@ def finish_cube(end: Callable[..., R], plan: CubeWritePlan) -> R:
 
 def frames_of(context: QueryContext, tasks: Iterable[Task]) -> list[pd.DataFrame]:
     """The frames of some tasks of a query; groups without rows are left out."""
-    return [to_pandas(table) for task in tasks for table in run_task(context, task)]
+    return [frame for task in tasks for frame in run_frames(context, task)]
 
 
 def frame_of(context: QueryContext, task: Task | None) -> pd.DataFrame:
     """The frame of a task of a query; without task or rows, it still has the planned columns and types."""
-    tables = [] if task is None else run_task(context, task)
-    return to_pandas(tables[0] if tables else context.output.empty_table())
+    frames = [] if task is None else run_frames(context, task)
+    return frames[0] if frames else to_pandas(context.output.empty_table())
 
 
 # -- maintenance ---------------------------------------------------------------------------------------------

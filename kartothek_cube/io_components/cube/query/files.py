@@ -26,6 +26,8 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 
 #: bytes in files that make a block: its columns fit into the cache of a core, and are worth the overhead
 _BLOCK = 1 << 20
+#: bytes in the files of a physical partition that is a block of its own: shortcuts need that
+_ALONE = 1 << 17
 #: files that are looked at to know how large they are
 _SAMPLE = 4
 #: blocks per request that is under way to a remote store
@@ -162,7 +164,7 @@ def block_bounds(blobs: BlobStore, sets: Sequence[FileSet]) -> Ints:
         for files, keys in zip(aligned, samples, strict=True)
     ]
     weights = np.sum([size * count for size, count in zip(sizes, counts, strict=True)], axis=0)
-    return bounds(weights, 1, _BLOCK)
+    return np.arange(n_units + 1) if weights.mean() >= _ALONE else bounds(weights, 1, _BLOCK)
 
 
 def block_threads(blobs: BlobStore, sets: Sequence[FileSet], n_blocks: int) -> tuple[int, int]:

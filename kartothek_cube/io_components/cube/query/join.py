@@ -60,11 +60,15 @@ def _unit_codes(seed: Rows, other: Rows) -> tuple[Ints, Ints]:
     )
 
 
+def _cut_alike(seed: Rows, other: Rows) -> bool:
+    """Whether both have the same dimensions, and the same columns tell their physical partitions."""
+    a, b = seed.source, other.source
+    return a.dimensions == b.dimensions and a.alignment == b.alignment
+
+
 def _same_cells(seed: Rows, other: Rows) -> bool:
     """Whether both sides have the same cells row by row; then columns are put side by side."""
-    if len(seed) != len(other) or seed.source.dimensions != other.source.dimensions:
-        return False
-    if seed.source.alignment != other.source.alignment:
+    if len(seed) != len(other) or not _cut_alike(seed, other):
         return False
     ours, theirs = _unit_codes(seed, other)
     one_to_one = np.array_equal(ours, theirs) and np.array_equal(seed.counts, other.counts)
@@ -85,14 +89,9 @@ def _narrowed(seed: Rows, other: Rows) -> bool:
     """
     if other.source.how != "inner" or not seed.sorted or len(other) * 8 > len(seed):
         return False
-    if seed.source.dimensions != other.source.dimensions or seed.source.alignment != other.source.alignment:
+    if not _cut_alike(seed, other):
         return False
-    ours, theirs = _unit_codes(seed, other)
-    bounds = np.concatenate([[0], np.cumsum(seed.counts)])
-    low = np.repeat(bounds[np.searchsorted(ours, theirs, "left")], other.counts)
-    high = np.repeat(bounds[np.searchsorted(ours, theirs, "right")], other.counts)
-    dimensions = seed.source.dimensions
-    found = seek(seed.columns(dimensions), other.columns(dimensions), low, high)
+    found = _sought(seed, other, *_unit_codes(seed, other))
     if found is None:
         return False
     other.keep(found >= 0)
@@ -103,14 +102,27 @@ def _narrowed(seed: Rows, other: Rows) -> bool:
     return True
 
 
+def _sought(rows: Rows, few: Rows, codes: Ints, few_codes: Ints) -> Ints | None:
+    """For each of a few rows the position among sorted rows, by binary search; None if types prevent that."""
+    bounds = np.concatenate([[0], np.cumsum(rows.counts)])
+    low = np.repeat(bounds[np.searchsorted(codes, few_codes, "left")], few.counts)
+    high = np.repeat(bounds[np.searchsorted(codes, few_codes, "right")], few.counts)
+    dimensions = rows.source.dimensions
+    return seek(rows.columns(dimensions), few.columns(dimensions), low, high)
+
+
 def _partner_rows(seed: Rows, other: Rows, starts: Ints | None) -> Ints:
     """For each row of the seed, or each run of rows, the row of the other dataset with its cell, or -1."""
     dimensions = other.source.dimensions
+    ours, theirs = _unit_codes(seed, other)
+    if other.sorted and len(seed) * 8 <= len(other) and _cut_alike(seed, other):
+        found = _sought(other, seed, theirs, ours)
+        if found is not None:
+            return found
     left, right = seed.columns(dimensions), other.columns(dimensions)
     if starts is not None:
         left = [gather(column, starts, missing=False) for column in left]
     length = len(seed) if starts is None else len(starts)
-    ours, theirs = _unit_codes(seed, other)
     if len(np.unique(np.append(ours, theirs))) < 2:
         return partners(left, right, length, len(other))
     units = np.repeat(ours, seed.counts)

@@ -23,6 +23,8 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 
 #: pieces that have at least so many rows on average are compared by their first and last rows only
 _LONG = 100
+#: blocks with fewer rows per group are split together
+_SPLIT_FROM = 1000
 
 
 def in_order(rows: Rows, sort_columns: Sequence[str]) -> pa.Table:
@@ -69,10 +71,22 @@ def _edges_ascend(cells: Sequence[Column], length: int) -> bool:
 
 @attrs.frozen
 class Piece:
-    """What a block holds of the result: the types of its columns, rows by the number of their group."""
+    """
+    What a block holds of the result.
+
+    Attributes
+    ----------
+    schema
+        Types of the columns of the result.
+    groups
+        Rows by the number of their group.
+    rest
+        Rows that are still to be split, with all columns that are needed for that.
+    """
 
     schema: pa.Schema
     groups: list[tuple[int, pa.Table]]
+    rest: pa.Table | None = None
 
 
 @attrs.frozen
@@ -100,7 +114,7 @@ class Groups:
         columns = zip(*groups, strict=True)
         return cls(context, tuple(pa.array(c, type=t) for c, t in zip(columns, types, strict=True)))
 
-    def split(self, table: pa.Table) -> Piece:
+    def split(self, table: pa.Table, *, last: bool = False) -> Piece:
         """
         Split sorted rows.
 
@@ -108,6 +122,8 @@ class Groups:
         ----------
         table
             The rows.
+        last
+            Whether there is nothing that few rows can wait for.
 
         Returns
         -------
@@ -118,6 +134,8 @@ class Groups:
         result = table.select([*names, *(name for name in self.context.sort_columns if name not in names)])
         if self.values is None:
             return Piece(result.schema, [(0, result)])
+        if not last and len(table) < _SPLIT_FROM * len(self.values[0]):
+            return Piece(result.schema, [], table)
         numbers = partners(
             [table.column(name) for name in self.context.partition_by],
             self.values,
@@ -148,6 +166,10 @@ class Groups:
         list of pyarrow.Table
             One per group that has rows, sorted; all with the same types, wherever their rows come from.
         """
+        waiting = [piece.rest for piece in pieces if piece.rest is not None]
+        if waiting:
+            rows = concat(waiting, self.context.output, self.context.sources[0].uuid)
+            pieces = [*pieces, self.split(_sorted(rows, self.context.sort_columns), last=True)]
         schemas: list[pa.Schema] = []
         by_group: dict[int, list[pa.Table]] = {}
         for piece in pieces:

@@ -49,15 +49,18 @@ def load_together(
     if first is None or not first.is_worth_a_look or not set(dimensions) <= set(stored_columns(source)):
         return None
     twins, rest = _twins(first, seed, others)
-    masks = _masks([(first, _in_file(source, literals)), *((f, _own(s, literals)) for f, s in twins)])
+    asked = [(first, _in_file(source, literals)), *((f, _own(s, literals)) for f, s in twins)]
+    masks = _masks(asked)
     mask = reduce(pc.and_, masks) if masks else None
-    if all(found.true_count for found in masks):  # else there is no match, in whatever order the rows are
-        first.load(dimensions)
-        table = first.table(dimensions)
-        if not strictly_increasing(table.columns, len(table)):
-            return None
-    if mask is not None:
-        table = first.table(dimensions, mask)
+    # Conditions on dimensions leave all versions of a cell or none, and without twins all versions that a
+    # load of its own would see: then the order of what is left tells enough, else that of all rows.
+    cells_only = not twins or all(column in dimensions for _, literals in asked for column, _, _ in literals)
+    all_rows = mask is not None and not cells_only and mask.true_count > 0
+    if all_rows and not strictly_increasing(first.decoded(dimensions), len(first)):
+        return None
+    table = first.table(dimensions, mask)
+    if not all_rows and not strictly_increasing(table.columns, len(table)):
+        return None
     for file, owner in [(first, source), *twins]:
         payload = [column for column in stored_columns(owner) if column not in dimensions]
         for name, values in zip(payload, file.table(payload, mask).columns, strict=True):

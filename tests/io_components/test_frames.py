@@ -1,0 +1,77 @@
+"""DataFrames of many tables are those of each table, however they are made."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from unittest import mock
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kartothek_cube.core.types import as_table, to_pandas
+from kartothek_cube.io_components.cube.query import frames as module
+from kartothek_cube.io_components.cube.query.frames import frames_of_tables
+
+VALUES = {
+    "int": (pa.int32(), [1, 2]),
+    "bool": (pa.bool_(), [True, False]),
+    "float": (pa.float32(), [-0.0, float("nan")]),
+    "text": (pa.string(), ["a", ""]),
+    "time": (pa.timestamp("ns"), [0, 1]),
+    "zone": (pa.timestamp("ns", "UTC"), [0, 1]),
+    "day": (pa.date32(), [datetime.date(2020, 1, 1)]),
+    "bytes": (pa.binary(), [b"a"]),
+    "list": (pa.list_(pa.int64()), [[], [1]]),
+    "decimal": (pa.decimal128(5, 2), [decimal.Decimal("1.5")]),
+    "null": (pa.null(), [None]),
+}
+
+
+@given(st.data())
+def test_frames_of_many_tables(data):
+    kinds = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=3))
+    tables = []
+    for length in data.draw(st.lists(st.integers(0, 4), max_size=6)):
+        values = [
+            st.sampled_from([*VALUES[kind][1], *data.draw(st.sampled_from([[], [None]]))]) for kind in kinds
+        ]
+        columns = [data.draw(st.lists(value, min_size=length, max_size=length)) for value in values]
+        arrays = [pa.array(c, VALUES[kind][0]) for kind, c in zip(kinds, columns, strict=True)]
+        tables.append(pa.table(arrays, [f"v{i}" for i in range(len(kinds))]))
+    expected = [to_pandas(table) for table in tables]
+    with mock.patch.object(module, "_BATCH", data.draw(st.sampled_from([3, 100]))):
+        found = list(frames_of_tables(tables))
+    assert len(found) == len(expected)
+    for a, b in zip(found, expected, strict=True):
+        pd.testing.assert_frame_equal(a, b, check_index_type="exact", check_freq=True)
+        assert type(a.index) is pd.RangeIndex
+
+
+@pytest.mark.parametrize("other", [{"v": [1.5]}, {"w": [1]}])
+def test_tables_that_differ(other):
+    tables = [pa.table({"v": [1]}), pa.table({"v": [2]}), pa.table(other)]
+    expected = [table.to_pandas() for table in tables]
+    for found, frame in zip(frames_of_tables(tables), expected, strict=True):
+        pd.testing.assert_frame_equal(found, frame)
+
+
+def test_extension_types_and_no_columns():
+    frame = pd.DataFrame({"v": pd.array([1, None], "Int64"), "s": pd.array(["a", None], "string")})
+    table = as_table(frame)
+    for found in frames_of_tables([table, table]):
+        pd.testing.assert_frame_equal(found, to_pandas(table))
+    empty = pa.table({"v": [1, 2]}).select([])
+    assert [len(found) for found in frames_of_tables([empty, empty])] == [2, 2]
+
+
+@pytest.mark.parametrize("copies_on_write", [module._COPIES_ON_WRITE, False])
+def test_frames_are_independent(copies_on_write, monkeypatch):
+    monkeypatch.setattr(module, "_COPIES_ON_WRITE", copies_on_write)
+    first, second = frames_of_tables([pa.table({"v": [1, 2]}), pa.table({"v": [3]})])
+    first.loc[0, "v"] = 7
+    assert first["v"].tolist() == [7, 2]
+    assert second["v"].tolist() == [3]

@@ -93,3 +93,14 @@ def test_other_shapes(tmp_path, monkeypatch):
         frames = bench.query(urls, name)
         assert (name, sum(map(len, frames))) == (name, expected.get(name, len(cells)))
         assert len(frames) == {"groups of x": shapes.X, "groups of y": len(shapes.DAYS)}.get(name, 1)
+
+
+def test_headers_of_many_partitions(tmp_path):
+    spec = importlib.util.spec_from_file_location("scale", BENCH / "benchmarks" / "scale.py")
+    scale = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(scale)
+    url = f"hfs://{tmp_path}/store?create_if_missing=true"
+    scale.make_headers(url, 100)
+    for condition, units in {"partition key": 1, "index": 1, "none": 100}.items():
+        scale.forget()
+        assert scale.plan_query(scale.CUBE, url, scale.CONDITIONS[condition]).n_units == units

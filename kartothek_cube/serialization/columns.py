@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import BinaryIO, TypeAlias
 
 import numpy as np
@@ -94,10 +95,14 @@ class ParquetColumns:
         """The footer. Never ask it for statistics: what contradicts itself there ends the process."""
         return self._file.metadata
 
+    @cached_property
+    def _schema_of_file(self) -> pa.Schema:
+        with self._corruption():
+            return self._file.schema_arrow
+
     def arrow_type(self, column: str) -> pa.DataType:
         """Type of a column as it is decoded."""
-        with self._corruption():
-            return self._file.schema_arrow.field(column).type
+        return self._schema_of_file.field(column).type
 
     def content(self, start: int, length: int) -> bytes | None:
         """Bytes of the file; None where there are none, or where reading them would move the file."""
@@ -116,8 +121,7 @@ class ParquetColumns:
     @property
     def names(self) -> list[str]:
         """All columns."""
-        with self._corruption():
-            names: list[str] = self._file.schema_arrow.names
+        names: list[str] = self._schema_of_file.names
         return names
 
     @property
@@ -139,8 +143,7 @@ class ParquetColumns:
         ValueError, TypeError
             As :func:`kartothek_cube.core.predicates.bind`.
         """
-        with self._corruption():
-            file_schema = self._file.schema_arrow
+        file_schema = self._schema_of_file
         bind(predicates, file_schema if self._schema is None else self._schema)
         check_columns(columns_in_predicates(predicates), file_schema.names, self._name)
 

@@ -14,6 +14,7 @@ from kartothek_cube.core.dataset.text import split_header
 from kartothek_cube.core.partition import PartitionTable
 
 PARTITIONS = {f"p={i}/a": {"files": {"table": f"u/table/p={i}/a.parquet"}} for i in range(3)}
+KEY = {"files": {"table": "u/table/a.parquet"}}
 REST = {
     "dataset_metadata_version": 4,
     "metadata": {"x": "é", "y": {"z": [1]}},
@@ -35,15 +36,24 @@ def as_dict(found):
     return {**header, "partitions": PartitionTable(labels, files).to_header()}
 
 
+def test_long_labels_that_end_alike():
+    content = text({f"p={i}/{'a' * 32}": KEY for i in range(3)})
+    assert as_dict(split_header(content)) == json.loads(content)
+
+
+@given(st.lists(st.text("ab", min_size=14, max_size=18)), st.integers(0, 3))
+def test_ends_that_differ(labels, start):
+    array = pa.array(["", "", "", *labels]).slice(start)
+    assert not header_text._differ_at_the_end(array) or len(set(array.to_pylist())) == len(array)
+    assert header_text._differ_at_the_end(pa.array([f"{i:016}" for i in range(100)]))
+
+
 @pytest.mark.parametrize("n", [1, 2, 3])
 @pytest.mark.parametrize("after", [None, {"partition_keys": ["q"], "z": {"a": {"b": {"c": 1}}}}])
 def test_usual_form(n, after):
     content = text(dict(list(PARTITIONS.items())[:n]), after=after)
     assert as_dict(split_header(content)) == json.loads(content)
     assert list(split_header(content)[1].to_pylist()) == list(PARTITIONS)[:n]
-
-
-KEY = {"files": {"table": "u/table/a.parquet"}}
 
 
 @pytest.mark.parametrize(
@@ -68,6 +78,7 @@ KEY = {"files": {"table": "u/table/a.parquet"}}
         text(PARTITIONS) + b"}",
         # the same label twice: json takes the last
         text({"a": KEY, "b": KEY}).replace(b'"b"', b'"a"'),
+        text({"a" * 20: KEY, "b" * 20: KEY}).replace(b"b" * 20, b"a" * 20),
         # what looks like the partitions is something else
         json.dumps({"metadata": {"partitions": {"a": KEY}}}).encode(),
         json.dumps({"metadata": {"partitions": {"a": KEY}}, "partitions": {"b": KEY}}).encode(),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
+from kartothek_cube.core.errors import MissingFileError
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.execute import REMOTE_REQUESTS, ordered_map
 
@@ -35,9 +37,21 @@ def mean_size(blobs: BlobStore, keys: Sequence[str]) -> float:
     -------
     float
         In bytes; 0 for no files.
+
+    Raises
+    ------
+    MissingFileError
+        The store does not have one of them.
     """
     threads = 1 if blobs.is_local else REMOTE_REQUESTS
-    return float(np.mean(list(ordered_map(blobs.size, keys, threads)))) if keys else 0.0
+    return float(np.mean(list(ordered_map(partial(_size, blobs), keys, threads)))) if keys else 0.0
+
+
+def _size(blobs: BlobStore, key: str) -> int:
+    try:
+        return blobs.size(key)
+    except KeyError as error:
+        raise MissingFileError(key) from error
 
 
 def bounds(weights: npt.NDArray[np.float64], least: int, size: int) -> npt.NDArray[np.int64]:

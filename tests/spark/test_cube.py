@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from uuid import uuid4
 
@@ -15,7 +15,7 @@ from storefact import get_store_from_url
 
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.errors import DuplicateCellsError, MultiTableCommitAborted
+from kartothek_cube.core.errors import DuplicateCellsError, MissingFileError, MultiTableCommitAborted
 from kartothek_cube.io.arrow_cube import query_cube_arrow
 from kartothek_cube.io.eager_cube import build_cube
 from kartothek_cube.io.spark import create_frame
@@ -119,6 +119,26 @@ def test_map_may_be_told_what_comes_out(built, schema):
 
     df = map_cube_spark(some, CUBE, built, schema)
     assert sorted(row["x"] for row in df.collect()) == [1, 4, 7, 10]
+
+
+def test_map_takes_columns_of_the_query_for_what_they_are(spark, url):
+    """pandas has objects for dates, and no type for them where there are no rows."""
+    days = pa.array([date(2020, 1, 1), date(2020, 1, 2)])
+    cube = Cube(["x", "d"], ["p"], "cube")
+    build_cube_from_spark(create_frame(pa.table({"x": [0, 1], "d": days, "p": days}), spark), cube, url)
+    df = map_cube_spark(lambda part: part.to_pandas().assign(v2=1.5), cube, url)
+    assert dict(df.dtypes) == {"d": "date", "p": "date", "v2": "double", "x": "bigint"}
+    extend_cube_from_spark({"more": df}, cube, url)
+    assert sorted(map(tuple, query_cube_spark(cube, url).select("d", "v2").collect())) == [
+        (date(2020, 1, 1), 1.5),
+        (date(2020, 1, 2), 1.5),
+    ]
+
+
+def test_a_file_that_is_gone_is_named(built, url):
+    next(Path(url.removeprefix("hfs://")).glob("cube++seed/table/**/*.parquet")).unlink()
+    with pytest.raises(MissingFileError, match=r"cube\+\+seed/table/.*parquet"):
+        query_cube_spark(CUBE, built)
 
 
 def test_map_whose_result_is_unknown_is_refused(built):

@@ -202,7 +202,10 @@ def _mismatch(dtype: pa.DataType, value: object, column: str, op: str, hint: str
 def _remedy(wide: pa.DataType, value: object) -> str:
     """Tell how to write a value of another kind, where its meaning is plain."""
     if pat.is_timestamp(wide) and isinstance(value, (str, datetime.date)):
-        return f" Write pandas.Timestamp({str(value)!r})."
+        zone = "" if wide.tz is None or getattr(value, "tzinfo", None) else ", tz='UTC'"
+        return f" Write pandas.Timestamp({str(value)!r}{zone})."
+    if pat.is_date(wide) and isinstance(value, datetime.datetime):
+        return f" Write {value.date()!r}."
     if pat.is_string(wide):
         return f" Write {str(value)!r}."
     if pat.is_integer(wide) and isinstance(value, float) and value.is_integer():

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.types import as_table, to_memory
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark import _worker
 from kartothek_cube.io.spark._run import over_tasks
@@ -164,16 +166,27 @@ def _query_frame(
 
 def _schema_of(func: Callable[[pa.Table], Any], plan: QueryPlan) -> StructType:
     """What the function gives for no rows."""
+    empty = to_memory(plan.context.output.empty_table())
     try:
-        result = _worker.transformed(func, plan.context.output.empty_table())
+        result = func(empty)
+        table = None if result is None else as_table(result)
     except Exception as error:
         raise ValueError(
             f"The function fails for a table without rows ({type(error).__name__}: {error}), so that it is "
             "unknown which columns it gives: pass their schema"
         ) from error
-    if result is None:
+    if table is None:
         raise ValueError("The function gives None for a table without rows: pass the schema of what it gives")
-    return spark_schema(result.schema)
+    return spark_schema(_with_known_types(table.schema, result, plan.context.output))
+
+
+def _with_known_types(schema: pa.Schema, result: Any, known: pa.Schema) -> pa.Schema:
+    """Without rows, columns of objects in pandas could be anything: take them for those of the query."""
+    if not isinstance(result, pd.DataFrame):
+        return schema
+    objects = {name for name, dtype in result.dtypes.items() if pd.api.types.is_object_dtype(dtype)}
+    unclear = objects & set(known.names)
+    return pa.schema([known.field(field.name) if field.name in unclear else field for field in schema])
 
 
 def _as_spark_schema(schema: StructType | pa.Schema | str) -> StructType:

@@ -26,7 +26,7 @@ __all__ = ("local_session", "register")
 
 #: oldest Java that Spark runs on
 JAVA = 17
-#: what is off in Spark 4: conditions of a WHERE reach the data source; columns of the type TIME
+#: what is off in Spark 4: a data source is told of a WHERE, and so plans anew; columns of the type TIME
 _SWITCHES = ("spark.sql.python.filterPushdown.enabled", "spark.sql.timeType.enabled")
 
 
@@ -102,7 +102,7 @@ def _start(options: Mapping[str, str]) -> SparkSession:
 
 def register(spark: SparkSession | None = None) -> SparkSession:
     """
-    Make ``format("kartothek_cube")`` known to a session, with all save modes and with filters pushed down.
+    Make ``format("kartothek_cube")`` known to a session, with all save modes.
 
     Spark's type TIME, which is off by default in Spark 4, is switched on.
 

@@ -39,6 +39,9 @@ class ReadOptions:
         Datasets to look at; None for all.
     as_of
         Read the cube as it was at this time; None for now.
+    conditions
+        Text of the conditions that rows have to meet, such as ``DAY >= 2020-01-31 & CITY == Ulm``; None for
+        none.
     """
 
     store: str
@@ -47,6 +50,7 @@ class ReadOptions:
     dimension_columns: Names | None = None
     datasets: Names | None = None
     as_of: Any = None
+    conditions: str | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -73,9 +77,12 @@ class ReadOptions:
         ('AVG_TEMP', 'WIND')
         """
         given = _known(cls, options)
-        lists = {name: _names(name, given.get(name)) for name in ("columns", "dimension_columns", "datasets")}
+        names = ("columns", "dimension_columns", "datasets")
+        lists: dict[str, Any] = {name: _names(name, given.get(name)) for name in names}
         as_of = _moment(given.get("as_of"))
-        return cls(_required(given, "store"), _required(given, "cube"), as_of=as_of, **lists)
+        conditions = given.get("conditions")
+        required = _required(given, "store"), _required(given, "cube")
+        return cls(*required, as_of=as_of, conditions=conditions, **lists)
 
 
 @attrs.frozen

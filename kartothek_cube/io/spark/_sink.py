@@ -22,6 +22,7 @@ from kartothek_cube.core.cube.discover import discover_cube, discover_ktk_cube_d
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetExistsError, DatasetNotFoundError, UnknownOutcomeError
 from kartothek_cube.io.spark._options import FORMAT, WriteOptions
+from kartothek_cube.io.spark._sentence import in_a_sentence
 from kartothek_cube.io.spark._store import OpenOnce, travelling
 from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage_types
 from kartothek_cube.io.spark._worker import attempt, unpickled
@@ -217,6 +218,7 @@ class CubeWriter(DataSourceArrowWriter):
             return Written(pickle.dumps({}))
         return Written(_write(self.plan, self.name, iterator))
 
+    @in_a_sentence
     def commit(self, messages: Sequence[Any]) -> None:
         """
         Commit what tasks wrote.
@@ -318,6 +320,7 @@ class CubeStreamWriter(DataSourceStreamArrowWriter):
         query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
         return Written(_write(self.plan, self.name, iterator), query)
 
+    @in_a_sentence
     def commit(self, messages: Sequence[Any], batchId: int) -> None:
         """
         Commit a batch, unless it was committed already.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,9 +11,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from kartothek_cube.core.cube.conditions import Condition
 from kartothek_cube.core.cube.discover import discover_cube
+from kartothek_cube.core.cube.where import parse_conditions
+from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.io.spark import _sink
 from kartothek_cube.io.spark._filters import to_conditions
 from kartothek_cube.io.spark._options import FORMAT, ReadOptions
+from kartothek_cube.io.spark._sentence import in_a_sentence
 from kartothek_cube.io.spark._store import travelling
 from kartothek_cube.io.spark._types import arrow_schema, spark_schema
 from kartothek_cube.io.spark._worker import Querying, batches_of, unpickled
@@ -27,6 +30,9 @@ __all__ = ("KartothekCubeDataSource", "data_source")
 
 #: tasks per worker; each costs some 40 ms more than in a job of ours
 _TASKS_PER_WORKER = 2
+#: Spark 4.1 to 4.3 hand what one scan of a table pushed to all others, in the same query and in later ones.
+#: They do so no longer since limits are pushed as well.
+_SCANS_ARE_SEPARATE = hasattr(DataSourceReader, "pushLimit")
 
 
 class CubePartition(InputPartition):
@@ -66,23 +72,27 @@ class CubeReader(DataSourceReader):
         self._plan: QueryPlan | None = None
         self._querying: Querying | None = None
 
-    def pushFilters(self, filters: list[Any]) -> Iterator[Any]:
+    @in_a_sentence
+    def pushFilters(self, filters: list[Any]) -> list[Any]:
         """
-        Take those filters that mean the same for a cube.
+        Take those filters that mean the same for a cube, if no other scan gets to see them.
 
         Parameters
         ----------
         filters
             What rows have to fulfil.
 
-        Yields
-        ------
-        Filter
+        Returns
+        -------
+        list of Filter
             Those that Spark has to evaluate.
         """
+        if not _SCANS_ARE_SEPARATE:
+            return filters
         self._conditions, left = to_conditions(filters, _planned(self._options).context.output)
-        yield from left
+        return left
 
+    @in_a_sentence
     def partitions(self) -> Sequence[InputPartition]:
         """
         Cut the query into tasks.
@@ -141,6 +151,7 @@ class KartothekCubeDataSource(DataSource):
         """
         return FORMAT
 
+    @in_a_sentence
     def schema(self) -> StructType:
         """
         Columns and types of a cube.
@@ -156,6 +167,7 @@ class KartothekCubeDataSource(DataSource):
         """
         return spark_schema(_planned(ReadOptions.of(self.options)).context.output)
 
+    @in_a_sentence
     def reader(self, schema: StructType) -> CubeReader:
         """
         What reads a cube.
@@ -176,6 +188,7 @@ class KartothekCubeDataSource(DataSource):
         """
         return CubeReader(ReadOptions.of(self.options), schema, self.workers)
 
+    @in_a_sentence
     def writer(self, schema: StructType, overwrite: bool) -> _sink.CubeWriter:
         """
         What writes a frame.
@@ -198,6 +211,7 @@ class KartothekCubeDataSource(DataSource):
         """
         return _sink.batch_writer(self.options, schema, overwrite)
 
+    @in_a_sentence
     def streamWriter(self, schema: StructType, overwrite: bool) -> _sink.CubeStreamWriter:
         """
         What writes the batches of a stream.
@@ -246,7 +260,7 @@ def _planned(
     plan = plan_query(
         cube,
         store,
-        conditions=list(conditions),
+        conditions=[*_given(options.conditions, found), *conditions],
         datasets=found if options.as_of is None else options.datasets,
         dimension_columns=options.dimension_columns,
         payload_columns=columns,
@@ -255,6 +269,14 @@ def _planned(
     if schema is not None:
         _check_schema(schema, plan)
     return plan
+
+
+def _given(text: str | None, datasets: Mapping[str, DatasetMetadata]) -> Sequence[Condition]:
+    if text is None:
+        return ()
+    schemas = [dataset.schema.internal() for dataset in datasets.values() if dataset.schema is not None]
+    types = {field.name: field.type for schema in schemas for field in schema}
+    return parse_conditions(text, types).conditions
 
 
 def _check_schema(wanted: StructType, plan: QueryPlan) -> None:

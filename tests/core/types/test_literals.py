@@ -161,6 +161,12 @@ def test_bind_values_is_strict(dtype, values):
     [
         (pa.timestamp("ns"), "2020-01-01", "pandas.Timestamp('2020-01-01')"),
         (pa.timestamp("us"), DAY, "pandas.Timestamp('2020-01-01')"),
+        (
+            pa.timestamp("ns", "UTC"),
+            datetime.datetime(2020, 1, 1),
+            "pandas.Timestamp('2020-01-01 00:00:00', tz='UTC')",
+        ),
+        (pa.date32(), datetime.datetime(2020, 1, 1, 5), "datetime.date(2020, 1, 1)"),
         (pa.string(), 49, "'49'"),
         (pa.int8(), 3.0, "3"),
         (pa.float32(), 3, "3.0"),
@@ -171,5 +177,5 @@ def test_a_value_of_another_kind_is_named_with_its_remedy(dtype, value, remedy):
     with pytest.raises(TypeError, match="cannot be compared") as caught:
         types.bind_value(dtype, value, "x", "==")
     assert str(caught.value).endswith(f"Write {remedy}.")
-    written = eval(remedy, {"pandas": pd})  # noqa: S307 (one of the remedies above)
+    written = eval(remedy, {"pandas": pd, "datetime": datetime})  # noqa: S307 (one of the remedies above)
     assert types.bind_value(dtype, written, "x", "==") is not None

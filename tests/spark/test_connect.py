@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 #: tests of this folder that run again, in a process whose session is one of Spark Connect
 TESTS = {
     "test_cube.py": (
-        "test_the_schema_is_there_without_rows",
+        "test_the_schema_is_there_without_rows[arguments0]",
         "test_query_transform_extend_is_one_line",
         "test_large_partitions_become_several_files[3]",
         "test_cells_that_occur_twice_are_an_error_of_the_library[None]",
@@ -30,7 +30,7 @@ TESTS = {
     "test_datasource.py": (
         "test_a_read_is_the_query",
         "test_sql_sees_a_view",
-        "test_wrong_options_are_named",
+        "test_wrong_options_are_named[options2-unknown option collumns; did you mean columns?]",
         "test_modes_differ_in_what_they_do_with_what_is_there",
     ),
     "test_stream.py": ("test_a_replayed_batch_changes_nothing[1]",),

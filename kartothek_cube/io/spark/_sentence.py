@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
@@ -16,19 +17,18 @@ T = TypeVar("T")
 
 #: what users can mend; of everything else, where it was raised is the first thing to know
 _FOR_USERS = (KartothekCubeError, ValueError, TypeError, RuntimeError)
-#: Spark's workers look for these when they report an error, and end then
-_SHORT, _HIDDEN = "SPARK_SIMPLIFIED_TRACEBACK", "SPARK_HIDE_TRACEBACK"
+#: Spark's workers look for this when they report an error; then they end
+_HIDDEN = "SPARK_HIDE_TRACEBACK"
 
 
 def in_a_sentence(method: Callable[P, T]) -> Callable[P, T]:
     """
-    Let Spark tell the text of an error only, unless its users want whole tracebacks.
+    Let Spark tell no more than the text of an error.
 
     Parameters
     ----------
     method
-        Method that a worker of Spark calls. Users ask for all of a traceback by setting
-        ``spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled`` to false.
+        Method that a worker of Spark calls.
 
     Returns
     -------
@@ -41,8 +41,14 @@ def in_a_sentence(method: Callable[P, T]) -> Callable[P, T]:
         try:
             return method(*args, **kwargs)
         except _FOR_USERS:
-            if os.environ.get(_SHORT):
+            if _is_worker():
                 os.environ[_HIDDEN] = "1"
             raise
 
     return called
+
+
+def _is_worker() -> bool:
+    """Whether this process is one of Spark's own, started to call this."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec is not None and spec.name.startswith("pyspark.")

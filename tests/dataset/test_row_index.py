@@ -53,11 +53,11 @@ def same(left: pd.DataFrame, right: pd.DataFrame) -> None:
 
 
 def test_index_comes_back(memory, df, read):
-    dataset = store_dataframes_as_dataset(memory, "u", [df, df[1:3]])
+    dataset = store_dataframes_as_dataset(memory, "u", [df, df.iloc[1:3]])
     assert dataset.schema.names == ["x", "y"]
     first, second = read("u", memory)
     same(first, df)
-    same(second, df[1:3])
+    same(second, df.iloc[1:3])
 
 
 @pytest.mark.parametrize("columns", [None, ["x"], []])

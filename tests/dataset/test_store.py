@@ -306,7 +306,7 @@ def test_no_rows_with_partition_keys(io, memory):
 
 def test_schema_of_no_rows_is_checked(io, memory):
     with pytest.raises(SchemaConflictError, match="u"):
-        io.store(memory, [PX, frame(p=[1], x=["a"])[:0]], partition_on="p")
+        io.store(memory, [PX, frame(p=[1], x=[1.5])[:0]], partition_on="p")
 
 
 # schemas ----------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core import index
+from kartothek_cube.core import common_metadata, index
 from kartothek_cube.core.common_metadata import make_meta, store_schema_metadata
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
@@ -54,6 +54,7 @@ def forget():
     """What a new process does not know."""
     header_cache._CACHE.clear()
     index._CACHE.clear()
+    common_metadata._CACHE.clear()
 
 
 class Planning:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Container
+from collections.abc import Callable, Container
+from functools import lru_cache
 from types import FunctionType
 from typing import Any, Self
 
@@ -41,8 +42,7 @@ class CopyMixin:
 
     def _constructor_arguments(self, given: Container[str]) -> dict[str, Any]:
         """Parameters of the constructor that are not given, with the value that the object knows."""
-        parameters = inspect.signature(type(self)).parameters.values()
-        named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        named = _parameters(type(self).__init__)
         return {name: getattr(self, name) for name in named if name not in given and self._is_state(name)}
 
     def _is_state(self, name: str) -> bool:
@@ -50,3 +50,10 @@ class CopyMixin:
         attribute = inspect.getattr_static(self, name, _MISSING)
         is_method = isinstance(attribute, FunctionType | staticmethod | classmethod)
         return attribute is not _MISSING and not is_method
+
+
+@lru_cache(maxsize=64)
+def _parameters(constructor: Callable[..., None]) -> tuple[str, ...]:
+    """Names of the parameters of a constructor; to look them up takes longer than to call it."""
+    parameters = list(inspect.signature(constructor).parameters.values())[1:]
+    return tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))

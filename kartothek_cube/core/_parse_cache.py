@@ -39,6 +39,7 @@ class ParseCache(Generic[ParsedT]):
     def __init__(self, capacity: int, smallest: int) -> None:
         self._capacity, self._smallest = capacity, smallest
         self._entries: OrderedDict[Hashable, _Entry[ParsedT]] = OrderedDict()
+        self._used = 0
         self._lock = Lock()
 
     def parse(
@@ -89,17 +90,21 @@ class ParseCache(Generic[ParsedT]):
         size
             Bytes that it takes.
         """
+        total = size + len(content)
         with self._lock:
-            self._entries.pop(key, None)
-            total = size + len(content)
+            self._forget(self._entries.pop(key, None))
             if len(content) < self._smallest or total > self._capacity:
                 return
             self._entries[key] = _Entry(content, parsed, total)
-            used = sum(entry.size for entry in self._entries.values())
-            while used > self._capacity:
-                used -= self._entries.popitem(last=False)[1].size
+            self._used += total
+            while self._used > self._capacity:
+                self._forget(self._entries.popitem(last=False)[1])
+
+    def _forget(self, entry: _Entry[ParsedT] | None) -> None:
+        self._used -= 0 if entry is None else entry.size
 
     def clear(self) -> None:
         """Forget everything."""
         with self._lock:
             self._entries.clear()
+            self._used = 0

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
+from kartothek_cube.core._parse_cache import ParseCache
 from kartothek_cube.core.errors import CorruptDatasetError, unknown_names
 from kartothek_cube.core.naming import SINGLE_TABLE, schema_key
 from kartothek_cube.core.schema.compare import validate_compatible, validate_shared_columns
@@ -37,6 +38,9 @@ __all__ = (
 
 # pandas types that remain with a column whatever its width
 _KEPT_DTYPES = {"string", "boolean"}
+_CACHE: ParseCache[SchemaFile] = ParseCache(capacity=1 << 24, smallest=0)
+#: bytes that a column takes in a parsed schema, about
+_COLUMN = 1 << 9
 
 
 def make_meta(
@@ -290,14 +294,22 @@ def schema_file_from_bytes(buf: bytes, origin: str) -> SchemaFile:
     CorruptDatasetError
         This is no Parquet file, or its schema makes no sense; a ValueError.
     """
+    return _CACHE.parse(origin, bytes(buf), lambda content: _parse(content, origin), _size)
+
+
+def _parse(content: bytes, origin: str) -> SchemaFile:
     try:
-        schema = pq.read_schema(pa.BufferReader(buf))
+        schema = pq.read_schema(pa.BufferReader(content))
         names = schema.names
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptDatasetError(origin, f"not the schema of a table: {error}") from error
     if len(set(names)) < len(names):
         raise CorruptDatasetError(origin, "column names occur more than once")
     return parse_marks(SchemaWrapper(schema, origin), schema.metadata, origin)
+
+
+def _size(parsed: SchemaFile) -> int:
+    return _COLUMN * (1 + len(parsed.schema))
 
 
 def _get_common_metadata_key(dataset_uuid: str, table: str = SINGLE_TABLE) -> str:

@@ -10,6 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.io_components.memory import in_own_pages
+
 __all__ = (
     "as_chunked",
     "changes",
@@ -386,7 +388,7 @@ def repeat(column: Column, times: Ints) -> pa.Array:
     bits = _bits(values)
     if bits is None:
         return values.take(pa.array(np.repeat(np.arange(len(values)), times)))
-    return _from_bits(np.repeat(bits, times), values.type)
+    return _from_bits(in_own_pages(np.repeat(bits, times)), values.type)
 
 
 def _bits(values: pa.Array) -> npt.NDArray[Any] | None:

@@ -46,6 +46,17 @@ def test_what_callers_do_to_metadata_stays_with_them(blobs):
     assert DatasetMetadata.load_from_store("u", blobs).metadata["v"] == {"w": [1]}
 
 
+@pytest.mark.parametrize("n", [20, 2_000])
+def test_what_callers_do_to_partitions_stays_with_them(blobs, n):
+    store(blobs, LABELS[:n], {})
+    dataset = DatasetMetadata.load_from_store("u", blobs)
+    dataset.partitions.clear()
+    dataset.partition_table.files.clear()
+    again = DatasetMetadata.load_from_store("u", blobs)
+    assert list(again.partitions) == LABELS[:n]
+    assert again.key_columns()["p"] is dataset.key_columns()["p"]
+
+
 def test_a_header_that_became_corrupt_is_refused(blobs):
     store(blobs, LABELS, {})
     DatasetMetadata.load_from_store("u", blobs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from kartothek_cube.core._parse_cache import ParseCache
+from kartothek_cube.core.common_metadata import read_schema_metadata, store_schema_metadata
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.store import open_blobs
 
@@ -82,3 +83,13 @@ def test_a_stored_index_is_loaded_as_it_was():
     parsed = ExplicitSecondaryIndex("x", index_storage_key="u/indices/x/b.parquet")
     blobs.put("u/indices/x/b.parquet", blobs.get(index.index_storage_key))
     assert remembered.columns_data.equals(parsed.load(blobs).columns_data)
+
+
+def test_schemas_are_known_by_their_bytes():
+    """One key in two stores, or a schema that changed."""
+    stores = [open_blobs("hmemory://") for _ in range(2)]
+    for blobs, dtype in zip(stores, [pa.int64(), pa.string()], strict=True):
+        store_schema_metadata(pa.schema([("x", dtype)]), "u", blobs)
+    assert [read_schema_metadata("u", blobs).types for blobs in stores] == [[pa.int64()], [pa.string()]]
+    store_schema_metadata(pa.schema([("y", pa.int64())]), "u", stores[1])
+    assert [read_schema_metadata("u", blobs).names for blobs in stores] == [["x"], ["y"]]

@@ -19,7 +19,9 @@ class _Parsed(NamedTuple):
     partitions: PartitionTable | None
 
 
-_CACHE: ParseCache[_Parsed] = ParseCache(capacity=1 << 27, smallest=1 << 16)
+_CACHE: ParseCache[_Parsed] = ParseCache(capacity=1 << 27, smallest=1 << 11)
+#: bytes that a header without its partitions takes, about
+_REST = 1 << 12
 
 
 def parse_stored(stored: StoredHeader, uuid: str) -> tuple[dict[str, Any], PartitionTable | None]:
@@ -48,7 +50,7 @@ def parse_stored(stored: StoredHeader, uuid: str) -> tuple[dict[str, Any], Parti
     found = _CACHE.parse(
         (stored.key, uuid), stored.content, lambda content: _parse(content, stored, uuid), _size
     )
-    return copy.deepcopy(found.rest), found.partitions
+    return copy.deepcopy(found.rest), None if found.partitions is None else found.partitions.for_another()
 
 
 def _parse(content: bytes, stored: StoredHeader, uuid: str) -> _Parsed:
@@ -67,4 +69,5 @@ def _parse(content: bytes, stored: StoredHeader, uuid: str) -> _Parsed:
 
 def _size(parsed: _Parsed) -> int:
     table = parsed.partitions
-    return 0 if table is None else sum(column.nbytes for column in (table.labels, *table.files.values()))
+    columns = () if table is None else (table.labels, *table.files.values())
+    return _REST + sum(int(column.nbytes) for column in columns)

@@ -11,8 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.partition.files import needs_escapes
-
 __all__ = ("split_header",)
 
 _START, _END, _NEXT = b'"partitions": {"', b'"}}}', '"}}, "'
@@ -21,6 +19,8 @@ _TABLE = re.compile(rb'[^"\\]*": \{"files": \{"([^"\\]*)": "')
 _SMALLEST = 1 << 14
 #: what fits into one Arrow array of strings
 _LARGEST = (1 << 31) - 1
+#: bytes to compare at once: few enough to need little memory
+_CHUNK = 1 << 22
 
 Files = dict[str, pa.StringArray]
 
@@ -67,21 +67,29 @@ def split_header(content: bytes) -> tuple[dict[str, Any], pa.StringArray, Files]
 def _columns(content: bytes, start: int, stop: int) -> tuple[pa.StringArray, Files] | None:
     """Labels and storage keys out of a part of the text, if it holds nothing else and no label twice."""
     table = _TABLE.match(content, start, stop)
-    if table is None:
+    if table is None or content.find(b"\\", start, stop) >= 0:
         return None
+    if np.frombuffer(content, np.uint8, stop - start, start).min() < ord(" "):
+        return None  # JSON spells control characters as escapes
     offsets = pa.array([start, stop], pa.int32()).buffers()[1]
     text = pa.StringArray.from_buffers(1, offsets, pa.py_buffer(content))
     entries = pc.split_pattern(text, _NEXT).flatten()
     pairs = pc.split_pattern(entries, f'": {{"files": {{"{table.group(1).decode()}": "')
     texts = pairs.flatten()
     lengths = pc.min_max(pc.list_value_length(pairs)).as_py()
-    if lengths != {"min": 2, "max": 2} or needs_escapes(texts):
+    if lengths != {"min": 2, "max": 2} or _has_quotes(texts):
         return None
+    del entries, pairs
     places = np.arange(0, len(texts), 2)
     labels, keys = texts.take(pa.array(places)), texts.take(pa.array(places + 1))
     if not _differ_at_the_end(labels) and len(labels.unique()) < len(labels):
         return None
     return labels, {table.group(1).decode(): keys}
+
+
+def _has_quotes(texts: pa.StringArray) -> bool:
+    data = np.frombuffer(texts.buffers()[2], np.uint8)
+    return any((data[first : first + _CHUNK] == ord('"')).any() for first in range(0, len(data), _CHUNK))
 
 
 def _differ_at_the_end(labels: pa.StringArray) -> bool:

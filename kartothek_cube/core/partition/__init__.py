@@ -49,11 +49,12 @@ class PartitionTable:
     [1, -1]
     """
 
-    __slots__ = ("_cache", "files", "labels")
+    __slots__ = ("_cache", "_partitions", "files", "labels")
 
     labels: pa.StringArray
     files: dict[str, pa.StringArray]
-    _cache: dict[Any, Any]  # what was derived from the columns before
+    _cache: dict[Any, dict[str, pa.Array]]  # values of partition keys that were decoded before
+    _partitions: dict[str, Partition] | None
 
     def __init__(
         self, labels: Iterable[str] | pa.Array, files: Mapping[str, Iterable[str] | pa.Array] | None = None
@@ -65,6 +66,7 @@ class PartitionTable:
         object.__setattr__(self, "labels", names)
         object.__setattr__(self, "files", columns)
         object.__setattr__(self, "_cache", {})
+        object.__setattr__(self, "_partitions", None)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"PartitionTable is immutable, cannot set {name!r}")
@@ -250,13 +252,21 @@ class PartitionTable:
         dict of str to Partition
             In the order of commit.
         """
-        if "partitions" not in self._cache:
-            self._cache["partitions"] = self._as_partitions()
-        partitions: dict[str, Partition] = self._cache["partitions"]
-        return partitions
+        if self._partitions is None:
+            made = {label: Partition(label, entry["files"]) for label, entry in self.to_header().items()}
+            object.__setattr__(self, "_partitions", made)
+        return self._partitions or {}
 
-    def _as_partitions(self) -> dict[str, Partition]:
-        return {label: Partition(label, entry["files"]) for label, entry in self.to_header().items()}
+    def for_another(self) -> PartitionTable:
+        """
+        The same partitions for another owner, who may change what :meth:`to_partitions` returned.
+
+        Returns
+        -------
+        PartitionTable
+        """
+        object.__setattr__(twin := PartitionTable(self.labels, self.files), "_cache", self._cache)
+        return twin
 
     def keys(self, partition_keys: Sequence[str], schema: Any) -> dict[str, pa.Array]:
         """

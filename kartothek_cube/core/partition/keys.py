@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 from urllib.parse import unquote_to_bytes
 
 import numpy as np
@@ -21,6 +21,8 @@ __all__ = ("decode_labels", "encode_component", "quote_texts", "unquote_texts")
 # The escapes of timestamps, texts with blanks and large floats. None of the decoded characters can be part
 # of an escape, so replacing them all at once means the same as decoding from left to right.
 _COMMON_ESCAPES = (("%20", " "), ("%3A", ":"), ("%2B", "+"))
+#: texts that tell whether it pays to look for equal ones
+_SAMPLE = 1 << 10
 
 
 def decode_labels(
@@ -57,16 +59,46 @@ def decode_labels(
     wanted = dict(zip(partition_keys, types, strict=True))
     if not len(labels):
         return {column: parse_texts(pa.array([], pa.string()), dtype) for column, dtype in wanted.items()}
-    components = pc.split_pattern(_with_quoted_slashes(labels, partition_keys), "/")
-    _demand(pc.equal(pc.list_value_length(components), len(wanted) + 1), labels, partition_keys)
+    components = _components(labels, partition_keys)
     found: dict[str, pa.Array] = {}
     for position in range(len(wanted)):
-        encoded = pc.list_element(components, position).dictionary_encode()
+        encoded = _encoded(pc.list_element(components, position))
         column, texts = _split_component(encoded, labels, partition_keys)
         if column in found:
             _raise_for(labels[0].as_py(), partition_keys)
-        found[column] = _typed(texts, encoded.indices, wanted[column], column, labels)
+        found[column] = _typed(_Encoded(texts, encoded.codes), wanted[column], column, labels)
     return {column: found[column] for column in wanted}
+
+
+class _Encoded(NamedTuple):
+    """Texts as codes of distinct ones; without codes, they are the texts themselves."""
+
+    texts: pa.StringArray
+    codes: pa.Array | None
+
+    def spread(self, values: pa.Array) -> pa.Array:
+        """One value per text, out of one per distinct text."""
+        return values if self.codes is None else values.take(self.codes)
+
+
+def _encoded(texts: pa.StringArray) -> _Encoded:
+    """Encode texts unless those that come first tell that most are different."""
+    sample = texts.slice(0, _SAMPLE)
+    if 2 * len(sample.unique()) > _SAMPLE:
+        return _Encoded(texts, None)
+    encoded = texts.dictionary_encode()
+    return _Encoded(encoded.dictionary, encoded.indices)
+
+
+def _components(labels: pa.StringArray, partition_keys: Sequence[str]) -> pa.ListArray:
+    """Split labels at slashes; they have as many components as there are keys, and one more."""
+    components = pc.split_pattern(labels, "/")
+    good = pc.equal(pc.list_value_length(components), len(partition_keys) + 1)
+    if not pc.all(good).as_py():
+        components = pc.split_pattern(_with_quoted_slashes(labels, partition_keys), "/")
+        good = pc.equal(pc.list_value_length(components), len(partition_keys) + 1)
+        _demand(good, labels, partition_keys)
+    return components
 
 
 def _with_quoted_slashes(labels: pa.StringArray, partition_keys: Sequence[str]) -> pa.StringArray:
@@ -190,19 +222,20 @@ def _has_percent(texts: pa.Array) -> bool:
 
 
 def _split_component(
-    encoded: pa.DictionaryArray, labels: pa.StringArray, partition_keys: Sequence[str]
+    encoded: _Encoded, labels: pa.StringArray, partition_keys: Sequence[str]
 ) -> tuple[str, pa.Array]:
     """Column that one component of the labels names, and the distinct texts of its values, still encoded."""
-    pairs = pc.split_pattern(encoded.dictionary, "=")
+    pairs = pc.split_pattern(encoded.texts, "=")
     well_formed = pc.equal(pc.list_value_length(pairs), 2)
-    _demand(well_formed.take(encoded.indices), labels, partition_keys)
+    _demand(encoded.spread(well_formed), labels, partition_keys)
     names = pc.list_element(pairs, 0).dictionary_encode()
     columns = [_column(name) for name in names.dictionary.to_pylist()]
     column = next((c for c in columns if c in partition_keys), None)
     if column is None:
         _raise_for(labels[0].as_py(), partition_keys)
-    right = pa.array([c == column for c in columns]).take(names.indices)
-    _demand(right.take(encoded.indices), labels, partition_keys)
+    if any(c != column for c in columns):
+        right = pa.array([c == column for c in columns]).take(names.indices)
+        _demand(encoded.spread(right), labels, partition_keys)
     return column, pc.list_element(pairs, 1)
 
 
@@ -213,14 +246,12 @@ def _column(name: str) -> str | None:
         return None
 
 
-def _typed(
-    texts: pa.Array, codes: pa.Array, dtype: pa.DataType, column: str, labels: pa.StringArray
-) -> pa.Array:
+def _typed(encoded: _Encoded, dtype: pa.DataType, column: str, labels: pa.StringArray) -> pa.Array:
     """Parse the distinct texts and spread them over the labels."""
     try:
-        return _parse_quoted(texts, dtype).take(codes)
+        return encoded.spread(_parse_quoted(encoded.texts, dtype))
     except ValueError as error:
-        label = labels[_first_unparsable(texts, codes, dtype)].as_py()
+        label = labels[_first_unparsable(encoded, dtype)].as_py()
         raise CorruptDatasetError(
             label, f"the partition label has no value of type {dtype} for column {column!r}"
         ) from error
@@ -233,13 +264,14 @@ def _parse_quoted(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
     return parse_texts(unquote_texts(texts), dtype)
 
 
-def _first_unparsable(texts: pa.Array, codes: pa.Array, dtype: pa.DataType) -> int:
+def _first_unparsable(encoded: _Encoded, dtype: pa.DataType) -> int:
     """Position of the label to name in the error; one by one, as this runs only once something is wrong."""
-    for code in range(len(texts)):
+    for code in range(len(encoded.texts)):
         try:
-            _parse_quoted(texts.slice(code, 1), dtype)
+            _parse_quoted(encoded.texts.slice(code, 1), dtype)
         except ValueError:
-            return int(pc.index(codes, pa.scalar(code, codes.type)).as_py())
+            codes = encoded.codes
+            return code if codes is None else int(pc.index(codes, pa.scalar(code, codes.type)).as_py())
     return 0
 
 

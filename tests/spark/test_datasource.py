@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from datetime import date, datetime
 from decimal import Decimal
 from functools import reduce
@@ -153,6 +154,7 @@ def test_nothing_to_read_has_a_schema(spark, cube_url):
         ({"columns": "[1]"}, "has to be a list of names"),
         ({"cube": "cub"}, "cub"),
         ({"conditions": "xx > 1"}, "xx"),
+        ({"push_filters": "once"}, "true or false"),
         ({"store": "hmemory://"}, "executors cannot open"),
         ({"store": "hfx:///data"}, "did you mean 'hfs'"),
     ],
@@ -242,6 +244,23 @@ def test_filters_are_taken_where_no_other_scan_sees_them(
     assert reader.pushFilters([condition]) == ([] if separate and exact else [condition])
     batches = [batch for task in reader.partitions() for batch in reader.read(task)]
     assert sum(map(len, batches)) == (found if separate else N)
+
+
+@pytest.mark.parametrize(
+    "condition, left",
+    [
+        ("x > 5 AND p = 'a'", ""),
+        ("s LIKE 'ab%'", "StartsWith(s, ab)"),
+        ("x % 2 = 0 AND v > 20", "(isnotnull(x) AND ((x % 2) = 0))"),
+        ("b IS NULL AND v > 20", "isnull(b)"),
+    ],
+)
+def test_spark_evaluates_only_what_is_left_if_the_user_wants(jvm, cube_url, condition, left):
+    asked = load(jvm, cube_url, push_filters="true").where(condition)
+    plan = asked._jdf.queryExecution().optimizedPlan().toString()
+    filters = re.findall(r"^Filter (.*)$", re.sub(r"#\d+L?", "", plan), re.M)
+    assert filters == ([left] if left else [])
+    assert xs(asked) == xs(load(jvm, cube_url).where(condition))
 
 
 @pytest.mark.parametrize("first, second", [("x < 5", "true"), ("x < 5", "x >= 5"), ("true", "x < 5")])

@@ -42,6 +42,8 @@ class ReadOptions:
     conditions
         Text of the conditions that rows have to meet, such as ``DAY >= 2020-01-31 & CITY == Ulm``; None for
         none.
+    push_filters
+        Evaluate Spark's filters while files are read, also where Spark mixes up those of several scans.
     """
 
     store: str
@@ -51,6 +53,7 @@ class ReadOptions:
     datasets: Names | None = None
     as_of: Any = None
     conditions: str | None = None
+    push_filters: bool = False
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -69,7 +72,7 @@ class ReadOptions:
         Raises
         ------
         ValueError
-            One is missing, unknown, or no list of names.
+            One is missing, unknown, no list of names, or neither true nor false.
 
         Examples
         --------
@@ -82,7 +85,8 @@ class ReadOptions:
         as_of = _moment(given.get("as_of"))
         conditions = given.get("conditions")
         required = _required(given, "store"), _required(given, "cube")
-        return cls(*required, as_of=as_of, conditions=conditions, **lists)
+        push = _flag("push_filters", given.get("push_filters", "false"))
+        return cls(*required, as_of=as_of, conditions=conditions, push_filters=push, **lists)
 
 
 @attrs.frozen
@@ -190,6 +194,12 @@ def _names(option: str, text: str | None) -> Names | None:
     if not all(isinstance(name, str) for name in names):
         raise ValueError(f"Format {FORMAT}: option {option!r} has to be a list of names, got {text}")
     return tuple(names)
+
+
+def _flag(option: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"Format {FORMAT}: option {option!r} is true or false, got {text!r}")
+    return text.lower() == "true"
 
 
 def _moment(text: str | None) -> Any:

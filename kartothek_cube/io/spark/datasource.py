@@ -77,6 +77,8 @@ class CubeReader(DataSourceReader):
         """
         Take those filters that mean the same for a cube, if no other scan gets to see them.
 
+        The option ``push_filters`` says that there is none.
+
         Parameters
         ----------
         filters
@@ -87,7 +89,7 @@ class CubeReader(DataSourceReader):
         list of Filter
             Those that Spark has to evaluate.
         """
-        if not _SCANS_ARE_SEPARATE:
+        if not (_SCANS_ARE_SEPARATE or self._options.push_filters):
             return filters
         self._conditions, left = to_conditions(filters, _planned(self._options).context.output)
         return left

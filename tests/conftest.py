@@ -32,6 +32,10 @@ SPARK = "spark"
 FACADE_NAMES = ("eager", "iter", "delayed", "bag_bs1", "bag_bs3", "dataframe", SPARK)
 
 
+#: tests that are one process of their own, for a minute or more
+LONG = ("test_cluster.py", "test_connect.py")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     for option, known in (("--store", (*STORES, "all")), ("--facade", (*FACADE_NAMES, "all"))):
         parser.addoption(
@@ -56,7 +60,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     surplus = [item for item in items if is_surplus(item, every_store) or _is_rare(item, every_store)]
     config.hook.pytest_deselected(items=surplus)
     dropped = set(surplus)
-    items[:] = [item for item in items if item not in dropped]
+    # long tests come first, lest others wait for them in the end
+    items[:] = sorted(
+        (item for item in items if item not in dropped), key=lambda item: item.path.name not in LONG
+    )
 
 
 def _is_rare(item: pytest.Item, every_store: bool) -> bool:

@@ -14,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from kartothek_cube.core.common_metadata import _CACHE as SCHEMAS
 from kartothek_cube.core.common_metadata import make_meta, schema_to_bytes
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
@@ -133,6 +134,9 @@ def peak(function):
     finally:
         tracemalloc.stop()
         pa.set_memory_pool(usual)
+        # what caches keep must not outlive the pool
+        for cache in (HEADERS, INDICES, SCHEMAS):
+            cache.clear()
 
 
 def test_planning_takes_memory_in_proportion_to_the_headers(stores):

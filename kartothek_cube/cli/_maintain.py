@@ -156,7 +156,7 @@ def cleanup(state: State, retention: str, dry_run: bool, yes: bool) -> None:
         click.echo(f"{len(blobs):,} files ({size}) would be deleted.", err=True)
     elif blobs:
         ask(f"Delete {len(blobs):,} files ({size}) of cube {state.prefix} that nothing refers to?", yes)
-        run_collect(state.store, [blob.key for blob in blobs], _duration(retention))
+        run_collect(state.store, [blob.key for blob in blobs])
 
 
 _UNITS = {"": "hours", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}

@@ -74,7 +74,7 @@ def garbage_collect_dataset(
     True
     """
     dataset = dataset_factory(dataset_uuid, store, factory)
-    run_collect(dataset.store_factory, plan_garbage(dataset, retention), retention)
+    run_collect(dataset.store_factory, plan_garbage(dataset, retention))
 
 
 def list_dataset_garbage(

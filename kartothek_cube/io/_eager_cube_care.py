@@ -1,4 +1,4 @@
-"""Looking after cubes at once: garbage, history, compaction, checks."""
+"""Looking after cubes at once: statistics, garbage, history, compaction, checks."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "cleanup_cube",
+    "collect_stats",
     "compact_cube",
     "keep_cube_history",
     "list_cube_garbage",
@@ -33,6 +34,35 @@ __all__ = (
     "rollback_cube",
     "verify_cube",
 )
+
+
+def collect_stats(
+    cube: Cube, store: StoreInput, datasets: Any = None, *, progress: bool = False
+) -> dict[str, dict[str, int]]:
+    """
+    Count what is stored.
+
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+    datasets
+        Ids, or a dict of id to metadata; by default all datasets of the cube.
+    progress
+        Show a bar of files, bytes and the time left; needs tqdm.
+
+    Returns
+    -------
+    dict
+        Dataset id to ``blobsize`` (bytes of data files), ``files``, ``partitions`` (different values of the
+        partition keys) and ``rows`` (in files, hidden ones included).
+    """
+    with progress_bar("stats", progress):
+        base, tasks = maintain.plan_stats(cube, store, datasets)
+        expect_files(sum(len(task.keys) for task in tasks))
+        return maintain.sum_stats([base, *(maintain.run_stats(store, task) for task in tasks)])
 
 
 def cleanup_cube(cube: Cube, store: StoreInput, *, retention: timedelta | None = None) -> None:
@@ -53,7 +83,7 @@ def cleanup_cube(cube: Cube, store: StoreInput, *, retention: timedelta | None =
         clock of the store, which is read from an empty file that is put and deleted. None: files of any age
         go, and writers that are not done with theirs get a ConcurrentWriteError.
     """
-    run_collect(store, maintain.plan_cleanup(cube, store, retention), retention)
+    run_collect(store, maintain.plan_cleanup(cube, store, retention))
 
 
 def list_cube_garbage(cube: Cube, store: StoreInput, *, retention: timedelta | None = None) -> list[Blob]:

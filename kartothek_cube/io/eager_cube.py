@@ -12,6 +12,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io._eager_cube_care import (
     cleanup_cube,
+    collect_stats,
     compact_cube,
     keep_cube_history,
     list_cube_garbage,
@@ -26,7 +27,6 @@ from kartothek_cube.io_components.cube import write as _write
 from kartothek_cube.io_components.cube.history import CubeAsOf
 from kartothek_cube.io_components.cube.prepare import collect_input
 from kartothek_cube.io_components.cube.query import plan_query, run_frames
-from kartothek_cube.io_components.execute import expect_files
 from kartothek_cube.io_components.explain import explain_query
 from kartothek_cube.io_components.progress import progress_bar
 from kartothek_cube.serialization import DataFrameSerializer
@@ -438,32 +438,3 @@ def copy_cube(
             cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets
         )
         maintain.copy_datasets(plan, copy_dataset)
-
-
-def collect_stats(
-    cube: Cube, store: StoreInput, datasets: Any = None, *, progress: bool = False
-) -> dict[str, dict[str, int]]:
-    """
-    Count what is stored.
-
-    Parameters
-    ----------
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
-    datasets
-        Ids, or a dict of id to metadata; by default all datasets of the cube.
-    progress
-        Show a bar of files, bytes and the time left; needs tqdm.
-
-    Returns
-    -------
-    dict
-        Dataset id to ``blobsize`` (bytes of data files), ``files``, ``partitions`` (different values of the
-        partition keys) and ``rows`` (in files, hidden ones included).
-    """
-    with progress_bar("stats", progress):
-        base, tasks = maintain.plan_stats(cube, store, datasets)
-        expect_files(sum(len(task.keys) for task in tasks))
-        return maintain.sum_stats([base, *(maintain.run_stats(store, task) for task in tasks)])

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from datetime import timedelta
 from itertools import groupby
 from typing import Any
 
 from kartothek_cube.core.commit.going import mark, unmark
 from kartothek_cube.core.commit.header import render, swap
+from kartothek_cube.core.commit.retry import attempts
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetNotFoundError
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
@@ -21,18 +19,13 @@ from kartothek_cube.io_components.keys import data_keys, index_keys
 
 __all__ = ("run_collect",)
 
-#: no writer takes longer from its first file to its commit than a retention like this
-_LONG = timedelta(hours=1)
-_ATTEMPTS = 60
-_LONGEST_PAUSE_S = 2.0
 
-
-def run_collect(store: StoreInput, keys: Iterable[str], retention: timedelta | None = None) -> None:
+def run_collect(store: StoreInput, keys: Iterable[str]) -> None:
     """
     Delete garbage, unless somebody has committed it meanwhile.
 
-    A writer may be about to commit a young file. So the header says which files go before they go, and not
-    any longer when they are gone: the commit of one of them is refused, whenever it comes.
+    A writer may be about to commit a file, however old it is. So the header says which files go before they
+    go, and not any longer when they are gone: the commit of one of them is refused, whenever it comes.
 
     Parameters
     ----------
@@ -40,8 +33,6 @@ def run_collect(store: StoreInput, keys: Iterable[str], retention: timedelta | N
         Store, factory or URL.
     keys
         What was found to be garbage.
-    retention
-        With which it was found; if that is long, no writer can be waiting.
 
     Raises
     ------
@@ -49,9 +40,6 @@ def run_collect(store: StoreInput, keys: Iterable[str], retention: timedelta | N
         Others were faster again and again; files may be left.
     """
     blobs, keys = open_blobs(store), sorted(keys)
-    if retention is not None and retention >= _LONG:
-        blobs.delete(keys)
-        return
     for uuid, own in groupby(keys, key=_dataset_of):
         if uuid is None:
             blobs.delete(list(own))
@@ -72,13 +60,11 @@ def _collect(blobs: BlobStore, uuid: str, keys: Sequence[str]) -> None:
     except DatasetNotFoundError:
         blobs.delete(list(keys))
         return
-    try:
-        used = {*data_keys(state), *index_keys(state)}
-        blobs.delete([key for key in keys if key not in used])
-    finally:
-        # a mark that stays only keeps files from being committed that nobody will commit
-        with suppress(DatasetNotFoundError, OSError):
-            _edit(blobs, uuid, lambda metadata: unmark(metadata, collection), {after: before})
+    used = {*data_keys(state), *index_keys(state)}
+    # if this fails, nobody knows what is still deleted later: the mark has to stay
+    blobs.delete([key for key in keys if key not in used])
+    with suppress(DatasetNotFoundError):
+        _edit(blobs, uuid, lambda metadata: unmark(metadata, collection), {after: before})
 
 
 def _edit(
@@ -88,13 +74,12 @@ def _edit(
     known: dict[bytes, bytes] | None = None,
 ) -> tuple[bytes, bytes, DatasetMetadata]:
     """Change the metadata of the newest state; give the header before and after, and the state."""
-    for attempt in range(_ATTEMPTS):
+    for _ in attempts():
         state, key, token, header = DatasetMetadata.load_with_token(uuid, blobs, load_schema=False)
         new = (known or {}).get(header) or render(state.copy(metadata=change(dict(state.metadata))), key)
         try:
             swap(blobs, uuid, key, new, header, token)
         except PreconditionFailed:
-            time.sleep(min(_LONGEST_PAUSE_S, 0.005 * 1.5**attempt) * random.random())
             continue
         return header, new, state
     raise ConcurrentWriteError(uuid)

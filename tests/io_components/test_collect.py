@@ -140,14 +140,16 @@ def test_a_first_commit_whose_files_went(monkeypatch):
     assert "data.by-dataset-metadata.json" not in store.keys()
 
 
-def test_old_files_need_no_mark(store):
-    """A writer that takes as long would find out by itself."""
-    seen = []
+def test_a_collection_that_fails_leaves_its_mark(store):
+    """Nobody knows whether its request is still on its way."""
+
+    def fail():
+        raise OSError("no answer")
+
     store.put("data/table/2f1d.parquet", b"")
-    watched = BeforeDelete(store, lambda: seen.append(header(Same.of(store), "data")["metadata"]))
-    run_collect(Same.of(watched), ["data/table/2f1d.parquet"], timedelta(hours=24))
-    assert [going(metadata) for metadata in seen] == [set()]
-    assert list_dataset_garbage("data", Same.of(store)) == []
+    with pytest.raises(OSError, match="no answer"):
+        run_collect(Same.of(BeforeDelete(store, fail)), ["data/table/2f1d.parquet"])
+    assert going(header(Same.of(store), "data")["metadata"]) == {"2f1d.parquet"}
 
 
 def test_marks_of_a_dead_collection_go(monkeypatch):

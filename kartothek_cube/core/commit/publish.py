@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -25,6 +23,7 @@ from kartothek_cube.core.commit.header import (
     restore,
     swap,
 )
+from kartothek_cube.core.commit.retry import attempts
 from kartothek_cube.core.common_metadata import schema_file_from_bytes, schema_to_bytes
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.load import StoredHeader
@@ -44,9 +43,6 @@ from kartothek_cube.core.store import BlobStore, PreconditionFailed
 
 __all__ = ("Base", "commit", "publish", "read_base")
 
-#: attempts before a writer gives up against faster ones; with the pauses below this is about a minute
-_ATTEMPTS = 60
-_LONGEST_PAUSE_S = 2.0
 
 Result = tuple[DatasetMetadata, Published]
 
@@ -84,11 +80,11 @@ def commit(
         If the store does not tell whether the change got through.
     """
     states_to_keep(delta.metadata)
-    for attempt in range(_ATTEMPTS):
+    for _ in attempts():
         try:
             return _try(blobs, delta)
         except PreconditionFailed:
-            time.sleep(min(_LONGEST_PAUSE_S, 0.005 * 1.5**attempt) * random.random())
+            continue
         except MissingIndexEntries as missing:
             if index_entries is None:
                 raise ValueError(

@@ -199,7 +199,7 @@ def cleanup_cube(
     """Delete the keys that no dataset refers to."""
     graph = Graph("cleanup_cube")
     keys = blocks(maintain.plan_cleanup(cube, store, retention), blocksize)
-    return graph, graph.each("files", _collect, store, [(block, retention) for block in keys])
+    return graph, graph.each("files", _collect, store, [(block,) for block in keys])
 
 
 def copy_cube(end: Callable[..., R], plan: maintain.CopyPlan, blocksize: int) -> R:
@@ -222,8 +222,8 @@ def wait(graph: Graph, keys: Sequence[Key]) -> Delayed:
     return graph.to_delayed("done", nothing, after=graph.merge(nothing, keys))
 
 
-def _collect(store: StoreFactory, keys: Sequence[str], retention: timedelta | None) -> list[None]:
-    run_collect(store, keys, retention)
+def _collect(store: StoreFactory, keys: Sequence[str]) -> list[None]:
+    run_collect(store, keys)
     return [None]
 
 

@@ -358,5 +358,5 @@ def garbage_collect_dataset__delayed(
     """
     dataset = dataset_factory(dataset_uuid, travelling(store), factory)
     graph, keys = Graph("collect_garbage"), blocks(plan_garbage(dataset, retention), chunk_size)
-    chunks = graph.each("files", run_collect, dataset.store_factory, [(block, retention) for block in keys])
+    chunks = graph.each("files", run_collect, dataset.store_factory, [(block,) for block in keys])
     return graph.delayed(chunks)

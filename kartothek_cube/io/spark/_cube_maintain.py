@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kartothek_cube.core.cube.cube import Cube
@@ -80,8 +79,7 @@ def cleanup_cube_spark(
     """
     session, factory = active_session(spark), travelling(store)
     keys = blocks(maintain.plan_cleanup(cube, factory, retention), _BLOCK)
-    collect = partial(run_collect, retention=retention)
-    call_all(session, collect, factory, keys, f"clean up cube {cube.uuid_prefix}")
+    call_all(session, run_collect, factory, keys, f"clean up cube {cube.uuid_prefix}")
 
 
 def copy_cube_spark(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -397,4 +396,4 @@ def garbage_collect_dataset_spark(
     session, found = active_session(spark), _dataset(dataset_uuid, store, factory)
     keys = blocks(plan_garbage(found, retention), _BLOCK)
     text = f"collect garbage of dataset {found.dataset_uuid}"
-    call_all(session, partial(run_collect, retention=retention), found.store_factory, keys, text)
+    call_all(session, run_collect, found.store_factory, keys, text)

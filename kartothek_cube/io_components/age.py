@@ -39,9 +39,13 @@ def age_limit(blobs: BlobStore, prefix: str, retention: timedelta | None) -> flo
     ------
     ValueError
         The retention is negative.
+    TypeError
+        It is no timedelta.
     """
     if retention is None:
         return None
+    if not isinstance(retention, timedelta):
+        raise TypeError(f"retention is a datetime.timedelta, such as timedelta(hours=24), not {retention!r}")
     if retention < timedelta(0):
         raise ValueError(f"retention is the age below which files stay, so it can't be negative: {retention}")
     return _clock(blobs, f"{prefix}.{gen_uuid()}.tmp") - retention.total_seconds()

@@ -102,6 +102,11 @@ def test_negative_retention(store):
         cleanup_cube(CUBE, store, retention=-HOUR)
 
 
+def test_retention_without_a_unit(store):
+    with pytest.raises(TypeError, match=r"timedelta\(hours=24\), not 24"):
+        cleanup_cube(CUBE, store, retention=24)
+
+
 def test_the_clock_leaves_nothing_behind(store):
     before = keys(store)
     limit = age_limit(open_blobs(store), "cube++", HOUR)

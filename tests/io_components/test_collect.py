@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from datetime import timedelta
 
+import attrs
 import pandas as pd
 import pytest
 
@@ -120,6 +121,39 @@ def test_an_overwrite_keeps_the_mark(store):
 
     _collect_beside(store, "during", overwrite_and_commit)
     assert read_table("data", Same.of(store)).x.tolist() == [3]
+
+
+class BeforeGet(WrapperStore):
+    """Calls a function before the first index is read."""
+
+    def __init__(self, store, function):
+        super().__init__(store)
+        self.function = function
+
+    def call(self, method, *args):
+        if self.function is not None and "/indices/" in str(args[0]) and method in ("get", "open"):
+            function, self.function = self.function, None
+            function()
+        return super().call(method, *args)
+
+
+def test_a_commit_starts_again_if_the_index_it_reads_was_replaced_and_collected(store):
+    plan = plan_update("data", Same.of(store))
+    results = [run_update(plan.context, frame(3))]
+    happened = []
+
+    def replace_and_collect():
+        own = Same.of(store)
+        update_dataset_from_dataframes([frame(2)], store=own, dataset_uuid="data")
+        garbage = [b.key for b in list_dataset_garbage("data", own) if "/indices/" in b.key]
+        run_collect(own, garbage)
+        happened.extend(garbage)
+
+    slow = Same.of(BeforeGet(store, replace_and_collect))
+    context = attrs.evolve(plan.context, store=slow)
+    finish_update(attrs.evolve(plan, context=context), results)
+    assert len(happened) == 1
+    assert sorted(read_table("data", Same.of(store)).x) == [1, 2, 3]
 
 
 def test_a_first_commit_whose_files_went(monkeypatch):

@@ -231,6 +231,8 @@ def _opener(url: str) -> Callable[[str], KeyValueStore]:
         return opener
     close = get_close_matches(scheme.lower(), _OPENERS, n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
+    if not separator and "/" in url:
+        hint = f" (is it a directory? hfs://{_shown(url)})"
     raise ValueError(f"unknown scheme in the store URL {_shown(url)!r}{hint}; {_known()}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 
 import pytest
@@ -26,6 +27,19 @@ from tests.support.stores import WrapperStore
 def test_url(tmp_path):
     blobs = open_blobs(f"hfs://{tmp_path}/new?create_if_missing=true")
     blobs.put("d/f", b"1")
+    assert (tmp_path / "new/d/f").read_bytes() == b"1"
+
+
+def test_a_directory_that_somebody_else_creates_at_the_same_time(tmp_path, monkeypatch):
+    makedirs = os.makedirs
+
+    def late(path, *args, **kwargs):
+        if path == f"{tmp_path}/new":
+            makedirs(path)
+        makedirs(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "makedirs", late)
+    open_blobs(f"hfs://{tmp_path}/new?create_if_missing=true").put("d/f", b"1")
     assert (tmp_path / "new/d/f").read_bytes() == b"1"
 
 
@@ -160,6 +174,11 @@ def test_neither(convert, candidate):
 def test_unknown_scheme(convert, url):
     with pytest.raises(ValueError, match=r"known schemes: .*hfs://, hmemory://"):
         convert(url)
+
+
+def test_a_path_is_no_url():
+    with pytest.raises(ValueError, match=r"is it a directory\? hfs:///data/cubes"):
+        lazy_store("/data/cubes")
 
 
 def test_misspelled_scheme():

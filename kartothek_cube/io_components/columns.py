@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.io_components.memory import in_own_pages
+from kartothek_cube.io_components.memory import pooled
 
 __all__ = (
     "as_chunked",
@@ -365,7 +365,11 @@ def gather(column: Column, positions: Ints, *, missing: bool) -> pa.Array:
     if missing:
         return values.take(pa.array(positions, mask=positions < 0))
     bits = _bits(values)
-    return values.take(pa.array(positions)) if bits is None else _from_bits(bits[positions], values.type)
+    if bits is None:
+        return values.take(pa.array(positions))
+    # they are all within bounds; NumPy takes a detour if it has to check that
+    taken = np.take(bits, positions, out=pooled(len(positions), bits.dtype), mode="clip")
+    return _from_bits(taken, values.type)
 
 
 def repeat(column: Column, times: Ints) -> pa.Array:
@@ -388,7 +392,12 @@ def repeat(column: Column, times: Ints) -> pa.Array:
     bits = _bits(values)
     if bits is None:
         return values.take(pa.array(np.repeat(np.arange(len(values)), times)))
-    return _from_bits(in_own_pages(np.repeat(bits, times)), values.type)
+    if len(times) and bool((times == times[0]).all()):
+        repeated = pooled(len(bits) * int(times[0]), bits.dtype)
+        repeated.reshape(len(bits), -1)[:] = bits[:, np.newaxis]
+    else:
+        repeated = np.repeat(bits, times)
+    return _from_bits(repeated, values.type)
 
 
 def _bits(values: pa.Array) -> npt.NDArray[Any] | None:

@@ -1,54 +1,36 @@
-"""Arrays in memory that goes back to the system as soon as nobody needs them."""
+"""Arrays in Arrow's memory pool, which keeps what it gets back for the next block of rows."""
 
 from __future__ import annotations
 
-import mmap
-import sys
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-__all__ = ("in_own_pages",)
-
-#: below so many bytes, pages of its own are too dear for an array, and there could be too many of them
-_LARGE = 1 << 19
+__all__ = ("pooled",)
 
 
-def in_own_pages(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def pooled(length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """
-    A copy of an array in memory of its own.
+    An array to be filled.
 
-    What an allocator gets back from a thread it keeps for later. Columns that are freed one after the other,
-    while those of a DataFrame are filled, would so count twice.
+    What NumPy allocates by itself goes back to the system when it is large, which clears it page by page
+    for the next one who asks.
 
     Parameters
     ----------
-    values
-        An array with one dimension.
-
-    Returns
-    -------
-    numpy.ndarray
-        ``values`` itself if it is small.
+    length
+        Number of values.
+    dtype
+        Their type.
 
     Examples
     --------
-    >>> in_own_pages(np.array([20, 30]))
-    array([20, 30])
+    >>> array = pooled(2, "int16")
+    >>> array[:] = [20, 30]
+    >>> array
+    array([20, 30], dtype=int16)
     """
-    if values.nbytes < _LARGE:
-        return values
-    try:
-        pages = _pages(values.nbytes)
-    except OSError:  # the system limits how many there are
-        return values
-    copy = np.frombuffer(pages, values.dtype, len(values))
-    copy[:] = values
-    return copy
-
-
-def _pages(size: int) -> mmap.mmap:
-    if sys.platform == "win32":
-        return mmap.mmap(-1, size)
-    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    dtype = np.dtype(dtype)
+    return np.frombuffer(pa.allocate_buffer(length * dtype.itemsize), dtype, length)

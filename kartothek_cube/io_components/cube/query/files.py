@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kartothek_cube.core.footers import read_footer
+from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.columns import group_codes, join_codes
@@ -20,7 +22,7 @@ from kartothek_cube.io_components.files import Content, read_threads
 from kartothek_cube.io_components.packing import bounds, mean_size
 from kartothek_cube.serialization.columns import ParquetColumns
 
-__all__ = ("FileSet", "block_bounds", "block_threads", "file_sets")
+__all__ = ("FileSet", "block_bounds", "block_threads", "file_sets", "row_counts")
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
@@ -192,3 +194,28 @@ def block_threads(blobs: BlobStore, sets: Sequence[FileSet], n_blocks: int) -> t
     large = any(read_threads(blobs, files.keys) > 1 for files in sets if len(files) > 1)
     cores = available_cores() if large else 1
     return min(n_blocks, cores), -(-cores // n_blocks)
+
+
+def row_counts(blobs: BlobStore, files: FileSet, n_blocks: int) -> list[int] | None:
+    """
+    Number of rows in each block of a dataset, if that is cheap to know.
+
+    Parameters
+    ----------
+    blobs
+        The store.
+    files
+        Its files.
+    n_blocks
+        How many blocks there are.
+
+    Returns
+    -------
+    list of int or None
+        None unless each block is one file on a local disk.
+    """
+    if n_blocks < 2 or not blobs.is_local or len(files) != n_blocks:
+        return None
+    if not all(key.endswith(PARQUET_FILE_SUFFIX) for key in files.keys):
+        return None
+    return [read_footer(blobs, key)[0].num_rows for key in files.keys]

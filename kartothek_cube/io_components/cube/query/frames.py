@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.types import to_pandas
 from kartothek_cube.io_components.cube.query.layout import QueryContext, Task
+from kartothek_cube.io_components.cube.query.room import Room
 from kartothek_cube.io_components.cube.query.run import run_task
 
 __all__ = ("frames_of_tables", "run_frames")
@@ -35,7 +36,22 @@ def run_frames(context: QueryContext, task: Task) -> list[pd.DataFrame]:
     -------
     list of pandas.DataFrame
     """
-    return list(frames_of_tables(run_task(context, task)))
+    room = Room()
+    tables = run_task(context, task, room)
+    if task.groups is None and tables:
+        return [_frame(tables, room)]
+    return list(frames_of_tables(tables))
+
+
+def _frame(tables: list[pa.Table], room: Room) -> pd.DataFrame:
+    """A frame of the only table in a list, which is emptied, and of the columns that are arrays already."""
+    names, arrays = tables[0].column_names, room.filled(tables[0])
+    index = pd.RangeIndex(len(tables[0]))
+    other = to_pandas(tables.pop().select([name for name in names if name not in arrays]))
+    if not arrays:
+        return other
+    columns = {name: arrays[name] if name in arrays else other[name] for name in names}
+    return pd.DataFrame(columns, index=index, copy=False)
 
 
 def frames_of_tables(tables: list[pa.Table]) -> Iterator[pd.DataFrame]:

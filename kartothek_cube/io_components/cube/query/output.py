@@ -59,6 +59,8 @@ def _units_ascend(rows: Rows, sort_columns: Sequence[str]) -> bool:
     if tuple(sort_columns[: len(dimensions)]) != dimensions:
         return False
     starts = rows.unit_starts()
+    if not len(starts):
+        return True
     edges = np.sort(np.concatenate([starts - 1, starts]))
     return _edges_ascend([gather(c, edges, missing=False) for c in rows.columns(dimensions)], len(edges))
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kartothek_cube.io_components.columns import gather
+from kartothek_cube.io_components.columns import gather, repeat
 from kartothek_cube.io_components.cube.query.layout import Source
 from kartothek_cube.io_components.files import concat, no_columns
 
@@ -61,6 +61,8 @@ class Rows:
 
     def unit_starts(self) -> Ints:
         """Positions of the rows that begin a new physical partition, without the first."""
+        if len(self.unit) == 1:
+            return np.empty(0, dtype=np.int64)
         ends = np.cumsum(self.counts)[:-1][self.unit[1:] != self.unit[:-1]]
         inner: Ints = np.unique(ends[(ends > 0) & (ends < len(self))])
         return inner
@@ -73,7 +75,7 @@ class Rows:
         """A partition key as a column."""
         values = self.keys[column]
         if pa.types.is_integer(values.type) and not values.null_count:
-            return pa.array(np.repeat(values.to_numpy(), self.counts))
+            return repeat(values, self.counts)
         return values.take(pa.array(self.file))
 
     def add_constants(self, columns: Sequence[str]) -> None:

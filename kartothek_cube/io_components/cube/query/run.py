@@ -13,11 +13,18 @@ import pyarrow as pa
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.io_components.cube.query.files import FileSet, block_bounds, block_threads, file_sets
+from kartothek_cube.io_components.cube.query.files import (
+    FileSet,
+    block_bounds,
+    block_threads,
+    file_sets,
+    row_counts,
+)
 from kartothek_cube.io_components.cube.query.join import join
 from kartothek_cube.io_components.cube.query.layout import QueryContext, Task
 from kartothek_cube.io_components.cube.query.load import Literals, load_nothing, load_rows, stored_columns
 from kartothek_cube.io_components.cube.query.output import Groups, Piece, in_order
+from kartothek_cube.io_components.cube.query.room import Room
 from kartothek_cube.io_components.cube.query.rows import Rows, concat_rows
 from kartothek_cube.io_components.cube.query.together import load_together
 from kartothek_cube.io_components.execute import expect_files, ordered_map
@@ -29,7 +36,7 @@ __all__ = ("run_task",)
 _LOOKS = 1 << 22
 
 
-def run_task(context: QueryContext, task: Task) -> list[pa.Table]:
+def run_task(context: QueryContext, task: Task, room: Room | None = None) -> list[pa.Table]:
     """
     Execute one task.
 
@@ -39,6 +46,8 @@ def run_task(context: QueryContext, task: Task) -> list[pa.Table]:
         What all tasks of the query share.
     task
         Which files to read and which groups to make of their rows.
+    room
+        Where to put the rows, if they are to be one DataFrame.
 
     Returns
     -------
@@ -59,13 +68,21 @@ def run_task(context: QueryContext, task: Task) -> list[pa.Table]:
     block = _Block(context, blobs, aligned, task.literals, often, files_at_once, len(bounds) == 2)
     groups = Groups.of(context, task.groups)
     if not late:
-        pieces = list(ordered_map(partial(_finished, block, groups), list(pairwise(bounds)), threads))
+        if room is not None and task.groups is None and not _may_lose_rows(context, task):
+            room.divide(row_counts(blobs, sets[0], len(bounds) - 1))
+        finish = partial(_finished, block, groups, room or Room())
+        pieces = list(ordered_map(finish, list(enumerate(pairwise(bounds))), threads))
     else:
         seed = concat_rows(list(ordered_map(block, list(pairwise(bounds)), threads)), pa.schema([]))
         for rows in late:
             join(seed, rows)
         pieces = [groups.split(in_order(seed, context.sort_columns))]
     return groups.assemble(pieces)
+
+
+def _may_lose_rows(context: QueryContext, task: Task) -> bool:
+    """Whether conditions may drop rows of the files."""
+    return bool(task.literals) or any(source.predicates for source in context.sources)
 
 
 def _by_use(shared: Sequence[Rows], n_blocks: int) -> tuple[list[Rows], list[Rows]]:
@@ -130,5 +147,9 @@ class _Block:
         return [attrs.evolve(files, contents=contents) for files in sets]
 
 
-def _finished(block: _Block, groups: Groups, bounds: tuple[int, int]) -> Piece:
-    return groups.split(in_order(block(bounds), block.context.sort_columns))
+def _finished(block: _Block, groups: Groups, room: Room, numbered: tuple[int, tuple[int, int]]) -> Piece:
+    number, bounds = numbered
+    context = block.context
+    piece = groups.split(in_order(block(bounds), context.sort_columns))
+    moved = [(group, room.put(number, table, context.output.names)) for group, table in piece.groups]
+    return attrs.evolve(piece, groups=moved)

@@ -58,6 +58,8 @@ def load_together(
     all_rows = mask is not None and not cells_only and mask.true_count > 0
     if all_rows and not strictly_increasing(first.decoded(dimensions), len(first)):
         return None
+    if mask is None:
+        first.load(stored_columns(source))
     table = first.table(dimensions, mask)
     if not all_rows and not strictly_increasing(table.columns, len(table)):
         return None

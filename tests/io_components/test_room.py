@@ -1,0 +1,205 @@
+"""Results that are filled block by block: the frames are those of the rows put together at the end."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import tempfile
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.io import eager_cube
+from kartothek_cube.io_components.cube.query import files as query_files
+from kartothek_cube.io_components.cube.query import room as module
+from kartothek_cube.io_components.cube.query import run
+from kartothek_cube.io_components.cube.query.room import Room
+from tests.support.cubes import as_dict
+
+VALUES = {
+    "int": (pa.int64(), [1, -2]),
+    "short": (pa.uint8(), [1, 255]),
+    "bool": (pa.bool_(), [True, False]),
+    "float": (pa.float64(), [-0.0, float("nan"), 1.5]),
+    "time": (pa.timestamp("ns"), [0, 1]),
+    "zone": (pa.timestamp("ns", "UTC"), [0, 1]),
+    "day": (pa.date32(), [datetime.date(2020, 1, 1)]),
+    "text": (pa.string(), ["a", ""]),
+    "null": (pa.null(), [None]),
+}
+HELD = {"int", "short", "float", "time"}
+CUBE = Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube")
+
+
+@pytest.fixture
+def each_file_a_block():
+    """Let small files be treated as large ones."""
+    with mock.patch.object(query_files, "_ALONE", 0):
+        yield
+
+
+def taken_in(room, tables):
+    """Give all rows, after each block was put where it belongs."""
+    return pa.concat_tables(
+        [room.put(number, table, table.column_names) for number, table in enumerate(tables)]
+    )
+
+
+@given(st.data())
+def test_filled_columns_hold_the_values_of_the_table(data):
+    kinds = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=4))
+    tables, with_null = [], set()
+    for length in data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=4)):
+        arrays = []
+        for number, kind in enumerate(kinds):
+            dtype, values = VALUES[kind]
+            choices = st.sampled_from([*values, *data.draw(st.sampled_from([[], [None]]))])
+            arrays.append(pa.array(data.draw(st.lists(choices, min_size=length, max_size=length)), dtype))
+            if arrays[-1].null_count:
+                with_null.add(f"v{number}")
+        tables.append(pa.table(arrays, [f"v{number}" for number in range(len(kinds))]))
+    room = Room()
+    room.divide([len(table) for table in tables])
+    arrays = room.filled(taken_in(room, tables))
+    whole = pa.concat_tables(tables).to_pandas()
+    expected = {
+        f"v{number}"
+        for number, kind in enumerate(kinds)
+        if kind in HELD and (kind in ("float", "time") or f"v{number}" not in with_null)
+    }
+    assert set(arrays) == (expected if len(whole) else set())
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(array, whole[name].to_numpy())
+        assert array.dtype == whole[name].dtype
+
+
+@pytest.mark.parametrize("sizes", [[2, 2], [3, 1], [1, 1], [4, 4]])
+def test_blocks_of_another_length_stay_outside(sizes):
+    tables = [pa.table({"v": [1, 2, 3]}), pa.table({"v": [4]})]
+    room = Room()
+    room.divide(sizes)
+    table = taken_in(room, tables)
+    assert table["v"].to_pylist() == [1, 2, 3, 4]
+    assert list(room.filled(table)) == (["v"] if sizes == [3, 1] else [])
+
+
+def test_blocks_of_another_type_stay_outside():
+    room = Room()
+    room.divide([1, 1])
+    first = room.put(0, pa.table({"v": pa.array([1], pa.int8())}), ["v"])
+    second = room.put(1, pa.table({"v": pa.array([2], pa.int64())}), ["v"])
+    table = pa.concat_tables([first, second], promote_options="permissive")
+    assert table["v"].to_pylist() == [1, 2]
+    assert room.filled(table) == {}
+
+
+def test_without_division_nothing_is_taken_in():
+    table = pa.table({"v": [1]})
+    assert Room().put(0, table, ["v"]) is table
+    assert Room().filled(table) == {}
+
+
+@pytest.mark.parametrize("claim", [1 << 50, 1 << 62])
+def test_lengths_that_no_memory_could_hold(claim):
+    room = Room()
+    room.divide([2, claim])
+    assert room.put(0, pa.table({"v": [1, 2]}), ["v"])["v"].to_pylist() == [1, 2]
+
+
+def test_rows_in_another_order_are_not_taken_for_the_whole():
+    room = Room()
+    room.divide([2, 1])
+    table = taken_in(room, [pa.table({"v": [1, 2]}), pa.table({"v": [3]})])
+    assert room.filled(table.take([2, 0, 1])) == {}
+    assert room.filled(table.slice(1)) == {}
+
+
+def grid(n=6):
+    """Give cells, the same ones in each partition."""
+    return pd.DataFrame(list(itertools.product(range(n), range(3))), columns=["x", "p"])
+
+
+@st.composite
+def partial_columns(draw, df, name):
+    """Give some rows of a dataset with a payload of some kind, at times with nulls."""
+    kind = draw(st.sampled_from(["int", "float", "bool", "time", "text"]))
+    values = {"int": [1, 2], "float": [0.5, None], "bool": [True, False], "text": ["a", None]}
+    values["time"] = [pd.Timestamp("2020"), None]
+    chosen = draw(st.lists(st.sampled_from(values[kind]), min_size=len(df), max_size=len(df)))
+    series = pd.Series(chosen, index=df.index, dtype="datetime64[ns]" if kind == "time" else None)
+    keep = draw(st.lists(st.booleans(), min_size=len(df), max_size=len(df)))
+    return df.assign(**{name: series})[keep if any(keep) and draw(st.booleans()) else [True] * len(df)]
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_queries_give_the_same_frames_with_and_without_room(data):
+    cells = grid()
+    seed = cells if data.draw(st.booleans()) else cells.assign(x=cells.x + 100 * cells.p)
+    datasets = {"seed": seed, "enrich": data.draw(partial_columns(seed, "v1"))}
+    datasets["other"] = data.draw(partial_columns(seed, "v2"))
+    with tempfile.TemporaryDirectory() as directory:
+        store = f"hfs://{directory}"
+        eager_cube.build_cube(data=datasets, cube=CUBE, store=store)
+        with mock.patch.object(run, "row_counts", return_value=None):
+            (expected,) = eager_cube.query_cube(cube=CUBE, store=store)
+        with mock.patch.object(query_files, "_ALONE", 0):
+            (found,) = eager_cube.query_cube(cube=CUBE, store=store)
+    pd.testing.assert_frame_equal(found, expected, check_index_type="exact")
+    merged = seed.merge(datasets["enrich"], how="left").merge(datasets["other"], how="left")
+    merged = merged.sort_values(["x", "p"], ignore_index=True)[list(found.columns)]
+    assert as_dict(found) == as_dict(merged)
+
+
+def disk(tmp_path):
+    """Give the URL of a store in a directory."""
+    return f"hfs://{tmp_path}?create_if_missing=true"
+
+
+def test_columns_of_large_files_are_filled(tmp_path, each_file_a_block, monkeypatch):
+    seed = grid().assign(v0=0.5, v1="a")
+    seed["x"] += 100 * seed["p"]
+    eager_cube.build_cube(data=seed, cube=CUBE, store=disk(tmp_path))
+    kept = []
+    filled = Room.filled
+    monkeypatch.setattr(Room, "filled", lambda *args: kept.append(filled(*args)) or kept[-1])
+    (df,) = eager_cube.query_cube(cube=CUBE, store=disk(tmp_path))
+    assert set(kept[0]) == {"x", "p", "v0"}
+    df.loc[0, "v0"] = 2.0
+    df["x"] += 1
+    assert df["v0"].tolist()[:2] == [2.0, 0.5]
+
+
+def test_a_file_that_claims_more_rows_than_it_has(tmp_path, each_file_a_block, monkeypatch):
+    eager_cube.build_cube(data=grid(), cube=CUBE, store=disk(tmp_path))
+    counts = query_files.read_footer
+    claims = iter([1 << 50, 6, 6])
+
+    def lie(blobs, key):
+        footer, size = counts(blobs, key)
+        return mock.Mock(num_rows=next(claims, footer.num_rows)), size
+
+    monkeypatch.setattr(query_files, "read_footer", lie)
+    (df,) = eager_cube.query_cube(cube=CUBE, store=disk(tmp_path))
+    assert len(df) == len(grid())
+
+
+def test_a_broken_footer(tmp_path, each_file_a_block):
+    eager_cube.build_cube(data=grid(), cube=CUBE, store=disk(tmp_path))
+    next(tmp_path.rglob("table/p=*/*.parquet")).write_bytes(b"PAR1")
+    with pytest.raises(CorruptDatasetError, match=r"\.parquet"):
+        eager_cube.query_cube(cube=CUBE, store=disk(tmp_path))
+
+
+def test_wide_results_are_left_in_one_piece(tmp_path, each_file_a_block, monkeypatch):
+    monkeypatch.setattr(module, "_MAX_COLUMNS", 2)
+    eager_cube.build_cube(data=grid().assign(v0=1), cube=CUBE, store=disk(tmp_path))
+    (df,) = eager_cube.query_cube(cube=CUBE, store=disk(tmp_path))
+    assert len(df._mgr.blocks) == 1

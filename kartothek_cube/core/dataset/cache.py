@@ -19,7 +19,7 @@ class _Parsed(NamedTuple):
     partitions: PartitionTable | None
 
 
-_CACHE: ParseCache[_Parsed] = ParseCache(capacity=1 << 27, smallest=1 << 11)
+_CACHE: ParseCache[_Parsed] = ParseCache(capacity=1 << 27, smallest=0)
 #: bytes that a header without its partitions takes, about
 _REST = 1 << 12
 

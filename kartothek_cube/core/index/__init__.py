@@ -21,7 +21,7 @@ from kartothek_cube.core.typing import StoreInput
 
 __all__ = ("ExplicitSecondaryIndex", "IndexBase", "IndexColumns", "PartitionIndex")
 
-_CACHE: ParseCache[IndexColumns] = ParseCache(capacity=1 << 26, smallest=1 << 14)
+_CACHE: ParseCache[IndexColumns] = ParseCache(capacity=1 << 26, smallest=0)
 
 ValueType = TypeVar("ValueType")
 IndexDictType = dict[ValueType, list[str]]

@@ -49,11 +49,12 @@ class PartitionTable:
     [1, -1]
     """
 
-    __slots__ = ("_cache", "_partitions", "files", "labels")
+    __slots__ = ("_cache", "_partitions", "_regular", "files", "labels")
 
     labels: pa.StringArray
     files: dict[str, pa.StringArray]
     _cache: dict[Any, dict[str, pa.Array]]  # values of partition keys that were decoded before
+    _regular: dict[tuple[str, str], bool]  # what is_regular found out
     _partitions: dict[str, Partition] | None
 
     def __init__(
@@ -66,6 +67,7 @@ class PartitionTable:
         object.__setattr__(self, "labels", names)
         object.__setattr__(self, "files", columns)
         object.__setattr__(self, "_cache", {})
+        object.__setattr__(self, "_regular", {})
         object.__setattr__(self, "_partitions", None)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -265,8 +267,28 @@ class PartitionTable:
         -------
         PartitionTable
         """
-        object.__setattr__(twin := PartitionTable(self.labels, self.files), "_cache", self._cache)
+        twin = PartitionTable(self.labels, self.files)
+        object.__setattr__(twin, "_cache", self._cache)
+        object.__setattr__(twin, "_regular", self._regular)
         return twin
+
+    def is_regular(self, uuid: str, table: str) -> bool:
+        """
+        Whether all files are where :meth:`from_labels` puts them; found out once, as it takes as long.
+
+        Parameters
+        ----------
+        uuid, table
+            As there.
+
+        Returns
+        -------
+        bool
+        """
+        found = self._regular.get((uuid, table))
+        if found is None:
+            found = self._regular[uuid, table] = PartitionTable.from_labels(uuid, table, self.labels) == self
+        return found
 
     def keys(self, partition_keys: Sequence[str], schema: Any) -> dict[str, pa.Array]:
         """

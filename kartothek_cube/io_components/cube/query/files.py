@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from kartothek_cube.core.footers import read_footer
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
-from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.columns import group_codes, join_codes
 from kartothek_cube.io_components.cube.query.layout import QueryContext, Source, Task
@@ -105,8 +104,7 @@ def file_sets(context: QueryContext, task: Task) -> list[FileSet]:
 
 def _file_set(context: QueryContext, task: Task, number: int, seed: FileSet | None) -> FileSet:
     source, files = context.sources[number], task.files[number]
-    labels = PartitionTable.from_labels(source.uuid, source.table, pa.array(files.labels, pa.string()))
-    constants = labels.keys(list(source.partition_keys), source.schema)
+    constants = files.partition_values(source)
     aligned = seed is None or source.alignment == seed.source.alignment
     unit = group_codes([constants[column] for column in source.alignment], len(files.labels))
     if seed is not None and aligned:
@@ -212,9 +210,9 @@ def row_counts(blobs: BlobStore, files: FileSet, n_blocks: int) -> list[int] | N
     Returns
     -------
     list of int or None
-        None unless each block is one file on a local disk.
+        None unless there are several blocks, each of one file on a local disk.
     """
-    if n_blocks < 2 or not blobs.is_local or len(files) != n_blocks:
+    if n_blocks == 1 or not blobs.is_local or len(files) != n_blocks:
         return None
     if not all(key.endswith(PARQUET_FILE_SUFFIX) for key in files.keys):
         return None

@@ -81,10 +81,33 @@ class QueryContext:
 
 @attrs.frozen
 class DatasetFiles:
-    """Files of one dataset in a task, in commit order; ``keys`` where they do not follow from the labels."""
+    """
+    Files of one dataset in a task.
+
+    Attributes
+    ----------
+    labels
+        Labels of their partitions, in commit order.
+    keys
+        Where the files are, if that does not follow from the labels.
+    known
+        Values of the partition keys, where the query was planned; a task that is sent to another process goes
+        without, and has to read them from the labels.
+    """
 
     labels: tuple[str, ...]
     keys: tuple[str, ...] | None = None
+    known: dict[str, pa.Array] | None = attrs.field(default=None, eq=False, repr=False)
+
+    def __reduce__(self) -> tuple[type[DatasetFiles], tuple[Any, ...]]:
+        return DatasetFiles, (self.labels, self.keys)
+
+    def partition_values(self, source: Source) -> dict[str, pa.Array]:
+        """Values of the partition keys of each file."""
+        if self.known is not None:
+            return self.known
+        labels = PartitionTable.from_labels(source.uuid, source.table, pa.array(self.labels, pa.string()))
+        return labels.keys(list(source.partition_keys), source.schema)
 
     def storage_keys(self, source: Source) -> tuple[str, ...]:
         """Keys of the files in the store."""
@@ -271,9 +294,12 @@ def _one_of(column: str, values: tuple[Any, ...]) -> tuple[str, str, Any]:
 
 
 def _files(side: Side, rows: Ints) -> DatasetFiles:
+    source, partitions = side.source, side.dataset.partition_table
     if not len(rows):
         return DatasetFiles(())
-    part = side.dataset.partition_table.take(side.positions[rows])
-    derived = PartitionTable.from_labels(side.source.uuid, side.source.table, part.labels) == part
-    keys = None if derived else tuple(part.files[side.source.table].to_pylist())
-    return DatasetFiles(tuple(part.labels.to_pylist()), keys)
+    positions, chosen = pa.array(side.positions[rows]), pa.array(rows)
+    labels = tuple(partitions.labels.take(positions).to_pylist())
+    known = {column: values.take(chosen) for column, values in side.keys.items()}
+    if partitions.is_regular(source.uuid, source.table):
+        return DatasetFiles(labels, None, known)
+    return DatasetFiles(labels, tuple(partitions.files[source.table].take(positions).to_pylist()), known)

@@ -68,9 +68,9 @@ def run_task(context: QueryContext, task: Task, room: Room | None = None) -> lis
     block = _Block(context, blobs, aligned, task.literals, often, files_at_once, len(bounds) == 2)
     groups = Groups.of(context, task.groups)
     if not late:
-        if room is not None and task.groups is None and not _may_lose_rows(context, task):
+        if room is not None and not _may_lose_rows(context, task):
             room.divide(row_counts(blobs, sets[0], len(bounds) - 1))
-        finish = partial(_finished, block, groups, room or Room())
+        finish = partial(_finished, block, groups, room if task.groups is None else None)
         pieces = list(ordered_map(finish, list(enumerate(pairwise(bounds))), threads))
     else:
         seed = concat_rows(list(ordered_map(block, list(pairwise(bounds)), threads)), pa.schema([]))
@@ -81,8 +81,8 @@ def run_task(context: QueryContext, task: Task, room: Room | None = None) -> lis
 
 
 def _may_lose_rows(context: QueryContext, task: Task) -> bool:
-    """Whether conditions may drop rows of the files."""
-    return bool(task.literals) or any(source.predicates for source in context.sources)
+    """Whether conditions may drop rows of the files, or rows are split into groups."""
+    return task.groups is not None or any(source.predicates for source in context.sources)
 
 
 def _by_use(shared: Sequence[Rows], n_blocks: int) -> tuple[list[Rows], list[Rows]]:
@@ -147,9 +147,15 @@ class _Block:
         return [attrs.evolve(files, contents=contents) for files in sets]
 
 
-def _finished(block: _Block, groups: Groups, room: Room, numbered: tuple[int, tuple[int, int]]) -> Piece:
+def _finished(
+    block: _Block, groups: Groups, room: Room | None, numbered: tuple[int, tuple[int, int]]
+) -> Piece:
     number, bounds = numbered
     context = block.context
     piece = groups.split(in_order(block(bounds), context.sort_columns))
+    if room is None:
+        return piece
+    if block.alone:
+        room.divide([len(table) for _, table in piece.groups])
     moved = [(group, room.put(number, table, context.output.names)) for group, table in piece.groups]
     return attrs.evolve(piece, groups=moved)

@@ -12,13 +12,12 @@ import pandas as pd
 
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.types import to_pandas
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io import eager_cube
 from kartothek_cube.io_components.cube import write as _write
 from kartothek_cube.io_components.cube.history import CubeAsOf
 from kartothek_cube.io_components.cube.parts import announced, commit_parts, elements_of, write_parts
-from kartothek_cube.io_components.cube.query import plan_query, run_task
+from kartothek_cube.io_components.cube.query import plan_query, run_frames
 from kartothek_cube.io_components.execute import at_most
 from kartothek_cube.io_components.verify import Report
 from kartothek_cube.serialization import DataFrameSerializer
@@ -238,8 +237,8 @@ def query_cube__iterator(
     plan = plan_query(
         cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
     )
-    # unlike the loop of a generator, these hold no table while the next one is read
-    return map(to_pandas, chain.from_iterable(map(partial(run_task, plan.context), plan.tasks())))
+    # unlike the loop of a generator, these hold no frame while the next one is read
+    return chain.from_iterable(map(partial(run_frames, plan.context), plan.tasks()))
 
 
 def remove_partitions__iter(

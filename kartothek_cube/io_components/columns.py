@@ -262,9 +262,15 @@ def sort_order(columns: Sequence[Column], length: int) -> Ints | None:
     """Stable order that sorts the rows by the columns; None if they are sorted already."""
     if strictly_increasing(columns, length):
         return None
-    codes, _ = combine([ordinals(c) for c in columns], length)
+    codes, bound = combine([ordinals(c) for c in columns], length)
     if length < 2 or bool((codes[1:] >= codes[:-1]).all()):
         return None
+    if bound <= max(4 * length, 1 << 16):
+        order = np.full(bound, -1, dtype=np.int64)
+        order[codes] = np.arange(length)
+        order = order[order >= 0]
+        if len(order) == length:  # no two rows are equal
+            return order
     return np.argsort(codes, kind="stable")
 
 
@@ -402,11 +408,9 @@ def repeat(column: Column, times: Ints) -> pa.Array:
 
 def _bits(values: pa.Array) -> npt.NDArray[Any] | None:
     """Values as unsigned integers of their width; None if there are nulls, or values have no fixed width."""
-    dtype = values.type
-    fixed = pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_temporal(dtype)
-    if values.null_count or not fixed or dtype.bit_width > 64:
+    if values.null_count or not is_fixed(values.type):
         return None
-    width = dtype.bit_width // 8
+    width = values.type.bit_width // 8
     return np.frombuffer(values.buffers()[1], f"u{width}", len(values), values.offset * width)
 
 
@@ -442,9 +446,34 @@ def changes(columns: Sequence[Column], length: int, starts: Ints) -> npt.NDArray
 
 
 def single(column: Column) -> pa.Array:
-    """The values of a column in one piece."""
+    """The values of a column in one piece; without a copy, if its chunks lie next to each other in memory."""
     if isinstance(column, pa.Array):
         return column
     if column.num_chunks == 1:
         return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], type=column.type)
+    if not column.num_chunks:
+        return pa.array([], type=column.type)
+    whole = _adjacent(column)
+    return pa.concat_arrays(column.chunks) if whole is None else whole
+
+
+def _adjacent(column: pa.ChunkedArray) -> pa.Array | None:
+    """The chunks as one array over their common buffer."""
+    if not is_fixed(column.type) or column.null_count:
+        return None
+    chunks = [chunk for chunk in column.chunks if len(chunk)]
+    buffer = chunks[0].buffers()[1] if chunks else None
+    if buffer is None or buffer.size * 8 < len(column) * column.type.bit_width:
+        return None
+    position = start = chunks[0].offset
+    for chunk in chunks:
+        if chunk.offset != position or chunk.buffers()[1].address != buffer.address:
+            return None
+        position += len(chunk)
+    return pa.Array.from_buffers(column.type, len(column), [None, buffer], 0, start)
+
+
+def is_fixed(dtype: pa.DataType) -> bool:
+    """Whether values of a type take the same number of whole bytes, at most eight."""
+    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_temporal)
+    return any(is_kind(dtype) for is_kind in kinds) and bool(dtype.bit_width <= 64)

@@ -140,26 +140,23 @@ def test_a_group_is_read_when_it_is_asked_for(store):
 
 
 def test_one_group_is_in_memory_at_a_time(store, monkeypatch):
-    """No table of an earlier group is alive when the next one is read."""
+    """No frame of an earlier group is alive when the next one is read."""
     from kartothek_cube.io import iter_cube
 
     build(store, seed=pd.concat([part(p) for p in range(3)]))
-    read, alive = iter_cube.run_task, []
+    read, made = iter_cube.run_frames, []
 
-    class Table:
-        def __init__(self, table):
-            self.table = table
+    def run_frames(context, task):
+        assert [ref for ref in made if ref() is not None] == []
+        frames = read(context, task)
+        made.extend(map(weakref.ref, frames))
+        return frames
 
-    def run_task(context, task):
-        assert [ref for ref in alive if ref() is not None] == []
-        tables = [Table(table) for table in read(context, task)]
-        alive.extend(map(weakref.ref, tables))
-        return tables
-
-    to_pandas = iter_cube.to_pandas
-    monkeypatch.setattr(iter_cube, "run_task", run_task)
-    monkeypatch.setattr(iter_cube, "to_pandas", lambda table: to_pandas(table.table))
-    assert len(list(query_cube__iterator(CUBE, store, partition_by="p"))) == len(alive) == 3
+    monkeypatch.setattr(iter_cube, "run_frames", run_frames)
+    for df in query_cube__iterator(CUBE, store, partition_by="p"):
+        assert len(df) == 2
+        del df
+    assert len(made) == 3
 
 
 def test_wrong_arguments_are_noticed_by_the_call(store):

@@ -18,9 +18,8 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.io import eager_cube
 from kartothek_cube.io_components.cube.query import files as query_files
-from kartothek_cube.io_components.cube.query import room as module
-from kartothek_cube.io_components.cube.query import run
-from kartothek_cube.io_components.cube.query.room import Room
+from kartothek_cube.io_components.cube.query import frames, run
+from kartothek_cube.io_components.cube.query.room import Room, adopted
 from tests.support.cubes import as_dict
 
 VALUES = {
@@ -41,84 +40,108 @@ CUBE = Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube"
 @pytest.fixture
 def each_file_a_block():
     """Let small files be treated as large ones."""
-    with mock.patch.object(query_files, "_ALONE", 0):
+    with mock.patch.multiple(query_files, _ALONE=0, _WORTH_A_FOOTER=0):
         yield
 
 
 def taken_in(room, tables):
     """Give all rows, after each block was put where it belongs."""
-    return pa.concat_tables(
-        [room.put(number, table, table.column_names) for number, table in enumerate(tables)]
-    )
+    return pa.concat_tables([room.put(number, table) for number, table in enumerate(tables)])
+
+
+def divided(lengths, columns=("v",)):
+    """Make room for rows that are sorted by a column that does not matter."""
+    room = Room()
+    room.divide(lengths, [*columns, "x"], "x")
+    return room
+
+
+def blocks(*lists):
+    """Make blocks of one column, and of one to sort by."""
+    return [pa.table({"v": values, "x": [0] * len(values)}) for values in lists]
 
 
 @given(st.data())
-def test_filled_columns_hold_the_values_of_the_table(data):
+def test_values_that_are_taken_in_are_adopted_without_a_copy(data):
     kinds = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=4))
+    names = [f"v{number}" for number in range(len(kinds))]
     tables, with_null = [], set()
     for length in data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=4)):
         arrays = []
-        for number, kind in enumerate(kinds):
+        for name, kind in zip(names, kinds, strict=True):
             dtype, values = VALUES[kind]
             choices = st.sampled_from([*values, *data.draw(st.sampled_from([[], [None]]))])
             arrays.append(pa.array(data.draw(st.lists(choices, min_size=length, max_size=length)), dtype))
             if arrays[-1].null_count:
-                with_null.add(f"v{number}")
-        tables.append(pa.table(arrays, [f"v{number}" for number in range(len(kinds))]))
-    room = Room()
-    room.divide([len(table) for table in tables])
-    arrays = room.filled(taken_in(room, tables))
+                with_null.add(name)
+        tables.append(pa.table([*arrays, pa.array([0] * length, pa.int64())], [*names, "x"]))
+    table = taken_in(divided([len(table) for table in tables], names), tables)
     whole = pa.concat_tables(tables).to_pandas()
-    expected = {
-        f"v{number}"
-        for number, kind in enumerate(kinds)
-        if kind in HELD and (kind in ("float", "time") or f"v{number}" not in with_null)
-    }
-    assert set(arrays) == (expected if len(whole) else set())
-    for name, array in arrays.items():
-        np.testing.assert_array_equal(array, whole[name].to_numpy())
-        assert array.dtype == whole[name].dtype
+    for name, kind in zip(names, kinds, strict=True):
+        array = adopted(table[name])
+        held = kind in HELD and (kind in ("float", "time") or name not in with_null)
+        assert (array is not None) == (held and len(whole) > 0)
+        if array is not None:
+            np.testing.assert_array_equal(array, whole[name].to_numpy())
+            assert array.dtype == whole[name].dtype
+            address = next(chunk for chunk in table[name].chunks if len(chunk)).buffers()[1].address
+            assert array.ctypes.data == address
 
 
-@pytest.mark.parametrize("sizes", [[2, 2], [3, 1], [1, 1], [4, 4]])
-def test_blocks_of_another_length_stay_outside(sizes):
-    tables = [pa.table({"v": [1, 2, 3]}), pa.table({"v": [4]})]
-    room = Room()
-    room.divide(sizes)
-    table = taken_in(room, tables)
+def pieces(column):
+    """Count the places in memory where a column is."""
+    return len({chunk.buffers()[1].address for chunk in column.chunks})
+
+
+@pytest.mark.parametrize("sizes, places", [([2, 2], 2), ([3, 1], 1), ([1, 1], 2), ([4, 4], 2)])
+def test_blocks_of_another_length_stay_outside(sizes, places):
+    table = taken_in(divided(sizes), blocks([1, 2, 3], [4]))
     assert table["v"].to_pylist() == [1, 2, 3, 4]
-    assert list(room.filled(table)) == (["v"] if sizes == [3, 1] else [])
+    assert pieces(table["v"]) == places
+    assert adopted(table["v"]).tolist() == [1, 2, 3, 4]
 
 
 def test_blocks_of_another_type_stay_outside():
-    room = Room()
-    room.divide([1, 1])
-    first = room.put(0, pa.table({"v": pa.array([1], pa.int8())}), ["v"])
-    second = room.put(1, pa.table({"v": pa.array([2], pa.int64())}), ["v"])
-    table = pa.concat_tables([first, second], promote_options="permissive")
-    assert table["v"].to_pylist() == [1, 2]
-    assert room.filled(table) == {}
+    room = divided([1, 1])
+    tables = [
+        pa.table({"v": pa.array([n], dtype), "x": [n]}) for n, dtype in enumerate([pa.int8(), pa.int64()])
+    ]
+    found = [room.put(number, table) for number, table in enumerate(tables)]
+    table = pa.concat_tables(found, promote_options="permissive")
+    assert table["v"].to_pylist() == [0, 1]
+    assert pieces(table["v"]) == 2
+
+
+@pytest.mark.parametrize("order, whole", [([0, 1, 2], True), ([0, 2, 1], False), ([0, None, 1], True)])
+@pytest.mark.parametrize("numbers", list(itertools.permutations(range(3))))
+def test_blocks_that_have_to_be_sorted_later_stay_outside(order, whole, numbers):
+    tables = [pa.table({"v": [n], "x": pa.array([x], pa.int64())}) for n, x in enumerate(order)]
+    room = divided([1, 1, 1])
+    found = {number: room.put(number, tables[number]) for number in numbers}
+    table = pa.concat_tables([found[number] for number in range(3)])
+    assert table["v"].to_pylist() == [0, 1, 2]
+    assert (pieces(table["v"]) == 1) == whole
 
 
 def test_without_division_nothing_is_taken_in():
-    table = pa.table({"v": [1]})
-    assert Room().put(0, table, ["v"]) is table
-    assert Room().filled(table) == {}
+    (table,) = blocks([1])
+    assert Room().put(0, table) is table
 
 
 @pytest.mark.parametrize("claim", [1 << 50, 1 << 62])
 def test_lengths_that_no_memory_could_hold(claim):
-    room = Room()
-    room.divide([2, claim])
-    assert room.put(0, pa.table({"v": [1, 2]}), ["v"])["v"].to_pylist() == [1, 2]
+    assert divided([2, claim]).put(0, blocks([1, 2])[0])["v"].to_pylist() == [1, 2]
 
 
-def test_rows_in_another_order_are_not_taken_for_the_whole():
-    room = Room()
-    room.divide([2, 1])
-    table = taken_in(room, [pa.table({"v": [1, 2]}), pa.table({"v": [3]})])
-    assert room.filled(table.take([2, 0, 1])) == {}
-    assert room.filled(table.slice(1)) == {}
+def test_what_is_part_of_something_large_is_not_adopted():
+    column = pa.chunked_array([np.arange(100)])
+    assert adopted(column.slice(10, 20)) is None
+    assert adopted(column.slice(10, 60)).tolist() == list(range(10, 70))
+
+
+def test_what_must_not_change_is_not_adopted():
+    constant = pa.Array.from_buffers(pa.int64(), 2, [None, pa.py_buffer(bytes(16))])
+    assert adopted(pa.chunked_array([constant])) is None
 
 
 def grid(n=6):
@@ -150,7 +173,7 @@ def test_queries_give_the_same_frames_with_and_without_room(data):
         eager_cube.build_cube(data=datasets, cube=CUBE, store=store)
         with mock.patch.object(run, "row_counts", return_value=None):
             (expected,) = eager_cube.query_cube(cube=CUBE, store=store)
-        with mock.patch.object(query_files, "_ALONE", 0):
+        with mock.patch.multiple(query_files, _ALONE=0, _WORTH_A_FOOTER=0):
             (found,) = eager_cube.query_cube(cube=CUBE, store=store)
     pd.testing.assert_frame_equal(found, expected, check_index_type="exact")
     merged = seed.merge(datasets["enrich"], how="left").merge(datasets["other"], how="left")
@@ -163,18 +186,28 @@ def disk(tmp_path):
     return f"hfs://{tmp_path}?create_if_missing=true"
 
 
-def test_columns_of_large_files_are_filled(tmp_path, each_file_a_block, monkeypatch):
+def test_columns_of_large_files_are_held_once(tmp_path, each_file_a_block, monkeypatch):
     seed = grid().assign(v0=0.5, v1="a")
     seed["x"] += 100 * seed["p"]
     eager_cube.build_cube(data=seed, cube=CUBE, store=disk(tmp_path))
-    kept = []
-    filled = Room.filled
-    monkeypatch.setattr(Room, "filled", lambda *args: kept.append(filled(*args)) or kept[-1])
+    tables = []
+    take_over = frames.adopted
+    monkeypatch.setattr(frames, "adopted", lambda column: tables.append(column) or take_over(column))
     (df,) = eager_cube.query_cube(cube=CUBE, store=disk(tmp_path))
-    assert set(kept[0]) == {"x", "p", "v0"}
+    assert [pieces(column) for column in tables] == [1, 1, 3, 1]
     df.loc[0, "v0"] = 2.0
     df["x"] += 1
     assert df["v0"].tolist()[:2] == [2.0, 0.5]
+
+
+def test_groups_are_independent_of_each_other(tmp_path):
+    eager_cube.build_cube(data=grid(2000).assign(v0=0.5), cube=CUBE, store=disk(tmp_path))
+    found = eager_cube.query_cube(cube=CUBE, store=disk(tmp_path), partition_by="p")
+    for df in found:
+        df["v0"] += df["p"]
+        df.loc[0, "x"] = -1
+    assert [df["v0"].tolist() for df in found] == [[p + 0.5] * 2000 for p in range(3)]
+    assert [df["x"].tolist() for df in found] == [[-1, *range(1, 2000)]] * 3
 
 
 def test_a_file_that_claims_more_rows_than_it_has(tmp_path, each_file_a_block, monkeypatch):
@@ -199,7 +232,7 @@ def test_a_broken_footer(tmp_path, each_file_a_block):
 
 
 def test_wide_results_are_left_in_one_piece(tmp_path, each_file_a_block, monkeypatch):
-    monkeypatch.setattr(module, "_MAX_COLUMNS", 2)
+    monkeypatch.setattr(frames, "MAX_COLUMNS", 2)
     eager_cube.build_cube(data=grid().assign(v0=1), cube=CUBE, store=disk(tmp_path))
     (df,) = eager_cube.query_cube(cube=CUBE, store=disk(tmp_path))
     assert len(df._mgr.blocks) == 1

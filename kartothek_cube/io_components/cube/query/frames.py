@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.types import to_pandas
 from kartothek_cube.io_components.cube.query.layout import QueryContext, Task
-from kartothek_cube.io_components.cube.query.room import Room
+from kartothek_cube.io_components.cube.query.room import MAX_COLUMNS, Room, adopted
 from kartothek_cube.io_components.cube.query.run import run_task
 
 __all__ = ("frames_of_tables", "run_frames")
@@ -36,21 +36,20 @@ def run_frames(context: QueryContext, task: Task) -> list[pd.DataFrame]:
     -------
     list of pandas.DataFrame
     """
-    room = Room()
-    tables = run_task(context, task, room)
-    if task.groups is None and tables:
-        return [_frame(tables, room)]
-    return list(frames_of_tables(tables))
+    return list(frames_of_tables(run_task(context, task, Room())))
 
 
-def _frame(tables: list[pa.Table], room: Room) -> pd.DataFrame:
-    """A frame of the only table in a list, which is emptied, and of the columns that are arrays already."""
-    names, arrays = tables[0].column_names, room.filled(tables[0])
-    index = pd.RangeIndex(len(tables[0]))
-    other = to_pandas(tables.pop().select([name for name in names if name not in arrays]))
-    if not arrays:
+def _frame(tables: list[pa.Table]) -> pd.DataFrame:
+    """A frame of the only table in a list, which is emptied; numbers and times stay where they are."""
+    table = tables.pop()
+    names, index = table.column_names, pd.RangeIndex(len(table))
+    arrays = {} if len(names) > MAX_COLUMNS else {name: adopted(table.column(name)) for name in names}
+    tables.append(table.select([name for name in names if arrays.get(name) is None]))
+    del table
+    other = to_pandas(tables.pop())
+    if len(other.columns) == len(names):
         return other
-    columns = {name: arrays[name] if name in arrays else other[name] for name in names}
+    columns = {name: other[name] if arrays[name] is None else arrays[name] for name in names}
     return pd.DataFrame(columns, index=index, copy=False)
 
 
@@ -61,7 +60,8 @@ def frames_of_tables(tables: list[pa.Table]) -> Iterator[pd.DataFrame]:
     Parameters
     ----------
     tables
-        Tables of the same columns. The list is emptied: columns in Arrow go away as those in pandas come.
+        Tables of the same columns, which nobody else uses: frames take over their memory. The list is
+        emptied, so that other columns in Arrow go away as those in pandas come.
 
     Yields
     ------
@@ -78,7 +78,7 @@ def frames_of_tables(tables: list[pa.Table]) -> Iterator[pd.DataFrame]:
     while tables:
         batch = _next_batch(tables)
         if len(batch) == 1:
-            yield to_pandas(batch.pop())
+            yield _frame(batch)
         else:
             yield from _cut(to_pandas(pa.concat_tables(batch)), [0, *accumulate(map(len, batch))])
 

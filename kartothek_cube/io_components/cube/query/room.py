@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,13 +11,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
-__all__ = ("Room",)
+from kartothek_cube.io_components.columns import single
+
+__all__ = ("MAX_COLUMNS", "Room", "adopted")
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Array: TypeAlias = npt.NDArray[Any]
 
 #: pandas warns of frames of more pieces than that, and each column from here is one
-_MAX_COLUMNS = 100
+MAX_COLUMNS = 100
 
 
 class Room:
@@ -25,24 +27,27 @@ class Room:
     Arrays that become the columns of a DataFrame, filled block by block, by several threads.
 
     Numbers and naive time stamps are held once then: what Arrow has of them is gone with the block. Other
-    columns, and blocks that turn out to be of another type or length, are left as they are.
+    columns, and blocks that turn out to be of another type or length, are left as they are; and so are all
+    once it turns out that the rows will have to be sorted.
 
     Examples
     --------
     >>> room = Room()
-    >>> room.divide([2, 1])
-    >>> italy, germany = pa.table({"AVG_TEMP": [16, 9]}), pa.table({"AVG_TEMP": [11]})
-    >>> blocks = [room.put(0, italy, ["AVG_TEMP"]), room.put(1, germany, ["AVG_TEMP"])]
-    >>> table = pa.concat_tables(blocks)
-    >>> room.filled(table)
-    {'AVG_TEMP': array([16,  9, 11])}
+    >>> room.divide([2, 1], columns=["CITY_ID", "AVG_TEMP"], sorted_by="CITY_ID")
+    >>> italy = room.put(0, pa.table({"CITY_ID": [3, 5], "AVG_TEMP": [16, 9]}))
+    >>> germany = room.put(1, pa.table({"CITY_ID": [8], "AVG_TEMP": [11]}))
+    >>> adopted(pa.concat_tables([italy, germany])["AVG_TEMP"])
+    array([16,  9, 11])
     """
 
     def __init__(self) -> None:
         self._bounds: list[int] | None = None
+        self._columns: frozenset[str] = frozenset()
+        self._sorted_by = ""
+        self._edges: dict[int, tuple[Any, Any]] = {}
         self._arrays: dict[tuple[str, np.dtype[Any]], Array] = {}
 
-    def divide(self, rows: Sequence[int] | None) -> None:
+    def divide(self, rows: Sequence[int] | None, columns: Collection[str], sorted_by: str) -> None:
         """
         Make room for blocks; without that, none is taken in.
 
@@ -50,10 +55,16 @@ class Room:
         ----------
         rows
             How many rows each of them has, unless some are dropped; None if that is not known.
+        columns
+            What to take in.
+        sorted_by
+            Column by which the rows of each block are sorted, and all rows will be.
         """
-        self._bounds = None if rows is None else [0, *accumulate(rows)]
+        if rows is not None and len(columns) <= MAX_COLUMNS:
+            self._bounds = [0, *accumulate(rows)]
+            self._columns, self._sorted_by = frozenset(columns), sorted_by
 
-    def put(self, number: int, table: pa.Table, columns: Collection[str]) -> pa.Table:
+    def put(self, number: int, table: pa.Table) -> pa.Table:
         """
         Move columns of a block to where they belong.
 
@@ -63,64 +74,50 @@ class Room:
             Of the block.
         table
             Its rows.
-        columns
-            Which ones to move.
 
         Returns
         -------
         pyarrow.Table
             The same rows.
         """
-        if self._bounds is None or not columns or len(columns) > _MAX_COLUMNS:
+        bounds = self._bounds
+        if bounds is None or not len(table) or len(table) != bounds[number + 1] - bounds[number]:
             return table
-        start, stop = self._bounds[number : number + 2]
-        if len(table) != stop - start or not len(table):
+        if not self._follows(number, table.column(self._sorted_by)):
+            self._bounds = None
             return table
         moved = [
-            self._moved(name, values, start) if name in columns else values
+            self._moved(name, values, bounds[number], bounds[-1]) if name in self._columns else values
             for name, values in zip(table.column_names, table.columns, strict=True)
         ]
         return pa.Table.from_arrays(moved, schema=table.schema)
 
-    def filled(self, table: pa.Table) -> dict[str, Array]:
-        """
-        Columns of which all rows are here, in their order.
+    def _follows(self, number: int, column: pa.ChunkedArray) -> bool:
+        """Whether a block may stand between its neighbours, as far as these are known."""
+        self._edges[number] = column[0].as_py(), column[-1].as_py()
+        found = [self._edges.get(n) for n in (number - 1, number, number + 1)]
+        pairs = [(a[1], b[0]) for a, b in pairwise(found) if a is not None and b is not None]
+        return all(last is None or first is None or last <= first for last, first in pairs)
 
-        Parameters
-        ----------
-        table
-            All rows, from :meth:`put`.
-
-        Returns
-        -------
-        dict
-            Name of the column to its values.
-        """
-        if self._bounds is None or len(table) != self._bounds[-1]:
-            return {}
-        return {
-            name: array
-            for (name, _), array in self._arrays.items()
-            if name in table.column_names and _is_whole(table.column(name), array)
-        }
-
-    def _moved(self, name: str, values: pa.ChunkedArray, start: int) -> pa.Array | pa.ChunkedArray:
+    def _moved(
+        self, name: str, values: pa.ChunkedArray, start: int, total: int
+    ) -> pa.Array | pa.ChunkedArray:
         dtype = _dtype(values.type)
         # an array can tell missing numbers and times from others, but not missing integers
         if dtype is None or (dtype.kind not in "fM" and values.null_count):
             return values
-        array = self._array(name, dtype)
+        array = self._array(name, dtype, total)
         if array is None:
             return values
         _fill(array, start, values)
         return pa.Array.from_buffers(values.type, len(values), [None, pa.py_buffer(array)], 0, start)
 
-    def _array(self, name: str, dtype: np.dtype[Any]) -> Array | None:
+    def _array(self, name: str, dtype: np.dtype[Any], total: int) -> Array | None:
         """The array of a column; None if the files claim more rows than memory could hold."""
-        if (name, dtype) not in self._arrays and self._bounds is not None:
+        if (name, dtype) not in self._arrays:
             try:
                 # another thread may be as fast: the first one wins
-                self._arrays.setdefault((name, dtype), np.empty(self._bounds[-1], dtype))
+                self._arrays.setdefault((name, dtype), np.empty(total, dtype))
             except (MemoryError, ValueError):
                 return None
         return self._arrays[name, dtype]
@@ -140,12 +137,31 @@ def _dtype(dtype: pa.DataType) -> np.dtype[Any] | None:
     return None
 
 
-def _is_whole(column: pa.ChunkedArray, array: Array) -> bool:
-    """Whether a column is an array from its first to its last value."""
-    position, address = 0, array.ctypes.data
-    for chunk in filter(len, column.chunks):
-        buffer = chunk.buffers()[1]
-        if chunk.offset != position or buffer is None or buffer.address != address or chunk.null_count:
-            return False
-        position += len(chunk)
-    return position == len(array)
+def adopted(column: pa.ChunkedArray) -> Array | None:
+    """
+    The values of a column that nobody else uses, as an array in the same memory.
+
+    Parameters
+    ----------
+    column
+        A column of a result.
+
+    Returns
+    -------
+    numpy.ndarray or None
+        May be written to. None where pandas wants other values, or where they are not in one piece.
+
+    Examples
+    --------
+    >>> adopted(pa.chunked_array([[16, 9]]))
+    array([16,  9])
+    """
+    dtype = _dtype(column.type)
+    if dtype is None or column.null_count or not len(column):
+        return None
+    values = single(column)
+    buffer = values.buffers()[1]
+    # the rest of a much larger buffer would not be given back
+    if not buffer.is_mutable or buffer.size > 2 * len(values) * dtype.itemsize:
+        return None
+    return np.frombuffer(buffer, dtype)[values.offset : values.offset + len(values)]

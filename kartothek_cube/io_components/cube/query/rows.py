@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TypeAlias
 
 import attrs
@@ -12,11 +13,15 @@ import pyarrow as pa
 
 from kartothek_cube.io_components.columns import gather, repeat
 from kartothek_cube.io_components.cube.query.layout import Source
+from kartothek_cube.io_components.execute import available_cores, ordered_map
 from kartothek_cube.io_components.files import concat, no_columns
 
 __all__ = ("Rows", "concat_rows", "take_rows")
 
 Ints: TypeAlias = npt.NDArray[np.int64]
+
+#: with fewer values to take, starting threads costs more
+_THREADS_FROM = 1 << 20
 
 
 @attrs.define
@@ -102,9 +107,9 @@ def take_rows(table: pa.Table, positions: Ints) -> pa.Table:
     """Rows of a table at the given positions, also if it has no columns."""
     if not table.num_columns:
         return no_columns(len(positions))
-    return pa.Table.from_arrays(
-        [gather(c, positions, missing=False) for c in table.columns], schema=table.schema
-    )
+    threads = available_cores() if len(positions) * table.num_columns >= _THREADS_FROM else 1
+    columns = ordered_map(partial(gather, positions=positions, missing=False), table.columns, threads)
+    return pa.Table.from_arrays(list(columns), schema=table.schema)
 
 
 def concat_rows(parts: Sequence[Rows], schema: pa.Schema) -> Rows:

@@ -69,7 +69,8 @@ def run_task(context: QueryContext, task: Task, room: Room | None = None) -> lis
     groups = Groups.of(context, task.groups)
     if not late:
         if room is not None and not _may_lose_rows(context, task):
-            room.divide(row_counts(blobs, sets[0], len(bounds) - 1))
+            counts = row_counts(blobs, sets[0], len(bounds) - 1)
+            room.divide(counts, context.output.names, context.sort_columns[0])
         finish = partial(_finished, block, groups, room if task.groups is None else None)
         pieces = list(ordered_map(finish, list(enumerate(pairwise(bounds))), threads))
     else:
@@ -151,11 +152,7 @@ def _finished(
     block: _Block, groups: Groups, room: Room | None, numbered: tuple[int, tuple[int, int]]
 ) -> Piece:
     number, bounds = numbered
-    context = block.context
-    piece = groups.split(in_order(block(bounds), context.sort_columns))
+    piece = groups.split(in_order(block(bounds), block.context.sort_columns))
     if room is None:
         return piece
-    if block.alone:
-        room.divide([len(table) for _, table in piece.groups])
-    moved = [(group, room.put(number, table, context.output.names)) for group, table in piece.groups]
-    return attrs.evolve(piece, groups=moved)
+    return attrs.evolve(piece, groups=[(group, room.put(number, table)) for group, table in piece.groups])

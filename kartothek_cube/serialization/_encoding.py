@@ -1,4 +1,4 @@
-"""How the columns of a Parquet file are encoded: with a dictionary, with much or with little compression."""
+"""How the columns of a Parquet file are encoded: with a dictionary, and whether they are compressed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.types as pat
 
 from kartothek_cube.core.types import is_nested
 
-__all__ = ("dictionary_columns", "zstd_levels")
+__all__ = ("codecs", "dictionary_columns")
 
 # In files with few rows a dictionary per column only costs time, for writers and readers.
 _DICTIONARIES_FROM = 1_000
@@ -21,10 +21,9 @@ _DICTIONARIES_FROM = 1_000
 _MAX_VALUES = 100_000
 _SAMPLE = 4_096
 # Below so many rows, it does not matter how long a column takes.
-_LEVELS_FROM = 10_000
+_PLAIN_FROM = 10_000
 # What is compressed to more than this is not worth the time to decompress it.
 _HARDLY_SMALLER = 0.9
-_FAST_ZSTD = -1
 
 
 def dictionary_columns(table: pa.Table) -> list[str]:
@@ -85,9 +84,9 @@ def _positions(length: int) -> pa.Array:
     return pa.array(np.unique(chosen))
 
 
-def zstd_levels(table: pa.Table, dictionaries: Collection[str]) -> dict[str, int]:
+def codecs(table: pa.Table, dictionaries: Collection[str], compression: str) -> str | dict[str, str]:
     """
-    Choose the columns for which ZSTD should not try hard, because it would win next to nothing.
+    Choose the columns that ZSTD should leave as they are, because it would win next to nothing.
 
     Noise, such as measured numbers with all their digits, is read three times faster then.
 
@@ -97,25 +96,30 @@ def zstd_levels(table: pa.Table, dictionaries: Collection[str]) -> dict[str, int
         What is written to a file.
     dictionaries
         Columns with a dictionary, which are small anyway.
+    compression
+        The codec.
 
     Returns
     -------
-    dict
-        Column to level of compression; the others get the default.
+    str or dict
+        The codec, or one for each path of a Parquet column.
 
     Examples
     --------
     >>> noise = np.random.default_rng(0).normal(size=20_000)
-    >>> zstd_levels(pa.table({"AVG_TEMP": noise, "ALTITUDE": noise.round(1)}), dictionaries=[])
-    {'AVG_TEMP': -1}
+    >>> codecs(pa.table({"AVG_TEMP": noise, "ALTITUDE": noise.round(1)}), dictionaries=[], compression="ZSTD")
+    {'AVG_TEMP': 'NONE', 'ALTITUDE': 'ZSTD'}
     """
-    if table.num_rows < _LEVELS_FROM:
-        return {}
-    return {
-        name: _FAST_ZSTD
+    if compression.upper() != "ZSTD" or table.num_rows < _PLAIN_FROM:
+        return compression
+    noise = {
+        name
         for name, column in zip(table.column_names, table.columns, strict=True)
         if name not in dictionaries and _is_noise(column)
     }
+    if not noise:
+        return compression
+    return {_path(field): "NONE" if field.name in noise else compression for field in table.schema}
 
 
 def _is_noise(column: pa.ChunkedArray) -> bool:

@@ -16,7 +16,7 @@ from kartothek_cube.core.predicates import PredicatesType
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.types import as_table, storage_type, to_pandas
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.serialization._encoding import dictionary_columns, zstd_levels
+from kartothek_cube.serialization._encoding import codecs, dictionary_columns
 from kartothek_cube.serialization._generic import DataFrameSerializer, filter_df
 from kartothek_cube.serialization._util import check_columns, check_filters, select_columns
 from kartothek_cube.serialization.columns import Source, read_parquet
@@ -212,15 +212,13 @@ class ParquetSerializer(DataFrameSerializer):
             A time stamp is finer than microseconds; names the column.
         """
         dictionaries = dictionary_columns(table)
-        levels = zstd_levels(table, dictionaries) if self.compression.upper() == "ZSTD" else {}
         try:
             with pq.ParquetWriter(
                 sink,
                 table.schema,
                 version="2.6",
-                compression=self.compression,
+                compression=codecs(table, dictionaries, self.compression),
                 coerce_timestamps="us",
-                compression_level=levels or None,
                 use_dictionary=dictionaries,
                 write_page_checksum=True,
                 use_compliant_nested_type=False,  # inner fields are called "item", as kartothek 5.3 expects

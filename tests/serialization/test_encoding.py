@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.serialization import ParquetSerializer
-from kartothek_cube.serialization._encoding import dictionary_columns, zstd_levels
+from kartothek_cube.serialization._encoding import codecs, dictionary_columns
 
 RANDOM = np.random.default_rng(1)
 
@@ -97,22 +97,25 @@ NOISE = RANDOM.normal(size=20_000)
     ],
     ids=["normal", "float32", "rounded", "ids", "hashes", "null", "nulls", "texts", "few"],
 )
-def test_noise_is_hardly_compressed(values, expected):
-    table = pa.table({"v": values})
-    assert zstd_levels(table, []) == ({"v": -1} if expected else {})
+def test_noise_is_not_compressed(values, expected):
+    table = pa.table({"v": values, "x": np.arange(len(values)), "l": [["a"]] * len(values)})
+    plain = {"v": "NONE", "x": "zstd", "l.list.item": "zstd"}
+    assert codecs(table, [], "zstd") == (plain if expected else "zstd")
     sink = pa.BufferOutputStream()
     ParquetSerializer("ZSTD").write_table(table, sink)
     assert ParquetSerializer.read_table(sink.getvalue()).column("v").equals(table.column("v"))
     group = pq.ParquetFile(sink.getvalue()).metadata.row_group(0)
-    assert group.column(0).compression == "ZSTD"
+    found = [group.column(number).compression for number in range(3)]
+    assert found == ["UNCOMPRESSED" if expected else "ZSTD", "ZSTD", "ZSTD"]
 
 
 def test_noise_with_a_dictionary_is_compressed():
-    assert zstd_levels(pa.table({"v": NOISE}), ["v"]) == {}
+    assert codecs(pa.table({"v": NOISE}), ["v"], "ZSTD") == "ZSTD"
 
 
 @pytest.mark.parametrize("codec", ["SNAPPY", "GZIP", "NONE"])
-def test_other_codecs_have_no_levels(codec):
+def test_other_codecs_hold_for_all_columns(codec):
+    assert codecs(pa.table({"v": NOISE}), [], codec) == codec
     sink = pa.BufferOutputStream()
     ParquetSerializer(codec).write_table(pa.table({"v": NOISE, "w": NOISE}), sink)
     assert len(ParquetSerializer.read_table(sink.getvalue())) == 20_000

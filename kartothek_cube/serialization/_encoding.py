@@ -24,6 +24,8 @@ _SAMPLE = 4_096
 _PLAIN_FROM = 10_000
 # What is compressed to more than this is not worth the time to decompress it.
 _HARDLY_SMALLER = 0.9
+# So many values and lengths take two blocks of a disk at most.
+_FEW_RUNS = 512
 
 
 def dictionary_columns(table: pa.Table) -> list[str]:
@@ -88,7 +90,8 @@ def codecs(table: pa.Table, dictionaries: Collection[str], compression: str) -> 
     """
     Choose the columns that ZSTD should leave as they are, because it would win next to nothing.
 
-    Noise, such as measured numbers with all their digits, is read three times faster then.
+    Noise, such as measured numbers with all their digits, is read three times faster then; a few long runs of
+    equal values, such as the leading dimension of sorted cells, twice as fast.
 
     Parameters
     ----------
@@ -112,19 +115,31 @@ def codecs(table: pa.Table, dictionaries: Collection[str], compression: str) -> 
     """
     if compression.upper() != "ZSTD" or table.num_rows < _PLAIN_FROM:
         return compression
-    noise = {
+    plain = {
         name
         for name, column in zip(table.column_names, table.columns, strict=True)
-        if name not in dictionaries and _is_noise(column)
+        if (_has_few_runs if name in dictionaries else _is_noise)(column)
     }
-    if not noise:
+    if not plain:
         return compression
-    return {_path(field): "NONE" if field.name in noise else compression for field in table.schema}
+    return {_path(field): "NONE" if field.name in plain else compression for field in table.schema}
+
+
+def _has_few_runs(column: pa.ChunkedArray) -> bool:
+    """Whether numbers change so rarely that a dictionary and the lengths of runs take next to no room."""
+    if not _is_number(column.type) or column.null_count:
+        return False
+    values = column.to_numpy()
+    return bool(np.count_nonzero(values[1:] != values[:-1]) < _FEW_RUNS)
 
 
 def _is_noise(column: pa.ChunkedArray) -> bool:
-    if not (pat.is_floating(column.type) or pat.is_integer(column.type) or pat.is_timestamp(column.type)):
+    if not _is_number(column.type):
         return False
     sample = column.slice(len(column) // 2 - _SAMPLE // 2, _SAMPLE).drop_null().to_numpy().tobytes()
     compressed = pa.Codec("zstd").compress(sample, asbytes=True)
     return len(compressed) > _HARDLY_SMALLER * len(sample) > 0
+
+
+def _is_number(dtype: pa.DataType) -> bool:
+    return bool(pat.is_floating(dtype) or pat.is_integer(dtype) or pat.is_timestamp(dtype))

@@ -111,6 +111,7 @@ class ParquetColumns:
         content: bytes = self._raw.read_at(length, start)
         return content
 
+    @cached_property
     def footer(self) -> bytes | None:
         """The footer as it is in the file; None where its bytes can't be had, or are many."""
         size = 0 if self._raw is None else self._raw.size()
@@ -191,9 +192,27 @@ class ParquetColumns:
             self._metadata = table.schema.metadata
             self._decoded.update(zip(table.column_names, table.columns, strict=True))
 
+    def provide(self, column: str, values: pa.ChunkedArray) -> None:
+        """
+        Say what a column holds, to save decoding it.
+
+        Parameters
+        ----------
+        column
+            Its name.
+        values
+            All its values, with the type of memory.
+        """
+        self._metadata = self._schema_of_file.metadata
+        self._decoded[column] = values
+
+    def known(self, column: str) -> pa.ChunkedArray | None:
+        """All values of a column, if it has been decoded."""
+        return self._decoded.get(column)
+
     def decoded(self, columns: Sequence[str]) -> list[pa.ChunkedArray]:
         """
-        Columns in full, with the types that they have in the file.
+        Columns in full, with the types that they have in the file or in memory.
 
         Parameters
         ----------

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kartothek_cube.core.types import to_memory
 from kartothek_cube.serialization._fetch import chunks_of
 from kartothek_cube.serialization.columns import ParquetColumns
 
-__all__ = ("have_equal_pages",)
+__all__ = ("LastPages", "have_equal_pages")
+
+_Pages: TypeAlias = list[tuple[tuple[Any, ...], bytes | None]]
+
+#: with more bytes per row, to compare pages costs as much as to decode them
+_BYTES_PER_ROW = 0.5
 
 
 def have_equal_pages(a: ParquetColumns, b: ParquetColumns, columns: Sequence[str]) -> bool:
@@ -57,13 +64,81 @@ def have_equal_pages(a: ParquetColumns, b: ParquetColumns, columns: Sequence[str
     return True
 
 
+class LastPages:
+    """
+    Columns of the file that was read last, for the next one, which often has the same pages.
+
+    In a grid of shops and days, partitioned by shops, the days are the same in all files.
+
+    Examples
+    --------
+    >>> last, files = LastPages(), []
+    >>> for temperature in (16, 21):
+    ...     sink = pa.BufferOutputStream()
+    ...     days = pa.array([n % 10 for n in range(1000)], pa.date32())
+    ...     weather = pa.table({"DAY": days, "AVG_TEMP": [temperature] * 1000})
+    ...     pq.write_table(weather, sink, compression="zstd")
+    ...     files.append(ParquetColumns(sink.getvalue(), ""))
+    >>> files[0].load(["DAY"])
+    >>> last.keep(files[0], ["DAY"])
+    >>> last.provide(files[1], ["DAY", "AVG_TEMP"])
+    >>> files[1].known("DAY") is not None, files[1].known("AVG_TEMP") is not None
+    (True, False)
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[_Pages, pa.ChunkedArray]] = {}
+
+    def provide(self, file: ParquetColumns, columns: Sequence[str]) -> None:
+        """
+        Tell a file what some of its columns hold, if that is known.
+
+        Parameters
+        ----------
+        file
+            A file of which these columns have not been decoded yet.
+        columns
+            Their names.
+        """
+        for column in columns:
+            last = self._last.get(column)
+            if last is not None and last[0] == _small_pages(file, column):
+                file.provide(column, last[1])
+
+    def keep(self, file: ParquetColumns, columns: Sequence[str]) -> None:
+        """
+        Remember what some columns hold, as far as they are decoded and their pages are small.
+
+        Parameters
+        ----------
+        file, columns
+            As for :meth:`provide`.
+        """
+        for column in columns:
+            values, last = file.known(column), self._last.get(column)
+            if values is None or (last is not None and last[1] is values):
+                continue
+            pages = _small_pages(file, column)
+            if pages is not None:
+                self._last[column] = pages, to_memory(pa.table({column: values})).column(0)
+
+
+def _small_pages(file: ParquetColumns, column: str) -> _Pages | None:
+    """The bytes of a column and how to decode them, if they are few."""
+    chunks = _chunks(file, [column])
+    if not chunks or sum(length for _, _, length in chunks) > _BYTES_PER_ROW * len(file):
+        return None
+    parts = [(description, file.content(start, length)) for description, start, length in chunks]
+    return None if any(content is None for _, content in parts) else parts
+
+
 def _chunks(file: ParquetColumns, columns: Sequence[str]) -> list[tuple[tuple[Any, ...], int, int]]:
     """
     For each column in each row group how to decode it, where it begins, and how many bytes it has.
 
     How values are encoded is told by the pages themselves, all but the codec.
     """
-    schema, footer, found = file.metadata.schema, file.footer(), []
+    schema, footer, found = file.metadata.schema, file.footer, []
     for name in columns:
         number = _position(schema, name)
         if footer is None or number is None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -11,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core.types import as_table, to_pandas
 from kartothek_cube.serialization import ParquetSerializer
 from kartothek_cube.serialization.columns import ParquetColumns
-from kartothek_cube.serialization.pages import have_equal_pages
+from kartothek_cube.serialization.pages import LastPages, have_equal_pages
 
 TYPES = [pa.int64(), pa.int8(), pa.timestamp("us"), pa.date32(), pa.uint32()]
 WRITERS = {
@@ -91,3 +94,62 @@ def test_broken_footers_make_nothing_equal_that_is_not():
                     assert found.column("x").equals(values.column("x"))
             except CorruptDatasetError:
                 pass
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@given(st.data())
+def test_what_is_provided_is_what_the_file_holds(writer, data):
+    """Files one after the other, with the memory of the ones before, and without."""
+    last = LastPages()
+    dtype = data.draw(st.sampled_from([*TYPES, pa.string(), pa.timestamp("us", "UTC")]))
+    for _ in range(3):
+        values = data.draw(st.lists(st.sampled_from([0, 1, None]), min_size=1, max_size=4)) * 300
+        texts = [None if value is None else str(value) for value in values]
+        table = pa.table({"x": pa.array(texts if dtype == pa.string() else values, dtype)})
+        content = written(table, writer)
+        with ParquetColumns(content, "a") as file, ParquetColumns(content, "b") as other:
+            last.provide(file, ["x", "missing"])
+            assert file.table(["x"]).equals(other.table(["x"]), check_metadata=True)
+            file.load(["x"])
+            last.keep(file, ["x", "missing"])
+            known = file.known("x")
+            last.provide(other, ["x"])
+            assert other.known("x") is None or other.known("x").to_pylist() == known.to_pylist()
+
+
+def test_repeated_pages_are_decoded_once():
+    last, table = (
+        LastPages(),
+        pa.table({"x": [0, 1] * 1000, "y": pa.array([0, 1] * 1000, pa.timestamp("us"))}),
+    )
+    contents = [written(table.append_column("v", pa.array([n] * 2000))) for n in range(2)]
+    with ParquetColumns(contents[0], "a") as file:
+        file.load(["x", "y"])
+        last.keep(file, ["x", "y", "v"])
+    with ParquetColumns(contents[1], "b") as file:
+        last.provide(file, ["x", "y", "v"])
+        assert [file.known(column) is None for column in ("x", "y", "v")] == [False, False, True]
+        assert file.table().to_pydict() == {**table.to_pydict(), "v": [1] * 2000}
+
+
+def test_large_pages_are_not_remembered():
+    last, content = LastPages(), written(pa.table({"x": np.arange(2000) * 7}), "plain")
+    for _ in range(2):
+        with ParquetColumns(content, "a") as file:
+            last.provide(file, ["x"])
+            assert file.known("x") is None
+            file.load(["x"])
+            last.keep(file, ["x"])
+
+
+def test_what_pandas_should_know_stays_with_provided_columns():
+    sink, last = io.BytesIO(), LastPages()
+    frame = pd.DataFrame({"x": pd.array([1, 2] * 1000, dtype="Int64"), "v": 1})
+    ParquetSerializer("ZSTD").write_table(as_table(frame), sink)
+    for _ in range(2):
+        with ParquetColumns(sink.getvalue(), "a") as file:
+            last.provide(file, ["x"])
+            found = to_pandas(file.table(["x"]))
+            assert found["x"].dtype == "Int64"
+            file.load(["x"])
+            last.keep(file, ["x"])

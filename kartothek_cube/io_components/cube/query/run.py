@@ -29,6 +29,7 @@ from kartothek_cube.io_components.cube.query.rows import Rows, concat_rows
 from kartothek_cube.io_components.cube.query.together import load_together
 from kartothek_cube.io_components.execute import expect_files, ordered_map
 from kartothek_cube.io_components.files import Content, Raw, fetch_files, open_columns
+from kartothek_cube.serialization.pages import LastPages
 
 __all__ = ("run_task",)
 
@@ -106,6 +107,7 @@ class _Block:
     shared: Sequence[Rows]
     files_at_once: int
     alone: bool
+    last: LastPages = attrs.field(factory=LastPages)
 
     def __call__(self, bounds: tuple[int, int]) -> Rows:
         """Join the rows of the physical partitions between the bounds."""
@@ -122,7 +124,10 @@ class _Block:
     def _joined(self, sets: list[FileSet], contents: Mapping[str, Raw]) -> Rows:
         with ExitStack() as stack:
             sets = self._opened(sets, contents, stack)
-            seed, others = load_together(sets[0], sets[1:], self.literals) or (self._load(sets[0]), sets[1:])
+            seed, others = load_together(sets[0], sets[1:], self.literals, self.last) or (
+                self._load(sets[0]),
+                sets[1:],
+            )
             for files in others:
                 join(seed, self._load(files) if len(seed) else load_nothing(files) or self._load(files))
         for rows in self.shared:

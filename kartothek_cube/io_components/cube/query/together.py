@@ -15,13 +15,13 @@ from kartothek_cube.io_components.cube.query.layout import Source
 from kartothek_cube.io_components.cube.query.load import Literals, pushed_literals, stored_columns
 from kartothek_cube.io_components.cube.query.rows import Rows
 from kartothek_cube.serialization.columns import ParquetColumns
-from kartothek_cube.serialization.pages import have_equal_pages
+from kartothek_cube.serialization.pages import LastPages, have_equal_pages
 
 __all__ = ("load_together",)
 
 
 def load_together(
-    seed: FileSet, others: Sequence[FileSet], literals: Literals
+    seed: FileSet, others: Sequence[FileSet], literals: Literals, last: LastPages
 ) -> tuple[Rows, list[FileSet]] | None:
     """
     Load the seed, and with it the payload of the datasets whose files hold exactly its cells.
@@ -37,6 +37,8 @@ def load_together(
         Files of other datasets for the same physical partitions.
     literals
         What the rows have to fulfil besides the conditions of the query.
+    last
+        What the cells of another partition were.
 
     Returns
     -------
@@ -48,6 +50,7 @@ def load_together(
     dimensions = list(source.dimensions)
     if first is None or not first.is_worth_a_look or not set(dimensions) <= set(stored_columns(source)):
         return None
+    last.provide(first, dimensions)
     twins, rest = _twins(first, seed, others)
     asked = [(first, _in_file(source, literals)), *((f, _own(s, literals)) for f, s in twins)]
     masks = _masks(asked)
@@ -63,6 +66,7 @@ def load_together(
     table = first.table(dimensions, mask)
     if not all_rows and not strictly_increasing(table.columns, len(table)):
         return None
+    last.keep(first, dimensions)
     for file, owner in [(first, source), *twins]:
         payload = [column for column in stored_columns(owner) if column not in dimensions]
         for name, values in zip(payload, file.table(payload, mask).columns, strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import tempfile
+import weakref
 from unittest import mock
 
 import numpy as np
@@ -20,6 +21,7 @@ from kartothek_cube.io import eager_cube
 from kartothek_cube.io_components.cube.query import files as query_files
 from kartothek_cube.io_components.cube.query import frames, run
 from kartothek_cube.io_components.cube.query.room import Room, adopted
+from kartothek_cube.io_components.cube.query.rows import take_each
 from tests.support.cubes import as_dict
 
 VALUES = {
@@ -40,7 +42,7 @@ CUBE = Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube"
 @pytest.fixture
 def each_file_a_block():
     """Let small files be treated as large ones."""
-    with mock.patch.multiple(query_files, _ALONE=0, _WORTH_A_FOOTER=0):
+    with mock.patch.object(query_files, "_ALONE", 0):
         yield
 
 
@@ -50,9 +52,9 @@ def taken_in(room, tables):
 
 
 def divided(lengths, columns=("v",)):
-    """Make room for rows that are sorted by a column that does not matter."""
+    """Make room for rows of these columns, and of one to sort by."""
     room = Room()
-    room.divide(lengths, [*columns, "x"], "x")
+    room.divide(lengths, [*columns, "x"])
     return room
 
 
@@ -112,15 +114,16 @@ def test_blocks_of_another_type_stay_outside():
     assert pieces(table["v"]) == 2
 
 
-@pytest.mark.parametrize("order, whole", [([0, 1, 2], True), ([0, 2, 1], False), ([0, None, 1], True)])
-@pytest.mark.parametrize("numbers", list(itertools.permutations(range(3))))
-def test_blocks_that_have_to_be_sorted_later_stay_outside(order, whole, numbers):
-    tables = [pa.table({"v": [n], "x": pa.array([x], pa.int64())}) for n, x in enumerate(order)]
-    room = divided([1, 1, 1])
-    found = {number: room.put(number, tables[number]) for number in numbers}
-    table = pa.concat_tables([found[number] for number in range(3)])
-    assert table["v"].to_pylist() == [0, 1, 2]
-    assert (pieces(table["v"]) == 1) == whole
+def test_rows_that_have_to_be_sorted_go_column_by_column():
+    room = divided([2, 1])
+    tables = [pa.table({"v": [1, 2], "x": [0, 2]}), pa.table({"v": [3], "x": [1]})]
+    columns = taken_in(room, tables).columns
+    room.leave()
+    arrays = [weakref.ref(column.chunk(0).buffers()[1]) for column in columns]
+    taken = take_each(columns, np.array([0, 2, 1]))
+    assert [column.to_pylist() for column in taken] == [[1, 3, 2], [0, 1, 2]]
+    assert columns == [None, None]
+    assert [array() for array in arrays] == [None, None]
 
 
 def test_without_division_nothing_is_taken_in():
@@ -173,7 +176,7 @@ def test_queries_give_the_same_frames_with_and_without_room(data):
         eager_cube.build_cube(data=datasets, cube=CUBE, store=store)
         with mock.patch.object(run, "row_counts", return_value=None):
             (expected,) = eager_cube.query_cube(cube=CUBE, store=store)
-        with mock.patch.multiple(query_files, _ALONE=0, _WORTH_A_FOOTER=0):
+        with mock.patch.object(query_files, "_ALONE", 0):
             (found,) = eager_cube.query_cube(cube=CUBE, store=store)
     pd.testing.assert_frame_equal(found, expected, check_index_type="exact")
     merged = seed.merge(datasets["enrich"], how="left").merge(datasets["other"], how="left")

@@ -29,8 +29,6 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 _BLOCK = 1 << 20
 #: bytes in the files of a physical partition that is a block of its own: shortcuts need that
 _ALONE = 1 << 17
-#: needed bytes of a file from which on its footer may be read once more
-_WORTH_A_FOOTER = 1 << 19
 #: files that are looked at to know how large they are
 _SAMPLE = 4
 #: blocks per request that is under way to a remote store
@@ -160,14 +158,13 @@ def block_bounds(blobs: BlobStore, sets: Sequence[FileSet]) -> Ints:
     if not blobs.is_local:  # the sizes would cost requests, too
         total = np.sum(counts, axis=0).astype(np.float64)
         return bounds(total, 1, int(np.ceil(total.sum() / (_REMOTE_BLOCKS * REMOTE_REQUESTS))))
-    sizes = [_needed_size(blobs, files) for files in aligned]
+    samples = [files.keys[:: max(1, len(files) // _SAMPLE)] for files in aligned]
+    sizes = [
+        mean_size(blobs, keys) * needed_share(files.source)
+        for files, keys in zip(aligned, samples, strict=True)
+    ]
     weights = np.sum([size * count for size, count in zip(sizes, counts, strict=True)], axis=0)
     return np.arange(n_units + 1) if weights.mean() >= _ALONE else bounds(weights, 1, _BLOCK)
-
-
-def _needed_size(blobs: BlobStore, files: FileSet) -> float:
-    """About how many bytes of a file are needed."""
-    return mean_size(blobs, files.keys[:: max(1, len(files) // _SAMPLE)]) * needed_share(files.source)
 
 
 def block_threads(blobs: BlobStore, sets: Sequence[FileSet], n_blocks: int) -> tuple[int, int]:
@@ -213,12 +210,10 @@ def row_counts(blobs: BlobStore, files: FileSet, n_blocks: int) -> list[int] | N
     Returns
     -------
     list of int or None
-        None unless there are several blocks, each of one file on a local disk that takes some time to read.
+        None unless there are several blocks, each of one file on a local disk.
     """
     if n_blocks == 1 or not blobs.is_local or len(files) != n_blocks:
         return None
     if not all(key.endswith(PARQUET_FILE_SUFFIX) for key in files.keys):
-        return None
-    if _needed_size(blobs, files) < _WORTH_A_FOOTER:
         return None
     return [read_footer(blobs, key)[0].num_rows for key in files.keys]

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from kartothek_cube.io_components.columns import Column, gather, sort_order, strictly_increasing
 from kartothek_cube.io_components.cube.query.layout import QueryContext
-from kartothek_cube.io_components.cube.query.rows import Rows, take_rows
+from kartothek_cube.io_components.cube.query.rows import Rows, take_each, take_rows
 from kartothek_cube.io_components.files import concat
 from kartothek_cube.io_components.partners import partners
 
@@ -50,7 +50,11 @@ def in_order(rows: Rows, sort_columns: Sequence[str]) -> pa.Table:
 
 def _sorted(table: pa.Table, sort_columns: Sequence[str]) -> pa.Table:
     order = sort_order([table.column(c) for c in sort_columns], len(table))
-    return table if order is None else take_rows(table, order)
+    if order is None:
+        return table
+    schema, columns = table.schema, table.columns
+    del table
+    return pa.Table.from_arrays(take_each(columns, order), schema=schema)
 
 
 def _units_ascend(rows: Rows, sort_columns: Sequence[str]) -> bool:
@@ -154,14 +158,15 @@ class Groups:
             result.schema, [(number, result.slice(start, stop - start)) for number, start, stop in bounds]
         )
 
-    def assemble(self, pieces: Sequence[Piece]) -> list[pa.Table]:
+    def assemble(self, pieces: list[Piece]) -> list[pa.Table]:
         """
         Put the rows of each group together.
 
         Parameters
         ----------
         pieces
-            What :meth:`split` made of the blocks of the task, in their order.
+            What :meth:`split` made of the blocks of the task, in their order. The list is emptied, so that
+            what is sorted goes away column by column.
 
         Returns
         -------
@@ -171,32 +176,38 @@ class Groups:
         waiting = [piece.rest for piece in pieces if piece.rest is not None]
         if waiting:
             rows = concat(waiting, self.context.output, self.context.sources[0].uuid)
-            pieces = [*pieces, self.split(_sorted(rows, self.context.sort_columns), last=True)]
+            pieces.append(self.split(_sorted(rows, self.context.sort_columns), last=True))
         schemas: list[pa.Schema] = []
         by_group: dict[int, list[pa.Table]] = {}
-        for piece in pieces:
+        while pieces:
+            piece = pieces.pop(0)
             if not any(piece.schema.equals(other, check_metadata=False) for other in schemas):
                 schemas.append(piece.schema)
             for number, table in piece.groups:
                 if len(table):
                     by_group.setdefault(number, []).append(table)
+                del table
+            del piece
         types = [schema.empty_table() for schema in schemas] if len(schemas) > 1 else []
         wanted = self.context.output.names
-        return [self._whole(types, by_group[number]).select(wanted) for number in sorted(by_group)]
+        return [self._whole(types, by_group.pop(number)).select(wanted) for number in sorted(by_group)]
 
     def _whole(self, types: list[pa.Table], tables: list[pa.Table]) -> pa.Table:
-        """One sorted table of several."""
-        origin = self.context.sources[0].uuid
-        table = concat([*types, *tables], self.context.output, origin)
-        if len(tables) == 1:
-            return table
-        sort_columns = list(self.context.sort_columns)
-        if len(table) > _LONG * len(tables):
-            rows = [row for a, b in pairwise(tables) for row in (a.slice(len(a) - 1), b.slice(0, 1))]
-            edges = concat([t.select(sort_columns) for t in [*types, *rows]], self.context.output, origin)
-            if _edges_ascend(edges.columns, len(edges)):
-                return table
-        return _sorted(table, sort_columns)
+        """One sorted table of several; their list is emptied."""
+        origin, sort_columns = self.context.sources[0].uuid, list(self.context.sort_columns)
+        whole = [concat([*types, *tables], self.context.output, origin)]
+        in_order = len(tables) == 1 or self._ascend(types, tables, len(whole[0]))
+        tables.clear()
+        return whole.pop() if in_order else _sorted(whole.pop(), sort_columns)
+
+    def _ascend(self, types: list[pa.Table], tables: list[pa.Table], length: int) -> bool:
+        """Whether each of these tables, as far as they are long, begins after the end of the one before."""
+        if length <= _LONG * len(tables):
+            return False
+        rows = [row for a, b in pairwise(tables) for row in (a.slice(len(a) - 1), b.slice(0, 1))]
+        edges = [t.select(list(self.context.sort_columns)) for t in [*types, *rows]]
+        table = concat(edges, self.context.output, self.context.sources[0].uuid)
+        return _edges_ascend(table.columns, len(table))
 
 
 def _stable_order(numbers: Ints, bound: int) -> Ints | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,14 +26,14 @@ class Room:
     """
     Arrays that become the columns of a DataFrame, filled block by block, by several threads.
 
-    Numbers and naive time stamps are held once then: what Arrow has of them is gone with the block. Other
-    columns, and blocks that turn out to be of another type or length, are left as they are; and so are all
-    once it turns out that the rows will have to be sorted.
+    Numbers and naive time stamps are held once then: what Arrow has of them is gone with the block, and if
+    rows have to be sorted, column goes by column. Other columns, and blocks that turn out to be of another
+    type or length, are left as they are.
 
     Examples
     --------
     >>> room = Room()
-    >>> room.divide([2, 1], columns=["CITY_ID", "AVG_TEMP"], sorted_by="CITY_ID")
+    >>> room.divide([2, 1], columns=["AVG_TEMP"])
     >>> italy = room.put(0, pa.table({"CITY_ID": [3, 5], "AVG_TEMP": [16, 9]}))
     >>> germany = room.put(1, pa.table({"CITY_ID": [8], "AVG_TEMP": [11]}))
     >>> adopted(pa.concat_tables([italy, germany])["AVG_TEMP"])
@@ -43,11 +43,9 @@ class Room:
     def __init__(self) -> None:
         self._bounds: list[int] | None = None
         self._columns: frozenset[str] = frozenset()
-        self._sorted_by = ""
-        self._edges: dict[int, tuple[Any, Any]] = {}
         self._arrays: dict[tuple[str, np.dtype[Any]], Array] = {}
 
-    def divide(self, rows: Sequence[int] | None, columns: Collection[str], sorted_by: str) -> None:
+    def divide(self, rows: Sequence[int] | None, columns: Collection[str]) -> None:
         """
         Make room for blocks; without that, none is taken in.
 
@@ -57,12 +55,10 @@ class Room:
             How many rows each of them has, unless some are dropped; None if that is not known.
         columns
             What to take in.
-        sorted_by
-            Column by which the rows of each block are sorted, and all rows will be.
         """
         if rows is not None and len(columns) <= MAX_COLUMNS:
             self._bounds = [0, *accumulate(rows)]
-            self._columns, self._sorted_by = frozenset(columns), sorted_by
+            self._columns = frozenset(columns)
 
     def put(self, number: int, table: pa.Table) -> pa.Table:
         """
@@ -83,21 +79,15 @@ class Room:
         bounds = self._bounds
         if bounds is None or not len(table) or len(table) != bounds[number + 1] - bounds[number]:
             return table
-        if not self._follows(number, table.column(self._sorted_by)):
-            self._bounds = None
-            return table
         moved = [
             self._moved(name, values, bounds[number], bounds[-1]) if name in self._columns else values
             for name, values in zip(table.column_names, table.columns, strict=True)
         ]
         return pa.Table.from_arrays(moved, schema=table.schema)
 
-    def _follows(self, number: int, column: pa.ChunkedArray) -> bool:
-        """Whether a block may stand between its neighbours, as far as these are known."""
-        self._edges[number] = column[0].as_py(), column[-1].as_py()
-        found = [self._edges.get(n) for n in (number - 1, number, number + 1)]
-        pairs = [(a[1], b[0]) for a, b in pairwise(found) if a is not None and b is not None]
-        return all(last is None or first is None or last <= first for last, first in pairs)
+    def leave(self) -> None:
+        """Forget the arrays; they last as long as a table uses them."""
+        self._arrays.clear()
 
     def _moved(
         self, name: str, values: pa.ChunkedArray, start: int, total: int

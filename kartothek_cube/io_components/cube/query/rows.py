@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TypeAlias
 
 import attrs
@@ -107,9 +106,27 @@ def take_rows(table: pa.Table, positions: Ints) -> pa.Table:
     """Rows of a table at the given positions, also if it has no columns."""
     if not table.num_columns:
         return no_columns(len(positions))
-    threads = available_cores() if len(positions) * table.num_columns >= _THREADS_FROM else 1
-    columns = ordered_map(partial(gather, positions=positions, missing=False), table.columns, threads)
-    return pa.Table.from_arrays(list(columns), schema=table.schema)
+    return pa.Table.from_arrays(take_each(table.columns, positions), schema=table.schema)
+
+
+def take_each(columns: list[pa.ChunkedArray], positions: Ints) -> list[pa.Array]:
+    """
+    Values of columns at the given positions.
+
+    Parameters
+    ----------
+    columns
+        The columns. The list is emptied: each of them goes away when its values have been taken.
+    positions
+        Rows.
+    """
+
+    def take(number: int) -> pa.Array:
+        column, columns[number] = columns[number], None
+        return gather(column, positions, missing=False)
+
+    threads = available_cores() if len(positions) * len(columns) >= _THREADS_FROM else 1
+    return list(ordered_map(take, range(len(columns)), threads))
 
 
 def concat_rows(parts: Sequence[Rows], schema: pa.Schema) -> Rows:

@@ -109,6 +109,8 @@ class LastPages:
         """
         Remember what some columns hold, as far as they are decoded and their pages are small.
 
+        From then on, the memory of these columns is shared, and must not be written to.
+
         Parameters
         ----------
         file, columns
@@ -120,7 +122,18 @@ class LastPages:
                 continue
             pages = _small_pages(file, column)
             if pages is not None:
-                self._last[column] = pages, to_memory(pa.table({column: values})).column(0)
+                values = _read_only(to_memory(pa.table({column: values})).column(0))
+                self._last[column] = pages, values
+                file.provide(column, values)
+
+
+def _read_only(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The same column in the same memory, of which nobody takes over what others use."""
+    chunks = []
+    for chunk in column.chunks:
+        buffers = [buffer if buffer is None else buffer.slice() for buffer in chunk.buffers()]
+        chunks.append(pa.Array.from_buffers(chunk.type, len(chunk), buffers, chunk.null_count, chunk.offset))
+    return pa.chunked_array(chunks, column.type)
 
 
 def _small_pages(file: ParquetColumns, column: str) -> _Pages | None:

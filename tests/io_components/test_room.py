@@ -18,10 +18,12 @@ from hypothesis import strategies as st
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.io import eager_cube
+from kartothek_cube.io_components.columns import sort_order
 from kartothek_cube.io_components.cube.query import files as query_files
 from kartothek_cube.io_components.cube.query import frames, run
 from kartothek_cube.io_components.cube.query.room import Room, adopted
 from kartothek_cube.io_components.cube.query.rows import take_each
+from kartothek_cube.serialization import columns
 from tests.support.cubes import as_dict
 
 VALUES = {
@@ -54,7 +56,7 @@ def taken_in(room, tables):
 def divided(lengths, columns=("v",)):
     """Make room for rows of these columns, and of one to sort by."""
     room = Room()
-    room.divide(lengths, [*columns, "x"])
+    room.divide(lengths, [*columns, "x"], ["x"])
     return room
 
 
@@ -124,6 +126,14 @@ def test_rows_that_have_to_be_sorted_go_column_by_column():
     assert [column.to_pylist() for column in taken] == [[1, 3, 2], [0, 1, 2]]
     assert columns == [None, None]
     assert [array() for array in arrays] == [None, None]
+
+
+@pytest.mark.parametrize("dtype", [pa.timestamp("ns"), pa.float64()])
+def test_keys_that_are_missing_are_sorted_as_such(dtype):
+    tables = [pa.table({"v": [n], "x": pa.array([x], dtype)}) for n, x in enumerate([None, 1])]
+    table = taken_in(divided([1, 1]), tables)
+    assert table["x"].null_count == 1
+    assert sort_order([table["x"]], 2).tolist() == [1, 0]
 
 
 def test_without_division_nothing_is_taken_in():
@@ -203,14 +213,21 @@ def test_columns_of_large_files_are_held_once(tmp_path, each_file_a_block, monke
     assert df["v0"].tolist()[:2] == [2.0, 0.5]
 
 
-def test_groups_are_independent_of_each_other(tmp_path):
-    eager_cube.build_cube(data=grid(2000).assign(v0=0.5), cube=CUBE, store=disk(tmp_path))
-    found = eager_cube.query_cube(cube=CUBE, store=disk(tmp_path), partition_by="p")
+@pytest.mark.parametrize("rows_worth_a_look", [0, 10_000])
+def test_groups_are_independent_of_each_other(tmp_path, each_file_a_block, rows_worth_a_look, monkeypatch):
+    """Also if their cells are the same, and were decoded once."""
+    monkeypatch.setattr(columns, "_LATE_FROM", rows_worth_a_look)
+    cube = Cube(dimension_columns=["x", "y"], partition_columns=["p"], uuid_prefix="cube")
+    cells = pd.DataFrame(list(itertools.product(range(20), range(200), range(3))), columns=["x", "y", "p"])
+    eager_cube.build_cube(data=cells.assign(v0=0.5), cube=cube, store=disk(tmp_path))
+    found = eager_cube.query_cube(cube=cube, store=disk(tmp_path), partition_by="p")
     for df in found:
-        df["v0"] += df["p"]
-        df.loc[0, "x"] = -1
-    assert [df["v0"].tolist() for df in found] == [[p + 0.5] * 2000 for p in range(3)]
-    assert [df["x"].tolist() for df in found] == [[-1, *range(1, 2000)]] * 3
+        for column in df:
+            df.loc[0, column] += 7
+    for p, df in enumerate(found):
+        assert df.iloc[0][["x", "y", "p", "v0"]].tolist() == [7, 7, p + 7, 7.5]
+        expected = cells[cells.p == p].assign(v0=0.5)[1:].reset_index(drop=True)
+        pd.testing.assert_frame_equal(df[1:].reset_index(drop=True)[expected.columns], expected)
 
 
 def test_a_file_that_claims_more_rows_than_it_has(tmp_path, each_file_a_block, monkeypatch):

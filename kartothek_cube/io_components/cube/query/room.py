@@ -18,8 +18,8 @@ __all__ = ("MAX_COLUMNS", "Room", "adopted")
 Ints: TypeAlias = npt.NDArray[np.int64]
 Array: TypeAlias = npt.NDArray[Any]
 
-#: pandas warns of frames of more pieces than that, and each column from here is one
-MAX_COLUMNS = 100
+#: pandas warns of frames of more than 100 pieces; each column from here is one, and users add some
+MAX_COLUMNS = 50
 
 
 class Room:
@@ -33,7 +33,7 @@ class Room:
     Examples
     --------
     >>> room = Room()
-    >>> room.divide([2, 1], columns=["AVG_TEMP"])
+    >>> room.divide([2, 1], columns=["AVG_TEMP"], keys=["CITY_ID"])
     >>> italy = room.put(0, pa.table({"CITY_ID": [3, 5], "AVG_TEMP": [16, 9]}))
     >>> germany = room.put(1, pa.table({"CITY_ID": [8], "AVG_TEMP": [11]}))
     >>> adopted(pa.concat_tables([italy, germany])["AVG_TEMP"])
@@ -43,9 +43,10 @@ class Room:
     def __init__(self) -> None:
         self._bounds: list[int] | None = None
         self._columns: frozenset[str] = frozenset()
+        self._keys: frozenset[str] = frozenset()
         self._arrays: dict[tuple[str, np.dtype[Any]], Array] = {}
 
-    def divide(self, rows: Sequence[int] | None, columns: Collection[str]) -> None:
+    def divide(self, rows: Sequence[int] | None, columns: Collection[str], keys: Collection[str]) -> None:
         """
         Make room for blocks; without that, none is taken in.
 
@@ -55,10 +56,12 @@ class Room:
             How many rows each of them has, unless some are dropped; None if that is not known.
         columns
             What to take in.
+        keys
+            By what rows are sorted later: there, nulls stay what they are.
         """
         if rows is not None and len(columns) <= MAX_COLUMNS:
             self._bounds = [0, *accumulate(rows)]
-            self._columns = frozenset(columns)
+            self._columns, self._keys = frozenset(columns), frozenset(keys)
 
     def put(self, number: int, table: pa.Table) -> pa.Table:
         """
@@ -93,8 +96,8 @@ class Room:
         self, name: str, values: pa.ChunkedArray, start: int, total: int
     ) -> pa.Array | pa.ChunkedArray:
         dtype = _dtype(values.type)
-        # an array can tell missing numbers and times from others, but not missing integers
-        if dtype is None or (dtype.kind not in "fM" and values.null_count):
+        # in an array, floats and times can be missing, but not integers
+        if dtype is None or (values.null_count and (dtype.kind not in "fM" or name in self._keys)):
             return values
         array = self._array(name, dtype, total)
         if array is None:

@@ -71,7 +71,7 @@ def run_task(context: QueryContext, task: Task, room: Room | None = None) -> lis
     if not late:
         if room is not None and not _may_lose_rows(context, task):
             counts = row_counts(blobs, sets[0], len(bounds) - 1)
-            room.divide(counts, context.output.names)
+            room.divide(counts, context.output.names, context.sort_columns)
         finish = partial(_finished, block, groups, room if task.groups is None else None)
         pieces = list(ordered_map(finish, list(enumerate(pairwise(bounds))), threads))
         if room is not None:

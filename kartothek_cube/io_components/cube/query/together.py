@@ -63,10 +63,10 @@ def load_together(
         return None
     if mask is None:
         first.load(stored_columns(source))
+    last.keep(first, dimensions)
     table = first.table(dimensions, mask)
     if not all_rows and not strictly_increasing(table.columns, len(table)):
         return None
-    last.keep(first, dimensions)
     for file, owner in [(first, source), *twins]:
         payload = [column for column in stored_columns(owner) if column not in dimensions]
         for name, values in zip(payload, file.table(payload, mask).columns, strict=True):

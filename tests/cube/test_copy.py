@@ -201,6 +201,15 @@ def test_copied_and_existing_datasets_must_fit(driver, source, target, overwrite
 # failures ----------------------------------------------------------------------------------------
 
 
+def test_what_a_copy_that_died_early_wrote_is_found_by_a_cleanup_of_the_copy(driver, source, target):
+    store = FaultyStore(target()).fail("delete")
+    with pytest.raises(InjectedError):
+        driver.copy_cube(cube=CUBE, src_store=source, tgt_store=Same.of(store), renamed_cube_prefix="copy")
+    assert {key.split("/")[0] for key in keys(target)} == {"copy++seed"}
+    driver.cleanup_cube(cube=CUBE.copy(uuid_prefix="copy"), store=target)
+    assert keys(target) == set()
+
+
 def test_a_failed_copy_removes_the_headers_it_wrote(driver, source):
     inner = memory()
     store = FaultyStore(inner).fail("put", key="cube++seed/indices")

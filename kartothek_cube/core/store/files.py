@@ -15,6 +15,7 @@ __all__ = (
     "can_lock",
     "create_temporary",
     "locked",
+    "read_all",
     "remove_empty",
     "stamp",
     "sync",
@@ -22,6 +23,7 @@ __all__ = (
     "write_all",
 )
 
+_CHUNK = 1 << 24
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
 # how often a directory may vanish between its creation and its first file before we give up
@@ -74,6 +76,30 @@ def _make_folder(folder: str) -> None:
     except FileNotFoundError:
         with suppress(FileNotFoundError):
             os.makedirs(folder, exist_ok=True)
+
+
+def read_all(descriptor: int, size: int) -> bytes:
+    """Read from here to the end in as few calls as possible: at each of them, other threads may run first.
+
+    Parameters
+    ----------
+    descriptor
+        File descriptor.
+    size
+        How many bytes there seem to be.
+
+    Returns
+    -------
+    bytes
+    """
+    # less than was asked for is all, or what a system gives at once
+    content = os.read(descriptor, size + 1)
+    if len(content) == size:
+        return content
+    parts = [content]
+    while parts[-1]:
+        parts.append(os.read(descriptor, _CHUNK))
+    return b"".join(parts)
 
 
 def write_all(descriptor: int, data: Data) -> None:

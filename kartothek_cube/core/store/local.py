@@ -80,14 +80,15 @@ class LocalBlobStore(BlobStore):
     # reading
 
     def get(self, key: str) -> bytes:
-        with self.open_read(key) as file:
-            return file.read()
+        return self.get_with_token(key)[0]
 
     def get_with_token(self, key: str) -> tuple[bytes, Token]:
         descriptor, info = self._open(key)
-        with os.fdopen(descriptor, "rb", buffering=0) as file:
+        try:
             # in this order: what is changed in place meanwhile is newer than its token, and a swap is refused
-            return file.readall(), _token(info)
+            return files.read_all(descriptor, info.st_size), _token(info)
+        finally:
+            os.close(descriptor)
 
     @property
     def is_local(self) -> bool:

@@ -250,7 +250,10 @@ def plan_copy(
     RuntimeError
         If a dataset is missing in the source, or exists in the target.
     """
-    check_different_stores(src_store, tgt_store, cube.ktk_dataset_uuid(cube.seed_dataset), gen_uuid())
+    # under the name of the copy: should we die in between, a cleanup of the copy finds what was written
+    renamed_cube = cube.copy(uuid_prefix=renamed_cube_prefix or cube.uuid_prefix)
+    uuid = renamed_cube.ktk_dataset_uuid(cube.seed_dataset)
+    check_different_stores(src_store, tgt_store, uuid, gen_uuid())
     found = _datasets(cube, src_store, datasets)
     _check_found(cube, found, datasets)
     renamed = dict(renamed_datasets or {})

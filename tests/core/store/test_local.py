@@ -539,3 +539,13 @@ def test_many_directories(blobs, monkeypatch):
         blobs.put(f"d/{number}/f", b"1")
     assert len(blobs.list("d/")) == 30
     assert len(blobs._inside) <= 12
+
+
+@pytest.mark.parametrize("size", [0, 6, 7, 8, 100])
+def test_all_is_read_whatever_the_size_seemed_to_be(tmp_path, size):
+    (tmp_path / "a").write_bytes(b"content")
+    descriptor = os.open(tmp_path / "a", os.O_RDONLY)
+    try:
+        assert files.read_all(descriptor, size) == b"content"
+    finally:
+        os.close(descriptor)

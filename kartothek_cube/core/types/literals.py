@@ -199,8 +199,10 @@ def _mismatch(dtype: pa.DataType, value: object, column: str, op: str, hint: str
     return TypeError(problem + hint)
 
 
-def _remedy(wide: pa.DataType, value: object) -> str:
+def _remedy(wide: pa.DataType, value: Any) -> str:
     """Tell how to write a value of another kind, where its meaning is plain."""
+    if pat.is_timestamp(wide) and wide.tz is None and getattr(value, "tzinfo", None):
+        return f" The column has no time zone. Write pandas.Timestamp({str(value.replace(tzinfo=None))!r})."
     if pat.is_timestamp(wide) and isinstance(value, (str, datetime.date)):
         zone = "" if wide.tz is None or getattr(value, "tzinfo", None) else ", tz='UTC'"
         return f" Write pandas.Timestamp({str(value)!r}{zone})."

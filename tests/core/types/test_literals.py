@@ -166,6 +166,7 @@ def test_bind_values_is_strict(dtype, values):
             datetime.datetime(2020, 1, 1),
             "pandas.Timestamp('2020-01-01 00:00:00', tz='UTC')",
         ),
+        (pa.timestamp("ns"), pd.Timestamp("2020-01-01", tz="UTC"), "pandas.Timestamp('2020-01-01 00:00:00')"),
         (pa.date32(), datetime.datetime(2020, 1, 1, 5), "datetime.date(2020, 1, 1)"),
         (pa.string(), 49, "'49'"),
         (pa.int8(), 3.0, "3"),

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from kartothek_cube.core import _zmsgpack
 from kartothek_cube.core._arrays import plural
+from kartothek_cube.core.commit_record import check_record
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.naming import METADATA_VERSION_KEY, UUID_KEY, check_metadata_version, validate_uuid
 
@@ -112,6 +113,7 @@ def check_header(header: Mapping[str, Any], key: str, uuid: str | None = None) -
     if len(set(keys)) < len(keys):
         raise CorruptDatasetError(key, f"'partition_keys' has duplicates: {plural(keys)}")
     _check_indices(_typed(header, "indices", dict, key, {}), key)
+    check_record(header, key)
 
 
 def partition_texts(partitions: Any, key: str) -> tuple[pa.StringArray, dict[str, pa.StringArray]]:

@@ -98,7 +98,9 @@ def delete_dataset(
     dataset_uuid: str | None = None, store: StoreInput | None = None, factory: DatasetFactory | None = None
 ) -> None:
     """
-    Delete a dataset: its garbage, all files that it refers to, and last its header.
+    Delete a dataset: its header first, so that it is there as a whole or not at all, then all its files.
+
+    Called again, it deletes what an earlier call that died has left.
 
     Other keys that start with its uuid stay.
 
@@ -127,8 +129,7 @@ def delete_dataset(
     []
     """
     dataset = dataset_factory(dataset_uuid, store, factory, load_schema=False)
-    for keys in plan_delete(dataset):
-        run_delete(dataset.store_factory, keys)
+    run_delete(dataset.store_factory, plan_delete(dataset))
 
 
 def copy_dataset(
@@ -181,4 +182,4 @@ def copy_dataset(
     source, target = open_blobs(store), open_blobs(target_input)
     copy = plan_copy_dataset(source, source_dataset_uuid, target_uuid)
     run_copy(source, target, copy.keys)
-    return finish_copy(source, target, copy)
+    return finish_copy(target, copy)[0]

@@ -21,13 +21,14 @@ from kartothek_cube.io._eager_cube_care import (
     rollback_cube,
     verify_cube,
 )
-from kartothek_cube.io.eager import copy_dataset
 from kartothek_cube.io_components.cube import maintain
 from kartothek_cube.io_components.cube import write as _write
 from kartothek_cube.io_components.cube.history import CubeAsOf
 from kartothek_cube.io_components.cube.prepare import collect_input
 from kartothek_cube.io_components.cube.query import plan_query, run_frames
+from kartothek_cube.io_components.cube.transfer import copy_datasets
 from kartothek_cube.io_components.explain import explain_query
+from kartothek_cube.io_components.maintain import run_delete
 from kartothek_cube.io_components.progress import progress_bar
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -391,8 +392,7 @@ def delete_cube(cube: Cube, store: StoreInput, datasets: Any = None) -> None:
     datasets
         Ids, or a dict of id to metadata; by default all datasets of the cube.
     """
-    for keys in maintain.plan_delete(cube, store, datasets):
-        maintain.run_delete(store, keys)
+    run_delete(store, maintain.plan_delete(cube, store, datasets))
 
 
 def copy_cube(
@@ -437,4 +437,4 @@ def copy_cube(
         plan = maintain.plan_copy(
             cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets
         )
-        maintain.copy_datasets(plan, copy_dataset)
+        copy_datasets(plan)

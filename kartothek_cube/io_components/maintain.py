@@ -1,22 +1,43 @@
-"""Looking after a dataset: what is garbage, what goes when it is deleted."""
+"""Maintenance of a dataset: which files are garbage, and its deletion."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 
+import attrs
+
+from kartothek_cube.core.commit import delete_headers
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import DatasetNotFoundError
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import history_folder, is_copy, load_copy, outdated
-from kartothek_cube.core.naming import INDICES_DIRECTORY, TABLE_METADATA_FILE, schema_key
+from kartothek_cube.core.naming import INDICES_DIRECTORY
 from kartothek_cube.core.store import Blob, BlobStore, open_blobs
+from kartothek_cube.core.tombstones import (
+    TOMBSTONES_KEY,
+    is_tombstone_file,
+    list_tombstone_files,
+    tombstone_name,
+    tombstoned_files,
+)
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.age import age_limit, is_older
-from kartothek_cube.io_components.keys import data_keys, header_keys, index_keys
+from kartothek_cube.io_components.collect import run_collect
+from kartothek_cube.io_components.keys import data_keys, index_keys, schema_keys, table_names
 
-__all__ = ("history_keys", "list_garbage", "plan_delete", "plan_garbage", "run_delete")
+__all__ = (
+    "DeletePlan",
+    "finished_tombstones",
+    "history_keys",
+    "list_garbage",
+    "plan_delete",
+    "plan_garbage",
+    "run_delete",
+    "run_delete_headers",
+)
 
 #: how local stores name the file that will replace another one
 _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")
@@ -73,7 +94,13 @@ def list_garbage(
         The copy of a state cannot be read, so that nobody knows which files it needs.
     """
     blobs, uuid = open_blobs(dataset.store_factory), dataset.dataset_uuid
-    tables = _tables(dataset.dataset_metadata, blobs)
+    try:
+        tables = table_names(dataset.dataset_metadata, blobs)
+    except DatasetNotFoundError:
+        found = _list_orphans(blobs, uuid, retention)
+        if not found:
+            raise
+        return found
     limit = age_limit(blobs, uuid, retention)
     found = [blob for folder in (INDICES_DIRECTORY, *tables) for blob in blobs.list(f"{uuid}/{folder}/")]
     current = _reload(dataset, blobs)
@@ -81,10 +108,44 @@ def list_garbage(
         found = [blob for blob in found if _is_internal(blob.key, uuid)]
     found += [blob for blob in blobs.list(f"{uuid}.") if _is_temporary(blob.key)]
     found += blobs.list(history_folder(uuid))
-    tracked = {*data_keys(current), *index_keys(current), *(schema_key(uuid, table) for table in tables)}
+    tracked = {*data_keys(current), *index_keys(current), *schema_keys(current, blobs)}
     if history:
         tracked |= history_keys(uuid, blobs, [blob for blob in found if not is_older(blob, limit)])
-    return sorted(blob for blob in found if blob.key not in tracked and is_older(blob, limit))
+    garbage = [blob for blob in found if blob.key not in tracked and is_older(blob, limit)]
+    return sorted(garbage + finished_tombstones(blobs, uuid, garbage, limit))
+
+
+def _list_orphans(blobs: BlobStore, uuid: str, retention: timedelta | None) -> list[Blob]:
+    """What a deletion, a copy or a first write that died has left of a dataset without a header."""
+    limit = age_limit(blobs, uuid, retention)
+    files = [blob for blob in blobs.list(f"{uuid}/") if "/" in blob.key.removeprefix(f"{uuid}/")]
+    garbage = [blob for blob in files if not is_tombstone_file(blob.key) and is_older(blob, limit)]
+    garbage += [blob for blob in blobs.list(f"{uuid}.") if _is_temporary(blob.key) and is_older(blob, limit)]
+    return sorted(garbage + finished_tombstones(blobs, uuid, garbage, limit))
+
+
+def finished_tombstones(
+    blobs: BlobStore, uuid: str, garbage: Iterable[Blob], limit: float | None
+) -> list[Blob]:
+    """
+    Tombstone files of collections that have died, if none of their files is left but ``garbage``.
+
+    The files are listed after the tombstones were read: each was there when its tombstone was written.
+    """
+    entries = list_tombstone_files(blobs, uuid)
+    if not entries:
+        return []
+    present = blobs.list(f"{uuid}/")
+    left = {tombstone_name(blob.key) for blob in present} - {tombstone_name(blob.key) for blob in garbage}
+    names = {name: tombstoned_files({TOMBSTONES_KEY: {name: entry}}) for name, entry in entries.items()}
+    finished = {name for name, files in names.items() if not files & left}
+    return [
+        blob
+        for blob in present
+        if is_tombstone_file(blob.key)
+        and is_older(blob, limit)
+        and blob.key.rpartition("/")[2].partition(".")[0] in finished
+    ]
 
 
 def history_keys(uuid: str, blobs: BlobStore, young: Iterable[Blob] = ()) -> set[str]:
@@ -116,7 +177,7 @@ def history_keys(uuid: str, blobs: BlobStore, young: Iterable[Blob] = ()) -> set
             continue
         keys.add(blob.key)
         if is_copy(blob.key):
-            with suppress(KeyError):  # a commit threw it away meanwhile
+            with suppress(KeyError):  # a commit has expired it meanwhile
                 state = load_copy(uuid, blobs, blob.key)
                 keys.update((*data_keys(state), *index_keys(state)))
     return keys
@@ -124,21 +185,6 @@ def history_keys(uuid: str, blobs: BlobStore, young: Iterable[Blob] = ()) -> set
 
 def _reload(dataset: DatasetFactory, blobs: BlobStore) -> DatasetMetadata:
     return DatasetMetadata.load_from_store(dataset.dataset_uuid, blobs, load_schema=False)
-
-
-def _tables(dataset: DatasetMetadata, blobs: BlobStore) -> list[str]:
-    """Names of the tables; where there are no partitions to tell, a table is what has a schema."""
-    if dataset.tables:
-        return dataset.tables
-    folders = [
-        key.rstrip("/").rpartition("/")[2] for key in blobs.list_dir(f"{dataset.uuid}/") if key.endswith("/")
-    ]
-    others = [
-        f
-        for f in folders
-        if f != INDICES_DIRECTORY and blobs.exists(f"{dataset.uuid}/{f}/{TABLE_METADATA_FILE}")
-    ]
-    return others or [dataset.table_name]
 
 
 def _is_internal(key: str, uuid: str) -> bool:
@@ -151,46 +197,48 @@ def _is_temporary(key: str) -> bool:
     return _TEMPORARY.search(key) is not None
 
 
-def plan_delete(dataset: DatasetFactory) -> list[list[str]]:
+@attrs.frozen
+class DeletePlan:
     """
-    Keys of a whole dataset, in the order in which they have to go.
+    What is deleted with datasets.
 
-    Parameters
+    Attributes
     ----------
-    dataset
-        The dataset; its schema is not needed.
+    uuids
+        The datasets. Their headers go first, in this order: a dataset is there as a whole or not at all.
+    keys
+        All other files. If they are not reached, they are garbage.
+    """
 
-    Returns
-    -------
-    list of list of str
-        Garbage, indices, data files, schemas, and last the headers: until then the dataset can be deleted
-        again.
+    uuids: Sequence[str]
+    keys: Sequence[str]
+
+
+def plan_delete(dataset: DatasetFactory) -> DeletePlan:
+    """
+    Plan the deletion of a whole dataset; its schema is not needed.
 
     Raises
     ------
     KeyError
-        There is no such dataset.
+        There is no such dataset, and no file is left of one.
     """
-    current = dataset.dataset_metadata
-    tables = _tables(current, open_blobs(dataset.store_factory))
-    return [
-        [blob.key for blob in list_garbage(dataset, history=False)],
-        index_keys(current),
-        data_keys(current),
-        [schema_key(current.uuid, table) for table in tables],
-        header_keys(current.uuid),
-    ]
+    keys = {blob.key for blob in list_garbage(dataset, history=False)}
+    with suppress(DatasetNotFoundError):
+        current = dataset.dataset_metadata
+        blobs = open_blobs(dataset.store_factory)
+        keys |= {*index_keys(current), *data_keys(current), *schema_keys(current, blobs)}
+    return DeletePlan([dataset.dataset_uuid], sorted(keys))
 
 
-def run_delete(store: StoreInput, keys: Iterable[str]) -> None:
-    """
-    Delete keys.
+def run_delete_headers(store: StoreInput, uuids: Iterable[str]) -> None:
+    """Delete datasets by their headers; their files are garbage from then on."""
+    blobs = open_blobs(store)
+    for uuid in uuids:
+        delete_headers(blobs, uuid)
 
-    Parameters
-    ----------
-    store
-        Store, factory or URL.
-    keys
-        The keys; those that are gone already do not matter.
-    """
-    open_blobs(store).delete(keys)
+
+def run_delete(store: StoreInput, plan: DeletePlan) -> None:
+    """Delete datasets; what is gone already does not matter."""
+    run_delete_headers(store, plan.uuids)
+    run_collect(store, plan.keys)

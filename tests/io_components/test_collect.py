@@ -16,8 +16,13 @@ from kartothek_cube.api.dataset import (
     update_dataset_from_dataframes,
 )
 from kartothek_cube.core import _time
-from kartothek_cube.core.commit.going import GOING, going, mark, unmark
 from kartothek_cube.core.errors import ConcurrentWriteError
+from kartothek_cube.core.tombstones import (
+    TOMBSTONES_KEY,
+    add_tombstones,
+    remove_tombstones,
+    tombstoned_files,
+)
 from kartothek_cube.io_components.collect import run_collect
 from kartothek_cube.io_components.update import finish_update, run_update
 from kartothek_cube.io_components.update_plan import plan_store, plan_update
@@ -89,7 +94,7 @@ def test_the_header_is_as_it_was(store):
     store.put("data/table/2f1d.parquet", b"")
     watched = BeforeDelete(store, lambda: seen.append(header(Same.of(store), "data")["metadata"]))
     run_collect(Same.of(watched), ["data/table/2f1d.parquet"])
-    assert [going(metadata) for metadata in seen] == [{"2f1d.parquet"}]
+    assert [tombstoned_files(metadata) for metadata in seen] == [{"2f1d.parquet"}]
     assert store.get("data.by-dataset-metadata.json") == before
     assert list_dataset_garbage("data", Same.of(store)) == []
 
@@ -101,10 +106,10 @@ def test_others_may_commit_meanwhile(store):
     store.put("data/table/2f1d.parquet", b"")
     run_collect(Same.of(BeforeDelete(store, append)), ["data/table/2f1d.parquet"])
     assert read_table("data", Same.of(store)).x.tolist() == [1, 2]
-    assert GOING not in header(Same.of(store), "data")["metadata"]
+    assert TOMBSTONES_KEY not in header(Same.of(store), "data")["metadata"]
 
 
-def test_an_overwrite_keeps_the_mark(store):
+def test_an_overwrite_keeps_the_add_tombstones(store):
     plan = plan_update("data", Same.of(store))
     results = [run_update(plan.context, frame(2))]
 
@@ -174,7 +179,7 @@ def test_a_first_commit_whose_files_went(monkeypatch):
     assert "data.by-dataset-metadata.json" not in store.keys()
 
 
-def test_a_collection_that_fails_leaves_its_mark(store):
+def test_a_collection_that_fails_leaves_its_add_tombstones(store):
     """Nobody knows whether its request is still on its way."""
 
     def fail():
@@ -183,20 +188,25 @@ def test_a_collection_that_fails_leaves_its_mark(store):
     store.put("data/table/2f1d.parquet", b"")
     with pytest.raises(OSError, match="no answer"):
         run_collect(Same.of(BeforeDelete(store, fail)), ["data/table/2f1d.parquet"])
-    assert going(header(Same.of(store), "data")["metadata"]) == {"2f1d.parquet"}
+    assert tombstoned_files(header(Same.of(store), "data")["metadata"]) == {"2f1d.parquet"}
 
 
 def test_marks_of_a_dead_collection_go(monkeypatch):
-    old = mark({"a": 1}, "dead", ["data/table/1.parquet"])
-    assert going(mark(old, "other", ["data/table/2.parquet"])) == {"1.parquet", "2.parquet"}
+    old = add_tombstones({"a": 1}, "dead", ["data/table/1.parquet"])
+    assert tombstoned_files(add_tombstones(old, "other", ["data/table/2.parquet"])) == {
+        "1.parquet",
+        "2.parquet",
+    }
     later = _time.datetime_utcnow() + timedelta(days=2)
     monkeypatch.setattr(_time, "datetime_utcnow", lambda: later)
-    new = mark(old, "other", ["data/table/2.parquet"])
-    assert going(new) == {"2.parquet"}
-    assert unmark(new, "other") == {"a": 1}
+    new = add_tombstones(old, "other", ["data/table/2.parquet"])
+    assert tombstoned_files(new) == {"2.parquet"}
+    assert remove_tombstones(new, "other", set()) == {"a": 1}
 
 
 @pytest.mark.parametrize("strange", [None, 1, [], {"a": None}, {"a": {"files": 1}}, {"a": {"files": [1]}}])
 def test_marks_of_strangers(strange):
-    assert going({GOING: strange}) == set()
-    assert going(mark({GOING: strange}, "b", ["data/table/1.parquet"])) == {"1.parquet"}
+    assert tombstoned_files({TOMBSTONES_KEY: strange}) == set()
+    assert tombstoned_files(add_tombstones({TOMBSTONES_KEY: strange}, "b", ["data/table/1.parquet"])) == {
+        "1.parquet"
+    }

@@ -5,8 +5,9 @@ from __future__ import annotations
 from kartothek_cube.core.commit.apply import apply, last_batch, merged_schema
 from kartothek_cube.core.commit.base import Base
 from kartothek_cube.core.commit.delta import Delta, IndexEntries, MissingIndexEntries, Published
-from kartothek_cube.core.commit.publish import commit, publish, read_base
-from kartothek_cube.core.commit.undo import rollback
+from kartothek_cube.core.commit.header import delete_headers
+from kartothek_cube.core.commit.publish import commit, publish, publish_copy, read_base, read_replaced_base
+from kartothek_cube.core.commit.undo import rollback, undo_all
 
 __all__ = (
     "Base",
@@ -16,9 +17,13 @@ __all__ = (
     "Published",
     "apply",
     "commit",
+    "delete_headers",
     "last_batch",
     "merged_schema",
     "publish",
+    "publish_copy",
     "read_base",
+    "read_replaced_base",
     "rollback",
+    "undo_all",
 )

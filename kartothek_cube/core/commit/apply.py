@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kartothek_cube.core.commit.delta import Delta, IndexEntries, MissingIndexEntries
-from kartothek_cube.core.commit.going import GOING
 from kartothek_cube.core.common_metadata import SchemaWrapper, validate_compatible
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import (
@@ -95,21 +94,13 @@ def _created(state: DatasetMetadata | None, delta: Delta) -> DatasetMetadata:
     return DatasetMetadata(
         uuid=delta.uuid,
         partitions=delta.added,
-        metadata={**_kept(state), **_metadata({}, delta)},
+        metadata={**inherited(state), **_metadata({}, delta)},
         indices=indices,
         explicit_partitions=delta.explicit,
         partition_keys=list(delta.partition_keys or ()),
         schema=delta.schema,
         table_name=delta.table,
     )
-
-
-def _kept(state: DatasetMetadata | None) -> dict[str, Any]:
-    """What a dataset that is overwritten leaves to its successor."""
-    if state is None:
-        return {}
-    marks = {GOING: state.metadata[GOING]} if GOING in state.metadata else {}
-    return {**inherited(state), **marks}
 
 
 def _updated(state: DatasetMetadata, delta: Delta) -> DatasetMetadata:

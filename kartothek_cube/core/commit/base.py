@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 
 from kartothek_cube.core.commit.delta import Published
+from kartothek_cube.core.commit_record import CommitRecord, parse_record
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.load import StoredHeader
 from kartothek_cube.core.naming import schema_key
@@ -52,8 +53,27 @@ class Base:
         """Where the schema is."""
         return schema_key(self.uuid, self.table)
 
-    def published(self, header: bytes, schema: bytes | None) -> Published:
+    @property
+    def record(self) -> CommitRecord | None:
+        """The commit record of the state; None if there is none."""
+        return None if self.state is None else parse_record(self.state.extra)
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether tombstones of all collections that may meet this dataset are in its header."""
+        return self.state is not None and (self.record is None or self.record.unconfirmed is None)
+
+    def published(self, header: bytes, token: Any, schema: bytes | None, new: DatasetMetadata) -> Published:
         """What was put in place of this."""
         return Published(
-            self.uuid, self.header_key, header, self.header, self.schema_key, schema, self.schema
+            self.uuid,
+            self.header_key,
+            header,
+            token,
+            self.header,
+            self.schema_key,
+            schema,
+            self.schema,
+            new,
+            self.state,
         )

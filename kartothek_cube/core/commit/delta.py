@@ -9,6 +9,7 @@ import attrs
 import pyarrow as pa
 
 from kartothek_cube.core.common_metadata import SchemaWrapper
+from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.partition import PartitionTable
@@ -73,6 +74,10 @@ class Delta:
         Part of the names of all files of this write, whichever attempts of its tasks made them. If the newest
         state has such files, the write was committed before, maybe with the files of other attempts, and
         nothing changes. Empty if tasks run only once.
+    pending
+        Id of the operation on several datasets that creates this one, if others follow.
+    replace_pending
+        Whether a dataset that such an operation has left behind counts as absent when one is created.
     """
 
     uuid: str
@@ -93,19 +98,24 @@ class Delta:
     explicit: bool = True
     batch: tuple[str, int] | None = None
     write_id: str = ""
+    pending: str = ""
+    replace_pending: bool = False
 
 
 @attrs.frozen
 class Published:
-    """What a commit put in place of what: enough to take it back."""
+    """The receipt of a commit: what it put in place of what, which is enough to take it back."""
 
     uuid: str
     header_key: str
     header: bytes
+    token: Any
     old_header: bytes | None
     schema_key: str
     schema: bytes | None
     old_schema: bytes | None
+    state: DatasetMetadata
+    old_state: DatasetMetadata | None
 
 
 class MissingIndexEntries(Exception):

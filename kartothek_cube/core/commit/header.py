@@ -1,23 +1,39 @@
-"""Headers and schemas in the store: what is there, whether a swap got through, what is put back."""
+"""Headers and schemas in the store: reading with a version, compare-and-swap, conditional undo, deletion."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from kartothek_cube.core.commit.retry import attempts
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import CorruptDatasetError, UnknownOutcomeError
+from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, UnknownOutcomeError
 from kartothek_cube.core.naming import metadata_key_from_uuid
 from kartothek_cube.core.store import BlobStore, PreconditionFailed
 
-__all__ = ("check_one_header", "current", "drop_other_format", "render", "restore", "swap")
+__all__ = (
+    "check_one_header",
+    "delete_blob",
+    "delete_headers",
+    "header_format",
+    "other_header_key",
+    "read_versioned",
+    "render",
+    "restore",
+    "swap",
+)
+
+
+def header_format(key: str) -> str:
+    """The format of a header, which its key tells."""
+    return "json" if key.endswith(".json") else "msgpack"
 
 
 def render(state: DatasetMetadata, key: str) -> bytes:
     """The header of a state, in the format that its key tells."""
-    return state.to_json() if key.endswith(".json") else state.to_msgpack()
+    return state.to_json() if header_format(key) == "json" else state.to_msgpack()
 
 
-def current(blobs: BlobStore, key: str) -> tuple[bytes | None, Any]:
+def read_versioned(blobs: BlobStore, key: str) -> tuple[bytes | None, Any]:
     """Content and version of a blob; None for both if there is none."""
     try:
         return blobs.get_with_token(key)
@@ -25,7 +41,7 @@ def current(blobs: BlobStore, key: str) -> tuple[bytes | None, Any]:
         return None, None
 
 
-def swap(blobs: BlobStore, uuid: str, key: str, content: bytes, old: bytes | None, token: Any) -> None:
+def swap(blobs: BlobStore, uuid: str, key: str, content: bytes, old: bytes | None, token: Any) -> Any:
     """
     Put a header if the one that was read is still there.
 
@@ -42,6 +58,11 @@ def swap(blobs: BlobStore, uuid: str, key: str, content: bytes, old: bytes | Non
     old, token
         Content and version of the one that was read; None if there was none.
 
+    Returns
+    -------
+    Token
+        Version of the new header.
+
     Raises
     ------
     PreconditionFailed
@@ -53,26 +74,28 @@ def swap(blobs: BlobStore, uuid: str, key: str, content: bytes, old: bytes | Non
         The store failed, and it does not tell whether our header got there before another one.
     """
     try:
-        blobs.put_if(key, content, token)
+        return blobs.put_if(key, content, token)
     except PreconditionFailed:
-        if current(blobs, key)[0] != content:
+        found, version = read_versioned(blobs, key)
+        if found != content:
             raise
+        return version
     except OSError as failure:
         try:
-            found = current(blobs, key)[0]
+            found, version = read_versioned(blobs, key)
         except OSError:
             raise UnknownOutcomeError(uuid, str(failure)) from failure
         if found == content:
-            return
+            return version
         if found == old:
             raise
         raise UnknownOutcomeError(uuid, str(failure)) from failure
 
 
-def _other_header(blobs: BlobStore, uuid: str, key: str) -> str | None:
-    """Key of the header in the other format, if there is one."""
+def other_header_key(uuid: str, key: str) -> str:
+    """Where the header of a dataset would be in the other format."""
     (other,) = {metadata_key_from_uuid(uuid, fmt) for fmt in ("json", "msgpack")} - {key}
-    return other if blobs.exists(other) else None
+    return other
 
 
 def check_one_header(blobs: BlobStore, uuid: str, key: str) -> None:
@@ -84,38 +107,64 @@ def check_one_header(blobs: BlobStore, uuid: str, key: str) -> None:
     CorruptDatasetError
         It has.
     """
-    other = _other_header(blobs, uuid, key)
-    if other is not None:
+    other = other_header_key(uuid, key)
+    if blobs.exists(other):
         raise CorruptDatasetError(
             key,
             f"there is another header of this dataset, {other!r}, and it is unknown which one holds its "
-            "state. Delete the outdated one, or write the dataset anew with overwrite=True",
+            "state. Delete the outdated one, or write the dataset again with overwrite=True",
         )
 
 
-def drop_other_format(blobs: BlobStore, uuid: str, key: str) -> None:
-    """A dataset has one header; a leftover in the other format would win or linger."""
-    other = _other_header(blobs, uuid, key)
-    if other is not None:
-        blobs.delete([other])
+def delete_blob(blobs: BlobStore, key: str) -> bool:
+    """
+    Delete a blob at a fixed key in the newest version, whatever that is; False if there was none.
+
+    By condition also here: a plain deletion that arrives late would meet a blob that was put since.
+    """
+    for _ in attempts():
+        content, token = read_versioned(blobs, key)
+        if content is None:
+            return False
+        try:
+            blobs.delete_if(key, token)
+        except PreconditionFailed:
+            continue
+        except OSError:
+            if blobs.exists(key):
+                raise
+            # only the answer was lost
+        return True
+    raise ConcurrentWriteError(key)
+
+
+def delete_headers(blobs: BlobStore, uuid: str) -> bool:
+    """
+    Delete a dataset by its header, in both formats; False if there was none.
+
+    JSON comes last: it wins over the other format, so that readers never see an older state in between.
+    """
+    found = [delete_blob(blobs, metadata_key_from_uuid(uuid, kind)) for kind in ("msgpack", "json")]
+    return any(found)
 
 
 def restore(
     blobs: BlobStore, key: str, ours: bytes | None, old: bytes | None, *, delete: bool = False
-) -> None:
+) -> bool:
     """
-    Put back what we replaced, if what is there is still ours.
+    Put back what we replaced, if what is there is still ours; False if it is another's.
 
     What was not there before stays unless ``delete`` is set: a schema may be that of another writer, with the
     same content, and is garbage at worst.
     """
-    found, token = current(blobs, key)
+    found, token = read_versioned(blobs, key)
     if ours is None or found != ours or old == ours:
-        return
+        return found == old
     try:
         if old is not None:
             blobs.put_if(key, old, token)
         elif delete:
             blobs.delete_if(key, token)
     except PreconditionFailed:
-        return
+        return False
+    return True

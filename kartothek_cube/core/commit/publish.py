@@ -1,7 +1,8 @@
-"""Publishing a change by compare-and-swap on the header: again and again until nobody else was faster."""
+"""Publishing a change by compare-and-swap on the header, repeated until no other writer was faster."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -13,17 +14,20 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.commit.apply import apply, last_batch
 from kartothek_cube.core.commit.base import Base
-from kartothek_cube.core.commit.check import check_again, check_files
+from kartothek_cube.core.commit.check import check_files, confirm_first_commit
 from kartothek_cube.core.commit.delta import Delta, IndexEntries, MissingIndexEntries, Published
 from kartothek_cube.core.commit.header import (
     check_one_header,
-    current,
-    drop_other_format,
+    delete_blob,
+    header_format,
+    other_header_key,
+    read_versioned,
     render,
     restore,
     swap,
 )
 from kartothek_cube.core.commit.retry import attempts
+from kartothek_cube.core.commit_record import COMMIT_RECORD, new_record, parse_record
 from kartothek_cube.core.common_metadata import schema_file_from_bytes, schema_to_bytes
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.load import StoredHeader
@@ -40,9 +44,18 @@ from kartothek_cube.core.naming import metadata_key_from_uuid, schema_key
 from kartothek_cube.core.prune import load_needed_indices
 from kartothek_cube.core.schema.lineage import lineage_of, successor
 from kartothek_cube.core.store import BlobStore, PreconditionFailed
+from kartothek_cube.core.tombstones import (
+    TOMBSTONES_KEY,
+    inherit_tombstones,
+    list_tombstone_files,
+    tombstone_entries,
+    tombstone_name,
+    tombstoned_files,
+)
 
-__all__ = ("Base", "commit", "publish", "read_base")
+__all__ = ("Base", "commit", "publish", "publish_copy", "read_base", "read_replaced_base")
 
+_LOGGER = logging.getLogger(__name__)
 
 Result = tuple[DatasetMetadata, Published]
 
@@ -96,10 +109,10 @@ def commit(
             if _refers_to(blobs, delta.uuid, missing.key):
                 raise
         except UnknownOutcomeError:
-            settled = _settled(blobs, delta)
-            if settled is None:
+            result = _resolve_unknown_outcome(blobs, delta)
+            if result is None:
                 raise
-            return settled
+            return result
     raise ConcurrentWriteError(delta.uuid, delta.added.labels.to_pylist())
 
 
@@ -119,29 +132,34 @@ def _with_entries(
     return attrs.evolve(delta, indices={**delta.indices, missing.column: found})
 
 
-def _settled(blobs: BlobStore, delta: Delta) -> Result | None:
+def _resolve_unknown_outcome(blobs: BlobStore, delta: Delta) -> Result | None:
     """The state, if it shows that a change whose answer was lost did get through."""
     try:
         base = _load(blobs, delta)
+        return _already_committed(blobs, base, delta) if _is_committed(base.state, delta) else None
     except OSError:
         return None
-    return _unchanged(base) if _is_done(base.state, delta) else None
 
 
 def _try(blobs: BlobStore, delta: Delta) -> Result:
     base = _load(blobs, delta)
-    if _is_done(base.state, delta):
-        return _unchanged(base)
+    if _is_committed(base.state, delta):
+        return _already_committed(blobs, base, delta)
+    if delta.mode == "create" and delta.replace_pending and base.record is not None and base.record.pending:
+        delta = attrs.evolve(delta, mode="replace")
     new = apply(base.state, delta)
     added = [key for keys in delta.added.files.values() for key in keys.to_pylist()]
-    result = publish(blobs, base, new, added, replace=delta.mode == "replace")
-    if delta.mode == "replace":
-        drop_other_format(blobs, delta.uuid, base.header_key)
-    return result
+    return publish(blobs, base, new, added, replace=delta.mode == "replace", pending=delta.pending)
 
 
 def publish(
-    blobs: BlobStore, base: Base, new: DatasetMetadata, files: Sequence[str], *, replace: bool = False
+    blobs: BlobStore,
+    base: Base,
+    new: DatasetMetadata,
+    files: Sequence[str],
+    *,
+    replace: bool = False,
+    pending: str = "",
 ) -> Result:
     """
     Put a state in place of the one that was read: new indices, the schema, and the header as the last thing.
@@ -158,6 +176,8 @@ def publish(
         Files that have to exist when the header is put.
     replace
         Whether the new state takes nothing over from the old one.
+    pending
+        As in :class:`Delta`.
 
     Returns
     -------
@@ -174,33 +194,166 @@ def publish(
         The store failed.
     """
     written: list[str] = []
-    schema = None
     try:
         new = with_version(_store_indices(blobs, new, written), base.state, blobs, base.header_key)
-        header = render(new, base.header_key)
-        schema = _put_schema(blobs, base, new, replace)
+        collections = _read_tombstones(blobs, base)
+        record = new_record(new.schema, first=base.old is None, pending=pending or None)
+        new = new.copy(
+            metadata=inherit_tombstones(new.metadata, collections),
+            extra={**new.extra, COMMIT_RECORD: record.to_part()},
+        )
+        needed = [*files, *written]
+        if not replace and not base.is_confirmed and base.state is not None:
+            needed += _files_of(base.state)
         if states_to_keep(new.metadata) and base.state is not None and base.old is not None:
             keep_state(blobs, base.state, base.old)
-        check_files(blobs, base, [*files, *written])
-        swap(blobs, base.uuid, base.header_key, header, _at(base), base.token)
-        if base.old is None:
-            check_again(blobs, base, [*files, *written], header)
+        published = _put_state(blobs, base, new, render(new, base.header_key), needed, collections, replace)
     except (PreconditionFailed, ConcurrentWriteError):
-        blobs.delete(_unreferenced(blobs, base.uuid, written))
-        restore(blobs, base.schema_key, schema, base.schema)
-        raise
-    except OSError:
-        with suppress(OSError, PreconditionFailed):
-            _mend_schema(blobs, base, schema)
+        # garbage at worst, and the error tells more
+        with suppress(OSError):
+            blobs.delete(_unreferenced(blobs, base.uuid, written))
         raise
     if _keeps(new) or _keeps(base.state):
         prune(base.uuid, blobs)
-    return new, base.published(header, schema)
+    return new, published
 
 
-def _at(base: Base) -> bytes | None:
+def publish_copy(
+    blobs: BlobStore,
+    base: Base,
+    new: DatasetMetadata,
+    header: bytes,
+    schema: bytes | None,
+    files: Sequence[str],
+) -> Result:
+    """
+    Put the header of a copy, as it is, in place of what was read; see :func:`publish`.
+
+    Parameters
+    ----------
+    blobs, base, files
+        As in :func:`publish`.
+    new, header, schema
+        The state, its header, and the content of its schema file.
+    """
+    collections = _read_tombstones(blobs, base)
+    if collections != tombstone_entries(new.metadata):
+        # those of the source mean nothing here
+        new = new.copy(metadata=inherit_tombstones(new.metadata, collections))
+        header = render(new, base.header_key)
+    return new, _put_state(blobs, base, new, header, files, collections, True, schema)
+
+
+def _read_tombstones(blobs: BlobStore, base: Base) -> dict[str, Any]:
+    """
+    The tombstones that a commit inherits and must not violate.
+
+    Those in files count as long as nobody has committed on top of the first header, see
+    :func:`~kartothek_cube.core.commit.check.confirm_first_commit`. They are listed before the commit looks
+    for its files: what a collection has deleted that finished in between is missing then.
+    """
+    known = {} if base.state is None else tombstone_entries(base.state.metadata)
+    if base.old is None or base.is_confirmed:
+        return known
+    return {**list_tombstone_files(blobs, base.uuid), **known}
+
+
+def _put_state(
+    blobs: BlobStore,
+    base: Base,
+    new: DatasetMetadata,
+    header: bytes,
+    files: Sequence[str],
+    collections: dict[str, Any],
+    replace: bool,
+    schema: bytes | None = None,
+) -> Published:
+    """
+    Put schema and header of a state.
+
+    Schema first: a header must never be there without it. The state before finds its own schema in the new
+    file, see :mod:`kartothek_cube.core.schema.lineage`.
+    """
+    put: bytes | None = None
+    try:
+        put = _put_schema(blobs, base, new, replace, schema)
+        others = 0 if base.state is None else len(base.state.partition_table)
+        # a dataset that was deleted, or had another table, may have left a schema that is collected now
+        schemas = [base.schema_key] if new.schema is not None and (replace or base.old is None) else []
+        # the schema of a first commit is confirmed below, where it can be put again
+        names = tombstoned_files({TOMBSTONES_KEY: collections})
+        names -= {tombstone_name(base.schema_key)} if base.old is None else set()
+        check_files(blobs, base.uuid, [*files, *schemas], names, others=others)
+        token = swap(blobs, base.uuid, base.header_key, header, _header_at_key(base), base.token)
+        if base.old is None:
+            _confirm(blobs, base, new, files)
+        if replace:
+            _drop_other_format(blobs, base, token)
+    except (PreconditionFailed, ConcurrentWriteError):
+        # the next commit puts the right schema as well, so that a failure here costs nothing
+        with suppress(OSError):
+            restore(blobs, base.schema_key, put, base.schema)
+        raise
+    except UnknownOutcomeError:
+        raise
+    except OSError:
+        with suppress(OSError, PreconditionFailed):
+            _restore_schema(blobs, base, put)
+        raise
+    return base.published(header, token, put, new)
+
+
+def _confirm(blobs: BlobStore, base: Base, new: DatasetMetadata, files: Sequence[str]) -> None:
+    """Make sure that the first commit of a dataset is there to stay, with its schema file."""
+    record = parse_record(new.extra)
+    commit = "" if record is None else record.unconfirmed or record.commit
+    tombstones = confirm_first_commit(blobs, base.uuid, base.header_key, files, commit)
+    if new.schema is None:
+        return
+    try:
+        content, token = read_versioned(blobs, base.schema_key)
+        if content is None or tombstone_name(base.schema_key) in tombstones:
+            # another version than the collection has read, so that its deletion by condition fails
+            file = successor(new.schema, lineage_of(new.metadata), None, None)
+            blobs.put_if(base.schema_key, schema_to_bytes(file), token)
+    except (OSError, PreconditionFailed) as error:
+        # the header holds the schema, too, and the next commit or repair puts the file again
+        _LOGGER.warning("The schema file of dataset %s may be missing: %s", base.uuid, error)
+
+
+def _drop_other_format(blobs: BlobStore, base: Base, token: Any) -> None:
+    """
+    Delete the header in the other format, after a dataset was replaced.
+
+    JSON wins over msgpack. So a new JSON header is the state at once, and a leftover does no harm to readers.
+    A new msgpack header becomes the state when that in JSON goes, if it is still the one that was read.
+    """
+    other = other_header_key(base.uuid, base.header_key)
+    if base.old is None or base.old.key != other or base.header_key.endswith(".json"):
+        try:
+            delete_blob(blobs, other)
+        except (OSError, ConcurrentWriteError) as error:
+            _LOGGER.warning("An outdated header of dataset %s is left: %s", base.uuid, error)
+        return
+    try:
+        blobs.delete_if(other, base.old.token)
+    except (OSError, PreconditionFailed):
+        if not blobs.exists(other):
+            return
+        # our deletion finds what it expects, since readers and writers take the header in JSON
+        blobs.delete_if(base.header_key, token)
+        raise
+
+
+def _header_at_key(base: Base) -> bytes | None:
     """The header at the key of the new one."""
     return base.header if base.old is not None and base.old.key == base.header_key else None
+
+
+def _files_of(state: DatasetMetadata) -> list[str]:
+    """Data and index files of a state."""
+    files = [key for keys in state.partition_table.files.values() for key in keys.to_pylist()]
+    return files + [i.index_storage_key for i in state.secondary_indices.values() if i.index_storage_key]
 
 
 def _keeps(state: DatasetMetadata | None) -> bool:
@@ -231,29 +384,41 @@ def read_base(blobs: BlobStore, uuid: str, table: str) -> Base:
     DatasetNotFoundError
         There is no such dataset.
     """
-    schema, schema_token = current(blobs, schema_key(uuid, table))
+    schema, schema_token = read_versioned(blobs, schema_key(uuid, table))
     state, key, token, header = DatasetMetadata.load_with_token(uuid, blobs)
-    stored = StoredHeader(key, header, "json" if key.endswith(".json") else "msgpack", token)
+    stored = StoredHeader(key, header, header_format(key), token)
     return Base(uuid, table, key, token, stored, state, schema, schema_token)
+
+
+def read_replaced_base(blobs: BlobStore, uuid: str, table: str, header_key: str) -> Base:
+    """Read what is there in order to replace it, be it absent or damaged, by a header at a given key."""
+    schema = read_versioned(blobs, schema_key(uuid, table))
+    try:
+        base = read_base(blobs, uuid, table)
+    except DatasetNotFoundError:
+        return Base(uuid, table, header_key, None, None, None, *schema)
+    except (CorruptDatasetError, KeyError, NotImplementedError):
+        content, token = read_versioned(blobs, header_key)
+        old = None
+        if content is not None:
+            old = StoredHeader(header_key, content, header_format(header_key), token)
+        return Base(uuid, table, header_key, token, old, None, *schema)
+    if base.header_key == header_key:
+        return base
+    return attrs.evolve(base, header_key=header_key, token=read_versioned(blobs, header_key)[1])
 
 
 def _load(blobs: BlobStore, delta: Delta) -> Base:
     """The newest state with the indices that will change; a schema is read before the header it goes with."""
     wanted = metadata_key_from_uuid(delta.uuid, delta.storage_format)
-    schema = current(blobs, schema_key(delta.uuid, delta.table))
+    if delta.mode == "replace":
+        return read_replaced_base(blobs, delta.uuid, delta.table, wanted)
     try:
         base = read_base(blobs, delta.uuid, delta.table)
     except DatasetNotFoundError:
+        schema = read_versioned(blobs, schema_key(delta.uuid, delta.table))
         return Base(delta.uuid, delta.table, wanted, None, None, None, *schema)
-    except (CorruptDatasetError, KeyError, NotImplementedError):
-        if delta.mode != "replace":
-            raise
-        content, token = current(blobs, wanted)
-        old = None if content is None else StoredHeader(wanted, content, delta.storage_format, token)
-        return Base(delta.uuid, delta.table, wanted, token, old, None, *schema)
-    if delta.mode == "replace" and base.header_key != wanted:
-        return attrs.evolve(base, header_key=wanted, token=current(blobs, wanted)[1])
-    if delta.mode in ("create", "replace"):
+    if delta.mode == "create":
         return base
     check_one_header(blobs, delta.uuid, base.header_key)
     return attrs.evolve(base, state=_with_indices(blobs, base.state, delta))
@@ -273,7 +438,7 @@ def _with_indices(blobs: BlobStore, state: Any, delta: Delta) -> DatasetMetadata
     return found
 
 
-def _is_done(state: DatasetMetadata | None, delta: Delta) -> bool:
+def _is_committed(state: DatasetMetadata | None, delta: Delta) -> bool:
     """Whether this very commit got through already: its labels are UUIDs, nobody else adds them."""
     if state is None:
         return False
@@ -288,15 +453,24 @@ def _is_done(state: DatasetMetadata | None, delta: Delta) -> bool:
     return bool((state.partition_table.positions(delta.added.labels) >= 0).all())
 
 
-def _unchanged(base: Base) -> Result:
+def _already_committed(blobs: BlobStore, base: Base, delta: Delta) -> Result:
     """The state as loading it gives, secondary indices by key only."""
     state: Any = base.state
+    if base.record is not None and base.record.unconfirmed:
+        # ours, of which only the answer was lost, or one that is built on ours before this could confirm it
+        _confirm(blobs, base, state, _files_of(state))
     unloaded = {column: index.unload() for column, index in state.secondary_indices.items()}
-    return state.copy(indices=unloaded), base.published(base.header or b"", None)
+    return state.copy(indices=unloaded), base.published(base.header or b"", base.token, None, state)
 
 
-def _put_schema(blobs: BlobStore, base: Base, new: DatasetMetadata, replace: bool) -> bytes | None:
-    """Write the schema unless it is there; until the header follows, each header finds its own in it."""
+def _put_schema(
+    blobs: BlobStore, base: Base, new: DatasetMetadata, replace: bool, content: bytes | None
+) -> bytes | None:
+    """
+    Write the schema unless it is there; until the header follows, each header finds its own in it.
+
+    The first commit of a dataset always writes it: a collection may be about to delete what is there.
+    """
     if new.schema is None:
         return None
     try:
@@ -306,18 +480,19 @@ def _put_schema(blobs: BlobStore, base: Base, new: DatasetMetadata, replace: boo
             raise
         old = None
     lineage = lineage_of(new.metadata)
-    same = old is not None and old.schema.equals(new.schema, check_metadata=replace)
+    same = base.old is not None and old is not None and old.schema.equals(new.schema, check_metadata=replace)
     if same and old is not None and old.of(lineage).equals(new.schema):
         return None
     replaced = None if base.state is None else lineage_of(base.state.metadata)
-    content = schema_to_bytes(successor(new.schema, lineage, old, replaced))
+    if content is None or base.state is not None:
+        content = schema_to_bytes(successor(new.schema, lineage, old, replaced))
     blobs.put_if(base.schema_key, content, base.schema_token)
     return content
 
 
-def _mend_schema(blobs: BlobStore, base: Base, ours: bytes | None) -> None:
+def _restore_schema(blobs: BlobStore, base: Base, ours: bytes | None) -> None:
     """Put the schema of the header that is there first; ours stays known, should our header arrive late."""
-    content, token = current(blobs, base.schema_key)
+    content, token = read_versioned(blobs, base.schema_key)
     if ours is None or content != ours or base.state is None or base.state.schema is None:
         return
     lineage = lineage_of(base.state.metadata)

@@ -1,16 +1,22 @@
-"""How often, and after which pauses, a swap is tried again when somebody else was faster."""
+"""How often, and after which pauses, requests are repeated: swaps that others were faster with, lost ones."""
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
-__all__ = ("attempts",)
+__all__ = ("attempts", "retry_request")
+
+T = TypeVar("T")
 
 #: attempts before a writer gives up against faster ones; with the pauses below this is about a minute
 _ATTEMPTS = 60
 _LONGEST_PAUSE_S = 2.0
+#: stores repeat requests themselves; this is for what gets through nevertheless
+_REPETITIONS = 3
+_PAUSE_S = 0.1
 
 
 def attempts() -> Iterator[int]:
@@ -31,3 +37,24 @@ def attempts() -> Iterator[int]:
     for attempt in range(1, _ATTEMPTS):
         time.sleep(min(_LONGEST_PAUSE_S, 0.005 * 1.5 ** (attempt - 1)) * random.random())
         yield attempt
+
+
+def retry_request(request: Callable[[], T]) -> T:
+    """
+    Repeat a request that fails, a few times.
+
+    For what follows a commit that is there: one lost request must not make an error of a success.
+
+    Raises
+    ------
+    OSError
+        It fails again and again.
+    """
+    for attempt in range(_REPETITIONS):
+        if attempt:
+            time.sleep(_PAUSE_S * attempt)
+        try:
+            return request()
+        except OSError as error:
+            failure = error
+    raise failure

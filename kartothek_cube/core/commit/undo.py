@@ -1,17 +1,32 @@
-"""Taking back what was published, as long as nobody built on it."""
+"""Undo of a published commit, also after others have committed on top of it."""
 
 from __future__ import annotations
 
-from kartothek_cube.core.commit.delta import Published
-from kartothek_cube.core.commit.header import current, restore
-from kartothek_cube.core.store import BlobStore
+import logging
+from collections.abc import Sequence
+from typing import Any
 
-__all__ = ("rollback",)
+import numpy as np
+
+from kartothek_cube.core.commit.delta import Published
+from kartothek_cube.core.commit.header import restore
+from kartothek_cube.core.commit.publish import publish, read_base
+from kartothek_cube.core.commit.retry import attempts, retry_request
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import ConcurrentWriteError, DatasetNotFoundError, KartothekCubeError
+from kartothek_cube.core.index import ExplicitSecondaryIndex
+from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.store import BlobStore, PreconditionFailed
+from kartothek_cube.core.tombstones import TOMBSTONES_KEY
+
+__all__ = ("invert", "rollback", "undo_all")
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def rollback(blobs: BlobStore, published: Published) -> None:
     """
-    Take a commit back, if nobody has committed on top of it.
+    Take a commit back; what others have committed on top of it stays.
 
     Files written for the commit stay as garbage.
 
@@ -21,9 +36,166 @@ def rollback(blobs: BlobStore, published: Published) -> None:
         Store.
     published
         As returned by :func:`~kartothek_cube.core.commit.commit`.
+
+    Raises
+    ------
+    ConcurrentWriteError
+        Commits of others depend on this one: they have replaced its files, or those that it removed are gone.
+    OSError
+        The store fails again and again.
     """
-    found, _ = current(blobs, published.header_key)
-    if found != published.header:
+    if published.header == published.old_header:
+        return None
+    if retry_request(lambda: _restore_header(blobs, published)):
+        retry_request(lambda: restore(blobs, published.schema_key, published.schema, published.old_schema))
+        return None
+    for _ in attempts():
+        try:
+            return retry_request(lambda: _invert_newest(blobs, published))
+        except PreconditionFailed:
+            continue
+    raise ConcurrentWriteError(published.uuid)
+
+
+def _restore_header(blobs: BlobStore, published: Published) -> bool:
+    """Put the old header back if that of the commit is still there; False if it is not."""
+    return restore(blobs, published.header_key, published.header, published.old_header, delete=True)
+
+
+def _invert_newest(blobs: BlobStore, published: Published) -> None:
+    try:
+        base = read_base(blobs, published.uuid, published.state.table_name)
+    except DatasetNotFoundError:
         return
-    restore(blobs, published.header_key, published.header, published.old_header, delete=True)
-    restore(blobs, published.schema_key, published.schema, published.old_schema)
+    state: Any = base.state
+    if published.old_state is not None and state == published.old_state:
+        return
+    new = invert(state, published.old_state, published.state, blobs)
+    if published.old_state is None and not len(new.partition_table):
+        # nothing of others is in it: tombstones at most
+        blobs.delete_if(base.header_key, base.token)
+        return
+    files = [key for keys in new.partition_table.files.values() for key in keys.to_pylist()]
+    indices = [i.index_storage_key for i in new.secondary_indices.values() if i.index_storage_key]
+    publish(blobs, base, new, [*files, *indices])
+
+
+def undo_all(blobs: BlobStore, published: Sequence[Published]) -> bool:
+    """
+    Take the commits of an operation back, the last one first; whether all could be.
+
+    The failure that made this necessary is the one to raise, so that another one here is only logged.
+    """
+    complete = True
+    for done in reversed(published):
+        try:
+            rollback(blobs, done)
+        except (KartothekCubeError, OSError, KeyError, ValueError) as error:
+            complete = False
+            _LOGGER.error("A commit to dataset %s could not be taken back: %s", done.uuid, error)
+    return complete
+
+
+def invert(
+    state: DatasetMetadata, old: DatasetMetadata | None, new: DatasetMetadata, blobs: BlobStore
+) -> DatasetMetadata:
+    """
+    The newest state without a commit that it is built on.
+
+    Parameters
+    ----------
+    state
+        The newest state.
+    old, new
+        What the commit put in place of what; ``old`` is None if it created the dataset.
+    blobs
+        Store, for the indices.
+
+    Returns
+    -------
+    DatasetMetadata
+        Changed indices are loaded and have no storage key.
+
+    Raises
+    ------
+    ConcurrentWriteError
+        Later commits depend on the commit.
+    """
+    before = PartitionTable.empty((new.table_name,)) if old is None else old.partition_table
+    added = _without(new.partition_table, before)
+    removed = _without(before, new.partition_table)
+    later = _without(_without(state.partition_table, added), before)
+    metadata = _invert_metadata(state, old, new)
+    if old is not None and state.partition_table == new.partition_table:
+        unloaded = {
+            c: index.unload() for c, index in old.secondary_indices.items() if index.index_storage_key
+        }
+        return old.copy(metadata=metadata, indices=unloaded, extra=state.extra)
+    if len(_without(added, state.partition_table)) or (len(later) and not _same_layout(state, old, new)):
+        raise ConcurrentWriteError(
+            state.uuid,
+            added.labels.to_pylist(),
+            "A part of an operation could not be taken back: other writers have replaced the partitions that "
+            "it added, or added some to a dataset that it replaced. Look at the newest state, and repeat the "
+            "operation if it is still wanted.",
+        )
+    # what the old state had comes first, in its order: later partitions hide the cells of earlier ones
+    stay = (before.positions(state.partition_table.labels), before.positions(removed.labels))
+    kept = np.sort(np.concatenate([positions[positions >= 0] for positions in stay]))
+    table = before.take(kept)
+    table = table.concat(later) if len(table) and len(later) else (table if len(table) else later)
+    indices = _invert_indices(state, old, added, removed, blobs)
+    return state.copy(partitions=table, metadata=metadata, indices=indices)
+
+
+def _without(table: PartitionTable, other: PartitionTable) -> PartitionTable:
+    """The partitions of one table whose labels another one does not have."""
+    return table.filter(other.positions(table.labels) < 0) if len(table) else table
+
+
+def _same_layout(state: DatasetMetadata, old: DatasetMetadata | None, new: DatasetMetadata) -> bool:
+    """Whether partitions that were added to the new state fit the old one."""
+    if old is None:
+        return True
+    same = list(old.partition_keys) == list(new.partition_keys) and set(old.indices) == set(new.indices)
+    return same and (old.schema is None or new.schema is None or old.schema.equals(new.schema))
+
+
+def _invert_metadata(
+    state: DatasetMetadata, old: DatasetMetadata | None, new: DatasetMetadata
+) -> dict[str, Any]:
+    """The metadata of the newest state; keys that still have the value of the commit get their old one."""
+    if old is None:
+        return dict(state.metadata)
+    result = dict(state.metadata)
+    for key in (set(old.metadata) | set(new.metadata)) - {TOMBSTONES_KEY}:
+        changed = old.metadata.get(key) != new.metadata.get(key)
+        if changed and state.metadata.get(key) == new.metadata.get(key):
+            if key in old.metadata:
+                result[key] = old.metadata[key]
+            else:
+                result.pop(key, None)
+    return result
+
+
+def _invert_indices(
+    state: DatasetMetadata,
+    old: DatasetMetadata | None,
+    added: PartitionTable,
+    removed: PartitionTable,
+    blobs: BlobStore,
+) -> dict[str, ExplicitSecondaryIndex]:
+    indices = {}
+    for column, index in state.secondary_indices.items():
+        loaded = index.load(blobs).remove_partitions(added.labels.to_pylist())
+        if len(removed) and old is not None:
+            if column not in old.secondary_indices:
+                # it would know nothing of the partitions that come back
+                continue
+            past = old.secondary_indices[column].load(blobs)
+            columns = past.columns_data
+            if columns is not None:
+                entries = columns.keep_labels(removed.labels)
+                loaded = loaded.update(ExplicitSecondaryIndex.from_columns(column, entries, past.dtype))
+        indices[column] = loaded
+    return indices

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core._arrays import plural
 from kartothek_cube.core._header import HEADER_KEYS
+from kartothek_cube.core.commit_record import parse_record
 from kartothek_cube.core.common_metadata import read_schema_metadata
 from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase
@@ -28,6 +29,7 @@ from kartothek_cube.core.urlencode import unquote_indices
 __all__ = (
     "Schemas",
     "StoredHeader",
+    "embedded_schemas",
     "header_indices",
     "list_partitions",
     "read_header",
@@ -255,6 +257,17 @@ def read_schemas(
         return Schemas(SINGLE_TABLE, key_schema=read_schema_metadata(uuid, blobs, tables[0], lineage=lineage))
     name = table_name or tables[0]
     return Schemas(name, read_schema_metadata(uuid, blobs, name, lineage=lineage))
+
+
+def embedded_schemas(
+    header: Mapping[str, Any], partitions: PartitionTable, table_name: str | None
+) -> Schemas | None:
+    """The schema out of the commit record of a header; None if there is none, or not one table."""
+    tables, record = sorted(partitions.files), parse_record(header)
+    if record is None or record.schema is None or len(tables) > 1:
+        return None
+    name = table_name or (tables[0] if tables else SINGLE_TABLE)
+    return Schemas(name, record.embedded_schema(schema_key(header["dataset_uuid"], name)))
 
 
 def _find_table(uuid: str, blobs: BlobStore, lineage: str | None) -> Schemas:

@@ -12,6 +12,7 @@ from kartothek_cube.core.dataset.cache import parse_stored
 from kartothek_cube.core.dataset.load import (
     Schemas,
     StoredHeader,
+    embedded_schemas,
     header_indices,
     list_partitions,
     read_header,
@@ -325,7 +326,13 @@ def _load(
     if partitions is None:
         partitions, partition_keys = list_partitions(uuid, blobs, partition_keys)
     if schemas is None and load_schema:
-        schemas = read_schemas(uuid, blobs, partitions, table_name, lineage_of(header.get("metadata")))
+        try:
+            schemas = read_schemas(uuid, blobs, partitions, table_name, lineage_of(header.get("metadata")))
+        except KeyError:
+            # the file is at a fixed key, where a deletion of an earlier dataset of that name may meet it
+            schemas = embedded_schemas(header, partitions, table_name)
+            if schemas is None:
+                raise
     schemas = schemas or Schemas(table_name or SINGLE_TABLE)
     return _build(header, partitions, partition_keys, schemas, explicit, owned=True)
 

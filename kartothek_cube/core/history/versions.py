@@ -11,6 +11,7 @@ from typing import Any
 from kartothek_cube.core import _time
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.store import BlobStore
+from kartothek_cube.core.tombstones import TOMBSTONES_KEY
 
 __all__ = ("KEEP_HISTORY", "VERSION", "inherited", "position", "states_to_keep", "with_version")
 
@@ -109,7 +110,9 @@ def _digest(state: DatasetMetadata, metadata: Mapping[str, Any]) -> str:
     """Fingerprint of all that a commit can change; tells whether a version number is that of this state."""
     start = f"{state.uuid}/"  # which is another one in copies of the dataset
     keys = {c: (i.index_storage_key or "").removeprefix(start) for c, i in state.secondary_indices.items()}
-    rest = json.dumps([metadata, keys, list(state.partition_keys)], sort_keys=True, default=str)
+    # tombstones come and go without a change of the state
+    own = {key: value for key, value in metadata.items() if key != TOMBSTONES_KEY}
+    rest = json.dumps([own, keys, list(state.partition_keys)], sort_keys=True, default=str)
     labels = "\n".join(state.partition_table.labels.to_pylist())
     return hashlib.sha256(f"{rest}\n{labels}".encode()).hexdigest()[:16]
 

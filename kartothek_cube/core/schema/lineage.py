@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
+from kartothek_cube.core.uuid import gen_uuid
 
 __all__ = ("MARK", "SchemaFile", "lineage_of", "mark", "parse_marks", "successor")
 
@@ -119,7 +120,9 @@ def mark(file: SchemaFile) -> dict[bytes, bytes]:
     -------
     dict
     """
-    content: dict[str, Any] = {"creation_time": file.lineage}
+    # the id makes each version differ from all others: stores compare contents, and a deletion by condition
+    # must not take a schema that was written again for the one that it has read
+    content: dict[str, Any] = {"creation_time": file.lineage, "commit": gen_uuid()}
     if file.others:
         content["others"] = {
             line: base64.b64encode(other.internal().serialize().to_pybytes()).decode()

@@ -23,6 +23,7 @@ from kartothek_cube.io_components.cube.query import QueryContext, Task, run_fram
 from kartothek_cube.io_components.cube.transfer import copy_tasks, finish_copies, run_copy_task
 from kartothek_cube.io_components.cube.write import CubeWritePlan, finish_write, merge_writes
 from kartothek_cube.io_components.execute import blocks
+from kartothek_cube.io_components.maintain import run_delete_headers
 from kartothek_cube.io_components.write import WriteResult
 
 __all__ = (
@@ -185,12 +186,12 @@ def frame_of(context: QueryContext, task: Task | None) -> pd.DataFrame:
 
 
 def delete_cube(cube: Cube, store: StoreFactory, datasets: Any, blocksize: int) -> tuple[Graph, list[Key]]:
-    """Delete the headers, then all other keys in any order."""
-    headers, others = maintain.plan_delete(cube, store, datasets)
+    """Delete the headers, then all other files in any order."""
+    plan = maintain.plan_delete(cube, store, datasets)
     graph = Graph("delete_cube")
-    first = graph.last("headers", _delete, store, headers)
-    rest = [(block, TaskRef(first)) for block in blocks(others, blocksize)]
-    return graph, graph.each("files", _delete, store, rest) or [first]
+    first = graph.last("headers", _delete_headers, store, plan.uuids)
+    rest = [(block, TaskRef(first)) for block in blocks(plan.keys, blocksize)]
+    return graph, graph.each("files", _collect, store, rest) or [first]
 
 
 def cleanup_cube(
@@ -222,13 +223,13 @@ def wait(graph: Graph, keys: Sequence[Key]) -> Delayed:
     return graph.to_delayed("done", nothing, after=graph.merge(nothing, keys))
 
 
-def _collect(store: StoreFactory, keys: Sequence[str]) -> list[None]:
+def _collect(store: StoreFactory, keys: Sequence[str], *_after: Any) -> list[None]:
     run_collect(store, keys)
     return [None]
 
 
-def _delete(store: StoreFactory, keys: Sequence[str], *_after: Any) -> list[None]:
-    maintain.run_delete(store, keys)
+def _delete_headers(store: StoreFactory, uuids: Sequence[str]) -> list[None]:
+    run_delete_headers(store, uuids)
     return [None]
 
 

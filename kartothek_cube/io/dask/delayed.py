@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from dask.delayed import Delayed, delayed
+from dask.task_spec import TaskRef
 
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
@@ -32,7 +33,7 @@ from kartothek_cube.io_components.arguments import MetadataInput, dataset_factor
 from kartothek_cube.io_components.collect import run_collect
 from kartothek_cube.io_components.execute import blocks
 from kartothek_cube.io_components.inputs import inputs
-from kartothek_cube.io_components.maintain import plan_delete, plan_garbage, run_delete
+from kartothek_cube.io_components.maintain import plan_delete, plan_garbage, run_delete_headers
 from kartothek_cube.io_components.read import plan_read
 from kartothek_cube.io_components.update_plan import (
     MetadataMerger,
@@ -299,7 +300,7 @@ def delete_dataset__delayed(
     dataset_uuid: str | None = None, store: StoreInput | None = None, factory: DatasetFactory | None = None
 ) -> Delayed:
     """
-    Delete a dataset: its files in any order, and its header after all of them.
+    Delete a dataset: its header first, then its files in any order.
 
     Parameters
     ----------
@@ -317,15 +318,22 @@ def delete_dataset__delayed(
         There is no such dataset.
     """
     dataset = dataset_factory(dataset_uuid, travelling(store), factory, load_schema=False)
-    *files, headers = plan_delete(dataset)
+    plan = plan_delete(dataset)
     graph, opener = Graph("delete_dataset"), dataset.store_factory
-    keys = blocks([key for keys in files for key in keys], _BLOCK)
-    deleted = graph.each("files", run_delete, opener, [(block,) for block in keys])
-    return graph.to_delayed("header", _delete_after, opener, headers, after=graph.merge(nothing, deleted))
+    first = graph.last("header", _delete_headers, opener, plan.uuids)
+    rest = [(block, TaskRef(first)) for block in blocks(plan.keys, _BLOCK)]
+    deleted = graph.each("files", _collect_after, opener, rest) or [first]
+    return graph.to_delayed("done", nothing, after=graph.merge(nothing, deleted))
 
 
-def _delete_after(store: StoreInput, keys: Sequence[str], _done: list[None]) -> None:
-    run_delete(store, keys)
+def _delete_headers(store: StoreInput, uuids: Sequence[str]) -> list[None]:
+    run_delete_headers(store, uuids)
+    return [None]
+
+
+def _collect_after(store: StoreInput, keys: Sequence[str], _header: list[None]) -> list[None]:
+    run_collect(store, keys)
+    return [None]
 
 
 def garbage_collect_dataset__delayed(

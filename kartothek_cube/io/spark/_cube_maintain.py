@@ -21,6 +21,7 @@ from kartothek_cube.io_components.cube.verify import (
     run_cube_verify,
 )
 from kartothek_cube.io_components.execute import blocks
+from kartothek_cube.io_components.maintain import run_delete_headers
 from kartothek_cube.io_components.verify import Report
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -54,10 +55,9 @@ def delete_cube_spark(
         The session; the active one by default.
     """
     session, factory = active_session(spark), travelling(store)
-    headers, others = maintain.plan_delete(cube, factory, datasets)
-    maintain.run_delete(factory, headers)
-    text = f"delete cube {cube.uuid_prefix}"
-    call_all(session, maintain.run_delete, factory, blocks(others, _BLOCK), text)
+    plan = maintain.plan_delete(cube, factory, datasets)
+    run_delete_headers(factory, plan.uuids)
+    call_all(session, run_collect, factory, blocks(plan.keys, _BLOCK), f"delete cube {cube.uuid_prefix}")
 
 
 def cleanup_cube_spark(

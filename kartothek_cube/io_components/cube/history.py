@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-from kartothek_cube.core.commit import rollback
+from kartothek_cube.core.commit import undo_all
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import discover_ktk_cube_dataset_ids
@@ -206,7 +206,6 @@ def return_cube(
             result[name], published = finish_return(blobs, plans[name])
             done.append(published)
     except (KartothekCubeError, OSError):
-        for published in reversed(done):
-            rollback(blobs, published)
+        undo_all(blobs, done)
         raise
     return {name: result[name] for name in sorted(result)}

@@ -1,13 +1,15 @@
-"""Looking after cubes: delete, clean up, copy and count; each a list of small tasks and a last step."""
+"""Maintenance of cubes: delete, clean up, copy and count; each a list of small tasks and a last step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import attrs
 
+from kartothek_cube.core.commit import Published
+from kartothek_cube.core.commit.undo import undo_all
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
@@ -15,35 +17,35 @@ from kartothek_cube.core.cube.discover import discover_datasets_unchecked, disco
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import (
     DatasetExistsError,
-    KartothekCubeError,
+    DatasetNotFoundError,
     MultiTableCommitAborted,
     unknown_names,
 )
 from kartothek_cube.core.history import KEEP_HISTORY, history_folder
 from kartothek_cube.core.store import Blob, open_blobs
+from kartothek_cube.core.tombstones import is_tombstone_file
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.age import age_limit, is_older
 from kartothek_cube.io_components.columns import group_codes
 from kartothek_cube.io_components.copy import check_different_stores
 from kartothek_cube.io_components.execute import count_file, store_factory
-from kartothek_cube.io_components.keys import data_keys, header_keys
-from kartothek_cube.io_components.maintain import history_keys
+from kartothek_cube.io_components.keys import data_keys, header_keys, is_header_key, schema_keys
+from kartothek_cube.io_components.maintain import DeletePlan, finished_tombstones, history_keys
 from kartothek_cube.utils.converters import converter_str_set_optional
 from kartothek_cube.utils.ktk_adapters import footer_stats, get_dataset_keys
 
 __all__ = (
     "CopyPlan",
     "add_stats",
-    "copy_datasets",
     "list_garbage",
     "plan_cleanup",
     "plan_copy",
     "plan_delete",
     "plan_stats",
-    "run_delete",
     "run_stats",
     "sum_stats",
+    "undo_copy",
 )
 
 
@@ -58,27 +60,18 @@ def _datasets(cube: Cube, store: StoreInput, datasets: Any) -> dict[str, Dataset
 # -- delete and clean up ---------------------------------------------------------------------------
 
 
-def plan_delete(cube: Cube, store: StoreInput, datasets: Any = None) -> tuple[list[str], list[str]]:
-    """
-    Keys to delete for a cube or some of its datasets.
-
-    Returns
-    -------
-    headers
-        To be deleted first, in this order: the seed leads, so that the cube is gone at once.
-    others
-        All other tracked keys, sorted; if they are not reached, they are garbage.
-    """
+def plan_delete(cube: Cube, store: StoreInput, datasets: Any = None) -> DeletePlan:
+    """Plan the deletion of a cube or of datasets; the seed leads, so that the cube is gone at once."""
     found = _datasets(cube, store, datasets)
     order = sorted(found, key=lambda name: (name != cube.seed_dataset, name))
-    headers = [key for name in order for key in header_keys(found[name].uuid)]
-    tracked = {key for ds in found.values() for key in get_dataset_keys(ds)}
     blobs = open_blobs(store)
+    tracked = {key for ds in found.values() for key in (*get_dataset_keys(ds), *schema_keys(ds, blobs))}
     for dataset in found.values():
         if KEEP_HISTORY in dataset.metadata:
             tracked |= history_keys(dataset.uuid, blobs)
             tracked.update(blob.key for blob in blobs.list(history_folder(dataset.uuid)))
-    return headers, sorted(tracked - set(headers))
+    headers = {key for ds in found.values() for key in header_keys(ds.uuid)}
+    return DeletePlan([found[name].uuid for name in order], sorted(tracked - headers))
 
 
 def plan_cleanup(cube: Cube, store: StoreInput, retention: timedelta | None = None) -> list[str]:
@@ -129,17 +122,26 @@ def list_garbage(cube: Cube, store: StoreInput, retention: timedelta | None = No
     # before the headers: what is committed later is not in the list
     found = blobs.list(prefix)
     tracked: set[str] = set()
-    for dataset in discover_datasets_unchecked(cube.uuid_prefix, blobs).values():
-        tracked.update((*get_dataset_keys(dataset), *header_keys(dataset.uuid)))
-        own = [b for b in found if b.key.startswith(history_folder(dataset.uuid))]
-        if own:
-            tracked |= history_keys(dataset.uuid, blobs, [b for b in own if not is_older(b, limit)])
-    return [blob for blob in found if blob.key not in tracked and is_older(blob, limit)]
-
-
-def run_delete(store: StoreInput, keys: Iterable[str]) -> None:
-    """Delete keys; those that are gone already do not matter."""
-    open_blobs(store).delete(keys)
+    for name in sorted(discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)):
+        uuid = cube.ktk_dataset_uuid(name)
+        try:
+            # without its schema: that may be missing, which makes no garbage of the rest
+            dataset = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
+        except DatasetNotFoundError:
+            continue
+        tracked.update((*get_dataset_keys(dataset), *schema_keys(dataset, blobs)))
+        if KEEP_HISTORY in dataset.metadata or any(b.key.startswith(history_folder(uuid)) for b in found):
+            young = [b for b in found if not is_older(b, limit) and b.key.startswith(history_folder(uuid))]
+            tracked |= history_keys(uuid, blobs, young)
+    garbage = [
+        blob
+        for blob in found
+        if not (blob.key in tracked or is_header_key(blob.key) or is_tombstone_file(blob.key))
+        and is_older(blob, limit)
+    ]
+    for uuid in sorted({blob.key.partition("/")[0] for blob in found if is_tombstone_file(blob.key)}):
+        garbage += finished_tombstones(blobs, uuid, garbage, limit)
+    return sorted(garbage)
 
 
 # -- stats -----------------------------------------------------------------------------------------
@@ -250,7 +252,6 @@ def plan_copy(
     RuntimeError
         If a dataset is missing in the source, or exists in the target.
     """
-    # under the name of the copy: should we die in between, a cleanup of the copy finds what was written
     renamed_cube = cube.copy(uuid_prefix=renamed_cube_prefix or cube.uuid_prefix)
     uuid = renamed_cube.ktk_dataset_uuid(cube.seed_dataset)
     check_different_stores(src_store, tgt_store, uuid, gen_uuid())
@@ -299,41 +300,11 @@ def _check_found(cube: Cube, found: Mapping[str, DatasetMetadata], wanted: Any) 
         )
 
 
-def copy_datasets(plan: CopyPlan, copy: Callable[..., Any]) -> None:
-    """
-    Copy the datasets of a plan one after the other.
-
-    Parameters
-    ----------
-    plan
-        What to copy.
-    copy
-        Copies one dataset: ``copy(source_dataset_uuid, store, target_dataset_uuid, target_store)``.
-
-    Raises
-    ------
-    MultiTableCommitAborted
-        If one fails; the headers of those copied before are removed, unless datasets may have been replaced.
-    """
-    done: list[str] = []
-    for source_uuid, target_uuid in plan.uuids.items():
-        try:
-            copy(
-                source_dataset_uuid=source_uuid,
-                store=plan.source,
-                target_dataset_uuid=target_uuid,
-                target_store=plan.target,
-            )
-        except (KartothekCubeError, RuntimeError, ValueError, KeyError, OSError) as exc:
-            undo_copy(plan, done, target_uuid, exc)
-        done.append(target_uuid)
-
-
-def undo_copy(plan: CopyPlan, done: Sequence[str], failed: str, exc: BaseException) -> None:
-    """Remove the headers of copied datasets and report the failure."""
+def undo_copy(plan: CopyPlan, done: Sequence[Published], failed: str, exc: BaseException) -> NoReturn:
+    """Take back what was published of a copy, and report the failure."""
+    undone = undo_all(open_blobs(plan.target), done)
+    names = [published.uuid for published in done]
     if plan.overwrite:
-        raise RuntimeError(
-            f"Failed to copy dataset {failed}: {exc}. Datasets may have been overwritten; copy the cube again"
-        ) from exc
-    run_delete(plan.target, [key for uuid in done for key in header_keys(uuid)])
-    raise MultiTableCommitAborted(failed, rolled_back=done, detail=str(exc)) from exc
+        rest = "" if undone else ". Datasets may have been overwritten; copy the cube again"
+        raise RuntimeError(f"Failed to copy dataset {failed}: {exc}{rest}") from exc
+    raise MultiTableCommitAborted(failed, rolled_back=names if undone else [], detail=str(exc)) from exc

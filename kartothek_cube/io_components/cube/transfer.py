@@ -1,19 +1,19 @@
-"""Copying a cube in blocks: data and index files in any order, then schemas and headers, the seed last."""
+"""Copy of a cube: data and index files in any order, then schemas and headers, the seed last."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import attrs
 
+from kartothek_cube.core.commit import Published
 from kartothek_cube.core.errors import KartothekCubeError
-from kartothek_cube.core.naming import schema_key
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.io_components.copy import DatasetCopy, finish_copy, plan_copy_dataset, run_copy
 from kartothek_cube.io_components.cube.maintain import CopyPlan, undo_copy
 from kartothek_cube.io_components.execute import blocks
 
-__all__ = ("CopyTask", "copy_tasks", "finish_copies", "run_copy_task")
+__all__ = ("CopyTask", "copy_datasets", "copy_tasks", "finish_copies", "run_copy_task")
 
 #: what a store raises if something is missing or fails
 _FAILURES = (KartothekCubeError, RuntimeError, ValueError, KeyError, OSError)
@@ -47,15 +47,8 @@ def copy_tasks(plan: CopyPlan, blocksize: int) -> list[CopyTask]:
     return [
         CopyTask(target_uuid, dict(block))
         for source_uuid, target_uuid in plan.uuids.items()
-        for block in blocks(
-            list(_files(plan_copy_dataset(source, source_uuid, target_uuid)).items()), blocksize
-        )
+        for block in blocks(list(plan_copy_dataset(source, source_uuid, target_uuid).keys.items()), blocksize)
     ]
-
-
-def _files(copy: DatasetCopy) -> dict[str, str]:
-    """Files that never change. A schema does: it is copied right before the header that belongs to it."""
-    return {key: new for key, new in copy.keys.items() if new != schema_key(copy.target_uuid)}
 
 
 def run_copy_task(plan: CopyPlan, task: CopyTask) -> None:
@@ -73,28 +66,44 @@ def run_copy_task(plan: CopyPlan, task: CopyTask) -> None:
         undo_copy(plan, [], task.target_uuid, exc)
 
 
-def finish_copies(plan: CopyPlan) -> None:
+def copy_datasets(plan: CopyPlan) -> None:
     """
-    Copy schemas and headers: with them the datasets exist. Also copies what came to the source meanwhile.
+    Copy the datasets of a plan one after the other, each in the state in which it is when its turn comes.
 
     Raises
     ------
     MultiTableCommitAborted, RuntimeError
-        If one fails; the headers of those copied before are removed, unless datasets may have been replaced.
+        If one fails; what was published before is taken back.
     """
+    _copy_datasets(plan, lambda target, copy: copy.keys)
+
+
+def finish_copies(plan: CopyPlan) -> None:
+    """
+    Publish datasets whose files tasks have copied, and copy what has been committed to the source since.
+
+    Raises
+    ------
+    MultiTableCommitAborted, RuntimeError
+        If one fails; what was published before is taken back.
+    """
+    _copy_datasets(plan, _missing)
+
+
+def _copy_datasets(plan: CopyPlan, files: Callable[[BlobStore, DatasetCopy], Mapping[str, str]]) -> None:
     source, target = open_blobs(plan.source), open_blobs(plan.target)
-    done: list[str] = []
+    done: list[Published] = []
     for source_uuid, target_uuid in plan.uuids.items():
         try:
             copy = plan_copy_dataset(source, source_uuid, target_uuid)
-            run_copy(source, target, _missing(target, copy))
-            finish_copy(source, target, copy)
+            run_copy(source, target, files(target, copy))
+            _, published = finish_copy(target, copy, overwrite=plan.overwrite)
         except _FAILURES as exc:
             undo_copy(plan, done, target_uuid, exc)
-        done.append(target_uuid)
+        done.append(published)
 
 
 def _missing(target: BlobStore, copy: DatasetCopy) -> dict[str, str]:
-    """What the target lacks, and the schema."""
-    present = {blob.key for blob in target.list(f"{copy.target_uuid}/")} - {schema_key(copy.target_uuid)}
+    """What the target lacks."""
+    present = {blob.key for blob in target.list(f"{copy.target_uuid}/")}
     return {key: new for key, new in copy.keys.items() if new not in present}

@@ -8,7 +8,7 @@ from functools import partial
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.commit import Delta, IndexEntries, Published, commit, merged_schema, rollback
+from kartothek_cube.core.commit import Delta, IndexEntries, Published, commit, merged_schema, undo_all
 from kartothek_cube.core.common_metadata import SchemaWrapper
 from kartothek_cube.core.cube.consistency import (
     arrow_schema,
@@ -184,8 +184,7 @@ def _publish(
             written[name], done = commit(blobs, deltas[name], partial(read_index_entries, blobs, plan, name))
             published.append(done)
     except (KartothekCubeError, ValueError, KeyError, OSError, RuntimeError):
-        for done in reversed(published):
-            rollback(blobs, done)
+        undo_all(blobs, published)
         raise
     return {name: written[name] for name in sorted(written)}
 

@@ -1,0 +1,162 @@
+"""Tombstones: files that a garbage collection is deleting; no commit may refer to one of them.
+
+They are kept where every commit of the dataset meets them by compare-and-swap: in the metadata of the
+header. For a dataset without a header, each collection writes a tombstone file below ``<uuid>/_tombstones/``
+before it looks for a header, and the first commit of a dataset lists them after it has put its header. At
+least one of the two therefore sees the other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+from kartothek_cube.core import _time
+from kartothek_cube.core.naming import INDICES_DIRECTORY, TABLE_METADATA_FILE, check_uuid
+from kartothek_cube.core.store import BlobStore
+
+__all__ = (
+    "TOMBSTONES_KEY",
+    "add_tombstones",
+    "inherit_tombstones",
+    "is_tombstone_file",
+    "list_tombstone_files",
+    "put_tombstone_file",
+    "remove_tombstones",
+    "tombstone_entries",
+    "tombstone_name",
+    "tombstoned_files",
+)
+
+#: metadata key under which a header holds the files that are being deleted, by collection
+TOMBSTONES_KEY = "kartothek_cube_going"
+_DIRECTORY = "_tombstones"
+_SUFFIX = ".json"
+#: tombstones of a collection that died are kept this long: it may be a slow one, and a copy of a dataset may
+#: write a file of the same name again
+_LIFETIME = timedelta(days=1)
+
+
+def tombstone_name(key: str) -> str:
+    """
+    What identifies a file of a dataset: the last part of its key, which holds a UUID.
+
+    The name of an index file is a time and that of a schema is fixed, so that their directory is part of it.
+
+    Examples
+    --------
+    >>> tombstone_name("sales/table/DAY=2020-01-01/2f1d.parquet")
+    '2f1d.parquet'
+    >>> tombstone_name("sales/indices/DAY/2020.by-dataset-index.parquet")
+    'DAY/2020.by-dataset-index.parquet'
+    """
+    parts = key.split("/")
+    whole = parts[1:2] == [INDICES_DIRECTORY] or parts[-1] == TABLE_METADATA_FILE
+    return "/".join(parts[-2:]) if whole else parts[-1]
+
+
+def tombstoned_files(metadata: Mapping[str, Any]) -> set[str]:
+    """
+    Names of the files that are being deleted, out of the metadata of a header.
+
+    Examples
+    --------
+    >>> marked = add_tombstones({}, "2f1d", ["sales/table/2b7c.parquet"])
+    >>> tombstoned_files(marked)
+    {'2b7c.parquet'}
+    >>> remove_tombstones(marked, "2f1d", set())
+    {}
+    """
+    return {name for entry in tombstone_entries(metadata).values() for name in _names(entry)}
+
+
+def add_tombstones(metadata: Mapping[str, Any], collection: str, keys: Iterable[str]) -> dict[str, Any]:
+    """Metadata that says that a collection is about to delete these files."""
+    return {**metadata, TOMBSTONES_KEY: {**tombstone_entries(metadata), collection: _entry(keys)}}
+
+
+def remove_tombstones(
+    metadata: Mapping[str, Any], collection: str, deleted: Collection[str]
+) -> dict[str, Any]:
+    """
+    Metadata without the tombstones of a collection that has finished.
+
+    Those of another one, which has died, go as well once they are old and all their files are ``deleted``
+    (names): a file whose name holds a UUID does not come back.
+    """
+    rest = {
+        name: entry
+        for name, entry in tombstone_entries(metadata).items()
+        if name != collection and not (_is_old(entry) and _names(entry) <= set(deleted))
+    }
+    return inherit_tombstones(metadata, rest)
+
+
+def inherit_tombstones(metadata: Mapping[str, Any], entries: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata with exactly these tombstones, which every commit takes over from the header it replaces."""
+    others = {key: value for key, value in metadata.items() if key != TOMBSTONES_KEY}
+    return {**others, TOMBSTONES_KEY: dict(entries)} if entries else others
+
+
+def tombstone_entries(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Collections and the files that they delete; empty where the metadata hold something else."""
+    entries = metadata.get(TOMBSTONES_KEY)
+    return dict(entries) if isinstance(entries, dict) else {}
+
+
+def _entry(keys: Iterable[str]) -> dict[str, Any]:
+    now = _time.datetime_utcnow().isoformat()
+    return {"since": now, "files": sorted({tombstone_name(key) for key in keys})}
+
+
+def _names(entry: Any) -> set[str]:
+    names = entry.get("files") if isinstance(entry, dict) else None
+    return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
+
+
+def _is_old(entry: Any) -> bool:
+    try:
+        return abs(_time.datetime_utcnow() - datetime.fromisoformat(entry["since"])) >= _LIFETIME
+    except (TypeError, KeyError, ValueError):
+        # written by a stranger: it protects nothing that this library wrote
+        return True
+
+
+# datasets without a header ---------------------------------------------------------------------------------
+
+
+def put_tombstone_file(blobs: BlobStore, uuid: str, collection: str, keys: Iterable[str]) -> str:
+    """Announce that a collection is about to delete files of a dataset that has no header; give the key."""
+    check_uuid(uuid)
+    key = f"{uuid}/{_DIRECTORY}/{collection}{_SUFFIX}"
+    blobs.put(key, json.dumps(_entry(keys)).encode(), durable=True)
+    return key
+
+
+def is_tombstone_file(key: str) -> bool:
+    """Whether a key of a dataset is that of a tombstone file."""
+    return key.split("/")[1:-1] == [_DIRECTORY]
+
+
+def list_tombstone_files(blobs: BlobStore, uuid: str) -> dict[str, Any]:
+    """The tombstones of collections that met no header, as :func:`tombstone_entries` gives them."""
+    folder = f"{uuid}/{_DIRECTORY}/"
+    found = {}
+    for blob in blobs.list(folder):
+        if blob.key.endswith(_SUFFIX):
+            # a file that has gone meanwhile is that of a collection that has finished
+            with suppress(KeyError):
+                collection = blob.key.removeprefix(folder).removesuffix(_SUFFIX)
+                found[collection] = _parse(blobs.get(blob.key))
+    return found
+
+
+def _parse(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except ValueError:
+        # no work of this library, which puts the file in one piece
+        return {}

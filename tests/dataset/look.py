@@ -9,6 +9,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kartothek_cube.core.commit_record import COMMIT_RECORD
+
 HEADER = ".by-dataset-metadata."
 
 
@@ -36,7 +38,9 @@ def keys(store: Any) -> set[str]:
 
 
 def header(store: Any, uuid: str = "u") -> dict[str, Any]:
-    return json.loads(store().get(f"{uuid}{HEADER}json"))
+    """The header without the commit record, which no two commits have in common."""
+    content = json.loads(store().get(f"{uuid}{HEADER}json"))
+    return {part: value for part, value in content.items() if part != COMMIT_RECORD}
 
 
 def labels(store: Any, uuid: str = "u") -> list[str]:

@@ -88,14 +88,16 @@ def test_a_commit_refers_to_no_file_that_goes(store, moment):
     assert read_table("data", Same.of(store)).x.tolist() == ([1, 2] if moment == "before" else [1])
 
 
-def test_the_header_is_as_it_was(store):
-    before = store.get("data.by-dataset-metadata.json")
+def test_the_header_is_as_it_was_but_for_its_id(store):
+    before = header(Same.of(store), "data")
     seen = []
     store.put("data/table/2f1d.parquet", b"")
     watched = BeforeDelete(store, lambda: seen.append(header(Same.of(store), "data")["metadata"]))
     run_collect(Same.of(watched), ["data/table/2f1d.parquet"])
     assert [tombstoned_files(metadata) for metadata in seen] == [{"2f1d.parquet"}]
-    assert store.get("data.by-dataset-metadata.json") == before
+    after = header(Same.of(store), "data")
+    assert before.pop("kartothek_cube")["commit"] != after.pop("kartothek_cube")["commit"]
+    assert after == before
     assert list_dataset_garbage("data", Same.of(store)) == []
 
 
@@ -179,7 +181,7 @@ def test_a_first_commit_whose_files_went(monkeypatch):
     assert "data.by-dataset-metadata.json" not in store.keys()
 
 
-def test_a_collection_that_fails_leaves_its_add_tombstones(store):
+def test_a_collection_that_fails_leaves_its_tombstones(store):
     """Nobody knows whether its request is still on its way."""
 
     def fail():
@@ -191,21 +193,20 @@ def test_a_collection_that_fails_leaves_its_add_tombstones(store):
     assert tombstoned_files(header(Same.of(store), "data")["metadata"]) == {"2f1d.parquet"}
 
 
-def test_marks_of_a_dead_collection_go(monkeypatch):
-    old = add_tombstones({"a": 1}, "dead", ["data/table/1.parquet"])
-    assert tombstoned_files(add_tombstones(old, "other", ["data/table/2.parquet"])) == {
-        "1.parquet",
-        "2.parquet",
-    }
+def test_tombstones_of_a_dead_collection_go(monkeypatch):
+    """When they are old and another collection has deleted all their files."""
+    dead = add_tombstones({"a": 1}, "dead", ["data/table/1.parquet", "data/table/2.parquet"])
+    both = add_tombstones(dead, "other", ["data/table/2.parquet", "data/table/1.parquet"])
+    names = {"1.parquet", "2.parquet"}
+    assert tombstoned_files(remove_tombstones(both, "other", names)) == names
     later = _time.datetime_utcnow() + timedelta(days=2)
     monkeypatch.setattr(_time, "datetime_utcnow", lambda: later)
-    new = add_tombstones(old, "other", ["data/table/2.parquet"])
-    assert tombstoned_files(new) == {"2.parquet"}
-    assert remove_tombstones(new, "other", set()) == {"a": 1}
+    assert tombstoned_files(remove_tombstones(both, "other", {"1.parquet"})) == names
+    assert remove_tombstones(both, "other", names) == {"a": 1}
 
 
 @pytest.mark.parametrize("strange", [None, 1, [], {"a": None}, {"a": {"files": 1}}, {"a": {"files": [1]}}])
-def test_marks_of_strangers(strange):
+def test_tombstones_of_strangers(strange):
     assert tombstoned_files({TOMBSTONES_KEY: strange}) == set()
     assert tombstoned_files(add_tombstones({TOMBSTONES_KEY: strange}, "b", ["data/table/1.parquet"])) == {
         "1.parquet"

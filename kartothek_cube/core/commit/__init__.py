@@ -6,7 +6,14 @@ from kartothek_cube.core.commit.apply import apply, last_batch, merged_schema
 from kartothek_cube.core.commit.base import Base
 from kartothek_cube.core.commit.delta import Delta, IndexEntries, MissingIndexEntries, Published
 from kartothek_cube.core.commit.header import delete_headers
-from kartothek_cube.core.commit.publish import commit, publish, publish_copy, read_base, read_replaced_base
+from kartothek_cube.core.commit.publish import (
+    commit,
+    confirm_pending,
+    publish,
+    publish_copy,
+    read_base,
+    read_replaced_base,
+)
 from kartothek_cube.core.commit.undo import rollback, undo_all
 
 __all__ = (
@@ -17,6 +24,7 @@ __all__ = (
     "Published",
     "apply",
     "commit",
+    "confirm_pending",
     "delete_headers",
     "last_batch",
     "merged_schema",

@@ -52,8 +52,9 @@ from kartothek_cube.core.tombstones import (
     tombstone_name,
     tombstoned_files,
 )
+from kartothek_cube.core.uuid import gen_uuid
 
-__all__ = ("Base", "commit", "publish", "publish_copy", "read_base", "read_replaced_base")
+__all__ = ("Base", "commit", "confirm_pending", "publish", "publish_copy", "read_base", "read_replaced_base")
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -145,7 +146,7 @@ def _try(blobs: BlobStore, delta: Delta) -> Result:
     base = _load(blobs, delta)
     if _is_committed(base.state, delta):
         return _already_committed(blobs, base, delta)
-    if delta.mode == "create" and delta.replace_pending and base.record is not None and base.record.pending:
+    if delta.mode == "create" and delta.replace_pending and base.state and _pending_operation(base.state):
         delta = attrs.evolve(delta, mode="replace")
     new = apply(base.state, delta)
     added = [key for keys in delta.added.files.values() for key in keys.to_pylist()]
@@ -242,6 +243,63 @@ def publish_copy(
         new = new.copy(metadata=inherit_tombstones(new.metadata, collections))
         header = render(new, base.header_key)
     return new, _put_state(blobs, base, new, header, files, collections, True, schema)
+
+
+def confirm_pending(blobs: BlobStore, published: Published) -> Result:
+    """
+    Say in the header of a dataset that the operation which created it has finished.
+
+    Until then, a repetition of the operation may replace the dataset. So this is where the operation learns
+    whether that has happened.
+
+    Parameters
+    ----------
+    blobs
+        Store.
+    published
+        The receipt of the commit that created the dataset.
+
+    Returns
+    -------
+    state, published
+        As :func:`commit`, for both commits as one.
+
+    Raises
+    ------
+    ConcurrentWriteError
+        The dataset was replaced.
+    OSError, UnknownOutcomeError
+        The store failed.
+    """
+    operation = _pending_operation(published.state)
+    state, content, token = published.state, published.header, published.token
+    for _ in attempts():
+        record = parse_record(state.extra)
+        if record is None or record.pending is None or record.pending != operation:
+            break
+        record = attrs.evolve(record, commit=gen_uuid(), pending=None)
+        new = state.copy(extra={**state.extra, COMMIT_RECORD: record.to_part()})
+        header = render(new, published.header_key)
+        try:
+            token = swap(blobs, published.uuid, published.header_key, header, content, token)
+        except PreconditionFailed:
+            state, _, token, content = DatasetMetadata.load_with_token(published.uuid, blobs)
+            continue
+        return new, attrs.evolve(published, header=header, token=token, state=new)
+    # what others commit on top of a dataset confirms it as well
+    labels = published.state.partition_table.labels
+    replaced = _pending_operation(state) is not None or (state.partition_table.positions(labels) < 0).any()
+    if replaced:
+        raise ConcurrentWriteError(
+            published.uuid, labels.to_pylist(), "Another build or extension has replaced the dataset."
+        )
+    return state, published
+
+
+def _pending_operation(state: DatasetMetadata) -> str | None:
+    """Id of the operation on several datasets that has created this one and not finished."""
+    record = parse_record(state.extra)
+    return None if record is None else record.pending
 
 
 def _read_tombstones(blobs: BlobStore, base: Base) -> dict[str, Any]:

@@ -66,7 +66,11 @@ def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: StoreInput) -> set[st
 
 
 def discover_datasets_unchecked(
-    uuid_prefix: str, store: StoreInput, filter_ktk_cube_dataset_ids: str | Iterable[str] | None = None
+    uuid_prefix: str,
+    store: StoreInput,
+    filter_ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    *,
+    load_schema: bool = True,
 ) -> dict[str, DatasetMetadata]:
     """
     Load the headers of all datasets of a cube, without checking that they form one.
@@ -79,6 +83,8 @@ def discover_datasets_unchecked(
         Store, factory or URL.
     filter_ktk_cube_dataset_ids
         Only these ids; those that do not exist are absent in the result.
+    load_schema
+        Whether schemas are read.
 
     Returns
     -------
@@ -94,7 +100,7 @@ def discover_datasets_unchecked(
             continue
         try:
             result[name] = DatasetMetadata.load_from_store(
-                uuid_prefix + KTK_CUBE_UUID_SEPARATOR + name, blobs
+                uuid_prefix + KTK_CUBE_UUID_SEPARATOR + name, blobs, load_schema
             )
         except KeyError as exc:
             _LOGGER.warning("Skip dataset %s of cube %s, part of it is missing: %s", name, uuid_prefix, exc)

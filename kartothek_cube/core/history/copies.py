@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -13,7 +12,7 @@ from kartothek_cube.core.common_metadata import schema_from_bytes, schema_to_byt
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.load import StoredHeader, read_header
 from kartothek_cube.core.errors import CorruptDatasetError
-from kartothek_cube.core.history.versions import KEEP_HISTORY, position, states_to_keep
+from kartothek_cube.core.history.versions import KEEP_HISTORY, fingerprint, position, states_to_keep
 from kartothek_cube.core.naming import HISTORY_DIRECTORY, check_uuid
 from kartothek_cube.core.store import BlobStore
 
@@ -102,15 +101,14 @@ def keep_state(blobs: BlobStore, state: DatasetMetadata, stored: StoredHeader) -
     """
     if state.schema is None or not state.explicit_partitions:
         return
-    version, time = position(state, blobs, stored.key)
     content = {
         "format": stored.format,
         "header": bytes(stored.content),
         "schema": schema_to_bytes(state.schema),
         "table": state.table_name,
     }
-    name = f"{version:010d}-{time.strftime(_STAMP)}-{_digest(stored.content)}.state"
-    blobs.put(history_folder(state.uuid) + name, _zmsgpack.packb(content), durable=True)
+    key = history_folder(state.uuid) + _name(state, blobs, stored.key)
+    blobs.put(key, _zmsgpack.packb(content), durable=True)
 
 
 def _copies(uuid: str, blobs: BlobStore) -> list[DatasetState]:
@@ -125,29 +123,16 @@ def _copies(uuid: str, blobs: BlobStore) -> list[DatasetState]:
     return sorted(found)
 
 
-def older_states(uuid: str, blobs: BlobStore, stored: StoredHeader) -> list[DatasetState]:
-    """
-    The states of a dataset of which there are copies, oldest first, without the current one.
-
-    Parameters
-    ----------
-    uuid
-        The dataset.
-    blobs
-        The store.
-    stored
-        Its header.
-
-    Returns
-    -------
-    list of DatasetState
-    """
-    own = f"-{_digest(stored.content)}.state"
-    return [copy for copy in _copies(uuid, blobs) if not copy.key.endswith(own)]
+def _name(state: DatasetMetadata, blobs: BlobStore, header_key: str) -> str:
+    """Name of the copy of a state: the same whether or not its header has tombstones."""
+    version, time = position(state, blobs, header_key)
+    return f"{version:010d}-{time.strftime(_STAMP)}-{fingerprint(state)}.state"
 
 
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]
+def older_states(blobs: BlobStore, current: DatasetMetadata, header_key: str) -> list[DatasetState]:
+    """The states of a dataset of which there are copies, oldest first, without the current one."""
+    own = history_folder(current.uuid) + _name(current, blobs, header_key)
+    return [copy for copy in _copies(current.uuid, blobs) if copy.key != own]
 
 
 def outdated(uuid: str, blobs: BlobStore) -> list[str]:
@@ -167,11 +152,11 @@ def outdated(uuid: str, blobs: BlobStore) -> list[str]:
         Keys. None where the header does not say how many are kept: another library may have overwritten it.
     """
     stored = read_header(uuid, blobs)
-    metadata = parse_header(stored.content, stored.format, stored.key).get("metadata")
-    if not isinstance(metadata, dict) or KEEP_HISTORY not in metadata:
+    current = DatasetMetadata.load_from_header(stored, uuid, blobs)
+    if KEEP_HISTORY not in current.metadata:
         return []
-    older = older_states(uuid, blobs, stored)
-    return sorted(copy.key for copy in older[: max(len(older) - states_to_keep(metadata), 0)])
+    older = older_states(blobs, current, stored.key)
+    return sorted(copy.key for copy in older[: max(len(older) - states_to_keep(current.metadata), 0)])
 
 
 def prune(uuid: str, blobs: BlobStore) -> None:

@@ -41,8 +41,9 @@ def states(uuid: str, blobs: BlobStore) -> list[DatasetState]:
         There is no such dataset.
     """
     stored = read_header(uuid, blobs)
-    version, time = position(DatasetMetadata.load_from_header(stored, uuid, blobs), blobs, stored.key)
-    return [*older_states(uuid, blobs, stored), DatasetState(version, time, True, stored.key)]
+    current = DatasetMetadata.load_from_header(stored, uuid, blobs)
+    version, time = position(current, blobs, stored.key)
+    return [*older_states(blobs, current, stored.key), DatasetState(version, time, True, stored.key)]
 
 
 def check_as_of(as_of: object) -> int | datetime:

@@ -13,7 +13,15 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.core.tombstones import TOMBSTONES_KEY
 
-__all__ = ("KEEP_HISTORY", "VERSION", "inherited", "position", "states_to_keep", "with_version")
+__all__ = (
+    "KEEP_HISTORY",
+    "VERSION",
+    "fingerprint",
+    "inherited",
+    "position",
+    "states_to_keep",
+    "with_version",
+)
 
 #: metadata key: how many states are kept beside the current one
 KEEP_HISTORY = "kartothek_cube_keep_history"
@@ -106,8 +114,12 @@ def _now() -> datetime:
     return _time.datetime_utcnow().replace(tzinfo=UTC)
 
 
+def fingerprint(state: DatasetMetadata) -> str:
+    """Digest of all that a commit can change, without the number and time of the state."""
+    return _digest(state, {key: value for key, value in state.metadata.items() if key != VERSION})
+
+
 def _digest(state: DatasetMetadata, metadata: Mapping[str, Any]) -> str:
-    """Fingerprint of all that a commit can change; tells whether a version number is that of this state."""
     start = f"{state.uuid}/"  # which is another one in copies of the dataset
     keys = {c: (i.index_storage_key or "").removeprefix(start) for c, i in state.secondary_indices.items()}
     # tombstones come and go without a change of the state
@@ -136,8 +148,7 @@ def position(state: DatasetMetadata, blobs: BlobStore, header_key: str) -> tuple
         When it was published, UTC.
     """
     record = _record(state)
-    metadata = {key: value for key, value in state.metadata.items() if key != VERSION}
-    if record is not None and record[2] == _digest(state, metadata):
+    if record is not None and record[2] == fingerprint(state):
         return record[:2]
     written = _written(blobs, header_key)
     if record is None:

@@ -17,7 +17,6 @@ from kartothek_cube.core.cube.discover import discover_datasets_unchecked, disco
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import (
     DatasetExistsError,
-    DatasetNotFoundError,
     MultiTableCommitAborted,
     unknown_names,
 )
@@ -122,13 +121,10 @@ def list_garbage(cube: Cube, store: StoreInput, retention: timedelta | None = No
     # before the headers: what is committed later is not in the list
     found = blobs.list(prefix)
     tracked: set[str] = set()
-    for name in sorted(discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)):
-        uuid = cube.ktk_dataset_uuid(name)
-        try:
-            # without its schema: that may be missing, which makes no garbage of the rest
-            dataset = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
-        except DatasetNotFoundError:
-            continue
+    # without schemas: one that is missing makes no garbage of the rest
+    datasets = discover_datasets_unchecked(cube.uuid_prefix, blobs, load_schema=False)
+    for dataset in datasets.values():
+        uuid = dataset.uuid
         tracked.update((*get_dataset_keys(dataset), *schema_keys(dataset, blobs)))
         if KEEP_HISTORY in dataset.metadata or any(b.key.startswith(history_folder(uuid)) for b in found):
             young = [b for b in found if not is_older(b, limit) and b.key.startswith(history_folder(uuid))]

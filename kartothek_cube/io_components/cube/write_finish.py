@@ -8,7 +8,15 @@ from functools import partial
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.commit import Delta, IndexEntries, Published, commit, merged_schema, undo_all
+from kartothek_cube.core.commit import (
+    Delta,
+    IndexEntries,
+    Published,
+    commit,
+    confirm_pending,
+    merged_schema,
+    undo_all,
+)
 from kartothek_cube.core.common_metadata import SchemaWrapper
 from kartothek_cube.core.cube.consistency import (
     arrow_schema,
@@ -26,6 +34,7 @@ from kartothek_cube.core.errors import (
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.cube.write_plan import CubeWritePlan
 from kartothek_cube.io_components.entries import index_entries_of
 from kartothek_cube.io_components.files import read_files
@@ -177,12 +186,22 @@ def _publish(
     plan: CubeWritePlan, deltas: Mapping[str, Delta], blobs: BlobStore
 ) -> dict[str, DatasetMetadata]:
     order = sorted(deltas, key=lambda name: (name == plan.cube.seed_dataset, name))
+    operation = gen_uuid()
     written: dict[str, DatasetMetadata] = {}
     published: list[Published] = []
     try:
         for name in order:
-            written[name], done = commit(blobs, deltas[name], partial(read_index_entries, blobs, plan, name))
+            # a dataset that is not the last one is pending until the last one is there
+            delta = attrs.evolve(
+                deltas[name],
+                pending=operation if deltas[name].mode == "create" and name != order[-1] else "",
+                replace_pending=plan.replace_pending,
+            )
+            written[name], done = commit(blobs, delta, partial(read_index_entries, blobs, plan, name))
             published.append(done)
+        for number, name in enumerate(order[:-1]):
+            if deltas[name].mode == "create":
+                written[name], published[number] = confirm_pending(blobs, published[number])
     except (KartothekCubeError, ValueError, KeyError, OSError, RuntimeError):
         undo_all(blobs, published)
         raise

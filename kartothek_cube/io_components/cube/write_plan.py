@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
+from kartothek_cube.core.commit_record import parse_record
 from kartothek_cube.core.cube.conditions import Conjunction
 from kartothek_cube.core.cube.consistency import (
     get_dataset_columns,
@@ -21,6 +22,7 @@ from kartothek_cube.core.cube.discover import (
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import (
     DatasetExistsError,
+    DatasetNotFoundError,
     unknown_names,
 )
 from kartothek_cube.core.index import ExplicitSecondaryIndex
@@ -113,6 +115,8 @@ class CubeWritePlan:
         Whether a dataset may end up without partitions.
     return_all
         Whether the result has all datasets of the cube.
+    replace_pending
+        Whether datasets that an operation which died has left behind count as absent.
     """
 
     operation: str
@@ -121,6 +125,7 @@ class CubeWritePlan:
     changes: Mapping[str, DatasetChange]
     keep_empty: bool = False
     return_all: bool = False
+    replace_pending: bool = False
 
 
 def _new_changes(
@@ -153,10 +158,22 @@ def _new_changes(
     return changes
 
 
-def _check_absent(cube: Cube, existing: Iterable[str], names: Iterable[str], overwrite: bool) -> None:
+def _check_absent(
+    cube: Cube, store: StoreInput, existing: Iterable[str], names: Iterable[str], overwrite: bool
+) -> None:
+    """Raise DatasetExistsError unless the datasets are absent, or left from an operation that died."""
     for name in sorted(set(existing) & set(names)):
-        if not overwrite:
+        if not overwrite and not _is_pending(cube.ktk_dataset_uuid(name), store):
             raise DatasetExistsError(cube.ktk_dataset_uuid(name))
+
+
+def _is_pending(uuid: str, store: StoreInput) -> bool:
+    try:
+        dataset = DatasetMetadata.load_from_store(uuid, store, load_schema=False)
+    except DatasetNotFoundError:
+        return True
+    record = parse_record(dataset.extra)
+    return record is not None and record.pending is not None
 
 
 def plan_build(
@@ -194,8 +211,8 @@ def plan_build(
             f"{', '.join(sorted(left))}. A cube can only be overwritten as a whole; delete them or "
             f"include them"
         )
-    _check_absent(cube, existing, names, overwrite)
-    return CubeWritePlan("build", cube, factory, changes)
+    _check_absent(cube, store, existing, names, overwrite)
+    return CubeWritePlan("build", cube, factory, changes, replace_pending=not overwrite)
 
 
 def plan_extend(
@@ -225,7 +242,7 @@ def plan_extend(
         )
     factory = store_factory(store)
     existing = discover_datasets(cube, store)
-    _check_absent(cube, existing, names, overwrite)
+    _check_absent(cube, store, existing, names, overwrite)
     foreign = {
         column: name
         for name, ds in existing.items()
@@ -236,7 +253,7 @@ def plan_extend(
     known = _types(ds for name, ds in existing.items() if name not in names)
     keys = {c: t for c, t in known.items() if c in (*cube.dimension_columns, *cube.partition_columns)}
     changes = {name: attrs.evolve(change, types=keys) for name, change in changes.items()}
-    return CubeWritePlan("extend", cube, factory, changes)
+    return CubeWritePlan("extend", cube, factory, changes, replace_pending=not overwrite)
 
 
 def _stored_change(

@@ -23,6 +23,7 @@ from kartothek_cube.io_components.execute import store_factory
 from kartothek_cube.io_components.keys import data_keys, header_keys, index_keys
 from kartothek_cube.io_components.verify.report import Problem
 from kartothek_cube.io_components.verify.run import VerifyContext, VerifyTask
+from kartothek_cube.io_components.verify.schema import recover_schema
 
 __all__ = ("VerifyPlan", "plan_verify")
 
@@ -101,9 +102,12 @@ def plan_verify(
     try:
         dataset = DatasetMetadata.load_from_store(uuid, blobs)
     except (CorruptDatasetError, KeyError) as error:
-        key = schema_key(uuid, dataset.table_name)
-        problems.append(Problem(uuid, "schema", key, f"the schema cannot be read: {error}"))
-        return VerifyPlan(uuid, (*problems, *_missing(dataset, blobs)[0]), dataset)
+        schema = recover_schema(dataset, blobs) if isinstance(error, KeyError) else None
+        if schema is None:
+            key = schema_key(uuid, dataset.table_name)
+            problems.append(Problem(uuid, "schema", key, f"the schema cannot be read: {error}"))
+            return VerifyPlan(uuid, (*problems, *_missing(dataset, blobs)[0]), dataset)
+        dataset = dataset.copy(schema=schema)
     problems += _schema_problems(dataset, blobs)
     missing, rows = _missing(dataset, blobs)
     problems += [*_shared_files(dataset), *missing]
@@ -198,7 +202,11 @@ def _schema_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Pro
     key = schema_key(dataset.uuid, dataset.table_name)
     if dataset.schema is None:
         return
-    file = schema_file_from_bytes(blobs.get(key), key)
+    try:
+        file = schema_file_from_bytes(blobs.get(key), key)
+    except KeyError:
+        yield Problem(dataset.uuid, "missing-schema", key, "the schema file does not exist")
+        return
     if not file.schema.equals(file.of(lineage_of(dataset.metadata))):
         text = (
             "the schema is that of a write that has not finished (yet); this library knows the right one, "

@@ -1,19 +1,23 @@
-"""Mending a dataset: indices are built anew from the data, the right schema is put in its place."""
+"""Repair of a dataset: indices are rebuilt from the data, the right schema is put in its place."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 
-from kartothek_cube.core.commit import read_base
+from kartothek_cube.core.commit.header import read_versioned
 from kartothek_cube.core.common_metadata import schema_to_bytes
+from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.naming import schema_key
 from kartothek_cube.core.schema.lineage import SchemaFile, lineage_of
 from kartothek_cube.core.store import PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.execute import available_cores, ordered_map, store_factory
 from kartothek_cube.io_components.index_build import finish_index_build, plan_index_build, run_index_build
 from kartothek_cube.io_components.verify.report import Problem, Report
+from kartothek_cube.io_components.verify.schema import recover_schema
 
 __all__ = ("compare_reports", "repair")
 
@@ -24,7 +28,7 @@ _PARTITIONS = 16
 
 def repair(uuid: str, store: StoreInput, problems: Iterable[Problem]) -> bool:
     """
-    Mend a dataset as far as possible: all its indices that are wrong are built anew, by one commit.
+    Repair a dataset as far as possible; all its indices that are wrong are rebuilt by one commit.
 
     Parameters
     ----------
@@ -44,7 +48,7 @@ def repair(uuid: str, store: StoreInput, problems: Iterable[Problem]) -> bool:
     mendable = [problem for problem in own if problem.repairable]
     if not mendable or any(problem.kind in _HOPELESS for problem in own):
         return False
-    if any(problem.kind == "schema-pending" for problem in mendable):
+    if any(problem.kind in ("schema-pending", "missing-schema") for problem in mendable):
         _put_schema(uuid, store)
     columns = sorted({problem.column for problem in mendable if problem.column is not None})
     if columns:
@@ -60,17 +64,22 @@ def _build_indices(uuid: str, store: StoreInput, columns: Sequence[str]) -> None
 
 
 def _put_schema(uuid: str, store: StoreInput) -> None:
-    """Put the schema of the header that is there, unless the write that is under way gets on."""
+    """Put the schema of the header that is there, unless a write that is under way puts one."""
     blobs = open_blobs(store)
-    table = DatasetFactory(uuid, store_factory(store)).table_name
-    base = read_base(blobs, uuid, table)
-    if base.state is None or base.state.schema is None:
-        return
-    file = SchemaFile(base.state.schema, lineage_of(base.state.metadata))
+    dataset = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
+    key = schema_key(uuid, dataset.table_name)
+    _, token = read_versioned(blobs, key)
     try:
-        blobs.put_if(base.schema_key, schema_to_bytes(file), base.schema_token)
-    except PreconditionFailed:
+        dataset = DatasetMetadata.load_from_store(uuid, blobs)
+        schema = dataset.schema
+    except KeyError:
+        schema = recover_schema(dataset, blobs)
+    if schema is None:
         return
+    content = schema_to_bytes(SchemaFile(schema, lineage_of(dataset.metadata)))
+    # a commit that was faster has put the schema itself
+    with suppress(PreconditionFailed):
+        blobs.put_if(key, content, token)
 
 
 def compare_reports(before: Report, after: Report) -> Report:

@@ -19,6 +19,7 @@ REMEDIES: Mapping[str, str] = {
     "header": "Restore the header from a backup, or delete it and write the dataset anew.",
     "two-headers": "Find out which header is outdated, and delete that one.",
     "schema": "Restore the schema file from a backup, or write the dataset anew.",
+    "missing-schema": "Repair the dataset: the schema is in its header, or in the footers of its files.",
     "schema-pending": "Repair the dataset: the schema of an unfinished write gives way to the right one.",
     "label": "Write the dataset anew: the values of its partition keys cannot be told.",
     "path": _REWRITE,
@@ -50,6 +51,7 @@ REMEDIES: Mapping[str, str] = {
 #: kinds of problems that a repair solves
 REPAIRABLE = frozenset(
     {
+        "missing-schema",
         "schema-pending",
         "missing-index",
         "unreadable-index",

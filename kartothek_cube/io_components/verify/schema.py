@@ -1,0 +1,68 @@
+"""Recovery of the schema of a dataset whose schema file is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from kartothek_cube.core.commit_record import parse_record
+from kartothek_cube.core.common_metadata import SchemaWrapper, make_meta, validate_compatible
+from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
+from kartothek_cube.core.cube.discover import discover_datasets_unchecked
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core.footers import read_footer
+from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, schema_key
+from kartothek_cube.core.store import BlobStore
+
+__all__ = ("recover_schema",)
+
+
+def recover_schema(dataset: DatasetMetadata, blobs: BlobStore) -> SchemaWrapper | None:
+    """
+    The schema of a dataset out of its header, or out of the footers of its data files.
+
+    Footers do not tell the types of partition keys, which other datasets of the cube know. None if a type
+    would have to be guessed: a partition key "1" may be a text or a number.
+    """
+    key = schema_key(dataset.uuid, dataset.table_name)
+    record = parse_record(dataset.extra)
+    embedded = None if record is None else record.embedded_schema(key)
+    if embedded is not None:
+        return embedded
+    types = _key_types(dataset, blobs)
+    if types is None:
+        return None
+    try:
+        merged = validate_compatible([make_meta(schema, key) for schema in _file_schemas(dataset, blobs)])
+    except (CorruptDatasetError, KeyError, ValueError):
+        # damaged or missing data files are problems of their own
+        return None
+    if merged is None:
+        return None
+    found = merged.internal()
+    fields = [(name, dtype) for name, dtype in types.items() if name not in found.names]
+    schema = pa.schema([*fields, *((field.name, field.type) for field in found)], found.metadata)
+    return make_meta(schema, key, partition_keys=dataset.partition_keys)
+
+
+def _file_schemas(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[pa.Schema]:
+    files = dataset.partition_table.files.get(dataset.table_name, pa.array([], pa.string()))
+    for key in files.to_pylist():
+        if key.endswith(PARQUET_FILE_SUFFIX):
+            yield read_footer(blobs, key)[0].schema.to_arrow_schema()
+
+
+def _key_types(dataset: DatasetMetadata, blobs: BlobStore) -> dict[str, pa.DataType] | None:
+    """Types of the partition keys, as other datasets of the cube have them; None if one is unknown."""
+    missing = list(dataset.partition_keys)
+    if not missing:
+        return {}
+    prefix, separator, _ = dataset.uuid.partition(KTK_CUBE_UUID_SEPARATOR)
+    known: dict[str, pa.DataType] = {}
+    if separator:
+        for other in discover_datasets_unchecked(prefix, blobs).values():
+            if other.schema is not None:
+                known |= {name: other.schema.field(name).type for name in other.schema.names}
+    return {name: known[name] for name in missing} if set(missing) <= set(known) else None

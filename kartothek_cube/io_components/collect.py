@@ -113,8 +113,9 @@ def _edit_tombstones(
             if record is None
             else {**state.extra, COMMIT_RECORD: {**record, "commit": gen_uuid()}}
         )
+        new = render(state.copy(metadata=metadata, extra=extra), key)
         try:
-            swap(blobs, uuid, key, render(state.copy(metadata=metadata, extra=extra), key), header, token)
+            swap(blobs, uuid, key, new, header, token)
         except PreconditionFailed:
             continue
         return state

@@ -20,6 +20,7 @@ from tests.support.cubes import (
     rows,
     snapshot,
     unchanged,
+    without_commit_ids,
 )
 from tests.support.stores import FaultyStore, InjectedError, Same
 
@@ -82,7 +83,7 @@ def test_overwrite_leaves_the_files_of_the_old_datasets(driver, source, target):
     driver.copy_cube(cube=CUBE, src_store=source, tgt_store=target, overwrite=True)
     assert keys(target) == old | set(tracked(source))
     driver.cleanup_cube(cube=CUBE, store=target)
-    assert snapshot(target) == tracked(source)
+    assert without_commit_ids(snapshot(target)) == without_commit_ids(tracked(source))
 
 
 # renaming ----------------------------------------------------------------------------------------
@@ -205,7 +206,7 @@ def test_what_a_copy_that_died_early_wrote_is_found_by_a_cleanup_of_the_copy(dri
     store = FaultyStore(target()).fail("delete")
     with pytest.raises(InjectedError):
         driver.copy_cube(cube=CUBE, src_store=source, tgt_store=Same.of(store), renamed_cube_prefix="copy")
-    assert {key.split("/")[0] for key in keys(target)} == {"copy++seed"}
+    assert {key.split(".")[0] for key in keys(target)} == {"copy++seed"}
     driver.cleanup_cube(cube=CUBE.copy(uuid_prefix="copy"), store=target)
     assert keys(target) == set()
 

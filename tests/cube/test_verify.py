@@ -268,7 +268,7 @@ FAULTS = [
     (invent_label, ["index-unknown-partition"], ["index-unknown-partition"]),
     (retype_index, ["index-type"], ["index-type"]),
     (drop_index, ["index-absent"], ["index-absent"]),
-    (lose_schema, ["schema"], ["schema"]),
+    (lose_schema, ["missing-schema"], ["missing-schema"]),
     (spoil_schema, ["schema"], ["schema"]),
     (spoil_header, ["header"], ["header"]),
     (foreign_file, ["header"], ["header"]),

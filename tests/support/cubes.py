@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from storefact import get_store_from_url
 
+from kartothek_cube.core.commit_record import COMMIT_RECORD
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io import eager_cube
 from kartothek_cube.io_components.cube.write import MultiTableCommitAborted
@@ -62,6 +63,17 @@ def snapshot(store_factory) -> dict[str, bytes]:
     """Give all keys of a store with their bytes."""
     store = store_factory()
     return {key: store.get(key) for key in store.keys()}
+
+
+def without_commit_ids(content: dict[str, bytes]) -> dict[str, object]:
+    """A snapshot in which headers are the same that only differ by the id of their commit."""
+    return {key: _header_without_id(data) if HEADER in key else data for key, data in content.items()}
+
+
+def _header_without_id(data: bytes) -> dict:
+    header = json.loads(data)
+    header.get(COMMIT_RECORD, {}).pop("commit", None)
+    return header
 
 
 def keys(store_factory) -> set[str]:

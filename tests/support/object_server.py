@@ -215,6 +215,9 @@ class ObjectServer:
         return None if good else Answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
 
     def _delete(self, request: Request) -> Answer:
+        refused = self._refused(request)
+        if refused is not None:
+            return refused
         return Answer(404 if self.blobs.pop(request.key, None) is None else 204)
 
     def _delete_many(self, request: Request) -> Answer:

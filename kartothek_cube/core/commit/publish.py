@@ -242,7 +242,15 @@ def publish_copy(
         # those of the source mean nothing here
         new = new.copy(metadata=inherit_tombstones(new.metadata, collections))
         header = render(new, base.header_key)
-    return new, _put_state(blobs, base, new, header, files, collections, True, schema)
+    published = _put_state(blobs, base, new, header, files, collections, True, schema)
+    if schema is not None and published.schema not in (None, schema):
+        # while a dataset was replaced, the file held the schemas of both; nothing depends on this step
+        with suppress(OSError, PreconditionFailed):
+            content, token = read_versioned(blobs, base.schema_key)
+            if content == published.schema:
+                blobs.put_if(base.schema_key, schema, token)
+                published = attrs.evolve(published, schema=schema)
+    return new, published
 
 
 def confirm_pending(blobs: BlobStore, published: Published) -> Result:

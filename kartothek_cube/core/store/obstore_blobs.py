@@ -25,8 +25,9 @@ __all__ = ("ObjectBlobStore",)
 # attribute of what a conditional write wrote; letters only, since proxies and Azure are choosy
 _MARK = "kartothekwrite"
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-# whether a server of S3's protocol compares and swaps, found out once per process
+# whether a server of S3's protocol compares and swaps, and whether one deletes by condition; found out once
 _CAN_SWAP: dict[Location, bool] = {}
+_CAN_DELETE: dict[Location, bool] = {}
 
 
 class ObjectBlobStore(BlobStore):
@@ -37,7 +38,9 @@ class ObjectBlobStore(BlobStore):
     only speak the protocol of S3 are asked once per process whether they do that, too; if they do not,
     conditional writes read, compare and put, and warn.
 
-    ``delete_if`` compares first and deletes then: no service deletes by condition through the library.
+    ``delete_if`` sends a signed request of its own, as the library deletes without conditions. Services are
+    asked once per process whether they compare (S3 and Azure do); with others it compares first and deletes
+    then, so that a blob which is put in between is lost.
 
     Parameters
     ----------
@@ -142,7 +145,15 @@ class ObjectBlobStore(BlobStore):
 
     def delete_if(self, key: str, token: Token) -> None:
         check_key(key)
-        if token is None or self._current(key) != token:
+        if token is None:
+            raise PreconditionFailed(key)
+        if self._deletes_by_condition():
+            try:
+                self._bucket.delete_if(key, token)
+            except (FileExistsError, KeyError):
+                raise PreconditionFailed(key) from None
+            return
+        if self._current(key) != token:
             raise PreconditionFailed(key)
         self._bucket.delete([key])
 
@@ -182,6 +193,27 @@ class ObjectBlobStore(BlobStore):
         if self._current(key) != token:
             raise PreconditionFailed(key)
         return self._bucket.put(key, data)
+
+    def _deletes_by_condition(self) -> bool:
+        """Ask the server to delete a version that is not there; one that refuses compares."""
+        location = self._store.location
+        found = _CAN_DELETE.get(location)
+        if found is not None:
+            return found
+        key = f"kartothek_cube-probe-{uuid.uuid4().hex}"
+        self._bucket.put(key, b"")
+        try:
+            self._bucket.delete_if(key, (("e_tag", '"0"'),))
+        except FileExistsError:
+            found = True
+        except (OSError, ValueError, KeyError, NotImplementedError):
+            # credentials that cannot sign, a proxy or a certificate that only the library knows of
+            found = False
+        else:
+            found = False
+        self._bucket.delete([key])
+        _CAN_DELETE[location] = found
+        return found
 
     def _swaps(self) -> bool:
         """Ask the server to replace a version that cannot be there; one that obliges does not compare."""

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import builtins
+import errno
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from http import HTTPStatus
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 from .base import Blob
 from .keys import check_key, check_prefix, is_key
-from .obstore_lib import Connection, ObjectStoreError, attempt, library
+from .obstore_lib import Connection, ObjectStoreError, attempt, library, sanitized
 from .obstore_url import Location
 
 __all__ = ("Bucket",)
@@ -22,6 +28,9 @@ Mode: TypeAlias = Literal["create"] | Version | None
 # larger blobs are sent in parts of this size, several at once
 _PART = 16 << 20
 _PAGE = 1000
+# of a request that is sent at once, and how long to wait for its answer
+_SIGNED_FOR = timedelta(minutes=5)
+_TIMEOUT_S = 30
 # what servers answer to a range that starts behind the end
 _BEHIND_END = (
     "416 Range Not Satisfiable",
@@ -172,6 +181,35 @@ class Bucket:
                 # one is missing, and it is unknown whether the others are gone
                 middle = len(some) // 2
                 pending += [some[:middle], some[middle:]] if middle else []
+
+    def delete_if(self, key: str, version: Version) -> None:
+        """
+        Delete a blob if it has a version, by a signed request of HTTP.
+
+        Raises
+        ------
+        FileExistsError
+            It has another one.
+        KeyError
+            There is none.
+        ObjectStoreError
+            The server has another answer, or none.
+        """
+        url: str = self._call("sign", check_key(key), "DELETE", key, _SIGNED_FOR)
+        request = Request(url, method="DELETE", headers={"If-Match": dict(version)["e_tag"]})
+        try:
+            with urlopen(request, timeout=_TIMEOUT_S):
+                return
+        except HTTPError as error:
+            code = error.code
+            error.close()
+        except (OSError, HTTPException) as error:
+            raise ObjectStoreError(f"{self.location.url}: {sanitized(error, self.location)}") from None
+        if code == HTTPStatus.PRECONDITION_FAILED:
+            raise FileExistsError(errno.EEXIST, "another version is there", key)
+        if code == HTTPStatus.NOT_FOUND:
+            raise KeyError(key)
+        raise ObjectStoreError(f"{self.location.url}: the answer to the deletion of {key!r} is {code}")
 
     def sign(self, key: str, expires: Any) -> str:
         """Make a URL that lets anybody read a blob for some time."""

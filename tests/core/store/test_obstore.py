@@ -127,6 +127,50 @@ def test_read_that_fails_again_and_again(server, blobs):
 # servers that do not compare and swap
 
 
+# deletion by condition
+
+
+def test_deletion_by_condition_is_one_request(server):
+    """A blob that is put between two requests of the caller is not lost."""
+    blobs = open_blobs(server.url())
+    token = blobs.put_if("f", b"1", None)
+    blobs.delete_if("f", token)
+    token = blobs.put_if("f", b"1", None)
+    server.requests.clear()
+    blobs.delete_if("f", token)
+    assert [(r.method, r.headers.get("if-match")) for r in server.requests] == [("DELETE", token[0][1])]
+    token = blobs.put_if("f", b"2", None)
+    newer = blobs.put_if("f", b"3", token)
+    for outdated in (token, None):
+        with pytest.raises(PreconditionFailed):
+            blobs.delete_if("f", outdated)
+    assert blobs.get_with_token("f") == (b"3", newer)
+
+
+@pytest.mark.parametrize("fault", ["refuse", "lose answer", "fail after"])
+def test_deletion_by_condition_that_fails(server, fault):
+    blobs = open_blobs(server.url())
+    blobs.delete_if("g", blobs.put_if("g", b"1", None))
+    token = blobs.put_if("f", b"1", None)
+    server.fail("DELETE", "f", fault)
+    with pytest.raises(ObjectStoreError):
+        blobs.delete_if("f", token)
+    assert blobs.exists("f") == (fault == "refuse")
+
+
+@pytest.mark.parametrize("kind, conditions", [("s3", "ignore"), ("s3", "refuse"), ("gs", "obey")])
+def test_deletion_where_the_server_does_not_compare(kind, conditions):
+    with running(conditions=conditions) as server:
+        blobs = open_blobs(server.url(kind))
+        blobs.put("f", b"1")
+        _, token = blobs.get_with_token("f")
+        blobs.put("f", b"2")
+        with pytest.raises(PreconditionFailed):
+            blobs.delete_if("f", token)
+        blobs.delete_if("f", blobs.get_with_token("f")[1])
+        assert server.blobs == {}
+
+
 @pytest.mark.parametrize("conditions", ["ignore", "refuse"])
 def test_server_without_conditional_writes(conditions):
     with running(conditions=conditions) as server:

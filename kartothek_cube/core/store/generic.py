@@ -48,10 +48,6 @@ class GenericBlobStore(BlobStore):
         self._store = store
         memory = _memory(store)
         self._can_swap = memory is not None
-        # a dictionary gives back the very object that was put, which tells it from another one that is equal;
-        # decorators and subclasses may give copies
-        plain = type(store).__module__.partition(".")[0] in ("simplekv", "storefact", "minimalkv")
-        self._has_identity = plain and memory is not None and getattr(store, "d", None) is memory
         self._lock = _LOCKS[(id(store if memory is None else memory) >> 4) % len(_LOCKS)]
 
     def __repr__(self) -> str:
@@ -121,8 +117,7 @@ class GenericBlobStore(BlobStore):
         self.put(key, buffer.getvalue(), durable=durable)
 
     def put_if(self, key: str, data: Data, token: Token | None) -> Token:
-        # always an object of its own: it is its version, too
-        content = bytes(bytearray(data))
+        content = bytes(data)
         with self._compared(key, token):
             self._method("put")(key, content)
         return content
@@ -150,7 +145,7 @@ class GenericBlobStore(BlobStore):
                 current = self.get(key)
             except KeyError:
                 current = None
-            if current != token or (self._has_identity and current is not token):
+            if current != token:
                 raise PreconditionFailed(key)
             yield
 

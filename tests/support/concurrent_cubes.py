@@ -1,0 +1,329 @@
+"""Operations on a small cube that are interleaved, and what may come out of two of them."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import pandas as pd
+
+from kartothek_cube.api.cube import (
+    C,
+    Cube,
+    append_to_cube,
+    build_cube,
+    cleanup_cube,
+    compact_cube,
+    copy_cube,
+    delete_cube,
+    extend_cube,
+    keep_cube_history,
+    query_cube,
+    remove_partitions,
+    repair_cube,
+    rollback_cube,
+    update_cube,
+    verify_cube,
+)
+from kartothek_cube.core.cube.discover import discover_datasets_unchecked
+from kartothek_cube.core.errors import UnknownOutcomeError
+from kartothek_cube.core.history import KEEP_HISTORY
+from kartothek_cube.io_components.keys import data_keys, header_keys, index_keys, schema_keys
+from kartothek_cube.core.store import open_blobs
+from tests.support.interleave import Crash, Fault, ModelStore, Run, Scheduler, World
+
+CUBE = Cube(["x"], ["p"], "c")
+#: content of a cube: rows of the seed and of a second dataset, by dimension; None if it does not exist
+State = tuple[frozenset[tuple[int, int]], frozenset[tuple[int, int]] | None] | None
+Operation = Callable[[Any], Any]
+
+
+def seed(rows: dict[int, int]) -> pd.DataFrame:
+    return pd.DataFrame({"x": list(rows), "p": [x % 2 for x in rows], "v": list(rows.values())})
+
+
+def extra(rows: dict[int, int]) -> pd.DataFrame:
+    return pd.DataFrame({"x": list(rows), "p": [x % 2 for x in rows], "w": list(rows.values())})
+
+
+OLD, NEW, MORE, LATER = {0: 0, 1: 0}, {0: 1, 2: 1}, {4: 2}, {0: 3}
+
+
+def _without(rows: frozenset[tuple[int, int]], parity: int) -> frozenset[tuple[int, int]]:
+    return frozenset((x, v) for x, v in rows if x % 2 != parity)
+
+
+def _written(rows: frozenset[tuple[int, int]], new: dict[int, int]) -> frozenset[tuple[int, int]]:
+    return frozenset({**dict(rows), **new}.items())
+
+
+class Refused(Exception):
+    """An operation that does not fit a state."""
+
+
+def _needs(state: State) -> Any:
+    if state is None:
+        raise Refused
+    return state
+
+
+def _absent(state: State) -> None:
+    if state is not None:
+        raise Refused
+
+
+def _built(state: State, rows: dict[int, int], second: dict[int, int] | None = None) -> State:
+    return frozenset(rows.items()), None if second is None else frozenset(second.items())
+
+
+def _copy_source(target: Any) -> World:
+    world = World("memory")
+    build_cube(seed(NEW), CUBE, ModelStore(world))
+    return world
+
+
+def _append_to_source_and_copy(store: Any, *, overwrite: bool) -> None:
+    copy_cube(CUBE, ModelStore(_copy_source(store)), store, overwrite)
+
+
+#: name to operation, and to its effect on the content
+OPERATIONS: dict[str, tuple[Operation, Callable[[State], State]]] = {
+    "build": (
+        lambda s: build_cube(seed(NEW), CUBE, s),
+        lambda state: (_absent(state), _built(state, NEW))[1],
+    ),
+    "build two": (
+        lambda s: build_cube({"seed": seed(NEW), "extra": extra(NEW)}, CUBE, s),
+        lambda state: (_absent(state), _built(state, NEW, NEW))[1],
+    ),
+    "overwrite": (
+        lambda s: build_cube(seed(NEW), CUBE, s, overwrite=True),
+        lambda state: _built(state, NEW),
+    ),
+    "append": (
+        lambda s: append_to_cube(seed(MORE), CUBE, s),
+        lambda state: (_written(_needs(state)[0], MORE), state[1]),
+    ),
+    "append other": (
+        lambda s: append_to_cube(seed(LATER), CUBE, s),
+        lambda state: (_written(_needs(state)[0], LATER), state[1]),
+    ),
+    "update": (
+        lambda s: update_cube(seed({0: 5}), CUBE, s, C("p") == 0, ["seed"]),
+        lambda state: (_written(_without(_needs(state)[0], 0), {0: 5}), state[1]),
+    ),
+    "remove": (
+        lambda s: remove_partitions(CUBE, s, C("p") == 0, ["seed"]),
+        lambda state: (_without(_needs(state)[0], 0), state[1]),
+    ),
+    "extend": (
+        lambda s: extend_cube({"extra": extra(NEW)}, CUBE, s),
+        lambda state: _extended(state),
+    ),
+    "compact": (lambda s: compact_cube(CUBE, s), lambda state: _needs(state)),
+    "cleanup": (lambda s: cleanup_cube(CUBE, s), lambda state: state),
+    "delete": (lambda s: delete_cube(CUBE, s), lambda state: None),
+    "copy": (
+        partial(_append_to_source_and_copy, overwrite=False),
+        lambda state: (_absent(state), _built(state, NEW))[1],
+    ),
+    "copy over": (
+        partial(_append_to_source_and_copy, overwrite=True),
+        lambda state: _built(state, NEW),
+    ),
+    "rollback": (
+        lambda s: rollback_cube(CUBE, s, {"seed": 1}),
+        lambda state: (frozenset(OLD.items()), _needs(state)[1]),
+    ),
+    "keep history": (lambda s: keep_cube_history(CUBE, s, 5), lambda state: _needs(state)),
+    "repair": (lambda s: repair_cube(CUBE, s), lambda state: _needs(state)),
+}
+
+
+def _extended(state: State) -> State:
+    rows, second = _needs(state)
+    if second is not None:
+        raise Refused
+    return rows, frozenset(NEW.items())
+
+
+#: where operations start: nothing, a cube, one with garbage and history, one of which a writer died
+def _nothing(store: Any) -> State:
+    return None
+
+
+def _cube(store: Any) -> State:
+    build_cube(seed(OLD), CUBE, store)
+    return _built(None, OLD)
+
+
+def _past(store: Any) -> State:
+    """A cube with older states, files in several versions, and garbage."""
+    build_cube(seed(OLD), CUBE, store, metadata={"seed": {KEEP_HISTORY: 1}})
+    append_to_cube(seed(LATER), CUBE, store)
+    store.world.put("c++seed/table/p=0/0000000000000000000000000000dead.parquet", b"PAR1")
+    return _built(None, {**OLD, **LATER})
+
+
+def _leftover(store: Any) -> State:
+    """Files and schema of a cube that was deleted by its header only."""
+    build_cube(seed(OLD), CUBE, store)
+    for key in header_keys("c++seed"):
+        store.world.blobs.pop(key, None)
+    return None
+
+
+STARTS: dict[str, Callable[[Any], State]] = {
+    "nothing": _nothing,
+    "cube": _cube,
+    "past": _past,
+    "leftover": _leftover,
+}
+
+
+def applies(name: str, start: str) -> bool:
+    """Whether an operation has something to do from there, which leaves out pairs of refusals."""
+    if start in ("nothing", "leftover"):
+        return name not in ("rollback", "keep history", "repair", "compact", "update", "remove", "extend")
+    if name == "rollback":
+        return start == "past"
+    return name not in ("build", "build two", "copy")
+
+
+# determinism ------------------------------------------------------------------------------------------------
+
+
+class _OneThread(ThreadPoolExecutor):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(max_workers=1)
+
+
+@contextmanager
+def deterministic(first: int = 1) -> Iterator[None]:
+    """Names and times that only depend on the schedule; no waiting; requests of an operation one by one."""
+    ids, ticks = itertools.count(first), itertools.count(first)
+    start = datetime.datetime(2030, 1, 1)
+
+    def now() -> datetime.datetime:
+        return start + datetime.timedelta(milliseconds=next(ticks))
+
+    with (
+        mock.patch("kartothek_cube.core.uuid._uuid_hook_object", lambda: uuid.UUID(int=next(ids))),
+        mock.patch("kartothek_cube.core._time.datetime_utcnow", now),
+        mock.patch("kartothek_cube.core.commit.retry.time.sleep", lambda seconds: None),
+        mock.patch("kartothek_cube.io_components.execute.ThreadPoolExecutor", _OneThread),
+    ):
+        yield
+
+
+# the oracle -------------------------------------------------------------------------------------------------
+
+
+def content(store: Any) -> State:
+    """What a cube holds; None if it does not exist."""
+    datasets = discover_datasets_unchecked("c", store)
+    if "seed" not in datasets:
+        return None
+    [df] = query_cube(CUBE, store, datasets=["seed"]) or [pd.DataFrame({"x": [], "v": []})]
+    second = None
+    if "extra" in datasets:
+        [other] = query_cube(CUBE, store, payload_columns=["w"], conditions=None) or [None]
+        other = other[other["w"].notna()]
+        second = frozenset(zip(other["x"].astype(int), other["w"].astype(int), strict=True))
+    return frozenset(zip(df["x"].astype(int), df["v"].astype(int), strict=True)), second
+
+
+def expected(start: State, names: tuple[str, ...], run: Run) -> set[State]:
+    """The states that some serial order of the acknowledged operations gives; others may have no effect."""
+    certain = [n for n, outcome in zip(names, run.outcomes, strict=True) if outcome.acknowledged]
+    unknown = [n for n, o in zip(names, run.outcomes, strict=True) if is_open(o.error)]
+    found = set()
+    for number in range(len(unknown) + 1):
+        for more in itertools.combinations(unknown, number):
+            for order in itertools.permutations([*certain, *more]):
+                state = start
+                try:
+                    for name in order:
+                        state = OPERATIONS[name][1](state)
+                except Refused:
+                    continue
+                found.add(state)
+    return found
+
+
+def is_open(error: BaseException | None) -> bool:
+    """Whether an operation may or may not have had its effect."""
+    return isinstance(error, Crash | UnknownOutcomeError)
+
+
+def check(world: World, start: State, names: tuple[str, ...], run: Run) -> None:
+    """Nothing that was acknowledged is lost; all is readable; a cleanup finds what is left; writes go on."""
+    world.scheduler = None
+    store = ModelStore(world)
+    for outcome in run.outcomes:
+        assert is_open(outcome.error) or isinstance(outcome.error, Exception | None), outcome.error
+        assert not isinstance(outcome.error, (AssertionError, AttributeError, NameError)), outcome.error
+    found = content(store)
+    allowed = expected(start, names, run)
+    assert found in allowed, f"{found} is none of {allowed}: {[o.error for o in run.outcomes]}"
+    crashed = any(is_open(o.error) for o in run.outcomes)
+    if found is not None:
+        problems = {problem.kind for problem in verify_cube(CUBE, store).problems}
+        assert problems <= ({"schema-pending"} if crashed else set()), problems
+    cleanup_cube(CUBE, store)
+    if crashed:
+        # one cleanup finishes what another one has begun
+        cleanup_cube(CUBE, store)
+    assert content(store) == found
+    left = set(world.blobs) - _tracked(store)
+    assert not {key for key in left if "_history" not in key}, left
+    if found is None:
+        build_cube(seed(OLD), CUBE, store)
+        found = _built(None, OLD)
+    append_to_cube(seed({8: 8}), CUBE, store)
+    assert content(store) == (_written(found[0], {8: 8}), found[1])
+    assert {problem.kind for problem in verify_cube(CUBE, store).problems} == set()
+
+
+def _tracked(store: Any) -> set[str]:
+    blobs = open_blobs(store)
+    tracked: set[str] = set()
+    for dataset in discover_datasets_unchecked("c", store).values():
+        tracked |= {*header_keys(dataset.uuid), *data_keys(dataset), *index_keys(dataset)}
+        tracked |= set(schema_keys(dataset, blobs))
+    return tracked
+
+
+class Pair:
+    """Two operations from a start, to be played in any schedule."""
+
+    def __init__(self, kind: str, start: str, names: tuple[str, ...], fault: Fault | None = None) -> None:
+        self.kind, self.names, self.fault = kind, names, fault
+        world = World(kind)
+        with deterministic():
+            self.start = STARTS[start](ModelStore(world))
+        self.blobs = dict(world.blobs)
+
+    def play(self, schedule: tuple[int, ...]) -> Run:
+        world = World(self.kind, self.blobs)
+        world.scheduler = Scheduler(schedule, self.fault)
+        with deterministic(1_000_000):
+            run = world.scheduler.play(
+                [partial(OPERATIONS[n][0], ModelStore(world, i)) for i, n in enumerate(self.names)]
+            )
+            try:
+                check(world, self.start, self.names, run)
+            except Exception as error:
+                steps = "\n".join(f"{s.operation} {s.method} {s.key}" for s in run.steps)
+                raise AssertionError(
+                    f"{self.kind}: {' and '.join(self.names)}: {type(error).__name__}: {error}\n"
+                    f"fault: {self.fault}\nschedule: {run.choices}\n{steps}"
+                ) from error
+        return run

@@ -62,7 +62,7 @@ def test_wrong_settings(kwargs, error):
         ParquetSerializer(**kwargs)
 
 
-@pytest.mark.parametrize("compression", ["SNAPPY", "ZSTD", "GZIP", "NONE", "snappy"])
+@pytest.mark.parametrize("compression", ["SNAPPY", "ZSTD", "GZIP", "NONE", "snappy", None])
 @pytest.mark.parametrize("rows", [0, 1, 10, 2000])
 def test_round_trip(blobs, compression, rows):
     df = get_dataframe_not_nested(rows)
@@ -73,7 +73,9 @@ def test_round_trip(blobs, compression, rows):
     )
     metadata = pq.read_metadata(io.BytesIO(blobs.get(key)))
     assert metadata.num_row_groups == 1
-    assert metadata.row_group(0).column(0).compression in (compression.upper(), "UNCOMPRESSED")
+    assert metadata.row_group(0).column(0).compression in (str(compression).upper(), "UNCOMPRESSED")
+    if compression is None:
+        assert ParquetSerializer(compression) == ParquetSerializer("NONE")
 
 
 @pytest.mark.parametrize("rows, chunk_size, groups", [(7, 3, 3), (6, 3, 2), (0, 3, 1), (2, 100, 1)])

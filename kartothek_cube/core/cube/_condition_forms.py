@@ -19,9 +19,11 @@ from kartothek_cube.core.types import from_pandas
 
 Literal: TypeAlias = tuple[str, str, Any]
 
-# Parentheses are optional, and so are blanks. An operator is not followed by another one ("=>", "<>").
+# Parentheses are optional, and so are blanks. An operator is not followed by another one ("=>", "<>"), but by a
+# value: an empty text is written in quotes, or as a blank, as the text of a condition has it ("(s == )").
 _CONDITION = re.compile(
-    r"\s*\(?\s*(?P<column>[^\s=<>!]+)\s*(?P<op>==|!=|<=|>=|=|<|>)(?![<>!])\s*(?P<value>[^=)]*?)\s*\)?\s*"
+    r"\s*\(?\s*(?P<column>[^\s=<>!]+)\s*(?P<op>==|!=|<=|>=|=|<|>)(?![<>!])(?=[^=)])"
+    r"\s*(?P<value>[^=)]*?)\s*\)?\s*"
 )
 _JSON_SCALARS = (str, bool, int, float)
 # nothing of these types needs a closer look, however many there are
@@ -97,7 +99,9 @@ def parse_text(s: str, all_types: Mapping[str, pa.DataType]) -> tuple[str, str, 
     """
     match = _CONDITION.fullmatch(s)
     if match is None:
-        raise ValueError(f"Cannot parse condition {s!r}; expected: column operator value")
+        raise ValueError(
+            f"Cannot parse condition {s!r}; expected: column operator value (write '' for an empty text)"
+        )
     column, operator, text = match.group("column", "op", "value")
     if column not in all_types:
         raise ValueError(f"Condition {s!r}: {unknown_names('column', [column], all_types)}")

@@ -401,9 +401,7 @@ def test_duplicate_cells_are_shown_and_refused(driver, store_factory, id_, df, f
         ([{"a": [1, 2]}, {"a": [1, 3]}], object, False),
     ],
 )
-def test_duplicate_cells_say_whether_missing_and_nested_payload_is_equal(
-    store_factory, values, dtype, equal
-):
+def test_duplicate_cells_say_whether_missing_and_nested_payload_is_equal(store_factory, values, dtype, equal):
     df = frame(x=[0, 0], p=[0, 0], v1=pd.Series(values, dtype=dtype))
     with refuses(store_factory, ValueError, f"{'Equal' if equal else 'differing'} payload: v1"):
         eager_cube.build_cube(df, CUBE, store_factory)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from kartothek_cube.core.types.arrow import memory_type, storage_type
+from kartothek_cube.core.types.layouts import convert_layout, has_foreign_layout
 from kartothek_cube.core.types.pandas_metadata import (
     EXTENSION_DTYPES,
     extension_dtypes,
@@ -170,13 +171,18 @@ def to_storage(table: pa.Table) -> pa.Table:
 def _normalise(table: pa.Table, extensions: dict[str, str]) -> pa.Table:
     columns = []
     for field, column in zip(table.schema, table.columns, strict=True):
-        if pat.is_duration(field.type) or pat.is_union(field.type):
+        if pat.is_duration(field.type) or _contains_union(field.type):
             raise TypeError(
                 f"Column {field.name!r} of type {field.type} cannot be stored; convert it to numbers or text."
             )
         columns.append(_convert(column, storage_type(field.type), field.name))
     schema = pa.schema(list(zip(table.column_names, (c.type for c in columns), strict=True)))
     return pa.Table.from_arrays(columns, schema=with_pandas_metadata(schema, extensions))
+
+
+def _contains_union(t: pa.DataType) -> bool:
+    inner = (t.field(number).type for number in range(t.num_fields))
+    return bool(pat.is_union(t) or any(map(_contains_union, inner)))
 
 
 def _convert(column: pa.ChunkedArray, target: pa.DataType, name: str) -> pa.ChunkedArray:
@@ -187,14 +193,23 @@ def _convert(column: pa.ChunkedArray, target: pa.DataType, name: str) -> pa.Chun
     if isinstance(source, pa.BaseExtensionType):
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], type=source.storage_type)
     try:
-        if pat.is_dictionary(source):
+        if has_foreign_layout(source):
+            column = _convert_layouts(column)
+        if pat.is_dictionary(column.type):
             column = _cast_dictionaries(column, target)
-        if pat.is_large_string(source) or pat.is_large_binary(source):
+        if pat.is_large_string(column.type) or pat.is_large_binary(column.type):
             column = _split_large(column)
         return column.cast(target)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except pa.ArrowNotImplementedError as error:
+        raise TypeError(f"Column {name!r} of type {source} cannot be stored; convert it: {error}") from error
+    except pa.ArrowInvalid as error:
         problem = f"Column {name!r} of type {source} cannot be converted to {target}: {error}"
         raise ValueError(problem) from error
+
+
+def _convert_layouts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    chunks = [convert_layout(chunk) for chunk in column.chunks or [pa.array([], column.type)]]
+    return pa.chunked_array(chunks)
 
 
 def _cast_dictionaries(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:

@@ -382,7 +382,9 @@ def test_conjunction_from_string(text, expected):
     assert Conjunction.from_string(text, TYPES).conditions == expected
 
 
-@pytest.mark.parametrize("text", ["i == 1 &", "& i == 1", "i == 1 && i == 2", "s == 'a & b'", "s == ", "i == 1 & s =="])
+@pytest.mark.parametrize(
+    "text", ["i == 1 &", "& i == 1", "i == 1 && i == 2", "s == 'a & b'", "s == ", "i == 1 & s =="]
+)
 def test_conjunction_from_string_that_is_none(text):
     with pytest.raises(ValueError, match="Cannot parse condition"):
         Conjunction.from_string(text, TYPES)

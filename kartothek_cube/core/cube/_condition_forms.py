@@ -19,8 +19,8 @@ from kartothek_cube.core.types import from_pandas
 
 Literal: TypeAlias = tuple[str, str, Any]
 
-# Parentheses are optional, and so are blanks. An operator is not followed by another one ("=>", "<>"), but by a
-# value: an empty text is written in quotes, or as a blank, as the text of a condition has it ("(s == )").
+# Parentheses are optional, and so are blanks. An operator is not followed by another one ("=>", "<>"), but by
+# a value: an empty text is written in quotes, or as a blank, as the text of a condition has it ("(s == )").
 _CONDITION = re.compile(
     r"\s*\(?\s*(?P<column>[^\s=<>!]+)\s*(?P<op>==|!=|<=|>=|=|<|>)(?![<>!])(?=[^=)])"
     r"\s*(?P<value>[^=)]*?)\s*\)?\s*"

@@ -77,5 +77,5 @@ def test_other_layouts_are_returned_as_they_are():
 def test_what_cannot_be_taken_apart_is_refused():
     union = pa.UnionArray.from_sparse(pa.array([0, 0], pa.int8()), [LAYOUTS["list_view"][:2]])
     table = pa.table({"v": pa.StructArray.from_arrays([union], ["u"])})
-    with pytest.raises(TypeError, match="Column 'v' of type .* cannot be stored"):
+    with pytest.raises(TypeError, match=r"Column 'v' of type .* cannot be stored"):
         to_storage(table)

@@ -289,7 +289,7 @@ def _unify_dates(array: pa.Array, op: str, value: Any) -> tuple[pa.Array, Any]:
     listed = op in ("in", "not in") and isinstance(value, Iterable) and not isinstance(value, (str, bytes))
     items = list(value) if listed else [value]
     if pat.is_date(array.type) and any(_is_stamp(item) for item in items):
-        array = array.cast(pa.timestamp("ns"))
+        array = array.cast(pa.timestamp("s"))  # holds every date, also those beyond nanoseconds
     if pat.is_timestamp(array.type) and array.type.tz is None:
         items = [_midnight(item) for item in items]
     return array, items if listed else items[0]

@@ -205,6 +205,12 @@ STAMPS = pd.Series(["2020-01-01", "2020-01-01 12:00", None], dtype="datetime64[n
         (DATES, "==", pd.Timestamp(DAY), [True, False, False]),
         (DATES, "<", np.datetime64("2020-01-01T12:00"), [True, False, False]),
         (DATES, "in", [pd.Timestamp(DAY), None], [True, False, True]),
+        (
+            DATES.replace(DAY, datetime.date(9999, 12, 31)),
+            ">",
+            pd.Timestamp("2020-01-02"),
+            [True, False, False],
+        ),
         (STAMPS, "==", DAY, [True, False, False]),
         (STAMPS, ">", DAY, [False, True, False]),
         (STAMPS, "in", [DAY], [True, False, False]),

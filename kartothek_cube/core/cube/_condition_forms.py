@@ -206,6 +206,10 @@ def filter_rows(df: pd.DataFrame, columns: Collection[str], literals: list[Liter
     missing = set(columns).difference(df.columns)
     if missing:
         raise ValueError(f"Conditions: {unknown_names('column', missing, df.columns)}")
-    compared = from_pandas(df[sorted(columns)].reset_index(drop=True))
+    frame = df[sorted(columns)].reset_index(drop=True)
+    # queries return dates such as 9999-12-31 as times that cannot be stored, but can be compared
+    seconds = {name: pa.array(frame[name]) for name in frame if frame[name].dtype == "datetime64[s]"}
+    others = from_pandas(frame.drop(columns=list(seconds)))
+    compared = pa.table(dict(zip(others.column_names, others.columns, strict=True)) | seconds)
     mask: np.ndarray = filter_mask(compared, [literals]).to_numpy(zero_copy_only=False)
     return df.loc[mask]

@@ -327,3 +327,17 @@ def test_flipped_bits_are_no_data():
         except CorruptDatasetError:
             found += 1
     assert found > (len(content) - footer) / 2
+
+
+@pytest.mark.parametrize(
+    "predicates", [None, [[("s", "==", "y" * 20)]], [[("i", ">", 1)]], [[("s", "==", None)]]]
+)
+@pytest.mark.parametrize("columns", [None, ["v", "s"], ["v"]])
+def test_files_of_others_may_have_views(predicates, columns):
+    text, lists = ["x", "y" * 20, None], [[1], None, [2, 3]]
+    views = {"s": pa.array(text, pa.string_view()), "v": pa.array(lists, pa.list_view(pa.int64()))}
+    found, expected = (
+        ParquetSerializer.read_table(raw(pa.table(values | {"i": [1, 2, 3]})), columns, predicates)
+        for values in (views, {"s": text, "v": lists})
+    )
+    assert found.equals(expected)

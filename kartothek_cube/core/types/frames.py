@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from kartothek_cube.core.types.arrow import memory_type, storage_type
-from kartothek_cube.core.types.layouts import convert_layout, has_foreign_layout
+from kartothek_cube.core.types.layouts import convert_layouts
 from kartothek_cube.core.types.pandas_metadata import (
     EXTENSION_DTYPES,
     extension_dtypes,
@@ -204,8 +204,7 @@ def _convert(column: pa.ChunkedArray, target: pa.DataType, name: str) -> pa.Chun
     if isinstance(source, pa.BaseExtensionType):
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], type=source.storage_type)
     try:
-        if has_foreign_layout(source):
-            column = _convert_layouts(column)
+        column = convert_layouts(pa.table({name: column})).column(0)
         if pat.is_dictionary(column.type):
             column = _cast_dictionaries(column, target)
         if pat.is_large_string(column.type) or pat.is_large_binary(column.type):
@@ -216,11 +215,6 @@ def _convert(column: pa.ChunkedArray, target: pa.DataType, name: str) -> pa.Chun
     except pa.ArrowInvalid as error:
         problem = f"Column {name!r} of type {source} cannot be converted to {target}: {error}"
         raise ValueError(problem) from error
-
-
-def _convert_layouts(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    chunks = [convert_layout(chunk) for chunk in column.chunks or [pa.array([], column.type)]]
-    return pa.chunked_array(chunks)
 
 
 def _cast_dictionaries(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-__all__ = ("convert_layout", "has_foreign_layout")
+__all__ = ("convert_layout", "convert_layouts", "has_foreign_layout")
 
 
 @lru_cache(maxsize=1024)
@@ -88,6 +88,28 @@ def convert_layout(array: pa.Array) -> pa.Array:
     if _is_list_view(t) or pat.is_list(t) or pat.is_large_list(t):
         return _converted_list(array)
     raise pa.ArrowNotImplementedError(f"views and runs within {t} are not supported")
+
+
+def convert_layouts(table: pa.Table) -> pa.Table:
+    """
+    A table whose columns can be filtered and compared, whatever their layouts are.
+
+    Parameters
+    ----------
+    table
+        For example as read from a file that another program wrote.
+
+    Returns
+    -------
+    pyarrow.Table
+        ``table`` itself if nothing has to change.
+    """
+    for position, field in enumerate(table.schema):
+        if has_foreign_layout(field.type):
+            chunks = table.column(position).chunks or [pa.array([], field.type)]
+            column = pa.chunked_array([convert_layout(chunk) for chunk in chunks])
+            table = table.set_column(position, field.with_type(column.type), column)
+    return table
 
 
 def _is_list_view(t: pa.DataType) -> bool:

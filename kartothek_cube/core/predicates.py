@@ -25,6 +25,7 @@ __all__ = (
     "LiteralValue",
     "PredicatesType",
     "bind",
+    "check_form",
     "check_predicates",
     "columns_in_predicates",
     "evaluate_constants",
@@ -67,8 +68,34 @@ def check_predicates(predicates: PredicatesType) -> None:
       ...
     ValueError: Empty predicates match nothing; use None to read without a filter.
     """
+    for where, (column, op, value) in check_form(predicates):
+        if op not in ("==", "!=") and is_null_value(value):
+            problem = f"{where} ({column!r}): a null can be compared by ==, != and in only, not by {op}."
+            raise ValueError(problem)
+
+
+def check_form(predicates: PredicatesType) -> list[tuple[str, LiteralType]]:
+    """
+    Check predicates like :func:`check_predicates`, but for what nulls are compared by.
+
+    Parameters
+    ----------
+    predicates
+        The predicates; None means "no filter".
+
+    Returns
+    -------
+    list of tuple
+        The position of each literal, for messages, and the literal.
+
+    Raises
+    ------
+    ValueError, TypeError, NotImplementedError
+        As :func:`check_predicates`.
+    """
+    literals: list[tuple[str, LiteralType]] = []
     if predicates is None:
-        return
+        return literals
     if len(predicates) == 0:
         raise ValueError("Empty predicates match nothing; use None to read without a filter.")
     for number, conjunction in enumerate(predicates):
@@ -80,7 +107,10 @@ def check_predicates(predicates: PredicatesType) -> None:
         if not conjunction:
             raise ValueError(f"Conjunction {number} is empty.")
         for position, literal in enumerate(conjunction):
-            _check_literal(literal, f"Literal {position} in conjunction {number}")
+            where = f"Literal {position} in conjunction {number}"
+            _check_literal(literal, where)
+            literals.append((where, literal))
+    return literals
 
 
 def _check_literal(literal: Any, where: str) -> None:
@@ -96,8 +126,6 @@ def _check_literal(literal: Any, where: str) -> None:
         nul = isinstance(value, bytes) and b"\0" in value
     if nul:
         raise NotImplementedError(f"{where} ({column!r}): bytes values with a NUL byte are not supported.")
-    if op not in ("==", "!=") and is_null_value(value):
-        raise ValueError(f"{where} ({column!r}): a null can be compared by ==, != and in only, not by {op}.")
 
 
 def columns_in_predicates(predicates: PredicatesType) -> set[str]:

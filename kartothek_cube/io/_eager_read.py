@@ -9,7 +9,7 @@ import pandas as pd
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.predicates import PredicatesType
-from kartothek_cube.core.types import to_pandas
+from kartothek_cube.core.types import align_date_units, to_pandas
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.read import empty_table, plan_read, run_each, run_read
 from kartothek_cube.io_components.row_index import to_frame
@@ -103,7 +103,9 @@ def read_dataset_as_dataframes(
         as_of=as_of,
         row_index=True,
     )
-    return [to_frame(table, dates_as_object, plan.context.categoricals) for table in run_each(plan)]
+    frames = [to_frame(table, dates_as_object, plan.context.categoricals) for table in run_each(plan)]
+    align_date_units(frames)
+    return frames
 
 
 def read_table(

@@ -362,7 +362,9 @@ def query_cube(
     -------
     list of pandas.DataFrame
         One frame per group with rows, sorted by the values of ``partition_by``; without it one frame, or none
-        if nothing matches. Columns are sorted by name, rows by dimension and partition columns.
+        if nothing matches. Columns are sorted by name, rows by dimension and partition columns. Dates are
+        ``datetime64[ns]``; a column with dates that this cannot hold (before 1677-09-22 or after 2262-04-11)
+        is ``datetime64[s]`` in all frames.
 
     Raises
     ------

@@ -227,7 +227,8 @@ def query_cube__iterator(
     Returns
     -------
     iterator of pandas.DataFrame
-        The frames of :func:`~kartothek_cube.io.eager_cube.query_cube`.
+        The frames of :func:`~kartothek_cube.io.eager_cube.query_cube`. As they are read one by one, a column
+        of dates is ``datetime64[s]`` only in those frames that need it.
 
     Raises
     ------

@@ -18,6 +18,7 @@ from kartothek_cube.core.predicates import (
     LiteralType,
     LiteralValue,
     PredicatesType,
+    check_form,
     check_predicates,
     columns_in_predicates,
     filter_predicates_by_column,
@@ -200,7 +201,7 @@ def filter_df_from_predicates(
     ValueError
         The form is wrong, or a column does not exist.
     TypeError
-        A value does not fit its column.
+        A value does not fit its column, or a null is compared by an operator that has no meaning for nulls.
 
     Examples
     --------
@@ -208,7 +209,7 @@ def filter_df_from_predicates(
     >>> filter_df_from_predicates(df, [[("STORE_ID", ">", 1)]]).index.tolist()
     [1]
     """
-    check_predicates(predicates)
+    check_form(predicates)
     if predicates is None:
         return df
     check_columns(columns_in_predicates(predicates), list(df.columns), "Predicates")
@@ -256,7 +257,7 @@ def filter_array_like(
     Raises
     ------
     TypeError
-        The value does not fit the column.
+        The value does not fit the column, or a null is compared by an operator that has no meaning for nulls.
 
     Examples
     --------
@@ -288,7 +289,7 @@ def _unify_dates(array: pa.Array, op: str, value: Any) -> tuple[pa.Array, Any]:
     listed = op in ("in", "not in") and isinstance(value, Iterable) and not isinstance(value, (str, bytes))
     items = list(value) if listed else [value]
     if pat.is_date(array.type) and any(_is_stamp(item) for item in items):
-        array = array.cast(pa.timestamp("ns"))
+        array = array.cast(pa.timestamp("s"))  # holds every date, also those beyond nanoseconds
     if pat.is_timestamp(array.type) and array.type.tz is None:
         items = [_midnight(item) for item in items]
     return array, items if listed else items[0]

@@ -40,7 +40,7 @@ class ParquetSerializer(DataFrameSerializer):
     Parameters
     ----------
     compression
-        Codec of the pages: ``SNAPPY``, ``ZSTD``, ``GZIP``, ``BROTLI``, ``LZ4`` or ``NONE``.
+        Codec of the pages: ``SNAPPY``, ``ZSTD``, ``GZIP``, ``BROTLI``, ``LZ4`` or ``NONE``; None is ``NONE``.
     chunk_size
         Rows per row group; None for one row group per file.
 
@@ -67,14 +67,15 @@ class ParquetSerializer(DataFrameSerializer):
 
     type_stable: ClassVar[bool] = True
 
-    def __init__(self, compression: str = "SNAPPY", chunk_size: int | None = None) -> None:
+    def __init__(self, compression: str | None = "SNAPPY", chunk_size: int | None = None) -> None:
         if chunk_size is not None and not isinstance(chunk_size, int):
             raise TypeError(f"chunk_size must be an integer, got {chunk_size!r}.")
         if chunk_size is not None and chunk_size < 1:
             raise ValueError(f"chunk_size must be at least 1, got {chunk_size}.")
-        if not _is_codec(compression):
+        codec = "NONE" if compression is None else compression
+        if not _is_codec(codec):
             raise ValueError(f"Parquet codec {compression!r} is not available; try SNAPPY or ZSTD.")
-        self.compression = compression
+        self.compression = codec
         self.chunk_size = chunk_size
 
     def __eq__(self, other: object) -> bool:

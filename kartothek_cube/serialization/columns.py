@@ -16,6 +16,7 @@ import pyarrow.types as pat
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.predicates import PredicatesType, bind, columns_in_predicates, filter_mask
 from kartothek_cube.core.types import storage_type, to_memory
+from kartothek_cube.core.types.layouts import convert_layouts
 from kartothek_cube.core.types.pandas_metadata import extension_dtypes, index_columns, pandas_metadata
 from kartothek_cube.serialization._util import check_columns, columns_to_read
 
@@ -310,7 +311,7 @@ class ParquetColumns:
             raise CorruptDatasetError(self._name, f"{len(self)} rows expected, {table.num_rows} found")
         if columns is not None and len(names) < len(columns):
             check_columns(columns, self.names, self._name)
-        return table
+        return convert_layouts(table)
 
     @contextmanager
     def _corruption(self) -> Iterator[None]:

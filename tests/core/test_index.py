@@ -253,7 +253,9 @@ def test_queries_are_generous():
     assert ExplicitSecondaryIndex("x", {"None": ["a"]}).query(None) == []
 
 
-@pytest.mark.parametrize("op, value", [("==", "1"), ("<", 1.0), ("in", [1, "1"]), ("==", None), ("!=", True)])
+@pytest.mark.parametrize(
+    "op, value", [("==", "1"), ("<", 1.0), ("in", [1, "1"]), ("==", None), (">", None), ("!=", True)]
+)
 def test_operators_are_strict(op, value):
     with pytest.raises(TypeError, match="'x'"):
         x_index().eval_operator(op, value)

@@ -384,6 +384,29 @@ def test_duplicate_cells_are_shown_and_refused(driver, store_factory, id_, df, f
         assert stats[id_]["rows"] == len(df)
 
 
+@pytest.mark.parametrize(
+    "values, dtype, equal",
+    [
+        ([None, None], "string", True),
+        ([None, "a"], "string", False),
+        ([None, None], "Int64", True),
+        ([1, None], "Int64", False),
+        ([None, None], "boolean", True),
+        ([None, None], "Float64", True),
+        ([float("nan"), float("nan")], "float64", True),
+        ([None, None], "datetime64[ns]", True),
+        ([None, [1]], object, False),
+        ([[1, 2], [1, 2]], object, True),
+        ([{"a": [1, 2]}, {"a": [1, 2]}], object, True),
+        ([{"a": [1, 2]}, {"a": [1, 3]}], object, False),
+    ],
+)
+def test_duplicate_cells_say_whether_missing_and_nested_payload_is_equal(store_factory, values, dtype, equal):
+    df = frame(x=[0, 0], p=[0, 0], v1=pd.Series(values, dtype=dtype))
+    with refuses(store_factory, ValueError, f"{'Equal' if equal else 'differing'} payload: v1"):
+        eager_cube.build_cube(df, CUBE, store_factory)
+
+
 def test_duplicate_cells_of_an_enrichment_are_those_of_its_own_dimensions(store_factory):
     cube = CUBE.copy(dimension_columns=["x", "y"])
     data = {"seed": SEED.assign(y=0), "enrich": frame(y=[1, 1], p=[0, 0], v2=[1, 2])}

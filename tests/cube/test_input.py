@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from kartothek_cube.api.discover import discover_datasets
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io import eager_cube
+from kartothek_cube.io.arrow import read_table_arrow
+from kartothek_cube.io.arrow_cube import query_cube_arrow
+from kartothek_cube.io.eager import store_dataframes_as_dataset
 from tests.support.cubes import CUBE
 
 FRAME = pd.DataFrame({"x": [0, 1], "p": [0, 0], "v1": [1, 2]})
@@ -67,3 +71,31 @@ def test_an_index_of_several_levels_is_ignored_like_any_other(store_factory):
     df = FRAME.set_index(pd.MultiIndex.from_tuples([("a", 1), ("b", 2)]))
     eager_cube.build_cube(df, Cube(["x"], ["p"], "cube"), store_factory)
     assert eager_cube.query_cube(CUBE, store_factory)[0]["v1"].tolist() == [1, 2]
+
+
+# elements in another order than the rows, shared ones, and some that no row has
+VIEWS = pa.table(
+    {
+        "x": pa.array([0, 1, 2]),
+        "p": pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array([0, 1])),
+        "v1": pa.ListViewArray.from_arrays([4, 0, 1], [1, 2, 2], [1, 2, 3, 4, 5]),
+        "v2": pa.array([[1.5], None, []], pa.large_list_view(pa.float64())),
+        "v3": pa.array([{"a": ["b"]}, None, {"a": None}], pa.struct([("a", pa.list_view(pa.string_view()))])),
+    }
+)
+
+
+@pytest.mark.parametrize("form", [lambda t: t, lambda t: t.to_batches()[0], lambda t: t.to_reader()])
+def test_views_and_runs_are_stored_as_what_they_show(store_factory, form):
+    expected = VIEWS.to_pylist()
+    eager_cube.build_cube(form(VIEWS), CUBE, store_factory)
+    assert query_cube_arrow(CUBE, store_factory)[0].select(VIEWS.column_names).to_pylist() == expected
+    store_dataframes_as_dataset(store_factory, "u", [form(VIEWS)], partition_on=["p"])
+    assert read_table_arrow("u", store_factory).select(VIEWS.column_names).to_pylist() == expected
+
+
+def test_a_view_is_no_key(store_factory):
+    data = pa.table({"x": VIEWS["v1"], "p": [0, 0, 1]})
+    with pytest.raises(TypeError, match='dimension column "x"'):
+        eager_cube.build_cube(data, CUBE, store_factory)
+    assert open_blobs(store_factory).list("") == []

@@ -11,6 +11,7 @@ import pytest
 
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.io import eager_cube
+from kartothek_cube.io.dask.dataframe_cube import query_cube_dataframe
 from tests.support.cubes import CUBE, build, frame, rows
 
 #: the dtype of text in a frame made by the installed pandas
@@ -251,3 +252,78 @@ def test_arrow_gives_the_same_as_pandas(store_factory, other_store_factory, form
         eager_cube.query_cube(cube=CUBE, store=store)[0] for store in (store_factory, other_store_factory)
     ]
     pd.testing.assert_frame_equal(*results)
+
+
+FAR, OLD, NEAR = DATE(9999, 12, 31), DATE(1, 1, 1), DATE(2020, 1, 1)
+
+
+@pytest.fixture
+def far_dates(store_factory):
+    """Dates that datetime64[ns] cannot hold: cells, partitions, indexed and other payload."""
+    cube = CUBE.copy(index_columns=["i1"])
+    data = frame(
+        x=[FAR, NEAR, OLD, NEAR],
+        p=[NEAR, FAR, OLD, NEAR],
+        i1=[NEAR, NEAR, FAR, OLD],
+        v1=[FAR, NEAR, None, OLD],
+    )
+    eager_cube.build_cube({"seed": data, "enrich": data[["x", "p"]].assign(v2=NEAR)}, cube, store_factory)
+    return cube, data
+
+
+def _dates(frames):
+    """Rows of several frames as dates."""
+    columns = ["i1", "p", "v1", "v2", "x"]
+    return sorted(
+        tuple(None if pd.isna(value) else value.date() for value in row)
+        for df in frames
+        for row in df[columns].itertuples(index=False)
+    )
+
+
+@pytest.mark.parametrize("partition_by", [None, "p", "i1", "x"])
+def test_dates_that_nanoseconds_do_not_hold_are_returned(driver, store_factory, far_dates, partition_by):
+    cube, data = far_dates
+    frames = driver.query_cube(cube=cube, store=store_factory, partition_by=partition_by)
+    expected = data.assign(v2=NEAR)[["i1", "p", "v1", "v2", "x"]].itertuples(index=False)
+    assert str(_dates(frames)) == str(sorted(tuple(None if pd.isna(v) else v for v in r) for r in expected))
+    assert {str(df["v2"].dtype) for df in frames} == {"datetime64[ns]"}
+
+
+@pytest.mark.parametrize("partition_by", [None, "p", "i1", "x"])
+def test_dates_have_one_type_in_all_groups_of_a_query(store_factory, far_dates, partition_by):
+    frames = eager_cube.query_cube(far_dates[0], store_factory, partition_by=partition_by)
+    expected = {"i1": "[s]", "p": "[s]", "v1": "[s]", "v2": "[ns]", "x": "[s]"}
+    for df in frames:
+        assert df.dtypes.map(str).to_dict() == {name: f"datetime64{unit}" for name, unit in expected.items()}
+    assert len(pd.concat(frames)) == 4
+
+
+@pytest.mark.parametrize("partition_by", [None, "p", "x"])
+def test_dask_puts_partitions_with_all_dates_together(store_factory, far_dates, partition_by):
+    cube, data = far_dates
+    result = query_cube_dataframe(cube, store_factory, partition_by=partition_by).compute()
+    assert sorted(result["x"]) == sorted(map(STAMP, data["x"]))
+    assert sorted(result["v1"].dropna()) == sorted(map(STAMP, data["v1"].dropna()))
+
+
+@pytest.mark.parametrize("column", ["x", "p", "i1", "v1"])
+@pytest.mark.parametrize("value", [FAR, OLD, NEAR])
+def test_conditions_on_dates_that_nanoseconds_do_not_hold(driver, store_factory, far_dates, column, value):
+    cube, data = far_dates
+    days = data[column].dropna()
+    for condition, wanted in [
+        (C(column) == value, days == value),
+        (C(column) != value, days != value),
+        (C(column) > value, days > value),
+        (C(column) <= value, days <= value),
+        (C(column).isin([value, FAR]), days.isin([value, FAR])),
+    ]:
+        frames = driver.query_cube(cube=cube, store=store_factory, conditions=condition)
+        assert sum(map(len, frames)) == wanted.sum()
+
+
+def test_rows_of_a_result_with_far_dates_can_be_filtered(store_factory, far_dates):
+    (result,) = eager_cube.query_cube(far_dates[0], store_factory)
+    assert len((C("x") > STAMP(NEAR)).filter_df(result)) == 1
+    assert len(((C("x") == STAMP(FAR)) & (C("v2") == STAMP(NEAR))).filter_df(result)) == 1

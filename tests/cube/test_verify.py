@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
+from urllib.parse import quote
 
 import pandas as pd
 import pyarrow as pa
@@ -24,12 +26,13 @@ from kartothek_cube.io.eager import (
     build_dataset_indices,
     keep_dataset_history,
     list_dataset_history,
+    read_table,
     repair_dataset,
     store_dataframes_as_dataset,
     update_dataset_from_dataframes,
     verify_dataset,
 )
-from kartothek_cube.io.eager_cube import append_to_cube, build_cube, repair_cube, verify_cube
+from kartothek_cube.io.eager_cube import append_to_cube, build_cube, query_cube, repair_cube, verify_cube
 from kartothek_cube.io.iter_cube import verify_cube__iter
 from kartothek_cube.io_components.verify.report import REMEDIES, REPAIRABLE, Problem, Report
 from tests.support.cubes import edit_header, file_keys, frame, header, memory, snapshot
@@ -294,6 +297,43 @@ def test_a_cube_as_it_has_to_be(store):
     assert repr(report) == "no problems in 2 datasets, 5 files, 6 rows, 2 indices"
     assert repair_cube(CUBE, store) == report
     assert snapshot(lambda: store) == before
+
+
+EMPTY_LISTS = Path(__file__).parents[1] / "data" / "empty-lists"
+
+
+@pytest.mark.parametrize("deep", [True, False])
+def test_files_of_kartothek_and_plateau_with_empty_lists_only(deep):
+    cube = Cube(["x"], ["p"], "cube")
+    store = "hfs://" + quote(str(EMPTY_LISTS / "kartothek"))
+    assert verify_cube(cube, store, deep=deep).problems == ()
+    assert [values.tolist() for values in query_cube(cube, store)[0]["v"]] == [[], [1]]
+    store = "hfs://" + quote(str(EMPTY_LISTS / "plateau"))
+    assert verify_dataset("dataset", store, deep=deep).problems == ()
+    assert [values.tolist() for values in read_table("dataset", store)["s"]] == [[], ["a"]]
+
+
+@pytest.mark.parametrize(
+    "recorded, found, fits",
+    [
+        (pa.list_(pa.int64()), pa.list_(pa.null()), True),
+        (pa.list_(pa.list_(pa.int64())), pa.list_(pa.null()), True),
+        (pa.list_(pa.list_(pa.string())), pa.list_(pa.list_(pa.null())), True),
+        (pa.struct([("a", pa.list_(pa.int64()))]), pa.struct([("a", pa.list_(pa.null()))]), True),
+        (pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), pa.null()), True),
+        (pa.list_(pa.int64()), pa.list_(pa.string()), False),
+        (pa.list_(pa.int64()), pa.list_(pa.list_(pa.null())), False),
+        (pa.list_(pa.int64()), pa.int64(), False),
+        (pa.struct([("a", pa.int64())]), pa.struct([("b", pa.null())]), False),
+        (pa.struct([("a", pa.int64())]), pa.struct([("a", pa.int64()), ("b", pa.null())]), False),
+    ],
+    ids=str,
+)
+def test_what_a_file_does_not_know_of_a_nested_type_is_no_fault(recorded, found, fits):
+    store = memory()
+    store_dataframes_as_dataset(store, "u", [pa.table({"v": pa.nulls(1, recorded)})])
+    rewrite(store, first_file(store, "u"), lambda t: t.set_column(0, "v", pa.nulls(1, found)))
+    assert kinds(verify_dataset("u", store)) == ([] if fits else ["file-schema"])
 
 
 @pytest.mark.parametrize("fault, deep, shallow", FAULTS, ids=[fault[0].__name__ for fault in FAULTS])

@@ -14,6 +14,7 @@ import pytest
 
 from kartothek_cube.core.errors import DatasetNotFoundError
 from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.io.dask.dataframe import read_dataset_as_ddf
 from kartothek_cube.io.eager import (
     create_empty_dataset_header,
     read_dataset_as_dataframes,
@@ -192,6 +193,50 @@ def test_dates(io, memory, as_object):
     assert table.dtypes["p"] == (object if as_object else "datetime64[ns]")
     found = read_table("u", memory, dates_as_object=as_object, predicates=[[("d", "==", DAY)]])
     assert found["x"].tolist() == [1]
+
+
+FAR, OLD = datetime.date(9999, 12, 31), datetime.date(1, 1, 1)
+
+
+@pytest.mark.parametrize("as_object", [True, False])
+@pytest.mark.parametrize("dispatch_by", [None, "p", "i"])
+def test_dates_that_nanoseconds_do_not_hold(io, memory, as_object, dispatch_by):
+    df = frame(p=[DAY, FAR, OLD], i=[OLD, DAY, FAR], d=[FAR, None, DAY])
+    io.store(memory, [df], partition_on="p", secondary_indices="i")
+    frames = io.read(memory, dates_as_object=as_object, dispatch_by=dispatch_by)
+    frames.append(read_table("u", memory, dates_as_object=as_object, categoricals=["p"]))
+    for column in ("p", "i", "d"):
+        values = [v for f in frames for v in f[column] if not pd.isna(v)]
+        assert {type(v) for v in values} == {datetime.date if as_object else pd.Timestamp}
+        days = values if as_object else [v.date() for v in values]
+        assert sorted(days) == sorted([*df[column].dropna()] * 2)
+    eager = read_dataset_as_dataframes("u", memory, dates_as_object=as_object)
+    assert {str(dtype) for f in eager for dtype in f.dtypes} == {"object" if as_object else "datetime64[s]"}
+    for predicate, count in ((("p", "==", FAR), 1), (("i", ">", DAY), 1), (("d", "in", [FAR, DAY]), 2)):
+        assert len(read_table("u", memory, dates_as_object=as_object, predicates=[[predicate]])) == count
+
+
+@pytest.mark.parametrize("as_object", [True, False])
+def test_indices_of_dates_that_nanoseconds_do_not_hold(memory, as_object):
+    df = frame(p=[DAY, FAR], i=[OLD, DAY])
+    store_dataframes_as_dataset(memory, "u", [df], partition_on="p", secondary_indices="i")
+    factory = DatasetFactory("u", memory).load_all_indices()
+    for column, days in (("p", [DAY, FAR]), ("i", [OLD, DAY])):
+        expected = days if as_object else [pd.Timestamp(day) for day in days]
+        index = factory.indices[column]
+        assert [v if as_object else pd.Timestamp(v) for v in index.observed_values(as_object)] == expected
+        assert index.as_flat_series(date_as_object=as_object).index.tolist() == expected
+        assert sorted(factory.get_indices_as_dataframe(date_as_object=as_object)[column]) == expected
+
+
+@pytest.mark.parametrize("index", [None, "i"])
+def test_dask_puts_far_dates_together(memory, index):
+    df = frame(p=[DAY, FAR, OLD], i=[OLD, DAY, FAR])
+    store_dataframes_as_dataset(memory, "u", [df], partition_on="p", secondary_indices="i")
+    ddf = read_dataset_as_ddf("u", memory, dates_as_object=False, dask_index_on=index)
+    result = ddf.compute(scheduler="sync").reset_index()
+    assert sorted(result["i"]) == [pd.Timestamp(day) for day in (OLD, DAY, FAR)]
+    assert sorted(result["p"]) == [pd.Timestamp(day) for day in (OLD, DAY, FAR)]
 
 
 def test_dates_are_objects_by_default(io, memory):

@@ -12,6 +12,7 @@ from kartothek_cube.serialization import (
     CsvSerializer,
     DataFrameSerializer,
     ParquetSerializer,
+    check_predicates,
     filter_array_like,
     filter_df,
     filter_df_from_predicates,
@@ -172,6 +173,21 @@ def test_filter_array_like_mask_and_out():
     result[0] = True  # it is the caller's
 
 
+@pytest.mark.parametrize("op", ["<", "<=", ">", ">="])
+@pytest.mark.parametrize(
+    "array", [np.array([1]), np.array([1.0]), np.array(["a"], dtype=object), np.array([True])], ids=str
+)
+def test_nulls_have_no_order(array, op):
+    with pytest.raises(TypeError, match=f"'v1'.* not by {op}"):
+        filter_array_like(array, op, None, column_name="v1")
+    df = pd.DataFrame({"v1": array})
+    with pytest.raises(TypeError, match=f"'v1'.* not by {op}"):
+        filter_df_from_predicates(df, [[("v1", op, None)]])
+    # what is said to a read is wrong in itself, whatever the column is
+    with pytest.raises(ValueError, match=f"'v1'.* not by {op}"):
+        check_predicates([[("v1", op, None)]])
+
+
 def test_filter_array_like_names_the_column():
     with pytest.raises(TypeError, match="'v1'"):
         filter_array_like(np.array([1]), "==", "a", column_name="v1")
@@ -189,6 +205,12 @@ STAMPS = pd.Series(["2020-01-01", "2020-01-01 12:00", None], dtype="datetime64[n
         (DATES, "==", pd.Timestamp(DAY), [True, False, False]),
         (DATES, "<", np.datetime64("2020-01-01T12:00"), [True, False, False]),
         (DATES, "in", [pd.Timestamp(DAY), None], [True, False, True]),
+        (
+            DATES.replace(DAY, datetime.date(9999, 12, 31)),
+            ">",
+            pd.Timestamp("2020-01-02"),
+            [True, False, False],
+        ),
         (STAMPS, "==", DAY, [True, False, False]),
         (STAMPS, ">", DAY, [False, True, False]),
         (STAMPS, "in", [DAY], [True, False, False]),

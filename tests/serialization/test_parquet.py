@@ -62,7 +62,7 @@ def test_wrong_settings(kwargs, error):
         ParquetSerializer(**kwargs)
 
 
-@pytest.mark.parametrize("compression", ["SNAPPY", "ZSTD", "GZIP", "NONE", "snappy"])
+@pytest.mark.parametrize("compression", ["SNAPPY", "ZSTD", "GZIP", "NONE", "snappy", None])
 @pytest.mark.parametrize("rows", [0, 1, 10, 2000])
 def test_round_trip(blobs, compression, rows):
     df = get_dataframe_not_nested(rows)
@@ -73,7 +73,9 @@ def test_round_trip(blobs, compression, rows):
     )
     metadata = pq.read_metadata(io.BytesIO(blobs.get(key)))
     assert metadata.num_row_groups == 1
-    assert metadata.row_group(0).column(0).compression in (compression.upper(), "UNCOMPRESSED")
+    assert metadata.row_group(0).column(0).compression in (str(compression).upper(), "UNCOMPRESSED")
+    if compression is None:
+        assert ParquetSerializer(compression) == ParquetSerializer("NONE")
 
 
 @pytest.mark.parametrize("rows, chunk_size, groups", [(7, 3, 3), (6, 3, 2), (0, 3, 1), (2, 100, 1)])
@@ -325,3 +327,17 @@ def test_flipped_bits_are_no_data():
         except CorruptDatasetError:
             found += 1
     assert found > (len(content) - footer) / 2
+
+
+@pytest.mark.parametrize(
+    "predicates", [None, [[("s", "==", "y" * 20)]], [[("i", ">", 1)]], [[("s", "==", None)]]]
+)
+@pytest.mark.parametrize("columns", [None, ["v", "s"], ["v"]])
+def test_files_of_others_may_have_views(predicates, columns):
+    text, lists = ["x", "y" * 20, None], [[1], None, [2, 3]]
+    views = {"s": pa.array(text, pa.string_view()), "v": pa.array(lists, pa.list_view(pa.int64()))}
+    found, expected = (
+        ParquetSerializer.read_table(raw(pa.table(values | {"i": [1, 2, 3]})), columns, predicates)
+        for values in (views, {"s": text, "v": lists})
+    )
+    assert found.equals(expected)

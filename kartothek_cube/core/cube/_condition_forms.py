@@ -19,9 +19,11 @@ from kartothek_cube.core.types import from_pandas
 
 Literal: TypeAlias = tuple[str, str, Any]
 
-# Parentheses are optional, and so are blanks. An operator is not followed by another one ("=>", "<>").
+# Parentheses are optional, and so are blanks. An operator is not followed by another one ("=>", "<>"), but by
+# a value: an empty text is written in quotes, or as a blank, as the text of a condition has it ("(s == )").
 _CONDITION = re.compile(
-    r"\s*\(?\s*(?P<column>[^\s=<>!]+)\s*(?P<op>==|!=|<=|>=|=|<|>)(?![<>!])\s*(?P<value>[^=)]*?)\s*\)?\s*"
+    r"\s*\(?\s*(?P<column>[^\s=<>!]+)\s*(?P<op>==|!=|<=|>=|=|<|>)(?![<>!])(?=[^=)])"
+    r"\s*(?P<value>[^=)]*?)\s*\)?\s*"
 )
 _JSON_SCALARS = (str, bool, int, float)
 # nothing of these types needs a closer look, however many there are
@@ -97,7 +99,9 @@ def parse_text(s: str, all_types: Mapping[str, pa.DataType]) -> tuple[str, str, 
     """
     match = _CONDITION.fullmatch(s)
     if match is None:
-        raise ValueError(f"Cannot parse condition {s!r}; expected: column operator value")
+        raise ValueError(
+            f"Cannot parse condition {s!r}; expected: column operator value (write '' for an empty text)"
+        )
     column, operator, text = match.group("column", "op", "value")
     if column not in all_types:
         raise ValueError(f"Condition {s!r}: {unknown_names('column', [column], all_types)}")
@@ -202,6 +206,10 @@ def filter_rows(df: pd.DataFrame, columns: Collection[str], literals: list[Liter
     missing = set(columns).difference(df.columns)
     if missing:
         raise ValueError(f"Conditions: {unknown_names('column', missing, df.columns)}")
-    compared = from_pandas(df[sorted(columns)].reset_index(drop=True))
+    frame = df[sorted(columns)].reset_index(drop=True)
+    # queries return dates such as 9999-12-31 as times that cannot be stored, but can be compared
+    seconds = {name: pa.array(frame[name]) for name in frame if frame[name].dtype == "datetime64[s]"}
+    others = from_pandas(frame.drop(columns=list(seconds)))
+    compared = pa.table(dict(zip(others.column_names, others.columns, strict=True)) | seconds)
     mask: np.ndarray = filter_mask(compared, [literals]).to_numpy(zero_copy_only=False)
     return df.loc[mask]

@@ -328,9 +328,10 @@ class Conjunction(forms.NoValue):
         >>> print(Conjunction.from_string("COUNTRY_CODE = 'DE' & DAY > 17", types))
         (COUNTRY_CODE == DE) & (DAY > 17)
         """
-        if not s.strip():
+        text = s.strip()
+        if not text:
             return Conjunction(None)
-        return Conjunction([Condition.from_string(part, all_types) for part in s.split("&")])
+        return Conjunction([Condition.from_string(part, all_types) for part in text.split("&")])
 
     @staticmethod
     def from_jsonarray(array: list[dict[str, Any]]) -> Conjunction:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from kartothek_cube.core.index.columns import IndexColumns
-from kartothek_cube.core.types import to_pandas
+from kartothek_cube.core.types import to_memory, to_pandas
 
 __all__ = ("PARTITION", "flat_series", "observed", "partition_frame", "partition_rows")
 
@@ -92,7 +92,8 @@ def observed(columns: IndexColumns, date_as_object: bool) -> npt.NDArray[Any]:
     Returns
     -------
     numpy.ndarray
-        Text and bytes as objects, time stamps as ``datetime64[ns]`` (UTC if they have a zone).
+        Text and bytes as objects, time stamps as ``datetime64[ns]`` (UTC if they have a zone), dates that do
+        not fit that as ``datetime64[s]``.
     """
     values = columns.values
     if pat.is_date(values.type) and date_as_object:
@@ -100,7 +101,7 @@ def observed(columns: IndexColumns, date_as_object: bool) -> npt.NDArray[Any]:
         dates[:] = values.to_pylist()
         return dates
     if pat.is_date(values.type):
-        values = values.cast(pa.timestamp("ns"))
+        values = to_memory(pa.table({"": values}), dates_as_object=False).column(0)
     array: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
     return array
 

@@ -82,7 +82,7 @@ def storage_type(t: pa.DataType) -> pa.DataType:
 
 
 @lru_cache(maxsize=1024)
-def memory_type(t: pa.DataType, *, dates_as_object: bool = True) -> pa.DataType:
+def memory_type(t: pa.DataType, *, dates_as_object: bool = True, date_unit: str = "ns") -> pa.DataType:
     """
     Type in which values of type ``t`` are handed to pandas.
 
@@ -92,11 +92,13 @@ def memory_type(t: pa.DataType, *, dates_as_object: bool = True) -> pa.DataType:
         Any Arrow type.
     dates_as_object
         Whether dates stay dates; else they become naive timestamps.
+    date_unit
+        Unit of these timestamps.
 
     Returns
     -------
     pyarrow.DataType
-        The :func:`storage_type`, with dates as ``timestamp[ns]`` unless they stay objects, also inside lists.
+        The :func:`storage_type`, with dates as timestamps unless they stay objects, also inside lists.
 
     Examples
     --------
@@ -105,10 +107,10 @@ def memory_type(t: pa.DataType, *, dates_as_object: bool = True) -> pa.DataType:
     ListType(list<item: timestamp[ns]>)
     """
     if pat.is_date(t) and not dates_as_object:
-        return pa.timestamp("ns")
+        return pa.timestamp(date_unit)
 
     def inner(child: pa.DataType) -> pa.DataType:
-        return memory_type(child, dates_as_object=dates_as_object)
+        return memory_type(child, dates_as_object=dates_as_object, date_unit=date_unit)
 
     return storage_type(t) if not is_nested(t) else _rebuild(t, inner, timestamp_unit="ns")
 

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
 
 from kartothek_cube.core.types.arrow import memory_type, storage_type
+from kartothek_cube.core.types.layouts import convert_layouts
 from kartothek_cube.core.types.pandas_metadata import (
     EXTENSION_DTYPES,
     extension_dtypes,
     with_pandas_metadata,
 )
 
-__all__ = ("as_table", "from_pandas", "to_memory", "to_pandas", "to_storage")
+__all__ = (
+    "align_date_units",
+    "as_table",
+    "dates_as_stamps",
+    "from_pandas",
+    "to_memory",
+    "to_pandas",
+    "to_storage",
+)
 
 # A string array addresses its bytes with 31 bits.
 _MAX_STRING_BYTES = 2**31 - 2
+# Only dates get this type, and only those that nanoseconds do not reach.
+_SECONDS = np.dtype("datetime64[s]")
 # Below, starting threads takes longer than the conversion.
 _THREADS_FROM = 10_000
 
@@ -170,13 +182,18 @@ def to_storage(table: pa.Table) -> pa.Table:
 def _normalise(table: pa.Table, extensions: dict[str, str]) -> pa.Table:
     columns = []
     for field, column in zip(table.schema, table.columns, strict=True):
-        if pat.is_duration(field.type) or pat.is_union(field.type):
+        if pat.is_duration(field.type) or _contains_union(field.type):
             raise TypeError(
                 f"Column {field.name!r} of type {field.type} cannot be stored; convert it to numbers or text."
             )
         columns.append(_convert(column, storage_type(field.type), field.name))
     schema = pa.schema(list(zip(table.column_names, (c.type for c in columns), strict=True)))
     return pa.Table.from_arrays(columns, schema=with_pandas_metadata(schema, extensions))
+
+
+def _contains_union(t: pa.DataType) -> bool:
+    inner = (t.field(number).type for number in range(t.num_fields))
+    return bool(pat.is_union(t) or any(map(_contains_union, inner)))
 
 
 def _convert(column: pa.ChunkedArray, target: pa.DataType, name: str) -> pa.ChunkedArray:
@@ -187,12 +204,15 @@ def _convert(column: pa.ChunkedArray, target: pa.DataType, name: str) -> pa.Chun
     if isinstance(source, pa.BaseExtensionType):
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], type=source.storage_type)
     try:
-        if pat.is_dictionary(source):
+        column = convert_layouts(pa.table({name: column})).column(0)
+        if pat.is_dictionary(column.type):
             column = _cast_dictionaries(column, target)
-        if pat.is_large_string(source) or pat.is_large_binary(source):
+        if pat.is_large_string(column.type) or pat.is_large_binary(column.type):
             column = _split_large(column)
         return column.cast(target)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except pa.ArrowNotImplementedError as error:
+        raise TypeError(f"Column {name!r} of type {source} cannot be stored; convert it: {error}") from error
+    except pa.ArrowInvalid as error:
         problem = f"Column {name!r} of type {source} cannot be converted to {target}: {error}"
         raise ValueError(problem) from error
 
@@ -225,7 +245,8 @@ def to_memory(table: pa.Table, *, dates_as_object: bool = True) -> pa.Table:
     table
         For example as read from a file, where time stamps are microseconds.
     dates_as_object
-        Whether dates stay dates; else they become naive timestamps.
+        Whether dates stay dates; else they become naive timestamps, ``timestamp[s]`` in columns with dates
+        that do not fit nanoseconds.
 
     Returns
     -------
@@ -244,11 +265,31 @@ def to_memory(table: pa.Table, *, dates_as_object: bool = True) -> pa.Table:
     [TimestampType(timestamp[ns])]
     """
     for position, field in enumerate(table.schema):
-        target = memory_type(field.type, dates_as_object=dates_as_object)
-        if not target.equals(field.type):
-            column = _convert(table.column(position), target, field.name)
-            table = table.set_column(position, pa.field(field.name, target), column)
+        if not memory_type(field.type, dates_as_object=dates_as_object).equals(field.type):
+            column = _in_memory(table.column(position), field.name, dates_as_object)
+            table = table.set_column(position, pa.field(field.name, column.type), column)
     return table
+
+
+def _in_memory(column: pa.ChunkedArray, name: str, dates_as_object: bool) -> pa.ChunkedArray:
+    def convert(dtype: pa.DataType) -> pa.ChunkedArray:
+        return _convert(column, dtype, name)
+
+    return _with_date_unit(column.type, convert, dates_as_object)
+
+
+def _with_date_unit(
+    dtype: pa.DataType, convert: Callable[[pa.DataType], pa.ChunkedArray], dates_as_object: bool
+) -> pa.ChunkedArray:
+    """Convert to the type in memory; seconds hold dates that nanoseconds do not reach, such as 9999-12-31."""
+    target = memory_type(dtype, dates_as_object=dates_as_object)
+    try:
+        return convert(target)
+    except ValueError:
+        coarse = memory_type(dtype, dates_as_object=dates_as_object, date_unit="s")
+        if coarse.equals(target):
+            raise
+        return convert(coarse)
 
 
 def to_pandas(
@@ -262,7 +303,8 @@ def to_pandas(
     table
         The table.
     dates_as_object
-        Whether dates become :class:`datetime.date` objects; else ``datetime64[ns]``.
+        Whether dates become :class:`datetime.date` objects; else ``datetime64[ns]``, and ``datetime64[s]`` in
+        columns with dates that do not fit that (before 1677-09-22 or after 2262-04-11).
     categories
         Columns that become unordered categoricals; one that is dictionary-encoded keeps its dictionary.
 
@@ -318,5 +360,59 @@ def _encode(column: pa.ChunkedArray, dates_as_object: bool) -> pa.ChunkedArray:
         return pa.chunked_array([pa.nulls(len(column), pa.dictionary(pa.int32(), pa.string()))])
     if not pat.is_dictionary(column.type):
         column = column.dictionary_encode()
-    target = memory_type(column.type.value_type, dates_as_object=dates_as_object)
-    return column.cast(pa.dictionary(column.type.index_type, target))
+    codes, values = column.type.index_type, column.type.value_type
+    return _with_date_unit(values, lambda dtype: column.cast(pa.dictionary(codes, dtype)), dates_as_object)
+
+
+def align_date_units(frames: Sequence[pd.DataFrame]) -> None:
+    """
+    Give dates one type in all frames of a result, changing frames in place.
+
+    Parameters
+    ----------
+    frames
+        Frames of the same columns, as made by :func:`to_pandas`. If a column is ``datetime64[s]`` in one of
+        them, it becomes that in all.
+
+    Examples
+    --------
+    >>> import datetime
+    >>> days = [datetime.date(2020, 1, 31), datetime.date(9999, 12, 31)]
+    >>> frames = [to_pandas(pa.table({"UNTIL": [day]})) for day in days]
+    >>> align_date_units(frames)
+    >>> [str(frame["UNTIL"].dtype) for frame in frames]
+    ['datetime64[s]', 'datetime64[s]']
+    """
+    if len(frames) < 2:
+        return
+    seconds = {name for frame in frames for name, dtype in frame.dtypes.items() if dtype == _SECONDS}
+    for frame in frames if seconds else ():
+        for name in seconds:
+            if frame[name].dtype != _SECONDS:
+                frame[name] = frame[name].astype(_SECONDS)
+
+
+def dates_as_stamps(frame: pd.DataFrame) -> pd.DataFrame:
+    """
+    Replace ``datetime64[s]`` by objects, in place; pandas refuses to concatenate it with ``datetime64[ns]``.
+
+    Parameters
+    ----------
+    frame
+        A frame as made by :func:`to_pandas`: only dates that ``datetime64[ns]`` cannot hold have that type.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The frame, with :class:`pandas.Timestamp` in these columns.
+
+    Examples
+    --------
+    >>> import datetime
+    >>> dates_as_stamps(to_pandas(pa.table({"UNTIL": [datetime.date(9999, 12, 31)]})))["UNTIL"].tolist()
+    [Timestamp('9999-12-31 00:00:00')]
+    """
+    for name, dtype in frame.dtypes.items():
+        if dtype == _SECONDS:
+            frame[name] = frame[name].astype(object)
+    return frame

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import dask
 import dask.dataframe as dd
+import numpy as np
 import pandas as pd
 from dask.dataframe.utils import clear_known_categories
 
@@ -16,6 +17,7 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.predicates import PredicatesType
+from kartothek_cube.core.types import dates_as_stamps
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.dask._dataset import ReadOptions, check_table, frame_of, travelling
 from kartothek_cube.io.dask._from_map import from_map
@@ -66,6 +68,8 @@ def read_dataset_as_ddf(
     dask.dataframe.DataFrame
         One partition per partition of the dataset or per group; a single one without rows if there is none.
         The types of the metadata are those of the schema, files may have narrower ones.
+        With ``dates_as_object=False`` and several partitions, dates that ``datetime64[ns]`` cannot hold are
+        objects, namely :class:`pandas.Timestamp`.
 
     Raises
     ------
@@ -100,7 +104,9 @@ def read_dataset_as_ddf(
     options, tasks = (plan.context, dates_as_object), plan.tasks()
     meta = _meta(options, index)
     divisions = None if index is None else _divisions(tasks, meta)
-    result: dd.DataFrame = from_map(_read, tasks, "read_dataset", meta, options, index, divisions=divisions)
+    result: dd.DataFrame = from_map(
+        _read, tasks, "read_dataset", meta, options, index, len(tasks) < 2, divisions=divisions
+    )
     return result
 
 
@@ -128,17 +134,26 @@ def _meta(options: ReadOptions, index: str | None) -> pd.DataFrame:
 
 def _divisions(tasks: Sequence[ReadTask], meta: pd.DataFrame) -> tuple[Any, ...] | None:
     """The values by which the partitions are indexed, sorted, and the last one again."""
-    values = pd.Index([task.group[0] for task in tasks], dtype=meta.index.dtype)
+    groups = [task.group[0] for task in tasks]
+    try:
+        values = pd.Index(groups, dtype=meta.index.dtype)
+    except pd.errors.OutOfBoundsDatetime:  # dates that partitions hold as time stamps
+        values = pd.Index(np.array(groups, "datetime64[s]")).astype(object)
     return (*values, values[-1]) if len(values) else None
 
 
 def _read(
-    task: ReadTask | None, options: ReadOptions, index: str | None, columns: Sequence[str] | None = None
+    task: ReadTask | None,
+    options: ReadOptions,
+    index: str | None,
+    alone: bool,
+    columns: Sequence[str] | None = None,
 ) -> pd.DataFrame:
     context, dates_as_object = options
     if columns is not None:
         context = _project(context, [*columns, *([] if index is None else [index])])
     frame = frame_of((context, dates_as_object), task)
+    frame = frame if alone else dates_as_stamps(frame)
     return frame if index is None else frame.set_index(index)
 
 

@@ -12,6 +12,7 @@ from dask.delayed import Delayed
 from dask.task_spec import TaskRef
 
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.types import dates_as_stamps
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io.dask import common_cube as _dask
 from kartothek_cube.io.dask import delayed_cube
@@ -303,6 +304,8 @@ def query_cube_dataframe(
         One partition per group, sorted by the values of ``partition_by``, or one in total; the divisions are
         unknown. A group without rows is an empty partition. The types of the metadata are those of the
         schema: a column in which a partition has missing or only narrow values may have another type there.
+        If there are several partitions, dates that ``datetime64[ns]`` cannot hold are objects, namely
+        :class:`pandas.Timestamp`: pandas does not concatenate time stamps of such different ranges.
 
     Raises
     ------
@@ -313,17 +316,19 @@ def query_cube_dataframe(
     plan = plan_query(
         cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
     )
-    meta = _dask.frame_of(plan.context, None)
-    result: dd.DataFrame = from_map(_read, plan.tasks(), "query_cube", meta, plan.context)
+    meta, tasks = _dask.frame_of(plan.context, None), plan.tasks()
+    result: dd.DataFrame = from_map(_read, tasks, "query_cube", meta, plan.context, len(tasks) < 2)
     return result
 
 
-def _read(task: Task | None, context: QueryContext, columns: Sequence[str] | None = None) -> pd.DataFrame:
-    if columns is None:
-        return _dask.frame_of(context, task)
-    if task is not None:
+def _read(
+    task: Task | None, context: QueryContext, alone: bool, columns: Sequence[str] | None = None
+) -> pd.DataFrame:
+    if columns is not None and task is not None:
         context, task = project(context, task, columns)
-    return _dask.frame_of(context, task)[list(columns)]
+    frame = _dask.frame_of(context, task)
+    frame = frame if alone else dates_as_stamps(frame)
+    return frame if columns is None else frame[list(columns)]
 
 
 # -- maintenance ---------------------------------------------------------------------------------------------

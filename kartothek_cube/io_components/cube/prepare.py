@@ -297,9 +297,10 @@ def check_unique(rules: DatasetRules, table: pa.Table) -> None:
 
 def _duplicates(rules: DatasetRules, rows: pa.Table, keys: Sequence[str]) -> DuplicateCellsError:
     """Say which cell occurs more than once, and how its rows differ."""
-    frame = to_pandas(rows.slice(0, 10))
+    first = rows.slice(0, 10)
+    frame = to_pandas(first)
     payload = sorted(set(frame.columns) - set(keys))
-    same = [c for c in payload if all(_equal(frame[c].iloc[0], v) for v in frame[c])]
+    same = [c for c in payload if _is_constant(first.column(c).to_pylist())]
     differ = [c for c in payload if c not in same]
     shown = [frame[same].iloc[0].to_string()] if same else []
     shown += [frame[differ].to_string()] if differ else []
@@ -314,7 +315,6 @@ def _duplicates(rules: DatasetRules, rows: pa.Table, keys: Sequence[str]) -> Dup
     )
 
 
-def _equal(a: Any, b: Any) -> bool:
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        return np.array_equal(a, b)
-    return bool(a == b) or bool(pd.isna(a) and pd.isna(b))
+def _is_constant(values: Sequence[Any]) -> bool:
+    """Whether Python values are all the same; NaN is the same as NaN."""
+    return all(value == values[0] or (value != value and values[0] != values[0]) for value in values)

@@ -17,6 +17,7 @@ from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.types import is_nested
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.columns import (
     combine,
@@ -198,9 +199,19 @@ def _schema_problems(context: VerifyContext, key: str, schema: pa.Schema) -> Ite
         if name not in found.names:
             continue
         have, want = found.field(name).type, context.schema.field(name).type
-        if not pa.types.is_null(have) and not have.equals(want):
+        if not _is_readable_as(have, want):
             text = f"column {name} has type {have}, but the dataset says {want}"
             yield _problem(context, "file-schema", key, text, name)
+
+
+def _is_readable_as(have: pa.DataType, want: pa.DataType) -> bool:
+    """Whether a type is the one recorded, but for what is unknown as there are nulls or empty lists only."""
+    if pa.types.is_null(have) or have.equals(want):
+        return True
+    if have.id != want.id or not is_nested(have) or have.num_fields != want.num_fields:
+        return False
+    pairs = [(have.field(number), want.field(number)) for number in range(have.num_fields)]
+    return all(a.name == b.name and _is_readable_as(a.type, b.type) for a, b in pairs)
 
 
 def _place_problems(

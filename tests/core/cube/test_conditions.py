@@ -314,8 +314,9 @@ TYPES = {
         ("s ==  x y ", C("s") == "x y"),
         ("s == ' x '", C("s") == " x "),
         ('s == "it\'s"', C("s") == "it's"),
-        ("s ==", C("s") == ""),
-        ("s == ''", C("s") == ""),
+        ("s == ", C("s") == ""),
+        ("(s ==\t)", C("s") == ""),
+        ("s ==''", C("s") == ""),
         ("s == (x", C("s") == "(x"),
         ("s == a < b", C("s") == "a < b"),
         ("s < <", C("s") < "<"),
@@ -334,6 +335,7 @@ def test_condition_from_string(text, expected):
     [
         "", " ", "i", "== 1", "i 1", "i in (1)", "i in 1", "((i == 1))", "x y == 1", "s == a=b", "s == 'a)b'",
         "i === 1", "i => 1", "s <> x", "s =! x", "i == 1 & i == 2", "i ! 1",
+        "s ==", "s==", "(s =)", "s !=)", "s\xf6 ==", "i <", "s >=)", " s <",
     ],
 )  # fmt: skip
 def test_condition_from_string_that_is_none(text):
@@ -380,7 +382,9 @@ def test_conjunction_from_string(text, expected):
     assert Conjunction.from_string(text, TYPES).conditions == expected
 
 
-@pytest.mark.parametrize("text", ["i == 1 &", "& i == 1", "i == 1 && i == 2", "s == 'a & b'"])
+@pytest.mark.parametrize(
+    "text", ["i == 1 &", "& i == 1", "i == 1 && i == 2", "s == 'a & b'", "s == ", "i == 1 & s =="]
+)
 def test_conjunction_from_string_that_is_none(text):
     with pytest.raises(ValueError, match="Cannot parse condition"):
         Conjunction.from_string(text, TYPES)

@@ -205,10 +205,34 @@ def test_to_pandas_time_stamps_are_nanoseconds(unit, zone):
     assert str(df["t"].dtype) == ("datetime64[ns]" if zone is None else f"datetime64[ns, {zone}]")
 
 
-@pytest.mark.parametrize("values", [[datetime.datetime(9999, 1, 1)], [datetime.date(1, 1, 1)]])
-def test_to_pandas_names_the_column_that_is_out_of_range(values):
+def test_to_pandas_names_the_column_that_is_out_of_range():
     with pytest.raises(ValueError, match="'t'"):
-        types.to_pandas(pa.table({"x": [1], "t": values}))
+        types.to_pandas(pa.table({"x": [1], "t": [datetime.datetime(9999, 1, 1)]}))
+
+
+@pytest.mark.parametrize("far", [datetime.date(1, 1, 1), datetime.date(9999, 12, 31)])
+@pytest.mark.parametrize("as_object", [False, True])
+def test_to_pandas_dates_that_nanoseconds_do_not_hold(as_object, far):
+    days = pa.array([DAY, None, far])
+    table = pa.table(
+        {"d": days, "near": [DAY] * 3, "l": [[far], [], None], "c": days, "e": days.cast("date64")}
+    )
+    df = types.to_pandas(table, dates_as_object=as_object, categories=["c"])
+    kinds = {name: str(df[name].dtype) for name in ("d", "near", "e")}
+    if as_object:
+        assert set(kinds.values()) == {"object"}
+        expected = [DAY, None, far]
+    else:
+        assert kinds == {"d": "datetime64[s]", "near": "datetime64[ns]", "e": "datetime64[s]"}
+        expected = [pd.Timestamp(DAY), None, pd.Timestamp(far)]
+    for name in ("d", "c", "e"):
+        assert df[name].astype(object).where(df[name].notna(), None).tolist() == expected
+    assert df["l"][0].astype("datetime64[D]").tolist() == [far]
+
+
+def test_first_and_last_date_of_nanoseconds():
+    days = pa.array([datetime.date(1677, 9, 22), datetime.date(2262, 4, 11)])
+    assert types.to_pandas(pa.table({"d": days})).dtypes["d"] == "datetime64[ns]"
 
 
 @pytest.mark.parametrize("dtype", [pa.string(), pa.int64(), pa.timestamp("ns"), pa.float64(), pa.bool_()])

@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core.types import to_pandas
+from kartothek_cube.core.types import align_date_units, to_pandas
 from kartothek_cube.io_components.cube.query.layout import QueryContext, Task
 from kartothek_cube.io_components.cube.query.room import MAX_COLUMNS, Room, adopted
 from kartothek_cube.io_components.cube.query.run import run_task
@@ -35,8 +35,12 @@ def run_frames(context: QueryContext, task: Task) -> list[pd.DataFrame]:
     Returns
     -------
     list of pandas.DataFrame
+        All with the same types of dates: ``datetime64[s]`` if a column of one has dates that
+        ``datetime64[ns]`` cannot hold.
     """
-    return list(frames_of_tables(run_task(context, task, Room())))
+    frames = list(frames_of_tables(run_task(context, task, Room())))
+    align_date_units(frames)
+    return frames
 
 
 def _frame(tables: list[pa.Table]) -> pd.DataFrame:

@@ -32,11 +32,13 @@ from kartothek_cube.api.cube import (
     update_cube,
     verify_cube,
 )
+from kartothek_cube.api.dataset import read_table
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
 from kartothek_cube.core.errors import UnknownOutcomeError
 from kartothek_cube.core.history import KEEP_HISTORY
-from kartothek_cube.io_components.keys import data_keys, header_keys, index_keys, schema_keys
 from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io_components.keys import data_keys, header_keys, index_keys, schema_keys
+from kartothek_cube.io_components.maintain import history_keys
 from tests.support.interleave import Crash, Fault, ModelStore, Run, Scheduler, World
 
 CUBE = Cube(["x"], ["p"], "c")
@@ -83,14 +85,15 @@ def _built(state: State, rows: dict[int, int], second: dict[int, int] | None = N
     return frozenset(rows.items()), None if second is None else frozenset(second.items())
 
 
-def _copy_source(target: Any) -> World:
-    world = World("memory")
-    build_cube(seed(NEW), CUBE, ModelStore(world))
-    return world
+def _overwritten(state: State, rows: dict[int, int]) -> State:
+    """A dataset is replaced; that there is no other one is only checked when the operation is planned."""
+    return frozenset(rows.items()), None if state is None else state[1]
 
 
-def _append_to_source_and_copy(store: Any, *, overwrite: bool) -> None:
-    copy_cube(CUBE, ModelStore(_copy_source(store)), store, overwrite)
+def _copy(store: Any, *, overwrite: bool) -> None:
+    source = ModelStore(World("memory"))
+    build_cube(seed(NEW), CUBE, source)
+    copy_cube(CUBE, source, store, overwrite)
 
 
 #: name to operation, and to its effect on the content
@@ -105,7 +108,7 @@ OPERATIONS: dict[str, tuple[Operation, Callable[[State], State]]] = {
     ),
     "overwrite": (
         lambda s: build_cube(seed(NEW), CUBE, s, overwrite=True),
-        lambda state: _built(state, NEW),
+        lambda state: _overwritten(state, NEW),
     ),
     "append": (
         lambda s: append_to_cube(seed(MORE), CUBE, s),
@@ -131,12 +134,12 @@ OPERATIONS: dict[str, tuple[Operation, Callable[[State], State]]] = {
     "cleanup": (lambda s: cleanup_cube(CUBE, s), lambda state: state),
     "delete": (lambda s: delete_cube(CUBE, s), lambda state: None),
     "copy": (
-        partial(_append_to_source_and_copy, overwrite=False),
+        partial(_copy, overwrite=False),
         lambda state: (_absent(state), _built(state, NEW))[1],
     ),
     "copy over": (
-        partial(_append_to_source_and_copy, overwrite=True),
-        lambda state: _built(state, NEW),
+        partial(_copy, overwrite=True),
+        lambda state: _overwritten(state, NEW),
     ),
     "rollback": (
         lambda s: rollback_cube(CUBE, s, {"seed": 1}),
@@ -214,10 +217,13 @@ def deterministic(first: int = 1) -> Iterator[None]:
     def now() -> datetime.datetime:
         return start + datetime.timedelta(milliseconds=next(ticks))
 
+    def new_id() -> uuid.UUID:
+        return uuid.UUID(int=next(ids))
+
     with (
-        mock.patch("kartothek_cube.core.uuid._uuid_hook_object", lambda: uuid.UUID(int=next(ids))),
+        mock.patch("kartothek_cube.core.uuid._uuid_hook_object", new_id),
         mock.patch("kartothek_cube.core._time.datetime_utcnow", now),
-        mock.patch("kartothek_cube.core.commit.retry.time.sleep", lambda seconds: None),
+        mock.patch("kartothek_cube.core.commit.retry.time.sleep"),
         mock.patch("kartothek_cube.io_components.execute.ThreadPoolExecutor", _OneThread),
     ):
         yield
@@ -234,8 +240,7 @@ def content(store: Any) -> State:
     [df] = query_cube(CUBE, store, datasets=["seed"]) or [pd.DataFrame({"x": [], "v": []})]
     second = None
     if "extra" in datasets:
-        [other] = query_cube(CUBE, store, payload_columns=["w"], conditions=None) or [None]
-        other = other[other["w"].notna()]
+        other = read_table("c++extra", store)
         second = frozenset(zip(other["x"].astype(int), other["w"].astype(int), strict=True))
     return frozenset(zip(df["x"].astype(int), df["v"].astype(int), strict=True)), second
 
@@ -258,6 +263,14 @@ def expected(start: State, names: tuple[str, ...], run: Run) -> set[State]:
     return found
 
 
+def is_allowed(found: State, allowed: set[State]) -> bool:
+    """Whether each dataset is in one of the states; that those of several are of the same is not promised."""
+    if found is None or allowed == {None}:
+        return found in allowed
+    some = [state for state in allowed if state is not None]
+    return found[0] in {state[0] for state in some} and found[1] in {state[1] for state in some}
+
+
 def is_open(error: BaseException | None) -> bool:
     """Whether an operation may or may not have had its effect."""
     return isinstance(error, Crash | UnknownOutcomeError)
@@ -272,18 +285,22 @@ def check(world: World, start: State, names: tuple[str, ...], run: Run) -> None:
         assert not isinstance(outcome.error, (AssertionError, AttributeError, NameError)), outcome.error
     found = content(store)
     allowed = expected(start, names, run)
-    assert found in allowed, f"{found} is none of {allowed}: {[o.error for o in run.outcomes]}"
+    assert is_allowed(found, allowed), f"{found} is none of {allowed}: {[o.error for o in run.outcomes]}"
     crashed = any(is_open(o.error) for o in run.outcomes)
     if found is not None:
         problems = {problem.kind for problem in verify_cube(CUBE, store).problems}
-        assert problems <= ({"schema-pending"} if crashed else set()), problems
+        tolerated = {"schema-pending"} if crashed else set()
+        if not world.deletes_by_condition:
+            # the file at a fixed key may be lost there; the header has the schema, too
+            tolerated |= {"missing-schema"}
+        assert problems <= tolerated, problems
     cleanup_cube(CUBE, store)
     if crashed:
         # one cleanup finishes what another one has begun
         cleanup_cube(CUBE, store)
     assert content(store) == found
     left = set(world.blobs) - _tracked(store)
-    assert not {key for key in left if "_history" not in key}, left
+    assert not left, left
     if found is None:
         build_cube(seed(OLD), CUBE, store)
         found = _built(None, OLD)
@@ -297,7 +314,7 @@ def _tracked(store: Any) -> set[str]:
     tracked: set[str] = set()
     for dataset in discover_datasets_unchecked("c", store).values():
         tracked |= {*header_keys(dataset.uuid), *data_keys(dataset), *index_keys(dataset)}
-        tracked |= set(schema_keys(dataset, blobs))
+        tracked |= {*schema_keys(dataset, blobs), *history_keys(dataset.uuid, blobs)}
     return tracked
 
 

@@ -1,9 +1,9 @@
 """Exhaustive interleaving of operations: a store in memory in which each request is a step of a scheduler.
 
 A pair of operations runs in two threads, of which only one moves at a time. The schedules are explored by
-dynamic partial-order reduction (Flanagan and Godefroid, 2005): after each run, every pair of dependent steps of
-different operations is reversed in a later run, until all orders that can differ in their outcome were seen.
-Steps that commute (of different keys, or two reads) are not reversed.
+dynamic partial-order reduction (Flanagan and Godefroid, 2005): after each run, every pair of dependent steps
+of different operations is reversed in a later run, until all orders that can differ in their outcome were
+seen. Steps that commute (of different keys, or two reads) are not reversed.
 """
 
 from __future__ import annotations
@@ -127,7 +127,9 @@ class ModelBlobs(BlobStore):
     def is_local(self) -> bool:
         return False
 
-    def _step(self, method: str, key: str, action: Callable[[], Any], writes: bool, prefix: bool = False) -> Any:
+    def _step(
+        self, method: str, key: str, action: Callable[[], Any], writes: bool, prefix: bool = False
+    ) -> Any:
         return self._world.step(Step(self._store.operation, method, key, writes, prefix), action)
 
     def get(self, key: str) -> bytes:
@@ -208,7 +210,9 @@ class ModelBlobs(BlobStore):
     def list(self, prefix: str) -> list[Blob]:
         def action() -> list[Blob]:
             items = self._world.blobs.items()
-            return sorted(Blob(key, len(data), float(n)) for key, (data, n) in items if key.startswith(prefix))
+            return sorted(
+                Blob(key, len(data), float(n)) for key, (data, n) in items if key.startswith(prefix)
+            )
 
         return self._step("list", check_prefix(prefix), action, False, True)
 

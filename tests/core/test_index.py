@@ -580,6 +580,38 @@ def test_files_of_other_writers_are_read():
     assert index_file.parse_index(parquet(unsorted), "x", "key").to_dict() == {1: ["b"], 2: ["a", "c"]}
 
 
+LONG = [pa.large_string(), pa.large_binary()]
+
+
+@pytest.mark.parametrize("dtype", LONG)
+def test_types_of_long_values_are_kept_in_files(dtype, store):
+    values = pa.array(["v", "w"]).cast(dtype)
+    key = "u/indices/x/1"
+    store.put(key, parquet(pa.table({"x": values, "partition": [["a"], ["a", "b"]]})))
+    loaded = ExplicitSecondaryIndex("x", index_storage_key=key).load(store)
+    short = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}[dtype]
+    assert loaded.dtype == loaded.columns_data.values.type == short
+    more = ExplicitSecondaryIndex.from_columns("x", IndexColumns.from_pairs(values.cast(short), ["c", "d"]))
+    changed = [
+        loaded,
+        pickle.loads(pickle.dumps(loaded)),
+        loaded.update(more),
+        loaded.remove_partitions(["a"]),
+        loaded.remove_partitions(["a", "b"]),
+        loaded.remove_partitions(["a", "b"]).update(more),
+        loaded.remove_values([values[0].as_py()]),
+        merge_indices([{"x": loaded}, {"x": more}])["x"],
+        filter_indices({"x": loaded}, ["b"])["x"],
+    ]
+    for index in changed:
+        stored = index.copy(index_storage_key=None).store(store, "u")
+        assert pq.read_schema(pa.BufferReader(store.get(stored))).field("x").type == dtype
+        # as parsed just now, and as remembered
+        for found in (index_file.parse_index(store.get(stored), "x", stored), index.columns_data):
+            assert found.file_type == dtype and found.equals(index.columns_data)
+    assert more.store(store, "u") and more.columns_data.file_type is None
+
+
 @pytest.mark.parametrize(
     "content",
     [

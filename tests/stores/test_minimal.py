@@ -1,4 +1,4 @@
-"""Datasets and cubes in stores that have just the methods they need, and raise when a missing key is deleted."""
+"""Datasets and cubes in stores that have just the methods they need, and refuse to delete missing keys."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow.types as pat
 
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.index.columns import IndexColumns
-from kartothek_cube.core.types import is_nested, widen
+from kartothek_cube.core.types import is_long, is_nested, widen
 
 __all__ = ("parse_index", "render_index")
 
@@ -52,7 +53,7 @@ def render_index(column: str, columns: IndexColumns) -> bytes:
     partitions = pa.list_(
         pa.field("item", pa.string())
     )  # pyarrow's default name of the child changed meanwhile
-    schema = pa.schema([(column, columns.values.type), (_LABEL_COLUMN, partitions)])
+    schema = pa.schema([(column, columns.file_type or columns.values.type), (_LABEL_COLUMN, partitions)])
     sink = pa.BufferOutputStream()
     again = len(columns.codes) > 2 * len(columns.labels)
     with pq.ParquetWriter(
@@ -85,10 +86,9 @@ def _write_group(
     labels = columns.labels.take(pa.array(columns.codes[offsets[0] : offsets[-1]]))
     starts = pa.array((offsets - offsets[0]).astype(np.int32))
     lists = pa.ListArray.from_arrays(starts, labels, type=schema.field(1).type)
+    values = columns.values.slice(start, stop - start).cast(schema.field(0).type)
     try:
-        writer.write_table(
-            pa.Table.from_arrays([columns.values.slice(start, stop - start), lists], schema=schema)
-        )
+        writer.write_table(pa.Table.from_arrays([values, lists], schema=schema))
     except pa.ArrowInvalid as error:
         raise ValueError(f"The index on {schema.names[0]!r} cannot be stored: {error}") from error
 
@@ -109,7 +109,8 @@ def parse_index(buf: bytes, column: str, key: str) -> IndexColumns:
     Returns
     -------
     IndexColumns
-        Values in the widened type; time stamps in ns.
+        Values in the widened type, time stamps in ns; ``file_type`` if the file has ``large_string`` or
+        ``large_binary``.
 
     Raises
     ------
@@ -134,7 +135,9 @@ def parse_index(buf: bytes, column: str, key: str) -> IndexColumns:
     encoded = labels.dictionary_encode().unify_dictionaries().combine_chunks()
     rows = np.repeat(np.arange(len(values)), pc.list_value_length(lists).to_numpy())
     codes = encoded.indices.to_numpy(zero_copy_only=False)
-    return IndexColumns.from_pairs(values, encoded.dictionary, codes, rows)
+    columns = IndexColumns.from_pairs(values, encoded.dictionary, codes, rows)
+    dtype = table.schema.field(0).type
+    return replace(columns, file_type=dtype) if is_long(dtype) else columns
 
 
 def _read(buf: bytes) -> pa.Table:

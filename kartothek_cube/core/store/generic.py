@@ -33,8 +33,8 @@ class GenericBlobStore(BlobStore):
     ----------
     store
         simplekv or minimalkv store, or anything with these methods: ``get``, ``put``, ``delete``, ``open``,
-        ``iter_keys`` or ``keys``, ``in``. ``iter_prefixes`` is used if it is there. To delete a missing key may be a
-        ``KeyError``.
+        ``iter_keys`` or ``keys``, ``in``. ``iter_prefixes`` is used if it is there. To delete a missing key
+        may be a ``KeyError``.
 
     Examples
     --------

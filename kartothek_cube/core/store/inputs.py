@@ -107,8 +107,8 @@ class StoreOf:
 def is_store(candidate: object) -> bool:
     """Tell whether this is a store: of simplekv, or any other object that can ``get`` and ``open`` keys.
 
-    Whatever else an operation needs (``put``, ``delete``, ``iter_keys`` or ``keys``, ``in``) is asked for when it is
-    needed: a store for reading has no ``put``.
+    Whatever else an operation needs (``put``, ``delete``, ``iter_keys`` or ``keys``, ``in``) is asked for
+    when it is needed: a store for reading has no ``put``.
 
     Parameters
     ----------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kartothek_cube.core.types.arrow import is_nested, memory_type, same_type, storage_type, widen
+from kartothek_cube.core.types.arrow import is_long, is_nested, memory_type, same_type, storage_type, widen
 from kartothek_cube.core.types.frames import as_table, from_pandas, to_memory, to_pandas, to_storage
 from kartothek_cube.core.types.literals import bind_value, bind_values
 from kartothek_cube.core.types.values import cast_column, normalize_value, parse_texts
@@ -13,6 +13,7 @@ __all__ = (
     "bind_values",
     "cast_column",
     "from_pandas",
+    "is_long",
     "is_nested",
     "memory_type",
     "normalize_value",

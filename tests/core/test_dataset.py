@@ -249,6 +249,16 @@ def test_tables():
 
 
 @pytest.mark.parametrize(
+    "dataset, expected",
+    [(DatasetMetadata("u", schema=SCHEMA, table_name="t"), {"t": SCHEMA}), (DatasetMetadata("u"), {})],
+)
+def test_table_meta_is_deprecated(dataset, expected):
+    with pytest.warns(DeprecationWarning, match="use schema") as caught:
+        assert dataset.table_meta == expected
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize(
     "change, equal",
     [
         ({}, True),

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from plateau.io import eager as plateau  # type: ignore[import-not-found, unused-ignore]
@@ -22,7 +23,7 @@ from kartothek_cube.io import eager
 TARGET = Path(__file__).parent.parent / "tests/data/interop"
 
 #: partition keys and indexed columns; plateau makes the schema of texts one that kartothek does not update
-DATASETS = {
+DATASETS: dict[str, dict[str, Any]] = {
     "sales": {"partition_on": ["COUNTRY"], "secondary_indices": ["SHOP", "CITY"]},
     "numbers": {"partition_on": ["YEAR"], "secondary_indices": ["SHOP"]},
 }

@@ -580,16 +580,20 @@ def test_files_of_other_writers_are_read():
     assert index_file.parse_index(parquet(unsorted), "x", "key").to_dict() == {1: ["b"], 2: ["a", "c"]}
 
 
-LONG = [pa.large_string(), pa.large_binary()]
+KEPT_TYPES = {
+    pa.large_string(): pa.string(),
+    pa.large_binary(): pa.binary(),
+    pa.timestamp("ms"): pa.timestamp("ns"),
+}
 
 
-@pytest.mark.parametrize("dtype", LONG)
-def test_types_of_long_values_are_kept_in_files(dtype, store):
-    values = pa.array(["v", "w"]).cast(dtype)
+@pytest.mark.parametrize("dtype", KEPT_TYPES, ids=str)
+def test_types_that_others_demand_are_kept_in_files(dtype, store):
+    values = pa.array([DAY, NEXT_DAY] if dtype == pa.timestamp("ms") else ["v", "w"]).cast(dtype)
     key = "u/indices/x/1"
     store.put(key, parquet(pa.table({"x": values, "partition": [["a"], ["a", "b"]]})))
     loaded = ExplicitSecondaryIndex("x", index_storage_key=key).load(store)
-    short = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}[dtype]
+    short = KEPT_TYPES[dtype]
     assert loaded.dtype == loaded.columns_data.values.type == short
     more = ExplicitSecondaryIndex.from_columns("x", IndexColumns.from_pairs(values.cast(short), ["c", "d"]))
     changed = [
@@ -610,6 +614,16 @@ def test_types_of_long_values_are_kept_in_files(dtype, store):
         for found in (index_file.parse_index(store.get(stored), "x", stored), index.columns_data):
             assert found.file_type == dtype and found.equals(index.columns_data)
     assert more.store(store, "u") and more.columns_data.file_type is None
+
+
+def test_microseconds_replace_milliseconds_in_files(store):
+    key = "u/indices/x/1"
+    store.put(key, parquet(pa.table({"x": pa.array([DAY]).cast(pa.timestamp("ms")), "partition": [["a"]]})))
+    loaded = ExplicitSecondaryIndex("x", index_storage_key=key).load(store)
+    changed = loaded.update(ExplicitSecondaryIndex("x", {STAMP: ["b"]}))
+    stored = changed.store(store, "u")
+    assert pq.read_schema(pa.BufferReader(store.get(stored))).field("x").type == pa.timestamp("us")
+    assert ExplicitSecondaryIndex("x", index_storage_key=stored).load(store).query(STAMP) == ["b"]
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,8 @@ class IndexColumns:
     labels : pyarrow.StringArray
         Unique labels of partitions; some may occur in no value.
     file_type : pyarrow.DataType or None
-        Type of the values in files, where that is another one: plateau writes ``large_string`` on
-        pandas 3, and refuses to update an index of ``string``.
+        Type of the values in files, where that is another one: plateau writes ``large_string`` (on pandas 3)
+        and milliseconds, and refuses to update an index of ``string`` or microseconds then.
 
     Examples
     --------

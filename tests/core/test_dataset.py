@@ -454,6 +454,16 @@ def test_first_file_tells_the_partition_keys_where_the_header_does_not():
     assert DatasetMetadata.load_from_store("u", blobs).partition_keys == ["q ", "p"]
 
 
+def test_first_label_tells_the_partition_keys_where_the_header_does_not():
+    ds = DatasetMetadata.load_from_store("u", stored(without("partition_keys")))
+    assert ds.partition_keys == ["p", "q"]
+    assert ds.load_partition_indices().query(p=2, q="y") == [LABELS[2]]
+    ds = DatasetMetadata.load_from_store(
+        "u", stored({**without("partition_keys", "indices"), "partitions": {}})
+    )
+    assert ds.partition_keys == []
+
+
 def test_files_of_different_depth_are_refused():
     with pytest.raises(RuntimeError, match=r"'u'.*: p=1/b, p=1/q=x/a"):
         DatasetMetadata.load_from_store("u", implicit("u/table/p=1/q=x/a.parquet", "u/table/p=1/b.parquet"))

@@ -746,6 +746,24 @@ def test_header_form():
     assert ExplicitSecondaryIndex.from_v2("x", X) == x_index()
 
 
+def test_copies_with_other_content_are_not_stored():
+    index = x_index(index_storage_key="u/indices/x/1")
+    assert index.copy(column="y").index_storage_key is None
+    assert index.copy(index_dct={9: ["z"]}).index_storage_key is None
+    assert index.copy(index_storage_key="u/indices/x/2").index_dct == index.index_dct
+    blobs = open_blobs("hmemory://")
+    key = x_index().store(blobs, "u")
+    loaded = ExplicitSecondaryIndex("x", index_storage_key=key).load(blobs)
+    assert loaded.index_storage_key == loaded.unload().index_storage_key == key
+
+
+@pytest.mark.parametrize("value, dtype", [(2**64 - 1, pa.uint64()), (2**63 - 1, pa.int64())])
+def test_large_numbers_are_indexed_without_a_type(value, dtype):
+    index = ExplicitSecondaryIndex("x", {value: ["a"]})
+    assert index.dtype == dtype
+    assert index.query(value) == ["a"]
+
+
 def test_copies_are_rebuilt():
     index = x_index(index_storage_key="key")
     assert index.copy() == index

@@ -404,7 +404,8 @@ class DatasetMetadataBase(CopyMixin):
         if self.explicit_partitions or loaded.columns_data is None:
             return loaded
         # the index was written for partitions of which some may be gone
-        return loaded.copy(index_dct=loaded.columns_data.keep_labels(self.partition_table.labels))
+        kept = loaded.columns_data.keep_labels(self.partition_table.labels)
+        return loaded.copy(index_dct=kept, index_storage_key=loaded.index_storage_key)
 
     def query(self, indices: Iterable[IndexBase] | None = None, **kwargs: Any) -> list[str]:
         """

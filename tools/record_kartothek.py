@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from plateau.io import eager as plateau  # type: ignore[import-not-found, unused-ignore]
+from plateau.io import eager as plateau
 
 from kartothek_cube.io import eager
 

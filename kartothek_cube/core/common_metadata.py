@@ -17,13 +17,14 @@ from kartothek_cube.core.schema.compare import validate_compatible, validate_sha
 from kartothek_cube.core.schema.lineage import SchemaFile, mark, parse_marks
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, get_needed, open_blobs
-from kartothek_cube.core.types import as_table, from_pandas, to_pandas, widen
+from kartothek_cube.core.types import as_table, from_pandas, is_long, to_pandas, widen
 from kartothek_cube.core.types.pandas_metadata import extension_dtypes, pandas_types, with_pandas_metadata
 from kartothek_cube.core.typing import StoreInput
 
 __all__ = (
     "SchemaWrapper",
     "empty_dataframe_from_schema",
+    "long_types",
     "make_meta",
     "normalize_column_order",
     "normalize_type",
@@ -297,13 +298,18 @@ def schema_file_from_bytes(buf: bytes, origin: str) -> SchemaFile:
     return _CACHE.parse(origin, bytes(buf), lambda content: _parse(content, origin), _size)
 
 
-def _parse(content: bytes, origin: str) -> SchemaFile:
+def _read(content: bytes, origin: str) -> pa.Schema:
     try:
         schema = pq.read_schema(pa.BufferReader(content))
-        names = schema.names
+        _ = schema.names  # are decoded only now
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptDatasetError(origin, f"not the schema of a table: {error}") from error
-    if len(set(names)) < len(names):
+    return schema
+
+
+def _parse(content: bytes, origin: str) -> SchemaFile:
+    schema = _read(content, origin)
+    if len(set(schema.names)) < len(schema.names):
         raise CorruptDatasetError(origin, "column names occur more than once")
     return parse_marks(SchemaWrapper(schema, origin), schema.metadata, origin)
 
@@ -359,6 +365,45 @@ def read_schema_metadata(
     """
     key = schema_key(dataset_uuid, table)
     return schema_from_bytes(get_needed(open_blobs(store), key), key, lineage)
+
+
+def long_types(
+    dataset_uuid: str, store: StoreInput | BlobStore, table: str = SINGLE_TABLE
+) -> dict[str, pa.DataType]:
+    """
+    Columns whose values are ``large_string`` or ``large_binary`` in the schema file, and these types.
+
+    A :class:`SchemaWrapper` does not tell them. Libraries that write them demand the same type of an index.
+
+    Parameters
+    ----------
+    dataset_uuid, table
+        Dataset and table.
+    store
+        The store, its factory or URL.
+
+    Returns
+    -------
+    dict of str to pyarrow.DataType
+
+    Raises
+    ------
+    KeyError
+        There is no schema file.
+    CorruptDatasetError
+        The file is no schema.
+
+    Examples
+    --------
+    >>> from kartothek_cube.core.store import open_blobs
+    >>> blobs = open_blobs("hmemory://")
+    >>> key = store_schema_metadata(pa.schema([("CITY", pa.string())]), "sales", blobs)
+    >>> long_types("sales", blobs)
+    {}
+    """
+    key = schema_key(dataset_uuid, table)
+    found = _read(get_needed(open_blobs(store), key), key)
+    return {field.name: field.type for field in found if is_long(field.type)}
 
 
 def store_schema_metadata(

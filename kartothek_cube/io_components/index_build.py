@@ -10,13 +10,13 @@ import attrs
 import pyarrow as pa
 
 from kartothek_cube.core.commit import IndexEntries, commit
-from kartothek_cube.core.common_metadata import SchemaWrapper, read_schema_metadata
+from kartothek_cube.core.common_metadata import SchemaWrapper, long_types, read_schema_metadata
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.errors import CorruptDatasetError, unknown_names
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.store import open_blobs
+from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.types import is_nested
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.entries import index_entries_of
@@ -41,12 +41,15 @@ class IndexContext:
         Per table the columns that it has of those to index.
     types
         Their types.
+    file_types
+        Types of their values in index files, where these are others.
     """
 
     store: StoreFactory
     uuid: str
     columns: Mapping[str, tuple[str, ...]]
     types: Mapping[str, pa.DataType]
+    file_types: Mapping[str, pa.DataType] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -119,6 +122,7 @@ def plan_index_build(
         current.uuid,
         {table: tuple(c for c in columns if c in schema.names) for table, schema in schemas.items()},
         types,
+        _file_types(current, columns, open_blobs(dataset.store_factory)),
     )
     return context, _tasks(current.partition_table, partitions_per_task)
 
@@ -129,6 +133,25 @@ def _schemas(dataset: DatasetFactory) -> dict[str, SchemaWrapper]:
         return {current.table_name: current.schema}
     blobs = open_blobs(dataset.store_factory)
     return {table: read_schema_metadata(current.uuid, blobs, table) for table in current.tables}
+
+
+def _file_types(dataset: DatasetMetadata, columns: Sequence[str], blobs: BlobStore) -> dict[str, pa.DataType]:
+    """
+    Types of long values: an index has them if the one that it replaces or the schema file has them.
+
+    Either was written by a library that refuses to update an index of another type.
+    """
+    found = {}
+    for table in dataset.tables:
+        found.update(long_types(dataset.uuid, blobs, table))
+    for column in set(columns) & set(dataset.secondary_indices):
+        try:
+            data = dataset.secondary_indices[column].load(blobs).columns_data
+        except (KeyError, CorruptDatasetError):
+            continue  # that may be why it is built anew
+        if data is not None and data.file_type is not None:
+            found[column] = data.file_type
+    return {column: found[column] for column in columns if column in found}
 
 
 def _tasks(partitions: PartitionTable, size: int | None) -> list[IndexTask]:
@@ -191,7 +214,10 @@ def finish_index_build(context: IndexContext, results: Iterable[WriteResult]) ->
     """
     columns = {c for names in context.columns.values() for c in names}
     nothing = {
-        c: IndexEntries(IndexColumns.empty(context.types[c]), pa.array([], pa.string())) for c in columns
+        c: IndexEntries(
+            IndexColumns.empty(context.types[c], context.file_types.get(c)), pa.array([], pa.string())
+        )
+        for c in columns
     }
     merged = merge_results([_result(context, nothing), *results])
     delta = merged.delta(new_indices=frozenset(columns))

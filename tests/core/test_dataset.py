@@ -249,6 +249,16 @@ def test_tables():
 
 
 @pytest.mark.parametrize(
+    "dataset, expected",
+    [(DatasetMetadata("u", schema=SCHEMA, table_name="t"), {"t": SCHEMA}), (DatasetMetadata("u"), {})],
+)
+def test_table_meta_is_deprecated(dataset, expected):
+    with pytest.warns(DeprecationWarning, match="use schema") as caught:
+        assert dataset.table_meta == expected
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize(
     "change, equal",
     [
         ({}, True),
@@ -442,6 +452,16 @@ def test_first_file_tells_the_partition_keys_where_the_header_does_not():
     assert DatasetMetadata.load_from_store("u", blobs).partition_keys == []
     blobs.put("u/table/q%20=x/p=1/a.parquet", b"")
     assert DatasetMetadata.load_from_store("u", blobs).partition_keys == ["q ", "p"]
+
+
+def test_first_label_tells_the_partition_keys_where_the_header_does_not():
+    ds = DatasetMetadata.load_from_store("u", stored(without("partition_keys")))
+    assert ds.partition_keys == ["p", "q"]
+    assert ds.load_partition_indices().query(p=2, q="y") == [LABELS[2]]
+    ds = DatasetMetadata.load_from_store(
+        "u", stored({**without("partition_keys", "indices"), "partitions": {}})
+    )
+    assert ds.partition_keys == []
 
 
 def test_files_of_different_depth_are_refused():

@@ -582,6 +582,52 @@ def test_files_of_other_writers_are_read():
     assert index_file.parse_index(parquet(unsorted), "x", "key").to_dict() == {1: ["b"], 2: ["a", "c"]}
 
 
+KEPT_TYPES = {
+    pa.large_string(): pa.string(),
+    pa.large_binary(): pa.binary(),
+    pa.timestamp("ms"): pa.timestamp("ns"),
+}
+
+
+@pytest.mark.parametrize("dtype", KEPT_TYPES, ids=str)
+def test_types_that_others_demand_are_kept_in_files(dtype, store):
+    values = pa.array([DAY, NEXT_DAY] if dtype == pa.timestamp("ms") else ["v", "w"]).cast(dtype)
+    key = "u/indices/x/1"
+    store.put(key, parquet(pa.table({"x": values, "partition": [["a"], ["a", "b"]]})))
+    loaded = ExplicitSecondaryIndex("x", index_storage_key=key).load(store)
+    short = KEPT_TYPES[dtype]
+    assert loaded.dtype == loaded.columns_data.values.type == short
+    more = ExplicitSecondaryIndex.from_columns("x", IndexColumns.from_pairs(values.cast(short), ["c", "d"]))
+    changed = [
+        loaded,
+        pickle.loads(pickle.dumps(loaded)),
+        loaded.update(more),
+        loaded.remove_partitions(["a"]),
+        loaded.remove_partitions(["a", "b"]),
+        loaded.remove_partitions(["a", "b"]).update(more),
+        loaded.remove_values([values[0].as_py()]),
+        merge_indices([{"x": loaded}, {"x": more}])["x"],
+        filter_indices({"x": loaded}, ["b"])["x"],
+    ]
+    for index in changed:
+        stored = index.copy(index_storage_key=None).store(store, "u")
+        assert pq.read_schema(pa.BufferReader(store.get(stored))).field("x").type == dtype
+        # as parsed just now, and as remembered
+        for found in (index_file.parse_index(store.get(stored), "x", stored), index.columns_data):
+            assert found.file_type == dtype and found.equals(index.columns_data)
+    assert more.store(store, "u") and more.columns_data.file_type is None
+
+
+def test_microseconds_replace_milliseconds_in_files(store):
+    key = "u/indices/x/1"
+    store.put(key, parquet(pa.table({"x": pa.array([DAY]).cast(pa.timestamp("ms")), "partition": [["a"]]})))
+    loaded = ExplicitSecondaryIndex("x", index_storage_key=key).load(store)
+    changed = loaded.update(ExplicitSecondaryIndex("x", {STAMP: ["b"]}))
+    stored = changed.store(store, "u")
+    assert pq.read_schema(pa.BufferReader(store.get(stored))).field("x").type == pa.timestamp("us")
+    assert ExplicitSecondaryIndex("x", index_storage_key=stored).load(store).query(STAMP) == ["b"]
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -700,6 +746,24 @@ def test_unloaded_indices_tell_nothing(use):
 def test_header_form():
     assert ExplicitSecondaryIndex.from_v2("x", "key") == ExplicitSecondaryIndex("x", index_storage_key="key")
     assert ExplicitSecondaryIndex.from_v2("x", X) == x_index()
+
+
+def test_copies_with_other_content_are_not_stored():
+    index = x_index(index_storage_key="u/indices/x/1")
+    assert index.copy(column="y").index_storage_key is None
+    assert index.copy(index_dct={9: ["z"]}).index_storage_key is None
+    assert index.copy(index_storage_key="u/indices/x/2").index_dct == index.index_dct
+    blobs = open_blobs("hmemory://")
+    key = x_index().store(blobs, "u")
+    loaded = ExplicitSecondaryIndex("x", index_storage_key=key).load(blobs)
+    assert loaded.index_storage_key == loaded.unload().index_storage_key == key
+
+
+@pytest.mark.parametrize("value, dtype", [(2**64 - 1, pa.uint64()), (2**63 - 1, pa.int64())])
+def test_large_numbers_are_indexed_without_a_type(value, dtype):
+    index = ExplicitSecondaryIndex("x", {value: ["a"]})
+    assert index.dtype == dtype
+    assert index.query(value) == ["a"]
 
 
 def test_copies_are_rebuilt():

@@ -6,13 +6,14 @@ cannot, and conditional writes warn.
 
 from __future__ import annotations
 
+import io
 import threading
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, BinaryIO
 
 from simplekv import KeyValueStore
 
@@ -187,3 +188,38 @@ class Same:
 
     def __call__(self) -> KeyValueStore:
         return _SAME[self.name]
+
+
+class MinimalStore:
+    """No class of simplekv and no more than a store must have; to delete a missing key is an error."""
+
+    def __init__(self) -> None:
+        self.content: dict[str, bytes] = {}
+
+    def get(self, key: str) -> bytes:
+        return self.content[key]
+
+    def put(self, key: str, data: bytes) -> str:
+        self.content[key] = data
+        return key
+
+    def delete(self, key: str) -> None:
+        del self.content[key]
+
+    def open(self, key: str) -> BinaryIO:
+        return io.BytesIO(self.content[key])
+
+    def keys(self, prefix: str = "") -> list[str]:
+        return [key for key in self.content if key.startswith(prefix)]
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.content
+
+
+class MinimalIterStore(MinimalStore):
+    """The same, with ``iter_keys`` in place of ``keys``."""
+
+    keys = None  # type: ignore[assignment]
+
+    def iter_keys(self, prefix: str = "") -> Iterator[str]:
+        return (key for key in list(self.content) if key.startswith(prefix))

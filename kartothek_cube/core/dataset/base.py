@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
@@ -153,6 +154,26 @@ class DatasetMetadataBase(CopyMixin):
         if self.partition_table.files:
             return sorted(self.partition_table.files)
         return [] if self.schema is None else [self.table_name]
+
+    @property
+    def table_meta(self) -> dict[str, SchemaWrapper]:
+        """
+        Table to schema, as kartothek 5.3 has it; deprecated, as there is one table: use ``schema``.
+
+        Empty if the schema is not loaded.
+
+        Examples
+        --------
+        >>> import warnings
+        >>> import pyarrow as pa
+        >>> dataset = DatasetMetadataBase("geodata", schema=SchemaWrapper(pa.schema([]), "geodata"))
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("ignore", DeprecationWarning)
+        ...     list(dataset.table_meta)
+        ['table']
+        """
+        warnings.warn("table_meta is deprecated: use schema", DeprecationWarning, stacklevel=2)
+        return {} if self.schema is None else {self.table_name: self.schema}
 
     @property
     def index_columns(self) -> set[str]:
@@ -383,7 +404,8 @@ class DatasetMetadataBase(CopyMixin):
         if self.explicit_partitions or loaded.columns_data is None:
             return loaded
         # the index was written for partitions of which some may be gone
-        return loaded.copy(index_dct=loaded.columns_data.keep_labels(self.partition_table.labels))
+        kept = loaded.columns_data.keep_labels(self.partition_table.labels)
+        return loaded.copy(index_dct=kept, index_storage_key=loaded.index_storage_key)
 
     def query(self, indices: Iterable[IndexBase] | None = None, **kwargs: Any) -> list[str]:
         """

@@ -185,10 +185,25 @@ def list_partitions(
         pc.list_element(paths, 2) if len(keys) else keys, start=0, stop=-len(PARQUET_FILE_SUFFIX)
     )
     _check_depth(uuid, labels)
-    if partition_keys is None:
-        first = labels[0].as_py().split("/")[:-1] if len(labels) else []
-        partition_keys = [column for column, _ in unquote_indices(first)]
-    return _by_table(keys, tables, labels), list(partition_keys)
+    keys_of_labels = partition_keys_of(labels) if partition_keys is None else partition_keys
+    return _by_table(keys, tables, labels), list(keys_of_labels)
+
+
+def partition_keys_of(labels: pa.StringArray) -> list[str]:
+    """
+    The partition keys of a dataset whose header does not tell them, as in early headers of version 4.
+
+    Parameters
+    ----------
+    labels
+        Its partitions; the first one tells.
+
+    Returns
+    -------
+    list of str
+    """
+    first = labels[0].as_py().split("/")[:-1] if len(labels) else []
+    return [column for column, _ in unquote_indices(first)]
 
 
 def _check_depth(uuid: str, labels: pa.StringArray) -> None:

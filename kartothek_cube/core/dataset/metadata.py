@@ -15,6 +15,7 @@ from kartothek_cube.core.dataset.load import (
     embedded_schemas,
     header_indices,
     list_partitions,
+    partition_keys_of,
     read_header,
     read_schemas,
     unknown_parts,
@@ -325,6 +326,8 @@ def _load(
     explicit = partitions is not None
     if partitions is None:
         partitions, partition_keys = list_partitions(uuid, blobs, partition_keys)
+    elif partition_keys is None:
+        partition_keys = partition_keys_of(partitions.labels)
     if schemas is None and load_schema:
         try:
             schemas = read_schemas(uuid, blobs, partitions, table_name, lineage_of(header.get("metadata")))

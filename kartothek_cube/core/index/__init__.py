@@ -156,6 +156,24 @@ class ExplicitSecondaryIndex(IndexBase):
             return ExplicitSecondaryIndex(column, index_storage_key=dct_or_str)
         return ExplicitSecondaryIndex(column, dct_or_str)
 
+    def copy(self, **kwargs: Any) -> Self:
+        """
+        Rebuild the index through its constructor, with some arguments changed.
+
+        Parameters
+        ----------
+        **kwargs
+            Arguments of the constructor. The copy has no storage key unless one is given: the file holds what
+            this index does. Without any arguments it keeps the key.
+
+        Returns
+        -------
+        ExplicitSecondaryIndex
+        """
+        if kwargs:
+            kwargs.setdefault("index_storage_key", None)
+        return super().copy(**kwargs)
+
     def _changed(self, columns: IndexColumns, inplace: bool) -> Self:
         if not inplace:
             return self.copy(index_dct=columns, index_storage_key=None)
@@ -195,7 +213,7 @@ class ExplicitSecondaryIndex(IndexBase):
             raise CorruptDatasetError(
                 key, f"it holds values of type {found}, column {self.column!r} is {dtype}"
             )
-        return self.copy(index_dct=columns, dtype=dtype or found)
+        return self.copy(index_dct=columns, dtype=dtype or found, index_storage_key=key)
 
     def unload(self) -> Self:
         """
@@ -214,7 +232,7 @@ class ExplicitSecondaryIndex(IndexBase):
             raise RuntimeError(
                 f"The index on column {self.column!r} is not stored yet; store() it before unloading"
             )
-        return self.copy(index_dct=None)
+        return self.copy(index_dct=None, index_storage_key=self.index_storage_key)
 
     def store(self, store: StoreInput | BlobStore, dataset_uuid: str) -> str:
         """

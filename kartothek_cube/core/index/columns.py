@@ -40,6 +40,9 @@ class IndexColumns:
         Positions in ``labels``; no value has a partition twice, every value has one.
     labels : pyarrow.StringArray
         Unique labels of partitions; some may occur in no value.
+    file_type : pyarrow.DataType or None
+        Type of the values in files, where that is another one: plateau writes ``large_string`` (on pandas 3)
+        and milliseconds, and refuses to update an index of ``string`` or microseconds then.
 
     Examples
     --------
@@ -52,6 +55,7 @@ class IndexColumns:
     offsets: Ints
     codes: npt.NDArray[np.int32]
     labels: pa.StringArray
+    file_type: pa.DataType | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -60,10 +64,16 @@ class IndexColumns:
         return f"IndexColumns({len(self)} values of type {self.values.type}, {len(self.codes)} entries)"
 
     def __reduce__(self) -> tuple[Callable[..., IndexColumns], tuple[Any, ...]]:
-        return IndexColumns, (tight(self.values), self.offsets, self.codes, tight(self.labels))
+        return IndexColumns, (
+            tight(self.values),
+            self.offsets,
+            self.codes,
+            tight(self.labels),
+            self.file_type,
+        )
 
     @classmethod
-    def empty(cls, dtype: pa.DataType) -> IndexColumns:
+    def empty(cls, dtype: pa.DataType, file_type: pa.DataType | None = None) -> IndexColumns:
         """
         An index without values.
 
@@ -71,14 +81,15 @@ class IndexColumns:
         ----------
         dtype
             Type of the values.
+        file_type
+            Type of the values in files, if it is another one.
 
         Returns
         -------
         IndexColumns
         """
-        return cls(
-            pa.array([], dtype), np.zeros(1, np.int64), np.empty(0, np.int32), pa.array([], pa.string())
-        )
+        offsets, codes = np.zeros(1, np.int64), np.empty(0, np.int32)
+        return cls(pa.array([], dtype), offsets, codes, pa.array([], pa.string()), file_type)
 
     @classmethod
     def from_pairs(
@@ -161,11 +172,19 @@ class IndexColumns:
         Returns
         -------
         IndexColumns
-            The partitions of a value are in the order of the parts.
+            The partitions of a value are in the order of the parts; ``file_type`` is that of the first part
+            that has one.
         """
-        filled = [part.cast(dtype) for part in parts if len(part.codes)]
-        if len(filled) <= 1:
-            return filled[0] if filled else cls.empty(dtype)
+        given = list(parts)
+        filled = [part.cast(dtype) for part in given if len(part.codes)]
+        merged = cls._merged(filled) if filled else cls.empty(dtype)
+        file_type = next((part.file_type for part in given if part.file_type is not None), None)
+        return replace(merged, file_type=file_type)
+
+    @classmethod
+    def _merged(cls, filled: Sequence[IndexColumns]) -> IndexColumns:
+        if len(filled) == 1:
+            return filled[0]
         labels = pa.concat_arrays([part.labels for part in filled])
         values = pa.concat_arrays([part.values for part in filled])
         if len(labels.unique()) == len(labels):
@@ -219,7 +238,7 @@ class IndexColumns:
         """
         if self.values.type.equals(dtype):
             return self
-        return IndexColumns(self.values.cast(dtype), self.offsets, self.codes, self.labels)
+        return replace(self, values=self.values.cast(dtype))
 
     def value_ids(self) -> Ints:
         """
@@ -270,7 +289,9 @@ class IndexColumns:
         kept = np.repeat(mask, np.diff(self.offsets))
         counts = np.diff(self.offsets)[mask]
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        return IndexColumns(self.values.filter(pa.array(mask)), offsets, self.codes[kept], self.labels)
+        return replace(
+            self, values=self.values.filter(pa.array(mask)), offsets=offsets, codes=self.codes[kept]
+        )
 
     def labels_matching(self, mask: Mask) -> pa.StringArray:
         """
@@ -383,7 +404,9 @@ class IndexColumns:
         if kept.all():
             return self
         used, codes = np.unique(self.codes[kept], return_inverse=True)
-        return self._from_ranks(self.values, self.value_ids()[kept], codes, self.labels.take(pa.array(used)))
+        labels = self.labels.take(pa.array(used))
+        found = self._from_ranks(self.values, self.value_ids()[kept], codes, labels)
+        return replace(found, file_type=self.file_type)
 
     def drop_values(self, values: pa.Array) -> IndexColumns:
         """

@@ -87,7 +87,10 @@ def infer_dtype(values: Sequence[Any]) -> pa.DataType:
     if isinstance(first, np.datetime64 | datetime.datetime):
         stamp = pd.Timestamp(first)
         return pa.timestamp("ns", None if stamp.tz is None else str(stamp.tz))
-    return pa.array([first]).type
+    try:
+        return pa.array([first]).type
+    except OverflowError:
+        return pa.array([first], pa.uint64()).type
 
 
 def value_array(values: Sequence[Any], dtype: pa.DataType) -> pa.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow.types as pat
 
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.index.columns import IndexColumns
-from kartothek_cube.core.types import is_nested, widen
+from kartothek_cube.core.types import is_long, is_nested, widen
 
 __all__ = ("parse_index", "render_index")
 
@@ -52,21 +53,36 @@ def render_index(column: str, columns: IndexColumns) -> bytes:
     partitions = pa.list_(
         pa.field("item", pa.string())
     )  # pyarrow's default name of the child changed meanwhile
-    schema = pa.schema([(column, columns.values.type), (_LABEL_COLUMN, partitions)])
+    values = _in_file(columns)
+    schema = pa.schema([(column, values.type), (_LABEL_COLUMN, partitions)])
     sink = pa.BufferOutputStream()
     again = len(columns.codes) > 2 * len(columns.labels)
     with pq.ParquetWriter(
         sink,
         schema,
         version="2.6",
-        coerce_timestamps="us",
+        coerce_timestamps=None if _is_milliseconds(values.type) else "us",
         use_compliant_nested_type=False,
         use_dictionary=[f"{_LABEL_COLUMN}.list.item"] if again else False,  # values never occur again
     ) as writer:
         bounds = _row_groups(columns)
         for start, stop in pairwise(bounds.tolist()):
-            _write_group(writer, schema, columns, start, stop)
+            _write_group(writer, schema, replace(columns, values=values), start, stop)
     return bytes(sink.getvalue())
+
+
+def _in_file(columns: IndexColumns) -> pa.Array:
+    """The values in the type that the file of this index had, if they all fit."""
+    if columns.file_type is None:
+        return columns.values
+    try:
+        return columns.values.cast(columns.file_type)
+    except pa.ArrowInvalid:
+        return columns.values  # microseconds, in an index of milliseconds
+
+
+def _is_milliseconds(dtype: pa.DataType) -> bool:
+    return bool(pat.is_timestamp(dtype) and dtype.unit == "ms")
 
 
 def _row_groups(columns: IndexColumns) -> npt.NDArray[np.int64]:
@@ -85,10 +101,9 @@ def _write_group(
     labels = columns.labels.take(pa.array(columns.codes[offsets[0] : offsets[-1]]))
     starts = pa.array((offsets - offsets[0]).astype(np.int32))
     lists = pa.ListArray.from_arrays(starts, labels, type=schema.field(1).type)
+    values = columns.values.slice(start, stop - start)
     try:
-        writer.write_table(
-            pa.Table.from_arrays([columns.values.slice(start, stop - start), lists], schema=schema)
-        )
+        writer.write_table(pa.Table.from_arrays([values, lists], schema=schema))
     except pa.ArrowInvalid as error:
         raise ValueError(f"The index on {schema.names[0]!r} cannot be stored: {error}") from error
 
@@ -109,7 +124,8 @@ def parse_index(buf: bytes, column: str, key: str) -> IndexColumns:
     Returns
     -------
     IndexColumns
-        Values in the widened type; time stamps in ns.
+        Values in the widened type, time stamps in ns; ``file_type`` if the file has ``large_string``,
+        ``large_binary`` or milliseconds.
 
     Raises
     ------
@@ -134,7 +150,10 @@ def parse_index(buf: bytes, column: str, key: str) -> IndexColumns:
     encoded = labels.dictionary_encode().unify_dictionaries().combine_chunks()
     rows = np.repeat(np.arange(len(values)), pc.list_value_length(lists).to_numpy())
     codes = encoded.indices.to_numpy(zero_copy_only=False)
-    return IndexColumns.from_pairs(values, encoded.dictionary, codes, rows)
+    columns = IndexColumns.from_pairs(values, encoded.dictionary, codes, rows)
+    dtype = table.schema.field(0).type
+    # types that others demand of an index that they wrote
+    return replace(columns, file_type=dtype) if is_long(dtype) or _is_milliseconds(dtype) else columns
 
 
 def _read(buf: bytes) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Driver for any simplekv store, by its documented methods only, so that wrappers see every call."""
+"""Driver for any store with simplekv's methods, and by these only, so that wrappers see every call."""
 
 # ruff: noqa: D102 (the protocol documents the methods)
 
@@ -7,7 +7,7 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, BinaryIO
 
 from simplekv import KeyValueStore
@@ -33,7 +33,8 @@ class GenericBlobStore(BlobStore):
     ----------
     store
         simplekv or minimalkv store, or anything with these methods: ``get``, ``put``, ``delete``, ``open``,
-        ``iter_keys``, ``iter_prefixes``, ``in``.
+        ``iter_keys`` or ``keys``, ``in``. ``iter_prefixes`` is used if it is there. To delete a missing key
+        may be a ``KeyError``.
 
     Examples
     --------
@@ -84,7 +85,8 @@ class GenericBlobStore(BlobStore):
             return file.seek(0, io.SEEK_END)
 
     def exists(self, key: str) -> bool:
-        return check_key(key) in self._store
+        found: bool = self._method("__contains__")(check_key(key))
+        return found
 
     def open_read(self, key: str) -> BinaryIO:
         with _missing_as_key_error(key):
@@ -125,14 +127,20 @@ class GenericBlobStore(BlobStore):
     def delete_if(self, key: str, token: Token) -> None:
         if token is None:
             raise PreconditionFailed(check_key(key))
+        delete = self._method("delete")
         with self._compared(key, token):
-            self._method("delete")(key)
+            try:
+                delete(key)
+            except KeyError:
+                # a writer of another process deleted it after the comparison
+                raise PreconditionFailed(key) from None
 
     def delete(self, keys: Iterable[str]) -> None:
         delete = self._method("delete")
         for key in check_keys(keys):
             # headers lie at the top: their deletion must not fall between the two halves of a swap
-            with nullcontext() if "/" in key else self._lock:
+            # simplekv says nothing about missing keys: some stores ignore them, some raise
+            with nullcontext() if "/" in key else self._lock, suppress(KeyError):
                 delete(key)
 
     @contextmanager
@@ -163,7 +171,9 @@ class GenericBlobStore(BlobStore):
         return [Blob(key) for key in self._keys(prefix)]
 
     def _keys(self, prefix: str) -> Keys:
-        found = self._collect(lambda: self._method("iter_keys")(prefix))
+        has_iterator = getattr(self._store, "iter_keys", None) is not None
+        listing = self._method("iter_keys" if has_iterator else "keys")
+        found = self._collect(lambda: listing(prefix))
         return sorted(key for key in found if key.startswith(prefix) and is_key(key))
 
     def _collect(self, listing: Callable[[], Iterable[str]]) -> Keys:

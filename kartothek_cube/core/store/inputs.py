@@ -10,7 +10,6 @@ from difflib import get_close_matches
 from typing import Any
 
 from simplekv import KeyValueStore
-from simplekv.decorator import StoreDecorator
 from storefact import get_store_from_url
 
 from kartothek_cube.core.typing import StoreFactory, StoreInput
@@ -106,7 +105,10 @@ class StoreOf:
 
 
 def is_store(candidate: object) -> bool:
-    """Tell whether this is a store: of simplekv, or with its interface (minimalkv, decorators, wrappers).
+    """Tell whether this is a store: of simplekv, or any other object that can ``get`` and ``open`` keys.
+
+    Whatever else an operation needs (``put``, ``delete``, ``iter_keys`` or ``keys``, ``in``) is asked for
+    when it is needed: a store for reading has no ``put``.
 
     Parameters
     ----------
@@ -125,8 +127,7 @@ def is_store(candidate: object) -> bool:
     # a class is a factory of stores, even if it has all their methods
     if isinstance(candidate, type):
         return False
-    # ReadOnlyDecorator hides iter_prefixes
-    return hasattr(candidate, "iter_prefixes") or isinstance(candidate, StoreDecorator)
+    return all(callable(getattr(candidate, name, None)) for name in ("get", "open"))
 
 
 def ensure_store(store: StoreInput) -> KeyValueStore:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kartothek_cube.core.types.arrow import is_nested, memory_type, same_type, storage_type, widen
+from kartothek_cube.core.types.arrow import is_long, is_nested, memory_type, same_type, storage_type, widen
 from kartothek_cube.core.types.frames import (
     align_date_units,
     as_table,
@@ -23,6 +23,7 @@ __all__ = (
     "cast_column",
     "dates_as_stamps",
     "from_pandas",
+    "is_long",
     "is_nested",
     "memory_type",
     "normalize_value",

@@ -8,7 +8,7 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.types as pat
 
-__all__ = ("is_nested", "memory_type", "same_type", "storage_type", "widen")
+__all__ = ("is_long", "is_nested", "memory_type", "same_type", "storage_type", "widen")
 
 _STRINGS = {pa.large_string(), pa.string_view()}
 _BINARIES = {pa.large_binary(), pa.binary_view()}
@@ -135,6 +135,28 @@ def same_type(a: pa.DataType, b: pa.DataType) -> bool:
     (True, False)
     """
     return bool(widen(a).equals(widen(b)))
+
+
+def is_long(t: pa.DataType) -> bool:
+    """
+    Whether this is ``large_string`` or ``large_binary``: same values, but other types to other libraries.
+
+    Parameters
+    ----------
+    t
+        Any Arrow type.
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> is_long(pa.large_string()), is_long(pa.string())
+    (True, False)
+    """
+    return bool(pat.is_large_string(t) or pat.is_large_binary(t))
 
 
 def is_nested(t: pa.DataType) -> bool:

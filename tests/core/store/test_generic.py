@@ -21,6 +21,8 @@ from tests.support.stores import (
     FaultyStore,
     InjectedError,
     LatencyStore,
+    MinimalIterStore,
+    MinimalStore,
     ReadOnlyStore,
     WrapperStore,
 )
@@ -72,6 +74,41 @@ class TestWrappedDirectory(StoreContract):
     @pytest.fixture
     def store(self, tmp_path):
         return WrapperStore(directory(tmp_path))
+
+
+@pytest.mark.filterwarnings("ignore::kartothek_cube.core.store.NoCompareAndSwapWarning")
+class TestMinimal(StoreContract):
+    driver = GenericBlobStore
+    can_swap = False
+    tells_details = False
+
+    @pytest.fixture(params=[MinimalStore, MinimalIterStore])
+    def store(self, request):
+        return request.param()
+
+
+def test_deletion_of_a_key_that_another_process_deleted():
+    class Slow(MinimalStore):
+        def delete(self, key):
+            del self.content[key]
+            super().delete(key)
+
+    store = Slow()
+    store.put("f", b"1")
+    with pytest.warns(NoCompareAndSwapWarning), pytest.raises(PreconditionFailed):
+        open_blobs(store).delete_if("f", b"1")
+
+
+def test_store_without_membership():
+    class OnlyForFiles:
+        def get(self, key):
+            return b"1"
+
+        def open(self, key):
+            return io.BytesIO(b"1")
+
+    with pytest.raises(io.UnsupportedOperation, match="OnlyForFiles has no method '__contains__'"):
+        open_blobs(OnlyForFiles()).exists("f")
 
 
 def test_stores_of_one_dictionary_swap_with_each_other():

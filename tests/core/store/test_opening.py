@@ -21,7 +21,7 @@ from kartothek_cube.core.store import (
 from kartothek_cube.core.store.generic import GenericBlobStore
 from kartothek_cube.core.store.inputs import UrlStore, ensure_store, lazy_store, register_scheme
 from kartothek_cube.core.store.local import LocalBlobStore
-from tests.support.stores import WrapperStore
+from tests.support.stores import MinimalIterStore, MinimalStore, WrapperStore
 
 
 def test_url(tmp_path):
@@ -104,8 +104,18 @@ def test_ensure_store_keeps_a_read_only_store():
     assert ensure_store(store) is store
 
 
-def test_class_is_a_factory():
-    assert isinstance(ensure_store(DictStore), DictStore)
+@pytest.mark.parametrize("kind", [MinimalStore, MinimalIterStore])
+def test_store_that_is_no_class_of_simplekv(kind):
+    store = kind()
+    assert ensure_store(store) is store
+    assert ensure_store(lambda: store) is store
+    assert lazy_store(store)() is store
+    assert open_blobs(store).store is store
+
+
+@pytest.mark.parametrize("kind", [DictStore, MinimalStore])
+def test_class_is_a_factory(kind):
+    assert isinstance(ensure_store(kind), kind)
 
 
 @pytest.mark.parametrize("result", [None, 3, "hmemory://", DictStore])
@@ -159,7 +169,7 @@ def test_lazy_store_of_store_that_does_not_pickle(error):
     assert isinstance(caught.value.__cause__, error)
 
 
-@pytest.mark.parametrize("candidate", [None, 3, object(), b"hmemory://"])
+@pytest.mark.parametrize("candidate", [None, 3, object(), {}, b"hmemory://"])
 @pytest.mark.parametrize("convert", [ensure_store, lazy_store])
 def test_neither(convert, candidate):
     with pytest.raises(TypeError, match=f"class builtins.{type(candidate).__name__}"):

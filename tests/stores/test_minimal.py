@@ -1,0 +1,83 @@
+"""Datasets and cubes in stores that have just the methods they need, and refuse to delete missing keys."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.io.eager import (
+    copy_dataset,
+    delete_dataset,
+    garbage_collect_dataset,
+    read_table,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+)
+from kartothek_cube.io.eager_cube import (
+    append_to_cube,
+    build_cube,
+    cleanup_cube,
+    copy_cube,
+    delete_cube,
+    query_cube,
+)
+from kartothek_cube.serialization import CsvSerializer, ParquetSerializer
+from tests.support.stores import MinimalIterStore, MinimalStore
+
+pytestmark = pytest.mark.filterwarnings("ignore::kartothek_cube.core.store.NoCompareAndSwapWarning")
+
+
+@pytest.fixture(params=[MinimalStore, MinimalIterStore])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def df():
+    return pd.DataFrame({"SHOP": [1, 2], "DAY": [1, 1], "COUNTRY": ["DE", "GB"], "SALES": [7, 8]})
+
+
+@pytest.mark.parametrize("serializer", [ParquetSerializer(), CsvSerializer()])
+def test_serializers(kind, df, serializer):
+    store = kind()
+    key = serializer.store(store, "sales", df)
+    assert serializer.restore_dataframe(store, key).SALES.tolist() == [7, 8]
+
+
+def test_dataset(kind, df):
+    store, target = kind(), kind()
+    store_dataframes_as_dataset(
+        store=store, dataset_uuid="sales", dfs=[df], partition_on=["COUNTRY"], secondary_indices=["SHOP"]
+    )
+    update_dataset_from_dataframes(
+        [df], store=store, dataset_uuid="sales", delete_scope=[{"COUNTRY": "DE"}], partition_on=["COUNTRY"]
+    )
+    garbage_collect_dataset(dataset_uuid="sales", store=store)
+    assert sorted(read_table("sales", store).SALES) == [7, 8, 8]
+    copy_dataset("sales", store, "sales", target)
+    delete_dataset("sales", store)
+    assert not store.content
+    assert not DatasetMetadata.exists("sales", store)
+    assert sorted(read_table("sales", target).SALES) == [7, 8, 8]
+
+
+def test_cube(kind, df):
+    store, target = kind(), kind()
+    cube = Cube(
+        uuid_prefix="sales",
+        dimension_columns=["SHOP", "DAY"],
+        partition_columns=["COUNTRY"],
+        seed_dataset="seed",
+    )
+    build_cube({"seed": df}, cube, lambda: store)
+    append_to_cube({"seed": df.assign(DAY=2)}, cube, lambda: store)
+    store.put("sales++seed/table/orphan.parquet", b"")
+    cleanup_cube(cube, lambda: store)
+    assert "sales++seed/table/orphan.parquet" not in store
+    copy_cube(cube, lambda: store, lambda: target)
+    delete_cube(cube, lambda: store)
+    assert not store.content
+    [found] = query_cube(cube, lambda: target)
+    assert found.SALES.tolist() == [7, 7, 8, 8]

@@ -1,0 +1,179 @@
+"""Helpers for frames of sorted rows, against what pandas itself says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pandas.testing as pdt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kartothek_cube.utils.pandas import (
+    aggregate_to_lists,
+    concat_dataframes,
+    drop_sorted_duplicates_keep_last,
+    is_dataframe_sorted,
+    mask_sorted_duplicates_keep_last,
+    merge_dataframes_robust,
+    sort_dataframe,
+)
+
+KINDS = {
+    "int8": lambda codes: pd.Series(codes, dtype="int8"),
+    "float": lambda codes: pd.Series(codes, dtype="float64") / 2,
+    "bool": lambda codes: pd.Series([code > 0 for code in codes], dtype=bool),
+    "text": lambda codes: pd.Series(["aÄz"[code] for code in codes], dtype="str"),
+    "object": lambda codes: pd.Series(["aÄz"[code] for code in codes], dtype=object),
+    "nullable": lambda codes: pd.Series(codes, dtype="Int64"),
+    "time": lambda codes: pd.Series(np.array(codes, dtype="datetime64[ns]")),
+    "zoned": lambda codes: pd.Series(np.array(codes, dtype="datetime64[ns]")).dt.tz_localize("UTC"),
+    "category": lambda codes: pd.Series(
+        pd.Categorical(["acb"[code] for code in codes], categories=list("cab"))
+    ),
+}
+
+
+@st.composite
+def frames(draw, columns=("x", "y"), max_size=8):
+    size = draw(st.integers(0, max_size))
+    codes = st.lists(st.integers(0, 2), min_size=size, max_size=size)
+    kinds = {column: draw(st.sampled_from(sorted(KINDS))) for column in columns}
+    data = {column: KINDS[kind](draw(codes)) for column, kind in kinds.items()}
+    return pd.DataFrame({**data, "row": np.arange(size)})
+
+
+COLUMNS = st.sampled_from([["x"], ["y", "x"], ["x", "y"]])
+
+
+def expected_order(df, columns):
+    """Rows in order, the first of equal ones first; categories by value."""
+    keys = df[columns].apply(lambda s: s.astype("str") if s.dtype == "category" else s)
+    return keys.sort_values(columns, kind="stable").index
+
+
+@given(df=frames(), columns=COLUMNS)
+def test_sorting(df, columns):
+    order = expected_order(df, columns)
+    done = sort_dataframe(df, iter(columns))
+    pdt.assert_frame_equal(done, df.loc[order].reset_index(drop=True))
+    assert is_dataframe_sorted(df, iter(columns)) is (list(order) == list(df.index)) is (done is df)
+    assert sort_dataframe(done, columns) is done
+
+
+@pytest.mark.parametrize("act", [is_dataframe_sorted, sort_dataframe])
+def test_sorting_needs_columns(act):
+    df = pd.DataFrame({"x": [2, 1]})
+    with pytest.raises(ValueError, match="must contain at least 1 column"):
+        act(df, [])
+    with pytest.raises(KeyError, match="y"):
+        act(df, ["x", "y"])
+
+
+@given(df=frames(), columns=COLUMNS)
+def test_duplicates(df, columns):
+    df = sort_dataframe(df, columns)
+    mask = mask_sorted_duplicates_keep_last(df, iter(columns))
+    assert isinstance(mask, np.ndarray)
+    assert mask.tolist() == df.duplicated(subset=columns, keep="last").tolist()
+    rest = drop_sorted_duplicates_keep_last(df, iter(columns))
+    pdt.assert_frame_equal(rest, df.drop_duplicates(subset=columns, keep="last"))
+    assert mask.any() or rest is df
+
+
+def test_duplicates_without_columns():
+    df = pd.DataFrame({"x": [1, 1]})
+    assert mask_sorted_duplicates_keep_last(df, []).tolist() == [False, False]
+    assert drop_sorted_duplicates_keep_last(df, []) is df
+    with pytest.raises(KeyError, match="y"):
+        drop_sorted_duplicates_keep_last(df, ["y"])
+
+
+def _plain(value):
+    """Zoned times come back in UTC, without the zone."""
+    return value.tz_localize(None) if isinstance(value, pd.Timestamp) else value
+
+
+@given(df=frames(), columns=COLUMNS)
+def test_aggregation(df, columns):
+    found = aggregate_to_lists(df, iter(columns), "row")
+    if df.empty:
+        assert found is df
+        return
+    assert list(found.columns) == [*columns, "row"]
+    assert sorted(row for rows in found["row"] for row in rows) == df["row"].tolist()
+    for i, rows in enumerate(found["row"]):
+        assert isinstance(rows, list) and rows == sorted(rows)
+        for column in columns:
+            assert {_plain(value) for value in df[column].iloc[rows]} == {_plain(found[column].iloc[i])}
+    assert is_dataframe_sorted(found, columns)
+    assert not mask_sorted_duplicates_keep_last(found, columns).any()
+
+
+def test_aggregation_without_groups():
+    df = pd.DataFrame({"x": [2, 1], "y": ["a", "b"]})
+    pdt.assert_frame_equal(aggregate_to_lists(df, [], "x"), pd.DataFrame({"x": [[2, 1]]}))
+    assert aggregate_to_lists(df.iloc[:0], [], "x").columns.tolist() == ["x", "y"]
+
+
+def test_aggregation_finds_types_anew():
+    df = pd.DataFrame({"x": pd.Series([1, 1], dtype="Int64"), "y": [1, 2]})
+    assert aggregate_to_lists(df, ["x"], "y").dtypes["x"] == "int64"
+
+
+@given(
+    st.lists(frames(), min_size=1, max_size=3).filter(lambda dfs: len({tuple(d.dtypes) for d in dfs}) == 1)
+)
+def test_concatenation(dfs):
+    turned = [df[df.columns[:: (-1) ** i]] for i, df in enumerate(dfs)]
+    found = concat_dataframes(turned)
+    pdt.assert_frame_equal(found, pd.concat(dfs, ignore_index=True))
+    assert turned == []
+
+
+def test_concatenation_of_one():
+    df = pd.DataFrame({"x": [1]}, index=[7])
+    assert concat_dataframes([df]) is df
+    assert concat_dataframes(iter([df])) is df
+
+
+def test_concatenation_without_columns():
+    assert concat_dataframes([pd.DataFrame(index=[0, 1]), pd.DataFrame(index=[0])]).shape == (3, 0)
+
+
+def test_concatenation_of_nothing():
+    default = pd.DataFrame({"x": [1]})
+    assert concat_dataframes([], default) is default
+    with pytest.raises(ValueError, match="Cannot concatenate 0 dataframes"):
+        concat_dataframes(iter([]))
+
+
+def test_concatenation_of_other_columns():
+    dfs = [pd.DataFrame({"x": [1]}), pd.DataFrame({"x": [1], "y": [1]})]
+    with pytest.raises(ValueError, match="Not all DataFrames have the same set of columns"):
+        concat_dataframes(dfs)
+    assert len(dfs) == 2
+
+
+@pytest.mark.parametrize("how", ["left", "right", "inner", "outer"])
+@given(left=frames(("x", "y")), right=frames(("x", "z")))
+def test_join(how, left, right):
+    left, right = left.drop(columns="row").assign(x=1), right.drop(columns="row").assign(x=1)
+    pdt.assert_frame_equal(
+        merge_dataframes_robust(left, right, how), left.merge(right, on="x", how=how, sort=False)
+    )
+
+
+@pytest.mark.parametrize("how, rows", [("left", 2), ("right", 0), ("inner", 0), ("outer", 2)])
+def test_join_without_common_columns(how, rows):
+    left, right = pd.DataFrame({"x": [1, 2]}), pd.DataFrame({"y": [3, 4]})
+    found = merge_dataframes_robust(left, right, how)
+    assert sorted(found.itertuples(index=False, name=None)) == [(1, 3), (1, 4), (2, 3), (2, 4)]
+    assert list(left) == ["x"]
+    found = merge_dataframes_robust(left, right.iloc[:0], how)
+    assert set(found.columns) == {"x", "y"} and len(found) == rows
+
+
+def test_join_of_a_strange_kind():
+    with pytest.raises((KeyError, ValueError)):
+        merge_dataframes_robust(pd.DataFrame({"x": [1]}), pd.DataFrame({"y": [1]}), "odd")

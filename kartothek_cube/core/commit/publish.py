@@ -181,6 +181,7 @@ def publish(
         schema = _put_schema(blobs, base, new, replace)
         if states_to_keep(new.metadata) and base.state is not None and base.old is not None:
             keep_state(blobs, base.state, base.old)
+        blobs.flush([*files, *written])
         check_files(blobs, base, [*files, *written])
         swap(blobs, base.uuid, base.header_key, header, _at(base), base.token)
         if base.old is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import pickle
 import re
 
@@ -11,6 +12,7 @@ import pandas as pd
 import pytest
 
 from tests.conftest import FACADE_NAMES
+from tests.support import power
 from tests.support.values import compare_frames, compare_json, decode, encode
 
 
@@ -96,3 +98,69 @@ def test_json_that_differs(actual, why):
 )
 def test_values_survive_json(value):
     assert decode(json.loads(json.dumps(encode(value)))) == value
+
+
+# a disk whose power fails
+
+
+def lose(tmp_path, work, lost):
+    """What is left of what was done in a directory, when what was not flushed is lost."""
+    recording = power.Recording(tmp_path)
+    with recording.running():
+        work(tmp_path)
+    *_, (_, disk) = recording.replay()
+    return disk.after_failure(lost)
+
+
+def write(path, content, flush):
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY)
+    os.write(descriptor, content)
+    if flush:
+        os.fsync(descriptor)
+    os.close(descriptor)
+
+
+def flush_folder(path):
+    descriptor = os.open(path, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    "flush, flush_entry, left",
+    [
+        (False, False, {"all": {}, "contents": {"f": b""}, "none": {"f": b"1"}}),
+        (False, True, {"all": {"f": b""}, "contents": {"f": b""}, "none": {"f": b"1"}}),
+        (True, False, {"all": {}, "contents": {"f": b"1"}, "none": {"f": b"1"}}),
+        (True, True, {"all": {"f": b"1"}, "contents": {"f": b"1"}, "none": {"f": b"1"}}),
+    ],
+)
+def test_disk_keeps_what_was_flushed(tmp_path, flush, flush_entry, left):
+    for lost, expected in left.items():
+        root = tmp_path / lost
+        root.mkdir()
+
+        def work(root):
+            write(root / "t", b"1", flush)
+            os.replace(root / "t", root / "f")
+            if flush_entry:
+                flush_folder(root)
+
+        assert lose(root, work, lost) == expected
+
+
+def test_disk_brings_back_what_was_deleted(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(b"1")
+
+    def work(root):
+        os.unlink(root / "a")
+        flush_folder(root)
+        os.unlink(root / "b")
+
+    assert lose(tmp_path, work, "all") == {"b": b"1"}
+
+
+def test_disk_sees_all_that_is_done(tmp_path):
+    with pytest.raises(AssertionError, match="behind our back"):
+        lose(tmp_path, lambda root: (root / "f").write_bytes(b"1"), "none")

@@ -436,5 +436,5 @@ def store_schema_metadata(
     'sales/table/_common_metadata'
     """
     key = schema_key(dataset_uuid, table)
-    open_blobs(store).put(key, schema_to_bytes(schema))
+    open_blobs(store).put(key, schema_to_bytes(schema), durable=True)
     return key

@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from kartothek_cube.core.naming import (
-    EXTERNAL_INDEX_SUFFIX,
-    METADATA_BASE_SUFFIX,
-    METADATA_FORMAT_MSGPACK,
-    TABLE_METADATA_FILE,
-)
+from kartothek_cube.core.naming import METADATA_BASE_SUFFIX, METADATA_FORMAT_MSGPACK
 from kartothek_cube.core.store import BlobStore, check_key, open_blobs
 from kartothek_cube.core.store.keys import check_keys
 from kartothek_cube.core.typing import StoreInput
@@ -97,19 +92,22 @@ def copy_rename_keys(
         A key is illegal; nothing was written.
     """
     source, target = open_blobs(src_store), open_blobs(tgt_store)
-    for old, new in _headers_last({check_key(old): check_key(new) for old, new in key_mappings.items()}):
+    mapping = {check_key(old): check_key(new) for old, new in key_mappings.items()}
+    headers = {old: new for old, new in mapping.items() if METADATA_BASE_SUFFIX in new and "/" not in new}
+    files = {old: new for old, new in mapping.items() if old not in headers}
+
+    def copy(old: str, new: str) -> None:
         header = md_transformed.get(new)
         data = source.get(old) if header is None else _render(header, new)
-        target.put(new, data, durable=_is_state(new))
+        target.put(new, data, durable=old in headers)
 
-
-def _headers_last(mapping: Mapping[str, str]) -> list[tuple[str, str]]:
-    return sorted(mapping.items(), key=lambda item: METADATA_BASE_SUFFIX in item[1] and "/" not in item[1])
+    for old, new in files.items():
+        copy(old, new)
+    # a header must not name what a power failure can take away
+    target.flush(list(files.values()))
+    for old, new in headers.items():
+        copy(old, new)
 
 
 def _render(header: Header, key: str) -> bytes:
     return header.to_msgpack() if key.endswith(METADATA_FORMAT_MSGPACK) else header.to_json()
-
-
-def _is_state(key: str) -> bool:
-    return "/" not in key or key.endswith((TABLE_METADATA_FILE, EXTERNAL_INDEX_SUFFIX))

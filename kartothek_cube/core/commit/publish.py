@@ -349,6 +349,8 @@ def _put_state(
         # the schema of a first commit is confirmed below, where it can be put again
         names = tombstoned_files({TOMBSTONES_KEY: collections})
         names -= {tombstone_name(base.schema_key)} if base.old is None else set()
+        # what the header will name has to be on disk before it, see BlobStore.flush
+        blobs.flush(files)
         check_files(blobs, base.uuid, [*files, *schemas], names, others=others)
         token = swap(blobs, base.uuid, base.header_key, header, _header_at_key(base), base.token)
         if base.old is None:

@@ -231,8 +231,8 @@ class BlobStore(ABC):
         data
             Its content.
         durable
-            Survive a power failure from now on (headers, schemas, indices). Data files go without: the disk
-            is not asked to flush thousands of files for each commit.
+            Survive a power failure from now on (headers, schemas, indices). Data files go without: a commit
+            makes all of its files durable at once, by `flush`.
         """
 
     @abstractmethod
@@ -248,6 +248,18 @@ class BlobStore(ABC):
             Key of the blob.
         durable
             As in `put`.
+        """
+
+    def flush(self, keys: Sequence[str]) -> None:  # noqa: B027 (only directories have something to do)
+        """Make blobs that were put without ``durable`` survive a power failure, whichever process put them.
+
+        Other stores than local directories keep what they have acknowledged (object stores), or never survive
+        their process (memory): there is nothing to do.
+
+        Parameters
+        ----------
+        keys
+            Keys of the blobs; missing ones are ignored.
         """
 
     @abstractmethod
@@ -276,7 +288,7 @@ class BlobStore(ABC):
 
     @abstractmethod
     def delete_if(self, key: str, token: Token) -> None:
-        """Delete a blob if it is still the one that was read.
+        """Delete a blob if it is still the one that was read; durably if it lies at the top (a header).
 
         Raises
         ------
@@ -286,7 +298,11 @@ class BlobStore(ABC):
 
     @abstractmethod
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete blobs; missing ones are ignored. All keys are checked before the first one is deleted."""
+        """Delete blobs; missing ones are ignored. All keys are checked before the first one is deleted.
+
+        Those at the top (headers) are deleted first, and durably: a header that a power failure brought back
+        would refer to files that are gone.
+        """
 
     @abstractmethod
     def list_dir(self, prefix: str) -> Keys:

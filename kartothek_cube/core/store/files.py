@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import threading
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from .base import Data
@@ -19,6 +21,7 @@ __all__ = (
     "remove_empty",
     "stamp",
     "sync",
+    "sync_all",
     "sync_folder",
     "write_all",
 )
@@ -29,6 +32,10 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
 # how often a directory may vanish between its creation and its first file before we give up
 _ATTEMPTS = 1000
 _NAME_LENGTH = 200
+# files flushed at once: the file system commits its journal, and the disk empties its cache, once for many of
+# them. 2,000 files of 20 kB take 0.5 s instead of 2 s on a fast disk, 1 s instead of 7 s on a slow one (with
+# 16 threads 2 s); for few large files it makes no difference.
+_FLUSHES = 64
 # some file systems round times to 100 ns or 1 µs
 _TICK_NS = 1_000
 # what file systems answer (network ones, mostly) that cannot lock or flush directories
@@ -145,6 +152,55 @@ def sync_folder(path: str) -> None:
     except OSError as error:
         if error.errno not in _UNSUPPORTED:
             raise
+
+
+def sync_all(paths: Iterable[str], folders: Iterable[str]) -> None:
+    """Flush files and directories to disk, many at once; those that are gone are ignored.
+
+    ``syncfs`` would be one call, and five times as fast for thousands of small files. But it waits for all
+    that any process has written to the file system, does nothing on FUSE, tells of errors since Linux 5.8
+    only, and there is none on macOS.
+
+    Parameters
+    ----------
+    paths
+        Paths of files. It does not matter which process has written them: on Linux, ``fsync`` writes all that
+        is in memory of a file, not only what came through the descriptor. (An NFS client sends a file to
+        the server, and has it written there, when the file is closed.)
+    folders
+        Paths of directories.
+
+    Raises
+    ------
+    OSError
+        One of them could not be flushed.
+    """
+    pending = deque([(sync, path) for path in paths] + [(sync_folder, path) for path in folders])
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        while not errors:
+            try:
+                flush, path = pending.popleft()
+            except IndexError:
+                return
+            try:
+                flush(path)
+            # a collection took it: the commit looks whether its files are there after this
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except BaseException as error:
+                errors.append(error)
+
+    # these threads do nothing but wait for the disk
+    threads = [threading.Thread(target=work) for _ in range(min(_FLUSHES, len(pending)) - 1)]
+    for thread in threads:
+        thread.start()
+    work()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
 
 
 def stamp(path: str, older: int) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from simplekv import KeyValueStore
 from storefact import get_store_from_url
@@ -218,11 +219,30 @@ def _open_with_storefact(url: str) -> KeyValueStore:
             # somebody else created the directory at the same time
             store = get_store_from_url(url)
     except FileNotFoundError as error:
-        raise ValueError("there is no such directory") from error
+        raise ValueError(f"there is no such directory; {_known()}") from error
+    except (ValueError, TypeError, KeyError) as error:
+        # storefact does not tell which schemes there are
+        raise ValueError(f"{error}; {_known()}") from error
     # an empty root would be the working directory of each process
     if getattr(store, "root", None) == "":
-        raise ValueError("it names no directory")
+        raise ValueError(f"it names no directory; {_known()}")
     return store
+
+
+def _open_directory(url: str) -> KeyValueStore:
+    """Open a store in a directory; the store itself bears the option, so that it travels with it."""
+    durable = _is_durable(url)
+    store = _open_with_storefact(url)
+    if not durable:
+        store.durable = False
+    return store
+
+
+def _is_durable(url: str) -> bool:
+    value = parse_qs(urlsplit(url).query, keep_blank_values=True).get("durable", ["true"])[-1]
+    if value not in ("true", "false"):
+        raise ValueError(f"option 'durable' must be 'true' or 'false', got {value!r}")
+    return value == "true"
 
 
 def _opener(url: str) -> Callable[[str], KeyValueStore]:
@@ -247,9 +267,7 @@ def _check(url: str) -> None:
 
 
 def _unusable(url: str, error: Exception) -> ValueError:
-    # what is checked in detail tells in detail what is wrong
-    hint = "" if _scheme(url) in _CHECKS else f"; {_known()}"
-    return ValueError(f"cannot open a store at {_shown(url)!r}: {error}{hint}")
+    return ValueError(f"cannot open a store at {_shown(url)!r}: {error}")
 
 
 def _scheme(url: str) -> str:
@@ -269,6 +287,5 @@ def _class_name(candidate: Any) -> str:
     return f"{type(candidate).__module__}.{type(candidate).__qualname__}"
 
 
-register_scheme(
-    "azure", "fs", "hazure", "hfs", "hmemory", "hs3", "memory", "redis", opener=_open_with_storefact
-)
+register_scheme("azure", "hazure", "hmemory", "hs3", "memory", "redis", opener=_open_with_storefact)
+register_scheme("fs", "hfs", opener=_open_directory, check=_is_durable)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from stat import S_ISLNK, S_ISREG
 from typing import Any, BinaryIO, TypeVar
@@ -35,11 +35,16 @@ class LocalBlobStore(BlobStore):
     Symbolic links are followed within the directory only. Versions are told apart by inode, time and size; a
     conditional write holds the lock (``flock``) of the directory while it compares and replaces.
 
+    What is durable is on disk when the call returns: the file, its entry in the directory, and the
+    directories above it. No file gets its final name durably, and none is deleted, before what it relies on
+    is on disk.
+
     Parameters
     ----------
     store
         simplekv or minimalkv store in a directory, created by the first write; ``perm`` and the umask
-        are respected.
+        are respected. With an attribute ``durable = False`` (URL option ``durable=false``) the disk is never
+        asked to flush anything: faster, and worth nothing after a power failure.
 
     Examples
     --------
@@ -58,6 +63,7 @@ class LocalBlobStore(BlobStore):
         self._store = store
         self._perm: int | None = store.perm
         self.root = os.path.abspath(store.root).rstrip("/")
+        self._durable: bool = getattr(store, "durable", True)
         self._can_swap: bool | None = None
         self._inside: set[str] = set()
 
@@ -133,6 +139,20 @@ class LocalBlobStore(BlobStore):
             yield temporary
             self._publish(temporary, path, key, durable)
 
+    def flush(self, keys: Sequence[str]) -> None:
+        if not self._durable:
+            return
+        paths, folders = [], set()
+        for key in keys:
+            paths.append(self._path(key))
+            folder = key
+            while folder:
+                folder = folder.rpartition("/")[0]
+                if folder in folders:
+                    break
+                folders.add(folder)
+        files.sync_all(paths, [f"{self.root}/{folder}" for folder in folders])
+
     def put_if(self, key: str, data: Data, token: Token | None) -> Token:
         self._warn_unless_swap()
         return _again_if_collected(self._put_if, key, data, token)
@@ -140,14 +160,15 @@ class LocalBlobStore(BlobStore):
     def _put_if(self, key: str, data: Data, token: Token | None) -> Token:
         with self._staged(key) as (descriptor, temporary, path):
             files.write_all(descriptor, data)
-            os.fsync(descriptor)
+            if self._durable:
+                os.fsync(descriptor)
             with self._locked():
                 current = self._stat(key)
                 _compare(key, current, token)
                 files.stamp(temporary, current.st_mtime_ns if current else 0)
                 result = _token(os.stat(temporary))
                 os.replace(temporary, path)
-        self._sync_folders(key)
+        self._sync_folders(key, created=token is None)
         return result
 
     def delete_if(self, key: str, token: Token) -> None:
@@ -162,18 +183,28 @@ class LocalBlobStore(BlobStore):
                 os.unlink(path)
         except FileNotFoundError:
             raise PreconditionFailed(key) from None
+        if "/" not in key:
+            self._sync_root()
         files.remove_empty(self.root, {key.rpartition("/")[0]})
 
     def delete(self, keys: Iterable[str]) -> None:
+        keys = check_keys(keys)
+        if not keys:
+            return
+        for key in keys:
+            if "/" not in key:
+                # a header, maybe: its deletion must not fall between the two halves of a swap
+                with suppress(FileNotFoundError, IsADirectoryError), self._locked():
+                    os.unlink(self._path(key))
+        # The rest is no longer needed because a header was replaced or deleted, by us or by others, who may
+        # not have flushed that yet: were it lost, the old header would be back without its files.
+        self._sync_root()
         folders = set()
-        for key in check_keys(keys):
-            path = self._path(key)
-            # headers lie at the top: their deletion must not fall between the two halves of a swap
-            guard = nullcontext() if "/" in key else self._locked()
-            with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
-                with guard:
-                    os.unlink(path)
-                folders.add(key.rpartition("/")[0])
+        for key in keys:
+            if "/" in key:
+                with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                    os.unlink(self._path(key))
+                    folders.add(key.rpartition("/")[0])
         files.remove_empty(self.root, folders)
 
     # listing
@@ -310,18 +341,35 @@ class LocalBlobStore(BlobStore):
         if not durable:
             os.replace(temporary, path)
             return
-        files.sync(temporary)
+        if self._durable:
+            files.sync(temporary)
         # a header, maybe: its replacement must not fall between the two halves of a swap
         with self._locked():
             os.replace(temporary, path)
-        self._sync_folders(key)
+        self._sync_folders(key, created=True)
 
-    def _sync_folders(self, key: str) -> None:
-        """Flush the directories from the file up to the root: any of them may be new."""
+    def _sync_folders(self, key: str, *, created: bool) -> None:
+        """Flush the directories from the file up to the root: any of them may be new; so may the root be."""
+        if not self._durable:
+            return
         folder = key
         while folder:
             folder = folder.rpartition("/")[0]
             files.sync_folder(f"{self.root}/{folder}")
+        # A root may be new, and directories above it, whoever made them. It has no header then, and what lies
+        # below it is worth nothing without: so it is enough to look at them when a header is created.
+        above = self.root if created and "/" not in key else ""
+        while above:
+            above = above.rpartition("/")[0]
+            # who may not read a directory has not made it
+            with suppress(PermissionError):
+                files.sync_folder(above or "/")
+
+    def _sync_root(self) -> None:
+        # without a root there was nothing to delete
+        with suppress(FileNotFoundError):
+            if self._durable:
+                files.sync_folder(self.root or "/")
 
     def _locked(self) -> AbstractContextManager[None]:
         return files.locked(self.root or "/") if self.can_swap else nullcontext()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import pickle
 import re
 import socket
 import stat
@@ -22,6 +23,7 @@ from storefact import get_store_from_url
 
 from kartothek_cube.core.store import NoCompareAndSwapWarning, files, open_blobs
 from kartothek_cube.core.store.local import LocalBlobStore
+from kartothek_cube.core.utils import ensure_store, lazy_store
 from tests.core.store.contract import SwapContract, count_up
 
 HEADER = "d.by-dataset-metadata.json"
@@ -120,22 +122,115 @@ def test_minimalkv_by_name(root):
     [
         (lambda blobs: blobs.put("d/t/f", b"1"), []),
         (lambda blobs: blobs.put("d/t/f", b"1", durable=True), ["file", "d/t", "d", ""]),
-        (lambda blobs: blobs.put_if("f", b"1", None), ["file", ""]),
+        (lambda blobs: blobs.put_if("d/f", b"1", None), ["file", "d", ""]),
+        (lambda blobs: blobs.put_if("f", b"1", None), ["file", "", "above"]),
+        (lambda blobs: blobs.put("f", b"1", durable=True), ["file", "", "above"]),
+        (lambda blobs: blobs.put_if("old", b"1", blobs.get_with_token("old")[1]), ["file", ""]),
+        (lambda blobs: blobs.flush(["old", "e/a/f", "e/b/f"]), ["", "e", "e/a", "e/b", *["file"] * 3]),
+        (lambda blobs: blobs.flush(["e/a/f", "e/a/gone", "gone/f"]), ["", "e", "e/a", "file"]),
+        (lambda blobs: blobs.flush([]), []),
+        (lambda blobs: blobs.delete_if("old", blobs.get_with_token("old")[1]), [""]),
+        (lambda blobs: blobs.delete(["e/a/f", "old"]), [""]),
+        (lambda blobs: blobs.delete([]), []),
     ],
-    ids=["data", "durable", "header"],
+    ids=[
+        "data",
+        "durable",
+        "index",
+        "new header",
+        "put header",
+        "header",
+        "flush",
+        "flush missing",
+        "flush nothing",
+        "delete_if",
+        "delete",
+        "delete nothing",
+    ],
 )
-def test_what_is_flushed(blobs, root, monkeypatch, write, flushed):
+@pytest.mark.parametrize("durable", [True, False])
+def test_what_is_flushed(store, root, monkeypatch, write, flushed, durable):
+    seen = flushes(monkeypatch, root)
+    store.durable = durable
+    blobs = open_blobs(store)
+    for key in ("old", "e/a/f", "e/b/f"):
+        blobs.put(key, b"1")
+    write(blobs)
+    if "e" in flushed:
+        # they are flushed at once
+        seen.sort()
+    if "above" in flushed:
+        flushed = [*flushed[:-1], *["above"] * len(root.parents)]
+    assert seen == (flushed if durable else [])
+
+
+def test_files_go_when_no_header_needs_them(store, root, monkeypatch):
+    """The header that no longer needs them is on disk, be it someone else who replaced or deleted it."""
+    blobs = open_blobs(store)
+    for key in ("a", "b", "e/a/f"):
+        blobs.put(key, b"1")
+    there = []
+    flush = os.fsync
+
+    def note(descriptor: int) -> None:
+        there.append(sorted(blob.key for blob in blobs.list("")))
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    blobs.delete(["e/a/f", "a"])
+    assert there == [["b", "e/a/f"]]
+
+
+def test_errors_of_a_flush_are_raised(blobs, monkeypatch):
+    keys = [f"d/{number}" for number in range(200)]
+    for key in keys:
+        blobs.put(key, b"1")
+    flush = os.fsync
+
+    def refuse(descriptor: int) -> None:
+        if os.path.realpath(f"/proc/self/fd/{descriptor}").endswith("/150"):
+            raise OSError(errno.EIO, "no")
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(OSError, match="no"):
+        blobs.flush(keys)
+
+
+@pytest.mark.parametrize("scheme", ["fs", "hfs"])
+@pytest.mark.parametrize("option, durable", [("", True), ("&durable=true", True), ("&durable=false", False)])
+def test_option(root, monkeypatch, scheme, option, durable):
+    url = f"{scheme}://{root}?create_if_missing=true{option}"
+    seen = flushes(monkeypatch, root)
+    for travelled in (url, lazy_store(url), pickle.loads(pickle.dumps(lazy_store(url)))):
+        seen.clear()
+        open_blobs(travelled).put("f", b"1", durable=True)
+        assert bool(seen) is durable
+    seen.clear()
+    open_blobs(pickle.loads(pickle.dumps(ensure_store(url)))).put("f", b"1", durable=True)
+    assert bool(seen) is durable
+
+
+def test_wrong_option():
+    with pytest.raises(ValueError, match="option 'durable' must be 'true' or 'false', got 'no'"):
+        lazy_store("hfs:///data?durable=no")
+
+
+def flushes(monkeypatch, root) -> list[str]:
+    """What is flushed from now on: directories relative to the root, or that it is a file."""
     seen = []
     flush = os.fsync
 
     def note(descriptor: int) -> None:
-        path = os.path.realpath(f"/proc/self/fd/{descriptor}")
-        seen.append(os.path.relpath(path, root).removeprefix(".") if os.path.isdir(path) else "file")
+        path = Path(os.path.realpath(f"/proc/self/fd/{descriptor}"))
+        if path in root.parents:
+            seen.append("above")
+        else:
+            seen.append(str(path.relative_to(root)).removeprefix(".") if path.is_dir() else "file")
         flush(descriptor)
 
     monkeypatch.setattr(os, "fsync", note)
-    write(blobs)
-    assert seen == flushed
+    return seen
 
 
 def test_local_path(blobs, root):

@@ -1,0 +1,296 @@
+"""Operations in steps that are acknowledged, and what power failures may leave of them."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from kartothek_cube.api.cube import (
+    C,
+    cleanup_cube,
+    compact_cube,
+    copy_cube,
+    delete_cube,
+    extend_cube,
+    keep_cube_history,
+    query_cube,
+    remove_partitions,
+    rollback_cube,
+    update_cube,
+)
+from kartothek_cube.api.dataset import (
+    DatasetMetadata,
+    build_dataset_indices,
+    copy_dataset,
+    delete_dataset,
+    garbage_collect_dataset,
+    keep_dataset_history,
+    list_dataset_history,
+    read_table,
+    rollback_dataset,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+)
+from tests.support import crash, power
+from tests.support.crash import COPY, CUBE, Place, cells, seed
+
+UUID = "sales"
+HEADER = ".by-dataset-metadata.json"
+
+Step = Callable[[Place], object]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What is there before, and what is done then, step by step."""
+
+    before: tuple[Step, ...]
+    steps: tuple[Step, ...]
+    #: whether datasets may be incomplete until a step is done: a deletion can be repeated
+    deletes: bool = False
+
+
+def _frame(p: int, start: int = 0, v1: object = 1) -> pd.DataFrame:
+    return seed(p, start, v1)
+
+
+def _store(at: Place) -> None:
+    store_dataframes_as_dataset(
+        at.store, UUID, [_frame(0), _frame(1)], partition_on=["p"], secondary_indices=["i1"]
+    )
+
+
+def _update(p: int, start: int, **kwargs: Any) -> Step:
+    return lambda at: update_dataset_from_dataframes(
+        [_frame(p, start)], at.store, UUID, partition_on=["p"], **kwargs
+    )
+
+
+def _overwrite(at: Place) -> None:
+    store_dataframes_as_dataset(at.store, UUID, [_frame(1, v1="one")], partition_on=["p"], overwrite=True)
+
+
+def _delete_partitions(at: Place) -> None:
+    update_dataset_from_dataframes(None, at.store, UUID, partition_on=["p"], delete_scope=[{"p": 0}])
+
+
+def _rollback(at: Place) -> None:
+    rollback_dataset(UUID, at.store, list_dataset_history(UUID, at.store)[0].version)
+
+
+def _rollback_cube(at: Place) -> None:
+    uuid = CUBE.ktk_dataset_uuid("seed")
+    rollback_cube(CUBE, at.store, {"seed": list_dataset_history(uuid, at.store)[0].version}, ["seed"])
+
+
+_HISTORY = (_store, lambda at: keep_dataset_history(UUID, at.store, 1))
+_CUBE_HISTORY = (crash.build_two, lambda at: keep_cube_history(CUBE, at.store, 1))
+
+OPERATIONS = {
+    "dataset store": Operation((), (_store,)),
+    "dataset overwrite": Operation((_store,), (_overwrite,)),
+    "dataset update": Operation((_store,), (_update(1, 50), _update(3, 0))),
+    "dataset replace": Operation((_store,), (_update(1, 50, delete_scope=[{"p": 1}]),)),
+    "dataset delete partitions": Operation((_store,), (_delete_partitions,)),
+    "dataset index": Operation((_store,), (lambda at: build_dataset_indices(at.store, UUID, ["v1"]),)),
+    "dataset history": Operation(_HISTORY, (_update(1, 50), _update(1, 80), _rollback)),
+    "dataset garbage": Operation(
+        (*_HISTORY, _delete_partitions, _update(1, 50), _update(1, 80)),
+        (lambda at: garbage_collect_dataset(UUID, at.store),),
+    ),
+    "dataset delete": Operation((_store,), (lambda at: delete_dataset(UUID, at.store),), deletes=True),
+    "dataset copy": Operation((_store,), (lambda at: copy_dataset(UUID, at.store, "copy", at.other),)),
+    "cube build": Operation(
+        (),
+        (crash.build, lambda at: extend_cube({"extra": cells(0, v2=2)}, CUBE, at.store)),
+    ),
+    "cube overwrite": Operation((crash.build_two,), (crash.overwrite,)),
+    "cube append": Operation((crash.build_two,), (crash.append,)),
+    "cube update": Operation(
+        (crash.build_two,), (lambda at: update_cube(seed(1, v1=9), CUBE, at.store, C("p") == 1, ["seed"]),)
+    ),
+    "cube remove": Operation(
+        (crash.build_two,), (lambda at: remove_partitions(CUBE, at.store, C("p") == 1),)
+    ),
+    "cube compact": Operation(
+        (crash.build_two, crash.append),
+        (lambda at: compact_cube(CUBE, at.store), lambda at: cleanup_cube(CUBE, at.store)),
+    ),
+    "cube cleanup": Operation((crash.litter,), (lambda at: cleanup_cube(CUBE, at.store),)),
+    "cube history": Operation(_CUBE_HISTORY, (crash.append, crash.append, _rollback_cube)),
+    "cube copy": Operation(
+        (crash.build_two,),
+        (lambda at: copy_cube(CUBE, at.store, at.other, renamed_cube_prefix=COPY.uuid_prefix),),
+    ),
+    "cube delete": Operation((crash.build_two,), (lambda at: delete_cube(CUBE, at.store),)),
+}
+
+#: (store, dataset) -> what can be seen of it
+Contents = dict[tuple[str, str], Any]
+
+
+def contents(root: Path) -> Contents:
+    """Give rows, partitions and index entries of each dataset; each older state and each cube can be read."""
+    place, found = Place.below(root), {}
+    for name, store in (("store", place.store), ("other", place.other)):
+        for path in sorted((root / name).glob(f"*{HEADER}")):
+            uuid = path.name.removesuffix(HEADER)
+            dataset = DatasetMetadata.load_from_store(uuid, store).load_all_indices(store)
+            indices = {
+                column: {value: len(labels) for value, labels in index.index_dct.items()}
+                for column, index in dataset.indices.items()
+            }
+            found[name, uuid] = (_rows(read_table(uuid, store)), len(dataset.partitions), indices)
+            for state in list_dataset_history(uuid, store):
+                read_table(uuid, store, as_of=state.version)
+    for cube, store in place.cubes():
+        if any(uuid == cube.ktk_dataset_uuid("seed") for _, uuid in found):
+            query_cube(cube, store)
+    return found
+
+
+def _copies(root: Path) -> set[str]:
+    """Give the paths of the copies of older states."""
+    return {path.relative_to(root).as_posix() for path in root.rglob("*.state")}
+
+
+def _rows(df: pd.DataFrame) -> list[tuple[Any, ...]]:
+    return sorted(df[sorted(df.columns)].itertuples(index=False, name=None))
+
+
+class Check:
+    """Opens what power failures left, and compares."""
+
+    def __init__(self, operation: Operation, root: Path) -> None:
+        self._operation = operation
+        self._root = root
+        #: path -> content of each file that never changes
+        self._written: dict[str, set[bytes]] = {}
+        #: contents of all disks with the same state
+        self._known: dict[Any, Contents] = {}
+        self._cleaned: set[Any] = set()
+        self.images = 0
+
+    def run(self) -> None:
+        """Do it, without failures."""
+        disk = self._root / "disk"
+        disk.mkdir(parents=True)
+        for step in self._operation.before:
+            step(Place.below(disk))
+        self.states = [contents(disk)]
+        self._copies = [_copies(disk)]
+        self.recording = power.Recording(disk)
+        #: number of events when each step had been acknowledged
+        self.acknowledged = []
+        for step in self._operation.steps:
+            with self.recording.running():
+                step(Place.below(disk))
+            self.acknowledged.append(len(self.recording))
+            self.states.append(contents(disk))
+            self._copies.append(_copies(disk))
+        for path, content in self.recording.before.after_failure("none").items():
+            self._note(path, content)
+        for event in self.recording.events:
+            self._note(event.target or event.path, event.content)
+
+    def _note(self, path: str, content: bytes | None) -> None:
+        if content is not None:
+            self._written.setdefault(path, set()).add(content)
+
+    def check(self, done: int, tree: power.Tree) -> None:
+        """Fail unless all that was acknowledged is there, and each dataset in its old or its new state."""
+        self.images += 1
+        step = sum(number <= done for number in self.acknowledged)
+        is_at_rest = done in (0, *self.acknowledged)
+        allowed = self.states[step : step + 1] if is_at_rest else self.states[step : step + 2]
+        if self._operation.deletes and not is_at_rest:
+            return
+        if is_at_rest:
+            assert all(tree.get(path) in self._written[path] for path in self._copies[step]), done
+        found = self._contents(tree, is_at_rest)
+        for place in {place for state in (*allowed, found) for place in state}:
+            assert any(found.get(place) == state.get(place) for state in allowed), (place, done)
+
+    def _contents(self, tree: power.Tree, cleanup: bool) -> Contents:
+        state = {}
+        for path, content in tree.items():
+            if content is not None and path.endswith((HEADER, "/_common_metadata")):
+                state[path] = sha256(content).digest()
+            if content is not None and path.endswith(HEADER):
+                for file in _files(path, content):
+                    # byte for byte
+                    assert tree.get(file) in self._written[file], file
+                    state[file] = sha256(tree[file]).digest()
+        key = frozenset(state.items())
+        if key not in self._known:
+            self._known[key] = contents(self._image(tree))
+        if cleanup and key not in self._cleaned:
+            self._cleaned.add(key)
+            clean(self._image(tree), self._known[key])
+        return self._known[key]
+
+    def _image(self, tree: power.Tree) -> Path:
+        image = self._root / "image"
+        shutil.rmtree(image, ignore_errors=True)
+        power.write_tree(tree, image)
+        return image
+
+
+def clean(root: Path, found: Contents) -> None:
+    """Fail unless cleanups leave what can be seen."""
+    place = Place.below(root)
+    for cube, store in place.cubes():
+        cleanup_cube(cube, store)
+    if ("store", UUID) in found:
+        garbage_collect_dataset(UUID, place.store)
+    assert contents(root) == found
+
+
+def _files(path: str, header: bytes) -> Iterable[str]:
+    """Give the paths of all files that a header names."""
+    state, store = json.loads(header), path.rpartition("/")[0]
+    for partition in state["partitions"].values():
+        for file in partition["files"].values():
+            yield f"{store}/{file}"
+    for file in state.get("indices", {}).values():
+        yield f"{store}/{file}"
+
+
+def check_all(name: str, root: Path, lots: int, seed: int) -> int:
+    """
+    Do an operation, and check what power failures at all moments leave of it.
+
+    Parameters
+    ----------
+    name
+        The operation.
+    root
+        An empty directory.
+    lots
+        How often it is drawn by lot what is lost, at each moment; ten times so often after a step.
+    seed
+        For these draws.
+
+    Returns
+    -------
+    int
+        Number of power failures.
+    """
+    check = Check(OPERATIONS[name], root)
+    check.run()
+    draws = random.Random(seed)
+    for done, disk in check.recording.replay():
+        check.check(done, disk.after_failure("all"))
+        check.check(done, disk.after_failure("contents"))
+        check.check(done, disk.after_failure("none"))
+        for _ in range(10 * lots if done in check.acknowledged else lots):
+            check.check(done, disk.after_failure(draws))
+    return check.images

@@ -152,6 +152,10 @@ class Side:
         self.positions = self.positions[picked]
         self.keys = {column: array.take(pa.array(picked)) for column, array in self.keys.items()}
 
+    def storage_keys(self) -> tuple[str, ...]:
+        """Keys of the files in the store, in the order of the positions."""
+        return _files(self, np.arange(len(self.positions))).storage_keys(self.source)
+
 
 @attrs.frozen(repr=False)
 class QueryPlan:

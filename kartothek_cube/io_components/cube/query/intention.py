@@ -239,9 +239,9 @@ def _owners(
     groups: tuple[str, ...],
 ) -> dict[str, str]:
     """
-    Which dataset tells the values of each partition-by column: the first with an index, the seed before others.
+    Which dataset has the values of each partition-by column: the first with an index, the seed before others.
 
-    Of a dimension that is always the seed, whichever has the index: only the seed knows all cells.
+    For a dimension that is always the seed, whichever has the index: only the seed has all cells.
     """
     _check_known("partition-by", groups, set().union(*columns.values()))
     names = sorted(datasets, key=lambda name: (name != cube.seed_dataset, name))

@@ -14,6 +14,7 @@ from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.index import IndexColumns
+from kartothek_cube.core.naming import data_key
 from kartothek_cube.core.predicates import filter_mask
 from kartothek_cube.core.prune import load_needed_indices, select_partitions
 from kartothek_cube.core.store import BlobStore, open_blobs
@@ -135,7 +136,18 @@ def _source(name: str, dataset: DatasetMetadata, cube: Cube, intention: QueryInt
         predicates=predicates,
         dimension_predicates=tuple(p for p in predicates if p[0] in cube.dimension_columns),
         how=how,
+        first_file=_first_file(dataset),
     )
+
+
+def _first_file(dataset: DatasetMetadata) -> str | None:
+    partitions = dataset.partition_table
+    if not len(partitions):
+        return None
+    if partitions.is_regular(dataset.uuid, dataset.table_name):
+        return data_key(dataset.uuid, dataset.table_name, partitions.labels[0].as_py())
+    key: str = partitions.files[dataset.table_name][0].as_py()
+    return key
 
 
 def _context(
@@ -266,12 +278,11 @@ def _unit_values(
     side: Side, units: Ints, column: str, intention: QueryIntention, blobs: BlobStore
 ) -> tuple[Ints, Ints, pa.Array]:
     """Distinct (unit, value code) pairs of a column by its index where conditions hold; and its values."""
-    labels = side.dataset.partition_table.labels
-    if column in side.dataset.indices:
-        index = side.dataset.indices[column].columns_data
-    elif column in side.source.partition_keys:
+    index = side.dataset.indices[column].columns_data if column in side.dataset.indices else None
+    if index is None and column in side.source.partition_keys:
+        labels = side.dataset.partition_table.labels
         index = IndexColumns.from_pairs(side.dataset.key_columns()[column], labels, np.arange(len(labels)))
-    else:
+    elif index is None:
         index = IndexColumns.from_pairs(*_stored_values(side, column, blobs))
     conjunction = intention.conditions[side.source.name].split_by_column().get(column)
     distinct = index.values
@@ -289,7 +300,7 @@ def _unit_values(
 
 
 def _stored_values(side: Side, column: str, blobs: BlobStore) -> tuple[pa.Array, pa.Array, Ints]:
-    """Distinct values of a column in each file that is read, as (value, position of the label) pairs."""
+    """Distinct values of a column in each file; all labels; and per value the position of its label."""
     dtype = side.source.schema.field(column).type
 
     def distinct(table: pa.Table) -> pa.Array:

@@ -11,6 +11,7 @@ import pytest
 
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.io import eager_cube
+from kartothek_cube.io.arrow_cube import query_cube_arrow
 from kartothek_cube.io.dask.dataframe_cube import query_cube_dataframe
 from tests.support.cubes import CUBE, build, frame, rows
 
@@ -149,6 +150,62 @@ def test_narrow_types_of_several_files_are_widened_together(driver, store_factor
     (result,) = driver.query_cube(cube=CUBE, store=store_factory)
     assert result["v1"].dtype == "int16"
     assert list(result["v1"]) == [1, 300]
+
+
+def dtypes(results, column):
+    """Give the dtype of a column in each frame."""
+    return [str(df[column].dtype) for df in results]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_group_without_partner_has_the_type_of_the_other_groups(driver, store_factory, dtype):
+    build(
+        store_factory,
+        seed=frame(x=[0, 1, 2], p=[0, 1, 2]),
+        enrich=frame(x=[1, 5], p=[1, 2], w=np.array([1.5, 2.5], dtype=dtype)),
+    )
+    found = driver.query_cube(cube=CUBE, store=store_factory, partition_by="p")
+    assert dtypes(found, "w") == [dtype] * 3
+    for condition in (C("x") == 0, C("p") == 2):
+        assert dtypes(driver.query_cube(cube=CUBE, store=store_factory, conditions=condition), "w") == [dtype]
+
+
+@pytest.mark.parametrize(
+    "cube, partition_by, expected",
+    [
+        (CUBE, None, ["int64"]),
+        (CUBE, "p", ["int8", "int64", "int8"]),
+        (CUBE.copy(index_columns=["i1"]), "i1", ["int8", "int64"]),
+    ],
+    ids=["whole", "partitions", "index"],
+)
+def test_the_type_of_a_group_is_that_of_its_own_files(driver, store_factory, cube, partition_by, expected):
+    narrow = frame(x=[0, 1, 2], p=[0, 1, 2], v1=np.array([1, 2, 3], dtype="int8"), i1=["a", "b", "a"])
+    build(store_factory, cube, seed=narrow)
+    wide = frame(x=[3], p=[1], v1=np.array([4], dtype="int64"), i1=["b"])
+    eager_cube.append_to_cube(data=wide, cube=cube, store=store_factory)
+    found = driver.query_cube(cube=cube, store=store_factory, partition_by=partition_by)
+    assert dtypes(found, "v1") == expected
+
+
+def test_files_without_rows_in_the_result_do_not_widen_it(driver, store_factory):
+    build(store_factory, seed=frame(x=[0], p=[0], v1=np.array([1], dtype="int8")))
+    wide = frame(x=[1], p=[1], v1=np.array([300], dtype="int64"))
+    eager_cube.append_to_cube(data=wide, cube=CUBE, store=store_factory)
+    found = driver.query_cube(cube=CUBE, store=store_factory, conditions=C("v1") < 9)
+    assert dtypes(found, "v1") == ["int8"]
+
+
+def test_lists_of_numbers_are_as_wide_as_in_their_files(store_factory):
+    def seed(x, values, width):
+        return pa.table({"x": [x], "p": [x], "v1": pa.array([values], pa.list_(width))})
+
+    eager_cube.build_cube(data=seed(0, [1, 2], pa.int8()), cube=CUBE, store=store_factory)
+    for number, (values, width) in enumerate([([3], pa.int64()), ([], pa.int8())], 1):
+        eager_cube.append_to_cube(data=seed(number, values, width), cube=CUBE, store=store_factory)
+    tables = query_cube_arrow(CUBE, store_factory, partition_by="p")
+    assert [t["v1"].type.value_type for t in tables] == [pa.int8(), pa.int64(), pa.int8()]
+    assert [t["v1"].to_pylist() for t in tables] == [[[1, 2]], [[3]], [[]]]
 
 
 KEYS = {

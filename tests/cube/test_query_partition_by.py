@@ -135,3 +135,46 @@ def test_groups_of_a_dataset_without_partitions(driver, store_factory):
     build(store_factory, cube, seed=SEED, enrich=frame(x=[0, 1, 3], i2=[1, 2, 1]))
     found = groups(driver.query_cube(cube=cube, store=store_factory, partition_by="i2", payload_columns=[]))
     assert [(group["i2"], group["x"]) for group in found] == [([1, 1], [0, 3]), ([2], [1])]
+
+
+@pytest.mark.parametrize("payload_columns", [None, [], ["v1"]])
+@pytest.mark.parametrize(
+    "arguments, expected",
+    [
+        ({}, [[0], [1], [2], [3]]),
+        ({"conditions": C("x") != 2}, [[0], [1], [3]]),
+        ({"conditions": C("v1") > 10}, [[1], [2], [3]]),
+        ({"conditions": C("v2") > 20}, [[2], [3]]),
+        ({"conditions": C("x") > 9}, []),
+        ({"partition_by": ["p", "x"]}, [[0], [1], [2], [3]]),
+    ],
+    ids=str,
+)
+def test_a_dimension_that_only_another_dataset_has_an_index_of_loses_no_rows(
+    driver, store_factory, arguments, expected, payload_columns
+):
+    cube = CUBE.copy(suppress_index_on=["x"])
+    build(store_factory, cube, seed=SEED, enrich=ENRICH)
+    build_dataset_indices(store_factory, "cube++enrich", ["x"])
+    arguments = {"partition_by": "x", "payload_columns": payload_columns, **arguments}
+    found = groups(driver.query_cube(cube=cube, store=store_factory, **arguments))
+    assert [group["x"] for group in found] == expected
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["a", "b"],
+        [-1.5, 0.5],
+        [False, True],
+        [datetime.date(2020, 1, 1), datetime.date(2020, 1, 2)],
+        [pd.Timestamp("2020-01-01 01:02:03.000004"), pd.Timestamp("2020-01-02")],
+    ],
+    ids=["str", "float", "bool", "date", "timestamp"],
+)
+def test_a_dimension_without_index_may_have_any_type(driver, store_factory, values):
+    cube = CUBE.copy(suppress_index_on=["x"])
+    build(store_factory, cube, seed=frame(x=values, p=[0, 0], v1=[1, 2]), enrich=frame(x=values[:1], v2=[1]))
+    build_dataset_indices(store_factory, "cube++enrich", ["x"])
+    found = groups(driver.query_cube(cube=cube, store=store_factory, partition_by="x"))
+    assert [(group["v1"], group["v2"]) for group in found] == [([1], [1]), ([2], [None])]

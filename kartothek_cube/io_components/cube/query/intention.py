@@ -47,7 +47,7 @@ class QueryIntention:
     conditions
         Conditions that restrict something, by dataset id: those on columns that the dataset has.
     owners
-        Dataset id that provides each ``partition_by`` column.
+        Id of the dataset whose values of a ``partition_by`` column make the groups, for each of them.
     datasets
         Ids that take part, the seed first, then restricted datasets, then the others.
     restricted
@@ -238,7 +238,11 @@ def _owners(
     columns: Mapping[str, set[str]],
     groups: tuple[str, ...],
 ) -> dict[str, str]:
-    """Which dataset's index tells the values of each partition-by column; the seed is asked first."""
+    """
+    Which dataset has the values of each partition-by column: the first with an index, the seed before others.
+
+    For a dimension that is always the seed, whichever has the index: only the seed has all cells.
+    """
     _check_known("partition-by", groups, set().union(*columns.values()))
     names = sorted(datasets, key=lambda name: (name != cube.seed_dataset, name))
     owners = {}
@@ -247,7 +251,7 @@ def _owners(
             ds = datasets[name]
             explicit = isinstance(ds.indices.get(column), ExplicitSecondaryIndex)
             if column in columns[name] and (explicit or column in (ds.partition_keys or ())):
-                owners[column] = name
+                owners[column] = cube.seed_dataset if column in cube.dimension_columns else name
                 break
     unindexed = set(groups) - set(owners)
     if unindexed:

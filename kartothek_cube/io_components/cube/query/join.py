@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from kartothek_cube.io_components.columns import changes, gather, join_codes, repeat, seek
 from kartothek_cube.io_components.cube.query.rows import Rows, take_rows
+from kartothek_cube.io_components.cube.query.widths import bits
 from kartothek_cube.io_components.partners import partners
 
 __all__ = ("join",)
@@ -29,6 +30,7 @@ def join(seed: Rows, other: Rows) -> None:
     other
         At most one row per cell and physical partition.
     """
+    _join_widths(seed, other)
     if _same_cells(seed, other) or _narrowed(seed, other):
         for column in other.source.payload:
             seed.table = seed.table.append_column(column, other.table.column(column))
@@ -41,6 +43,30 @@ def join(seed: Rows, other: Rows) -> None:
         seed.keep(found >= 0)
         found = found[found >= 0]
     _append(seed, other, found, starts)
+
+
+def _join_widths(seed: Rows, other: Rows) -> None:
+    """Keep the widths of the payload where they differ between partitions, or a partition has no partner."""
+    schema = other.table.schema
+    numbers = [c for c in other.source.payload if bits(schema.field(c).type)]
+    if not numbers:
+        return
+    partner = _partner_files(seed, other)
+    if other.source.how == "inner" or bool((partner >= 0).all()):  # each row that is left has a partner
+        numbers = [column for column in numbers if column in other.widths]
+    for column in numbers:
+        seed.widths[column] = np.where(partner >= 0, other.widths_of(column)[partner], 0).astype(np.int8)
+
+
+def _partner_files(seed: Rows, other: Rows) -> Ints:
+    """For each file of the seed one of the other dataset with its partition, or -1."""
+    if seed.source.alignment == other.source.alignment:
+        ours, theirs = seed.unit, other.unit  # numbered alike
+    else:
+        ours, theirs = _unit_codes(seed, other)
+    order = np.argsort(theirs, kind="stable")
+    position = np.minimum(np.searchsorted(theirs[order], ours), len(theirs) - 1)
+    return np.where(theirs[order][position] == ours, order[position], -1)
 
 
 def _append(seed: Rows, other: Rows, found: Ints, starts: Ints | None) -> None:

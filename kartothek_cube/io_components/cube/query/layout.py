@@ -52,6 +52,8 @@ class Source:
         Those of them on dimensions; a cell either meets them or not, whichever file it is in.
     how
         ``seed``, ``inner`` or ``left``.
+    first_file
+        Key of the first file in its header, whether the query needs it or not; None if there is none.
     """
 
     name: str
@@ -66,17 +68,24 @@ class Source:
     predicates: tuple[tuple[str, str, Any], ...]
     dimension_predicates: tuple[tuple[str, str, Any], ...]
     how: str
+    first_file: str | None = None
 
 
 @attrs.frozen
 class QueryContext:
-    """What all tasks of a query share: sources (the seed first), names and types of columns, the store."""
+    """
+    What all tasks of a query share: sources (the seed first), names and types of columns, the store.
+
+    Types are those of the schemas; rows have them as narrow as their files. ``known_bits`` remembers what
+    ``widths.stored_bits`` has found out.
+    """
 
     store: StoreFactory
     sources: tuple[Source, ...]
     sort_columns: tuple[str, ...]
     partition_by: tuple[str, ...]
     output: pa.Schema
+    known_bits: dict[str, int] = attrs.field(factory=dict, eq=False, repr=False)
 
 
 @attrs.frozen
@@ -151,6 +160,10 @@ class Side:
         picked = np.flatnonzero(mask_or_positions) if mask_or_positions.dtype == bool else mask_or_positions
         self.positions = self.positions[picked]
         self.keys = {column: array.take(pa.array(picked)) for column, array in self.keys.items()}
+
+    def storage_keys(self) -> tuple[str, ...]:
+        """Keys of the files in the store, in the order of the positions."""
+        return _files(self, np.arange(len(self.positions))).storage_keys(self.source)
 
 
 @attrs.frozen(repr=False)

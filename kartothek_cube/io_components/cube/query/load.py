@@ -14,6 +14,7 @@ from kartothek_cube.io_components.columns import combine, last_of_each, ordinals
 from kartothek_cube.io_components.cube.query.files import FileSet
 from kartothek_cube.io_components.cube.query.layout import Source
 from kartothek_cube.io_components.cube.query.rows import Rows
+from kartothek_cube.io_components.cube.query.widths import widths_of_files
 from kartothek_cube.io_components.files import concat, read_files
 
 __all__ = ("Literals", "load_nothing", "load_rows", "pushed_literals", "stored_columns")
@@ -56,6 +57,7 @@ def load_rows(blobs: BlobStore, files: FileSet, literals: Literals, threads: int
         keys=files.constants,
         unit=files.unit,
         sorted=not shared.any() and all(is_sorted for _, is_sorted in parts),
+        widths=widths_of_files([table.schema for table, _ in parts], files.unit),
     )
     rows.add_constants([column for column in source.columns if column in source.partition_keys])
     if not rows.sorted:

@@ -11,13 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.columns import Column, gather, sort_order, strictly_increasing
 from kartothek_cube.io_components.cube.query.layout import QueryContext
 from kartothek_cube.io_components.cube.query.rows import Rows, take_each, take_rows
+from kartothek_cube.io_components.cube.query.widths import Widths, bits, fit, stored_bits, with_bits
 from kartothek_cube.io_components.files import concat
 from kartothek_cube.io_components.partners import partners
 
-__all__ = ("Groups", "Piece", "in_order")
+__all__ = ("Groups", "Piece")
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
@@ -25,6 +27,8 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 _LONG = 100
 #: blocks with fewer rows per group are split together
 _SPLIT_FROM = 1000
+#: column with the physical partition of each row; users have no columns of such names
+_UNIT = "__unit"
 
 
 def in_order(rows: Rows, sort_columns: Sequence[str]) -> pa.Table:
@@ -78,20 +82,23 @@ def _edges_ascend(cells: Sequence[Column], length: int) -> bool:
 @attrs.frozen
 class Piece:
     """
-    What a block holds of the result.
+    Sorted rows of some blocks, split into groups.
 
     Attributes
     ----------
-    schema
-        Types of the columns of the result.
     groups
-        Rows by the number of their group.
+        Number of the group, and its rows; with the columns of the result, and those by which it is sorted.
+    widths
+        Widths of the columns in the files that these rows come from; one column per group.
+    units
+        Physical partitions that the rows come from.
     rest
         Rows that are still to be split, with all columns that are needed for that.
     """
 
-    schema: pa.Schema
     groups: list[tuple[int, pa.Table]]
+    widths: Widths
+    units: Ints
     rest: pa.Table | None = None
 
 
@@ -100,52 +107,88 @@ class Groups:
     """
     The groups of a task.
 
+    Numbers in a group are as wide as in the files of the physical partitions that its rows come from,
+    whatever else the task reads: so a group has the same types, whichever groups are read with it.
+
     Attributes
     ----------
     context
         What the tasks of the query share.
     values
         For each ``partition_by`` column its value in each group; None if there is one group with all rows.
+    columns
+        Columns whose numbers can be of different width.
+    widths
+        For each of these columns how wide it is in the files of each physical partition.
     """
 
     context: QueryContext
     values: tuple[pa.Array, ...] | None
+    columns: tuple[str, ...]
+    widths: Widths
 
     @classmethod
-    def of(cls, context: QueryContext, groups: Sequence[tuple[Any, ...]] | None) -> Groups:
-        """Make the groups with these value tuples."""
+    def of(cls, context: QueryContext, groups: Sequence[tuple[Any, ...]] | None, n_units: int) -> Groups:
+        """Make the groups with these value tuples, out of so many physical partitions."""
+        keys = context.sources[0].partition_keys  # in no file: they have the type of the schema
+        numbers = tuple(f.name for f in context.output if bits(f.type) and f.name not in keys)
+        widths = np.zeros((len(numbers), n_units), np.int8)
         if groups is None:
-            return cls(context, None)
+            return cls(context, None, numbers, widths)
         types = [context.output.field(name).type for name in context.partition_by]
         columns = zip(*groups, strict=True)
-        return cls(context, tuple(pa.array(c, type=t) for c, t in zip(columns, types, strict=True)))
+        values = tuple(pa.array(c, type=t) for c, t in zip(columns, types, strict=True))
+        return cls(context, values, numbers, widths)
 
-    def split(self, table: pa.Table, *, last: bool = False) -> Piece:
+    def split(self, rows: Rows) -> Piece:
         """
-        Split sorted rows.
+        Sort and split the joined rows of a block.
 
         Parameters
         ----------
-        table
-            The rows.
-        last
-            Whether there is nothing that few rows can wait for.
+        rows
+            Rows of the seed with all payload. Other threads may split those of other physical partitions.
 
         Returns
         -------
         Piece
-            With the columns of the result, and those by which it is sorted; rows keep their order.
+            Rows of a group keep their order.
         """
-        names = self.context.output.names
-        result = table.select([*names, *(name for name in self.context.sort_columns if name not in names)])
+        units = self._note_widths(rows)
+        if self.values is not None and self._differ(units):
+            rows.table = rows.table.append_column(_UNIT, pa.array(rows.row_units().astype(np.int32)))
+        table = self._select(in_order(rows, self.context.sort_columns))
+        del rows
+        if self.values is not None and len(table) < _SPLIT_FROM * len(self.values[0]):
+            return Piece([], self.widths[:, :0], units, table)
+        return self._split(table, units)
+
+    def _note_widths(self, rows: Rows) -> Ints:
+        """Keep the widths of a block; return the physical partitions that its rows come from."""
+        units: Ints = np.unique(rows.unit)
+        schema = rows.table.schema
+        whole = np.array([bits(schema.field(c).type) for c in self.columns], np.int8)
+        self.widths[:, units] = whole.reshape(-1, 1)
+        for column in rows.widths.keys() & set(self.columns):
+            self.widths[self.columns.index(column), rows.unit] = rows.widths[column]
+        return np.unique(rows.unit[rows.counts > 0])
+
+    def _differ(self, units: Ints) -> bool:
+        widths = self.widths[:, units]
+        return bool((widths != widths[:, :1]).any())
+
+    def _select(self, table: pa.Table) -> pa.Table:
+        """The columns of the result, those by which it is sorted, and the partitions if they are there."""
+        wanted = dict.fromkeys([*self.context.output.names, *self.context.sort_columns, _UNIT])
+        return table.select([name for name in wanted if name in table.column_names])
+
+    def _split(self, result: pa.Table, units: Ints) -> Piece:
         if self.values is None:
-            return Piece(result.schema, [(0, result)])
-        if not last and len(table) < _SPLIT_FROM * len(self.values[0]):
-            return Piece(result.schema, [], table)
+            return Piece([(0, result)], self.widths[:, units].max(axis=1, keepdims=True, initial=0), units)
         numbers = partners(
-            [table.column(name) for name in self.context.partition_by],
+            [result.column(name) for name in self.context.partition_by],
             self.values,
-            len(table),
+            len(result),
             len(self.values[0]),
         )
         order = _stable_order(numbers, len(self.values[0]))
@@ -153,12 +196,27 @@ class Groups:
             result, numbers = take_rows(result, order), numbers[order]
         found = np.unique(numbers[numbers >= 0])
         starts, stops = np.searchsorted(numbers, found, "left"), np.searchsorted(numbers, found, "right")
+        widths = np.repeat(self.widths[:, units[:1]], len(found), axis=1)
+        if _UNIT in result.column_names:
+            row_units = result.column(_UNIT).to_numpy()
+            result = result.drop_columns(_UNIT)
+            for number in np.flatnonzero((self.widths[:, units] != self.widths[:, units[:1]]).any(axis=1)):
+                widths[number] = np.maximum.reduceat(self.widths[number][row_units], starts)
         bounds = zip(found.tolist(), starts.tolist(), stops.tolist(), strict=True)
         return Piece(
-            result.schema, [(number, result.slice(start, stop - start)) for number, start, stop in bounds]
+            [(number, result.slice(start, stop - start)) for number, start, stop in bounds], widths, units
         )
 
-    def assemble(self, pieces: list[Piece]) -> list[pa.Table]:
+    def _split_waiting(self, waiting: list[Piece]) -> Piece:
+        """Concatenate and split the rest of some pieces."""
+        units = np.concatenate([piece.units for piece in waiting])
+        tables = [piece.rest for piece in waiting if piece.rest is not None]
+        if self._differ(units):
+            tables = [_with_units(t, p.units) for t, p in zip(tables, waiting, strict=True)]
+        rows = concat(tables, self.context.output, self.context.sources[0].uuid)
+        return self._split(_sorted(rows, self.context.sort_columns), units)
+
+    def assemble(self, pieces: list[Piece], blobs: BlobStore) -> list[pa.Table]:
         """
         Put the rows of each group together.
 
@@ -167,47 +225,71 @@ class Groups:
         pieces
             What :meth:`split` made of the blocks of the task, in their order. The list is emptied, so that
             what is sorted goes away column by column.
+        blobs
+            The store.
 
         Returns
         -------
         list of pyarrow.Table
-            One per group that has rows, sorted; all with the same types, wherever their rows come from.
+            One per group that has rows, sorted.
         """
-        waiting = [piece.rest for piece in pieces if piece.rest is not None]
+        waiting = [piece for piece in pieces if piece.rest is not None and len(piece.rest)]
         if waiting:
-            rows = concat(waiting, self.context.output, self.context.sources[0].uuid)
-            pieces.append(self.split(_sorted(rows, self.context.sort_columns), last=True))
-        schemas: list[pa.Schema] = []
+            pieces.append(self._split_waiting(waiting))
+            waiting.clear()
         by_group: dict[int, list[pa.Table]] = {}
+        widths: dict[int, Widths] = {}
         while pieces:
             piece = pieces.pop(0)
-            if not any(piece.schema.equals(other, check_metadata=False) for other in schemas):
-                schemas.append(piece.schema)
-            for number, table in piece.groups:
+            for (number, table), narrow in zip(piece.groups, piece.widths.T, strict=True):
                 if len(table):
                     by_group.setdefault(number, []).append(table)
+                    known = widths.get(number)
+                    widths[number] = narrow if known is None else np.maximum(known, narrow)
                 del table
             del piece
-        types = [schema.empty_table() for schema in schemas] if len(schemas) > 1 else []
-        wanted = self.context.output.names
-        return [self._whole(types, by_group.pop(number)).select(wanted) for number in sorted(by_group)]
+        schemas: dict[bytes, pa.Schema] = {}
+        tables = []
+        for number in sorted(by_group):
+            key = widths[number].tobytes()
+            if key not in schemas:
+                schemas[key] = self._schema(widths[number], blobs)
+            tables.append(self._whole(by_group.pop(number), schemas[key]))
+        return tables
 
-    def _whole(self, types: list[pa.Table], tables: list[pa.Table]) -> pa.Table:
+    def _schema(self, widths: Widths, blobs: BlobStore) -> pa.Schema:
+        """The types of a group."""
+        schema = self.context.output
+        for column, width in zip(self.columns, widths.tolist(), strict=True):
+            width = width or stored_bits(self.context, blobs, column)
+            position = schema.get_field_index(column)
+            schema = schema.set(position, pa.field(column, with_bits(schema.field(position).type, width)))
+        return schema
+
+    def _whole(self, tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
         """One sorted table of several; their list is emptied."""
         origin, sort_columns = self.context.sources[0].uuid, list(self.context.sort_columns)
-        whole = [concat([*types, *tables], self.context.output, origin)]
-        in_order = len(tables) == 1 or self._ascend(types, tables, len(whole[0]))
+        whole = [concat(tables, schema, origin)]
+        in_order = len(tables) == 1 or self._ascend(tables, len(whole[0]))
         tables.clear()
-        return whole.pop() if in_order else _sorted(whole.pop(), sort_columns)
+        table = whole.pop() if in_order else _sorted(whole.pop(), sort_columns)
+        return fit(table.select(schema.names), schema)
 
-    def _ascend(self, types: list[pa.Table], tables: list[pa.Table], length: int) -> bool:
+    def _ascend(self, tables: list[pa.Table], length: int) -> bool:
         """Whether each of these tables, as far as they are long, begins after the end of the one before."""
         if length <= _LONG * len(tables):
             return False
         rows = [row for a, b in pairwise(tables) for row in (a.slice(len(a) - 1), b.slice(0, 1))]
-        edges = [t.select(list(self.context.sort_columns)) for t in [*types, *rows]]
+        edges = [t.select(list(self.context.sort_columns)) for t in rows]
         table = concat(edges, self.context.output, self.context.sources[0].uuid)
         return _edges_ascend(table.columns, len(table))
+
+
+def _with_units(table: pa.Table, units: Ints) -> pa.Table:
+    """Rows with their physical partition; if they had no such column, one stands for all."""
+    if _UNIT in table.column_names:
+        return table
+    return table.append_column(_UNIT, pa.array(np.full(len(table), units[0], np.int32)))
 
 
 def _stable_order(numbers: Ints, bound: int) -> Ints | None:

@@ -14,11 +14,12 @@ from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.index import IndexColumns
+from kartothek_cube.core.naming import data_key
 from kartothek_cube.core.predicates import filter_mask
 from kartothek_cube.core.prune import load_needed_indices, select_partitions
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
-from kartothek_cube.io_components.columns import group_codes, join_codes, repeat_ranges
+from kartothek_cube.io_components.columns import group_codes, join_codes, repeat_ranges, single
 from kartothek_cube.io_components.cube.history import CubeAsOf
 from kartothek_cube.io_components.cube.query.intention import (
     ConditionsInput,
@@ -28,6 +29,7 @@ from kartothek_cube.io_components.cube.query.intention import (
 )
 from kartothek_cube.io_components.cube.query.layout import QueryContext, QueryPlan, Side, Source
 from kartothek_cube.io_components.execute import store_factory
+from kartothek_cube.io_components.files import read_files
 
 __all__ = ("plan_query", "plan_query_in_steps")
 
@@ -47,6 +49,9 @@ def plan_query(
 ) -> QueryPlan:
     """
     Plan a query: headers and the needed indices are read, no data file is.
+
+    The exception is ``partition_by`` a dimension that the seed has no index on: its values are read from the
+    files of the seed.
 
     Parameters
     ----------
@@ -91,7 +96,7 @@ def plan_query_in_steps(
     )
     sources = tuple(_source(name, headers[name], cube, intention) for name in intention.datasets)
     sides = [_gather(source, headers[source.name], intention, blobs) for source in sources]
-    return headers, intention, _align(_context(factory, cube, intention, sources), sides, intention)
+    return headers, intention, _align(_context(factory, cube, intention, sources), sides, intention, blobs)
 
 
 def _source(name: str, dataset: DatasetMetadata, cube: Cube, intention: QueryIntention) -> Source:
@@ -131,7 +136,18 @@ def _source(name: str, dataset: DatasetMetadata, cube: Cube, intention: QueryInt
         predicates=predicates,
         dimension_predicates=tuple(p for p in predicates if p[0] in cube.dimension_columns),
         how=how,
+        first_file=_first_file(dataset),
     )
+
+
+def _first_file(dataset: DatasetMetadata) -> str | None:
+    partitions = dataset.partition_table
+    if not len(partitions):
+        return None
+    if partitions.is_regular(dataset.uuid, dataset.table_name):
+        return data_key(dataset.uuid, dataset.table_name, partitions.labels[0].as_py())
+    key: str = partitions.files[dataset.table_name][0].as_py()
+    return key
 
 
 def _context(
@@ -179,7 +195,9 @@ def _whole_units(kept: Ints, candidates: Ints, source: Source, keys: Mapping[str
     return candidates[np.isin(codes, np.unique(codes[np.isin(candidates, kept)]))]
 
 
-def _align(context: QueryContext, sides: list[Side], intention: QueryIntention) -> QueryPlan:
+def _align(
+    context: QueryContext, sides: list[Side], intention: QueryIntention, blobs: BlobStore
+) -> QueryPlan:
     """Find the partners of each physical partition of the seed; drop what has none ("Alignment")."""
     seed = sides[0]
     for side in sides[1:]:
@@ -197,7 +215,7 @@ def _align(context: QueryContext, sides: list[Side], intention: QueryIntention) 
         partners.append(
             np.where(np.isin(ours, theirs), ours, -1)[first] if n_units else np.empty(0, np.int64)
         )
-    groups, group_units = _groups(context, sides, units, partners, intention)
+    groups, group_units = _groups(context, sides, units, partners, intention, blobs)
     return QueryPlan(context, groups, tuple(sides), tuple(units), tuple(partners), group_units)
 
 
@@ -224,6 +242,7 @@ def _groups(
     units: Sequence[Ints],
     partners: Sequence[Ints],
     intention: QueryIntention,
+    blobs: BlobStore,
 ) -> tuple[tuple[tuple[Any, ...], ...] | None, tuple[Ints, ...] | None]:
     """Value tuples of the partition-by columns, and the partitions that can hold them ("Re-grouping")."""
     if not context.partition_by:
@@ -234,7 +253,7 @@ def _groups(
     values: list[pa.Array] = []
     for column in context.partition_by:
         i = next(k for k, side in enumerate(sides) if side.source.name == intention.owners[column])
-        unit, code, distinct = _unit_values(sides[i], units[i], column, intention)
+        unit, code, distinct = _unit_values(sides[i], units[i], column, intention, blobs)
         sorter = np.argsort(unit, kind="stable")
         unit, code = unit[sorter], code[sorter]
         start = np.searchsorted(unit, partners[i][rows], "left")
@@ -256,13 +275,15 @@ def _groups(
 
 
 def _unit_values(
-    side: Side, units: Ints, column: str, intention: QueryIntention
+    side: Side, units: Ints, column: str, intention: QueryIntention, blobs: BlobStore
 ) -> tuple[Ints, Ints, pa.Array]:
     """Distinct (unit, value code) pairs of a column by its index where conditions hold; and its values."""
     index = side.dataset.indices[column].columns_data if column in side.dataset.indices else None
-    if index is None:
+    if index is None and column in side.source.partition_keys:
         labels = side.dataset.partition_table.labels
         index = IndexColumns.from_pairs(side.dataset.key_columns()[column], labels, np.arange(len(labels)))
+    elif index is None:
+        index = IndexColumns.from_pairs(*_stored_values(side, column, blobs))
     conjunction = intention.conditions[side.source.name].split_by_column().get(column)
     distinct = index.values
     keep = np.ones(len(distinct), dtype=bool)
@@ -276,3 +297,20 @@ def _unit_values(
     good = keep[code] & (row >= 0)
     pairs = np.unique(np.stack([units[row[good]], code[good]], axis=1), axis=0)
     return pairs[:, 0], pairs[:, 1], distinct
+
+
+def _stored_values(side: Side, column: str, blobs: BlobStore) -> tuple[pa.Array, pa.Array, Ints]:
+    """Distinct values of a column in each file; all labels; and per value the position of its label."""
+    dtype = side.source.schema.field(column).type
+
+    def distinct(table: pa.Table) -> pa.Array:
+        return single(table.column(column).unique()).cast(dtype)
+
+    keys = side.storage_keys()
+    values = list(read_files(blobs, keys, [column], then=distinct))
+    counts = [len(array) for array in values]
+    return (
+        pa.concat_arrays([pa.array([], dtype), *values]),
+        side.dataset.partition_table.labels,
+        np.repeat(side.positions, counts),
+    )

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from kartothek_cube.io_components.columns import gather, repeat
 from kartothek_cube.io_components.cube.query.layout import Source
+from kartothek_cube.io_components.cube.query.widths import Widths, bits, widths_of_files
 from kartothek_cube.io_components.execute import available_cores, ordered_map
 from kartothek_cube.io_components.files import concat, no_columns
 
@@ -42,6 +43,8 @@ class Rows:
         Physical partition of each file, ascending.
     sorted
         Whether cells are known to be sorted and unique within each physical partition.
+    widths
+        How wide numbers are in the physical partition of each file, for columns where that differs.
     """
 
     source: Source
@@ -50,6 +53,7 @@ class Rows:
     keys: dict[str, pa.Array]
     unit: Ints
     sorted: bool = False
+    widths: dict[str, Widths] = attrs.field(factory=dict)
 
     def __len__(self) -> int:
         return len(self.table)
@@ -70,6 +74,13 @@ class Rows:
         ends = np.cumsum(self.counts)[:-1][self.unit[1:] != self.unit[:-1]]
         inner: Ints = np.unique(ends[(ends > 0) & (ends < len(self))])
         return inner
+
+    def widths_of(self, column: str) -> Widths:
+        """How wide numbers of a column are in the physical partition of each file."""
+        known = self.widths.get(column)
+        if known is not None:
+            return known
+        return np.full(len(self.counts), bits(self.table.schema.field(column).type), np.int8)
 
     def columns(self, names: Sequence[str]) -> list[pa.ChunkedArray]:
         """Columns by name."""
@@ -150,4 +161,12 @@ def concat_rows(parts: Sequence[Rows], schema: pa.Schema) -> Rows:
         keys={key: pa.concat_arrays([part.keys[key] for part in parts]) for key in first.keys},
         unit=np.concatenate([part.unit for part in parts]),
         sorted=all(part.sorted for part in parts),
+        widths=_common_widths(parts),
     )
+
+
+def _common_widths(parts: Sequence[Rows]) -> dict[str, Widths]:
+    schemas = [part.table.schema for part in parts]
+    differing = {column for part in parts for column in part.widths}
+    differing |= widths_of_files(schemas, np.arange(len(parts))).keys()
+    return {column: np.concatenate([part.widths_of(column) for part in parts]) for column in differing}

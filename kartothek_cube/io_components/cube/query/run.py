@@ -23,7 +23,7 @@ from kartothek_cube.io_components.cube.query.files import (
 from kartothek_cube.io_components.cube.query.join import join
 from kartothek_cube.io_components.cube.query.layout import QueryContext, Task
 from kartothek_cube.io_components.cube.query.load import Literals, load_nothing, load_rows, stored_columns
-from kartothek_cube.io_components.cube.query.output import Groups, Piece, in_order
+from kartothek_cube.io_components.cube.query.output import Groups, Piece
 from kartothek_cube.io_components.cube.query.room import Room
 from kartothek_cube.io_components.cube.query.rows import Rows, concat_rows
 from kartothek_cube.io_components.cube.query.together import load_together
@@ -67,7 +67,7 @@ def run_task(context: QueryContext, task: Task, room: Room | None = None) -> lis
     threads, files_at_once = block_threads(blobs, sets, len(bounds) - 1)
     aligned = [files for files in sets if files.aligned]
     block = _Block(context, blobs, aligned, task.literals, often, files_at_once, len(bounds) == 2)
-    groups = Groups.of(context, task.groups)
+    groups = Groups.of(context, task.groups, int(sets[0].unit[-1]) + 1)
     if not late:
         if room is not None and not _may_lose_rows(context, task):
             counts = row_counts(blobs, sets[0], len(bounds) - 1)
@@ -80,8 +80,8 @@ def run_task(context: QueryContext, task: Task, room: Room | None = None) -> lis
         seed = concat_rows(list(ordered_map(block, list(pairwise(bounds)), threads)), pa.schema([]))
         for rows in late:
             join(seed, rows)
-        pieces = [groups.split(in_order(seed, context.sort_columns))]
-    return groups.assemble(pieces)
+        pieces = [groups.split(seed)]
+    return groups.assemble(pieces, blobs)
 
 
 def _may_lose_rows(context: QueryContext, task: Task) -> bool:
@@ -159,7 +159,7 @@ def _finished(
     block: _Block, groups: Groups, room: Room | None, numbered: tuple[int, tuple[int, int]]
 ) -> Piece:
     number, bounds = numbered
-    piece = groups.split(in_order(block(bounds), block.context.sort_columns))
+    piece = groups.split(block(bounds))
     if room is None:
         return piece
     return attrs.evolve(piece, groups=[(group, room.put(number, table)) for group, table in piece.groups])

@@ -1,0 +1,151 @@
+"""The types of a group depend on its own files alone, not on façade, other groups, or how blocks are cut."""
+
+from __future__ import annotations
+
+import contextlib
+from unittest import mock
+
+import dask
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from storefact import get_store_from_url
+
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.io import eager_cube
+from kartothek_cube.io.arrow_cube import query_cube_arrow
+from kartothek_cube.io.dask.bag_cube import query_cube_bag
+from kartothek_cube.io.dask.delayed_cube import query_cube_delayed
+from kartothek_cube.io.iter_cube import query_cube__iterator
+from kartothek_cube.io_components.cube.query import files as query_files
+from kartothek_cube.io_components.cube.query import output, plan_query, run, run_frames
+from tests.support.cubes import memory
+
+CUBE = Cube(["x"], ["p", "q"], "cube", index_columns=["i"])
+#: partition keys, column and types of each dataset; ``many`` has several files although it has no partitions
+DATASETS = {
+    "seed": (("p", "q"), "v", ("int8", "int16", "int64")),
+    "same": (("p", "q"), "w", ("float32", "float64")),
+    "part": (("q",), "u", ("uint8", "uint64")),
+    "many": ((), "z", ("int8", "int32")),
+}
+UNITS = [(p, q) for p in (0, 1, 2) for q in (0, 1)]
+
+
+@st.composite
+def writes(draw):
+    """Draw for each dataset the frames that are written one after the other."""
+    result = {}
+    for name, (keys, column, types) in DATASETS.items():
+        size = st.integers(1, 4)
+        result[name] = frames = []
+        for _ in range(draw(size)):
+            cells = draw(
+                st.lists(st.tuples(st.sampled_from(UNITS), st.integers(0, 4)), min_size=1, max_size=9)
+            )
+            df = pd.DataFrame([{"p": p, "q": q, "x": x} for (p, q), x in cells])
+            df = df[["x", *keys]].drop_duplicates(ignore_index=True)
+            df[column] = np.arange(len(df)).astype(draw(st.sampled_from(types)))
+            if name == "seed":
+                df["i"] = df["x"] % 2
+            frames.append(df)
+    return result
+
+
+@contextlib.contextmanager
+def written(data, where, tmp_path_factory):
+    """Give a store with a cube of these frames."""
+    path = tmp_path_factory.mktemp("store")
+    store = memory() if where == "memory" else get_store_from_url(f"hfs://{path}")
+    first = {name: frames[0] for name, frames in data.items()}
+    keys = {name: list(DATASETS[name][0]) for name in data}
+    eager_cube.build_cube(first, CUBE, store, partition_on=keys)
+    for name, frames in data.items():
+        for df in frames[1:]:
+            eager_cube.append_to_cube({name: df}, CUBE, store)
+    yield store
+
+
+def bits_in_files(store):
+    """Give for each dataset its files: values of the partition keys, and the width of its column."""
+    result = {}
+    for name, (_, column, _) in DATASETS.items():
+        dataset = DatasetMetadata.load_from_store(f"cube++{name}", store)
+        result[name] = []
+        for label, partition in dataset.partitions.items():
+            steps = [step.split("=") for step in label.split("/")[:-1]]
+            schema = pq.read_schema(pa.BufferReader(store.get(partition.files["table"])))
+            result[name].append(({k: int(v) for k, v in steps}, schema.field(column).type.bit_width))
+    return result
+
+
+def expected_bits(rows, files):
+    """Work out the widths of a group: those of the files of its partitions, else of the first file."""
+    units = {(row["p"], row["q"]) for row in rows}
+    result = {}
+    for name, (_, column, _) in DATASETS.items():
+        found = [
+            bits
+            for p, q in units
+            for keys, bits in files[name]
+            if all({"p": p, "q": q}[key] == value for key, value in keys.items())
+        ]
+        result[column] = max(found, default=files[name][0][1])
+    return result
+
+
+#: thresholds: one block, blocks of few partitions, a block per partition; groups split early or late
+BLOCKS = {
+    "whole": {},
+    "small": {(query_files, "_BLOCK"): 3000, (output, "_SPLIT_FROM"): 0},
+    "late": {(query_files, "_BLOCK"): 3000, (run, "_LOOKS"): 0},
+    "alone": {(query_files, "_ALONE"): 0, (output, "_SPLIT_FROM"): 1},
+    "alone and waiting": {(query_files, "_ALONE"): 0},
+}
+
+
+def types_of(frames):
+    return [frame.dtypes.astype(str).to_dict() for frame in frames]
+
+
+@pytest.mark.parametrize("blocks", BLOCKS)
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=writes(), draw=st.data())
+def test_types_of_groups(tmp_path_factory, blocks, data, draw):
+    where = draw.draw(st.sampled_from(["memory", "disk"]), label="where")
+    partition_by = draw.draw(st.sampled_from([None, "p", "x", "i", ["i", "q"], "q"]), label="partition_by")
+    conditions = draw.draw(st.sampled_from([None, C("x") > 1, C("v") > 2, C("w") >= 1.0]), label="conditions")
+    with written(data, where, tmp_path_factory) as store, contextlib.ExitStack() as stack:
+        for (module, name), value in BLOCKS[blocks].items():
+            stack.enter_context(mock.patch.object(module, name, value))
+        query = {"cube": CUBE, "store": lambda: store, "conditions": conditions, "partition_by": partition_by}
+        tables = query_cube_arrow(**query)
+        files = bits_in_files(store)
+        # a condition on an indexed column leaves out files, whose types do not count then
+        for table in tables if conditions is None or conditions.column != "x" else ():
+            found = {column: table[column].type.bit_width for _, column, _ in DATASETS.values()}
+            assert found == expected_bits(table.to_pylist(), files)
+        frames = eager_cube.query_cube(**query)
+        expected = types_of(frames)
+        lists = [list(query_cube__iterator(**query))]
+        with dask.config.set(scheduler="sync"):
+            parts = dask.compute(query_cube_delayed(**query))[0]
+            lists.append(
+                [frame for frame in parts if len(frame)]
+            )  # a group without rows is an empty frame there
+            lists.append(query_cube_bag(**query, blocksize=2).compute())
+        plan = plan_query(**query)
+        if plan.groups:
+            cut = draw.draw(st.integers(0, len(plan.groups)), label="cut")
+            tasks = plan.group_tasks(np.unique([0, cut, len(plan.groups)]))
+            lists.append([frame for task in tasks for frame in run_frames(plan.context, task)])
+        for other in lists:
+            assert types_of(other) == expected
+            for one, two in zip(other, frames, strict=True):
+                pd.testing.assert_frame_equal(one, two)

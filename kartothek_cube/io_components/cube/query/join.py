@@ -49,7 +49,8 @@ def _join_widths(seed: Rows, other: Rows) -> None:
     """Keep the widths of the payload where they differ between partitions, or a partition has no partner."""
     schema = other.table.schema
     numbers = [c for c in other.source.payload if bits(schema.field(c).type)]
-    if not numbers:
+    # without files, only partition keys have a type, and that is always the one of the schema
+    if not numbers or not len(other.unit):
         return
     partner = _partner_files(seed, other)
     if other.source.how == "inner" or bool((partner >= 0).all()):  # each row that is left has a partner

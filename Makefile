@@ -9,11 +9,12 @@ export PYTHON
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint docs bench clean java
+.PHONY: help demo test soak lint docs bench clean java
 
 help:
 	@echo "make demo    build and query a cube from a year of real flights and weather"
 	@echo "make test    run the tests"
+	@echo "make soak    run random tests for a long time"
 	@echo "make lint    check style, types and layers"
 	@echo "make docs    write the HTML pages to docs/_build/html"
 	@echo "make bench   compare with other engines, side by side"
@@ -25,6 +26,9 @@ demo: java $(VENV)/.installed-demo
 test: java $(VENV)/.installed-dev
 	@$(BIN)/python tools/install_azurite.py $(VENV)/azurite
 	@PYSPARK_PYTHON="$(CURDIR)/$(BIN)/python" $(BIN)/python -m pytest -n $(JOBS) --maxprocesses=4 $(ARGS)
+
+soak: $(VENV)/.installed-dev
+	@$(BIN)/python -m pytest -n $(JOBS) --maxprocesses=4 tests/soak $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

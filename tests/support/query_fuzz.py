@@ -7,13 +7,12 @@ goes through the library by its size are lowered at random, so that few rows go 
 from __future__ import annotations
 
 import datetime
-import importlib
 import math
 import pickle
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,7 +48,7 @@ from tests.support.facades import FACADES
 from tests.support.factories import local, memory
 
 QUERY = "kartothek_cube.io_components.cube.query."
-#: constant -> values to try; the real one is tried as often as all of these
+#: constant -> values to try, besides its own
 THRESHOLDS = {
     QUERY + "files._ALONE": (1, 3000),
     QUERY + "files._BLOCK": (1, 5000),
@@ -73,6 +72,10 @@ THRESHOLDS = {
     "kartothek_cube.serialization.columns._LATE_FROM": (0, 3),
     "kartothek_cube.serialization.pages._BYTES_PER_ROW": (1000,),
     "kartothek_cube.core.types.frames._THREADS_FROM": (0,),
+    # as with an object store
+    "kartothek_cube.core.store.generic.GenericBlobStore.has_ranges": (True,),
+    "kartothek_cube.serialization._fetch.TAIL": (1500, 3000, 5000),
+    "kartothek_cube.serialization._fetch.GAP": (0, 300),
 }
 KEYS = [name for name, kind in KINDS.items() if kind.is_key]
 NAMES = ("x", "y", "z", "p", "q", "i1", "i2", "i3", "k1", "k2", "v1", "v2", "v3", "v4", "v5", "v6")
@@ -110,17 +113,10 @@ def thresholds(draw: random.Random) -> Iterator[None]:
     chosen = {}
     if draw.random() < 0.8:
         chosen = {name: draw.choice(values) for name, values in THRESHOLDS.items() if draw.random() < 0.4}
-    patches = []
-    for name, value in chosen.items():
-        module, attribute = name.rsplit(".", 1)
-        patches.append(mock.patch.object(importlib.import_module(module), attribute, value))
-    try:
-        for patch in patches:
-            patch.start()
+    with ExitStack() as stack:
+        for name, value in chosen.items():
+            stack.enter_context(mock.patch(name, value))
         yield
-    finally:
-        for patch in patches:
-            patch.stop()
 
 
 # cubes -------------------------------------------------------------------------------------------

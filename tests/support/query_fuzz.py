@@ -651,8 +651,10 @@ def compare_all(name: str, found: list[Any], expected: Answer, asked: Sequence[s
 def overwrite(df: pd.DataFrame) -> None:
     """Write to the memory of a frame."""
     for column in df.columns:
-        if isinstance(df[column].dtype, np.dtype) and df[column].dtype.kind in "iufbM":
+        if isinstance(df[column].dtype, np.dtype) and df[column].dtype.kind in "iuf":
             df.loc[:, column] = df[column].to_numpy()[::-1].copy()
+        elif df[column].dtype == "datetime64[ns]":
+            df.loc[:, column] = df[column].array[::-1].copy()
 
 
 def run_case(number: int, directory: Path, counts: Counter[str], queries: int, share: float) -> None:

@@ -31,6 +31,7 @@ from kartothek_cube.io.arrow_cube import query_cube_arrow
 from kartothek_cube.io.dask.dataframe_cube import query_cube_dataframe
 from kartothek_cube.io_components.cube.query import plan_query, run_frames, run_task
 from kartothek_cube.io_components.cube.query.pack import pack
+from kartothek_cube.io_components.execute import at_most
 from kartothek_cube.serialization import ParquetSerializer
 from tests.support.cube_model import (
     KINDS,
@@ -117,6 +118,8 @@ def thresholds(draw: random.Random) -> Iterator[None]:
     with ExitStack() as stack:
         for name, value in chosen.items():
             stack.enter_context(mock.patch(name, value))
+        # threads take most of the time of a query of few rows
+        stack.enter_context(at_most(draw.choice([1, 1, 1, None])))
         yield
 
 
@@ -365,7 +368,7 @@ def index_more(world: World) -> None:
 
 
 def change(world: World) -> None:
-    """Append, update, remove or compact."""
+    """Append, update, remove, compact, or replace a dataset."""
     draw, cube, datasets = world.draw, world.cube, world.datasets
     names = draw.sample(list(datasets), draw.randint(1, len(datasets)))
     literals = [
@@ -374,7 +377,7 @@ def change(world: World) -> None:
         if draw.random() < 0.6
     ]
     conditions = [condition(draw, literal) for literal in literals] or None
-    operation = draw.choice(["append"] * 4 + ["update"] * 2 + ["remove", "compact"])
+    operation = draw.choice(["append"] * 4 + ["update"] * 2 + ["remove", "compact", "replace"])
     if operation == "append":
         world.write("append_to_cube", world.elements(names, 0.3))
     elif operation == "update":
@@ -388,6 +391,11 @@ def change(world: World) -> None:
         eager_cube.remove_partitions(cube, world.store, conditions, names)
         for name in names:
             datasets[name].remove(cube, literals)
+    elif operation == "replace" and names[0] != "seed":
+        ds = datasets[names[0]]
+        ds.rows, ds.typed, ds.indexed = [], set(), frozenset(cube.index_columns & set(ds.kinds))
+        elements, keys = world.elements(names[:1], 0.5), {names[0]: list(ds.partition_on)}
+        world.write("extend_cube", elements, partition_on=keys, overwrite=True)
     elif operation == "compact":
         world.log.append(f"compact {names}")
         eager_cube.compact_cube(cube, world.store, ktk_cube_dataset_ids=names)
@@ -643,7 +651,7 @@ def compare_all(name: str, found: list[Any], expected: Answer, asked: Sequence[s
         wrong = compare_one(part, expected, number, NARROW_TYPES_VARY)
         if wrong:
             return f"group {number}: {wrong}"
-        if isinstance(part, pd.DataFrame):
+        if isinstance(part, pd.DataFrame) and number == 0 and len(found) > 1:
             overwrite(part)  # what follows must not change with it
     return None
 
@@ -666,7 +674,8 @@ def run_case(number: int, directory: Path, counts: Counter[str], queries: int, s
     draw = random.Random(number)
     place = directory / str(number)
     store = memory(place) if number % 2 else local(place)
-    world = make_world(draw, store)
+    with at_most(1):
+        world = make_world(draw, store)
     counts["cubes"] += 1
     try:
         for _ in range(queries):

@@ -243,7 +243,8 @@ class World:
             if self.large and draw.random() < 0.5 and total <= 6000:
                 count, cells = total, [()]
                 for c in cell:
-                    cells = [(*known, v) for known in cells for v in self.pools[c]]
+                    values = dict.fromkeys(self.pools[c])  # 0.0 and -0.0 are one
+                    cells = [(*known, v) for known in cells for v in values]
             else:
                 cells = sorted({tuple(draw.choice(self.pools[c]) for c in cell) for _ in range(count)})
         if draw.random() > share:
@@ -274,7 +275,7 @@ class World:
 
 
 def make_world(draw: random.Random, store: Callable[[], Any]) -> World:
-    """Write a random cube, in several operations."""
+    """Draw a cube and the columns of its datasets; nothing is written yet."""
     large = draw.random() < 0.02
     odd = draw.choice([0, 0, 0.5])
     x, y, z, p, q, *free = (c + draw.choice(ENDINGS) if draw.random() < odd else c for c in NAMES)
@@ -304,11 +305,15 @@ def make_world(draw: random.Random, store: Callable[[], Any]) -> World:
     for name in ["seed", "enrich", "extra", "more"][: draw.choice([1, 2, 2, 3, 3, 4])]:
         world.datasets[name] = make_dataset(world, name, free)
     world.log.append(f"{cube!r} {world.datasets}")
+    return world
+
+
+def fill(world: World) -> None:
+    """Write the cube, in several operations."""
     build(world)
     index_more(world)
-    for _ in range(draw.choice([0, 0, 1, 2, 3, 5])):
+    for _ in range(world.draw.choice([0, 0, 1, 2, 3, 5])):
         change(world)
-    return world
 
 
 def make_dataset(world: World, name: str, free: list[str]) -> Dataset:
@@ -626,6 +631,8 @@ def check(world: World, query: Query, counts: Counter[str], share: float) -> Non
         with thresholds(draw):
             found = run(name, kwargs, asked)
         wrong = compare_all(name, found, expected, asked)
+        if name == "dataframe":
+            wrong = wrong or check_meta(query_cube_dataframe(**kwargs), expected)
         if wrong:
             raise AssertionError(f"{name}: {wrong}\n{query}\n{kwargs}")
 
@@ -656,6 +663,13 @@ def compare_all(name: str, found: list[Any], expected: Answer, asked: Sequence[s
     return None
 
 
+def check_meta(ddf: Any, expected: Answer) -> str | None:
+    """Compare the types that a dask DataFrame announces with those of the schema."""
+    got = {str(column): str(dtype) for column, dtype in ddf.dtypes.items()}
+    wanted = {column: KINDS[expected.kinds[column]].dtype for column in expected.columns}
+    return None if got == wanted else f"the types are announced as {got} instead of {wanted}"
+
+
 def overwrite(df: pd.DataFrame) -> None:
     """Write to the memory of a frame."""
     for column in df.columns:
@@ -674,10 +688,11 @@ def run_case(number: int, directory: Path, counts: Counter[str], queries: int, s
     draw = random.Random(number)
     place = directory / str(number)
     store = memory(place) if number % 2 else local(place)
-    with at_most(1):
-        world = make_world(draw, store)
+    world = make_world(draw, store)
     counts["cubes"] += 1
     try:
+        with at_most(1):
+            fill(world)
         for _ in range(queries):
             counts["queries"] += 1
             check(world, make_query(world), counts, share)

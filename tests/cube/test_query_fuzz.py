@@ -14,4 +14,4 @@ def test_queries_of_random_cubes(first, tmp_path):
     counts: Counter[str] = Counter()
     for number in range(first, first + 6):
         run_case(number, tmp_path, counts, queries=4, share=0.3)
-    assert {"eager", "iter", "delayed", "bag_bs1", "dataframe", "arrow", "projected"} <= set(counts)
+    assert {"eager", "iter", "delayed", "bag_bs1", "dataframe", "arrow", "columns"} <= set(counts)

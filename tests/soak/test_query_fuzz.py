@@ -1,4 +1,4 @@
-"""Random queries of random cubes against a model, for as long as somebody wants: ``make soak``.
+"""More random queries of random cubes than in each run of the tests, against a model: ``make soak``.
 
 KARTOTHEK_CUBE_CASES says how many cubes; KARTOTHEK_CUBE_SEED which: a failure names the number of its case,
 and ``KARTOTHEK_CUBE_CASES=1 KARTOTHEK_CUBE_SEED=<number>`` runs that one again.

@@ -204,7 +204,7 @@ def holds(row: Row, literal: Literal) -> bool:
     return cell is not None and matches(cell, op, value)
 
 
-def answer(cube: Cube, datasets: dict[str, Dataset], query: Query) -> Answer | None:
+def answer_query(cube: Cube, datasets: dict[str, Dataset], query: Query) -> Answer | None:
     """Answer a query; None if it is to be refused with a ValueError."""
     chosen = {name: ds for name, ds in datasets.items() if query.datasets is None or name in query.datasets}
     keys = {*cube.dimension_columns, *cube.partition_columns}

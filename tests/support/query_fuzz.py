@@ -41,7 +41,7 @@ from tests.support.cube_model import (
     Literal,
     Query,
     Row,
-    answer,
+    answer_query,
     compare,
     compare_table,
     stamp,
@@ -110,7 +110,7 @@ GROUPS_NEED_THE_INDEX_OF_THE_SEED = True
 
 
 @contextmanager
-def thresholds(draw: random.Random) -> Iterator[None]:
+def lower_thresholds(draw: random.Random) -> Iterator[None]:
     """Lower some of the constants within the block."""
     chosen = {}
     if draw.random() < 0.8:
@@ -126,7 +126,7 @@ def thresholds(draw: random.Random) -> Iterator[None]:
 # cubes -------------------------------------------------------------------------------------------
 
 
-def forms_of(kind: Kind, values: Sequence[Any], narrow: bool) -> list[Any]:
+def list_forms(kind: Kind, values: Sequence[Any], narrow: bool) -> list[Any]:
     """Give the dtypes of input that hold some values."""
     forms = list(kind.forms)
     if narrow and kind.narrow and all(v is None or -128 <= v <= 127 for v in values):
@@ -142,7 +142,7 @@ def forms_of(kind: Kind, values: Sequence[Any], narrow: bool) -> list[Any]:
 
 
 @dataclass
-class World:
+class FuzzedCube:
     """A cube in a store, and in the model."""
 
     draw: random.Random
@@ -163,7 +163,7 @@ class World:
                 {name: rows[::2] for name, rows in elements[0].items()},
                 {name: rows[1::2] for name, rows in elements[0].items() if len(rows) > 1},
             ]
-        frames = [{name: self.frame(name, rows) for name, rows in data.items()} for data in pieces]
+        frames = [{name: self.make_frame(name, rows) for name, rows in data.items()} for data in pieces]
         serializer = None
         if self.draw.random() < 0.4:
             serializer = ParquetSerializer(chunk_size=self.draw.choice([1, 3, 1000]))
@@ -189,12 +189,12 @@ class World:
             for name, rows in data.items():
                 self.datasets[name].add(rows)
 
-    def elements(self, names: Sequence[str], share: float) -> list[dict[str, list[Row]]]:
+    def draw_elements(self, names: Sequence[str], share: float) -> list[dict[str, list[Row]]]:
         """Draw rows of some datasets, seldom in several elements."""
         times = 1 if self.large or self.draw.random() < 0.8 else self.draw.randint(2, 3)
-        return [{name: self.rows(name, share) for name in names} for _ in range(times)]
+        return [{name: self.draw_rows(name, share) for name in names} for _ in range(times)]
 
-    def frame(self, name: str, rows: list[Row]) -> pd.DataFrame | pa.Table:
+    def make_frame(self, name: str, rows: list[Row]) -> pd.DataFrame | pa.Table:
         """Make a frame of rows, with any fitting types of columns, in any order."""
         columns = list(self.datasets[name].kinds)
         self.draw.shuffle(columns)
@@ -202,7 +202,7 @@ class World:
         for column in columns:
             kind = KINDS[self.datasets[name].kinds[column]]
             values = [row[column] for row in rows]
-            form = self.draw.choice(forms_of(kind, values, self.draw.random() < 0.3))
+            form = self.draw.choice(list_forms(kind, values, self.draw.random() < 0.3))
             values = [list(v) if isinstance(v, tuple) else v for v in values]
             is_text = isinstance(form, str) and form in ("category", "Int64", "UInt64", "boolean", "Float64")
             series = pd.Series(values, dtype=object if is_text else form)
@@ -214,9 +214,9 @@ class World:
             df.index = self.draw.choice(
                 [[7] * len(df), [f"row {n}" for n in range(len(df))], range(len(df), 0, -1)]
             )
-        return self.table(df) if self.draw.random() < 0.2 else df
+        return self.make_table(df) if self.draw.random() < 0.2 else df
 
-    def table(self, df: pd.DataFrame) -> pa.Table:
+    def make_table(self, df: pd.DataFrame) -> pa.Table:
         """Make an Arrow table of a frame, with other types that mean the same."""
         table = pa.Table.from_pandas(df, preserve_index=False)
         for n, name in enumerate(table.column_names):
@@ -227,7 +227,7 @@ class World:
                 table = table.set_column(n, name, column.cast(dtype))
         return table
 
-    def rows(self, name: str, share: float) -> list[Row]:
+    def draw_rows(self, name: str, share: float) -> list[Row]:
         """Draw rows of a dataset: part of all its cells, of those of the seed, or of those it has."""
         draw, ds = self.draw, self.datasets[name]
         cell = [c for c in ds.kinds if c in self.pools]
@@ -259,11 +259,11 @@ class World:
                 if c in fixed and rows:
                     row[c] = rows[0][c]
                 else:
-                    row[c] = self.value(ds, c)
+                    row[c] = self.draw_value(ds, c)
             rows.append(row)
         return rows
 
-    def value(self, ds: Dataset, column: str) -> Any:
+    def draw_value(self, ds: Dataset, column: str) -> Any:
         """Draw a value of a payload column."""
         values = KINDS[ds.kinds[column]].values
         required = column in ds.partition_on or column in self.cube.index_columns
@@ -274,7 +274,7 @@ class World:
         return self.draw.choice(values)
 
 
-def make_world(draw: random.Random, store: Callable[[], Any]) -> World:
+def make_cube(draw: random.Random, store: Callable[[], Any]) -> FuzzedCube:
     """Draw a cube and the columns of its datasets; nothing is written yet."""
     large = draw.random() < 0.02
     odd = draw.choice([0, 0, 0.5])
@@ -301,40 +301,40 @@ def make_world(draw: random.Random, store: Callable[[], Any]) -> World:
         index_columns=[c for c in free if c[0] != "v" and draw.random() < 0.4],
         suppress_index_on=[c for c in dimensions if draw.random() < 0.2],
     )
-    world = World(draw, store, cube, pools, kinds, large)
+    fuzzed = FuzzedCube(draw, store, cube, pools, kinds, large)
     for name in ["seed", "enrich", "extra", "more"][: draw.choice([1, 2, 2, 3, 3, 4])]:
-        world.datasets[name] = make_dataset(world, name, free)
-    world.log.append(f"{cube!r} {world.datasets}")
-    return world
+        fuzzed.datasets[name] = make_dataset(fuzzed, name, free)
+    fuzzed.log.append(f"{cube!r} {fuzzed.datasets}")
+    return fuzzed
 
 
-def fill(world: World) -> None:
+def fill(fuzzed: FuzzedCube) -> None:
     """Write the cube, in several operations."""
-    build(world)
-    index_more(world)
-    for _ in range(world.draw.choice([0, 0, 1, 2, 3, 5])):
-        change(world)
+    build(fuzzed)
+    index_more(fuzzed)
+    for _ in range(fuzzed.draw.choice([0, 0, 1, 2, 3, 5])):
+        change(fuzzed)
 
 
-def make_dataset(world: World, name: str, free: list[str]) -> Dataset:
+def make_dataset(fuzzed: FuzzedCube, name: str, free: list[str]) -> Dataset:
     """Draw the columns and partition keys of a dataset; its payload is taken from the free columns."""
-    draw, cube = world.draw, world.cube
+    draw, cube = fuzzed.draw, fuzzed.cube
     own, aligned = list(cube.dimension_columns), list(cube.partition_columns)
     if name != "seed":
         own = draw.sample(own, draw.randint(1, len(own)))
         if draw.random() < 0.4:
             aligned = draw.sample(aligned, draw.randint(0, len(aligned)))
-    kinds = {c: world.kinds[c] for c in [*own, *aligned]}
+    kinds = {c: fuzzed.kinds[c] for c in [*own, *aligned]}
     partition_on = list(aligned)
     for _ in range(min(len(free), draw.randint(0 if name == "seed" else 1, 3))):
         column = free.pop(draw.randrange(len(free)))
         kinds[column] = draw.choice(list(KINDS) if column[0] == "v" else KEYS)
-        if world.large and column[0] != "i" and draw.random() < 0.5:
+        if fuzzed.large and column[0] != "i" and draw.random() < 0.5:
             kinds[column] = "float"
         elif name != "seed" and column[0] == "k":
             partition_on.insert(draw.randint(0, len(partition_on)), column)
     # a column has to remain for the files
-    if name != "seed" and not world.large and draw.random() < 0.1 and len(kinds) > len(partition_on) + 1:
+    if name != "seed" and not fuzzed.large and draw.random() < 0.1 and len(kinds) > len(partition_on) + 1:
         partition_on.append(draw.choice(own))
     indexed = set(cube.index_columns)
     if name == "seed":
@@ -342,80 +342,80 @@ def make_dataset(world: World, name: str, free: list[str]) -> Dataset:
     return Dataset(kinds, tuple(partition_on), indexed=frozenset(indexed & set(kinds)))
 
 
-def build(world: World) -> None:
+def build(fuzzed: FuzzedCube) -> None:
     """Build the cube, with all datasets or some of them, then add the others."""
-    names = list(world.datasets)
-    world.draw.shuffle(names)
-    at_once = [name for name in names if name == "seed" or world.draw.random() < 0.7]
+    names = list(fuzzed.datasets)
+    fuzzed.draw.shuffle(names)
+    at_once = [name for name in names if name == "seed" or fuzzed.draw.random() < 0.7]
     for operation, some in (
         ("build_cube", at_once),
         *(("extend_cube", [n]) for n in names if n not in at_once),
     ):
-        keys = {name: list(world.datasets[name].partition_on) for name in some}
-        world.write(operation, world.elements(some, 0.5), partition_on=keys)
+        keys = {name: list(fuzzed.datasets[name].partition_on) for name in some}
+        fuzzed.write(operation, fuzzed.draw_elements(some, 0.5), partition_on=keys)
 
 
-def index_more(world: World) -> None:
+def index_more(fuzzed: FuzzedCube) -> None:
     """Build an index that the cube did not ask for, sometimes of a column with nulls."""
-    for name, ds in world.datasets.items():
+    for name, ds in fuzzed.datasets.items():
         columns = [
             c
             for c, kind in ds.kinds.items()
             if kind in KEYS and c not in {*ds.indexed, *ds.partition_on} and c in ds.typed
         ]
-        if columns and world.draw.random() < 0.15:
-            column = world.draw.choice(columns)
-            world.log.append(f"index {name} {column}")
-            eager.build_dataset_indices(world.store, world.cube.ktk_dataset_uuid(name), [column])
+        if columns and fuzzed.draw.random() < 0.15:
+            column = fuzzed.draw.choice(columns)
+            fuzzed.log.append(f"index {name} {column}")
+            eager.build_dataset_indices(fuzzed.store, fuzzed.cube.ktk_dataset_uuid(name), [column])
             ds.indexed |= {column}
-            if column not in world.pools:
-                world.cube = world.cube.copy(index_columns=world.cube.index_columns | {column})
+            if column not in fuzzed.pools:
+                fuzzed.cube = fuzzed.cube.copy(index_columns=fuzzed.cube.index_columns | {column})
 
 
-def change(world: World) -> None:
+def change(fuzzed: FuzzedCube) -> None:
     """Append, update, remove, compact, or replace a dataset."""
-    draw, cube, datasets = world.draw, world.cube, world.datasets
+    draw, cube, datasets = fuzzed.draw, fuzzed.cube, fuzzed.datasets
     names = draw.sample(list(datasets), draw.randint(1, len(datasets)))
     literals = [
-        (column, draw.choice(COMPARE), draw.choice(world.pools[column]))
+        (column, draw.choice(COMPARE), draw.choice(fuzzed.pools[column]))
         for column in cube.partition_columns
         if draw.random() < 0.6
     ]
-    conditions = [condition(draw, literal) for literal in literals] or None
+    conditions = [make_condition(draw, literal) for literal in literals] or None
     operation = draw.choice(["append"] * 4 + ["update"] * 2 + ["remove", "compact", "replace"])
     if operation == "append":
-        world.write("append_to_cube", world.elements(names, 0.3))
+        fuzzed.write("append_to_cube", fuzzed.draw_elements(names, 0.3))
     elif operation == "update":
-        elements = world.elements(names, 0.3)
+        elements = fuzzed.draw_elements(names, 0.3)
         if conditions:
             for name in names:
                 datasets[name].remove(cube, literals)
-        world.write("update_cube", elements, remove_conditions=conditions, ktk_cube_dataset_ids=names)
+        fuzzed.write("update_cube", elements, remove_conditions=conditions, ktk_cube_dataset_ids=names)
     elif operation == "remove" and conditions:
-        world.log.append(f"remove {conditions} {names}")
-        eager_cube.remove_partitions(cube, world.store, conditions, names)
+        fuzzed.log.append(f"remove {conditions} {names}")
+        eager_cube.remove_partitions(cube, fuzzed.store, conditions, names)
         for name in names:
             datasets[name].remove(cube, literals)
     elif operation == "replace" and names[0] != "seed":
         ds = datasets[names[0]]
         ds.rows, ds.typed, ds.indexed = [], set(), frozenset(cube.index_columns & set(ds.kinds))
-        elements, keys = world.elements(names[:1], 0.5), {names[0]: list(ds.partition_on)}
-        world.write("extend_cube", elements, partition_on=keys, overwrite=True)
+        elements, keys = fuzzed.draw_elements(names[:1], 0.5), {names[0]: list(ds.partition_on)}
+        fuzzed.write("extend_cube", elements, partition_on=keys, overwrite=True)
     elif operation == "compact":
-        world.log.append(f"compact {names}")
-        eager_cube.compact_cube(cube, world.store, ktk_cube_dataset_ids=names)
+        fuzzed.log.append(f"compact {names}")
+        eager_cube.compact_cube(cube, fuzzed.store, ktk_cube_dataset_ids=names)
 
 
 # queries -----------------------------------------------------------------------------------------
 
 
-def make_query(world: World) -> Query:
+def make_query(fuzzed: FuzzedCube) -> Query:
     """Draw a query; few are refused."""
-    draw, cube = world.draw, world.cube
+    draw, cube = fuzzed.draw, fuzzed.cube
     names = None
     if draw.random() < 0.25:
-        names = ("seed", *(name for name in world.datasets if name != "seed" and draw.random() < 0.5))
-    chosen = {name: ds for name, ds in world.datasets.items() if names is None or name in names}
+        names = ("seed", *(name for name in fuzzed.datasets if name != "seed" and draw.random() < 0.5))
+    chosen = {name: ds for name, ds in fuzzed.datasets.items() if names is None or name in names}
     kinds = {c: kind for ds in chosen.values() for c, kind in ds.kinds.items()}
     columns = sorted(kinds)
     dimensions = None
@@ -449,19 +449,19 @@ def make_query(world: World) -> Query:
         if dropped and draw.random() < 0.9:
             usable = [c for c in usable if c in {*candidates, *cube.dimension_columns}]
         if usable:
-            literals.append(make_literal(world, draw.choice(usable), kinds))
+            literals.append(make_literal(fuzzed, draw.choice(usable), kinds))
     return Query(tuple(literals), names, dimensions, partition_by, payload)
 
 
-def make_literal(world: World, column: str, kinds: dict[str, str]) -> Literal:
+def make_literal(fuzzed: FuzzedCube, column: str, kinds: dict[str, str]) -> Literal:
     """Draw a condition on a column."""
-    draw = world.draw
-    values = world.pools.get(column) or KINDS[kinds[column]].values
+    draw = fuzzed.draw
+    values = fuzzed.pools.get(column) or KINDS[kinds[column]].values
     if kinds[column] == "null":
         values = (1, "a")
     elif draw.random() < 0.8:
-        name = draw.choice([name for name, ds in world.datasets.items() if column in ds.kinds])
-        stored = [row[column] for row in world.datasets[name].rows if row[column] is not None]
+        name = draw.choice([name for name, ds in fuzzed.datasets.items() if column in ds.kinds])
+        stored = [row[column] for row in fuzzed.datasets[name].rows if row[column] is not None]
         values = stored or values
     op = draw.choice([*COMPARE, "in", "interval"])
     if op == "in":
@@ -471,7 +471,7 @@ def make_literal(world: World, column: str, kinds: dict[str, str]) -> Literal:
     return column, op, draw.choice(values)
 
 
-def like(draw: random.Random, value: Any) -> Any:
+def vary_value(draw: random.Random, value: Any) -> Any:
     """Give a value in another form that means the same."""
     if draw.random() < 0.6 or value is None:
         return value
@@ -486,14 +486,14 @@ def like(draw: random.Random, value: Any) -> Any:
     return np.float64(value) if isinstance(value, float) else value
 
 
-def condition(draw: random.Random, literal: Literal) -> Condition:
+def make_condition(draw: random.Random, literal: Literal) -> Condition:
     """Make the condition of a literal."""
     column, op, value = literal
     if op == "in":
-        return C(column).isin(draw.choice([list, tuple])(like(draw, v) for v in value))
+        return C(column).isin(draw.choice([list, tuple])(vary_value(draw, v) for v in value))
     if op == "interval":
-        return C(column).in_interval(*(like(draw, v) for v in value))
-    value = like(draw, value)
+        return C(column).in_interval(*(vary_value(draw, v) for v in value))
+    value = vary_value(draw, value)
     c = C(column)
     return {
         "==": c == value,
@@ -505,10 +505,10 @@ def condition(draw: random.Random, literal: Literal) -> Condition:
     }[op]
 
 
-def arguments(world: World, query: Query) -> dict[str, Any]:
+def make_arguments(fuzzed: FuzzedCube, query: Query) -> dict[str, Any]:
     """Make the arguments of a query, in any of their forms."""
-    draw = world.draw
-    conditions: Any = [condition(draw, literal) for literal in query.literals]
+    draw = fuzzed.draw
+    conditions: Any = [make_condition(draw, literal) for literal in query.literals]
     form = draw.random()
     if form < 0.3:
         conditions = Conjunction(conditions)
@@ -525,7 +525,7 @@ def arguments(world: World, query: Query) -> dict[str, Any]:
     if datasets is not None:
         form = draw.random()
         if form < 0.4:
-            datasets = discover_datasets(world.cube, world.store, set(datasets))
+            datasets = discover_datasets(fuzzed.cube, fuzzed.store, set(datasets))
         elif form < 0.7:
             datasets = set(datasets)
         elif len(datasets) == 1:
@@ -539,8 +539,8 @@ def arguments(world: World, query: Query) -> dict[str, Any]:
     if by and len(by) == 1 and draw.random() < 0.5:
         by = by[0]
     return {
-        "cube": world.cube,
-        "store": world.store,
+        "cube": fuzzed.cube,
+        "store": fuzzed.store,
         "conditions": conditions,
         "datasets": datasets,
         "dimension_columns": query.dimensions,
@@ -552,15 +552,15 @@ def arguments(world: World, query: Query) -> dict[str, Any]:
 # façades -----------------------------------------------------------------------------------------
 
 
-def unpickled(**kwargs: Any) -> list[pd.DataFrame]:
-    """One task per group, each sent to another process."""
+def query_by_tasks(**kwargs: Any) -> list[pd.DataFrame]:
+    """Query with one task per group, each as another process gets it."""
     plan = plan_query(**kwargs)
     context = pickle.loads(pickle.dumps(plan.context))
     return [df for task in plan.tasks() for df in run_frames(context, pickle.loads(pickle.dumps(task)))]
 
 
-def packed(**kwargs: Any) -> list[pa.Table]:
-    """Tasks as on a cluster without order; the rows of all of them, sorted, as one group each."""
+def query_by_packs(**kwargs: Any) -> list[pa.Table]:
+    """Query with tasks of about equal size, as on a cluster; their order does not matter."""
     plan = plan_query(**kwargs)
     tables = []
     for task in pack(plan, 2, 2):
@@ -569,7 +569,7 @@ def packed(**kwargs: Any) -> list[pa.Table]:
     return tables
 
 
-def check_packed(tables: list[pa.Table], expected: Answer) -> str | None:
+def compare_packs(tables: list[pa.Table], expected: Answer) -> str | None:
     """Compare the rows of all tasks, in any order."""
     got = sorted(repr([_repr(row[c]) for c in expected.columns]) for t in tables for row in t.to_pylist())
     rows = [row for group in expected.groups for row in group]
@@ -589,17 +589,17 @@ def _repr(value: Any) -> Any:
     )
 
 
-def projected(columns: list[str], **kwargs: Any) -> list[pd.DataFrame]:
-    """A dask DataFrame of which only some columns are asked for."""
+def query_columns(columns: list[str], **kwargs: Any) -> list[pd.DataFrame]:
+    """Query by a dask DataFrame of which only some columns are asked for."""
     ddf = query_cube_dataframe(**kwargs)[columns]
     parts = [ddf.partitions[n].compute(scheduler="sync") for n in range(ddf.npartitions)]
     return [df for df in parts if len(df)]
 
 
-def check(world: World, query: Query, counts: Counter[str], share: float) -> None:
+def check_query(fuzzed: FuzzedCube, query: Query, counts: Counter[str], share: float) -> None:
     """Run a query on some façades, and compare the answers with that of the model."""
-    draw = world.draw
-    expected = answer(world.cube, world.datasets, query)
+    draw = fuzzed.draw
+    expected = answer_query(fuzzed.cube, fuzzed.datasets, query)
     names = ["eager", "iter"]
     names += [
         name
@@ -609,14 +609,14 @@ def check(world: World, query: Query, counts: Counter[str], share: float) -> Non
             "bag_bs3",
             "dataframe",
             "arrow",
-            "unpickled",
-            "packed",
-            "projected",
+            "tasks",
+            "packs",
+            "columns",
         )
         if draw.random() < share
     ]
     for name in names:
-        kwargs = arguments(world, query)
+        kwargs = make_arguments(fuzzed, query)
         counts[name] += 1
         if expected is None:
             counts["refused"] += 1
@@ -626,13 +626,13 @@ def check(world: World, query: Query, counts: Counter[str], share: float) -> Non
                 continue
             raise AssertionError(f"{name} answers what is to be refused: {query}")
         asked = expected.columns
-        if name == "projected":
+        if name == "columns":
             asked = draw.sample(asked, draw.randint(1, len(asked)))
-        with thresholds(draw):
+        with lower_thresholds(draw):
             found = run(name, kwargs, asked)
         wrong = compare_all(name, found, expected, asked)
         if name == "dataframe":
-            wrong = wrong or check_meta(query_cube_dataframe(**kwargs), expected)
+            wrong = wrong or compare_meta(query_cube_dataframe(**kwargs), expected)
         if wrong:
             raise AssertionError(f"{name}: {wrong}\n{query}\n{kwargs}")
 
@@ -641,15 +641,15 @@ def run(name: str, kwargs: dict[str, Any], asked: list[str]) -> list[Any]:
     """Run a query on a façade."""
     if name in FACADES:
         return FACADES[name]().query_cube(**kwargs)
-    if name == "projected":
-        return projected(asked, **kwargs)
-    return {"arrow": query_cube_arrow, "unpickled": unpickled, "packed": packed}[name](**kwargs)
+    if name == "columns":
+        return query_columns(asked, **kwargs)
+    return {"arrow": query_cube_arrow, "tasks": query_by_tasks, "packs": query_by_packs}[name](**kwargs)
 
 
 def compare_all(name: str, found: list[Any], expected: Answer, asked: Sequence[str]) -> str | None:
     """Say how the frames differ from the groups of the answer."""
-    if name == "packed":
-        return check_packed(found, expected)
+    if name == "packs":
+        return compare_packs(found, expected)
     if len(found) != len(expected.groups):
         return f"{len(found)} groups instead of {len(expected.groups)}: {found} instead of {expected.groups}"
     expected = Answer(list(asked), expected.kinds, expected.groups)
@@ -663,7 +663,7 @@ def compare_all(name: str, found: list[Any], expected: Answer, asked: Sequence[s
     return None
 
 
-def check_meta(ddf: Any, expected: Answer) -> str | None:
+def compare_meta(ddf: Any, expected: Answer) -> str | None:
     """Compare the types that a dask DataFrame announces with those of the schema."""
     got = {str(column): str(dtype) for column, dtype in ddf.dtypes.items()}
     wanted = {column: KINDS[expected.kinds[column]].dtype for column in expected.columns}
@@ -688,16 +688,16 @@ def run_case(number: int, directory: Path, counts: Counter[str], queries: int, s
     draw = random.Random(number)
     place = directory / str(number)
     store = memory(place) if number % 2 else local(place)
-    world = make_world(draw, store)
+    fuzzed = make_cube(draw, store)
     counts["cubes"] += 1
     try:
         with at_most(1):
-            fill(world)
+            fill(fuzzed)
         for _ in range(queries):
             counts["queries"] += 1
-            check(world, make_query(world), counts, share)
+            check_query(fuzzed, make_query(fuzzed), counts, share)
     except BaseException as error:
-        error.add_note(f"case {number}\n" + "\n".join(world.log))
+        error.add_note(f"case {number}\n" + "\n".join(fuzzed.log))
         raise
     opened = store()  # many cubes would fill the memory
     for key in list(opened.keys()):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import groupby
 from typing import Any
 
 from kartothek_cube.core.commit.header import read_versioned, render, swap
-from kartothek_cube.core.commit.retry import attempts
+from kartothek_cube.core.commit.retry import attempts, retry_request
 from kartothek_cube.core.commit_record import COMMIT_RECORD
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetNotFoundError
@@ -55,7 +56,9 @@ def run_collect(store: StoreInput, keys: Iterable[str]) -> None:
             # temporary files of local stores, which have unique names
             blobs.delete(list(own))
         else:
-            _delete_files(blobs, uuid, list(own))
+            # a repetition finds what is left, under the same tombstones
+            collection, files = gen_uuid(), list(own)
+            retry_request(partial(_delete_files, blobs, uuid, collection, files))
 
 
 def _dataset_of(key: str) -> str | None:
@@ -64,8 +67,7 @@ def _dataset_of(key: str) -> str | None:
     return uuid if separator else None
 
 
-def _delete_files(blobs: BlobStore, uuid: str, keys: Sequence[str]) -> None:
-    collection = gen_uuid()
+def _delete_files(blobs: BlobStore, uuid: str, collection: str, keys: Sequence[str]) -> None:
     for _ in attempts():
         try:
             state = _edit_tombstones(

@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 
 import attrs
 
 from kartothek_cube.core.commit import delete_headers
+from kartothek_cube.core.commit.retry import retry_request
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetNotFoundError
 from kartothek_cube.core.factory import DatasetFactory
@@ -235,7 +237,7 @@ def run_delete_headers(store: StoreInput, uuids: Iterable[str]) -> None:
     """Delete datasets by their headers; their files are garbage from then on."""
     blobs = open_blobs(store)
     for uuid in uuids:
-        delete_headers(blobs, uuid)
+        retry_request(partial(delete_headers, blobs, uuid))
 
 
 def run_delete(store: StoreInput, plan: DeletePlan) -> None:

@@ -1,0 +1,17 @@
+"""A fixed sample of the random queries of random cubes in tests/soak, on all façades, against a model."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.support.query_fuzz import run_case
+
+
+@pytest.mark.parametrize("first", range(0, 18, 6))
+def test_queries_of_random_cubes(first, tmp_path):
+    counts: Counter[str] = Counter()
+    for number in range(first, first + 6):
+        run_case(number, tmp_path, counts, queries=4, share=0.3)
+    assert {"eager", "iter", "delayed", "bag_bs1", "dataframe", "arrow", "columns"} <= set(counts)

@@ -1,0 +1,360 @@
+"""What a query of a cube has to give, row by row in plain Python, by the rules of docs/query_system.rst.
+
+A value is what `plain` makes of it: dates and time stamps are time stamps, every missing value is None.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from kartothek_cube.core.cube.cube import Cube
+from tests.support.predicates import matches
+
+Row = dict[str, Any]
+Literal = tuple[str, str, Any]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A column type: how it is stored, in which forms pandas hands it over, what pandas makes of it."""
+
+    arrow: pa.DataType
+    #: dtypes of columns of input; the first one takes nulls as well
+    forms: tuple[Any, ...]
+    values: tuple[Any, ...]
+    dtype: str
+    dtype_with_nulls: str
+    #: whether it can be a dimension, a partition column or an index
+    is_key: bool = True
+    #: dtypes of input that are narrower than what the schema says
+    narrow: tuple[Any, ...] = ()
+
+
+def stamp(text: str) -> pd.Timestamp:
+    return pd.Timestamp(text).as_unit("ns")
+
+
+DAY, BERLIN = datetime.date(2020, 1, 31), "Europe/Berlin"
+KINDS = {
+    "int": Kind(
+        pa.int64(),
+        ("object", "int64", "Int64"),
+        (-7, -1, 0, 1, 2, 3, 100),
+        "int64",
+        "float64",
+        True,
+        ("int8", "int32", "Int8"),
+    ),
+    "large": Kind(
+        pa.int64(),
+        ("object", "int64", "Int64"),
+        (-(2**63), -1, 0, 2**53, 2**53 + 1, 2**63 - 1),
+        "int64",
+        "float64",
+    ),
+    "uint": Kind(pa.uint64(), ("UInt64", "uint64"), (0, 1, 200, 2**63, 2**64 - 1), "uint64", "float64"),
+    "float": Kind(
+        pa.float64(),
+        ("float64", "Float64"),
+        (-math.inf, -1.5, -0.0, 0.0, 0.1, 0.25, 1e300, math.inf),
+        "float64",
+        "float64",
+    ),
+    "real": Kind(
+        pa.float64(),
+        ("float64", "Float64"),
+        (-1.5, 0.0, 0.25, 3.0),
+        "float64",
+        "float64",
+        True,
+        ("float32", "Float32"),
+    ),
+    "str": Kind(
+        pa.string(),
+        ("object", "str", "string", "category"),
+        ("", "a", "b", "ab", "ä", "a/b=%", " ", "None", "1", "\U0001f600", "\uffff"),
+        "str",
+        "str",
+    ),
+    "bool": Kind(pa.bool_(), ("object", "bool", "boolean"), (False, True), "bool", "object"),
+    "date": Kind(
+        pa.date32(),
+        ("object",),
+        (datetime.date(1969, 12, 31), DAY, DAY.replace(year=1900), DAY.replace(day=1)),
+        "datetime64[ns]",
+        "datetime64[ns]",
+    ),
+    "timestamp": Kind(
+        pa.timestamp("ns"),
+        ("datetime64[ns]", "datetime64[us]", "datetime64[s]"),
+        (
+            stamp("1969-12-31 23:59:59"),
+            stamp("2020-01-31"),
+            stamp("2020-01-31 12:00:01"),
+            stamp("1800-01-01"),
+        ),
+        "datetime64[ns]",
+        "datetime64[ns]",
+    ),
+    "micros": Kind(
+        pa.timestamp("ns"),
+        ("datetime64[ns]", "datetime64[us]"),
+        (stamp("1969-12-31 23:59:59.999999"), stamp("2020-01-31"), stamp("2020-01-31 00:00:00.000001")),
+        "datetime64[ns]",
+        "datetime64[ns]",
+    ),
+    "zoned": Kind(
+        pa.timestamp("ns", BERLIN),
+        (f"datetime64[ns, {BERLIN}]", f"datetime64[us, {BERLIN}]"),
+        (stamp("2020-01-31").tz_localize("UTC"), stamp("2020-07-01 12:00").tz_localize(BERLIN)),
+        f"datetime64[ns, {BERLIN}]",
+        f"datetime64[ns, {BERLIN}]",
+    ),
+    "bytes": Kind(pa.binary(), ("object",), (b"", b"a", b"ab", b"\xff/"), "object", "object"),
+    "decimal": Kind(
+        pa.decimal128(8, 2),
+        (pd.ArrowDtype(pa.decimal128(8, 2)),),
+        tuple(map(decimal.Decimal, ("-1.50", "0.00", "0.10", "99.99"))),
+        "object",
+        "object",
+    ),
+    "time": Kind(
+        pa.time64("us"),
+        ("object",),
+        (datetime.time(), datetime.time(1), datetime.time(23, 59, 59, 999999)),
+        "object",
+        "object",
+    ),
+    "ints": Kind(
+        pa.list_(pa.int64()),
+        ("object", pd.ArrowDtype(pa.list_(pa.int64()))),
+        ((), (1,), (1, 2), (2, 1, 0)),
+        "object",
+        "object",
+        False,
+    ),
+    "strs": Kind(
+        pa.list_(pa.string()),
+        ("object", pd.ArrowDtype(pa.list_(pa.string()))),
+        ((), ("a",), ("b", "ä")),
+        "object",
+        "object",
+        False,
+    ),
+    "null": Kind(pa.null(), ("object",), (None,), "object", "object", False),
+}
+
+
+@dataclass
+class Dataset:
+    """A dataset of the model: its columns by kind, its keys, and its rows in the order of commit."""
+
+    kinds: dict[str, str]
+    partition_on: tuple[str, ...]
+    rows: list[Row] = field(default_factory=list)
+    indexed: frozenset[str] = frozenset()
+    #: columns of which a type was ever written; pandas tells none of nothing but None
+    typed: set[str] = field(default_factory=set)
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Commit rows."""
+        self.rows = [*self.rows, *rows]
+
+    def remove(self, cube: Cube, literals: Sequence[Literal]) -> None:
+        """Remove the partitions that meet those of the conditions that are on keys of the dataset."""
+        own = [p for p in literals if p[0] in self.partition_on and p[0] in cube.partition_columns]
+        self.rows = [row for row in self.rows if not all(holds(row, p) for p in own)]
+
+
+@dataclass(frozen=True)
+class Query:
+    """Arguments of a query; conditions as literals, ``datasets`` as names or None."""
+
+    literals: tuple[Literal, ...] = ()
+    datasets: tuple[str, ...] | None = None
+    dimensions: tuple[str, ...] | None = None
+    partition_by: tuple[str, ...] = ()
+    payload: tuple[str, ...] | None = None
+
+
+@dataclass
+class Answer:
+    """The groups of rows, the columns in order, and the kind of each column; None for one without a type."""
+
+    columns: list[str]
+    kinds: dict[str, str]
+    groups: list[list[Row]]
+
+
+def holds(row: Row, literal: Literal) -> bool:
+    """Whether a row meets a condition; a missing value meets none."""
+    column, op, value = literal
+    cell = row[column]
+    if op == "interval":
+        return all(v is None or matches(cell, o, v) for o, v in zip((">=", "<"), value))
+    return cell is not None and matches(cell, op, value)
+
+
+def answer_query(cube: Cube, datasets: dict[str, Dataset], query: Query) -> Answer | None:
+    """Answer a query; None if it is to be refused with a ValueError."""
+    chosen = {name: ds for name, ds in datasets.items() if query.datasets is None or name in query.datasets}
+    keys = {*cube.dimension_columns, *cube.partition_columns}
+    dimensions = query.dimensions or cube.dimension_columns
+    dropped = set(cube.dimension_columns) - set(dimensions)
+    everything = {column for ds in chosen.values() for column in ds.kinds}
+    payload = everything if query.payload is None else set(query.payload)
+    if query.payload is not None and dropped & payload - set(query.partition_by):
+        return None
+    output = {*dimensions, *cube.partition_columns, *query.partition_by, *(payload - dropped)}
+    literals = [p for p in query.literals if p[1:] != ("interval", (None, None))]
+    used = output | {column for column, _, _ in literals}
+    for ds in chosen.values():
+        contributes = (used & set(ds.kinds)) - keys
+        if contributes and dropped & set(ds.kinds):
+            return None  # a projection of a dataset that adds or restricts something
+    owners = {c: _owner(cube, chosen, c) for c in query.partition_by}
+    if None in owners.values():
+        return None
+    cell = [c for c in cube.dimension_columns if c in dimensions or c in query.partition_by]
+    seed = chosen[cube.seed_dataset]
+    result = _visible(cube, seed, cell, literals)
+    for name, ds in chosen.items():
+        own = set(ds.kinds) - keys
+        if name == cube.seed_dataset or not own & used:
+            continue
+        restricted = any(p[0] in own for p in literals) or any(
+            c in own and owner == name for c, owner in owners.items()
+        )
+        by = [c for c in (*cube.partition_columns, *cell) if c in ds.kinds]
+        partners = {_cell(row, by): row for row in _visible(cube, ds, cell, literals)}
+        joined = []
+        for row in result:
+            partner = partners.get(_cell(row, by))
+            if partner is not None:
+                joined.append({**row, **{c: partner[c] for c in own}})
+            elif not restricted:
+                joined.append({**row, **dict.fromkeys(own)})
+        result = joined
+    order = [*dimensions, *cube.partition_columns]
+    result.sort(key=lambda row: tuple(map(row.__getitem__, order)))
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in result:
+        group = tuple(row[c] for c in query.partition_by)
+        if None not in group:  # an index knows no nulls
+            groups.setdefault(group, []).append(row)
+    columns = sorted(output)
+    kinds = {c: _kind(chosen, c) for c in columns}
+    return Answer(columns, kinds, [groups[group] for group in sorted(groups)])
+
+
+def _cell(row: Row, columns: Iterable[str]) -> tuple[Any, ...]:
+    return tuple(row[c] for c in columns)
+
+
+def _visible(cube: Cube, ds: Dataset, cell: Sequence[str], literals: Sequence[Literal]) -> list[Row]:
+    """
+    Give the rows that count: of each cell the one written last, if it meets the conditions.
+
+    Conditions on dimensions come first. They make a difference where dimensions are projected away: what is
+    left of a cell is there if any of its rows meets them.
+    """
+    own = [p for p in literals if p[0] in ds.kinds]
+    early = [p for p in own if p[0] in cube.dimension_columns or p[0] in cube.partition_columns]
+    late = [p for p in own if p not in early]
+    by = [c for c in (*cube.partition_columns, *cell) if c in ds.kinds]
+    rows = {_cell(row, by): row for row in ds.rows if all(holds(row, p) for p in early)}
+    return [row for row in rows.values() if all(holds(row, p) for p in late)]
+
+
+def _owner(cube: Cube, chosen: dict[str, Dataset], column: str) -> str | None:
+    """Give the dataset by whose index rows are grouped; the seed comes first."""
+    for name in sorted(chosen, key=lambda name: (name != cube.seed_dataset, name)):
+        if column in chosen[name].indexed or column in chosen[name].partition_on:
+            return name
+    return None
+
+
+def _kind(chosen: dict[str, Dataset], column: str) -> str:
+    """Give the kind of a column; null if no value of it was ever written."""
+    owners = [ds for ds in chosen.values() if column in ds.kinds]
+    typed = any(column in ds.typed for ds in owners)
+    return owners[0].kinds[column] if typed else "null"
+
+
+# comparison --------------------------------------------------------------------------------------
+
+
+def compare(found: pd.DataFrame, expected: Answer, number: int, narrow: bool) -> str | None:
+    """Say how a frame differs from a group of the answer; with ``narrow``, numbers may be narrower."""
+    rows = expected.groups[number]
+    if list(found.columns) != expected.columns:
+        return f"columns are {list(found.columns)} instead of {expected.columns}"
+    if len(found) != len(rows):
+        return f"{len(found)} rows instead of {len(rows)}: {found.to_dict('list')}"
+    if not found.index.equals(pd.RangeIndex(len(rows))) or not isinstance(found.index, pd.RangeIndex):
+        return f"the index is {found.index}"
+    for column in expected.columns:
+        kind = KINDS[expected.kinds[column]]
+        values = [row[column] for row in rows]
+        nulls = any(value is None for value in values)
+        dtype = kind.dtype_with_nulls if nulls else kind.dtype
+        got_dtype = str(found[column].dtype)
+        wider = narrow and kind.narrow and _family(got_dtype) in {_family(kind.dtype), _family(dtype)}
+        if got_dtype != dtype and not wider:
+            return f"column {column} is {got_dtype} instead of {dtype}: {list(found[column])[:5]}"
+        wanted = [_as_pandas(value, got_dtype) for value in values]
+        got = [_plain(value) for value in found[column]]
+        if got != wanted or list(map(type, got)) != list(map(type, wanted)):
+            return f"column {column} holds {got[:20]} instead of {wanted[:20]}"
+    return None
+
+
+def compare_table(found: pa.Table, expected: Answer, number: int, narrow: bool) -> str | None:
+    """Say how an Arrow table differs from a group of the answer."""
+    rows = expected.groups[number]
+    if found.column_names != expected.columns:
+        return f"columns are {found.column_names} instead of {expected.columns}"
+    for column in expected.columns:
+        kind = KINDS[expected.kinds[column]]
+        dtype = found.schema.field(column).type
+        if str(dtype) != str(kind.arrow) and not (narrow and kind.narrow):
+            return f"column {column} is {dtype} instead of {kind.arrow}"
+        got = found.column(column).to_pylist()
+        # Arrow tells a number that is not known (NaN) from none at all; for the library both are missing
+        got = [_plain(v) for v in got]
+        if got != [row[column] for row in rows]:
+            return f"column {column} holds {got[:20]} instead of {[row[column] for row in rows][:20]}"
+    return None
+
+
+def _family(dtype: str) -> str:
+    return dtype.rstrip("0123456789")
+
+
+def _as_pandas(value: Any, dtype: str) -> Any:
+    if value is None:
+        return None
+    if dtype.startswith("float"):
+        return float(value)
+    if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
+        return pd.Timestamp(value)
+    if isinstance(value, pd.Timestamp) and value.tzinfo:
+        return value.tz_convert(BERLIN)
+    return value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | list):
+        return tuple(_plain(v) for v in value)
+    if value is None or value is pd.NaT or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
+        return None
+    return value.item() if isinstance(value, np.generic) else value

@@ -172,10 +172,10 @@ def history_keys(uuid: str, blobs: BlobStore, young: Iterable[Blob] = ()) -> set
     CorruptDatasetError
         A copy cannot be read.
     """
-    going = set(outdated(uuid, blobs)) - {blob.key for blob in young}
+    expired = set(outdated(uuid, blobs)) - {blob.key for blob in young}
     keys = set()
     for blob in blobs.list(history_folder(uuid)):
-        if blob.key in going or _is_temporary(blob.key):
+        if blob.key in expired or _is_temporary(blob.key):
             continue
         keys.add(blob.key)
         if is_copy(blob.key):

@@ -138,7 +138,7 @@ def put_tombstone_file(blobs: BlobStore, uuid: str, collection: str, keys: Itera
 
 def is_tombstone_file(key: str) -> bool:
     """Whether a key of a dataset is that of a tombstone file."""
-    return key.split("/")[1:-1] == [_DIRECTORY]
+    return key.split("/")[1:-1] == [_DIRECTORY] and key.endswith(_SUFFIX)
 
 
 def list_tombstone_files(blobs: BlobStore, uuid: str) -> dict[str, Any]:

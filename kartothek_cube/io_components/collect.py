@@ -69,15 +69,15 @@ def _dataset_of(key: str) -> str | None:
 
 def _delete_files(blobs: BlobStore, uuid: str, collection: str, keys: Sequence[str]) -> None:
     for _ in attempts():
-        try:
+        state = None
+        with suppress(DatasetNotFoundError):
             state = _edit_tombstones(
                 blobs, uuid, lambda s: add_tombstones(s.metadata, collection, _unused(s, keys, blobs))
             )
-        except DatasetNotFoundError:
-            if _delete_orphans(blobs, uuid, collection, keys):
-                return None
-        else:
+        if state is not None:
             return _delete_tombstoned(blobs, uuid, collection, _unused(state, keys, blobs))
+        if _delete_orphans(blobs, uuid, collection, keys):
+            return None
     raise ConcurrentWriteError(uuid)
 
 

@@ -127,7 +127,11 @@ def _copied_state(
         return dataset.copy(uuid=uuid)
     content = parse_header(header, header_format(key), key)
     return DatasetMetadata.load_from_dict(
-        content, source, schema=dataset.schema, table_name=dataset.table_name
+        content,
+        source,
+        dataset.schema is not None,
+        schema=dataset.schema,
+        table_name=dataset.table_name,
     )
 
 

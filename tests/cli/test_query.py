@@ -87,7 +87,7 @@ def test_groups_come_in_order(ok):
     "options, expected",
     [
         (["--where", "x > one"], "'one' does not fit"),
-        (["--where", "x >"], "Condition"),
+        (["--where", "x >"], "condition"),
         (["--partition-by", "v1"], "not indexed"),
         (["--dimensions", "v1"], "v1"),
         (["--include", "enrich"], "seed"),

@@ -10,6 +10,7 @@ from kartothek_cube.api.discover import (
     discover_datasets_unchecked,
     discover_ktk_cube_dataset_ids,
 )
+from kartothek_cube.core.commit_record import COMMIT_RECORD
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.io.eager import store_dataframes_as_dataset
 from kartothek_cube.io.eager_cube import query_cube
@@ -111,11 +112,19 @@ def test_discovery_lists_once_and_loads_each_dataset_once():
 
 @pytest.mark.parametrize("lost", [f"cube++enrich{HEADER}json", "cube++enrich/table/_common_metadata"])
 def test_broken_datasets_are_skipped(built, lost):
+    # as other libraries write it: without the schema in the header
+    edit_header(built, "cube++enrich", lambda header: header.pop(COMMIT_RECORD))
     built().delete(lost)
     assert list(discover_datasets_unchecked("cube", built)) == ["seed"]
     assert list(discover_datasets(CUBE_PQ.copy(index_columns=["i1"]), built)) == ["seed"]
     with pytest.raises(ValueError, match="enrich"):
         discover_datasets(CUBE_PQ, built, ["seed", "enrich"])
+
+
+def test_a_dataset_without_schema_file_is_found(built):
+    before = discover_datasets(CUBE_PQ, built)
+    built().delete("cube++enrich/table/_common_metadata")
+    assert discover_datasets(CUBE_PQ, built) == before
 
 
 def test_a_dataset_in_msgpack_is_found(built):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kartothek_cube.api.discover import discover_datasets
+from kartothek_cube.core.commit_record import COMMIT_RECORD
 from kartothek_cube.io import eager_cube
-from tests.support.cubes import CUBE, HEADER, build, file_keys, frame, refuses
+from tests.support.cubes import CUBE, HEADER, build, edit_header, file_keys, frame, refuses
 
 SEED = frame(x=[0, 1, 2], p=[0, 1, 1], v1=[10, 11, 12])
 WHOLE = frame(x=[0, 1], v3=[30, 31])
@@ -69,6 +70,7 @@ def test_datasets_without_partitions_are_left_out(driver, built):
 
 def test_broken_datasets_are_left_out(driver, built):
     built().delete(f"cube++whole{HEADER}json")
+    edit_header(built, "cube++split", lambda header: header.pop(COMMIT_RECORD))
     built().delete("cube++split/table/_common_metadata")
     assert sorted(driver.collect_stats(cube=CUBE, store=built)) == ["seed"]
 

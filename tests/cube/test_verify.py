@@ -369,7 +369,7 @@ def test_repair(store, fault):
     assert verify_cube(CUBE, store).ok
     after = header(lambda: store, "cube++seed")
     assert after["partitions"] == before["partitions"]
-    assert "repaired: cube++seed: " in repr(report)
+    assert f"repaired: {broken.problems[0].dataset}: " in repr(report)
 
 
 @pytest.mark.parametrize(

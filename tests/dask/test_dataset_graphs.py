@@ -360,11 +360,14 @@ def test_garbage_is_deleted_in_chunks(stored, chunk_size, chunks):
     assert garbage_collect_dataset__delayed("u", stored) == []
 
 
-def test_the_header_is_deleted_after_everything_else(stored):
-    faulty = Same.of(FaultyStore(stored()._dstore).fail("delete", key="table/p=1"))
+def test_the_header_is_deleted_first(stored):
+    failing = FaultyStore(stored()._dstore)
+    for at in range(1, 9):
+        failing.fail("delete", key="table/p=1", at=at)
+    faulty = Same.of(failing)
     with pytest.raises(InjectedError):
         delete_dataset__delayed("u", faulty).compute(scheduler="sync")
-    assert "u.by-dataset-metadata.json" in keys(stored)
+    assert "u.by-dataset-metadata.json" not in keys(stored)
     delete_dataset__delayed("u", stored).compute(scheduler="sync")
     assert keys(stored) == set()
     with pytest.raises(KeyError, match="u"):

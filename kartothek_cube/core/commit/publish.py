@@ -149,8 +149,15 @@ def _try(blobs: BlobStore, delta: Delta) -> Result:
     if delta.mode == "create" and delta.replace_pending and base.state and _pending_operation(base.state):
         delta = attrs.evolve(delta, mode="replace")
     new = apply(base.state, delta)
+    if base.state is not None and delta.mode != "replace" and _is_unchanged(base.state, new, delta):
+        return _already_committed(blobs, base, delta)
     added = [key for keys in delta.added.files.values() for key in keys.to_pylist()]
     return publish(blobs, base, new, added, replace=delta.mode == "replace", pending=delta.pending)
+
+
+def _is_unchanged(old: DatasetMetadata, new: DatasetMetadata, delta: Delta) -> bool:
+    """Whether a commit would put a header that says what the one says which is there."""
+    return not len(delta.added) and not delta.new_indices and new == old
 
 
 def publish(
@@ -243,11 +250,11 @@ def publish_copy(
         new = new.copy(metadata=inherit_tombstones(new.metadata, collections))
         header = render(new, base.header_key)
     published = _put_state(blobs, base, new, header, files, collections, True, schema)
-    if schema is not None and published.schema not in (None, schema):
+    if schema is not None and base.state is not None:
         # while a dataset was replaced, the file held the schemas of both; nothing depends on this step
         with suppress(OSError, PreconditionFailed):
             content, token = read_versioned(blobs, base.schema_key)
-            if content == published.schema:
+            if content != schema and content in (published.schema, base.schema):
                 blobs.put_if(base.schema_key, schema, token)
                 published = attrs.evolve(published, schema=schema)
     return new, published
@@ -481,9 +488,10 @@ def _load(blobs: BlobStore, delta: Delta) -> Base:
     wanted = metadata_key_from_uuid(delta.uuid, delta.storage_format)
     if delta.mode == "replace":
         return read_replaced_base(blobs, delta.uuid, delta.table, wanted)
-    try:
+    base = None
+    with suppress(DatasetNotFoundError):
         base = read_base(blobs, delta.uuid, delta.table)
-    except DatasetNotFoundError:
+    if base is None:
         schema = read_versioned(blobs, schema_key(delta.uuid, delta.table))
         return Base(delta.uuid, delta.table, wanted, None, None, None, *schema)
     if delta.mode == "create":

@@ -212,7 +212,8 @@ def publish(
         )
         needed = [*files, *written]
         if not replace and not base.is_confirmed and base.state is not None:
-            needed += _files_of(base.state)
+            # the first commit may have died before it could take back a header whose files are deleted
+            needed = _files_of(new)
         if states_to_keep(new.metadata) and base.state is not None and base.old is not None:
             keep_state(blobs, base.state, base.old)
         published = _put_state(blobs, base, new, render(new, base.header_key), needed, collections, replace)

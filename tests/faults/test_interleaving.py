@@ -6,11 +6,14 @@ A sample: all pairs, all schedules and all kinds of stores are run by ``make soa
 from __future__ import annotations
 
 import importlib
+import itertools
+from functools import partial
 
 import pytest
 
-from tests.support.concurrent_cubes import OPERATIONS, STARTS, Pair, applies
-from tests.support.interleave import Crash, Fault, LostAnswer, explore
+from kartothek_cube.core.errors import DatasetExistsError
+from tests.support.concurrent_cubes import OPERATIONS, STARTS, Pair, applies, content, deterministic
+from tests.support.interleave import Crash, Fault, LostAnswer, ModelStore, Scheduler, World, explore
 
 #: operations that delete files, and what loses by it if they are not careful
 PAIRS = [
@@ -46,6 +49,23 @@ def test_one_operation_that_fails(name, fault, taken):
     steps = len(Pair("s3", start, (name,)).play(()).steps)
     for at in range(steps):
         Pair("s3", start, (name,), Fault(0, at, fault, taken)).play(())
+
+
+@pytest.mark.parametrize("name, after", [("build two", "nothing"), ("extend", "cube")])
+def test_an_operation_that_died_can_be_repeated(name, after):
+    """Without overwrite, unless all of it is there."""
+    pair = Pair("s3", after, (name,))
+    for at, taken in itertools.product(range(len(pair.play(()).steps)), (False, True)):
+        world = World("s3", pair.blobs)
+        world.scheduler = Scheduler((), Fault(0, at, Crash, taken))
+        with deterministic(1_000_000):
+            world.scheduler.play([partial(OPERATIONS[name][0], ModelStore(world, 0))])
+            world.scheduler = None
+            try:
+                OPERATIONS[name][0](ModelStore(world))
+            except DatasetExistsError:
+                pass
+            assert content(ModelStore(world)) == OPERATIONS[name][1](pair.start)
 
 
 def test_a_protocol_that_does_not_check_its_files_is_found_out(monkeypatch):

@@ -102,8 +102,8 @@ ARROW = {
 }
 COMPARE = ("==", "!=", "<", "<=", ">", ">=")
 
-#: numbers are as wide as in the files of a group, which the model does not know: narrower ones are right, too;
-#: tests/io_components/test_query_types.py compares them over the façades
+#: numbers are as wide as in the files of a group, which the model does not know: narrower ones are right,
+#: too; tests/io_components/test_query_types.py compares them over the façades
 NARROW_TYPES_VARY = True
 
 

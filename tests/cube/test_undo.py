@@ -1,0 +1,138 @@
+"""Operations on several datasets that are refused or fail: all of it is undone, what others wrote stays."""
+
+from __future__ import annotations
+
+import pytest
+
+from kartothek_cube.api.cube import (
+    append_to_cube,
+    build_cube,
+    copy_cube,
+    query_cube,
+    update_cube,
+    verify_cube,
+)
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.errors import ConcurrentWriteError
+from kartothek_cube.core.store.generic import GenericBlobStore
+from tests.support.cubes import CUBE, HEADER, frame, memory
+from tests.support.stores import FaultyStore, Same
+
+SEED, EXTRA = frame(x=[0, 1, 2], p=[0, 0, 1], v=[0, 1, 2]), frame(x=[0, 1, 2], p=[0, 0, 1], w=[0, 1, 2])
+
+
+@pytest.fixture
+def store():
+    store = memory()
+    build_cube({"seed": SEED, "extra": EXTRA}, CUBE, Same.of(store))
+    return store
+
+
+def rows(store, *columns):
+    df = query_cube(CUBE, Same.of(store))[0].sort_values("x")
+    return df[list(columns)].astype("float").to_numpy().tolist()
+
+
+@pytest.fixture
+def before_seed(monkeypatch):
+    """Calls a function once, before the header of the seed is compared and swapped."""
+    original, actions = GenericBlobStore.put_if, []
+
+    def put_if(self, key, data, token):
+        if actions and key.startswith(f"cube++seed{HEADER}"):
+            actions.pop()()
+        return original(self, key, data, token)
+
+    monkeypatch.setattr(GenericBlobStore, "put_if", put_if)
+    return actions.append
+
+
+def refused_update(store, before_seed, meanwhile):
+    """Update both datasets; the seed is refused since another process has added cells to the partition."""
+
+    def act():
+        meanwhile()
+        append_to_cube(frame(x=[7], p=[0], v=[7]), CUBE, Same.of(store))
+
+    before_seed(act)
+    data = {"seed": SEED.iloc[:2].assign(v=-1), "extra": EXTRA.iloc[:2].assign(w=-1)}
+    with pytest.raises(ConcurrentWriteError):
+        update_cube(data, CUBE, Same.of(store), C("p") == 0, ["seed", "extra"])
+
+
+def test_a_refused_update_is_undone(store, before_seed):
+    refused_update(store, before_seed, lambda: None)
+    assert rows(store, "x", "v")[:3] == [[0, 0], [1, 1], [2, 2]]
+    assert rows(store, "x", "w")[:3] == [[0, 0], [1, 1], [2, 2]]
+    assert verify_cube(CUBE, Same.of(store)).ok
+
+
+def test_what_others_have_appended_on_top_stays(store, before_seed):
+    """Their rows hide those that come back, as these are older."""
+
+    def append():
+        append_to_cube({"extra": frame(x=[1, 7], p=[0, 0], w=[5, 6])}, CUBE, Same.of(store))
+
+    refused_update(store, before_seed, append)
+    assert rows(store, "x", "w") == [[0, 0], [1, 5], [2, 2], [7, 6]]
+    assert rows(store, "x", "v") == [[0, 0], [1, 1], [2, 2], [7, 7]]
+    assert verify_cube(CUBE, Same.of(store)).ok
+
+
+def test_an_update_on_which_others_depend_stays(store, before_seed, caplog):
+    """They have replaced what it wrote: there is nothing to go back to."""
+
+    def replace():
+        data = EXTRA.iloc[:2].assign(w=9)
+        update_cube({"extra": data}, CUBE, Same.of(store), C("p") == 0, ["extra"])
+
+    refused_update(store, before_seed, replace)
+    assert "cube++extra could not be taken back" in caplog.text
+    assert rows(store, "x", "w")[:2] == [[0, 9], [1, 9]]
+    assert verify_cube(CUBE, Same.of(store)).ok
+
+
+@pytest.mark.parametrize("method", ["get", "iter_keys", "__contains__"])
+def test_a_request_that_is_lost_after_the_last_header(method):
+    """The outcome is known: the operation must not fail."""
+    store, put = memory(), []
+
+    class Losing(FaultyStore):
+        def call(self, name, *args):
+            if name == method and put == ["cube++seed"]:
+                put.append("lost")
+                raise OSError("one lost request")
+            if name == "put" and HEADER in args[0]:
+                put.append(args[0].partition(".")[0])
+                put[:] = put[-1:]
+            return super().call(name, *args)
+
+    build_cube({"seed": SEED, "extra": EXTRA}, CUBE, Same.of(Losing(store)))
+    assert len(rows(store, "x", "v", "w")) == 3
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_copy_is_of_one_state_of_the_source(store, overwrite):
+    """Whatever is committed to the source while files are copied."""
+    target = memory()
+    if overwrite:
+        build_cube(SEED, CUBE, Same.of(target))
+
+    def act():
+        append_to_cube(frame(x=[7], p=[0], v=[7]), CUBE, Same.of(store))
+        append_to_cube({"extra": frame(x=[7], p=[0], w=[7])}, CUBE, Same.of(store))
+
+    slow = FaultyStore(target)
+    slow.fail("put", key="cube++extra/table/p=", error=act)
+    copy_cube(CUBE, Same.of(store), Same.of(slow), overwrite)
+    assert verify_cube(CUBE, Same.of(target)).ok
+    assert rows(target, "x", "w")[:3] == [[0, 0], [1, 1], [2, 2]]
+
+
+def test_a_copy_does_not_replace_what_was_built_meanwhile(store, before_seed):
+    target = memory()
+    before_seed(lambda: build_cube(SEED.assign(v=9), CUBE, Same.of(target)))
+    with pytest.raises(RuntimeError, match="exists"):
+        copy_cube(CUBE, Same.of(store), Same.of(target), datasets=["seed"])
+    assert rows(target, "v") == [[9], [9], [9]]
+    assert verify_cube(CUBE, Same.of(target)).ok

@@ -41,7 +41,7 @@ class CommitRecord:
     schema
         The schema, for readers that find the schema file missing.
     unconfirmed
-        Id of the commit that created the dataset, as long as nobody has committed on top of it: a garbage
+        Id of the commit that created the dataset, until another commit is on top of it: a garbage
         collection that met no header may be deleting its files.
     pending
         Id of the operation on several datasets that created this one and has not finished: it may be replaced

@@ -322,7 +322,7 @@ def _read_tombstones(blobs: BlobStore, base: Base) -> dict[str, Any]:
     """
     The tombstones that a commit inherits and must not violate.
 
-    Those in files count as long as nobody has committed on top of the first header, see
+    Those in files count until another commit is on top of the first header, see
     :func:`~kartothek_cube.core.commit.check.confirm_first_commit`. They are listed before the commit looks
     for its files: what a collection has deleted that finished in between is missing then.
     """

@@ -124,7 +124,7 @@ def parse_index(buf: bytes, column: str, key: str) -> IndexColumns:
     Returns
     -------
     IndexColumns
-        Values in the widened type, time stamps in ns; ``file_type`` if the file has ``large_string``,
+        Values in the widened type, timestamps in ns; ``file_type`` if the file has ``large_string``,
         ``large_binary`` or milliseconds.
 
     Raises

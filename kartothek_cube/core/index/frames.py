@@ -92,7 +92,7 @@ def observed(columns: IndexColumns, date_as_object: bool) -> npt.NDArray[Any]:
     Returns
     -------
     numpy.ndarray
-        Text and bytes as objects, time stamps as ``datetime64[ns]`` (UTC if they have a zone), dates that do
+        Text and bytes as objects, timestamps as ``datetime64[ns]`` (UTC if they have a zone), dates that do
         not fit that as ``datetime64[s]``.
     """
     values = columns.values

@@ -137,7 +137,7 @@ def _divisions(tasks: Sequence[ReadTask], meta: pd.DataFrame) -> tuple[Any, ...]
     groups = [task.group[0] for task in tasks]
     try:
         values = pd.Index(groups, dtype=meta.index.dtype)
-    except pd.errors.OutOfBoundsDatetime:  # dates that partitions hold as time stamps
+    except pd.errors.OutOfBoundsDatetime:  # dates that partitions hold as timestamps
         values = pd.Index(np.array(groups, "datetime64[s]")).astype(object)
     return (*values, values[-1]) if len(values) else None
 

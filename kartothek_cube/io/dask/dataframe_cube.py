@@ -305,7 +305,7 @@ def query_cube_dataframe(
         unknown. A group without rows is an empty partition. The types of the metadata are those of the
         schema: a column in which a partition has missing or only narrow values may have another type there.
         If there are several partitions, dates that ``datetime64[ns]`` cannot hold are objects, namely
-        :class:`pandas.Timestamp`: pandas does not concatenate time stamps of such different ranges.
+        :class:`pandas.Timestamp`: pandas does not concatenate timestamps of such different ranges.
 
     Raises
     ------

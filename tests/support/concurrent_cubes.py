@@ -39,7 +39,7 @@ from kartothek_cube.core.history import KEEP_HISTORY
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.keys import data_keys, header_keys, index_keys, schema_keys
 from kartothek_cube.io_components.maintain import history_keys
-from tests.support.interleave import Crash, Fault, ModelStore, Run, Scheduler, World
+from tests.support.interleave import Crash, ModelStore, Run, Scheduler, World, current
 
 CUBE = Cube(["x"], ["p"], "c")
 #: content of a cube: rows of the seed and of a second dataset, by dimension; None if it does not exist
@@ -204,21 +204,33 @@ def applies(name: str, start: str) -> bool:
 
 
 class _OneThread(ThreadPoolExecutor):
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(max_workers=1)
+    """Requests one by one, by a thread of the same operation."""
+
+    def __init__(
+        self, max_workers: int, name: str, initializer: Callable[..., None], initargs: tuple[Any, ...]
+    ) -> None:
+        operation = current.operation
+
+        def enter() -> None:
+            current.operation = operation
+            initializer(*initargs)
+
+        super().__init__(1, name, enter)
 
 
 @contextmanager
-def deterministic(first: int = 1) -> Iterator[None]:
+def deterministic(first: int = 200_000) -> Iterator[None]:
     """Names and times that only depend on the schedule; no waiting; requests of an operation one by one."""
-    ids, ticks = itertools.count(first), itertools.count(first)
     start = datetime.datetime(2030, 1, 1)
+    # numbers that do not depend on the other operations
+    ids = {number: itertools.count(first + number * 100_000) for number in (-1, 0, 1)}
+    ticks = {number: itertools.count(first + number * 100_000) for number in (-1, 0, 1)}
 
     def now() -> datetime.datetime:
-        return start + datetime.timedelta(milliseconds=next(ticks))
+        return start + datetime.timedelta(milliseconds=next(ticks[current.operation]))
 
     def new_id() -> uuid.UUID:
-        return uuid.UUID(int=next(ids))
+        return uuid.UUID(int=next(ids[current.operation]))
 
     with (
         mock.patch("kartothek_cube.core.uuid._uuid_hook_object", new_id),
@@ -321,28 +333,37 @@ def _tracked(store: Any) -> set[str]:
 
 
 class Pair:
-    """Two operations from a start, to be played in any schedule."""
+    """Operations from a start, to be played in any schedule."""
 
-    def __init__(self, kind: str, start: str, names: tuple[str, ...], fault: Fault | None = None) -> None:
-        self.kind, self.names, self.fault = kind, names, fault
+    def __init__(self, kind: str, start: str, names: tuple[str, ...]) -> None:
+        self.kind, self.names = kind, names
         world = World(kind)
         with deterministic():
             self.start = STARTS[start](ModelStore(world))
         self.blobs = dict(world.blobs)
+        #: ends that were checked: the blobs, and who was acknowledged
+        self._checked: set[tuple[Any, ...]] = set()
 
-    def play(self, schedule: tuple[int, ...]) -> Run:
+    def play(self, scheduler: Scheduler) -> Run:
         world = World(self.kind, self.blobs)
-        world.scheduler = Scheduler(schedule, self.fault)
+        world.scheduler = scheduler
         with deterministic(1_000_000):
-            run = world.scheduler.play(
-                [partial(OPERATIONS[n][0], ModelStore(world, i)) for i, n in enumerate(self.names)]
-            )
-            try:
-                check(world, self.start, self.names, run)
-            except Exception as error:
-                steps = "\n".join(f"{s.operation} {s.method} {s.key}" for s in run.steps)
-                raise AssertionError(
-                    f"{self.kind}: {' and '.join(self.names)}: {type(error).__name__}: {error}\n"
-                    f"fault: {self.fault}\nschedule: {run.choices}\n{steps}"
-                ) from error
+            operations = [partial(OPERATIONS[n][0], ModelStore(world, i)) for i, n in enumerate(self.names)]
+            run = scheduler.play(world, operations)
+            if not run.merged:
+                self._check(world, run)
         return run
+
+    def _check(self, world: World, run: Run) -> None:
+        end = (world.digest(), *(repr(outcome.error) for outcome in run.outcomes))
+        if end in self._checked:
+            return
+        try:
+            check(world, self.start, self.names, run)
+        except Exception as error:
+            steps = "\n".join(run.steps)
+            raise AssertionError(
+                f"{self.kind}: {' and '.join(self.names)}: {type(error).__name__}: {error}\n"
+                f"schedule: {run.choices}\n{steps}"
+            ) from error
+        self._checked.add(end)

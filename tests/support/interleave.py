@@ -1,9 +1,10 @@
 """Exhaustive interleaving of operations: a store in memory in which each request is a step of a scheduler.
 
-A pair of operations runs in two threads, of which only one moves at a time. The schedules are explored by
-dynamic partial-order reduction (Flanagan and Godefroid, 2005): after each run, every pair of dependent steps
-of different operations is reversed in a later run, until all orders that can differ in their outcome were
-seen. Steps that commute (of different keys, or two reads) are not reversed.
+Operations run in a thread each, of which only one moves at a time. The scheduler searches the graph of states
+depth first by replay (stateful model checking): a state consists of the blobs and of what each operation was
+answered so far, of which its memory is a function. In each state every operation may take the next step, also
+with a fault; a run that comes to a state that was seen before ends there. A step that commutes with all later
+steps of the other operation goes first, without a branch (a persistent set of one step).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from simplekv import KeyValueStore
 
@@ -31,27 +32,6 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True)
-class Step:
-    """One request: what it reads or writes, a key or all keys of a prefix."""
-
-    operation: int
-    method: str
-    key: str
-    writes: bool
-    is_prefix: bool = False
-
-    def depends_on(self, other: Step) -> bool:
-        """Whether the order of two steps can matter."""
-        if not (self.writes or other.writes):
-            return False
-        if self.is_prefix:
-            return other.key.startswith(self.key)
-        if other.is_prefix:
-            return self.key.startswith(other.key)
-        return self.key == other.key
-
-
 class Crash(BaseException):
     """The process dies before or after a step."""
 
@@ -60,37 +40,68 @@ class LostAnswer(OSError):
     """The step was taken, or not, and only an error comes back."""
 
 
-@dataclass
-class Fault:
-    """What happens at a step of an operation, counted from 0."""
+class Abandoned(BaseException):
+    """The rest of a run is known from another one."""
+
+
+class Step(NamedTuple):
+    """One request: what it reads or writes, a key or all keys of a prefix."""
+
+    method: str
+    key: str
+
+    @property
+    def writes(self) -> bool:
+        return self.method not in ("get", "head", "list")
+
+    def depends_on(self, other: Step) -> bool:
+        """Whether the order of two steps of different operations can matter."""
+        if not (self.writes or other.writes):
+            return False
+        if self.method == "list":
+            return other.key.startswith(self.key)
+        if other.method == "list":
+            return self.key.startswith(other.key)
+        return self.key == other.key
+
+
+class Choice(NamedTuple):
+    """Who takes the next step, and what goes wrong with it."""
 
     operation: int
-    at: int
-    kind: type[BaseException]
-    taken: bool
+    fault: type[BaseException] | None = None
+    #: whether the step has its effect in spite of the fault
+    taken: bool = False
 
 
 class World:
     """The blobs, and the scheduler."""
 
-    def __init__(self, kind: str, blobs: dict[str, tuple[bytes, int]] | None = None) -> None:
+    def __init__(self, kind: str, blobs: dict[str, tuple[bytes, Any]] | None = None) -> None:
         self.versions, self.deletes_by_condition = KINDS[kind]
+        #: key -> content and version; versions are unique and do not depend on the other operation
         self.blobs = dict(blobs or {})
-        self.counter = itertools.count(1 + max((v for _, v in self.blobs.values()), default=0))
+        self.first = len(self.blobs) * 1000
+        self.counters: dict[int, Iterator[int]] = {}
         self.scheduler: Scheduler | None = None
 
-    def step(self, step: Step, action: Callable[[], Any]) -> Any:
-        if self.scheduler is None or step.operation < 0:
+    def step(self, operation: int, method: str, key: str, action: Callable[[], Any]) -> Any:
+        if self.scheduler is None or operation < 0:
             return action()
-        return self.scheduler.take(step, action)
+        return self.scheduler.take(operation, Step(method, key), action)
 
     def token(self, key: str) -> Any:
         data, version = self.blobs[key]
         return data if self.versions == "content" else version
 
-    def put(self, key: str, data: bytes) -> Any:
-        self.blobs[key] = (bytes(data), next(self.counter))
+    def put(self, key: str, data: bytes, operation: int = -1) -> Any:
+        # versions of a start differ from those that come later
+        counter = self.counters.setdefault(operation, itertools.count(self.first))
+        self.blobs[key] = (bytes(data), (operation + 2) * 1_000_000 + next(counter))
         return self.token(key)
+
+    def digest(self) -> int:
+        return hash(frozenset(self.blobs.items()))
 
 
 class ModelStore(KeyValueStore):
@@ -127,19 +138,20 @@ class ModelBlobs(BlobStore):
     def is_local(self) -> bool:
         return False
 
-    def _step(
-        self, method: str, key: str, action: Callable[[], Any], writes: bool, prefix: bool = False
-    ) -> Any:
-        return self._world.step(Step(self._store.operation, method, key, writes, prefix), action)
+    def _step(self, method: str, key: str, action: Callable[[], Any]) -> Any:
+        return self._world.step(self._store.operation, method, key, action)
+
+    def _put(self, key: str, content: bytes) -> Any:
+        return self._world.put(key, content, self._store.operation)
 
     def get(self, key: str) -> bytes:
-        return self._step("get", check_key(key), lambda: self._world.blobs[key][0], False)
+        return self._step("get", check_key(key), lambda: self._world.blobs[key][0])
 
     def get_with_token(self, key: str) -> tuple[bytes, Any]:
         def action() -> tuple[bytes, Any]:
             return self._world.blobs[key][0], self._world.token(key)
 
-        return self._step("get", check_key(key), action, False)
+        return self._step("get", check_key(key), action)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         return self.get(key)[start : start + length]
@@ -152,7 +164,7 @@ class ModelBlobs(BlobStore):
         return len(self.get(key))
 
     def exists(self, key: str) -> bool:
-        return self._step("head", check_key(key), lambda: key in self._world.blobs, False)
+        return self._step("head", check_key(key), lambda: key in self._world.blobs)
 
     def open_read(self, key: str) -> io.BytesIO:
         return io.BytesIO(self.get(key))
@@ -162,7 +174,7 @@ class ModelBlobs(BlobStore):
 
     def put(self, key: str, data: Any, *, durable: bool = False) -> None:
         content = bytes(data)
-        self._step("put", check_key(key), lambda: self._world.put(key, content), True)
+        self._step("put", check_key(key), lambda: self._put(key, content))
 
     @contextmanager
     def open_write(self, key: str, *, durable: bool = False) -> Iterator[io.BytesIO]:
@@ -175,9 +187,9 @@ class ModelBlobs(BlobStore):
 
         def action() -> Any:
             self._compare(key, token)
-            return self._world.put(key, content)
+            return self._put(key, content)
 
-        return self._step("put_if", check_key(key), action, True)
+        return self._step("put_if", check_key(key), action)
 
     def _compare(self, key: str, token: Any) -> None:
         if (self._world.token(key) if key in self._world.blobs else None) != token:
@@ -191,21 +203,21 @@ class ModelBlobs(BlobStore):
         if token is None:
             raise PreconditionFailed(key)
         if self._world.deletes_by_condition:
-            self._step("delete_if", check_key(key), action, True)
+            self._step("delete_if", check_key(key), action)
             return
-        self._step("head", check_key(key), lambda: self._compare(key, token), False)
-        self._step("delete", key, lambda: self._world.blobs.pop(key, None), True)
+        self._step("head", check_key(key), lambda: self._compare(key, token))
+        self._step("delete", key, lambda: self._world.blobs.pop(key, None))
 
     def delete(self, keys: Iterable[str]) -> None:
         for key in check_keys(keys):
-            self._step("delete", key, lambda key=key: self._world.blobs.pop(key, None), True)
+            self._step("delete", key, lambda key=key: self._world.blobs.pop(key, None))
 
     def list_dir(self, prefix: str) -> list[str]:
         def action() -> list[str]:
             found = [key for key in self._world.blobs if key.startswith(prefix)]
             return sorted({key[: (key.find("/", len(prefix)) + 1) or None] for key in found})
 
-        return self._step("list", check_prefix(prefix), action, False, True)
+        return self._step("list", check_prefix(prefix), action)
 
     def list(self, prefix: str) -> list[Blob]:
         def action() -> list[Blob]:
@@ -214,10 +226,18 @@ class ModelBlobs(BlobStore):
                 Blob(key, len(data), float(n)) for key, (data, n) in items if key.startswith(prefix)
             )
 
-        return self._step("list", check_prefix(prefix), action, False, True)
+        return self._step("list", check_prefix(prefix), action)
 
 
 register_driver(lambda store: isinstance(store, ModelStore), ModelBlobs)
+
+
+class Pending(NamedTuple):
+    """The next step of an operation."""
+
+    step: Step
+    #: digest of what the operation was answered so far, of which its further steps are a function
+    memory: int
 
 
 @dataclass
@@ -233,58 +253,90 @@ class Outcome:
 
 @dataclass
 class Run:
-    """A schedule that was played: the steps in their order, and what became of the operations."""
+    """A schedule that was played: its choices, the steps, and what became of the operations."""
 
-    steps: list[Step] = field(default_factory=list)
+    choices: list[Choice] = field(default_factory=list)
+    steps: list[str] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
-
-    @property
-    def choices(self) -> tuple[int, ...]:
-        return tuple(step.operation for step in self.steps)
+    #: for each choice: what each operation would have done, and what it was answered before
+    pending: list[dict[int, Pending]] = field(default_factory=list)
+    #: whether the run ended before the operations did, at a state that is known
+    merged: bool = False
 
 
 class Scheduler:
-    """Lets one operation take a step at a time, in the order of a schedule, then as long as it has steps."""
+    """
+    Lets one operation take a step at a time: by a schedule, then as long as the current one has steps.
 
-    def __init__(self, schedule: tuple[int, ...], fault: Fault | None = None) -> None:
+    Parameters
+    ----------
+    schedule
+        The first choices.
+    is_known
+        Asked in each state behind the schedule: whether the run can end there.
+    prefer
+        Asked as well: the operation that takes the next step; None for the one that took the last one.
+    """
+
+    def __init__(
+        self,
+        schedule: tuple[Choice, ...] = (),
+        is_known: Callable[[int, Run], bool] = lambda state, run: False,
+        prefer: Callable[[dict[int, Pending]], int | None] = lambda pending: None,
+    ) -> None:
         self.schedule = schedule
-        self.fault = fault
+        self.is_known = is_known
+        self.prefer = prefer
         self.run = Run()
         self._condition = threading.Condition()
         self._waiting: dict[int, Step] = {}
         self._alive: set[int] = set()
-        self._granted: int | None = None
-        self._taken = [0, 0]
+        self._granted: Choice | None = None
+        #: what each operation was answered so far
+        self._memory: list[int] = []
 
-    def take(self, step: Step, action: Callable[[], Any]) -> Any:
-        me = step.operation
+    def take(self, me: int, step: Step, action: Callable[[], Any]) -> Any:
         with self._condition:
             # several threads of one operation take turns
             while me in self._waiting:
                 self._condition.wait()
             self._waiting[me] = step
             self._condition.notify_all()
-            while self._granted != me:
+            while self._granted is None or self._granted.operation != me:
+                if self.run.merged:
+                    del self._waiting[me]
+                    self._condition.notify_all()
+                    raise Abandoned
                 self._condition.wait()
+            choice = self._granted
+            fault = choice.fault.__name__ if choice.fault else ""
+            self.run.steps.append(f"{me} {step.method} {step.key} {fault}")
             try:
-                return self._act(step, action)
+                answer = self._act(choice, step, action)
+            except BaseException as error:
+                self._remember(me, step, repr(error))
+                raise
+            else:
+                self._remember(me, step, tuple(answer) if isinstance(answer, list) else answer)
+                return answer
             finally:
                 self._granted = None
                 del self._waiting[me]
                 self._condition.notify_all()
 
-    def _act(self, step: Step, action: Callable[[], Any]) -> Any:
-        number, fault = self._taken[step.operation], self.fault
-        self._taken[step.operation] += 1
-        self.run.steps.append(step)
-        if fault is None or (fault.operation, fault.at) != (step.operation, number):
+    def _act(self, choice: Choice, step: Step, action: Callable[[], Any]) -> Any:
+        if choice.fault is None:
             return action()
-        if fault.taken:
+        if choice.taken:
             action()
-        raise fault.kind(f"{step.method} {step.key}")
+        raise choice.fault(f"{step.method} {step.key}")
 
-    def play(self, operations: list[Callable[[], Any]]) -> Run:
+    def _remember(self, me: int, step: Step, answer: Any) -> None:
+        self._memory[me] = hash((self._memory[me], step, answer))
+
+    def play(self, world: World, operations: list[Callable[[], Any]]) -> Run:
         self.run.outcomes = [Outcome() for _ in operations]
+        self._memory = [0] * len(operations)
         self._alive = set(range(len(operations)))
         threads = [
             threading.Thread(target=self._operate, args=(number, operation), daemon=True)
@@ -292,12 +344,13 @@ class Scheduler:
         ]
         for thread in threads:
             thread.start()
-        self._schedule()
+        self._schedule(world)
         for thread in threads:
             thread.join()
         return self.run
 
     def _operate(self, number: int, operation: Callable[[], Any]) -> None:
+        current.operation = number
         try:
             operation()
         except BaseException as error:
@@ -306,8 +359,8 @@ class Scheduler:
             self._alive.discard(number)
             self._condition.notify_all()
 
-    def _schedule(self) -> None:
-        current = 0
+    def _schedule(self, world: World) -> None:
+        last = 0
         with self._condition:
             while True:
                 # every operation stands before a step, or has ended
@@ -315,50 +368,158 @@ class Scheduler:
                     self._condition.wait()
                 if not self._alive:
                     return
-                position = len(self.run.steps)
-                wanted = self.schedule[position] if position < len(self.schedule) else current
-                current = wanted if wanted in self._alive else min(self._alive)
-                self._granted = current
+                position = len(self.run.choices)
+                pending = {n: Pending(self._waiting[n], self._memory[n]) for n in sorted(self._alive)}
+                if position < len(self.schedule):
+                    choice = self.schedule[position]
+                elif self.is_known(hash((world.digest(), *self._memory, *pending)), self.run):
+                    self.run.merged = True
+                    self.run.pending.append(pending)
+                    self._condition.notify_all()
+                    return
+                else:
+                    first = self.prefer(pending)
+                    choice = Choice(first if first is not None else last if last in pending else min(pending))
+                self.run.pending.append(pending)
+                last = choice.operation
+                self.run.choices.append(choice)
+                self._granted = choice
                 self._condition.notify_all()
 
 
-def reversals(run: Run) -> Iterator[tuple[int, ...]]:
-    """Schedules in which a step comes before the last one of the other operation that it depends on."""
-    steps = run.steps
-    for later, step in enumerate(steps):
-        for earlier in range(later - 1, -1, -1):
-            if steps[earlier].operation != step.operation and steps[earlier].depends_on(step):
-                yield (*run.choices[:earlier], step.operation)
-                break
+class _Current(threading.local):
+    """The operation that a thread belongs to."""
+
+    operation = -1
+
+
+current = _Current()
 
 
 def explore(
-    play: Callable[[tuple[int, ...]], Run], limit: int | None = None, bound: int | None = None
+    play: Callable[[Scheduler], Run],
+    *,
+    limit: int | None = None,
+    bound: int | None = None,
+    faults: tuple[type[BaseException], ...] = (),
 ) -> Iterator[Run]:
     """
-    All runs that differ in the order of dependent steps.
+    Runs that reach all states of some operations.
 
     Parameters
     ----------
     play
-        Plays a schedule in a new world.
+        Plays a scheduler in a new world.
     limit
         Runs at most; None for all.
     bound
         How often a schedule may switch between operations before one has ended; None for any number.
+    faults
+        Faults of which each run may have one, at any step, which has its effect or not.
     """
-    pending: list[tuple[int, ...]] = [(), (1,)]
-    seen = set(pending)
+    search = _Search(bound, faults)
     count = 0
-    while pending and (limit is None or count < limit):
-        run = play(pending.pop())
+    while search.schedules and (limit is None or count < limit):
+        schedule = search.schedules.pop()
+        run = play(Scheduler(schedule, search.is_known, search.prefer if bound is None else lambda _: None))
         count += 1
         yield run
-        for schedule in reversals(run):
-            if schedule not in seen and (bound is None or _switches(schedule) <= bound):
-                seen.add(schedule)
-                pending.append(schedule)
+        search.branch(run, len(schedule))
 
 
-def _switches(schedule: tuple[int, ...]) -> int:
-    return sum(a != b for a, b in itertools.pairwise(schedule))
+class _Search:
+    """The states that are known, and the schedules that lead to others."""
+
+    def __init__(self, bound: int | None, faults: tuple[type[BaseException], ...]) -> None:
+        self.bound, self.faults = bound, faults
+        self.schedules: list[tuple[Choice, ...]] = [()]
+        self._known: set[tuple[Any, ...]] = set()
+        #: steps that an operation takes behind a memory
+        self._footprints: dict[tuple[int, int], set[Step]] = {}
+        #: memories that lead to a memory
+        self._parents: dict[tuple[int, int], set[tuple[int, int]]] = {}
+        #: branches left out as long as nothing behind a memory depends on a step of the other operation
+        self._left_out: dict[tuple[int, int], list[tuple[Step, tuple[Choice, ...]]]] = {}
+
+    def is_known(self, state: int, run: Run) -> bool:
+        key: tuple[Any, ...] = (state, any(choice.fault for choice in run.choices))
+        if self.bound is not None:
+            key = (*key, _switches(run.choices), run.choices[-1].operation if run.choices else None)
+        known = key in self._known
+        self._known.add(key)
+        return known
+
+    def prefer(self, pending: dict[int, Pending]) -> int | None:
+        """An operation whose step commutes with all that the others do."""
+        if len(pending) > 1:
+            for operation, (step, memory) in pending.items():
+                self._extend_footprint((operation, memory), step)
+            for operation in pending:
+                if self._commutes(operation, pending):
+                    return operation
+        return None
+
+    def _commutes(self, operation: int, pending: dict[int, Pending]) -> bool:
+        step = pending[operation].step
+        return not any(
+            step.depends_on(later)
+            for other, (_, memory) in pending.items()
+            if other != operation
+            for later in self._footprints.get((other, memory), ())
+        )
+
+    def _extend_footprint(self, memory: tuple[int, int], step: Step) -> None:
+        memories = [memory]
+        while memories:
+            memory = memories.pop()
+            footprint = self._footprints.setdefault(memory, set())
+            if step in footprint:
+                continue
+            footprint.add(step)
+            left_out = self._left_out.get(memory, [])
+            self.schedules += [schedule for other, schedule in left_out if other.depends_on(step)]
+            self._left_out[memory] = [entry for entry in left_out if not entry[0].depends_on(step)]
+            memories += self._parents.get(memory, ())
+
+    def _add_parent(self, memory: tuple[int, int], parent: tuple[int, int]) -> None:
+        parents = self._parents.setdefault(memory, set())
+        if parent not in parents:
+            parents.add(parent)
+            for step in list(self._footprints.get(memory, ())):
+                self._extend_footprint(parent, step)
+
+    def branch(self, run: Run, start: int) -> None:
+        """Add the schedules that leave a run behind its first choices, of which those are known."""
+        before: dict[int, tuple[int, int]] = {}
+        for pending in run.pending:
+            for operation, (step, memory) in pending.items():
+                node = operation, memory
+                self._extend_footprint(node, step)
+                if before.get(operation, node) != node:
+                    self._add_parent(node, before[operation])
+                before[operation] = node
+        faults = () if any(choice.fault for choice in run.choices[:start]) else self.faults
+        for position in range(start, len(run.choices)):
+            pending, taken = run.pending[position], run.choices[position]
+            first = self.bound is None and self._commutes(taken.operation, pending)
+            for choice in _choices(pending, faults):
+                longer = (*run.choices[:position], choice)
+                if choice == taken or (self.bound is not None and _switches(longer) > self.bound):
+                    continue
+                if first and choice.operation != taken.operation:
+                    node = choice.operation, pending[choice.operation].memory
+                    entry = pending[taken.operation].step, longer
+                    self._left_out.setdefault(node, []).append(entry)
+                else:
+                    self.schedules.append(longer)
+
+
+def _choices(operations: Iterable[int], faults: tuple[type[BaseException], ...]) -> Iterator[Choice]:
+    for operation in operations:
+        yield Choice(operation)
+        for fault, taken in itertools.product(faults, (False, True)):
+            yield Choice(operation, fault, taken)
+
+
+def _switches(choices: Iterable[Choice]) -> int:
+    return sum(a.operation != b.operation for a, b in itertools.pairwise(choices))

@@ -8,7 +8,7 @@ from kartothek_cube.core.commit.retry import attempts
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, UnknownOutcomeError
 from kartothek_cube.core.naming import metadata_key_from_uuid
-from kartothek_cube.core.store import BlobStore, PreconditionFailed
+from kartothek_cube.core.store import BlobStore, FlushError, PreconditionFailed
 
 __all__ = (
     "check_one_header",
@@ -71,7 +71,8 @@ def swap(blobs: BlobStore, uuid: str, key: str, content: bytes, old: bytes | Non
     OSError
         The store failed, and our header is not there.
     UnknownOutcomeError
-        The store failed, and it does not tell whether our header got there before another one.
+        The store failed, and it does not tell whether our header got there before another one, or whether
+        it is on disk.
     """
     try:
         return blobs.put_if(key, content, token)
@@ -80,6 +81,9 @@ def swap(blobs: BlobStore, uuid: str, key: str, content: bytes, old: bytes | Non
         if found != content:
             raise
         return version
+    except FlushError as failure:
+        # to find our header there proves nothing: it may be gone after a power failure
+        raise UnknownOutcomeError(uuid, str(failure)) from failure
     except OSError as failure:
         try:
             found, version = read_versioned(blobs, key)

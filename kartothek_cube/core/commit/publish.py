@@ -43,7 +43,7 @@ from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.naming import metadata_key_from_uuid, schema_key
 from kartothek_cube.core.prune import load_needed_indices
 from kartothek_cube.core.schema.lineage import lineage_of, successor
-from kartothek_cube.core.store import BlobStore, PreconditionFailed
+from kartothek_cube.core.store import BlobStore, FlushError, PreconditionFailed
 from kartothek_cube.core.tombstones import (
     TOMBSTONES_KEY,
     inherit_tombstones,
@@ -109,7 +109,10 @@ def commit(
             # a faster writer replaced it, and a collection took it, before we got to it
             if _refers_to(blobs, delta.uuid, missing.key):
                 raise
-        except UnknownOutcomeError:
+        except UnknownOutcomeError as unknown:
+            if isinstance(unknown.__cause__, FlushError):
+                # to find the header again would tell that it is visible, not that it is on disk
+                raise
             result = _resolve_unknown_outcome(blobs, delta)
             if result is None:
                 raise

@@ -16,7 +16,15 @@ A new kind of store needs a scheme for its URLs (`register_scheme`) and a driver
 
 from __future__ import annotations
 
-from .base import Blob, BlobStore, NoCompareAndSwapWarning, PreconditionFailed, Token, get_needed
+from .base import (
+    Blob,
+    BlobStore,
+    FlushError,
+    NoCompareAndSwapWarning,
+    PreconditionFailed,
+    Token,
+    get_needed,
+)
 from .inputs import register_scheme
 from .keys import check_key, check_owned, check_owned_keys
 from .opening import open_blobs, register_driver
@@ -26,6 +34,7 @@ __all__ = (
     "BlobStore",
     "NoCompareAndSwapWarning",
     "PreconditionFailed",
+    "FlushError",
     "Token",
     "check_key",
     "check_owned",

@@ -75,6 +75,10 @@ class PreconditionFailed(Exception):
         return f"{self.key!r} was created, changed or deleted by someone else"
 
 
+class FlushError(OSError):
+    """A write is visible, but could not be flushed to disk: a power failure may undo it."""
+
+
 class NoCompareAndSwapWarning(UserWarning):
     """A store cannot compare and swap: of two commits at the same time one may be lost."""
 

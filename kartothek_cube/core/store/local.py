@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, TypeVar
 from simplekv import KeyValueStore
 
 from . import files
-from .base import Blob, Blobs, BlobStore, Data, Keys, PreconditionFailed, Token, warn_no_swap
+from .base import Blob, Blobs, BlobStore, Data, FlushError, Keys, PreconditionFailed, Token, warn_no_swap
 from .keys import check_key, check_keys, check_prefix, is_key
 
 __all__ = ("LocalBlobStore",)
@@ -168,7 +168,11 @@ class LocalBlobStore(BlobStore):
                 files.stamp(temporary, current.st_mtime_ns if current else 0)
                 result = _token(os.stat(temporary))
                 os.replace(temporary, path)
-        self._sync_folders(key, created=token is None)
+        try:
+            self._sync_folders(key, created=token is None)
+        except OSError as error:
+            # not an ordinary failure: the blob is there, for now
+            raise FlushError(error.errno, f"{key!r} was written, but not flushed: {error}") from error
         return result
 
     def delete_if(self, key: str, token: Token) -> None:

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import click
 
 from kartothek_cube.cli import _complete
-from kartothek_cube.cli._errors import closest, fail
+from kartothek_cube.cli._errors import closest, usage_error
 
-__all__ = ("as_json", "ask", "chosen_datasets", "datasets_option", "match", "yes_option")
+__all__ = ("as_json", "confirm", "chosen_datasets", "datasets_option", "match", "yes_option")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -75,7 +75,9 @@ def match(patterns: str, known: Iterable[str], kind: str) -> set[str]:
         found = {name for name in names if name == part or fnmatchcase(name, part)}
         if not found:
             hint = closest(part, names)
-            fail(f"Could not find {kind} {part!r}.{hint} Known {kind}s are {', '.join(names) or 'none'}.")
+            usage_error(
+                f"Could not find {kind} {part!r}.{hint} Known {kind}s are {', '.join(names) or 'none'}."
+            )
         result |= found
     return result
 
@@ -87,7 +89,7 @@ def chosen_datasets(known: Iterable[str], include: str | None, exclude: str | No
     return wanted - (set() if exclude is None else match(exclude, names, "dataset"))
 
 
-def ask(question: str, yes: bool) -> None:
+def confirm(question: str, yes: bool) -> None:
     """
     Ask before something is done that cannot be undone.
 

@@ -8,7 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
-    from kartothek_cube.cli._state import State
+    from kartothek_cube.cli._state import CliContext
 
 __all__ = ("columns", "cubes", "datasets", "files", "stores")
 
@@ -29,11 +29,11 @@ def stores(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
     return [name for name in names if name.startswith(incomplete)]
 
 
-def _state(ctx: click.Context) -> State:
-    from kartothek_cube.cli._state import State
+def _state(ctx: click.Context) -> CliContext:
+    from kartothek_cube.cli._state import CliContext
 
     params = ctx.find_root().params
-    return State(params["skv"], params["store"], 0, None, params.get("cube") or "")
+    return CliContext(params["skv"], params["store"], 0, None, params.get("cube") or "")
 
 
 def cubes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:

@@ -17,7 +17,7 @@ __all__ = (
     "INTERNAL",
     "USAGE",
     "closest",
-    "fail",
+    "usage_error",
     "forget_pipe",
     "one_line",
     "report_error",
@@ -38,7 +38,7 @@ BROKEN_PIPE = 141
 _EXPECTED = (ValueError, TypeError, KeyError, RuntimeError, NotImplementedError, OSError, ImportError)
 
 
-def fail(message: str) -> NoReturn:
+def usage_error(message: str) -> NoReturn:
     """End the command: it cannot be done as it was given."""
     raise click.UsageError(message)
 

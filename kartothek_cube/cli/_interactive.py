@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kartothek_cube.cli._errors import fail, one_line
+from kartothek_cube.cli._errors import one_line, usage_error
 from kartothek_cube.cli._look import column_types
-from kartothek_cube.cli._state import State
+from kartothek_cube.cli._state import CliContext
 from kartothek_cube.cli._where import ALL, parse_conditions
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ except ImportError:  # said when it is needed
 __all__ = ("run_interactively",)
 
 
-def run_interactively(state: State) -> None:
+def run_interactively(state: CliContext) -> None:
     """
     Ask, query, show, and ask again, until the person presses Ctrl-D.
 
@@ -56,9 +56,9 @@ def _shell() -> Callable[[Any], None]:
     try:
         from IPython.terminal.embed import InteractiveShellEmbed
     except ImportError:
-        fail("Interactive queries need IPython: pip install 'kartothek_cube[cli]'")
+        usage_error("Interactive queries need IPython: pip install 'kartothek_cube[cli]'")
     if prompt is None:
-        fail("Interactive queries need prompt_toolkit: pip install 'kartothek_cube[cli]'")
+        usage_error("Interactive queries need prompt_toolkit: pip install 'kartothek_cube[cli]'")
 
     def embed(frame: Any) -> None:
         banner = f"{len(frame):,} rows and {len(frame.columns)} columns in df; Ctrl-D goes back to the query."
@@ -100,12 +100,12 @@ def _payload(text: str, types: dict[str, pa.DataType]) -> list[str] | None:
         return None
     unknown = set(names) - set(types)
     if unknown:
-        fail(unknown_names("column", unknown, types))
+        usage_error(unknown_names("column", unknown, types))
     return names
 
 
 def _query(
-    state: State, datasets: dict[str, Any], conditions: str, payload: str, types: dict[str, pa.DataType]
+    state: CliContext, datasets: dict[str, Any], conditions: str, payload: str, types: dict[str, pa.DataType]
 ) -> Any:
     from kartothek_cube.io.eager_cube import query_cube
 
@@ -119,5 +119,5 @@ def _query(
                 payload_columns=_payload(payload, types),
             )
         except (ValueError, TypeError) as error:
-            fail(one_line(error))
+            usage_error(one_line(error))
     return frames[0] if frames else None

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kartothek_cube.cli._choose import as_json, ask, chosen_datasets, datasets_option, yes_option
-from kartothek_cube.cli._errors import DAMAGED, fail, one_line
+from kartothek_cube.cli._choose import as_json, chosen_datasets, confirm, datasets_option, yes_option
+from kartothek_cube.cli._errors import DAMAGED, one_line, usage_error
 from kartothek_cube.cli._look import column_types, headline, print_json
-from kartothek_cube.cli._state import State, list_cubes, pass_state
+from kartothek_cube.cli._state import CliContext, list_cubes, pass_state
 from kartothek_cube.cli._where import parse_conditions
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ __all__ = ("compact", "history", "verify")
 @click.pass_context
 def verify(
     ctx: click.Context,
-    state: State,
+    state: CliContext,
     quick: bool,
     repair: bool,
     include: str | None,
@@ -44,7 +44,7 @@ def verify(
     The exit code is 3 if something is wrong.
     """
     if quick and repair:
-        fail("--repair needs to read all rows, it does not go with --quick")
+        usage_error("--repair needs to read all rows, it does not go with --quick")
     _check_loadable(ctx, state)
     report = _verified(state, quick, repair, chosen_datasets(state.datasets, include, exclude))
     if as_json:
@@ -55,7 +55,7 @@ def verify(
         ctx.exit(DAMAGED)
 
 
-def _check_loadable(ctx: click.Context, state: State) -> None:
+def _check_loadable(ctx: click.Context, state: CliContext) -> None:
     """A cube that exists and cannot be loaded is damaged; one that does not exist is an error."""
     try:
         _ = state.cube
@@ -66,7 +66,7 @@ def _check_loadable(ctx: click.Context, state: State) -> None:
         ctx.exit(DAMAGED)
 
 
-def _verified(state: State, quick: bool, repair: bool, names: set[str]) -> Report:
+def _verified(state: CliContext, quick: bool, repair: bool, names: set[str]) -> Report:
     from kartothek_cube.io.eager_cube import repair_cube, verify_cube
 
     with state.progress("verify"):
@@ -102,7 +102,7 @@ def _print_report(report: Report) -> None:
 @as_json
 @pass_state
 def compact(
-    state: State, where: str, min_files: int, include: str | None, exclude: str | None, as_json: bool
+    state: CliContext, where: str, min_files: int, include: str | None, exclude: str | None, as_json: bool
 ) -> None:
     """
     Merge the files of each partition into one, without rows that newer ones hide.
@@ -151,7 +151,7 @@ def _compacted(count: dict[str, int]) -> str:
 @yes_option
 @pass_state
 def history(
-    state: State,
+    state: CliContext,
     keep: int | None,
     rollback: str | None,
     include: str | None,
@@ -171,7 +171,9 @@ def history(
         keep_cube_history(state.cube, state.store, keep, names)
     if rollback is not None:
         as_of = _moment(rollback, names)
-        ask(f"Return to the state of {rollback} in {', '.join(sorted(names))} of cube {state.prefix}?", yes)
+        confirm(
+            f"Return to the state of {rollback} in {', '.join(sorted(names))} of cube {state.prefix}?", yes
+        )
         rollback_cube(state.any_cube, state.store, as_of, names)
     states = {n: s for n, s in sorted(list_cube_history(state.cube, state.store).items()) if n in names}
     if as_json:
@@ -189,7 +191,7 @@ def _moment(text: str, names: set[str]) -> Any:
     if not text.isdecimal():
         return text
     if len(names) != 1:
-        fail("Each dataset counts its own versions: choose one by --include, or give a time")
+        usage_error("Each dataset counts its own versions: choose one by --include, or give a time")
     return {name: int(text) for name in names}
 
 

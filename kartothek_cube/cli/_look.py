@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kartothek_cube.cli._choose import as_json, chosen_datasets, datasets_option
-from kartothek_cube.cli._state import State, list_cubes, pass_state
+from kartothek_cube.cli._state import CliContext, list_cubes, pass_state
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,7 +41,7 @@ def print_json(content: Any) -> None:
 @click.command()
 @as_json
 @pass_state
-def info(state: State, as_json: bool) -> None:
+def info(state: CliContext, as_json: bool) -> None:
     """Show columns, types and partitions of the datasets."""
     cube, datasets = state.cube, state.datasets
     types = column_types(datasets)
@@ -141,7 +141,7 @@ def _described(
 @datasets_option("counted")
 @as_json
 @pass_state
-def stats(state: State, include: str | None, exclude: str | None, as_json: bool) -> None:
+def stats(state: CliContext, include: str | None, exclude: str | None, as_json: bool) -> None:
     """Count files, bytes, partitions and rows."""
     from kartothek_cube.io.eager_cube import collect_stats
 
@@ -171,7 +171,7 @@ def _stats(name: str, values: dict[str, int]) -> None:
 @click.command()
 @as_json
 @pass_state
-def ls(state: State, as_json: bool) -> None:
+def ls(state: CliContext, as_json: bool) -> None:
     """List all cubes of the store with their datasets."""
     cubes = list_cubes(state.store)
     cubes = {name: ids for name, ids in cubes.items() if state.prefix in ("", name)}

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, NoReturn
 import click
 
 from kartothek_cube.cli import _complete
-from kartothek_cube.cli._errors import BROKEN_PIPE, closest, fail, forget_pipe, report_error
-from kartothek_cube.cli._state import State
+from kartothek_cube.cli._errors import BROKEN_PIPE, closest, forget_pipe, report_error, usage_error
+from kartothek_cube.cli._state import CliContext
 
 __all__ = ("cli",)
 
@@ -45,7 +45,7 @@ _COMMANDS = {
 _COLORS = {"always": True, "auto": None, "off": False}
 
 
-class Root(click.Group):
+class CubeCli(click.Group):
     """The command itself; it loads its commands late and reports every error as one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -125,14 +125,14 @@ def _color_of(args: Sequence[str]) -> bool | None:
 def _unknown_command(ctx: click.Context, name: str) -> NoReturn:
     cube = ctx.params.get("cube")
     if cube in _COMMANDS:
-        fail(f"The name of the cube comes first: {ctx.command_path} {name} {cube}")
+        usage_error(f"The name of the cube comes first: {ctx.command_path} {name} {cube}")
     hint = closest(name, _COMMANDS) or f" Commands are {', '.join(sorted(_COMMANDS))}."
-    fail(f"No such command {name!r}.{hint}")
+    usage_error(f"No such command {name!r}.{hint}")
 
 
 @click.group(
     name="kartothek_cube",
-    cls=Root,
+    cls=CubeCli,
     context_settings={"help_option_names": list(_HELP)},
     epilog="Exit codes: 0 done, 1 aborted, 2 cannot be done as given, 3 damage found, 4 bug.",
 )
@@ -176,7 +176,7 @@ def _unknown_command(ctx: click.Context, name: str) -> NoReturn:
 def cli(ctx: click.Context, skv: str, store: str, n_threads: int, color: str, debug: bool, cube: str) -> None:
     """Look at the cube whose name is CUBE, query it, and look after it."""
     ctx.color = _COLORS[color]
-    state = ctx.obj = State(skv, store, n_threads, ctx.color, cube)
+    state = ctx.obj = CliContext(skv, store, n_threads, ctx.color, cube)
     ctx.with_resource(state.limited())
     if ctx.meta.get(_LOAD):
         _ = state.cube

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from kartothek_cube.cli import _complete
-from kartothek_cube.cli._choose import ask, chosen_datasets, datasets_option, match, yes_option
-from kartothek_cube.cli._errors import closest, fail
-from kartothek_cube.cli._state import State, pass_state
+from kartothek_cube.cli._choose import chosen_datasets, confirm, datasets_option, match, yes_option
+from kartothek_cube.cli._errors import closest, usage_error
+from kartothek_cube.cli._state import CliContext, pass_state
 
 if TYPE_CHECKING:
     from kartothek_cube.core.typing import StoreFactory
@@ -26,7 +26,7 @@ __all__ = ("cleanup", "copy", "delete", "index")
 @click.argument("dataset", shell_complete=_complete.datasets)
 @click.argument("columns", shell_complete=_complete.columns)
 @pass_state
-def index(state: State, dataset: str, columns: str) -> None:
+def index(state: CliContext, dataset: str, columns: str) -> None:
     """
     Build indices in DATASET for COLUMNS: names or patterns, separated by commas.
 
@@ -38,11 +38,11 @@ def index(state: State, dataset: str, columns: str) -> None:
     found = state.datasets.get(dataset)
     if found is None:
         hint, known = closest(dataset, state.datasets), ", ".join(sorted(state.datasets))
-        fail(f"Dataset {dataset!r} does not exist.{hint} Known datasets are {known}.")
+        usage_error(f"Dataset {dataset!r} does not exist.{hint} Known datasets are {known}.")
     wanted = match(columns, get_dataset_columns(found), "column")
     chosen = sorted(wanted - set(found.partition_keys))
     if not chosen:
-        fail(f"Partition keys are indexed anyway: {', '.join(sorted(wanted))}")
+        usage_error(f"Partition keys are indexed anyway: {', '.join(sorted(wanted))}")
     with state.progress("index"):
         build_dataset_indices(state.store, found.uuid, chosen)
 
@@ -75,7 +75,7 @@ def index(state: State, dataset: str, columns: str) -> None:
 @yes_option
 @pass_state
 def copy(
-    state: State,
+    state: CliContext,
     tgt_store: str,
     overwrite: bool,
     cleanup: bool,
@@ -88,22 +88,22 @@ def copy(
     from kartothek_cube.io.eager_cube import copy_cube, delete_cube
 
     if tgt_store == state.store_name:
-        fail("The target is the source: --tgt_store has to be another store than --store")
+        usage_error("The target is the source: --tgt_store has to be another store than --store")
     wanted = chosen_datasets(state.datasets, include, exclude)
     target = state.open_store(tgt_store, create=True)
     replaced = sorted(wanted & _existing(state, target)) if overwrite else []
     if replaced:
-        ask(f"Replace {', '.join(replaced)} of cube {state.prefix} in {tgt_store}?", yes)
+        confirm(f"Replace {', '.join(replaced)} of cube {state.prefix} in {tgt_store}?", yes)
         if cleanup:
             delete_cube(state.cube, target, replaced)
     try:
         with state.progress("copy"):
             copy_cube(state.cube, state.store, target, overwrite=overwrite, datasets=wanted)
     except DatasetExistsError as error:
-        fail(f"Dataset {error.dataset_uuid} exists in {tgt_store} already; --overwrite replaces it")
+        usage_error(f"Dataset {error.dataset_uuid} exists in {tgt_store} already; --overwrite replaces it")
 
 
-def _existing(state: State, store: StoreFactory) -> set[str]:
+def _existing(state: CliContext, store: StoreFactory) -> set[str]:
     from kartothek_cube.core.cube.discover import discover_ktk_cube_dataset_ids
 
     return discover_ktk_cube_dataset_ids(state.prefix, store)
@@ -116,7 +116,7 @@ def _existing(state: State, store: StoreFactory) -> set[str]:
 @datasets_option("deleted")
 @yes_option
 @pass_state
-def delete(state: State, include: str | None, exclude: str | None, yes: bool) -> None:
+def delete(state: CliContext, include: str | None, exclude: str | None, yes: bool) -> None:
     """Delete the cube, or some of its datasets."""
     from kartothek_cube.io.eager_cube import delete_cube
 
@@ -125,7 +125,7 @@ def delete(state: State, include: str | None, exclude: str | None, yes: bool) ->
         return
     files = sum(len(state.datasets[name].partition_table) for name in wanted)
     what = "the whole cube" if len(wanted) == len(state.datasets) else "part of cube"
-    ask(f"Delete {what} {state.prefix} ({', '.join(wanted)}; {files:,} data files)?", yes)
+    confirm(f"Delete {what} {state.prefix} ({', '.join(wanted)}; {files:,} data files)?", yes)
     delete_cube(state.cube, state.store, wanted)
 
 
@@ -142,9 +142,9 @@ def delete(state: State, include: str | None, exclude: str | None, yes: bool) ->
 @click.option("--dry-run", is_flag=True, help="Only list what would be deleted.")
 @yes_option
 @pass_state
-def cleanup(state: State, retention: str, dry_run: bool, yes: bool) -> None:
+def cleanup(state: CliContext, retention: str, dry_run: bool, yes: bool) -> None:
     """Remove files that no dataset refers to: what overwrites, removals and failures left behind."""
-    from kartothek_cube.io_components.collect import run_collect
+    from kartothek_cube.io_components.collect import delete_garbage
     from kartothek_cube.io_components.cube.maintain import list_garbage
     from kartothek_cube.io_components.progress import bytes_text
 
@@ -155,8 +155,8 @@ def cleanup(state: State, retention: str, dry_run: bool, yes: bool) -> None:
             click.echo(blob.key)
         click.echo(f"{len(blobs):,} files ({size}) would be deleted.", err=True)
     elif blobs:
-        ask(f"Delete {len(blobs):,} files ({size}) of cube {state.prefix} that nothing refers to?", yes)
-        run_collect(state.store, [blob.key for blob in blobs])
+        confirm(f"Delete {len(blobs):,} files ({size}) of cube {state.prefix} that nothing refers to?", yes)
+        delete_garbage(state.store, [blob.key for blob in blobs])
 
 
 _UNITS = {"": "hours", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -167,5 +167,7 @@ def _duration(text: str) -> timedelta | None:
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(min|h|d|w|)\s*", text.lower())
     number = 0.0 if found is None else float(found[1])
     if found is None or (number and not found[2]):
-        fail(f"Cannot read --retention {text!r}: expected a number and a unit, such as 90min, 24h or 7d")
+        usage_error(
+            f"Cannot read --retention {text!r}: expected a number and a unit, such as 90min, 24h or 7d"
+        )
     return timedelta(**{_UNITS[found[2]]: number}) or None

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from kartothek_cube.cli._errors import fail
+from kartothek_cube.cli._errors import usage_error
 
 __all__ = ("FORMATS", "Writer", "opened_writer")
 
@@ -258,13 +258,13 @@ def opened_writer(form: str | None, path: str | None, schema: pa.Schema) -> Iter
     if path is None:
         sink = sys.stdout.buffer
         if not kind.text and sink.isatty():
-            fail("Binary output does not go to a terminal: pipe it, or name a file by --to")
+            usage_error("Binary output does not go to a terminal: pipe it, or name a file by --to")
         yield from _written(kind, sink, schema)
         return
     try:
         file = open(path, "wb")  # noqa: SIM115 - closed below; an error of the query is none of the file
     except OSError as error:
-        fail(f"Cannot write {path}: {error.strerror}")
+        usage_error(f"Cannot write {path}: {error.strerror}")
     with file:
         yield from _written(kind, file, schema)
 

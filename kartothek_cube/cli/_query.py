@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from kartothek_cube.cli import _complete
 from kartothek_cube.cli._choose import chosen_datasets, datasets_option, match
-from kartothek_cube.cli._errors import fail, one_line
+from kartothek_cube.cli._errors import one_line, usage_error
 from kartothek_cube.cli._look import column_types, print_json
-from kartothek_cube.cli._state import State, pass_state
+from kartothek_cube.cli._state import CliContext, pass_state
 from kartothek_cube.cli._where import ALL, parse_conditions
 
 if TYPE_CHECKING:
-    from kartothek_cube.io_components.cube.query import QueryPlan
+    from kartothek_cube.io_components.cube.query import PhysicalPlan
 
 __all__ = ("query",)
 
@@ -55,7 +55,7 @@ __all__ = ("query",)
 @click.option("--explain", is_flag=True, help="Only show what the query would read, and why.")
 @pass_state
 def query(
-    state: State, /, limit: int | None, output: str | None, to: str | None, explain: bool, **wanted: Any
+    state: CliContext, /, limit: int | None, output: str | None, to: str | None, explain: bool, **wanted: Any
 ) -> None:
     """
     Query the cube: interactively without options, else into a table or file.
@@ -76,12 +76,12 @@ def query(
 
         plan = plan_query(state.cube, state.store, **arguments)
     except (ValueError, TypeError) as error:
-        fail(one_line(error))
+        usage_error(one_line(error))
     _run(state, plan, limit, output, to)
 
 
 def _arguments(
-    state: State,
+    state: CliContext,
     where: Sequence[str],
     columns: str | None,
     dimensions: str | None,
@@ -96,7 +96,9 @@ def _arguments(
     chosen = chosen_datasets(state.datasets, include, exclude)
     datasets = {name: dataset for name, dataset in state.datasets.items() if name in chosen}
     if state.cube.seed_dataset not in datasets:
-        fail(f"The seed dataset {state.cube.seed_dataset!r} takes part in every query, it cannot be left out")
+        usage_error(
+            f"The seed dataset {state.cube.seed_dataset!r} takes part in every query, it cannot be left out"
+        )
     types = column_types(datasets)
     payload = None if columns in (None, ALL) else sorted(match(columns, types, "column")) if columns else []
     return {
@@ -112,7 +114,7 @@ def _names(text: str | None) -> list[str] | None:
     return None if text is None else [name.strip() for name in text.split(",")]
 
 
-def _explain(state: State, arguments: dict[str, Any], output: str | None) -> None:
+def _explain(state: CliContext, arguments: dict[str, Any], output: str | None) -> None:
     from kartothek_cube.io.eager_cube import explain_query
 
     explained = explain_query(state.cube, state.store, **arguments)
@@ -122,7 +124,9 @@ def _explain(state: State, arguments: dict[str, Any], output: str | None) -> Non
         click.echo(repr(explained))
 
 
-def _run(state: State, plan: QueryPlan, limit: int | None, output: str | None, to: str | None) -> None:
+def _run(
+    state: CliContext, plan: PhysicalPlan, limit: int | None, output: str | None, to: str | None
+) -> None:
     from kartothek_cube.cli._output import opened_writer
     from kartothek_cube.core.types import to_memory
 
@@ -132,7 +136,7 @@ def _run(state: State, plan: QueryPlan, limit: int | None, output: str | None, t
             writer.write(table)
 
 
-def _tables(state: State, plan: QueryPlan) -> Iterator[pa.Table]:
+def _tables(state: CliContext, plan: PhysicalPlan) -> Iterator[pa.Table]:
     """The groups, each read when it is asked for."""
     from kartothek_cube.io_components.cube.query import run_task
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kartothek_cube.cli._errors import fail
-from kartothek_cube.cli._state import State, pass_state, shown_store
+from kartothek_cube.cli._errors import usage_error
+from kartothek_cube.cli._state import CliContext, pass_state, shown_store
 
 if TYPE_CHECKING:
     from kartothek_cube.cli.reporting.page import Page
@@ -26,7 +26,7 @@ __all__ = ("report",)
     help="File to write; - for standard output.",
 )
 @pass_state
-def report(state: State, output: str) -> None:
+def report(state: CliContext, output: str) -> None:
     """
     Draw the cube: partitions, growth, columns, index selectivity, warnings.
 
@@ -34,12 +34,14 @@ def report(state: State, output: str) -> None:
     """
     from importlib.metadata import version
 
-    from kartothek_cube.cli.reporting.page import describe
+    from kartothek_cube.cli.reporting.page import build_page
     from kartothek_cube.core.store import open_blobs
 
     with state.progress("report"):
         name = shown_store(state.store_name)
-        page = describe(state.cube, state.datasets, open_blobs(state.store), name, version("kartothek_cube"))
+        page = build_page(
+            state.cube, state.datasets, open_blobs(state.store), name, version("kartothek_cube")
+        )
     html = render(page)
     if output == "-":
         click.echo(html)
@@ -48,7 +50,7 @@ def report(state: State, output: str) -> None:
         with open(output, "w", encoding="utf-8") as file:
             file.write(html)
     except OSError as error:
-        fail(f"Cannot write {output}: {error.strerror}")
+        usage_error(f"Cannot write {output}: {error.strerror}")
     click.echo(f"Written to {os.path.abspath(output)}", err=True)
 
 
@@ -69,7 +71,7 @@ def render(page: Page) -> str:
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ImportError:
-        fail("The report needs Jinja2: pip install 'kartothek_cube[cli]'")
+        usage_error("The report needs Jinja2: pip install 'kartothek_cube[cli]'")
 
     environment = Environment(
         loader=PackageLoader("kartothek_cube.cli"),

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kartothek_cube.cli._errors import fail, one_line
+from kartothek_cube.cli._errors import one_line, usage_error
 
 if TYPE_CHECKING:
     from kartothek_cube.core.cube.cube import Cube
     from kartothek_cube.core.dataset import DatasetMetadata
     from kartothek_cube.core.typing import StoreFactory
 
-__all__ = ("State", "list_cubes", "pass_state", "shown_store")
+__all__ = ("CliContext", "list_cubes", "pass_state", "shown_store")
 
 
 @dataclass
-class State:
+class CliContext:
     """
     The options in front of the command.
 
@@ -58,7 +58,7 @@ class State:
             factory = find_store(name, self.skv, create=create)
             factory()
         except (ValueError, TypeError, KeyError, OSError, ImportError) as error:
-            fail(f"Could not open store {shown_store(name)}: {one_line(error)}")
+            usage_error(f"Could not open store {shown_store(name)}: {one_line(error)}")
         return factory
 
     @cached_property
@@ -68,7 +68,7 @@ class State:
         try:
             return discover_cube(self.prefix, self.store)
         except (ValueError, KeyError, NotImplementedError) as error:
-            fail(f"Could not load cube: {one_line(error)}{self._others()}")
+            usage_error(f"Could not load cube: {one_line(error)}{self._others()}")
 
     def _others(self) -> str:
         from kartothek_cube.core.errors import unknown_names
@@ -101,7 +101,7 @@ class State:
         try:
             older = datasets_as_of(self.any_cube, self.store, moment)
         except (ValueError, KartothekCubeError) as error:
-            fail(one_line(error))
+            usage_error(one_line(error))
         self._found = (self.any_cube, older)
 
     @contextmanager
@@ -112,12 +112,12 @@ class State:
             return
         import pyarrow as pa
 
-        from kartothek_cube.io_components.execute import at_most
+        from kartothek_cube.io_components.execute import limit_threads
 
         before = pa.cpu_count()
         pa.set_cpu_count(self.threads)
         try:
-            with at_most(self.threads):
+            with limit_threads(self.threads):
                 yield
         finally:
             pa.set_cpu_count(before)
@@ -135,7 +135,7 @@ class State:
             yield
 
 
-pass_state = click.make_pass_decorator(State)
+pass_state = click.make_pass_decorator(CliContext)
 
 
 def shown_store(name: str) -> str:

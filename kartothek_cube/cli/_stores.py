@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from kartothek_cube.cli._errors import fail, one_line
+from kartothek_cube.cli._errors import one_line, usage_error
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.store.inputs import lazy_store
 
@@ -71,12 +71,12 @@ def find_store(name: str, skv: str, *, create: bool) -> StoreFactory:
         return _from_url(name, create)
     stores = read_stores(skv)
     if name not in stores:
-        fail(f"Could not find store {name} in {skv}: {unknown_names('store', [name], stores)}")
+        usage_error(f"Could not find store {name} in {skv}: {unknown_names('store', [name], stores)}")
     config = stores[name]
     if isinstance(config, str):
         return _from_url(config, create)
     if not isinstance(config, dict) or "type" not in config:
-        fail(
+        usage_error(
             f"Store {name} in {skv} has no type; expected a URL, or 'type' (hfs, s3, ...) and its parameters"
         )
     path = config.get("path")
@@ -121,12 +121,14 @@ def read_stores(path: str) -> Mapping[str, Any]:
         with open(path, encoding="utf-8") as file:
             stores = yaml.safe_load(file)
     except OSError as error:
-        fail(
+        usage_error(
             f"Could not load store YAML {path}: {error.strerror}; "
             "name a store by its URL (--store hfs:///data), or the file by --skv"
         )
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        fail(f"Could not parse store YAML {path}: {one_line(error)}")
+        usage_error(f"Could not parse store YAML {path}: {one_line(error)}")
     if not isinstance(stores, dict):
-        fail(f"Could not parse store YAML {path}: expected names of stores, each with its configuration")
+        usage_error(
+            f"Could not parse store YAML {path}: expected names of stores, each with its configuration"
+        )
     return {str(name): config for name, config in stores.items()}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kartothek_cube.cli._errors import fail, one_line
+from kartothek_cube.cli._errors import one_line, usage_error
 
 if TYPE_CHECKING:
     from kartothek_cube.core.cube.conditions import Conjunction
@@ -42,4 +42,4 @@ def parse_conditions(text: str, types: dict[str, pa.DataType]) -> Conjunction:
     try:
         return where.parse_conditions(text, types)
     except ValueError as error:
-        fail(one_line(error))
+        usage_error(one_line(error))

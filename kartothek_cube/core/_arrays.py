@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ("label_array", "lookup", "plural", "tight")
+__all__ = ("label_array", "lookup", "abbreviate", "compact_buffers")
 
 
 def label_array(labels: Iterable[str] | pa.Array | pa.ChunkedArray) -> pa.StringArray:
@@ -79,7 +79,7 @@ def lookup(needles: pa.Array, haystack: pa.Array) -> npt.NDArray[np.int64]:
     return positions
 
 
-def tight(array: Any) -> Any:
+def compact_buffers(array: Any) -> Any:
     """
     The same values without memory that belongs to others; a slice would take its whole parent into a pickle.
 
@@ -97,7 +97,7 @@ def tight(array: Any) -> Any:
     return array.take(pa.array(np.arange(len(array))))
 
 
-def plural(names: Iterable[object], limit: int = 5) -> str:
+def abbreviate(names: Iterable[object], limit: int = 5) -> str:
     """
     The first few of many names, for a message.
 

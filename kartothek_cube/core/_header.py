@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from kartothek_cube.core import _zmsgpack
-from kartothek_cube.core._arrays import plural
+from kartothek_cube.core._arrays import abbreviate
 from kartothek_cube.core.commit_record import check_record
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.naming import METADATA_VERSION_KEY, UUID_KEY, check_metadata_version, validate_uuid
@@ -111,7 +111,7 @@ def check_header(header: Mapping[str, Any], key: str, uuid: str | None = None) -
     keys = _typed(header, "partition_keys", list, key, []) if header.get("partition_keys") is not None else []
     _check_texts(keys, "partition_keys", key)
     if len(set(keys)) < len(keys):
-        raise CorruptDatasetError(key, f"'partition_keys' has duplicates: {plural(keys)}")
+        raise CorruptDatasetError(key, f"'partition_keys' has duplicates: {abbreviate(keys)}")
     _check_indices(_typed(header, "indices", dict, key, {}), key)
     check_record(header, key)
 
@@ -149,7 +149,7 @@ def partition_texts(partitions: Any, key: str) -> tuple[pa.StringArray, dict[str
     _demand(key, "in 'partitions', 'files'", files, dict)
     tables = common_tables(files)
     if tables is None:
-        raise CorruptDatasetError(key, f"partitions have different tables: {plural(table_sets(files))}")
+        raise CorruptDatasetError(key, f"partitions have different tables: {abbreviate(table_sets(files))}")
     _demand(key, "in 'partitions', a table", tables, str)
     columns = {table: list(map(itemgetter(table), files)) for table in tables}
     return _array(list(partitions), key), {table: _array(texts, key) for table, texts in columns.items()}

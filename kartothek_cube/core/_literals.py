@@ -17,7 +17,7 @@ import pyarrow.types as pat
 
 from kartothek_cube.core.types.literals import bind_value, bind_values, is_null_value
 
-__all__ = ("OPERATORS", "Literal", "bind_literal", "literal_expression", "mask_of")
+__all__ = ("OPERATORS", "BoundLiteral", "bind_literal", "literal_expression", "mask_of")
 
 OPERATORS = ("==", "!=", "<=", ">=", "<", ">", "in", "not in")
 
@@ -35,7 +35,7 @@ _UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
 @dataclass(frozen=True)
-class Literal:
+class BoundLiteral:
     """
     What a literal asks of the values of a column.
 
@@ -58,12 +58,12 @@ class Literal:
     or_null: bool = False
 
 
-_NEVER = Literal("never")
-_NULL = Literal("null")
-_VALID = Literal("valid")
+_NEVER = BoundLiteral("never")
+_NULL = BoundLiteral("null")
+_VALID = BoundLiteral("valid")
 
 
-def bind_literal(dtype: pa.DataType, op: str, value: Any, column: str) -> Literal:
+def bind_literal(dtype: pa.DataType, op: str, value: Any, column: str) -> BoundLiteral:
     """
     Check a literal against the type of its column and move its value into that type, keeping its meaning.
 
@@ -97,11 +97,11 @@ def bind_literal(dtype: pa.DataType, op: str, value: Any, column: str) -> Litera
         )
     dtype = dtype.value_type if pat.is_dictionary(dtype) else dtype
     if isinstance(value, _UNCHANGING):
-        return _bound(dtype, op, _Same(value), column)
+        return _bound(dtype, op, _IdentityKey(value), column)
     return _bind(dtype, op, value, column)
 
 
-class _Same:
+class _IdentityKey:
     """A value that is equal to nothing but itself: 1, 1.0 and True are not the same."""
 
     __slots__ = ("value",)
@@ -113,16 +113,16 @@ class _Same:
         return id(self.value)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.value is self.value
+        return isinstance(other, _IdentityKey) and other.value is self.value
 
 
 @lru_cache(maxsize=256)
-def _bound(dtype: pa.DataType, op: str, value: _Same, column: str) -> Literal:
+def _bound(dtype: pa.DataType, op: str, value: _IdentityKey, column: str) -> BoundLiteral:
     """Remember what was bound: a query asks the same of many files."""
     return _bind(dtype, op, value.value, column)
 
 
-def _bind(dtype: pa.DataType, op: str, value: Any, column: str) -> Literal:
+def _bind(dtype: pa.DataType, op: str, value: Any, column: str) -> BoundLiteral:
     if op in ("in", "not in"):
         return _bind_list(dtype, op, value, column)
     null = is_null_value(value)
@@ -134,7 +134,7 @@ def _bind(dtype: pa.DataType, op: str, value: Any, column: str) -> Literal:
     return _NEVER if pat.is_null(dtype) else _fit(op, scalar, dtype)
 
 
-def _bind_list(dtype: pa.DataType, op: str, value: Any, column: str) -> Literal:
+def _bind_list(dtype: pa.DataType, op: str, value: Any, column: str) -> BoundLiteral:
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
         raise TypeError(f"Column {column!r}: {op!r} needs a list of values, got {type(value).__name__}.")
     items = value.to_pylist() if isinstance(value, (pa.Array, pa.ChunkedArray)) else list(value)
@@ -144,7 +144,7 @@ def _bind_list(dtype: pa.DataType, op: str, value: Any, column: str) -> Literal:
     values = _narrow(values, dtype)
     if len(values) == 0:
         return (_NULL if has_null else _NEVER) if op == "in" else _VALID
-    return Literal(op, op, values, or_null=has_null and op == "in")
+    return BoundLiteral(op, op, values, or_null=has_null and op == "in")
 
 
 def _narrow(values: pa.Array, dtype: pa.DataType) -> pa.Array:
@@ -159,15 +159,15 @@ def _narrow(values: pa.Array, dtype: pa.DataType) -> pa.Array:
     return values
 
 
-def _fit(op: str, scalar: pa.Scalar, dtype: pa.DataType) -> Literal:
+def _fit(op: str, scalar: pa.Scalar, dtype: pa.DataType) -> BoundLiteral:
     """Compare in the column's own type: ``int8 < 1000`` is always true, ``us <= 1.5 us`` is ``us <= 1``."""
     if scalar.type.equals(dtype):
-        return Literal("compare", op, scalar)
+        return BoundLiteral("compare", op, scalar)
     if pat.is_floating(dtype):
         return _fit_float(op, scalar.as_py(), dtype)
     scaled = _scaled(scalar, dtype)
     if scaled is None:  # same values in another flavour, such as large_string
-        return Literal("compare", op, scalar.cast(dtype))
+        return BoundLiteral("compare", op, scalar.cast(dtype))
     floor, exact = scaled.numerator // scaled.denominator, scaled.denominator == 1
     low, high = _bounds(dtype)
     if op in ("==", "!=") and not (exact and low <= floor <= high):
@@ -176,10 +176,10 @@ def _fit(op: str, scalar: pa.Scalar, dtype: pa.DataType) -> Literal:
         op = "<=" if op in ("<", "<=") else ">"
     if not low <= floor <= high:
         return _VALID if (floor > high) == (op in ("<", "<=")) else _NEVER
-    return Literal("compare", op, _unscaled(floor, dtype))
+    return BoundLiteral("compare", op, _unscaled(floor, dtype))
 
 
-def _fit_float(op: str, value: float, dtype: pa.DataType) -> Literal:
+def _fit_float(op: str, value: float, dtype: pa.DataType) -> BoundLiteral:
     narrow = np.dtype(dtype.to_pandas_dtype()).type
     with np.errstate(over="ignore"):
         rounded = narrow(value)
@@ -190,7 +190,7 @@ def _fit_float(op: str, value: float, dtype: pa.DataType) -> Literal:
         # No value of the column lies between `value` and `near`.
         below = "<" if near > value else "<="
         op = below if op in ("<", "<=") else {"<": ">=", "<=": ">"}[below]
-    return Literal("compare", op, pa.scalar(rounded, dtype))
+    return BoundLiteral("compare", op, pa.scalar(rounded, dtype))
 
 
 def _scaled(scalar: pa.Scalar, dtype: pa.DataType) -> Fraction | None:
@@ -222,7 +222,7 @@ def _unscaled(number: int, dtype: pa.DataType) -> pa.Scalar:
     return pa.scalar(number, integer).cast(dtype)
 
 
-def mask_of(array: pa.Array, literal: Literal) -> pa.Array:
+def mask_of(array: pa.Array, literal: BoundLiteral) -> pa.Array:
     """
     Rows of an array that match a bound literal; a mask without nulls.
 
@@ -267,12 +267,12 @@ def _is_null(array: pa.Array) -> pa.Array:
     return pc.is_null(array, nan_is_null=pat.is_floating(array.type))
 
 
-def _sees_nan(literal: Literal, dtype: pa.DataType) -> bool:
+def _sees_nan(literal: BoundLiteral, dtype: pa.DataType) -> bool:
     """Whether the comparison is true for NaN unless told otherwise."""
     return bool(literal.op == "!=" and pat.is_floating(dtype))
 
 
-def literal_expression(column: str, dtype: pa.DataType, literal: Literal) -> pc.Expression:
+def literal_expression(column: str, dtype: pa.DataType, literal: BoundLiteral) -> pc.Expression:
     """
     A bound literal as an expression for a scan, with the meaning of :func:`mask_of`.
 

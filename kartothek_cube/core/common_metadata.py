@@ -14,9 +14,9 @@ from kartothek_cube.core._parse_cache import ParseCache
 from kartothek_cube.core.errors import CorruptDatasetError, unknown_names
 from kartothek_cube.core.naming import SINGLE_TABLE, schema_key
 from kartothek_cube.core.schema.compare import validate_compatible, validate_shared_columns
-from kartothek_cube.core.schema.lineage import SchemaFile, mark, parse_marks
+from kartothek_cube.core.schema.lineage import VersionedSchema, encode_version, parse_marks
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
-from kartothek_cube.core.store import BlobStore, get_needed, open_blobs
+from kartothek_cube.core.store import BlobStore, get_required, open_blobs
 from kartothek_cube.core.types import as_table, from_pandas, is_long, to_pandas, widen
 from kartothek_cube.core.types.pandas_metadata import extension_dtypes, pandas_types, with_pandas_metadata
 from kartothek_cube.core.typing import StoreInput
@@ -39,7 +39,7 @@ __all__ = (
 
 # pandas types that remain with a column whatever its width
 _KEPT_DTYPES = {"string", "boolean"}
-_CACHE: ParseCache[SchemaFile] = ParseCache(capacity=1 << 24, smallest=0)
+_CACHE: ParseCache[VersionedSchema] = ParseCache(capacity=1 << 24, smallest=0)
 #: bytes that a column takes in a parsed schema, about
 _COLUMN = 1 << 9
 
@@ -207,7 +207,7 @@ def empty_dataframe_from_schema(
     return to_pandas(table, dates_as_object=date_as_object)
 
 
-def schema_to_bytes(schema: SchemaWrapper | pa.Schema | SchemaFile) -> bytes:
+def schema_to_bytes(schema: SchemaWrapper | pa.Schema | VersionedSchema) -> bytes:
     """
     The content of a ``_common_metadata`` file: Parquet without row groups, time stamps in microseconds.
 
@@ -227,14 +227,14 @@ def schema_to_bytes(schema: SchemaWrapper | pa.Schema | SchemaFile) -> bytes:
     >>> schema_to_bytes(pa.schema([("CITY", pa.string())]))[:4]
     b'PAR1'
     """
-    file = schema if isinstance(schema, SchemaFile) else None
-    plain = schema.schema if isinstance(schema, SchemaFile) else schema
+    file = schema if isinstance(schema, VersionedSchema) else None
+    plain = schema.schema if isinstance(schema, VersionedSchema) else schema
     wrapper = plain if isinstance(plain, SchemaWrapper) else SchemaWrapper(plain, "schema")
     internal = wrapper.internal()
     if internal.metadata is None:
         internal = with_pandas_metadata(internal)
     if file is not None:
-        internal = internal.with_metadata({**internal.metadata, **mark(file)})
+        internal = internal.with_metadata({**internal.metadata, **encode_version(file)})
     sink = pa.BufferOutputStream()
     pq.write_metadata(internal, sink, version="2.6", coerce_timestamps="us", use_compliant_nested_type=False)
     content: bytes = sink.getvalue().to_pybytes()
@@ -275,7 +275,7 @@ def schema_from_bytes(buf: bytes, origin: str, lineage: str | None = None) -> Sc
     return schema_file_from_bytes(buf, origin).of(lineage)
 
 
-def schema_file_from_bytes(buf: bytes, origin: str) -> SchemaFile:
+def schema_file_from_bytes(buf: bytes, origin: str) -> VersionedSchema:
     """
     The schema in the content of a ``_common_metadata`` file, with the marks of its line of headers.
 
@@ -307,14 +307,14 @@ def _read(content: bytes, origin: str) -> pa.Schema:
     return schema
 
 
-def _parse(content: bytes, origin: str) -> SchemaFile:
+def _parse(content: bytes, origin: str) -> VersionedSchema:
     schema = _read(content, origin)
     if len(set(schema.names)) < len(schema.names):
         raise CorruptDatasetError(origin, "column names occur more than once")
     return parse_marks(SchemaWrapper(schema, origin), schema.metadata, origin)
 
 
-def _size(parsed: SchemaFile) -> int:
+def _size(parsed: VersionedSchema) -> int:
     return _COLUMN * (1 + len(parsed.schema))
 
 
@@ -364,7 +364,7 @@ def read_schema_metadata(
     ['CITY']
     """
     key = schema_key(dataset_uuid, table)
-    return schema_from_bytes(get_needed(open_blobs(store), key), key, lineage)
+    return schema_from_bytes(get_required(open_blobs(store), key), key, lineage)
 
 
 def long_types(
@@ -402,7 +402,7 @@ def long_types(
     {}
     """
     key = schema_key(dataset_uuid, table)
-    found = _read(get_needed(open_blobs(store), key), key)
+    found = _read(get_required(open_blobs(store), key), key)
     return {field.name: field.type for field in found if is_long(field.type)}
 
 

@@ -14,7 +14,7 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components import history
 from kartothek_cube.io_components.age import with_sizes
 from kartothek_cube.io_components.arguments import dataset_factory
-from kartothek_cube.io_components.collect import run_collect
+from kartothek_cube.io_components.collect import delete_garbage
 from kartothek_cube.io_components.execute import available_cores, ordered_map
 from kartothek_cube.io_components.maintain import list_garbage, plan_garbage
 
@@ -74,7 +74,7 @@ def garbage_collect_dataset(
     True
     """
     dataset = dataset_factory(dataset_uuid, store, factory)
-    run_collect(dataset.store_factory, plan_garbage(dataset, retention))
+    delete_garbage(dataset.store_factory, plan_garbage(dataset, retention))
 
 
 def list_dataset_garbage(
@@ -224,7 +224,7 @@ def rollback_dataset(dataset_uuid: str, store: StoreInput, as_of: AsOf) -> Datas
         Somebody committed meanwhile. Nothing is changed.
     """
     blobs = open_blobs(store)
-    return history.finish_return(blobs, history.plan_return(dataset_uuid, blobs, as_of))[0]
+    return history.finish_rollback(blobs, history.plan_rollback(dataset_uuid, blobs, as_of))[0]
 
 
 def verify_dataset(

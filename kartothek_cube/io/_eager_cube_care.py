@@ -13,10 +13,10 @@ from kartothek_cube.core.history import DatasetState
 from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.age import with_sizes
-from kartothek_cube.io_components.collect import run_collect
+from kartothek_cube.io_components.collect import delete_garbage
 from kartothek_cube.io_components.cube import history, maintain
 from kartothek_cube.io_components.cube.history import CubeAsOf
-from kartothek_cube.io_components.execute import available_cores, expect_files, ordered_map
+from kartothek_cube.io_components.execute import available_cores, ordered_map, progress_add_total
 from kartothek_cube.io_components.progress import progress_bar
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -61,7 +61,7 @@ def collect_stats(
     """
     with progress_bar("stats", progress):
         base, tasks = maintain.plan_stats(cube, store, datasets)
-        expect_files(sum(len(task.keys) for task in tasks))
+        progress_add_total(sum(len(task.keys) for task in tasks))
         return maintain.sum_stats([base, *(maintain.run_stats(store, task) for task in tasks)])
 
 
@@ -83,7 +83,7 @@ def cleanup_cube(cube: Cube, store: StoreInput, *, retention: timedelta | None =
         clock of the store, which is read from an empty file that is put and deleted. None: files of any age
         go, and writers that are not done with theirs get a ConcurrentWriteError.
     """
-    run_collect(store, maintain.plan_cleanup(cube, store, retention))
+    delete_garbage(store, maintain.plan_cleanup(cube, store, retention))
 
 
 def list_cube_garbage(cube: Cube, store: StoreInput, *, retention: timedelta | None = None) -> list[Blob]:
@@ -303,7 +303,7 @@ def compact_cube(
 
     context, tasks = plan_compact(cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
     with progress_bar("compact", progress):
-        expect_files(sum(len(task.labels) for task in tasks))
+        progress_add_total(sum(len(task.labels) for task in tasks))
         results = list(ordered_map(partial(run_compact, context), tasks, available_cores()))
         return finish_compact(context, results)
 
@@ -369,7 +369,7 @@ def verify_cube(
     plan = plan_cube_verify(cube, store, ktk_cube_dataset_ids, deep=deep)
     run, tasks = partial(run_cube_verify, plan.contexts()), plan.tasks()
     with progress_bar("verify", progress):
-        expect_files(sum(len(task.task.keys) for task in tasks))
+        progress_add_total(sum(len(task.task.keys) for task in tasks))
         return finish_cube_verify(plan, list(ordered_map(run, tasks, available_cores())))
 
 

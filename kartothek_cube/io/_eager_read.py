@@ -167,6 +167,6 @@ def read_table(
         as_of=as_of,
         in_schema_order=True,
     )
-    task = plan.whole()
+    task = plan.single_task()
     table = empty_table(plan.context) if task is None else run_read(plan.context, task)
     return to_pandas(table, dates_as_object=dates_as_object, categories=plan.context.categoricals)

@@ -17,7 +17,7 @@ from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import MetadataInput
 from kartothek_cube.io_components.execute import REMOTE_REQUESTS, ordered_map
-from kartothek_cube.io_components.inputs import inputs
+from kartothek_cube.io_components.inputs import iter_inputs
 from kartothek_cube.io_components.update import create_header, finish_update, run_update
 from kartothek_cube.io_components.update_plan import (
     MetadataMerger,
@@ -126,7 +126,7 @@ def store_dataframes_as_dataset(
 
 def _write_all(plan: UpdatePlan, data: Any) -> DatasetMetadata:
     """Write all inputs, several at once where waiting for the store takes the time, and commit."""
-    items = list(inputs(data))
+    items = list(iter_inputs(data))
     threads = 1 if open_blobs(plan.context.store).is_local else REMOTE_REQUESTS
     return finish_update(plan, ordered_map(partial(run_update, plan.context), items, threads))
 

@@ -79,7 +79,7 @@ def read_table_arrow(
         as_of=as_of,
         in_schema_order=True,
     )
-    task = plan.whole()
+    task = plan.single_task()
     return empty_table(plan.context) if task is None else run_read(plan.context, task)
 
 

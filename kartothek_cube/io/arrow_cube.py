@@ -65,5 +65,5 @@ def query_cube_arrow(
     plan = plan_query(
         cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
     )
-    task = plan.whole()
+    task = plan.single_task()
     return [] if task is None else [to_memory(table) for table in run_task(plan.context, task)]

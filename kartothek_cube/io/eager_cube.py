@@ -377,7 +377,7 @@ def query_cube(
         plan = plan_query(
             cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
         )
-        task = plan.whole()
+        task = plan.single_task()
         return [] if task is None else run_frames(plan.context, task)
 
 

@@ -19,7 +19,7 @@ from kartothek_cube.core.naming import (
 from kartothek_cube.core.predicates import PredicatesType
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import MetadataInput
-from kartothek_cube.io_components.inputs import inputs
+from kartothek_cube.io_components.inputs import iter_inputs
 from kartothek_cube.io_components.read import plan_read, run_each
 from kartothek_cube.io_components.row_index import to_frame
 from kartothek_cube.io_components.update import finish_update, run_update
@@ -160,7 +160,7 @@ def update_dataset_from_dataframes__iter(
         table_name=table_name,
         on_conflict=on_conflict,
     )
-    return finish_update(plan, map(partial(run_update, plan.context), inputs(df_generator)))
+    return finish_update(plan, map(partial(run_update, plan.context), iter_inputs(df_generator)))
 
 
 def store_dataframes_as_dataset__iter(
@@ -222,4 +222,4 @@ def store_dataframes_as_dataset__iter(
         metadata_version=metadata_version,
         table_name=table_name,
     )
-    return finish_update(plan, map(partial(run_update, plan.context), inputs(df_generator)))
+    return finish_update(plan, map(partial(run_update, plan.context), iter_inputs(df_generator)))

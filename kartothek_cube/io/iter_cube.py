@@ -16,9 +16,9 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io import eager_cube
 from kartothek_cube.io_components.cube import write as _write
 from kartothek_cube.io_components.cube.history import CubeAsOf
-from kartothek_cube.io_components.cube.parts import announced, commit_parts, elements_of, write_parts
+from kartothek_cube.io_components.cube.parts import commit_parts, declared_ids, iter_input, write_parts
 from kartothek_cube.io_components.cube.query import plan_query, run_frames
-from kartothek_cube.io_components.execute import at_most
+from kartothek_cube.io_components.execute import limit_threads
 from kartothek_cube.io_components.verify import Report
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -41,7 +41,7 @@ Metadata = Mapping[str, Mapping[str, Any]]
 
 
 def _write_iter(plan: _write.CubeWritePlan, data: Any) -> dict[str, DatasetMetadata]:
-    return commit_parts(plan, [write_parts(plan, elements_of(data))])
+    return commit_parts(plan, [write_parts(plan, iter_input(data))])
 
 
 def build_cube__iter(
@@ -96,7 +96,7 @@ def build_cube__iter(
     ['Ulm']
     ['Bath']
     """
-    names = announced(ktk_cube_dataset_ids, [cube.seed_dataset])
+    names = declared_ids(ktk_cube_dataset_ids, [cube.seed_dataset])
     plan = _write.plan_build(cube, store, names, metadata, overwrite, partition_on, df_serializer)
     return _write_iter(plan, data)
 
@@ -133,7 +133,7 @@ def extend_cube__iter(
     ValueError, RuntimeError
         As :func:`~kartothek_cube.io.eager_cube.extend_cube`.
     """
-    names = announced(ktk_cube_dataset_ids)
+    names = declared_ids(ktk_cube_dataset_ids)
     plan = _write.plan_extend(cube, store, names, metadata, overwrite, partition_on, df_serializer)
     return _write_iter(plan, data)
 
@@ -168,7 +168,7 @@ def append_to_cube__iter(
     ValueError
         As :func:`~kartothek_cube.io.eager_cube.append_to_cube`.
     """
-    plan = _write.plan_append(cube, store, announced(ktk_cube_dataset_ids), metadata, df_serializer)
+    plan = _write.plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
     return _write_iter(plan, data)
 
 
@@ -350,7 +350,7 @@ def compact_cube__iter(
     dict
         As there.
     """
-    with at_most(1):
+    with limit_threads(1):
         return eager_cube.compact_cube(
             cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files=min_files
         )
@@ -375,5 +375,5 @@ def verify_cube__iter(
     -------
     Report
     """
-    with at_most(1):
+    with limit_threads(1):
         return eager_cube.verify_cube(cube, store, ktk_cube_dataset_ids, deep=deep)

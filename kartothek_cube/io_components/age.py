@@ -10,10 +10,10 @@ from kartothek_cube.core import _time
 from kartothek_cube.core.store import Blob, BlobStore
 from kartothek_cube.core.uuid import gen_uuid
 
-__all__ = ("age_limit", "is_older", "with_sizes")
+__all__ = ("retention_cutoff", "is_older", "with_sizes")
 
 
-def age_limit(blobs: BlobStore, prefix: str, retention: timedelta | None) -> float | None:
+def retention_cutoff(blobs: BlobStore, prefix: str, retention: timedelta | None) -> float | None:
     """
     The time before which a file has to be written to be older than a retention.
 
@@ -96,7 +96,7 @@ def is_older(blob: Blob, limit: float | None) -> bool:
     blob
         Entry of a listing.
     limit
-        From :func:`age_limit`; None: age does not matter.
+        From :func:`retention_cutoff`; None: age does not matter.
 
     Returns
     -------

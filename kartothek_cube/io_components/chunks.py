@@ -7,15 +7,15 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.io_components.columns import combine, ordinals
+from kartothek_cube.io_components.columns import combine_keys, encode_ordered
 
-__all__ = ("CHUNK_ROWS", "tables_of", "whole_partitions")
+__all__ = ("CHUNK_ROWS", "rechunk_by_rows", "rechunk_by_partition")
 
 #: rows that are worth a table of their own
 CHUNK_ROWS = 1 << 17
 
 
-def whole_partitions(
+def rechunk_by_partition(
     batches: Iterable[pa.RecordBatch], keys: Sequence[str], rows: int = CHUNK_ROWS, limit: int | None = None
 ) -> Iterator[pa.Table]:
     """
@@ -70,14 +70,14 @@ def _last_end(held: Sequence[pa.RecordBatch], keys: Sequence[str]) -> int | None
         return None
     parts = [held[-2].slice(len(held[-2]) - 1), held[-1]] if len(held) > 1 else [held[-1]]
     table = pa.Table.from_batches(parts, schema=held[-1].schema)
-    codes, _ = combine([ordinals(table.column(key)) for key in keys], len(table))
+    codes, _ = combine_keys([encode_ordered(table.column(key)) for key in keys], len(table))
     change = np.flatnonzero(codes[1:] != codes[:-1]) + 1
     if not len(change):
         return None
     return int(change[-1]) - (len(parts) - 1)
 
 
-def tables_of(batches: Iterable[pa.RecordBatch], rows: int = CHUNK_ROWS) -> Iterator[pa.Table]:
+def rechunk_by_rows(batches: Iterable[pa.RecordBatch], rows: int = CHUNK_ROWS) -> Iterator[pa.Table]:
     """
     Tables of exactly so many rows, but for the last one.
 

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from kartothek_cube.core.commit.header import read_versioned, render, swap
+from kartothek_cube.core.commit.header import compare_and_swap_header, read_versioned, render
 from kartothek_cube.core.commit.retry import attempts, retry_request
 from kartothek_cube.core.commit_record import COMMIT_RECORD
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -27,10 +27,10 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.keys import data_keys, header_keys, index_keys, is_header_key, schema_keys
 
-__all__ = ("run_collect",)
+__all__ = ("delete_garbage",)
 
 
-def run_collect(store: StoreInput, keys: Iterable[str]) -> None:
+def delete_garbage(store: StoreInput, keys: Iterable[str]) -> None:
     """
     Delete garbage, unless it has been committed meanwhile.
 
@@ -117,7 +117,7 @@ def _edit_tombstones(
         )
         new = render(state.copy(metadata=metadata, extra=extra), key)
         try:
-            swap(blobs, uuid, key, new, header, token)
+            compare_and_swap_header(blobs, uuid, key, new, header, token)
         except PreconditionFailed:
             continue
         return state

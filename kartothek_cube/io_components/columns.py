@@ -10,23 +10,23 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.io_components.memory import pooled
+from kartothek_cube.io_components.memory import allocate_array
 
 __all__ = (
     "as_chunked",
-    "changes",
-    "combine",
-    "gather",
+    "run_starts_mask",
+    "combine_keys",
+    "take_values",
     "group_codes",
     "integers",
     "join_codes",
-    "last_of_each",
+    "last_occurrence_mask",
     "lookup",
-    "ordinals",
+    "encode_ordered",
     "repeat",
-    "repeat_ranges",
-    "seek",
-    "single",
+    "expand_ranges",
+    "search_sorted",
+    "to_single_array",
     "sort_order",
     "strictly_increasing",
 )
@@ -79,7 +79,7 @@ def _ranks(column: pa.ChunkedArray) -> tuple[Ints, int]:
     return rank[indices.to_numpy()], len(order) + 1
 
 
-def ordinals(column: Column) -> tuple[Ints, int]:
+def encode_ordered(column: Column) -> tuple[Ints, int]:
     """
     Codes that compare as the values of a column do.
 
@@ -112,7 +112,7 @@ def ordinals(column: Column) -> tuple[Ints, int]:
     return values - low if low else values, high - low + 1
 
 
-def combine(parts: Sequence[tuple[Ints, int]], length: int) -> tuple[Ints, int]:
+def combine_keys(parts: Sequence[tuple[Ints, int]], length: int) -> tuple[Ints, int]:
     """
     One code per row out of the codes of several columns, ordered like the tuples of values.
 
@@ -141,7 +141,7 @@ def combine(parts: Sequence[tuple[Ints, int]], length: int) -> tuple[Ints, int]:
 
 def group_codes(columns: Sequence[Column], length: int) -> Ints:
     """Dense codes 0, 1, ... of the value tuples, in the order of the values."""
-    codes, bound = combine([ordinals(c) for c in columns], length)
+    codes, bound = combine_keys([encode_ordered(c) for c in columns], length)
     return _dense(codes, bound)[0]
 
 
@@ -161,8 +161,8 @@ def join_codes(
     """Dense codes that are equal exactly where the value tuples of two sides are equal."""
     parts = []
     for a, b in zip(left, right, strict=True):
-        parts.append(ordinals(_concat(a, b)))
-    codes, bound = combine(parts, n_left + n_right)
+        parts.append(encode_ordered(_concat(a, b)))
+    codes, bound = combine_keys(parts, n_left + n_right)
     dense = _dense(codes, bound)[0]
     return dense[:n_left], dense[n_left:]
 
@@ -177,7 +177,7 @@ def _concat(a: Column, b: Column) -> pa.ChunkedArray:
     return pa.chunked_array([*left.chunks, *right.chunks], type=left.type)
 
 
-def repeat_ranges(start: Ints, stop: Ints) -> tuple[Ints, Ints]:
+def expand_ranges(start: Ints, stop: Ints) -> tuple[Ints, Ints]:
     """
     All positions of many half-open ranges, one range after the other.
 
@@ -262,7 +262,7 @@ def sort_order(columns: Sequence[Column], length: int) -> Ints | None:
     """Stable order that sorts the rows by the columns; None if they are sorted already."""
     if strictly_increasing(columns, length):
         return None
-    codes, bound = combine([ordinals(c) for c in columns], length)
+    codes, bound = combine_keys([encode_ordered(c) for c in columns], length)
     if length < 2 or bool((codes[1:] >= codes[:-1]).all()):
         return None
     if bound <= max(4 * length, 1 << 16):
@@ -274,7 +274,7 @@ def sort_order(columns: Sequence[Column], length: int) -> Ints | None:
     return np.argsort(codes, kind="stable")
 
 
-def last_of_each(codes: Ints, bound: int) -> npt.NDArray[np.bool_] | None:
+def last_occurrence_mask(codes: Ints, bound: int) -> npt.NDArray[np.bool_] | None:
     """Mask of the last row of each code; None if no code occurs twice."""
     length = len(codes)
     if length < 2:
@@ -311,7 +311,7 @@ def lookup(left: Ints, right: Ints, bound: int) -> Ints:
     return positions
 
 
-def seek(rows: Sequence[Column], needles: Sequence[Column], low: Ints, high: Ints) -> Ints | None:
+def search_sorted(rows: Sequence[Column], needles: Sequence[Column], low: Ints, high: Ints) -> Ints | None:
     """
     Binary search for cells in sorted rows: for few needles much cheaper than looking at all rows.
 
@@ -354,7 +354,7 @@ def _bound(values: Ints, keys: Ints, low: Ints, high: Ints, *, strict: bool) -> 
     return low
 
 
-def gather(column: Column, positions: Ints, *, missing: bool) -> pa.Array:
+def take_values(column: Column, positions: Ints, *, missing: bool) -> pa.Array:
     """
     Values at the given positions.
 
@@ -367,14 +367,14 @@ def gather(column: Column, positions: Ints, *, missing: bool) -> pa.Array:
     missing
         Whether there may be a -1.
     """
-    values = single(column)
+    values = to_single_array(column)
     if missing:
         return values.take(pa.array(positions, mask=positions < 0))
     bits = _bits(values)
     if bits is None:
         return values.take(pa.array(positions))
     # they are all within bounds; NumPy takes a detour if it has to check that
-    taken = np.take(bits, positions, out=pooled(len(positions), bits.dtype), mode="clip")
+    taken = np.take(bits, positions, out=allocate_array(len(positions), bits.dtype), mode="clip")
     return _from_bits(taken, values.type)
 
 
@@ -394,12 +394,12 @@ def repeat(column: Column, times: Ints) -> pa.Array:
     >>> repeat(pa.array(["Rom", "Ulm"]), np.array([2, 1])).to_pylist()
     ['Rom', 'Rom', 'Ulm']
     """
-    values = single(column)
+    values = to_single_array(column)
     bits = _bits(values)
     if bits is None:
         return values.take(pa.array(np.repeat(np.arange(len(values)), times)))
     if len(times) and bool((times == times[0]).all()):
-        repeated = pooled(len(bits) * int(times[0]), bits.dtype)
+        repeated = allocate_array(len(bits) * int(times[0]), bits.dtype)
         repeated.reshape(len(bits), -1)[:] = bits[:, np.newaxis]
     else:
         repeated = np.repeat(bits, times)
@@ -418,7 +418,7 @@ def _from_bits(bits: npt.NDArray[Any], dtype: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(dtype, len(bits), [None, pa.py_buffer(bits)])
 
 
-def changes(columns: Sequence[Column], length: int, starts: Ints) -> npt.NDArray[np.bool_]:
+def run_starts_mask(columns: Sequence[Column], length: int, starts: Ints) -> npt.NDArray[np.bool_]:
     """
     Whether the value tuple of each row differs from that of the row before.
 
@@ -445,7 +445,7 @@ def changes(columns: Sequence[Column], length: int, starts: Ints) -> npt.NDArray
     return mask
 
 
-def single(column: Column) -> pa.Array:
+def to_single_array(column: Column) -> pa.Array:
     """The values of a column in one piece; without a copy, if its chunks lie next to each other in memory."""
     if isinstance(column, pa.Array):
         return column

@@ -9,18 +9,23 @@ import attrs
 import pyarrow as pa
 
 from kartothek_cube.core._header import parse_header
-from kartothek_cube.core.commit import Published, publish_copy, read_replaced_base
+from kartothek_cube.core.commit import CommitReceipt, publish_copy, read_replaced_base
 from kartothek_cube.core.commit.header import header_format, read_versioned
 from kartothek_cube.core.commit.retry import attempts
 from kartothek_cube.core.common_metadata import schema_file_from_bytes, schema_to_bytes
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError
 from kartothek_cube.core.naming import SINGLE_TABLE, check_uuid, schema_key
-from kartothek_cube.core.schema.lineage import SchemaFile, lineage_of
+from kartothek_cube.core.schema.lineage import VersionedSchema, schema_version_of
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io_components.execute import REMOTE_REQUESTS, count_file, expect_files, ordered_map
+from kartothek_cube.io_components.execute import (
+    REMOTE_REQUESTS,
+    ordered_map,
+    progress_add_total,
+    progress_advance,
+)
 from kartothek_cube.io_components.keys import data_keys, index_keys
 
 __all__ = ("DatasetCopy", "check_different_stores", "finish_copy", "plan_copy_dataset", "run_copy")
@@ -137,12 +142,12 @@ def _copied_state(
 
 def _schema_of(dataset: DatasetMetadata, content: bytes | None) -> bytes:
     """The schema file of a state: that of the source as it is, if it is that of the state."""
-    lineage, schema = lineage_of(dataset.metadata), dataset.schema
+    lineage, schema = schema_version_of(dataset.metadata), dataset.schema
     if content is not None and (
         schema is None or schema_file_from_bytes(content, dataset.uuid).of(lineage).equals(schema)
     ):
         return content
-    return schema_to_bytes(SchemaFile(schema or SchemaWrapper(pa.schema([]), dataset.uuid), lineage))
+    return schema_to_bytes(VersionedSchema(schema or SchemaWrapper(pa.schema([]), dataset.uuid), lineage))
 
 
 def run_copy(source: BlobStore, target: BlobStore, keys: Mapping[str, str]) -> None:
@@ -152,19 +157,19 @@ def run_copy(source: BlobStore, target: BlobStore, keys: Mapping[str, str]) -> N
 
 
 def _copied(source: BlobStore, target: BlobStore, keys: Mapping[str, str]) -> Iterator[None]:
-    expect_files(len(keys))
+    progress_add_total(len(keys))
     return ordered_map(partial(_copy_one, source, target), list(keys.items()), REMOTE_REQUESTS)
 
 
 def _copy_one(source: BlobStore, target: BlobStore, item: tuple[str, str]) -> None:
     data = source.get(item[0])
     target.put(item[1], data)
-    count_file(len(data))
+    progress_advance(len(data))
 
 
 def finish_copy(
     target: BlobStore, copy: DatasetCopy, *, overwrite: bool = True
-) -> tuple[dict[str, DatasetMetadata], Published]:
+) -> tuple[dict[str, DatasetMetadata], CommitReceipt]:
     """
     Put the header of the copy: with it the dataset exists.
 

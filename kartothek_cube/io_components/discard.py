@@ -11,10 +11,10 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.keys import data_keys
 from kartothek_cube.io_components.write import WriteContext, WriteResult
 
-__all__ = ("discard", "discard_attempts")
+__all__ = ("delete_uncommitted", "delete_uncommitted_attempts")
 
 
-def discard(store: StoreInput, results: Iterable[WriteResult]) -> None:
+def delete_uncommitted(store: StoreInput, results: Iterable[WriteResult]) -> None:
     """
     Delete data files to which no dataset refers.
 
@@ -33,7 +33,7 @@ def discard(store: StoreInput, results: Iterable[WriteResult]) -> None:
             blobs.delete([key for key in keys if key not in tracked])
 
 
-def discard_attempts(context: WriteContext) -> None:
+def delete_uncommitted_attempts(context: WriteContext) -> None:
     """
     Delete the data files of all attempts to write a dataset that bear the same id, known or lost.
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kartothek_cube.core.commit import IndexEntries
+from kartothek_cube.core.commit import IndexUpdate
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.types import widen
 from kartothek_cube.io_components.columns import strictly_increasing
@@ -18,7 +18,7 @@ __all__ = ("index_entries", "index_entries_of", "merge_entries")
 Ints = npt.NDArray[np.int64]
 
 
-def merge_entries(entries: Sequence[IndexEntries]) -> IndexEntries:
+def merge_entries(entries: Sequence[IndexUpdate]) -> IndexUpdate:
     """
     Index entries of one column out of several places.
 
@@ -33,12 +33,12 @@ def merge_entries(entries: Sequence[IndexEntries]) -> IndexEntries:
     """
     typed = [e.entries.values.type for e in entries if not pa.types.is_null(e.entries.values.type)]
     merged = IndexColumns.merge([e.entries for e in entries], typed[0] if typed else pa.null())
-    return IndexEntries(merged, pa.concat_arrays([e.covered for e in entries]))
+    return IndexUpdate(merged, pa.concat_arrays([e.covered for e in entries]))
 
 
 def index_entries(
     values: pa.ChunkedArray, starts: Ints, labels: pa.StringArray, dtype: pa.DataType
-) -> IndexEntries:
+) -> IndexUpdate:
     """
     Index entries of one column of a table whose rows are written as several partitions.
 
@@ -62,7 +62,7 @@ def index_entries(
     distinct, codes, pieces = _distinct_pairs(values, piece, len(starts))
     if pa.types.is_null(distinct.type) or not distinct.type.equals(widen(dtype)):
         distinct = distinct.cast(widen(dtype))
-    return IndexEntries(IndexColumns.from_pairs(distinct.take(pa.array(codes)), labels, pieces), labels)
+    return IndexUpdate(IndexColumns.from_pairs(distinct.take(pa.array(codes)), labels, pieces), labels)
 
 
 def _distinct_pairs(values: pa.ChunkedArray, piece: Ints, n_pieces: int) -> tuple[pa.Array, Ints, Ints]:
@@ -97,7 +97,7 @@ def _distinct_pairs(values: pa.ChunkedArray, piece: Ints, n_pieces: int) -> tupl
 
 def index_entries_of(
     column: str, labels: Sequence[str], tables: Iterable[pa.Table], dtype: pa.DataType
-) -> IndexEntries:
+) -> IndexUpdate:
     """Index entries of partitions out of their tables, in the order of the labels."""
     found = list(tables)
     starts = np.cumsum([0, *(len(t) for t in found)])[:-1]

@@ -15,15 +15,15 @@ from kartothek_cube.core.utils import ensure_store
 
 __all__ = (
     "REMOTE_REQUESTS",
-    "Watcher",
-    "at_most",
+    "ProgressListener",
+    "limit_threads",
     "available_cores",
-    "blocks",
-    "count_file",
-    "expect_files",
+    "batched",
+    "progress_advance",
+    "progress_add_total",
     "ordered_map",
     "store_factory",
-    "watched",
+    "report_progress_to",
 )
 
 #: requests under way at once to a store that is not a local directory
@@ -33,7 +33,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Watcher(Protocol):
+class ProgressListener(Protocol):
     """Is told how the work on files goes on, from any thread."""
 
     def expect(self, files: int) -> None:
@@ -43,12 +43,12 @@ class Watcher(Protocol):
         """One of them is done."""
 
 
-_WATCHER: ContextVar[Watcher | None] = ContextVar("kartothek_cube_watcher", default=None)
+_WATCHER: ContextVar[ProgressListener | None] = ContextVar("kartothek_cube_watcher", default=None)
 _LIMIT: ContextVar[int | None] = ContextVar("kartothek_cube_threads", default=None)
 
 
 @contextmanager
-def watched(watcher: Watcher | None) -> Iterator[None]:
+def report_progress_to(watcher: ProgressListener | None) -> Iterator[None]:
     """
     Let somebody know how the work goes on that is started within the block.
 
@@ -64,14 +64,14 @@ def watched(watcher: Watcher | None) -> Iterator[None]:
         _WATCHER.reset(token)
 
 
-def expect_files(files: int) -> None:
+def progress_add_total(files: int) -> None:
     """Tell the watcher, if there is one, that this many files come."""
     watcher = _WATCHER.get()
     if watcher is not None:
         watcher.expect(files)
 
 
-def count_file(nbytes: int | Callable[[], int]) -> None:
+def progress_advance(nbytes: int | Callable[[], int]) -> None:
     """Tell the watcher, if there is one, that a file of this size is done; a function is asked only then."""
     watcher = _WATCHER.get()
     if watcher is not None:
@@ -79,7 +79,7 @@ def count_file(nbytes: int | Callable[[], int]) -> None:
 
 
 @contextmanager
-def at_most(threads: int | None) -> Iterator[None]:
+def limit_threads(threads: int | None) -> Iterator[None]:
     """
     Use no more threads than these within the block.
 
@@ -106,7 +106,7 @@ def _limited(threads: int) -> int:
     return threads if limit is None else min(threads, limit)
 
 
-def _enter(watcher: Watcher | None, limit: int | None) -> None:
+def _inherit_context(watcher: ProgressListener | None, limit: int | None) -> None:
     """Let a thread know what the one knows that started it."""
     _WATCHER.set(watcher)
     _LIMIT.set(limit)
@@ -124,7 +124,7 @@ def available_cores() -> int:
     return _limited(os.cpu_count() or 1)
 
 
-def blocks(items: Sequence[T], size: int) -> list[Sequence[T]]:
+def batched(items: Sequence[T], size: int) -> list[Sequence[T]]:
     """
     Split a list of work.
 
@@ -170,5 +170,7 @@ def ordered_map(function: Callable[[T], R], items: Sequence[T], threads: int) ->
         yield from map(function, items)
         return
     context = (_WATCHER.get(), _LIMIT.get())
-    with ThreadPoolExecutor(workers, "kartothek_cube", initializer=_enter, initargs=context) as pool:
+    with ThreadPoolExecutor(
+        workers, "kartothek_cube", initializer=_inherit_context, initargs=context
+    ) as pool:
         yield from pool.map(function, items)

@@ -18,13 +18,13 @@ from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.columns import group_codes
 from kartothek_cube.io_components.cube.history import CubeAsOf
-from kartothek_cube.io_components.cube.query.intention import QueryIntention
-from kartothek_cube.io_components.cube.query.layout import Side
+from kartothek_cube.io_components.cube.query.intention import LogicalPlan
+from kartothek_cube.io_components.cube.query.layout import PartitionSelection
 from kartothek_cube.io_components.cube.query.plan import plan_query_in_steps
 from kartothek_cube.io_components.execute import REMOTE_REQUESTS, ordered_map
 from kartothek_cube.io_components.progress import bytes_text
 
-__all__ = ("ConditionEffect", "DatasetRole", "QueryExplanation", "explain_query")
+__all__ = ("ConditionPruning", "DatasetExplanation", "QueryExplanation", "explain_query")
 
 #: files whose size is asked for; the others are taken to be like them
 _SIZED = 1000
@@ -35,7 +35,7 @@ _SHOWN_GROUPS = 10
 
 
 @attrs.frozen
-class ConditionEffect:
+class ConditionPruning:
     """
     What one condition does for one dataset.
 
@@ -57,7 +57,7 @@ class ConditionEffect:
 
 
 @attrs.frozen
-class DatasetRole:
+class DatasetExplanation:
     """
     One dataset in a query.
 
@@ -94,7 +94,7 @@ class DatasetRole:
     aligned_by: tuple[str, ...]
     joined_by: tuple[str, ...]
     columns: tuple[str, ...]
-    conditions: tuple[ConditionEffect, ...]
+    conditions: tuple[ConditionPruning, ...]
     files: int
     partitions: int
     matching_files: int
@@ -134,7 +134,7 @@ class QueryExplanation:
     cube: str
     columns: tuple[str, ...]
     sorted_by: tuple[str, ...]
-    datasets: tuple[DatasetRole, ...]
+    datasets: tuple[DatasetExplanation, ...]
     unused: tuple[str, ...]
     partitions: int
     partition_by: tuple[str, ...]
@@ -204,11 +204,11 @@ def _plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _needed(dataset: DatasetRole) -> int:
+def _needed(dataset: DatasetExplanation) -> int:
     return dataset.file_bytes if dataset.read_bytes is None else dataset.read_bytes
 
 
-def _row(dataset: DatasetRole) -> tuple[str | int, ...]:
+def _row(dataset: DatasetExplanation) -> tuple[str | int, ...]:
     return (
         dataset.name,
         dataset.role,
@@ -275,21 +275,21 @@ def explain_query(
         sorted_by=plan.context.sort_columns,
         datasets=tuple(_explain(side, intention, blobs) for side in plan.sides),
         unused=tuple(sorted(set(headers) - set(intention.datasets))),
-        partitions=plan.n_units,
+        partitions=plan.n_partitions,
         partition_by=plan.context.partition_by,
         groups=None if plan.groups is None else len(plan.groups),
         first_groups=(plan.groups or ())[:_SHOWN_GROUPS],
     )
 
 
-def _explain(side: Side, intention: QueryIntention, blobs: BlobStore) -> DatasetRole:
+def _explain(side: PartitionSelection, intention: LogicalPlan, blobs: BlobStore) -> DatasetExplanation:
     source, dataset = side.source, side.dataset
     conjunction = intention.conditions[source.name]
     literals = list(conjunction.predicate or ())
     values = dataset.partition_table.keys(list(source.partition_keys), dataset.schema)
     codes = group_codes(list(values.values()), len(dataset.partition_table))
     file_bytes, read_bytes = _sizes(side, blobs)
-    return DatasetRole(
+    return DatasetExplanation(
         name=source.name,
         role=intention.role(source.name),
         aligned_by=source.alignment if source.how != "seed" else (),
@@ -306,7 +306,7 @@ def _explain(side: Side, intention: QueryIntention, blobs: BlobStore) -> Dataset
     )
 
 
-def _effect(side: Side, condition: Any) -> ConditionEffect:
+def _effect(side: PartitionSelection, condition: Any) -> ConditionPruning:
     dataset = side.dataset
     kept = len(select_partitions(dataset, [list(condition.predicate_part)]))
     by = "rows"
@@ -314,10 +314,10 @@ def _effect(side: Side, condition: Any) -> ConditionEffect:
         by = "partition key"
     elif condition.column in dataset.indices:
         by = "index"
-    return ConditionEffect(str(condition), by, kept, len(dataset.partition_table) - kept)
+    return ConditionPruning(str(condition), by, kept, len(dataset.partition_table) - kept)
 
 
-def _sizes(side: Side, blobs: BlobStore) -> tuple[int, int | None]:
+def _sizes(side: PartitionSelection, blobs: BlobStore) -> tuple[int, int | None]:
     """Bytes of the files that are read, and of the needed columns in them; by a sample if there are many."""
     files = side.dataset.partition_table.files[side.source.table]
     keys = files.take(pa.array(side.positions[:: -(-len(side.positions) // _SIZED) or 1])).to_pylist()

@@ -13,9 +13,14 @@ import pyarrow as pa
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.predicates import filter_mask
-from kartothek_cube.core.store import BlobStore, get_needed
+from kartothek_cube.core.store import BlobStore, get_required
 from kartothek_cube.core.types import from_pandas, widen
-from kartothek_cube.io_components.execute import REMOTE_REQUESTS, available_cores, count_file, ordered_map
+from kartothek_cube.io_components.execute import (
+    REMOTE_REQUESTS,
+    available_cores,
+    ordered_map,
+    progress_advance,
+)
 from kartothek_cube.io_components.row_index import with_row_index
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer, columns_to_read, fetch
 from kartothek_cube.serialization.columns import ParquetColumns
@@ -23,9 +28,9 @@ from kartothek_cube.serialization.columns import ParquetColumns
 __all__ = (
     "Content",
     "Raw",
-    "concat",
+    "concat_tables",
     "fetch_files",
-    "no_columns",
+    "zero_column_table",
     "open_columns",
     "read_files",
     "read_table_of_file",
@@ -103,7 +108,7 @@ def read_table_of_file(
             if not isinstance(source, pa.Buffer):
                 raise
             # maybe only because parts of it were left out
-            table = read(get_needed(blobs, key))
+            table = read(get_required(blobs, key))
         return with_row_index(table, source, predicates, schema) if row_index else table
     except CorruptDatasetError as exc:
         raise CorruptDatasetError(key, str(exc)) from exc
@@ -178,8 +183,8 @@ def fetch_files(
 
 def _fetch_one(blobs: BlobStore, item: tuple[str, Sequence[str] | None]) -> Raw:
     key, columns = item
-    content = _fetched(blobs, key, columns) if blobs.has_ranges else get_needed(blobs, key)
-    count_file(len(content))
+    content = _fetched(blobs, key, columns) if blobs.has_ranges else get_required(blobs, key)
+    progress_advance(len(content))
     return content
 
 
@@ -218,7 +223,7 @@ def _source(blobs: BlobStore, key: str, columns: Sequence[str] | None) -> str | 
         return _fetch_one(blobs, (key, columns))
     with _opened(blobs, key) as file:
         size = os.fstat(file.fileno()).st_size
-        count_file(size)
+        progress_advance(size)
         if size <= _SMALL:
             return file.read()
     path = blobs.local_path(key)
@@ -310,7 +315,7 @@ def _read_numbered(
     return table if then is None else then(table)
 
 
-def no_columns(length: int) -> pa.Table:
+def zero_column_table(length: int) -> pa.Table:
     """
     Rows without columns; most operations on such a table would forget how many there are.
 
@@ -331,7 +336,7 @@ def no_columns(length: int) -> pa.Table:
     return pa.table({"_": pa.nulls(length)}).select([])
 
 
-def concat(tables: Sequence[pa.Table], schema: pa.Schema, origin: str) -> pa.Table:
+def concat_tables(tables: Sequence[pa.Table], schema: pa.Schema, origin: str) -> pa.Table:
     """
     One table of many, with the types of the files as far as they agree and the wider type where they don't.
 
@@ -347,7 +352,7 @@ def concat(tables: Sequence[pa.Table], schema: pa.Schema, origin: str) -> pa.Tab
     if not tables:
         return schema.empty_table()
     if not tables[0].num_columns:
-        return no_columns(sum(map(len, tables)))
+        return zero_column_table(sum(map(len, tables)))
     first = tables[0].schema.remove_metadata()
     if all(t.schema.equals(first, check_metadata=False) for t in tables[1:]):
         table = pa.concat_tables([t.replace_schema_metadata(None) for t in tables])

@@ -6,23 +6,30 @@ from collections.abc import Iterable
 
 import attrs
 
-from kartothek_cube.core.commit import Base, Delta, Published, commit, publish, read_base
+from kartothek_cube.core.commit import BaseState, ChangeSet, CommitReceipt, commit, publish, read_base
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError
 from kartothek_cube.core.history import (
     KEEP_HISTORY,
     AsOf,
     DatasetState,
+    snapshot_retention,
     state_as_of,
     states,
-    states_to_keep,
 )
-from kartothek_cube.core.schema.lineage import lineage_of
+from kartothek_cube.core.schema.lineage import schema_version_of
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.keys import data_keys, index_keys
 
-__all__ = ("Return", "finish_return", "keep_history", "list_history", "missing_files", "plan_return")
+__all__ = (
+    "RollbackPlan",
+    "finish_rollback",
+    "keep_history",
+    "list_history",
+    "missing_files",
+    "plan_rollback",
+)
 
 #: up to this number of files each one is asked for; more are listed
 _FEW_FILES = 100
@@ -69,14 +76,14 @@ def keep_history(uuid: str, store: StoreInput, number: int) -> DatasetMetadata:
         That is no number of states.
     """
     metadata = {KEEP_HISTORY: number}
-    states_to_keep(metadata)
+    snapshot_retention(metadata)
     blobs = open_blobs(store)
     table = DatasetMetadata.load_from_store(uuid, blobs).table_name
-    return commit(blobs, Delta(uuid, table, metadata=metadata))[0]
+    return commit(blobs, ChangeSet(uuid, table, metadata=metadata))[0]
 
 
 @attrs.frozen
-class Return:
+class RollbackPlan:
     """
     A planned return to an older state.
 
@@ -88,11 +95,11 @@ class Return:
         The new state.
     """
 
-    base: Base
+    base: BaseState
     state: DatasetMetadata
 
 
-def plan_return(uuid: str, blobs: BlobStore, as_of: AsOf) -> Return:
+def plan_rollback(uuid: str, blobs: BlobStore, as_of: AsOf) -> RollbackPlan:
     """
     Plan to make an older state of a dataset the current one.
 
@@ -122,9 +129,9 @@ def plan_return(uuid: str, blobs: BlobStore, as_of: AsOf) -> Return:
     current = base.state
     kept = {} if current is None else {k: v for k, v in current.metadata.items() if k == KEEP_HISTORY}
     schema = state.schema
-    if current is not None and lineage_of(current.metadata) == lineage_of(state.metadata):
+    if current is not None and schema_version_of(current.metadata) == schema_version_of(state.metadata):
         schema = current.schema  # that of later updates, which knows at least as much
-    return Return(base, state.copy(metadata={**state.metadata, **kept}, schema=schema))
+    return RollbackPlan(base, state.copy(metadata={**state.metadata, **kept}, schema=schema))
 
 
 def _check_complete(blobs: BlobStore, state: DatasetMetadata, as_of: AsOf) -> None:
@@ -160,7 +167,7 @@ def missing_files(blobs: BlobStore, state: DatasetMetadata) -> list[str]:
     return [key for key in keys if key not in stored and not blobs.exists(key)]
 
 
-def finish_return(blobs: BlobStore, plan: Return) -> tuple[DatasetMetadata, Published]:
+def finish_rollback(blobs: BlobStore, plan: RollbackPlan) -> tuple[DatasetMetadata, CommitReceipt]:
     """
     Publish the older state as a new one; the one that it replaces becomes part of the history.
 

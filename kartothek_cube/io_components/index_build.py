@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.commit import IndexEntries, commit
+from kartothek_cube.core.commit import IndexUpdate, commit
 from kartothek_cube.core.common_metadata import SchemaWrapper, long_types, read_schema_metadata
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError, unknown_names
@@ -192,7 +192,7 @@ def run_index_build(context: IndexContext, task: IndexTask) -> WriteResult:
     return merge_results([_result(context, part) for part in ({}, *parts)])
 
 
-def _result(context: IndexContext, indices: Mapping[str, IndexEntries]) -> WriteResult:
+def _result(context: IndexContext, indices: Mapping[str, IndexUpdate]) -> WriteResult:
     return WriteResult(context.uuid, next(iter(context.columns)), indices=indices)
 
 
@@ -214,7 +214,7 @@ def finish_index_build(context: IndexContext, results: Iterable[WriteResult]) ->
     """
     columns = {c for names in context.columns.values() for c in names}
     nothing = {
-        c: IndexEntries(
+        c: IndexUpdate(
             IndexColumns.empty(context.types[c], context.file_types.get(c)), pa.array([], pa.string())
         )
         for c in columns
@@ -225,7 +225,7 @@ def finish_index_build(context: IndexContext, results: Iterable[WriteResult]) ->
     return dataset
 
 
-def _entries(context: IndexContext, column: str, labels: Sequence[str]) -> IndexEntries:
+def _entries(context: IndexContext, column: str, labels: Sequence[str]) -> IndexUpdate:
     """Entries of partitions that were added after the indices were planned."""
     wanted = {table: (column,) if column in columns else () for table, columns in context.columns.items()}
     files: dict[str, Any] = {

@@ -12,10 +12,10 @@ from kartothek_cube.core.types import as_table
 from kartothek_cube.io_components.row_index import as_table_with_index
 from kartothek_cube.io_components.write import WriteContext, WriteResult
 
-__all__ = ("as_input", "check_handles", "check_own", "flat", "inputs")
+__all__ = ("as_input", "check_handles", "check_result_target", "flatten", "iter_inputs")
 
 
-def inputs(data: Any) -> Iterator[Any]:
+def iter_inputs(data: Any) -> Iterator[Any]:
     """
     The inputs of a write, one after the other.
 
@@ -42,7 +42,7 @@ def inputs(data: Any) -> Iterator[Any]:
         raise TypeError(f"Expected DataFrames (or what Arrow reads as tables), got {type(data).__name__}.")
 
 
-def flat(data: Any) -> Iterator[Any]:
+def flatten(data: Any) -> Iterator[Any]:
     """
     The elements of nested lists.
 
@@ -62,7 +62,7 @@ def flat(data: Any) -> Iterator[Any]:
     """
     if isinstance(data, list):
         for item in data:
-            yield from flat(item)
+            yield from flatten(item)
     else:
         yield data
 
@@ -129,12 +129,12 @@ def check_handles(context: WriteContext, handles: Iterable[Any]) -> list[WriteRe
                 f"Cannot commit {type(handle).__name__} to dataset {context.uuid!r}: it has no information "
                 "about files. Pass what write_single_partition returned"
             )
-        check_own(context, handle)
+        check_result_target(context, handle)
         results.append(handle)
     return results
 
 
-def check_own(context: WriteContext, result: WriteResult) -> None:
+def check_result_target(context: WriteContext, result: WriteResult) -> None:
     """
     Check that partitions were written for the dataset to which they are added.
 

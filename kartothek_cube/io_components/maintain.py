@@ -15,7 +15,7 @@ from kartothek_cube.core.commit.retry import retry_request
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetNotFoundError
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.history import history_folder, is_copy, load_copy, outdated
+from kartothek_cube.core.history import expired_snapshots, history_folder, is_snapshot_key, load_copy
 from kartothek_cube.core.naming import INDICES_DIRECTORY
 from kartothek_cube.core.store import Blob, BlobStore, open_blobs
 from kartothek_cube.core.tombstones import (
@@ -26,8 +26,8 @@ from kartothek_cube.core.tombstones import (
     tombstoned_files,
 )
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io_components.age import age_limit, is_older
-from kartothek_cube.io_components.collect import run_collect
+from kartothek_cube.io_components.age import is_older, retention_cutoff
+from kartothek_cube.io_components.collect import delete_garbage
 from kartothek_cube.io_components.keys import data_keys, index_keys, schema_keys, table_names
 
 __all__ = (
@@ -103,7 +103,7 @@ def list_garbage(
         if not found:
             raise
         return found
-    limit = age_limit(blobs, uuid, retention)
+    limit = retention_cutoff(blobs, uuid, retention)
     found = [blob for folder in (INDICES_DIRECTORY, *tables) for blob in blobs.list(f"{uuid}/{folder}/")]
     current = _reload(dataset, blobs)
     if not current.explicit_partitions:
@@ -119,7 +119,7 @@ def list_garbage(
 
 def _list_orphans(blobs: BlobStore, uuid: str, retention: timedelta | None) -> list[Blob]:
     """What a deletion, a copy or a first write that died has left of a dataset without a header."""
-    limit = age_limit(blobs, uuid, retention)
+    limit = retention_cutoff(blobs, uuid, retention)
     files = [blob for blob in blobs.list(f"{uuid}/") if "/" in blob.key.removeprefix(f"{uuid}/")]
     garbage = [blob for blob in files if not is_tombstone_file(blob.key) and is_older(blob, limit)]
     garbage += [blob for blob in blobs.list(f"{uuid}.") if _is_temporary(blob.key) and is_older(blob, limit)]
@@ -172,13 +172,13 @@ def history_keys(uuid: str, blobs: BlobStore, young: Iterable[Blob] = ()) -> set
     CorruptDatasetError
         A copy cannot be read.
     """
-    expired = set(outdated(uuid, blobs)) - {blob.key for blob in young}
+    expired = set(expired_snapshots(uuid, blobs)) - {blob.key for blob in young}
     keys = set()
     for blob in blobs.list(history_folder(uuid)):
         if blob.key in expired or _is_temporary(blob.key):
             continue
         keys.add(blob.key)
-        if is_copy(blob.key):
+        if is_snapshot_key(blob.key):
             with suppress(KeyError):  # a commit has expired it meanwhile
                 state = load_copy(uuid, blobs, blob.key)
                 keys.update((*data_keys(state), *index_keys(state)))
@@ -243,4 +243,4 @@ def run_delete_headers(store: StoreInput, uuids: Iterable[str]) -> None:
 def run_delete(store: StoreInput, plan: DeletePlan) -> None:
     """Delete datasets; what is gone already does not matter."""
     run_delete_headers(store, plan.uuids)
-    run_collect(store, plan.keys)
+    delete_garbage(store, plan.keys)

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ("pooled",)
+__all__ = ("allocate_array",)
 
 
-def pooled(length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+def allocate_array(length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """
     An array to be filled.
 

@@ -12,7 +12,7 @@ from kartothek_cube.core.errors import MissingFileError
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.execute import REMOTE_REQUESTS, ordered_map
 
-__all__ = ("SAMPLE", "TASK_SIZE", "bounds", "mean_size")
+__all__ = ("SAMPLE", "TASK_SIZE", "split_by_weight", "mean_size")
 
 #: bytes in files, of the columns needed, that a task may read at once
 TASK_SIZE = 64 << 20
@@ -54,7 +54,7 @@ def _size(blobs: BlobStore, key: str) -> int:
         raise MissingFileError(key) from error
 
 
-def bounds(weights: npt.NDArray[np.float64], least: int, size: int) -> npt.NDArray[np.int64]:
+def split_by_weight(weights: npt.NDArray[np.float64], least: int, size: int) -> npt.NDArray[np.int64]:
     """
     Bounds of consecutive pieces of equal weight.
 

@@ -8,15 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.io_components.columns import Column, Ints, as_chunked, integers, single
+from kartothek_cube.io_components.columns import Column, Ints, as_chunked, integers, to_single_array
 
-__all__ = ("partners",)
+__all__ = ("lookup_join",)
 
 #: codes below this leave room for a product in int64
 _LIMIT = 1 << 62
 
 
-def partners(left: Sequence[Column], right: Sequence[Column], n_left: int, n_right: int) -> Ints:
+def lookup_join(left: Sequence[Column], right: Sequence[Column], n_left: int, n_right: int) -> Ints:
     """
     Position of the row of ``right`` with the same values, for each row of ``left``.
 
@@ -40,20 +40,20 @@ def partners(left: Sequence[Column], right: Sequence[Column], n_left: int, n_rig
     """
     if not left:
         return np.full(n_left, n_right - 1, dtype=np.int64)
-    length = _cycle(left[0]) if len(left) == 1 else None
+    length = _period(left[0]) if len(left) == 1 else None
     if length is not None:
-        return np.resize(partners([left[0].slice(0, length)], right, length, n_right), n_left)
+        return np.resize(lookup_join([left[0].slice(0, length)], right, length, n_right), n_left)
     ours, theirs, bound = _common_codes(left[0], right[0])
     for a, b in zip(left[1:], right[1:], strict=True):
         more, other_more, more_bound = _common_codes(a, b)
         if bound * more_bound >= _LIMIT:
-            ours, theirs, bound = _renumbered(ours, theirs)
-        ours, theirs = _mixed(ours, more, more_bound), _mixed(theirs, other_more, more_bound)
+            ours, theirs, bound = _densify(ours, theirs)
+        ours, theirs = _combine_codes(ours, more, more_bound), _combine_codes(theirs, other_more, more_bound)
         bound *= more_bound
     return _positions(ours, theirs, bound)
 
 
-def _cycle(column: Column) -> int | None:
+def _period(column: Column) -> int | None:
     """After how many rows the values are the same again, and again to the end, as days in a grid are."""
     values = integers(as_chunked(column))
     if values is None or not len(values):
@@ -77,13 +77,13 @@ def _positions(ours: Ints, theirs: Ints, bound: int) -> Ints:
     return positions
 
 
-def _renumbered(ours: Ints, theirs: Ints) -> tuple[Ints, Ints, int]:
+def _densify(ours: Ints, theirs: Ints) -> tuple[Ints, Ints, int]:
     """Smaller codes."""
     left, right, bound = _hashed(pa.array(ours), pa.array(theirs))
     return np.where(ours < 0, -1, left), np.where(theirs < 0, -1, right), bound
 
 
-def _mixed(codes: Ints, more: Ints, bound: int) -> Ints:
+def _combine_codes(codes: Ints, more: Ints, bound: int) -> Ints:
     mixed = codes * bound + more
     mixed[(codes < 0) | (more < 0)] = -1
     return mixed
@@ -99,10 +99,10 @@ def _common_codes(left: Column, right: Column) -> tuple[Ints, Ints, int]:
     low, high = (int(few.min()), int(few.max())) if len(few) else (0, 0)
     if high - low > max(4 * (len(numbers) + len(others)), 1 << 16):
         return _hashed(pa.array(numbers), pa.array(others))
-    return _from(numbers, low, high), _from(others, low, high), high - low + 1
+    return _offset_codes(numbers, low, high), _offset_codes(others, low, high), high - low + 1
 
 
-def _from(numbers: Ints, low: int, high: int) -> Ints:
+def _offset_codes(numbers: Ints, low: int, high: int) -> Ints:
     """Distance from the lowest number; -1 outside of the range."""
     if not len(numbers) or (int(numbers.min()) >= low and int(numbers.max()) <= high):
         return numbers - low
@@ -138,4 +138,4 @@ def _comparable(column: pa.ChunkedArray) -> pa.Array:
     """Values in one piece, that are equal where their bits are."""
     if pa.types.is_floating(column.type):
         column = pc.add(column, pa.scalar(0.0, column.type))
-    return single(column)
+    return to_single_array(column)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kartothek_cube.io_components.execute import watched
+from kartothek_cube.io_components.execute import report_progress_to
 
-__all__ = ("Bar", "bytes_text", "progress_bar")
+__all__ = ("ProgressBar", "bytes_text", "progress_bar")
 
 _FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt} files{postfix} [{elapsed}<{remaining}]"
 _UNITS = ("kB", "MB", "GB", "TB", "PB")
@@ -43,9 +43,9 @@ def bytes_text(nbytes: float) -> str:
     return f"{size:,.1f} {unit}"
 
 
-class Bar:
+class ProgressBar:
     """
-    Shows the progress of work on files; a :class:`~kartothek_cube.io_components.execute.Watcher`.
+    Shows the progress of work on files; a :class:`~kartothek_cube.io_components.execute.ProgressListener`.
 
     Parameters
     ----------
@@ -100,9 +100,9 @@ def progress_bar(title: str, progress: bool, make: Callable[..., Any] | None = N
     if not progress:
         yield
         return
-    bar = Bar(make or _tqdm(), title)
+    bar = ProgressBar(make or _tqdm(), title)
     try:
-        with watched(bar):
+        with report_progress_to(bar):
             yield
     finally:
         bar.close()

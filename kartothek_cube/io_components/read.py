@@ -34,7 +34,7 @@ from kartothek_cube.io_components.categories import categorize, indexed_categori
 from kartothek_cube.io_components.columns import group_codes
 from kartothek_cube.io_components.dispatch import Group, check_dispatch, dispatch_groups
 from kartothek_cube.io_components.execute import ordered_map
-from kartothek_cube.io_components.files import concat, read_files, read_table_of_file, read_threads
+from kartothek_cube.io_components.files import concat_tables, read_files, read_table_of_file, read_threads
 from kartothek_cube.io_components.utils import normalize_args
 
 __all__ = ("ReadContext", "ReadPlan", "ReadTask", "empty_table", "plan_read", "run_each", "run_read")
@@ -135,7 +135,7 @@ class ReadPlan:
             return [ReadTask((label,)) for label in task.labels]
         return [ReadTask((label,), (key,)) for label, key in zip(task.labels, task.keys, strict=True)]
 
-    def whole(self) -> ReadTask | None:
+    def single_task(self) -> ReadTask | None:
         """All partitions as one task; None if there is nothing to read."""
         return self._task(None, ()) if len(self.partitions) else None
 
@@ -286,7 +286,7 @@ def run_read(context: ReadContext, task: ReadTask, values: Values | None = None)
     order = _output_columns(context, tables)
     tables = [table.select(order) for table in tables]
     known = [context.schema.field(column) for column in order if column in context.schema.names]
-    table = concat(tables, pa.schema(known), context.uuid)
+    table = concat_tables(tables, pa.schema(known), context.uuid)
     if order:
         table = table.replace_schema_metadata(_pandas_metadata(context, tables))
     return categorize(table, context.categoricals, [len(t) for t in tables], context.categories)

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.commit import Delta, IndexEntries, commit
+from kartothek_cube.core.commit import ChangeSet, IndexUpdate, commit
 from kartothek_cube.core.common_metadata import (
     SchemaWrapper,
     make_meta,
@@ -28,10 +28,10 @@ from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import MetadataInput, user_metadata
 from kartothek_cube.io_components.columns import sort_order
-from kartothek_cube.io_components.discard import discard
+from kartothek_cube.io_components.discard import delete_uncommitted
 from kartothek_cube.io_components.entries import index_entries_of
 from kartothek_cube.io_components.files import read_files
-from kartothek_cube.io_components.inputs import as_input, check_own, flat
+from kartothek_cube.io_components.inputs import as_input, check_result_target, flatten
 from kartothek_cube.io_components.update_plan import MetadataMerger, UpdatePlan, plan_store
 from kartothek_cube.io_components.utils import extract_duplicates, normalize_args
 from kartothek_cube.io_components.write import (
@@ -68,12 +68,12 @@ def run_update(context: WriteContext, data: Any, schema: SchemaWrapper | None = 
     ValueError
         The input does not fit the dataset.
     """
-    items = list(flat(data))
+    items = list(flatten(data))
     keep_index = not (context.partition_on or context.sort_by)
     tables = [i if isinstance(i, WriteResult) else as_input(i, keep_index) for i in items if i is not None]
     for table in tables:
         if isinstance(table, WriteResult):
-            check_own(context, table)
+            check_result_target(context, table)
             continue
         if schema is not None:
             _check_schema(context, table, schema)
@@ -107,7 +107,7 @@ def run_updates(context: WriteContext, tables: Iterable[pa.Table]) -> WriteResul
         for table in tables:
             written.append(run_update(context, table))
     except BaseException:
-        discard(context.store, written)
+        delete_uncommitted(context.store, written)
         raise
     return merge_results(written)
 
@@ -222,7 +222,7 @@ def _merged(merger: MetadataMerger, dicts: list[dict[str, Any]]) -> dict[str, An
     return {**stored, **given, **user_metadata(merger([dict(stored), dict(given)]))}
 
 
-def _delta(plan: UpdatePlan, result: WriteResult) -> Delta:
+def _delta(plan: UpdatePlan, result: WriteResult) -> ChangeSet:
     return result.delta(
         mode=plan.mode,
         scope=plan.scope,
@@ -235,9 +235,7 @@ def _delta(plan: UpdatePlan, result: WriteResult) -> Delta:
     )
 
 
-def _entries(
-    context: WriteContext, added: PartitionTable, column: str, labels: Sequence[str]
-) -> IndexEntries:
+def _entries(context: WriteContext, added: PartitionTable, column: str, labels: Sequence[str]) -> IndexUpdate:
     """Index entries that the tasks did not know they should collect, read back from the files."""
     blobs = open_blobs(context.store)
     known = added.positions(labels)

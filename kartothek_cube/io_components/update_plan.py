@@ -35,7 +35,7 @@ from kartothek_cube.io_components.arguments import (
     user_metadata,
 )
 from kartothek_cube.io_components.execute import store_factory
-from kartothek_cube.io_components.inputs import check_handles, flat
+from kartothek_cube.io_components.inputs import check_handles, flatten
 from kartothek_cube.io_components.scope import plan_removal
 from kartothek_cube.io_components.utils import extract_duplicates, normalize_arg, normalize_args
 from kartothek_cube.io_components.write import WriteContext, WriteResult
@@ -49,7 +49,7 @@ __all__ = (
     "plan_partition",
     "plan_store",
     "plan_update",
-    "repeatable",
+    "with_write_id",
     "with_scope",
 )
 
@@ -68,11 +68,11 @@ class UpdatePlan:
     context
         What tasks need to write input.
     mode
-        As in :class:`~kartothek_cube.core.commit.Delta`.
+        As in :class:`~kartothek_cube.core.commit.ChangeSet`.
     metadata, merge_metadata
         Metadata to set, and how.
     scope, expected
-        Partitions to remove, as in :class:`~kartothek_cube.core.commit.Delta`.
+        Partitions to remove, as in :class:`~kartothek_cube.core.commit.ChangeSet`.
     storage_format
         Format of a new header.
     """
@@ -263,7 +263,7 @@ def with_scope(plan: UpdatePlan, delete_scope: Any) -> UpdatePlan:
     return attrs.evolve(plan, scope=scope, expected=expected)
 
 
-def repeatable(plan: UpdatePlan) -> UpdatePlan:
+def with_write_id(plan: UpdatePlan) -> UpdatePlan:
     """
     A plan for an engine that may run tasks again, even those that wrote what has been committed.
 
@@ -402,7 +402,7 @@ def plan_commit(
     RuntimeError
         A handle belongs to another dataset or table.
     """
-    handles = [handle for handle in flat(new_partitions) if handle is not None]
+    handles = [handle for handle in flatten(new_partitions) if handle is not None]
     wanted = user_metadata(metadata)
     if not handles and not wanted and not delete_scope:
         raise ValueError(

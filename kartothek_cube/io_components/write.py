@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.commit import Delta, IndexEntries
+from kartothek_cube.core.commit import ChangeSet, IndexUpdate
 from kartothek_cube.core.common_metadata import SchemaWrapper, make_meta, validate_compatible
 from kartothek_cube.core.errors import SchemaConflictError, unknown_names
 from kartothek_cube.core.index import IndexColumns
@@ -22,7 +22,7 @@ from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.types import is_nested
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.core.uuid import gen_uuid
-from kartothek_cube.io_components.columns import combine, ordinals
+from kartothek_cube.io_components.columns import combine_keys, encode_ordered
 from kartothek_cube.io_components.entries import index_entries, merge_entries
 from kartothek_cube.io_components.write_files import write_files
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
@@ -32,7 +32,7 @@ __all__ = (
     "WriteResult",
     "check_input",
     "merge_results",
-    "split",
+    "split_by_partition",
     "write_table",
 )
 
@@ -76,7 +76,7 @@ def _count(labels: pa.StringArray) -> str:
     return f"<{len(labels)} partitions>"
 
 
-def _names(indices: Mapping[str, IndexEntries]) -> str:
+def _names(indices: Mapping[str, IndexUpdate]) -> str:
     return str(sorted(indices))
 
 
@@ -105,7 +105,7 @@ class WriteResult:
     table: str
     schema: SchemaWrapper | None = attrs.field(default=None, repr=False)
     labels: pa.StringArray = attrs.field(factory=lambda: pa.array([], pa.string()), repr=_count)
-    indices: Mapping[str, IndexEntries] = attrs.field(factory=dict, repr=_names)
+    indices: Mapping[str, IndexUpdate] = attrs.field(factory=dict, repr=_names)
     rows: int = 0
     keys: pa.StringArray | None = attrs.field(default=None, repr=False)
 
@@ -115,9 +115,9 @@ class WriteResult:
             return PartitionTable(self.labels, {self.table: self.keys})
         return PartitionTable.from_labels(self.uuid, self.table, self.labels)
 
-    def delta(self, **changes: Any) -> Delta:
+    def delta(self, **changes: Any) -> ChangeSet:
         """The change that adds what was written."""
-        return Delta(
+        return ChangeSet(
             uuid=self.uuid,
             table=self.table,
             added=self.partitions(),
@@ -197,7 +197,7 @@ def write_table(
     if context.partition_on and not len(table):
         return WriteResult(context.uuid, context.table, schema, indices=_no_entries(context, schema))
     name = file_name or context.write_id + gen_uuid()[len(context.write_id) :]
-    starts, prefixes, table = split(table, context.partition_on)
+    starts, prefixes, table = split_by_partition(table, context.partition_on)
     labels = pc.binary_join_element_wise(prefixes, name, "")
     indices = {
         column: index_entries(table.column(column), starts, labels, schema.field(column).type)
@@ -211,12 +211,12 @@ def write_table(
     return WriteResult(context.uuid, context.table, schema, labels, indices, len(table), own)
 
 
-def _no_entries(context: WriteContext, schema: SchemaWrapper) -> dict[str, IndexEntries]:
+def _no_entries(context: WriteContext, schema: SchemaWrapper) -> dict[str, IndexUpdate]:
     """Entries of a table without rows: a new dataset gets its indices all the same, if it knows types."""
     types = {column: schema.field(column).type for column in context.indices}
     nothing = pa.array([], pa.string())
     return {
-        column: IndexEntries(IndexColumns.empty(dtype), nothing)
+        column: IndexUpdate(IndexColumns.empty(dtype), nothing)
         for column, dtype in types.items()
         if not pa.types.is_null(dtype)
     }
@@ -295,7 +295,7 @@ def _null_count(values: pa.ChunkedArray) -> int:
     return int(pc.sum(pc.is_null(values, nan_is_null=True)).as_py() or 0)
 
 
-def split(table: pa.Table, partition_on: Sequence[str]) -> tuple[Ints, pa.StringArray, pa.Table]:
+def split_by_partition(table: pa.Table, partition_on: Sequence[str]) -> tuple[Ints, pa.StringArray, pa.Table]:
     """
     Split a table by the values of columns.
 
@@ -318,7 +318,7 @@ def split(table: pa.Table, partition_on: Sequence[str]) -> tuple[Ints, pa.String
     """
     if not partition_on:
         return np.zeros(1, dtype=np.int64), pa.array([""]), table
-    codes, _bound = combine([ordinals(table.column(c)) for c in partition_on], len(table))
+    codes, _bound = combine_keys([encode_ordered(table.column(c)) for c in partition_on], len(table))
     change = np.flatnonzero(codes[1:] != codes[:-1]) + 1
     starts = np.concatenate([np.zeros(1, dtype=np.int64), change])
     if len(np.unique(codes[starts])) < len(starts):

@@ -19,10 +19,10 @@ from kartothek_cube.core.types import to_pandas
 from kartothek_cube.io_components.execute import (
     REMOTE_REQUESTS,
     available_cores,
-    blocks,
-    count_file,
-    expect_files,
+    batched,
     ordered_map,
+    progress_add_total,
+    progress_advance,
 )
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
 
@@ -40,7 +40,7 @@ _TINY = 1 << 12
 _MANY = 256
 
 
-class _Piece(NamedTuple):
+class _FileSlice(NamedTuple):
     """Some rows, and the key of their file."""
 
     key: str
@@ -83,18 +83,18 @@ def write_files(
         Keys of what was written; serializers that are not for Parquet choose other ones.
     """
     stops = np.append(starts[1:], len(table))
-    pieces = list(map(_Piece, keys.to_pylist(), starts.tolist(), stops.tolist()))
-    expect_files(len(pieces))
+    pieces = list(map(_FileSlice, keys.to_pylist(), starts.tolist(), stops.tolist()))
+    progress_add_total(len(pieces))
     if isinstance(serializer, ParquetSerializer):
         table = serializer.storable(table)
-        plain = _for_tiny_files(serializer, len(pieces))
+        plain = _uncompressed_serializer(serializer, len(pieces))
         work = partial(_write_parquet, blobs, serializer, plain, _described(table), table)
     else:
         work = partial(_write_other, blobs, serializer, table)
     size = _pieces_at_a_time(len(pieces), table.nbytes) if blobs.is_local else 1
     if threads is None:
         threads = available_cores() if blobs.is_local else REMOTE_REQUESTS
-    written = list(chain.from_iterable(ordered_map(work, blocks(pieces, size), threads)))
+    written = list(chain.from_iterable(ordered_map(work, batched(pieces, size), threads)))
     return pa.array(written, pa.string())
 
 
@@ -109,7 +109,7 @@ def _write_parquet(
     plain: ParquetSerializer,
     with_length: Callable[[int], pa.Table],
     table: pa.Table,
-    pieces: Sequence[_Piece],
+    pieces: Sequence[_FileSlice],
 ) -> list[str]:
     width = table.nbytes / max(len(table), 1)
     for key, start, stop in pieces:
@@ -120,15 +120,15 @@ def _write_parquet(
             (plain if size < _TINY else serializer).write_storable(part, buffer)
             content = buffer.getvalue()
             blobs.put(key, content)
-            count_file(content.size)
+            progress_advance(content.size)
         else:
             with blobs.open_write(key) as sink:
                 serializer.write_storable(part, sink)
-                count_file(partial(_size, sink))
+                progress_advance(partial(_size, sink))
     return [piece.key for piece in pieces]
 
 
-def _for_tiny_files(serializer: ParquetSerializer, files: int) -> ParquetSerializer:
+def _uncompressed_serializer(serializer: ParquetSerializer, files: int) -> ParquetSerializer:
     """How to write files of a few rows: many of them without compression, if that is ZSTD."""
     if files < _MANY or serializer.compression.upper() != "ZSTD":
         return serializer
@@ -157,12 +157,12 @@ def _size(sink: str | BinaryIO) -> int:
 
 
 def _write_other(
-    blobs: BlobStore, serializer: DataFrameSerializer, table: pa.Table, pieces: Sequence[_Piece]
+    blobs: BlobStore, serializer: DataFrameSerializer, table: pa.Table, pieces: Sequence[_FileSlice]
 ) -> list[str]:
     written = []
     for key, start, stop in pieces:
         part = table.slice(start, stop - start)
         frame = to_pandas(part, dates_as_object=True)
         written.append(serializer.store(blobs.store, key.removesuffix(PARQUET_FILE_SUFFIX), frame))
-        count_file(part.nbytes)
+        progress_advance(part.nbytes)
     return written

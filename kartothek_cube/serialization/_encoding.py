@@ -54,7 +54,7 @@ def dictionary_columns(table: pa.Table) -> list[str]:
     if table.num_rows < _DICTIONARIES_FROM:
         return []
     columns = zip(table.schema, table.columns, strict=True)
-    return [_path(field) for field, column in columns if _is_worth_it(column)]
+    return [_path(field) for field, column in columns if _use_dictionary(column)]
 
 
 def _path(field: pa.Field) -> str:
@@ -65,7 +65,7 @@ def _path(field: pa.Field) -> str:
     return path
 
 
-def _is_worth_it(column: pa.ChunkedArray) -> bool:
+def _use_dictionary(column: pa.ChunkedArray) -> bool:
     """Whether each value occurs about twice or more often; told by pairs of equal values in a sample."""
     if pat.is_null(column.type) or pat.is_boolean(column.type):
         return False
@@ -118,7 +118,7 @@ def codecs(table: pa.Table, dictionaries: Collection[str], compression: str) -> 
     plain = {
         name
         for name, column in zip(table.column_names, table.columns, strict=True)
-        if (_has_few_runs if name in dictionaries else _is_noise)(column)
+        if (_has_few_runs if name in dictionaries else _is_incompressible)(column)
     }
     if not plain:
         return compression
@@ -133,7 +133,7 @@ def _has_few_runs(column: pa.ChunkedArray) -> bool:
     return bool(np.count_nonzero(values[1:] != values[:-1]) < _FEW_RUNS)
 
 
-def _is_noise(column: pa.ChunkedArray) -> bool:
+def _is_incompressible(column: pa.ChunkedArray) -> bool:
     if not _is_number(column.type):
         return False
     sample = column.slice(len(column) // 2 - _SAMPLE // 2, _SAMPLE).drop_null().to_numpy().tobytes()

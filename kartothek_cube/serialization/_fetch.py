@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.store import BlobStore
 
-__all__ = ("Chunk", "chunks_of", "fetch")
+__all__ = ("ColumnChunk", "chunks_of", "fetch")
 
 Ranges: TypeAlias = list[tuple[int, int]]
 
@@ -98,7 +98,7 @@ def _chunks(tail: bytes, length: int, columns: Collection[str]) -> list[tuple[in
     return [(chunk.start, chunk.start + chunk.length) for chunks in found for chunk in chunks]
 
 
-class Chunk(NamedTuple):
+class ColumnChunk(NamedTuple):
     """What the footer tells of a column in a row group: codec, number of values, first byte, bytes."""
 
     codec: int
@@ -107,7 +107,7 @@ class Chunk(NamedTuple):
     length: int
 
 
-def chunks_of(footer: bytes, column: str) -> list[Chunk]:
+def chunks_of(footer: bytes, column: str) -> list[ColumnChunk]:
     """
     Where the values of a flat column are, by row group.
 
@@ -138,12 +138,12 @@ def _pattern(column: str) -> re.Pattern[bytes]:
     return re.compile(path + fields, re.DOTALL)
 
 
-def _chunk(match: re.Match[bytes]) -> Chunk:
+def _chunk(match: re.Match[bytes]) -> ColumnChunk:
     codec, count, size, data, dictionary = match.groups()
     start = _number(data)
     if dictionary is not None and 0 < _number(dictionary) < start:
         start = _number(dictionary)
-    return Chunk(_number(codec), _number(count), start, _number(size))
+    return ColumnChunk(_number(codec), _number(count), start, _number(size))
 
 
 def _varint(value: int) -> bytes:

@@ -127,7 +127,7 @@ class ParquetColumns:
         return names
 
     @property
-    def is_worth_a_look(self) -> bool:
+    def use_late_materialization(self) -> bool:
         """Whether the file has so many rows that it pays to decode some columns first."""
         return len(self) >= _LATE_FROM
 
@@ -174,7 +174,7 @@ class ParquetColumns:
         if predicates is None:
             return self.table(columns)
         self.check(predicates)
-        if not pushdown or not self.is_worth_a_look:
+        if not pushdown or not self.use_late_materialization:
             self.load(columns_to_read(columns, predicates) or self.names)
         return self.table(columns, self.mask(predicates))
 
@@ -193,7 +193,7 @@ class ParquetColumns:
             self._metadata = table.schema.metadata
             self._decoded.update(zip(table.column_names, table.columns, strict=True))
 
-    def provide(self, column: str, values: pa.ChunkedArray) -> None:
+    def set_decoded(self, column: str, values: pa.ChunkedArray) -> None:
         """
         Say what a column holds, to save decoding it.
 

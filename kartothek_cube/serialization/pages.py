@@ -12,7 +12,7 @@ from kartothek_cube.core.types import to_memory
 from kartothek_cube.serialization._fetch import chunks_of
 from kartothek_cube.serialization.columns import ParquetColumns
 
-__all__ = ("LastPages", "have_equal_pages")
+__all__ = ("ChunkCache", "have_equal_pages")
 
 _Pages: TypeAlias = list[tuple[tuple[Any, ...], bytes | None]]
 
@@ -64,7 +64,7 @@ def have_equal_pages(a: ParquetColumns, b: ParquetColumns, columns: Sequence[str
     return True
 
 
-class LastPages:
+class ChunkCache:
     """
     Columns of the file that was read last, for the next one, which often has the same pages.
 
@@ -103,7 +103,7 @@ class LastPages:
         for column in columns:
             last = self._last.get(column)
             if last is not None and last[0] == _small_pages(file, column):
-                file.provide(column, last[1])
+                file.set_decoded(column, last[1])
 
     def keep(self, file: ParquetColumns, columns: Sequence[str]) -> None:
         """
@@ -124,7 +124,7 @@ class LastPages:
             if pages is not None:
                 values = _read_only(to_memory(pa.table({column: values})).column(0))
                 self._last[column] = pages, values
-                file.provide(column, values)
+                file.set_decoded(column, values)
 
 
 def _read_only(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -113,13 +113,13 @@ def test_a_store_without_times_and_a_dataset_without_partitions(monkeypatch):
     from storefact import get_store_from_url
 
     from kartothek_cube.cli._report import render
-    from kartothek_cube.cli.reporting.page import describe
+    from kartothek_cube.cli.reporting.page import build_page
     from kartothek_cube.core.store import open_blobs
 
     store, cube = get_store_from_url("hmemory://"), Cube(["x"], ["p"], "cube")
     seed, enrich = pd.DataFrame({"x": [1], "p": [1]}), pd.DataFrame({"x": [1], "v1": [1]})
     built = build_cube({"seed": seed, "enrich": enrich}, cube, store, partition_on={"enrich": []})
-    html = render(describe(cube, built, open_blobs(store), "memory", version("kartothek_cube")))
+    html = render(build_page(cube, built, open_blobs(store), "memory", version("kartothek_cube")))
     assert "does not tell when files were written" in html
     assert "(not partitioned)" in html
     Page(html)

@@ -6,7 +6,7 @@ import attrs
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.commit import Delta, commit, last_batch
+from kartothek_cube.core.commit import ChangeSet, commit, last_batch
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.write import WriteContext, write_table
 from tests.support.factories import memory
@@ -17,7 +17,7 @@ def context(tmp_path):
     return WriteContext(memory(tmp_path), "uuid", indices=("x",))
 
 
-def change(context, number, stream="a", **more) -> Delta:
+def change(context, number, stream="a", **more) -> ChangeSet:
     written = write_table(context, pa.table({"x": [number]}))
     return attrs.evolve(written.delta(mode="upsert", **more), batch=(stream, number))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.commit import Delta, commit
+from kartothek_cube.core.commit import ChangeSet, commit
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, UnknownOutcomeError
 from kartothek_cube.core.store import open_blobs
@@ -139,7 +139,7 @@ def test_places(store, inputs, places, expected):
 
 
 def test_inputs_without_anything_in_their_place(store):
-    commit(open_blobs(store), Delta("u", inputs=pa.array(labels(store)[:2])))
+    commit(open_blobs(store), ChangeSet("u", inputs=pa.array(labels(store)[:2])))
     assert values(store) == [3]
     assert verify_dataset("u", store).ok
 
@@ -148,12 +148,12 @@ def test_inputs_that_are_gone(store):
     known = labels(store)
     update_dataset_from_dataframes([], store, "u", delete_scope=[{"x": 2}])
     with pytest.raises(ConcurrentWriteError) as caught:
-        commit(open_blobs(store), Delta("u", inputs=pa.array(known)))
+        commit(open_blobs(store), ChangeSet("u", inputs=pa.array(known)))
     assert caught.value.partitions == (known[1],)
     assert values(store) == [1, 3]
 
 
 def test_scope_and_inputs(store):
-    delta = Delta("u", inputs=pa.array(labels(store)[:1]), scope=[[("x", "==", 3)]])
+    delta = ChangeSet("u", inputs=pa.array(labels(store)[:1]), scope=[[("x", "==", 3)]])
     commit(open_blobs(store), delta)
     assert values(store) == [2]

@@ -15,7 +15,7 @@ from kartothek_cube.core.common_metadata import (
 )
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError
-from kartothek_cube.core.schema.lineage import MARK, SchemaFile, parse_marks, successor
+from kartothek_cube.core.schema.lineage import MARK, VersionedSchema, next_version, parse_marks
 from kartothek_cube.io.eager import (
     copy_dataset,
     read_table,
@@ -55,7 +55,7 @@ def interrupted(store):
 
 
 def test_round_trip():
-    file = SchemaFile(A, "today", {"yesterday": B})
+    file = VersionedSchema(A, "today", {"yesterday": B})
     found = schema_file_from_bytes(schema_to_bytes(file), "k")
     assert (found.schema, found.lineage, dict(found.others)) == (A, "today", {"yesterday": B})
     for lineage, schema in {"today": A, "yesterday": B, "other": A, None: A}.items():
@@ -89,20 +89,20 @@ def test_strange_marks(marks):
 
 
 def test_what_a_writer_knows_of_others():
-    first = successor(A, "1", None, None)
+    first = next_version(A, "1", None, None)
     assert (first.lineage, dict(first.others)) == ("1", {})
-    assert dict(successor(A, "1", first, "1").others) == {}
-    second = successor(B, "2", first, "1")
+    assert dict(next_version(A, "1", first, "1").others) == {}
+    second = next_version(B, "2", first, "1")
     assert dict(second.others) == {"1": A}
     # the header is still the first one, and both others may come
-    third = successor(C, "3", second, "1")
+    third = next_version(C, "3", second, "1")
     assert dict(third.others) == {"1": A, "2": B}
     # a writer that goes on with the first header
-    assert dict(successor(A, "1", third, "1").others) == {"2": B, "3": C}
+    assert dict(next_version(A, "1", third, "1").others) == {"2": B, "3": C}
     # schemas that are equal now need not be so for the next writer
-    assert dict(successor(B, "4", third, "1").others) == {"1": A, "2": B, "3": C}
+    assert dict(next_version(B, "4", third, "1").others) == {"1": A, "2": B, "3": C}
     for number in range(20):
-        third = successor([A, B][number % 2], f"n{number}", third, "1")
+        third = next_version([A, B][number % 2], f"n{number}", third, "1")
     assert len(third.others) == 8
     assert third.of("1") == A
 

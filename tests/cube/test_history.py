@@ -188,7 +188,7 @@ def test_rollback_needs_the_files_of_all_datasets(store):
 def test_rollback_that_is_overtaken(store, monkeypatch):
     """Another commit to the seed, after the other dataset was published already: that one is restored."""
     time, *_ = changed(store)
-    finish = history.finish_return
+    finish = history.finish_rollback
 
     def overtake(blobs, plan):
         if plan.state.uuid == "cube++seed":
@@ -196,7 +196,7 @@ def test_rollback_that_is_overtaken(store, monkeypatch):
         return finish(blobs, plan)
 
     before = header(lambda: store, "cube++enrich")
-    monkeypatch.setattr(history, "finish_return", overtake)
+    monkeypatch.setattr(history, "finish_rollback", overtake)
     with pytest.raises(ConcurrentWriteError, match=r"cube\+\+seed"):
         rollback_cube(CUBE, store, time)
     assert header(lambda: store, "cube++enrich") == before

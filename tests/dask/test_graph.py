@@ -9,7 +9,7 @@ import dask.bag as db
 import pytest
 from dask.utils import key_split
 
-from kartothek_cube.io.dask._graph import FAN_IN, Graph, Unique
+from kartothek_cube.io.dask._graph import FAN_IN, Graph, OpaqueSequence
 
 
 def add(context, number):
@@ -26,7 +26,7 @@ def all_of(offset, numbers):
 
 def numbers_graph(n):
     graph = Graph("count")
-    keys = graph.each("add", add, {"offset": 100}, [(i,) for i in range(n)])
+    keys = graph.map("add", add, {"offset": 100}, [(i,) for i in range(n)])
     return graph, keys
 
 
@@ -84,5 +84,5 @@ def test_a_unique_list_is_not_looked_into():
         def __reduce__(self):
             raise TypeError("looked into")
 
-    first, second = Unique([Opaque()]), Unique([Opaque()])
+    first, second = OpaqueSequence([Opaque()]), OpaqueSequence([Opaque()])
     assert dask.base.tokenize(first) == dask.base.tokenize(first) != dask.base.tokenize(second)

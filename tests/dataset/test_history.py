@@ -16,7 +16,7 @@ from kartothek_cube.core.errors import (
     StateNotFoundError,
 )
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.history import KEEP_HISTORY, load_state, states_to_keep
+from kartothek_cube.core.history import KEEP_HISTORY, load_state, snapshot_retention
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.testing import cm_frozen_time
 from kartothek_cube.io.arrow import read_table_arrow
@@ -38,7 +38,7 @@ from kartothek_cube.io.eager import (
     verify_dataset,
 )
 from kartothek_cube.io.iter import read_dataset_as_dataframes__iterator
-from kartothek_cube.io_components.history import finish_return, plan_return
+from kartothek_cube.io_components.history import finish_rollback, plan_rollback
 from tests.dataset.look import frame, header, keys, snapshot
 from tests.support.stores import FaultyStore, InjectedError
 
@@ -114,7 +114,7 @@ def test_illegal_number(store, number):
     with pytest.raises(ValueError, match="number of states"):
         update_dataset_from_dataframes([], store, "u", metadata={KEEP_HISTORY: number})
     with pytest.raises(ValueError, match="number of states"):
-        states_to_keep({KEEP_HISTORY: number})
+        snapshot_retention({KEEP_HISTORY: number})
     assert snapshot(store) == before
 
 
@@ -307,11 +307,11 @@ def test_rollback_needs_the_files(store):
 
 def test_rollback_against_commits(store):
     blobs = open_blobs(store)
-    plan = plan_return("u", blobs, 1)
+    plan = plan_rollback("u", blobs, 1)
     update_dataset_from_dataframes([FIRST], store, "u")
     before = snapshot(store)
     with pytest.raises(ConcurrentWriteError, match="go back again"):
-        finish_return(blobs, plan)
+        finish_rollback(blobs, plan)
     after = snapshot(store)
     assert {key: after[key] for key in after if "_history" not in key} == {
         key: before[key] for key in before if "_history" not in key

@@ -16,7 +16,7 @@ from kartothek_cube.io.dask.delayed_cube import cleanup_cube_delayed
 from kartothek_cube.io.eager import garbage_collect_dataset, list_dataset_garbage
 from kartothek_cube.io.eager_cube import build_cube, cleanup_cube, list_cube_garbage, verify_cube
 from kartothek_cube.io.iter_cube import cleanup_cube__iter
-from kartothek_cube.io_components.age import age_limit, is_older
+from kartothek_cube.io_components.age import is_older, retention_cutoff
 from tests.support.cubes import CUBE, frame, keys
 from tests.support.factories import local, memory
 from tests.support.stores import ReadOnlyStore
@@ -109,8 +109,8 @@ def test_retention_without_a_unit(store):
 
 def test_the_clock_leaves_nothing_behind(store):
     before = keys(store)
-    limit = age_limit(open_blobs(store), "cube++", HOUR)
+    limit = retention_cutoff(open_blobs(store), "cube++", HOUR)
     assert limit == pytest.approx((datetime.now() - HOUR).timestamp(), abs=60)
     assert keys(store) == before
-    assert age_limit(open_blobs(store), "cube++", None) is None
+    assert retention_cutoff(open_blobs(store), "cube++", None) is None
     assert not is_older(Blob("k"), limit)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.io_components.chunks import tables_of, whole_partitions
+from kartothek_cube.io_components.chunks import rechunk_by_partition, rechunk_by_rows
 
 rows = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["a", "b"])), max_size=30).map(sorted)
 
@@ -33,7 +33,7 @@ def batches_of(values, cuts) -> list[pa.RecordBatch]:
 @settings(deadline=None)
 @given(values=rows, cuts=st.lists(st.integers(0, 30), max_size=5), size=st.integers(1, 10))
 def test_no_partition_is_in_two_tables(keys, values, cuts, size):
-    tables = list(whole_partitions(batches_of(values, cuts), keys, size))
+    tables = list(rechunk_by_partition(batches_of(values, cuts), keys, size))
     assert [v for t in tables for v in t["v"].to_pylist()] == list(range(len(values)))
     parts = [{tuple(row[k] for k in keys) for row in t.to_pylist()} for t in tables]
     assert all(not a & b for a, b in itertools.combinations(parts, 2))
@@ -48,7 +48,7 @@ def test_no_partition_is_in_two_tables(keys, values, cuts, size):
     limit=st.integers(1, 10),
 )
 def test_a_limit_cuts_partitions_only_where_it_has_to(values, cuts, size, limit):
-    tables = list(whole_partitions(batches_of(values, cuts), ["p"], size, limit))
+    tables = list(rechunk_by_partition(batches_of(values, cuts), ["p"], size, limit))
     assert [v for t in tables for v in t["v"].to_pylist()] == list(range(len(values)))
     assert all(0 < len(t) <= limit for t in tables)
     for before, after in itertools.pairwise(tables):
@@ -59,14 +59,14 @@ def test_a_limit_cuts_partitions_only_where_it_has_to(values, cuts, size, limit)
 @settings(deadline=None)
 @given(values=rows, cuts=st.lists(st.integers(0, 30), max_size=5), size=st.integers(1, 10))
 def test_tables_have_the_size_asked_for(values, cuts, size):
-    tables = list(tables_of(batches_of(values, cuts), size))
+    tables = list(rechunk_by_rows(batches_of(values, cuts), size))
     assert [v for t in tables for v in t["v"].to_pylist()] == list(range(len(values)))
     assert all(len(t) == size for t in tables[:-1]) and all(0 < len(t) <= size for t in tables[-1:])
 
 
 def test_without_keys_all_is_one_partition():
     batches = batches_of([(0, "a")] * 9, [2, 5])
-    assert [len(t) for t in whole_partitions(batches, [], 1)] == [9]
+    assert [len(t) for t in rechunk_by_partition(batches, [], 1)] == [9]
 
 
 def test_only_one_table_is_held():
@@ -77,6 +77,6 @@ def test_only_one_table_is_held():
             taken.append(number)
             yield batch
 
-    tables = whole_partitions(source(), ["p"], 1)
+    tables = rechunk_by_partition(source(), ["p"], 1)
     next(tables)
     assert taken == [0, 1]

@@ -23,7 +23,7 @@ from kartothek_cube.core.tombstones import (
     remove_tombstones,
     tombstoned_files,
 )
-from kartothek_cube.io_components.collect import run_collect
+from kartothek_cube.io_components.collect import delete_garbage
 from kartothek_cube.io_components.update import finish_update, run_update
 from kartothek_cube.io_components.update_plan import plan_store, plan_update
 from tests.support.cubes import header, memory
@@ -67,7 +67,7 @@ def _collect_beside(store, moment, writer):
     assert [key for key in garbage if key.endswith(".parquet")] == garbage != []
     if moment == "before":
         writer()
-    run_collect(Same.of(BeforeDelete(store, writer if moment == "during" else None)), garbage)
+    delete_garbage(Same.of(BeforeDelete(store, writer if moment == "during" else None)), garbage)
     if moment == "after":
         writer()
 
@@ -95,7 +95,7 @@ def test_the_header_is_as_it_was_but_for_its_id(store):
     seen = []
     store.put("data/table/2f1d.parquet", b"")
     watched = BeforeDelete(store, lambda: seen.append(header(Same.of(store), "data")["metadata"]))
-    run_collect(Same.of(watched), ["data/table/2f1d.parquet"])
+    delete_garbage(Same.of(watched), ["data/table/2f1d.parquet"])
     assert [tombstoned_files(metadata) for metadata in seen] == [{"2f1d.parquet"}]
     after = header(Same.of(store), "data")
     assert before.pop("kartothek_cube")["commit"] != after.pop("kartothek_cube")["commit"]
@@ -108,7 +108,7 @@ def test_others_may_commit_meanwhile(store):
         update_dataset_from_dataframes([frame(2)], store=Same.of(store), dataset_uuid="data")
 
     store.put("data/table/2f1d.parquet", b"")
-    run_collect(Same.of(BeforeDelete(store, append)), ["data/table/2f1d.parquet"])
+    delete_garbage(Same.of(BeforeDelete(store, append)), ["data/table/2f1d.parquet"])
     assert read_table("data", Same.of(store)).x.tolist() == [1, 2]
     assert TOMBSTONES_KEY not in header(Same.of(store), "data")["metadata"]
 
@@ -155,7 +155,7 @@ def test_a_commit_starts_again_if_the_index_it_reads_was_replaced_and_collected(
         own = Same.of(store)
         update_dataset_from_dataframes([frame(2)], store=own, dataset_uuid="data")
         garbage = [b.key for b in list_dataset_garbage("data", own) if "/indices/" in b.key]
-        run_collect(own, garbage)
+        delete_garbage(own, garbage)
         happened.extend(garbage)
 
     slow = Same.of(BeforeGet(store, replace_and_collect))
@@ -174,7 +174,7 @@ def test_a_first_commit_whose_files_went(monkeypatch):
     original = publish.swap
 
     def swap(*args):
-        run_collect(Same.of(store), [key for key in store.keys() if key.startswith("data/table/")])
+        delete_garbage(Same.of(store), [key for key in store.keys() if key.startswith("data/table/")])
         original(*args)
 
     monkeypatch.setattr(publish, "swap", swap)
@@ -191,7 +191,7 @@ def test_a_collection_that_fails_leaves_its_tombstones(store):
 
     store.put("data/table/2f1d.parquet", b"")
     with pytest.raises(OSError, match="no answer"):
-        run_collect(Same.of(BeforeDelete(store, fail, again=True)), ["data/table/2f1d.parquet"])
+        delete_garbage(Same.of(BeforeDelete(store, fail, again=True)), ["data/table/2f1d.parquet"])
     assert tombstoned_files(header(Same.of(store), "data")["metadata"]) == {"2f1d.parquet"}
 
 

@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube.io_components.columns import (
-    combine,
-    gather,
+    combine_keys,
+    encode_ordered,
+    expand_ranges,
     group_codes,
     join_codes,
-    last_of_each,
+    last_occurrence_mask,
     lookup,
-    ordinals,
-    repeat_ranges,
-    seek,
+    search_sorted,
     sort_order,
     strictly_increasing,
+    take_values,
 )
 
 DAYS = st.dates(datetime.date(1700, 1, 1), datetime.date(2200, 1, 1))
@@ -60,7 +60,7 @@ def arrow(column: tuple[pa.DataType, list[object]], pieces: int = 2) -> pa.Chunk
 @given(key_columns())
 def test_codes_compare_like_the_values(columns: list[tuple[pa.DataType, list[object]]]) -> None:
     rows = list(zip(*(values for _, values in columns), strict=True))
-    codes, bound = combine([ordinals(arrow(c)) for c in columns], len(rows))
+    codes, bound = combine_keys([encode_ordered(arrow(c)) for c in columns], len(rows))
     assert all(0 <= code < bound for code in codes)
     for i, a in enumerate(rows):
         for j, b in enumerate(rows):
@@ -78,7 +78,7 @@ def test_sorting_and_uniqueness(columns: list[tuple[pa.DataType, list[object]]])
     order = sort_order(arrays, len(rows))
     expected = sorted(range(len(rows)), key=lambda i: rows[i])
     assert (list(range(len(rows))) if order is None else order.tolist()) == expected
-    keep = last_of_each(*combine([ordinals(a) for a in arrays], len(rows)))
+    keep = last_occurrence_mask(*combine_keys([encode_ordered(a) for a in arrays], len(rows)))
     expected_keep = [row not in rows[i + 1 :] for i, row in enumerate(rows)]
     assert ([True] * len(rows) if keep is None else keep.tolist()) == expected_keep
 
@@ -114,17 +114,17 @@ def test_join_codes_of_different_widths() -> None:
 def test_codes_do_not_overflow_with_many_wide_columns() -> None:
     values = [-(2**63), 0, 2**63 - 1]
     columns = [pa.array([values[(i // 3**k) % 3] for i in range(3**5)], pa.int64()) for k in range(5)]
-    codes, _ = combine([(ordinals(c)[0], 1 << 40) for c in columns], 3**5)
+    codes, _ = combine_keys([(encode_ordered(c)[0], 1 << 40) for c in columns], 3**5)
     assert len(set(codes.tolist())) == 3**5
 
 
 def test_nulls_are_equal_and_last() -> None:
-    codes, _ = ordinals(pa.array([None, "a", None, "b"]))
+    codes, _ = encode_ordered(pa.array([None, "a", None, "b"]))
     assert codes[0] == codes[2] > codes[3] > codes[1]
 
 
 def test_negative_zero_is_zero() -> None:
-    codes, _ = ordinals(pa.array([0.0, -0.0, 1.0]))
+    codes, _ = encode_ordered(pa.array([0.0, -0.0, 1.0]))
     assert codes[0] == codes[1] < codes[2]
 
 
@@ -132,7 +132,7 @@ def test_negative_zero_is_zero() -> None:
 def test_repeat_ranges(ranges: list[tuple[int, int]]) -> None:
     start = np.array([a for a, _ in ranges], dtype=np.int64)
     stop = np.array([a + n for a, n in ranges], dtype=np.int64)
-    positions, owner = repeat_ranges(start, stop)
+    positions, owner = expand_ranges(start, stop)
     expected = [(p, i) for i, (a, n) in enumerate(ranges) for p in range(a, a + n)]
     assert list(zip(positions.tolist(), owner.tolist(), strict=True)) == expected
 
@@ -141,8 +141,12 @@ def test_repeat_ranges(ranges: list[tuple[int, int]]) -> None:
 def test_gather(dtype: pa.DataType) -> None:
     column = pa.chunked_array([pa.array([1, 0]).cast(dtype), pa.array([1]).cast(dtype)])
     values = column.to_pylist()
-    assert gather(column, np.array([2, 0, 1]), missing=False).to_pylist() == [values[2], values[0], values[1]]
-    assert gather(column, np.array([2, -1]), missing=True).to_pylist() == [values[2], None]
+    assert take_values(column, np.array([2, 0, 1]), missing=False).to_pylist() == [
+        values[2],
+        values[0],
+        values[1],
+    ]
+    assert take_values(column, np.array([2, -1]), missing=True).to_pylist() == [values[2], None]
 
 
 @given(
@@ -155,7 +159,7 @@ def test_seek(rows: list[tuple[int, int]], needles: list[tuple[int, int]], data:
     low = np.array([data.draw(st.integers(0, len(rows))) for _ in needles], dtype=np.int64)
     high = np.array([data.draw(st.integers(a, len(rows))) for a in low.tolist()], dtype=np.int64)
     columns = [[pa.array([t[k] for t in side], pa.int64()) for k in range(2)] for side in (rows, needles)]
-    found = seek(columns[0], columns[1], low, high)
+    found = search_sorted(columns[0], columns[1], low, high)
     assert found is not None
     for needle, a, b, position in zip(needles, low.tolist(), high.tolist(), found.tolist(), strict=True):
         assert position == (rows.index(needle) if needle in rows[a:b] else -1)
@@ -164,4 +168,4 @@ def test_seek(rows: list[tuple[int, int]], needles: list[tuple[int, int]], data:
 def test_seek_leaves_other_types_to_the_lookup() -> None:
     text = [pa.array(["a", "b"])]
     bounds = np.zeros(2, dtype=np.int64), np.full(2, 2, dtype=np.int64)
-    assert seek(text, text, *bounds) is None
+    assert search_sorted(text, text, *bounds) is None

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.commit import commit
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io_components.discard import discard, discard_attempts
+from kartothek_cube.io_components.discard import delete_uncommitted, delete_uncommitted_attempts
 from kartothek_cube.io_components.write import WriteContext, WriteResult, write_table
 
 
@@ -17,14 +17,14 @@ def test_files_that_no_dataset_refers_to_go(store_factory):
     blobs = open_blobs(store_factory)
     commit(blobs, kept.delta(mode="create", partition_keys=("p",)))
     before = {blob.key for blob in blobs.list("")}
-    discard(store_factory, [kept, lost, WriteResult("uuid", "table")])
+    delete_uncommitted(store_factory, [kept, lost, WriteResult("uuid", "table")])
     gone = before - {blob.key for blob in blobs.list("")}
     assert gone == {f"uuid/table/{label}.parquet" for label in lost.labels.to_pylist()}
 
 
 def test_there_may_be_no_dataset_at_all(store_factory):
     context = WriteContext(store_factory, "uuid")
-    discard(store_factory, [write_table(context, pa.table({"x": [1]}))])
+    delete_uncommitted(store_factory, [write_table(context, pa.table({"x": [1]}))])
     assert open_blobs(store_factory).list("") == []
 
 
@@ -38,8 +38,8 @@ def test_files_of_all_attempts_go(store_factory):
     before = {blob.key for blob in blobs.list("")}
     for _ in range(2):
         write_table(context, rows)
-    discard_attempts(context)
+    delete_uncommitted_attempts(context)
     assert {blob.key for blob in blobs.list("")} == before
-    discard_attempts(attrs.evolve(context, write_id=""))
+    delete_uncommitted_attempts(attrs.evolve(context, write_id=""))
     assert {blob.key for blob in blobs.list("")} == before
     assert len(other.labels) == 2

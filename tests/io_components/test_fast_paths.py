@@ -173,7 +173,7 @@ CONDITIONS = {
 SHORTCUTS = {
     "always": {
         reading: {"_LATE_FROM": 0},
-        load: {"_WORTH_A_LOOK": 0},
+        load: {"_MIN_ROWS_TO_CHECK_ORDER": 0},
         output: {"_LONG": 0, "_SPLIT_FROM": 0},
     },
     "some": {reading: {"_LATE_FROM": 0}},
@@ -229,7 +229,7 @@ def test_queries_against_brute_force(kind, shortcuts, data):
             for attribute, value in values.items():
                 stack.enter_context(mock.patch.object(module, attribute, value))
         stack.enter_context(mock.patch.object(query_files, "_BLOCK", block))
-        stack.enter_context(mock.patch.object(run, "_LOOKS", looks))
+        stack.enter_context(mock.patch.object(run, "_BROADCAST_ROWS", looks))
         found = eager_cube.query_cube(
             cube=CUBE, store=lambda: copy, conditions=conditions, partition_by=partition_by
         )

@@ -14,7 +14,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube, query_cube
 from kartothek_cube.io_components import packing
 from kartothek_cube.io_components.cube.query import plan_query, run_task
-from kartothek_cube.io_components.cube.query.pack import pack
+from kartothek_cube.io_components.cube.query.pack import split_into_tasks
 from tests.support.factories import local
 
 CUBE = Cube(["x"], ["p"], "cube", index_columns=["i1"])
@@ -62,32 +62,32 @@ def answer(plan, tasks) -> pd.DataFrame:
 def test_tasks_together_are_the_query(monkeypatch, store, arguments, workers):
     monkeypatch.setattr(packing, "_WORTH_A_TASK", 1)
     plan = plan_query(CUBE, store, **arguments)
-    tasks = pack(plan, workers)
+    tasks = split_into_tasks(plan, workers)
     expected = pd.concat(query_cube(CUBE, store, **arguments)).sort_values("x", ignore_index=True)
     pd.testing.assert_frame_equal(answer(plan, tasks), expected)
-    limit = len(plan.groups) if plan.groups is not None else plan.n_units
+    limit = len(plan.groups) if plan.groups is not None else plan.n_partitions
     assert min(workers, limit) <= len(tasks) <= min(3 * workers, limit)
 
 
 def test_small_queries_are_one_task(store):
-    assert len(pack(plan_query(CUBE, store), workers=8)) == 1
+    assert len(split_into_tasks(plan_query(CUBE, store), workers=8)) == 1
 
 
 def test_size_bounds_tasks(monkeypatch, store):
     monkeypatch.setattr(packing, "_WORTH_A_TASK", 1)
-    assert len(pack(plan_query(CUBE, store, payload_columns=["v1"]), workers=1, size=1)) == 7
+    assert len(split_into_tasks(plan_query(CUBE, store, payload_columns=["v1"]), workers=1, size=1)) == 7
 
 
 def test_what_every_task_has_to_read_makes_tasks_larger(monkeypatch, store):
     monkeypatch.setattr(packing, "_WORTH_A_TASK", 1)
-    alone = pack(plan_query(CUBE, store, payload_columns=["v1"]), workers=1, size=1)
-    shared = pack(plan_query(CUBE, store, payload_columns=["v1", "v3"]), workers=1, size=1)
+    alone = split_into_tasks(plan_query(CUBE, store, payload_columns=["v1"]), workers=1, size=1)
+    shared = split_into_tasks(plan_query(CUBE, store, payload_columns=["v1", "v3"]), workers=1, size=1)
     assert len(shared) < len(alone)
 
 
 @pytest.mark.parametrize("partition_by", [None, "p"])
 def test_nothing_to_read_is_no_task(store, partition_by):
-    assert pack(plan_query(CUBE, store, C("p") > 100, partition_by=partition_by), workers=2) == []
+    assert split_into_tasks(plan_query(CUBE, store, C("p") > 100, partition_by=partition_by), workers=2) == []
 
 
 def test_groups_of_a_task_narrow_what_it_reads(store):
@@ -95,4 +95,4 @@ def test_groups_of_a_task_narrow_what_it_reads(store):
     first, second = plan.group_tasks(np.array([0, 9, 10]))
     assert first.literals == (("i1", "in", tuple(range(9))),)
     assert second.literals == (("i1", "==", 9),)
-    assert plan.whole().literals == ()
+    assert plan.single_task().literals == ()

@@ -103,7 +103,7 @@ def test_tasks_may_run_shuffled_and_twice(store_factory: Any) -> None:
 def test_unit_tasks_cover_the_query_once(store_factory: Any) -> None:
     build_cube([frame(p, x=[p, p + 10], v0=p * 0.5) for p in range(7)], CUBE, store_factory)
     plan = plan_query(CUBE, store_factory)
-    tables = [table for task in plan.unit_tasks(3) for table in run_task(plan.context, task)]
+    tables = [table for task in plan.partition_tasks(3) for table in run_task(plan.context, task)]
     got = pd.concat([t.to_pandas() for t in tables]).sort_values("x", ignore_index=True)
     pd.testing.assert_frame_equal(got, query_cube(CUBE, store_factory)[0].sort_values("x", ignore_index=True))
 

@@ -13,14 +13,14 @@ from tqdm import tqdm
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io import eager_cube
 from kartothek_cube.io_components.execute import (
-    at_most,
     available_cores,
-    count_file,
-    expect_files,
+    limit_threads,
     ordered_map,
-    watched,
+    progress_add_total,
+    progress_advance,
+    report_progress_to,
 )
-from kartothek_cube.io_components.progress import Bar, bytes_text, progress_bar
+from kartothek_cube.io_components.progress import ProgressBar, bytes_text, progress_bar
 from tests.support.cubes import memory
 
 CUBE = Cube(["x"], ["p"], "cube")
@@ -63,7 +63,7 @@ def store():
 )
 def test_reading(store, work):
     log = Log()
-    with watched(log):
+    with report_progress_to(log):
         work(store)
     assert log.expected == 3
     assert sorted(log.sizes) == data_bytes(store)
@@ -71,7 +71,7 @@ def test_reading(store, work):
 
 def test_writing():
     log, store = Log(), memory()
-    with watched(log):
+    with report_progress_to(log):
         eager_cube.build_cube(FRAME, CUBE, store)
     assert log.expected == 3
     assert sorted(log.sizes) == data_bytes(store)
@@ -79,31 +79,31 @@ def test_writing():
 
 def test_directories_count_alike(tmp_path):
     log, url = Log(), f"hfs://{tmp_path}"
-    with watched(log):
+    with report_progress_to(log):
         eager_cube.build_cube(FRAME, CUBE, url)
     sizes = sorted(path.stat().st_size for path in tmp_path.rglob("table/p=*/*.parquet"))
     assert sorted(log.sizes) == sizes
     log.sizes.clear()
-    with watched(log):
+    with report_progress_to(log):
         eager_cube.query_cube(CUBE, url)
     assert sorted(log.sizes) == sizes
 
 
 def test_nobody_watches_afterwards(store):
     log = Log()
-    with watched(log):
+    with report_progress_to(log):
         pass
-    expect_files(1)
-    count_file(1)
+    progress_add_total(1)
+    progress_advance(1)
     eager_cube.query_cube(CUBE, store)
     assert (log.expected, log.sizes) == (0, [])
 
 
 def test_threads_know_the_watcher_and_the_limit():
     log = Log()
-    with watched(log), at_most(2):
+    with report_progress_to(log), limit_threads(2):
         assert (
-            list(ordered_map(lambda n: (count_file(n), available_cores())[1], range(9), 4))
+            list(ordered_map(lambda n: (progress_advance(n), available_cores())[1], range(9), 4))
             == [available_cores()] * 9
         )
     assert sorted(log.sizes) == list(range(9))
@@ -112,7 +112,7 @@ def test_threads_know_the_watcher_and_the_limit():
 def test_at_most():
     import threading
 
-    with at_most(1):
+    with limit_threads(1):
         threads = list(ordered_map(lambda _: threading.current_thread().name, range(4), 8))
     assert set(threads) == {threading.current_thread().name}
 
@@ -181,7 +181,7 @@ def test_without_tqdm(store, monkeypatch):
 
 def test_more_than_expected():
     screen = io.StringIO()
-    bar = Bar(partial(tqdm, file=screen, mininterval=0), "t")
+    bar = ProgressBar(partial(tqdm, file=screen, mininterval=0), "t")
     bar.count(5)
     bar.close()
     assert "1/1 files" in screen.getvalue()

@@ -104,9 +104,9 @@ def expected_bits(rows, files):
 BLOCKS = {
     "whole": {},
     "small": {(query_files, "_BLOCK"): 3000, (output, "_SPLIT_FROM"): 0},
-    "late": {(query_files, "_BLOCK"): 3000, (run, "_LOOKS"): 0},
-    "alone": {(query_files, "_ALONE"): 0, (output, "_SPLIT_FROM"): 1},
-    "alone and waiting": {(query_files, "_ALONE"): 0},
+    "late": {(query_files, "_BLOCK"): 3000, (run, "_BROADCAST_ROWS"): 0},
+    "alone": {(query_files, "_MIN_BLOCK_BYTES"): 0, (output, "_SPLIT_FROM"): 1},
+    "alone and waiting": {(query_files, "_MIN_BLOCK_BYTES"): 0},
 }
 
 

@@ -21,7 +21,7 @@ from kartothek_cube.io import eager_cube
 from kartothek_cube.io_components.columns import sort_order
 from kartothek_cube.io_components.cube.query import files as query_files
 from kartothek_cube.io_components.cube.query import frames, run
-from kartothek_cube.io_components.cube.query.room import Room, adopted
+from kartothek_cube.io_components.cube.query.room import OutputBuffer, zero_copy_view
 from kartothek_cube.io_components.cube.query.rows import take_each
 from kartothek_cube.serialization import columns
 from tests.support.cubes import as_dict
@@ -44,19 +44,19 @@ CUBE = Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube"
 @pytest.fixture
 def each_file_a_block():
     """Let small files be treated as large ones."""
-    with mock.patch.object(query_files, "_ALONE", 0):
+    with mock.patch.object(query_files, "_MIN_BLOCK_BYTES", 0):
         yield
 
 
 def taken_in(room, tables):
     """Give all rows, after each block was put where it belongs."""
-    return pa.concat_tables([room.put(number, table) for number, table in enumerate(tables)])
+    return pa.concat_tables([room.write_block(number, table) for number, table in enumerate(tables)])
 
 
 def divided(lengths, columns=("v",)):
     """Make room for rows of these columns, and of one to sort by."""
-    room = Room()
-    room.divide(lengths, [*columns, "x"], ["x"])
+    room = OutputBuffer()
+    room.reserve(lengths, [*columns, "x"], ["x"])
     return room
 
 
@@ -82,7 +82,7 @@ def test_values_that_are_taken_in_are_adopted_without_a_copy(data):
     table = taken_in(divided([len(table) for table in tables], names), tables)
     whole = pa.concat_tables(tables).to_pandas()
     for name, kind in zip(names, kinds, strict=True):
-        array = adopted(table[name])
+        array = zero_copy_view(table[name])
         held = kind in HELD and (kind in ("float", "time") or name not in with_null)
         assert (array is not None) == (held and len(whole) > 0)
         if array is not None:
@@ -102,7 +102,7 @@ def test_blocks_of_another_length_stay_outside(sizes, places):
     table = taken_in(divided(sizes), blocks([1, 2, 3], [4]))
     assert table["v"].to_pylist() == [1, 2, 3, 4]
     assert pieces(table["v"]) == places
-    assert adopted(table["v"]).tolist() == [1, 2, 3, 4]
+    assert zero_copy_view(table["v"]).tolist() == [1, 2, 3, 4]
 
 
 def test_blocks_of_another_type_stay_outside():
@@ -110,7 +110,7 @@ def test_blocks_of_another_type_stay_outside():
     tables = [
         pa.table({"v": pa.array([n], dtype), "x": [n]}) for n, dtype in enumerate([pa.int8(), pa.int64()])
     ]
-    found = [room.put(number, table) for number, table in enumerate(tables)]
+    found = [room.write_block(number, table) for number, table in enumerate(tables)]
     table = pa.concat_tables(found, promote_options="permissive")
     assert table["v"].to_pylist() == [0, 1]
     assert pieces(table["v"]) == 2
@@ -120,7 +120,7 @@ def test_rows_that_have_to_be_sorted_go_column_by_column():
     room = divided([2, 1])
     tables = [pa.table({"v": [1, 2], "x": [0, 2]}), pa.table({"v": [3], "x": [1]})]
     columns = taken_in(room, tables).columns
-    room.leave()
+    room.release()
     arrays = [weakref.ref(column.chunk(0).buffers()[1]) for column in columns]
     taken = take_each(columns, np.array([0, 2, 1]))
     assert [column.to_pylist() for column in taken] == [[1, 3, 2], [0, 1, 2]]
@@ -138,23 +138,23 @@ def test_keys_that_are_missing_are_sorted_as_such(dtype):
 
 def test_without_division_nothing_is_taken_in():
     (table,) = blocks([1])
-    assert Room().put(0, table) is table
+    assert OutputBuffer().write_block(0, table) is table
 
 
 @pytest.mark.parametrize("claim", [1 << 50, 1 << 62])
 def test_lengths_that_no_memory_could_hold(claim):
-    assert divided([2, claim]).put(0, blocks([1, 2])[0])["v"].to_pylist() == [1, 2]
+    assert divided([2, claim]).write_block(0, blocks([1, 2])[0])["v"].to_pylist() == [1, 2]
 
 
 def test_what_is_part_of_something_large_is_not_adopted():
     column = pa.chunked_array([np.arange(100)])
-    assert adopted(column.slice(10, 20)) is None
-    assert adopted(column.slice(10, 60)).tolist() == list(range(10, 70))
+    assert zero_copy_view(column.slice(10, 20)) is None
+    assert zero_copy_view(column.slice(10, 60)).tolist() == list(range(10, 70))
 
 
 def test_what_must_not_change_is_not_adopted():
     constant = pa.Array.from_buffers(pa.int64(), 2, [None, pa.py_buffer(bytes(16))])
-    assert adopted(pa.chunked_array([constant])) is None
+    assert zero_copy_view(pa.chunked_array([constant])) is None
 
 
 def grid(n=6):
@@ -186,7 +186,7 @@ def test_queries_give_the_same_frames_with_and_without_room(data):
         eager_cube.build_cube(data=datasets, cube=CUBE, store=store)
         with mock.patch.object(run, "row_counts", return_value=None):
             (expected,) = eager_cube.query_cube(cube=CUBE, store=store)
-        with mock.patch.object(query_files, "_ALONE", 0):
+        with mock.patch.object(query_files, "_MIN_BLOCK_BYTES", 0):
             (found,) = eager_cube.query_cube(cube=CUBE, store=store)
     pd.testing.assert_frame_equal(found, expected, check_index_type="exact")
     merged = seed.merge(datasets["enrich"], how="left").merge(datasets["other"], how="left")
@@ -204,7 +204,7 @@ def test_columns_of_large_files_are_held_once(tmp_path, each_file_a_block, monke
     seed["x"] += 100 * seed["p"]
     eager_cube.build_cube(data=seed, cube=CUBE, store=disk(tmp_path))
     tables = []
-    take_over = frames.adopted
+    take_over = frames.zero_copy_view
     monkeypatch.setattr(frames, "adopted", lambda column: tables.append(column) or take_over(column))
     (df,) = eager_cube.query_cube(cube=CUBE, store=disk(tmp_path))
     assert [pieces(column) for column in tables] == [1, 1, 3, 1]

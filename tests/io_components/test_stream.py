@@ -9,7 +9,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import DuplicateCellsError
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager_cube import query_cube
-from kartothek_cube.io_components.cube.stream import check_cells, write_stream
+from kartothek_cube.io_components.cube.stream import check_duplicate_cells, write_stream
 from kartothek_cube.io_components.cube.write import finish_write, merge_writes, plan_build
 
 CUBE = Cube(["x", "y"], ["p"], "cube")
@@ -74,20 +74,20 @@ def test_a_partition_may_go_on_in_the_next_table(plan):
     parts = [table([0, 0], [1, 2]), table([0, 1], [3, 2]), table([2], [2])]
     results = write_stream(plan, "seed", parts, ordered=True)
     assert len(results["seed"].labels) == 4
-    check_cells(plan, results)
+    check_duplicate_cells(plan, results)
 
 
 def test_cells_in_files_of_several_tasks_are_noticed(plan):
     first = write_stream(plan, "seed", [table([0, 1], [1, 2])])
     other = write_stream(plan, "seed", [table([0, 1], [2, 2])])
-    check_cells(plan, first)
+    check_duplicate_cells(plan, first)
     with pytest.raises(DuplicateCellsError, match=r"p=1, x=2, y=0"):
-        check_cells(plan, merge_writes([first, other]))
+        check_duplicate_cells(plan, merge_writes([first, other]))
 
 
 def test_cells_of_datasets_without_partitions_are_compared_as_well(store_factory):
     plan = plan_build(CUBE, store_factory, ["seed", "other"], partition_on={"other": []})
     parts = [write_stream(plan, "other", [pa.table({"y": [y], "v2": [1]})]) for y in (1, 2, 1)]
-    check_cells(plan, merge_writes(parts[:2]))
+    check_duplicate_cells(plan, merge_writes(parts[:2]))
     with pytest.raises(DuplicateCellsError, match="y=1"):
-        check_cells(plan, merge_writes(parts))
+        check_duplicate_cells(plan, merge_writes(parts))

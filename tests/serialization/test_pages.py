@@ -16,7 +16,7 @@ from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.types import as_table, to_pandas
 from kartothek_cube.serialization import ParquetSerializer
 from kartothek_cube.serialization.columns import ParquetColumns
-from kartothek_cube.serialization.pages import LastPages, have_equal_pages
+from kartothek_cube.serialization.pages import ChunkCache, have_equal_pages
 
 TYPES = [pa.int64(), pa.int8(), pa.timestamp("us"), pa.date32(), pa.uint32()]
 WRITERS = {
@@ -100,7 +100,7 @@ def test_broken_footers_make_nothing_equal_that_is_not():
 @given(st.data())
 def test_what_is_provided_is_what_the_file_holds(writer, data):
     """Files one after the other, with the memory of the ones before, and without."""
-    last = LastPages()
+    last = ChunkCache()
     dtype = data.draw(st.sampled_from([*TYPES, pa.string(), pa.timestamp("us", "UTC")]))
     for _ in range(3):
         values = data.draw(st.lists(st.sampled_from([0, 1, None]), min_size=1, max_size=4)) * 300
@@ -119,7 +119,7 @@ def test_what_is_provided_is_what_the_file_holds(writer, data):
 
 def test_repeated_pages_are_decoded_once():
     last, table = (
-        LastPages(),
+        ChunkCache(),
         pa.table({"x": [0, 1] * 1000, "y": pa.array([0, 1] * 1000, pa.timestamp("us"))}),
     )
     contents = [written(table.append_column("v", pa.array([n] * 2000))) for n in range(2)]
@@ -133,7 +133,7 @@ def test_repeated_pages_are_decoded_once():
 
 
 def test_large_pages_are_not_remembered():
-    last, content = LastPages(), written(pa.table({"x": np.arange(2000) * 7}), "plain")
+    last, content = ChunkCache(), written(pa.table({"x": np.arange(2000) * 7}), "plain")
     for _ in range(2):
         with ParquetColumns(content, "a") as file:
             last.provide(file, ["x"])
@@ -143,7 +143,7 @@ def test_large_pages_are_not_remembered():
 
 
 def test_what_pandas_should_know_stays_with_provided_columns():
-    sink, last = io.BytesIO(), LastPages()
+    sink, last = io.BytesIO(), ChunkCache()
     frame = pd.DataFrame({"x": pd.array([1, 2] * 1000, dtype="Int64"), "v": 1})
     ParquetSerializer("ZSTD").write_table(as_table(frame), sink)
     for _ in range(2):

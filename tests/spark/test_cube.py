@@ -374,12 +374,14 @@ def test_times_do_not_depend_on_the_zone_of_the_session(spark, url):
 
 def test_plans_and_tasks_are_light(frame, built):
     from kartothek_cube.io.spark import _worker
-    from kartothek_cube.io_components.cube.parts import lean
+    from kartothek_cube.io_components.cube.parts import without_commit_state
     from kartothek_cube.io_components.cube.query import plan_query
-    from kartothek_cube.io_components.cube.query.pack import pack
+    from kartothek_cube.io_components.cube.query.pack import split_into_tasks
     from kartothek_cube.io_components.cube.write import plan_update
 
     plan = plan_query(CUBE, built)
-    assert max(len(pickle.dumps(task)) for task in pack(plan, 8)) < 1024
-    writing = _worker.CubeWriting(lean(plan_update(CUBE, built, C("p") >= 0, ["seed"])), "seed")
+    assert max(len(pickle.dumps(task)) for task in split_into_tasks(plan, 8)) < 1024
+    writing = _worker.CubeWriteJob(
+        without_commit_state(plan_update(CUBE, built, C("p") >= 0, ["seed"])), "seed"
+    )
     assert len(pickle.dumps(writing)) < 4096

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.io_components.cube.parts import commit_parts, lean, repeatable
+from kartothek_cube.io_components.cube.parts import commit_parts, with_write_id, without_commit_state
 from kartothek_cube.io_components.cube.query import plan_query
-from kartothek_cube.io_components.cube.query.pack import pack
+from kartothek_cube.io_components.cube.query.pack import split_into_tasks
 from kartothek_cube.io_components.cube.stream import write_stream
 from kartothek_cube.io_components.cube.write import plan_build
 from tests.dataset.test_memory import measured
@@ -32,8 +32,8 @@ class Written:
 
     def __init__(self, url: str, n: int) -> None:
         self.url, self.n = url, n
-        self.plan = repeatable(plan_build(CUBE, url, ["seed"]))
-        self.shared = pickle.dumps(lean(self.plan))
+        self.plan = with_write_id(plan_build(CUBE, url, ["seed"]))
+        self.shared = pickle.dumps(without_commit_state(self.plan))
         tables = [rows(n).filter(pa.array(np.arange(n) % 4 == task)) for task in range(4)]
         self.outcomes = [pickle.dumps(write_stream(pickle.loads(self.shared), "seed", [t])) for t in tables]
 
@@ -41,7 +41,7 @@ class Written:
         commit_parts(self.plan, map(pickle.loads, self.outcomes))
 
     def query_tasks(self) -> list[bytes]:
-        return [pickle.dumps(task) for task in pack(plan_query(CUBE, self.url), 4)]
+        return [pickle.dumps(task) for task in split_into_tasks(plan_query(CUBE, self.url), 4)]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from kartothek_cube.api.dataset import (
     store_dataframes_as_dataset,
     update_dataset_from_dataframes,
 )
-from kartothek_cube.core.commit import Delta, commit
+from kartothek_cube.core.commit import ChangeSet, commit
 from kartothek_cube.core.store import PreconditionFailed, open_blobs
 from kartothek_cube.core.store.obstore_blobs import ObjectBlobStore
 from tests.support.object_server import running
@@ -73,7 +73,7 @@ def test_a_commit_on_top_of_ours_keeps_our_indices(url, monkeypatch):
         result = put_if(self, key, data, token)
         if key == HEADER and not struck:
             struck.append(key)
-            commit(open_blobs(url), Delta(uuid="d", metadata={"seen": True}))
+            commit(open_blobs(url), ChangeSet(uuid="d", metadata={"seen": True}))
             raise PreconditionFailed(key)
         return result
 

@@ -30,8 +30,8 @@ from kartothek_cube.io import eager, eager_cube, iter_cube
 from kartothek_cube.io.arrow_cube import query_cube_arrow
 from kartothek_cube.io.dask.dataframe_cube import query_cube_dataframe
 from kartothek_cube.io_components.cube.query import plan_query, run_frames, run_task
-from kartothek_cube.io_components.cube.query.pack import pack
-from kartothek_cube.io_components.execute import at_most
+from kartothek_cube.io_components.cube.query.pack import split_into_tasks
+from kartothek_cube.io_components.execute import limit_threads
 from kartothek_cube.serialization import ParquetSerializer
 from tests.support.cube_model import (
     KINDS,
@@ -52,11 +52,11 @@ from tests.support.factories import local, memory
 QUERY = "kartothek_cube.io_components.cube.query."
 #: constant -> values to try, besides its own
 THRESHOLDS = {
-    QUERY + "files._ALONE": (1, 3000),
+    QUERY + "files._MIN_BLOCK_BYTES": (1, 3000),
     QUERY + "files._BLOCK": (1, 5000),
     QUERY + "files._REMOTE_BLOCKS": (1,),
-    QUERY + "run._LOOKS": (0, 20),
-    QUERY + "load._WORTH_A_LOOK": (0, 3),
+    QUERY + "run._BROADCAST_ROWS": (0, 20),
+    QUERY + "load._MIN_ROWS_TO_CHECK_ORDER": (0, 3),
     QUERY + "rows._THREADS_FROM": (0,),
     QUERY + "output._LONG": (0, 1),
     QUERY + "output._SPLIT_FROM": (0, 1, 3),
@@ -117,7 +117,7 @@ def lower_thresholds(draw: random.Random) -> Iterator[None]:
         for name, value in chosen.items():
             stack.enter_context(mock.patch(name, value))
         # threads take most of the time of a query of few rows
-        stack.enter_context(at_most(draw.choice([1, 1, 1, None])))
+        stack.enter_context(limit_threads(draw.choice([1, 1, 1, None])))
         yield
 
 
@@ -553,7 +553,7 @@ def query_by_packs(**kwargs: Any) -> list[pa.Table]:
     """Query with tasks of about equal size, as on a cluster; their order does not matter."""
     plan = plan_query(**kwargs)
     tables = []
-    for task in pack(plan, 2, 2):
+    for task in split_into_tasks(plan, 2, 2):
         context, task = pickle.loads(pickle.dumps((plan.context, task)))
         tables += run_task(context, task)
     return tables
@@ -681,7 +681,7 @@ def run_case(number: int, directory: Path, counts: Counter[str], queries: int, s
     fuzzed = make_cube(draw, store)
     counts["cubes"] += 1
     try:
-        with at_most(1):
+        with limit_threads(1):
             fill(fuzzed)
         for _ in range(queries):
             counts["queries"] += 1

@@ -18,9 +18,14 @@ from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.footers import read_footer
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.columns import group_codes
-from kartothek_cube.io_components.execute import REMOTE_REQUESTS, count_file, expect_files, ordered_map
+from kartothek_cube.io_components.execute import (
+    REMOTE_REQUESTS,
+    ordered_map,
+    progress_add_total,
+    progress_advance,
+)
 
-__all__ = ("DataFiles", "look_at_files")
+__all__ = ("DataFiles", "collect_file_stats")
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -76,7 +81,7 @@ class DataFiles:
         return sums.astype(np.int64)
 
 
-def look_at_files(dataset: DatasetMetadata, blobs: BlobStore) -> DataFiles:
+def collect_file_stats(dataset: DatasetMetadata, blobs: BlobStore) -> DataFiles:
     """
     List the data files of a dataset and read their footers.
 
@@ -128,7 +133,7 @@ def _listed(blobs: BlobStore, uuid: str, files: pa.Array) -> tuple[Ints, Floats]
 
 def _footers(blobs: BlobStore, keys: Sequence[str]) -> tuple[Ints, Mapping[str, int]]:
     """Rows of files, and bytes per column in some of them."""
-    expect_files(len(keys))
+    progress_add_total(len(keys))
     footers = ordered_map(partial(_footer, blobs), keys, 1 if blobs.is_local else REMOTE_REQUESTS)
     rows, column_bytes = np.zeros(len(keys), np.int64), Counter[str]()
     step = max(1, len(keys) // _COLUMN_SAMPLE)
@@ -145,7 +150,7 @@ def _footer(blobs: BlobStore, key: str) -> pq.FileMetaData | None:
         footer, _ = read_footer(blobs, key)
     except (MissingFileError, CorruptDatasetError):
         footer = None
-    count_file(0 if footer is None else footer.serialized_size)
+    progress_advance(0 if footer is None else footer.serialized_size)
     return footer
 
 

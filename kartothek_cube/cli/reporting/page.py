@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kartothek_cube.cli.reporting.advice import Advice, advise, shell_command
-from kartothek_cube.cli.reporting.files import DataFiles, look_at_files
+from kartothek_cube.cli.reporting.files import DataFiles, collect_file_stats
 from kartothek_cube.cli.reporting.growth import Growth, growth
 from kartothek_cube.cli.reporting.heat import HeatMap, heat_map, values_as_text
 from kartothek_cube.core.cube.consistency import arrow_schema
@@ -22,7 +22,7 @@ from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.cube.maintain import list_garbage
 from kartothek_cube.io_components.progress import bytes_text
 
-__all__ = ("Column", "DatasetPage", "Index", "Page", "describe")
+__all__ = ("Column", "DatasetPage", "Index", "Page", "build_page")
 
 #: partitions that are listed
 _LARGEST = 12
@@ -87,7 +87,7 @@ class Page:
     advice: tuple[Advice, ...]
 
 
-def describe(
+def build_page(
     cube: Cube, datasets: Mapping[str, DatasetMetadata], blobs: BlobStore, store: str, version: str
 ) -> Page:
     """
@@ -108,7 +108,7 @@ def describe(
     -------
     Page
     """
-    files = {name: look_at_files(dataset, blobs) for name, dataset in datasets.items()}
+    files = {name: collect_file_stats(dataset, blobs) for name, dataset in datasets.items()}
     pages = [
         _describe(cube, name, datasets[name].load_all_indices(blobs), files[name], store) for name in datasets
     ]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kartothek_cube.core.commit.apply import apply, last_batch, merged_schema
-from kartothek_cube.core.commit.base import Base
-from kartothek_cube.core.commit.delta import Delta, IndexEntries, MissingIndexEntries, Published
+from kartothek_cube.core.commit.base import BaseState
+from kartothek_cube.core.commit.delta import ChangeSet, CommitReceipt, IndexUpdate, MissingIndexEntries
 from kartothek_cube.core.commit.header import delete_headers
 from kartothek_cube.core.commit.publish import (
     commit,
@@ -17,11 +17,11 @@ from kartothek_cube.core.commit.publish import (
 from kartothek_cube.core.commit.undo import rollback, undo_all
 
 __all__ = (
-    "Base",
-    "Delta",
-    "IndexEntries",
+    "BaseState",
+    "ChangeSet",
+    "IndexUpdate",
     "MissingIndexEntries",
-    "Published",
+    "CommitReceipt",
     "apply",
     "commit",
     "confirm_pending",

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kartothek_cube.core.commit.delta import Delta, IndexEntries, MissingIndexEntries
+from kartothek_cube.core.commit.delta import ChangeSet, IndexUpdate, MissingIndexEntries
 from kartothek_cube.core.common_metadata import SchemaWrapper, validate_compatible
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import (
@@ -18,7 +18,7 @@ from kartothek_cube.core.errors import (
     DatasetNotFoundError,
     SchemaConflictError,
 )
-from kartothek_cube.core.history import inherited
+from kartothek_cube.core.history import retained_metadata
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.prune import select_partitions
@@ -31,7 +31,7 @@ Mask = npt.NDArray[np.bool_]
 BATCHES = "kartothek_cube_batches"
 
 
-def apply(state: DatasetMetadata | None, delta: Delta) -> DatasetMetadata:
+def apply(state: DatasetMetadata | None, delta: ChangeSet) -> DatasetMetadata:
     """
     The state after a change; a pure function.
 
@@ -84,7 +84,7 @@ def _batches(dataset: DatasetMetadata) -> dict[str, Any]:
     return known if isinstance(known, dict) else {}
 
 
-def _created(state: DatasetMetadata | None, delta: Delta) -> DatasetMetadata:
+def _created(state: DatasetMetadata | None, delta: ChangeSet) -> DatasetMetadata:
     if delta.mode == "update":
         raise DatasetNotFoundError(delta.uuid)
     indices = {}
@@ -94,7 +94,7 @@ def _created(state: DatasetMetadata | None, delta: Delta) -> DatasetMetadata:
     return DatasetMetadata(
         uuid=delta.uuid,
         partitions=delta.added,
-        metadata={**inherited(state), **_metadata({}, delta)},
+        metadata={**retained_metadata(state), **_metadata({}, delta)},
         indices=indices,
         explicit_partitions=delta.explicit,
         partition_keys=list(delta.partition_keys or ()),
@@ -103,7 +103,7 @@ def _created(state: DatasetMetadata | None, delta: Delta) -> DatasetMetadata:
     )
 
 
-def _updated(state: DatasetMetadata, delta: Delta) -> DatasetMetadata:
+def _updated(state: DatasetMetadata, delta: ChangeSet) -> DatasetMetadata:
     if delta.partition_keys is not None and list(delta.partition_keys) != list(state.partition_keys or []):
         raise ValueError(
             f"Incompatible set of partition keys for dataset {delta.uuid}: it is partitioned by "
@@ -123,13 +123,13 @@ def _updated(state: DatasetMetadata, delta: Delta) -> DatasetMetadata:
     )
 
 
-def _metadata(stored: Mapping[str, Any], delta: Delta) -> dict[str, Any]:
+def _metadata(stored: Mapping[str, Any], delta: ChangeSet) -> dict[str, Any]:
     if delta.merge_metadata is None:
         return {**stored, **delta.metadata}
     return delta.merge_metadata([dict(stored), dict(delta.metadata)])
 
 
-def _partitions(state: DatasetMetadata, delta: Delta, removed: Mask) -> PartitionTable:
+def _partitions(state: DatasetMetadata, delta: ChangeSet, removed: Mask) -> PartitionTable:
     """The partitions that stay and those that come, in the order of commit."""
     table = state.partition_table
     stay = np.flatnonzero(~removed)
@@ -143,7 +143,7 @@ def _partitions(state: DatasetMetadata, delta: Delta, removed: Mask) -> Partitio
     return partitions.take(np.argsort(place, kind="stable"))
 
 
-def _inputs(state: DatasetMetadata, delta: Delta) -> Mask:
+def _inputs(state: DatasetMetadata, delta: ChangeSet) -> Mask:
     """
     Mask of the partitions that the added ones stand for.
 
@@ -166,7 +166,7 @@ def _inputs(state: DatasetMetadata, delta: Delta) -> Mask:
     return mask
 
 
-def _removed(state: DatasetMetadata, delta: Delta) -> Mask:
+def _removed(state: DatasetMetadata, delta: ChangeSet) -> Mask:
     """Mask of the partitions that go, which must be those that the operation knew of."""
     mask = np.zeros(len(state.partition_table), dtype=bool)
     if delta.scope is None:
@@ -186,7 +186,7 @@ def _removed(state: DatasetMetadata, delta: Delta) -> Mask:
 
 
 def _updated_indices(
-    state: DatasetMetadata, delta: Delta, gone: pa.StringArray, partitions: PartitionTable
+    state: DatasetMetadata, delta: ChangeSet, gone: pa.StringArray, partitions: PartitionTable
 ) -> dict[str, Any]:
     result = {}
     new = _new_indices(state, delta)
@@ -206,14 +206,14 @@ def _updated_indices(
     return result
 
 
-def _new_indices(state: DatasetMetadata, delta: Delta) -> set[str]:
+def _new_indices(state: DatasetMetadata, delta: ChangeSet) -> set[str]:
     """Indices made of entries of all partitions: where nobody listed these so far, that is any index."""
     if state.explicit_partitions:
         return set(delta.new_indices)
     return {*delta.new_indices, *delta.indices, *state.secondary_indices}
 
 
-def _check_covered(column: str, labels: pa.StringArray, given: IndexEntries | None) -> None:
+def _check_covered(column: str, labels: pa.StringArray, given: IndexUpdate | None) -> None:
     covered = pa.array([], pa.string()) if given is None else given.covered
     missing = labels.filter(pa.compute.invert(pa.compute.is_in(labels, value_set=covered)))
     if len(missing):
@@ -227,7 +227,7 @@ def _index(column: str, entries: IndexColumns, schema: SchemaWrapper | None) -> 
     return ExplicitSecondaryIndex.from_columns(column, entries, dtype)
 
 
-def merged_schema(state: DatasetMetadata, delta: Delta) -> SchemaWrapper | None:
+def merged_schema(state: DatasetMetadata, delta: ChangeSet) -> SchemaWrapper | None:
     """
     The schema that knows most: a column that was null so far may get a type.
 

@@ -6,17 +6,17 @@ from typing import Any
 
 import attrs
 
-from kartothek_cube.core.commit.delta import Published
+from kartothek_cube.core.commit.delta import CommitReceipt
 from kartothek_cube.core.commit_record import CommitRecord, parse_record
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.load import StoredHeader
+from kartothek_cube.core.dataset.load import HeaderBlob
 from kartothek_cube.core.naming import schema_key
 
-__all__ = ("Base",)
+__all__ = ("BaseState",)
 
 
 @attrs.frozen
-class Base:
+class BaseState:
     """
     What a change is applied to: the newest state and how it is stored.
 
@@ -38,7 +38,7 @@ class Base:
     table: str
     header_key: str
     token: Any
-    old: StoredHeader | None
+    old: HeaderBlob | None
     state: DatasetMetadata | None
     schema: bytes | None
     schema_token: Any
@@ -63,9 +63,11 @@ class Base:
         """Whether tombstones of all collections that may meet this dataset are in its header."""
         return self.state is not None and (self.record is None or self.record.unconfirmed is None)
 
-    def published(self, header: bytes, token: Any, schema: bytes | None, new: DatasetMetadata) -> Published:
+    def published(
+        self, header: bytes, token: Any, schema: bytes | None, new: DatasetMetadata
+    ) -> CommitReceipt:
         """What was put in place of this."""
-        return Published(
+        return CommitReceipt(
             self.uuid,
             self.header_key,
             header,

@@ -14,13 +14,13 @@ from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.partition import PartitionTable
 
-__all__ = ("Delta", "IndexEntries", "MissingIndexEntries", "Predicates", "Published")
+__all__ = ("ChangeSet", "IndexUpdate", "MissingIndexEntries", "Predicates", "CommitReceipt")
 
 Predicates = list[list[tuple[str, str, Any]]]
 
 
 @attrs.frozen
-class IndexEntries:
+class IndexUpdate:
     """Index entries of one column, and the labels of the partitions that they speak about."""
 
     entries: IndexColumns
@@ -28,7 +28,7 @@ class IndexEntries:
 
 
 @attrs.frozen
-class Delta:
+class ChangeSet:
     """
     A change of one dataset.
 
@@ -90,7 +90,7 @@ class Delta:
     places: pa.StringArray | None = None
     schema: SchemaWrapper | None = None
     partition_keys: tuple[str, ...] | None = None
-    indices: Mapping[str, IndexEntries] = attrs.field(factory=dict)
+    indices: Mapping[str, IndexUpdate] = attrs.field(factory=dict)
     new_indices: frozenset[str] = frozenset()
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
     merge_metadata: Callable[[list[dict[str, Any]]], dict[str, Any]] | None = None
@@ -103,7 +103,7 @@ class Delta:
 
 
 @attrs.frozen
-class Published:
+class CommitReceipt:
     """The receipt of a commit: what it put in place of what, which is enough to take it back."""
 
     uuid: str

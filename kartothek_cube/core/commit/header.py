@@ -18,8 +18,8 @@ __all__ = (
     "other_header_key",
     "read_versioned",
     "render",
-    "restore",
-    "swap",
+    "restore_if_ours",
+    "compare_and_swap_header",
 )
 
 
@@ -41,7 +41,9 @@ def read_versioned(blobs: BlobStore, key: str) -> tuple[bytes | None, Any]:
         return None, None
 
 
-def swap(blobs: BlobStore, uuid: str, key: str, content: bytes, old: bytes | None, token: Any) -> Any:
+def compare_and_swap_header(
+    blobs: BlobStore, uuid: str, key: str, content: bytes, old: bytes | None, token: Any
+) -> Any:
     """
     Put a header if the one that was read is still there.
 
@@ -152,7 +154,7 @@ def delete_headers(blobs: BlobStore, uuid: str) -> bool:
     return any(found)
 
 
-def restore(
+def restore_if_ours(
     blobs: BlobStore, key: str, ours: bytes | None, old: bytes | None, *, delete: bool = False
 ) -> bool:
     """

@@ -13,24 +13,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.commit.apply import apply, last_batch
-from kartothek_cube.core.commit.base import Base
+from kartothek_cube.core.commit.base import BaseState
 from kartothek_cube.core.commit.check import check_files, confirm_first_commit
-from kartothek_cube.core.commit.delta import Delta, IndexEntries, MissingIndexEntries, Published
+from kartothek_cube.core.commit.delta import ChangeSet, CommitReceipt, IndexUpdate, MissingIndexEntries
 from kartothek_cube.core.commit.header import (
     check_one_header,
+    compare_and_swap_header,
     delete_blob,
     header_format,
     other_header_key,
     read_versioned,
     render,
-    restore,
-    swap,
+    restore_if_ours,
 )
 from kartothek_cube.core.commit.retry import attempts
 from kartothek_cube.core.commit_record import COMMIT_RECORD, new_record, parse_record
 from kartothek_cube.core.common_metadata import schema_file_from_bytes, schema_to_bytes
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.load import StoredHeader
+from kartothek_cube.core.dataset.load import HeaderBlob
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,
@@ -38,11 +38,11 @@ from kartothek_cube.core.errors import (
     MissingFileError,
     UnknownOutcomeError,
 )
-from kartothek_cube.core.history import keep_state, prune, states_to_keep, with_version
+from kartothek_cube.core.history import archive_snapshot, expire_snapshots, snapshot_retention, with_version
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.naming import metadata_key_from_uuid, schema_key
 from kartothek_cube.core.prune import load_needed_indices
-from kartothek_cube.core.schema.lineage import lineage_of, successor
+from kartothek_cube.core.schema.lineage import next_version, schema_version_of
 from kartothek_cube.core.store import BlobStore, FlushError, PreconditionFailed
 from kartothek_cube.core.tombstones import (
     TOMBSTONES_KEY,
@@ -54,17 +54,25 @@ from kartothek_cube.core.tombstones import (
 )
 from kartothek_cube.core.uuid import gen_uuid
 
-__all__ = ("Base", "commit", "confirm_pending", "publish", "publish_copy", "read_base", "read_replaced_base")
+__all__ = (
+    "BaseState",
+    "commit",
+    "confirm_pending",
+    "publish",
+    "publish_copy",
+    "read_base",
+    "read_replaced_base",
+)
 
 _LOGGER = logging.getLogger(__name__)
 
-Result = tuple[DatasetMetadata, Published]
+Result = tuple[DatasetMetadata, CommitReceipt]
 
 
 def commit(
     blobs: BlobStore,
-    delta: Delta,
-    index_entries: Callable[[str, Sequence[str]], IndexEntries] | None = None,
+    delta: ChangeSet,
+    index_entries: Callable[[str, Sequence[str]], IndexUpdate] | None = None,
 ) -> Result:
     """
     Publish a change: apply it to the newest state, write it if nobody else was faster, else start again.
@@ -93,10 +101,10 @@ def commit(
     UnknownOutcomeError
         If the store does not tell whether the change got through.
     """
-    states_to_keep(delta.metadata)
+    snapshot_retention(delta.metadata)
     for _ in attempts():
         try:
-            return _try(blobs, delta)
+            return _attempt(blobs, delta)
         except PreconditionFailed:
             continue
         except MissingIndexEntries as missing:
@@ -126,17 +134,17 @@ def _refers_to(blobs: BlobStore, uuid: str, key: str) -> bool:
 
 
 def _with_entries(
-    delta: Delta, missing: MissingIndexEntries, read: Callable[[str, Sequence[str]], IndexEntries]
-) -> Delta:
+    delta: ChangeSet, missing: MissingIndexEntries, read: Callable[[str, Sequence[str]], IndexUpdate]
+) -> ChangeSet:
     found = read(missing.column, missing.labels.to_pylist())
     known = delta.indices.get(missing.column)
     if known is not None:
         merged = IndexColumns.merge([known.entries, found.entries], found.entries.values.type)
-        found = IndexEntries(merged, pa.concat_arrays([known.covered, found.covered]))
+        found = IndexUpdate(merged, pa.concat_arrays([known.covered, found.covered]))
     return attrs.evolve(delta, indices={**delta.indices, missing.column: found})
 
 
-def _resolve_unknown_outcome(blobs: BlobStore, delta: Delta) -> Result | None:
+def _resolve_unknown_outcome(blobs: BlobStore, delta: ChangeSet) -> Result | None:
     """The state, if it shows that a change whose answer was lost did get through."""
     try:
         base = _load(blobs, delta)
@@ -145,7 +153,7 @@ def _resolve_unknown_outcome(blobs: BlobStore, delta: Delta) -> Result | None:
         return None
 
 
-def _try(blobs: BlobStore, delta: Delta) -> Result:
+def _attempt(blobs: BlobStore, delta: ChangeSet) -> Result:
     base = _load(blobs, delta)
     if _is_committed(base.state, delta):
         return _already_committed(blobs, base, delta)
@@ -158,14 +166,14 @@ def _try(blobs: BlobStore, delta: Delta) -> Result:
     return publish(blobs, base, new, added, replace=delta.mode == "replace", pending=delta.pending)
 
 
-def _is_unchanged(old: DatasetMetadata, new: DatasetMetadata, delta: Delta) -> bool:
+def _is_unchanged(old: DatasetMetadata, new: DatasetMetadata, delta: ChangeSet) -> bool:
     """Whether a commit would put a header that says what the one says which is there."""
     return not len(delta.added) and not delta.new_indices and new == old
 
 
 def publish(
     blobs: BlobStore,
-    base: Base,
+    base: BaseState,
     new: DatasetMetadata,
     files: Sequence[str],
     *,
@@ -188,7 +196,7 @@ def publish(
     replace
         Whether the new state takes nothing over from the old one.
     pending
-        As in :class:`Delta`.
+        As in :class:`ChangeSet`.
 
     Returns
     -------
@@ -217,22 +225,22 @@ def publish(
         if not replace and not base.is_confirmed and base.state is not None:
             # the first commit may have died before it could take back a header whose files are deleted
             needed = _files_of(new)
-        if states_to_keep(new.metadata) and base.state is not None and base.old is not None:
-            keep_state(blobs, base.state, base.old)
+        if snapshot_retention(new.metadata) and base.state is not None and base.old is not None:
+            archive_snapshot(blobs, base.state, base.old)
         published = _put_state(blobs, base, new, render(new, base.header_key), needed, collections, replace)
     except (PreconditionFailed, ConcurrentWriteError):
         # garbage at worst, and the error tells more
         with suppress(OSError):
             blobs.delete(_unreferenced(blobs, base.uuid, written))
         raise
-    if _keeps(new) or _keeps(base.state):
-        prune(base.uuid, blobs)
+    if _has_history(new) or _has_history(base.state):
+        expire_snapshots(base.uuid, blobs)
     return new, published
 
 
 def publish_copy(
     blobs: BlobStore,
-    base: Base,
+    base: BaseState,
     new: DatasetMetadata,
     header: bytes,
     schema: bytes | None,
@@ -264,7 +272,7 @@ def publish_copy(
     return new, published
 
 
-def confirm_pending(blobs: BlobStore, published: Published) -> Result:
+def confirm_pending(blobs: BlobStore, published: CommitReceipt) -> Result:
     """
     Say in the header of a dataset that the operation which created it has finished.
 
@@ -300,7 +308,9 @@ def confirm_pending(blobs: BlobStore, published: Published) -> Result:
         new = state.copy(extra={**state.extra, COMMIT_RECORD: record.to_part()})
         header = render(new, published.header_key)
         try:
-            token = swap(blobs, published.uuid, published.header_key, header, content, token)
+            token = compare_and_swap_header(
+                blobs, published.uuid, published.header_key, header, content, token
+            )
         except PreconditionFailed:
             state, _, token, content = DatasetMetadata.load_with_token(published.uuid, blobs)
             continue
@@ -321,7 +331,7 @@ def _pending_operation(state: DatasetMetadata) -> str | None:
     return None if record is None else record.pending
 
 
-def _read_tombstones(blobs: BlobStore, base: Base) -> dict[str, Any]:
+def _read_tombstones(blobs: BlobStore, base: BaseState) -> dict[str, Any]:
     """
     The tombstones that a commit inherits and must not violate.
 
@@ -337,14 +347,14 @@ def _read_tombstones(blobs: BlobStore, base: Base) -> dict[str, Any]:
 
 def _put_state(
     blobs: BlobStore,
-    base: Base,
+    base: BaseState,
     new: DatasetMetadata,
     header: bytes,
     files: Sequence[str],
     collections: dict[str, Any],
     replace: bool,
     schema: bytes | None = None,
-) -> Published:
+) -> CommitReceipt:
     """
     Put schema and header of a state.
 
@@ -363,7 +373,9 @@ def _put_state(
         # what the header will name has to be on disk before it, see BlobStore.flush
         blobs.flush(files)
         check_files(blobs, base.uuid, [*files, *schemas], names, others=others)
-        token = swap(blobs, base.uuid, base.header_key, header, _header_at_key(base), base.token)
+        token = compare_and_swap_header(
+            blobs, base.uuid, base.header_key, header, _header_at_key(base), base.token
+        )
         if base.old is None:
             _confirm(blobs, base, new, files)
         if replace:
@@ -371,7 +383,7 @@ def _put_state(
     except (PreconditionFailed, ConcurrentWriteError):
         # the next commit puts the right schema as well, so that a failure here costs nothing
         with suppress(OSError):
-            restore(blobs, base.schema_key, put, base.schema)
+            restore_if_ours(blobs, base.schema_key, put, base.schema)
         raise
     except UnknownOutcomeError:
         raise
@@ -382,7 +394,7 @@ def _put_state(
     return base.published(header, token, put, new)
 
 
-def _confirm(blobs: BlobStore, base: Base, new: DatasetMetadata, files: Sequence[str]) -> None:
+def _confirm(blobs: BlobStore, base: BaseState, new: DatasetMetadata, files: Sequence[str]) -> None:
     """Make sure that the first commit of a dataset is there to stay, with its schema file."""
     record = parse_record(new.extra)
     commit = "" if record is None else record.unconfirmed or record.commit
@@ -393,14 +405,14 @@ def _confirm(blobs: BlobStore, base: Base, new: DatasetMetadata, files: Sequence
         content, token = read_versioned(blobs, base.schema_key)
         if content is None or tombstone_name(base.schema_key) in tombstones:
             # another version than the collection has read, so that its deletion by condition fails
-            file = successor(new.schema, lineage_of(new.metadata), None, None)
+            file = next_version(new.schema, schema_version_of(new.metadata), None, None)
             blobs.put_if(base.schema_key, schema_to_bytes(file), token)
     except (OSError, PreconditionFailed) as error:
         # the header holds the schema, too, and the next commit or repair puts the file again
         _LOGGER.warning("The schema file of dataset %s may be missing: %s", base.uuid, error)
 
 
-def _drop_other_format(blobs: BlobStore, base: Base, token: Any) -> None:
+def _drop_other_format(blobs: BlobStore, base: BaseState, token: Any) -> None:
     """
     Delete the header in the other format, after a dataset was replaced.
 
@@ -424,7 +436,7 @@ def _drop_other_format(blobs: BlobStore, base: Base, token: Any) -> None:
         raise
 
 
-def _header_at_key(base: Base) -> bytes | None:
+def _header_at_key(base: BaseState) -> bytes | None:
     """The header at the key of the new one."""
     return base.header if base.old is not None and base.old.key == base.header_key else None
 
@@ -435,15 +447,15 @@ def _files_of(state: DatasetMetadata) -> list[str]:
     return files + [i.index_storage_key for i in state.secondary_indices.values() if i.index_storage_key]
 
 
-def _keeps(state: DatasetMetadata | None) -> bool:
+def _has_history(state: DatasetMetadata | None) -> bool:
     """Whether a dataset has, or may have, copies of older states."""
     try:
-        return state is not None and states_to_keep(state.metadata) > 0
+        return state is not None and snapshot_retention(state.metadata) > 0
     except ValueError:
         return False
 
 
-def read_base(blobs: BlobStore, uuid: str, table: str) -> Base:
+def read_base(blobs: BlobStore, uuid: str, table: str) -> BaseState:
     """
     Read a dataset in order to change it.
 
@@ -465,29 +477,29 @@ def read_base(blobs: BlobStore, uuid: str, table: str) -> Base:
     """
     schema, schema_token = read_versioned(blobs, schema_key(uuid, table))
     state, key, token, header = DatasetMetadata.load_with_token(uuid, blobs)
-    stored = StoredHeader(key, header, header_format(key), token)
-    return Base(uuid, table, key, token, stored, state, schema, schema_token)
+    stored = HeaderBlob(key, header, header_format(key), token)
+    return BaseState(uuid, table, key, token, stored, state, schema, schema_token)
 
 
-def read_replaced_base(blobs: BlobStore, uuid: str, table: str, header_key: str) -> Base:
+def read_replaced_base(blobs: BlobStore, uuid: str, table: str, header_key: str) -> BaseState:
     """Read what is there in order to replace it, be it absent or damaged, by a header at a given key."""
     schema = read_versioned(blobs, schema_key(uuid, table))
     try:
         base = read_base(blobs, uuid, table)
     except DatasetNotFoundError:
-        return Base(uuid, table, header_key, None, None, None, *schema)
+        return BaseState(uuid, table, header_key, None, None, None, *schema)
     except (CorruptDatasetError, KeyError, NotImplementedError):
         content, token = read_versioned(blobs, header_key)
         old = None
         if content is not None:
-            old = StoredHeader(header_key, content, header_format(header_key), token)
-        return Base(uuid, table, header_key, token, old, None, *schema)
+            old = HeaderBlob(header_key, content, header_format(header_key), token)
+        return BaseState(uuid, table, header_key, token, old, None, *schema)
     if base.header_key == header_key:
         return base
     return attrs.evolve(base, header_key=header_key, token=read_versioned(blobs, header_key)[1])
 
 
-def _load(blobs: BlobStore, delta: Delta) -> Base:
+def _load(blobs: BlobStore, delta: ChangeSet) -> BaseState:
     """The newest state with the indices that will change; a schema is read before the header it goes with."""
     wanted = metadata_key_from_uuid(delta.uuid, delta.storage_format)
     if delta.mode == "replace":
@@ -497,14 +509,14 @@ def _load(blobs: BlobStore, delta: Delta) -> Base:
         base = read_base(blobs, delta.uuid, delta.table)
     if base is None:
         schema = read_versioned(blobs, schema_key(delta.uuid, delta.table))
-        return Base(delta.uuid, delta.table, wanted, None, None, None, *schema)
+        return BaseState(delta.uuid, delta.table, wanted, None, None, None, *schema)
     if delta.mode == "create":
         return base
     check_one_header(blobs, delta.uuid, base.header_key)
     return attrs.evolve(base, state=_with_indices(blobs, base.state, delta))
 
 
-def _with_indices(blobs: BlobStore, state: Any, delta: Delta) -> DatasetMetadata:
+def _with_indices(blobs: BlobStore, state: Any, delta: ChangeSet) -> DatasetMetadata:
     if not state.explicit_partitions:  # the files of this very change are there already
         ours = state.partition_table.positions(delta.added.labels)
         theirs = np.ones(len(state.partition_table), dtype=bool)
@@ -518,7 +530,7 @@ def _with_indices(blobs: BlobStore, state: Any, delta: Delta) -> DatasetMetadata
     return found
 
 
-def _is_committed(state: DatasetMetadata | None, delta: Delta) -> bool:
+def _is_committed(state: DatasetMetadata | None, delta: ChangeSet) -> bool:
     """Whether this very commit got through already: its labels are UUIDs, nobody else adds them."""
     if state is None:
         return False
@@ -533,7 +545,7 @@ def _is_committed(state: DatasetMetadata | None, delta: Delta) -> bool:
     return bool((state.partition_table.positions(delta.added.labels) >= 0).all())
 
 
-def _already_committed(blobs: BlobStore, base: Base, delta: Delta) -> Result:
+def _already_committed(blobs: BlobStore, base: BaseState, delta: ChangeSet) -> Result:
     """The state as loading it gives, secondary indices by key only."""
     state: Any = base.state
     if base.record is not None and base.record.unconfirmed:
@@ -544,7 +556,7 @@ def _already_committed(blobs: BlobStore, base: Base, delta: Delta) -> Result:
 
 
 def _put_schema(
-    blobs: BlobStore, base: Base, new: DatasetMetadata, replace: bool, content: bytes | None
+    blobs: BlobStore, base: BaseState, new: DatasetMetadata, replace: bool, content: bytes | None
 ) -> bytes | None:
     """
     Write the schema unless it is there; until the header follows, each header finds its own in it.
@@ -559,25 +571,25 @@ def _put_schema(
         if base.state is not None:
             raise
         old = None
-    lineage = lineage_of(new.metadata)
+    lineage = schema_version_of(new.metadata)
     same = base.old is not None and old is not None and old.schema.equals(new.schema, check_metadata=replace)
     if same and old is not None and old.of(lineage).equals(new.schema):
         return None
-    replaced = None if base.state is None else lineage_of(base.state.metadata)
+    replaced = None if base.state is None else schema_version_of(base.state.metadata)
     if content is None or base.state is not None:
-        content = schema_to_bytes(successor(new.schema, lineage, old, replaced))
+        content = schema_to_bytes(next_version(new.schema, lineage, old, replaced))
     blobs.put_if(base.schema_key, content, base.schema_token)
     return content
 
 
-def _restore_schema(blobs: BlobStore, base: Base, ours: bytes | None) -> None:
+def _restore_schema(blobs: BlobStore, base: BaseState, ours: bytes | None) -> None:
     """Put the schema of the header that is there first; ours stays known, should our header arrive late."""
     content, token = read_versioned(blobs, base.schema_key)
     if ours is None or content != ours or base.state is None or base.state.schema is None:
         return
-    lineage = lineage_of(base.state.metadata)
+    lineage = schema_version_of(base.state.metadata)
     old = schema_file_from_bytes(ours, base.schema_key)
-    file = successor(base.state.schema, lineage, old, lineage)
+    file = next_version(base.state.schema, lineage, old, lineage)
     blobs.put_if(base.schema_key, schema_to_bytes(file), token)
 
 

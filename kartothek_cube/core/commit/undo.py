@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from kartothek_cube.core.commit.delta import Published
-from kartothek_cube.core.commit.header import restore
+from kartothek_cube.core.commit.delta import CommitReceipt
+from kartothek_cube.core.commit.header import restore_if_ours
 from kartothek_cube.core.commit.publish import publish, read_base
 from kartothek_cube.core.commit.retry import attempts, retry_request
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -24,7 +24,7 @@ __all__ = ("invert", "rollback", "undo_all")
 _LOGGER = logging.getLogger(__name__)
 
 
-def rollback(blobs: BlobStore, published: Published) -> None:
+def rollback(blobs: BlobStore, published: CommitReceipt) -> None:
     """
     Take a commit back; what others have committed on top of it stays.
 
@@ -47,7 +47,9 @@ def rollback(blobs: BlobStore, published: Published) -> None:
     if published.header == published.old_header:
         return None
     if retry_request(lambda: _restore_header(blobs, published)):
-        retry_request(lambda: restore(blobs, published.schema_key, published.schema, published.old_schema))
+        retry_request(
+            lambda: restore_if_ours(blobs, published.schema_key, published.schema, published.old_schema)
+        )
         return None
     for _ in attempts():
         try:
@@ -57,12 +59,12 @@ def rollback(blobs: BlobStore, published: Published) -> None:
     raise ConcurrentWriteError(published.uuid)
 
 
-def _restore_header(blobs: BlobStore, published: Published) -> bool:
+def _restore_header(blobs: BlobStore, published: CommitReceipt) -> bool:
     """Put the old header back if that of the commit is still there; False if it is not."""
-    return restore(blobs, published.header_key, published.header, published.old_header, delete=True)
+    return restore_if_ours(blobs, published.header_key, published.header, published.old_header, delete=True)
 
 
-def _invert_newest(blobs: BlobStore, published: Published) -> None:
+def _invert_newest(blobs: BlobStore, published: CommitReceipt) -> None:
     try:
         base = read_base(blobs, published.uuid, published.state.table_name)
     except DatasetNotFoundError:
@@ -80,7 +82,7 @@ def _invert_newest(blobs: BlobStore, published: Published) -> None:
     publish(blobs, base, new, [*files, *indices])
 
 
-def undo_all(blobs: BlobStore, published: Sequence[Published]) -> bool:
+def undo_all(blobs: BlobStore, published: Sequence[CommitReceipt]) -> bool:
     """
     Take the commits of an operation back, the last one first; whether all could be.
 

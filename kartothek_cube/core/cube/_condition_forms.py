@@ -30,7 +30,7 @@ _JSON_SCALARS = (str, bool, int, float)
 _NEVER_NULL = frozenset({str, bytes, bool, int, date, datetime, pd.Timestamp})
 
 
-class NoValue:
+class Incomparable:
     """Base of everything that conditions are made of, and which therefore is no value to compare with."""
 
     __slots__ = ()
@@ -38,21 +38,21 @@ class NoValue:
     _noun: ClassVar[str] = "a condition"
 
 
-def plain(value: Any) -> Any:
+def to_python_scalar(value: Any) -> Any:
     """Make Python scalars of numpy's, so that conditions look and travel alike; times keep their unit."""
     return value.item() if isinstance(value, np.bool_ | np.number | np.str_ | np.bytes_) else value
 
 
-def typed(value: Any) -> Any:
+def to_python_scalar_keep_int(value: Any) -> Any:
     """Make Python scalars of numpy's, but for integers, whose type tells whether they have a sign."""
-    return value if isinstance(value, np.integer) else plain(value)
+    return value if isinstance(value, np.integer) else to_python_scalar(value)
 
 
 def plain_tuple(values: object) -> tuple[Any, ...]:
     """Take one value or many, as :func:`typed` ones."""
     elements = converter_tuple(values)
     from_numpy = any(issubclass(kind, np.generic) for kind in set(map(type, elements)))
-    return tuple(map(typed, elements)) if from_numpy else elements
+    return tuple(map(to_python_scalar_keep_int, elements)) if from_numpy else elements
 
 
 def check_values(column: str, values: tuple[Any, ...]) -> None:
@@ -64,7 +64,7 @@ def check_values(column: str, values: tuple[Any, ...]) -> None:
 
 def check_value(column: str, value: Any) -> None:
     """Refuse everything that is not a single value to compare a column with."""
-    if isinstance(value, NoValue):
+    if isinstance(value, Incomparable):
         raise TypeError(f"Column {column!r} cannot be compared with {value._noun}")
     if pd.api.types.is_list_like(value):
         kind = type(value).__name__
@@ -166,7 +166,10 @@ def to_json(condition: Any) -> dict[str, Any]:
         A value is no str, bool, int or float.
     """
     fields = {field.name: getattr(condition, field.name) for field in attrs.fields(type(condition))}
-    fields = {n: tuple(map(plain, v)) if isinstance(v, tuple) else plain(v) for n, v in fields.items()}
+    fields = {
+        n: tuple(map(to_python_scalar, v)) if isinstance(v, tuple) else to_python_scalar(v)
+        for n, v in fields.items()
+    }
     for name, value in fields.items():
         for single in value if isinstance(value, tuple) else (value,):
             if single is not None and not isinstance(single, _JSON_SCALARS):

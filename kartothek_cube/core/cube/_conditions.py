@@ -15,7 +15,7 @@ from kartothek_cube.core.cube import _condition_forms as forms
 
 
 @attrs.frozen
-class Condition(forms.NoValue, ABC):
+class Condition(forms.Incomparable, ABC):
     """Something about one column that rows have to fulfil; immutable, comparable and hashable.
 
     Rows in which the column is null fulfil no condition.
@@ -120,7 +120,7 @@ class SimpleCondition(Condition):
         The value, neither null nor a collection.
     """
 
-    value: Any = attrs.field(converter=forms.typed)
+    value: Any = attrs.field(converter=forms.to_python_scalar_keep_int)
 
     active = True
 
@@ -205,7 +205,7 @@ class IsInCondition(SimpleCondition):
         forms.check_values(self.column, value)
 
     def __str__(self) -> str:
-        return f"{self.column} {self.OP} {tuple(map(forms.plain, self.value))}"
+        return f"{self.column} {self.OP} {tuple(map(forms.to_python_scalar, self.value))}"
 
 
 @attrs.frozen
@@ -222,8 +222,8 @@ class InIntervalCondition(Condition):
         First value that is too large; None: no limit.
     """
 
-    start: Any = attrs.field(converter=forms.typed, default=None)
-    stop: Any = attrs.field(converter=forms.typed, default=None)
+    start: Any = attrs.field(converter=forms.to_python_scalar_keep_int, default=None)
+    stop: Any = attrs.field(converter=forms.to_python_scalar_keep_int, default=None)
 
     @start.validator
     @stop.validator
@@ -258,7 +258,7 @@ def _flat(conditions: object) -> tuple[Condition, ...]:
 
 
 @attrs.frozen
-class Conjunction(forms.NoValue):
+class Conjunction(forms.Incomparable):
     """Conditions that all have to hold; immutable, comparable and hashable.
 
     Parameters

@@ -7,7 +7,7 @@ from typing import ClassVar
 import attrs
 
 from kartothek_cube.core._converters import converter_str
-from kartothek_cube.core.cube._condition_forms import NoValue
+from kartothek_cube.core.cube._condition_forms import Incomparable
 from kartothek_cube.core.cube._conditions import (
     Condition,
     Conjunction,
@@ -40,7 +40,7 @@ __all__ = (
 
 
 @attrs.frozen(eq=False)
-class VirtualColumn(NoValue):
+class VirtualColumn(Incomparable):
     """A column whose comparison with a value makes a condition; short name: ``C``.
 
     Parameters

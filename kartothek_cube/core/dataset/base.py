@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from kartothek_cube.core import _time
 from kartothek_cube.core._mixins import CopyMixin
-from kartothek_cube.core.dataset.content import HeaderContent
+from kartothek_cube.core.dataset.content import HeaderDocument
 from kartothek_cube.core.dataset.frames import indices_as_dataframe
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase, IndexColumns, PartitionIndex
@@ -256,9 +256,9 @@ class DatasetMetadataBase(CopyMixin):
         blobs = open_blobs(store)
         return sorted(blob.key for prefix in (f"{uuid}.", f"{uuid}/") for blob in blobs.list(prefix))
 
-    def _content(self) -> HeaderContent:
+    def _content(self) -> HeaderDocument:
         listed = self.explicit_partitions or len(self.partition_table) > 0
-        return HeaderContent(
+        return HeaderDocument(
             uuid=self.uuid,
             version=self.metadata_version,
             indices=self.indices,

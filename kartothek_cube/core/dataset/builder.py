@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from kartothek_cube.core import _time
 from kartothek_cube.core._mixins import CopyMixin
 from kartothek_cube.core.dataset.base import DatasetMetadataBase
-from kartothek_cube.core.dataset.content import HeaderContent
+from kartothek_cube.core.dataset.content import HeaderDocument
 from kartothek_cube.core.dataset.metadata import DatasetMetadata
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase
 from kartothek_cube.core.naming import (
@@ -286,8 +286,8 @@ class DatasetMetadataBuilder(CopyMixin):
         """
         return metadata_key_from_uuid(self.uuid, "msgpack"), self._content().to_msgpack()
 
-    def _content(self) -> HeaderContent:
-        return HeaderContent(
+    def _content(self) -> HeaderDocument:
+        return HeaderDocument(
             uuid=self.uuid,
             version=self.metadata_version,
             indices=self.indices,

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from kartothek_cube.core._header import check_header, parse_header
 from kartothek_cube.core._parse_cache import ParseCache
-from kartothek_cube.core.dataset.load import StoredHeader
+from kartothek_cube.core.dataset.load import HeaderBlob
 from kartothek_cube.core.dataset.text import split_header
 from kartothek_cube.core.partition import PartitionTable
 
-__all__ = ("parse_stored",)
+__all__ = ("parse_header_cached",)
 
 
 class _Parsed(NamedTuple):
@@ -24,7 +24,7 @@ _CACHE: ParseCache[_Parsed] = ParseCache(capacity=1 << 27, smallest=0)
 _REST = 1 << 12
 
 
-def parse_stored(stored: StoredHeader, uuid: str) -> tuple[dict[str, Any], PartitionTable | None]:
+def parse_header_cached(stored: HeaderBlob, uuid: str) -> tuple[dict[str, Any], PartitionTable | None]:
     """
     Parse and check a header.
 
@@ -50,10 +50,10 @@ def parse_stored(stored: StoredHeader, uuid: str) -> tuple[dict[str, Any], Parti
     found = _CACHE.parse(
         (stored.key, uuid), stored.content, lambda content: _parse(content, stored, uuid), _size
     )
-    return copy.deepcopy(found.rest), None if found.partitions is None else found.partitions.for_another()
+    return copy.deepcopy(found.rest), None if found.partitions is None else found.partitions.share()
 
 
-def _parse(content: bytes, stored: StoredHeader, uuid: str) -> _Parsed:
+def _parse(content: bytes, stored: HeaderBlob, uuid: str) -> _Parsed:
     found = split_header(content) if stored.format == "json" else None
     header = parse_header(content, stored.format, stored.key) if found is None else found[0]
     check_header(header, stored.key, uuid)

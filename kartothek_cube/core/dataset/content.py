@@ -13,11 +13,11 @@ from kartothek_cube.core.index.dicts import inline_dict
 from kartothek_cube.core.naming import METADATA_VERSION_KEY, UUID_KEY, check_metadata_version
 from kartothek_cube.core.partition import PartitionTable
 
-__all__ = ("HeaderContent",)
+__all__ = ("HeaderDocument",)
 
 
 @dataclass(frozen=True)
-class HeaderContent:
+class HeaderDocument:
     """
     The content of a header.
 

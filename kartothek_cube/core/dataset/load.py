@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core._arrays import plural
+from kartothek_cube.core._arrays import abbreviate
 from kartothek_cube.core._header import HEADER_KEYS
 from kartothek_cube.core.commit_record import parse_record
 from kartothek_cube.core.common_metadata import read_schema_metadata
@@ -27,18 +27,18 @@ from kartothek_cube.core.store import BlobStore, check_owned
 from kartothek_cube.core.urlencode import unquote_indices
 
 __all__ = (
-    "Schemas",
-    "StoredHeader",
+    "TableSchema",
+    "HeaderBlob",
     "embedded_schemas",
     "header_indices",
     "list_partitions",
     "read_header",
     "read_schemas",
-    "unknown_parts",
+    "extra_fields",
 )
 
 
-class StoredHeader(NamedTuple):
+class HeaderBlob(NamedTuple):
     """A header as it is in the store: where, its bytes, its format, its version (None if not asked for)."""
 
     key: str
@@ -47,7 +47,7 @@ class StoredHeader(NamedTuple):
     token: Any
 
 
-class Schemas(NamedTuple):
+class TableSchema(NamedTuple):
     """Which table is meant, its schema, and what types the partition keys if there is no such table."""
 
     table_name: str
@@ -55,7 +55,7 @@ class Schemas(NamedTuple):
     key_schema: SchemaWrapper | None = None
 
 
-def read_header(uuid: str, blobs: BlobStore, *, with_token: bool = False) -> StoredHeader:
+def read_header(uuid: str, blobs: BlobStore, *, with_token: bool = False) -> HeaderBlob:
     """
     Read the header of a dataset, JSON first.
 
@@ -83,11 +83,11 @@ def read_header(uuid: str, blobs: BlobStore, *, with_token: bool = False) -> Sto
             content, token = blobs.get_with_token(key) if with_token else (blobs.get(key), None)
         except KeyError:
             continue
-        return StoredHeader(key, content, kind, token)
+        return HeaderBlob(key, content, kind, token)
     raise DatasetNotFoundError(uuid)
 
 
-def unknown_parts(header: Mapping[str, Any]) -> dict[str, Any]:
+def extra_fields(header: Mapping[str, Any]) -> dict[str, Any]:
     """
     Parts of a header that this version does not know.
 
@@ -212,7 +212,7 @@ def _check_depth(uuid: str, labels: pa.StringArray) -> None:
         examples = labels.take(pc.index_in(depths, value_set=pc.count_substring(labels, "/"))).to_pylist()
         raise RuntimeError(
             f"Dataset {uuid!r}: files have different numbers of partition values in their path: "
-            f"{plural(examples)}"
+            f"{abbreviate(examples)}"
         )
 
 
@@ -234,7 +234,7 @@ def read_schemas(
     partitions: PartitionTable,
     table_name: str | None,
     lineage: str | None = None,
-) -> Schemas:
+) -> TableSchema:
     """
     Find the table that is meant and read its schema.
 
@@ -269,26 +269,28 @@ def read_schemas(
     if table_name is None and not tables:
         return _find_table(uuid, blobs, lineage)
     if table_name is None and len(tables) > 1:
-        return Schemas(SINGLE_TABLE, key_schema=read_schema_metadata(uuid, blobs, tables[0], lineage=lineage))
+        return TableSchema(
+            SINGLE_TABLE, key_schema=read_schema_metadata(uuid, blobs, tables[0], lineage=lineage)
+        )
     name = table_name or tables[0]
-    return Schemas(name, read_schema_metadata(uuid, blobs, name, lineage=lineage))
+    return TableSchema(name, read_schema_metadata(uuid, blobs, name, lineage=lineage))
 
 
 def embedded_schemas(
     header: Mapping[str, Any], partitions: PartitionTable, table_name: str | None
-) -> Schemas | None:
+) -> TableSchema | None:
     """The schema out of the commit record of a header; None if there is none, or not one table."""
     tables, record = sorted(partitions.files), parse_record(header)
     if record is None or record.schema is None or len(tables) > 1:
         return None
     name = table_name or (tables[0] if tables else SINGLE_TABLE)
-    return Schemas(name, record.embedded_schema(schema_key(header["dataset_uuid"], name)))
+    return TableSchema(name, record.embedded_schema(schema_key(header["dataset_uuid"], name)))
 
 
-def _find_table(uuid: str, blobs: BlobStore, lineage: str | None) -> Schemas:
+def _find_table(uuid: str, blobs: BlobStore, lineage: str | None) -> TableSchema:
     """A dataset without partitions tells its tables by their schema files only."""
     try:
-        return Schemas(SINGLE_TABLE, read_schema_metadata(uuid, blobs, SINGLE_TABLE, lineage=lineage))
+        return TableSchema(SINGLE_TABLE, read_schema_metadata(uuid, blobs, SINGLE_TABLE, lineage=lineage))
     except KeyError:
         directories = [
             key.removeprefix(f"{uuid}/").rstrip("/") for key in blobs.list_dir(f"{uuid}/") if key[-1] == "/"
@@ -297,4 +299,4 @@ def _find_table(uuid: str, blobs: BlobStore, lineage: str | None) -> Schemas:
         if not tables:
             raise
     first = read_schema_metadata(uuid, blobs, tables[0], lineage=lineage)
-    return Schemas(tables[0], first) if len(tables) == 1 else Schemas(SINGLE_TABLE, key_schema=first)
+    return TableSchema(tables[0], first) if len(tables) == 1 else TableSchema(SINGLE_TABLE, key_schema=first)

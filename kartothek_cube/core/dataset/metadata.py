@@ -8,21 +8,21 @@ from typing import Any
 from kartothek_cube.core._header import check_header, parse_header
 from kartothek_cube.core._views import dataset_html
 from kartothek_cube.core.dataset.base import DatasetMetadataBase
-from kartothek_cube.core.dataset.cache import parse_stored
+from kartothek_cube.core.dataset.cache import parse_header_cached
 from kartothek_cube.core.dataset.load import (
-    Schemas,
-    StoredHeader,
+    HeaderBlob,
+    TableSchema,
     embedded_schemas,
+    extra_fields,
     header_indices,
     list_partitions,
     partition_keys_of,
     read_header,
     read_schemas,
-    unknown_parts,
 )
 from kartothek_cube.core.naming import METADATA_VERSION_KEY, SINGLE_TABLE, UUID_KEY, metadata_key_from_uuid
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema.lineage import lineage_of
+from kartothek_cube.core.schema.lineage import schema_version_of
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, Token, open_blobs
 from kartothek_cube.core.typing import StoreInput
@@ -90,7 +90,7 @@ class DatasetMetadata(DatasetMetadataBase):
             dct,
             partitions,
             dct.get("partition_keys"),
-            Schemas(SINGLE_TABLE),
+            TableSchema(SINGLE_TABLE),
             explicit_partitions,
             owned=False,
         )
@@ -193,7 +193,7 @@ class DatasetMetadata(DatasetMetadataBase):
         if "partitions" in dct:
             partitions = PartitionTable.from_header(dct["partitions"], _SOMEWHERE)
             partitions.check_owned(dct[UUID_KEY])
-        known = None if schema is None else Schemas(table_name, schema)
+        known = None if schema is None else TableSchema(table_name, schema)
         return _load(dct, partitions, open_blobs(store), load_schema, None, known)
 
     @staticmethod
@@ -241,7 +241,7 @@ class DatasetMetadata(DatasetMetadataBase):
         """
         blobs = open_blobs(store)
         stored = read_header(uuid, blobs)
-        dataset = _load(*parse_stored(stored, uuid), blobs, load_schema, table_name)
+        dataset = _load(*parse_header_cached(stored, uuid), blobs, load_schema, table_name)
         return dataset.load_all_indices(blobs) if load_all_indices else dataset
 
     @staticmethod
@@ -278,11 +278,11 @@ class DatasetMetadata(DatasetMetadataBase):
             As :meth:`load_from_store`.
         """
         stored = read_header(uuid, blobs, with_token=True)
-        dataset = _load(*parse_stored(stored, uuid), blobs, load_schema, table_name)
+        dataset = _load(*parse_header_cached(stored, uuid), blobs, load_schema, table_name)
         return dataset, stored.key, stored.token, stored.content
 
     @staticmethod
-    def load_from_header(stored: StoredHeader, uuid: str, blobs: BlobStore) -> DatasetMetadata:
+    def load_from_header(stored: HeaderBlob, uuid: str, blobs: BlobStore) -> DatasetMetadata:
         """
         Read a dataset from a header that was read already.
 
@@ -305,7 +305,7 @@ class DatasetMetadata(DatasetMetadataBase):
         CorruptDatasetError, NotImplementedError
             As :meth:`load_from_store`.
         """
-        return _load(*parse_stored(stored, uuid), blobs, False, None)
+        return _load(*parse_header_cached(stored, uuid), blobs, False, None)
 
 
 def _parsed(buf: bytes | str, format: str) -> dict[str, Any]:
@@ -319,7 +319,7 @@ def _load(
     blobs: BlobStore,
     load_schema: bool,
     table_name: str | None,
-    schemas: Schemas | None = None,
+    schemas: TableSchema | None = None,
 ) -> DatasetMetadata:
     """A dataset from its checked header; files outside the dataset are refused."""
     uuid, partition_keys = header[UUID_KEY], header.get("partition_keys")
@@ -330,13 +330,15 @@ def _load(
         partition_keys = partition_keys_of(partitions.labels)
     if schemas is None and load_schema:
         try:
-            schemas = read_schemas(uuid, blobs, partitions, table_name, lineage_of(header.get("metadata")))
+            schemas = read_schemas(
+                uuid, blobs, partitions, table_name, schema_version_of(header.get("metadata"))
+            )
         except KeyError:
             # the file is at a fixed key, where a deletion of an earlier dataset of that name may meet it
             schemas = embedded_schemas(header, partitions, table_name)
             if schemas is None:
                 raise
-    schemas = schemas or Schemas(table_name or SINGLE_TABLE)
+    schemas = schemas or TableSchema(table_name or SINGLE_TABLE)
     return _build(header, partitions, partition_keys, schemas, explicit, owned=True)
 
 
@@ -344,7 +346,7 @@ def _build(
     header: Mapping[str, Any],
     partitions: PartitionTable,
     partition_keys: list[str] | None,
-    schemas: Schemas,
+    schemas: TableSchema,
     explicit_partitions: bool,
     *,
     owned: bool,
@@ -359,6 +361,6 @@ def _build(
         partition_keys=partition_keys,
         schema=schemas.schema,
         table_name=schemas.table_name,
-        extra=unknown_parts(header),
+        extra=extra_fields(header),
         key_schema=schemas.key_schema,
     )

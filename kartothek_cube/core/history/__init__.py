@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from kartothek_cube.core.history.copies import (
     DatasetState,
+    archive_snapshot,
+    expire_snapshots,
+    expired_snapshots,
     history_folder,
-    is_copy,
-    keep_state,
+    is_snapshot_key,
     load_copy,
     older_states,
-    outdated,
-    prune,
 )
 from kartothek_cube.core.history.reading import (
     AsOf,
@@ -26,7 +26,12 @@ from kartothek_cube.core.history.reading import (
     state_as_of,
     states,
 )
-from kartothek_cube.core.history.versions import KEEP_HISTORY, inherited, states_to_keep, with_version
+from kartothek_cube.core.history.versions import (
+    KEEP_HISTORY,
+    retained_metadata,
+    snapshot_retention,
+    with_version,
+)
 
 __all__ = (
     "KEEP_HISTORY",
@@ -34,17 +39,17 @@ __all__ = (
     "DatasetState",
     "check_as_of",
     "history_folder",
-    "inherited",
-    "is_copy",
-    "keep_state",
+    "retained_metadata",
+    "is_snapshot_key",
+    "archive_snapshot",
     "load_copy",
     "load_state",
     "older_states",
-    "outdated",
-    "prune",
+    "expired_snapshots",
+    "expire_snapshots",
     "select_state",
     "state_as_of",
     "states",
-    "states_to_keep",
+    "snapshot_retention",
     "with_version",
 )

@@ -10,21 +10,26 @@ from kartothek_cube.core import _zmsgpack
 from kartothek_cube.core._header import parse_header
 from kartothek_cube.core.common_metadata import schema_from_bytes, schema_to_bytes
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.load import StoredHeader, read_header
+from kartothek_cube.core.dataset.load import HeaderBlob, read_header
 from kartothek_cube.core.errors import CorruptDatasetError
-from kartothek_cube.core.history.versions import KEEP_HISTORY, fingerprint, position, states_to_keep
+from kartothek_cube.core.history.versions import (
+    KEEP_HISTORY,
+    fingerprint,
+    snapshot_retention,
+    snapshot_version,
+)
 from kartothek_cube.core.naming import HISTORY_DIRECTORY, check_uuid
 from kartothek_cube.core.store import BlobStore
 
 __all__ = (
     "DatasetState",
     "history_folder",
-    "is_copy",
-    "keep_state",
+    "is_snapshot_key",
+    "archive_snapshot",
     "load_copy",
     "older_states",
-    "outdated",
-    "prune",
+    "expired_snapshots",
+    "expire_snapshots",
 )
 
 _STAMP = "%Y%m%dT%H%M%S%fZ"
@@ -70,7 +75,7 @@ def history_folder(uuid: str) -> str:
     return f"{uuid}/{HISTORY_DIRECTORY}/"
 
 
-def is_copy(key: str) -> bool:
+def is_snapshot_key(key: str) -> bool:
     """
     Whether a key in the history of a dataset is that of a copy.
 
@@ -86,7 +91,7 @@ def is_copy(key: str) -> bool:
     return _NAME.fullmatch(key.rpartition("/")[2]) is not None
 
 
-def keep_state(blobs: BlobStore, state: DatasetMetadata, stored: StoredHeader) -> None:
+def archive_snapshot(blobs: BlobStore, state: DatasetMetadata, stored: HeaderBlob) -> None:
     """
     Put a copy of a published state; the same state gives the same key, whoever copies it.
 
@@ -125,7 +130,7 @@ def _copies(uuid: str, blobs: BlobStore) -> list[DatasetState]:
 
 def _name(state: DatasetMetadata, blobs: BlobStore, header_key: str) -> str:
     """Name of the copy of a state: the same whether or not its header has tombstones."""
-    version, time = position(state, blobs, header_key)
+    version, time = snapshot_version(state, blobs, header_key)
     return f"{version:010d}-{time.strftime(_STAMP)}-{fingerprint(state)}.state"
 
 
@@ -135,7 +140,7 @@ def older_states(blobs: BlobStore, current: DatasetMetadata, header_key: str) ->
     return [copy for copy in _copies(current.uuid, blobs) if copy.key != own]
 
 
-def outdated(uuid: str, blobs: BlobStore) -> list[str]:
+def expired_snapshots(uuid: str, blobs: BlobStore) -> list[str]:
     """
     Copies beyond those that a dataset keeps.
 
@@ -156,10 +161,10 @@ def outdated(uuid: str, blobs: BlobStore) -> list[str]:
     if KEEP_HISTORY not in current.metadata:
         return []
     older = older_states(blobs, current, stored.key)
-    return sorted(copy.key for copy in older[: max(len(older) - states_to_keep(current.metadata), 0)])
+    return sorted(copy.key for copy in older[: max(len(older) - snapshot_retention(current.metadata), 0)])
 
 
-def prune(uuid: str, blobs: BlobStore) -> None:
+def expire_snapshots(uuid: str, blobs: BlobStore) -> None:
     """
     Delete the copies beyond those that a dataset keeps; their files are garbage from then on.
 
@@ -173,7 +178,7 @@ def prune(uuid: str, blobs: BlobStore) -> None:
         The store.
     """
     try:
-        blobs.delete(outdated(uuid, blobs))
+        blobs.delete(expired_snapshots(uuid, blobs))
     except (OSError, KeyError, ValueError):
         # the commit before is there; a header that another library has damaged since is not its failure
         return

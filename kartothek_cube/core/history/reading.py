@@ -10,7 +10,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.load import read_header
 from kartothek_cube.core.errors import StateNotFoundError
 from kartothek_cube.core.history.copies import DatasetState, load_copy, older_states
-from kartothek_cube.core.history.versions import position
+from kartothek_cube.core.history.versions import snapshot_version
 from kartothek_cube.core.store import BlobStore
 
 __all__ = ("AsOf", "check_as_of", "load_state", "select_state", "state_as_of", "states")
@@ -42,7 +42,7 @@ def states(uuid: str, blobs: BlobStore) -> list[DatasetState]:
     """
     stored = read_header(uuid, blobs)
     current = DatasetMetadata.load_from_header(stored, uuid, blobs)
-    version, time = position(current, blobs, stored.key)
+    version, time = snapshot_version(current, blobs, stored.key)
     return [*older_states(blobs, current, stored.key), DatasetState(version, time, True, stored.key)]
 
 
@@ -178,7 +178,7 @@ def load_state(uuid: str, blobs: BlobStore, state: DatasetState) -> DatasetMetad
     """
     if state.current:
         found = DatasetMetadata.load_from_store(uuid, blobs)
-        if position(found, blobs, state.key)[0] == state.version:
+        if snapshot_version(found, blobs, state.key)[0] == state.version:
             return found
         # somebody committed meanwhile: then there is a copy
         moved = [copy for copy in states(uuid, blobs) if copy.version == state.version]

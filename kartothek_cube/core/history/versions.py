@@ -17,9 +17,9 @@ __all__ = (
     "KEEP_HISTORY",
     "VERSION",
     "fingerprint",
-    "inherited",
-    "position",
-    "states_to_keep",
+    "retained_metadata",
+    "snapshot_version",
+    "snapshot_retention",
     "with_version",
 )
 
@@ -31,7 +31,7 @@ VERSION = "kartothek_cube_version"
 _TICK = timedelta(microseconds=1)
 
 
-def states_to_keep(metadata: Mapping[str, Any]) -> int:
+def snapshot_retention(metadata: Mapping[str, Any]) -> int:
     """
     How many states beside the current one are kept.
 
@@ -63,7 +63,7 @@ def states_to_keep(metadata: Mapping[str, Any]) -> int:
     return found
 
 
-def inherited(state: DatasetMetadata | None) -> dict[str, Any]:
+def retained_metadata(state: DatasetMetadata | None) -> dict[str, Any]:
     """
     Metadata that a dataset keeps when it is overwritten, which is when its history is wanted most.
 
@@ -100,11 +100,11 @@ def with_version(
     DatasetMetadata
     """
     metadata = {key: value for key, value in new.metadata.items() if key != VERSION}
-    if not states_to_keep(metadata):
+    if not snapshot_retention(metadata):
         return new.copy(metadata=metadata) if VERSION in new.metadata else new
     version, time = 1, _now()
     if old is not None:
-        last, since = position(old, blobs, header_key)
+        last, since = snapshot_version(old, blobs, header_key)
         version, time = last + 1, max(time, since + _TICK)
     record = {"version": version, "time": time.isoformat(), "content": _digest(new, metadata)}
     return new.copy(metadata={**metadata, VERSION: record})
@@ -129,7 +129,7 @@ def _digest(state: DatasetMetadata, metadata: Mapping[str, Any]) -> str:
     return hashlib.sha256(f"{rest}\n{labels}".encode()).hexdigest()[:16]
 
 
-def position(state: DatasetMetadata, blobs: BlobStore, header_key: str) -> tuple[int, datetime]:
+def snapshot_version(state: DatasetMetadata, blobs: BlobStore, header_key: str) -> tuple[int, datetime]:
     """
     Version and time of a published state, which may be the work of a writer that knows no versions.
 

@@ -15,7 +15,7 @@ from kartothek_cube.core.index.base import IndexBase
 from kartothek_cube.core.index.columns import IndexColumns
 from kartothek_cube.core.index.file import parse_index, render_index
 from kartothek_cube.core.naming import INDICES_DIRECTORY, index_key
-from kartothek_cube.core.store import BlobStore, PreconditionFailed, get_needed, open_blobs
+from kartothek_cube.core.store import BlobStore, PreconditionFailed, get_required, open_blobs
 from kartothek_cube.core.types import widen
 from kartothek_cube.core.typing import StoreInput
 
@@ -204,7 +204,7 @@ class ExplicitSecondaryIndex(IndexBase):
         if self.columns_data is not None:
             return self
         key = str(self.index_storage_key)
-        content = get_needed(open_blobs(store), key)
+        content = get_required(open_blobs(store), key)
         columns = _CACHE.parse(
             (key, self.column), content, lambda buf: parse_index(buf, self.column, key), _size
         )

@@ -15,7 +15,7 @@ from kartothek_cube.core import _time
 from kartothek_cube.core._mixins import CopyMixin
 from kartothek_cube.core.index.columns import IndexColumns
 from kartothek_cube.core.index.dicts import index_columns, infer_dtype, value_array
-from kartothek_cube.core.index.frames import PARTITION, flat_series, observed
+from kartothek_cube.core.index.frames import PARTITION, flat_series, values_to_numpy
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.predicates import (
     PredicatesType,
@@ -304,7 +304,7 @@ class IndexBase(CopyMixin):
         -------
         numpy.ndarray
         """
-        return observed(self._data(), date_as_object)
+        return values_to_numpy(self._data(), date_as_object)
 
     def as_flat_series(
         self,

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from kartothek_cube.core._arrays import label_array, lookup, tight
-from kartothek_cube.core.index.order import order, ranked, sorted_within, valid
+from kartothek_cube.core._arrays import compact_buffers, label_array, lookup
+from kartothek_cube.core.index.order import not_null_mask, order, rank, sorted_within
 from kartothek_cube.core.partition import PartitionTable
 
 __all__ = ("IndexColumns",)
@@ -65,10 +65,10 @@ class IndexColumns:
 
     def __reduce__(self) -> tuple[Callable[..., IndexColumns], tuple[Any, ...]]:
         return IndexColumns, (
-            tight(self.values),
+            compact_buffers(self.values),
             self.offsets,
             self.codes,
-            tight(self.labels),
+            compact_buffers(self.labels),
             self.file_type,
         )
 
@@ -123,13 +123,13 @@ class IndexColumns:
             encoded = names.dictionary_encode()
             names, codes = encoded.dictionary, encoded.indices.to_numpy(zero_copy_only=False)
         entries: Ints = codes.astype(np.int64, copy=False)
-        good = valid(values)
+        good = not_null_mask(values)
         if good is not None:
             kept = good if rows is None else good[rows]
             entries = entries[kept]
             rows = None if rows is None else (np.cumsum(good) - 1)[rows[kept]]
             values = values.filter(pa.array(good))
-        distinct, ranks = ranked(values)
+        distinct, ranks = rank(values)
         ranks = ranks if rows is None else ranks[rows]
         sorter = order(ranks, entries, max(len(names), 1))
         if sorter is not None:
@@ -188,7 +188,7 @@ class IndexColumns:
         labels = pa.concat_arrays([part.labels for part in filled])
         values = pa.concat_arrays([part.values for part in filled])
         if len(labels.unique()) == len(labels):
-            return cls._interleaved(filled, *ranked(values), labels)
+            return cls._interleaved(filled, *rank(values), labels)
         encoded = labels.dictionary_encode()
         codes = encoded.indices.to_numpy()[np.concatenate([part.codes for part in _numbered(filled)])]
         first = np.cumsum([0, *map(len, filled)])

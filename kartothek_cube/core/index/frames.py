@@ -14,7 +14,7 @@ import pyarrow.types as pat
 from kartothek_cube.core.index.columns import IndexColumns
 from kartothek_cube.core.types import to_memory, to_pandas
 
-__all__ = ("PARTITION", "flat_series", "observed", "partition_frame", "partition_rows")
+__all__ = ("PARTITION", "flat_series", "values_to_numpy", "partition_frame", "partition_rows")
 
 #: name of the column of labels; no indexed column may have it
 PARTITION = "partition"
@@ -78,7 +78,7 @@ def _values_per_partition(column: str, columns: IndexColumns, date_as_object: bo
     return pd.Series(data, index=pd.Index(index), name=column, dtype=object)
 
 
-def observed(columns: IndexColumns, date_as_object: bool) -> npt.NDArray[Any]:
+def values_to_numpy(columns: IndexColumns, date_as_object: bool) -> npt.NDArray[Any]:
     """
     The values of an index as a numpy array.
 

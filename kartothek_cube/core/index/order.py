@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-__all__ = ("order", "ranked", "sorted_within", "valid")
+__all__ = ("order", "rank", "sorted_within", "not_null_mask")
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
-def valid(values: pa.Array) -> Mask | None:
+def not_null_mask(values: pa.Array) -> Mask | None:
     """Mask of what is neither null nor NaN; None if that is everything."""
     if not values.null_count and not pat.is_floating(values.type):
         return None
@@ -26,7 +26,7 @@ def valid(values: pa.Array) -> Mask | None:
     return None if mask.all() else mask
 
 
-def ranked(values: pa.Array) -> tuple[pa.Array, Ints]:
+def rank(values: pa.Array) -> tuple[pa.Array, Ints]:
     """Sorted distinct values, and per value its position among them."""
     if pat.is_floating(values.type):
         values = pc.add(values, pa.scalar(0.0, values.type))  # -0.0 is 0.0

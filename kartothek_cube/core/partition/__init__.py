@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core._arrays import label_array, lookup, plural, tight
+from kartothek_cube.core._arrays import abbreviate, compact_buffers, label_array, lookup
 from kartothek_cube.core._header import common_tables, partition_texts, table_sets
 from kartothek_cube.core.errors import CorruptDatasetError, unknown_names
 from kartothek_cube.core.naming import check_table_name, check_uuid
@@ -74,7 +74,7 @@ class PartitionTable:
         raise AttributeError(f"PartitionTable is immutable, cannot set {name!r}")
 
     def __reduce__(self) -> tuple[Callable[..., PartitionTable], tuple[Any, ...]]:
-        labels = tight(self.labels)
+        labels = compact_buffers(self.labels)
         return _restore, (labels, [_pack_files(table, labels, keys) for table, keys in self.files.items()])
 
     def __len__(self) -> int:
@@ -166,7 +166,7 @@ class PartitionTable:
         tables = common_tables(files)
         if tables is None:
             raise ValueError(
-                f"All partitions need files of the same tables; found {plural(table_sets(files))}"
+                f"All partitions need files of the same tables; found {abbreviate(table_sets(files))}"
             )
         return cls(partitions, {table: list(map(itemgetter(table), files)) for table in tables})
 
@@ -259,7 +259,7 @@ class PartitionTable:
             object.__setattr__(self, "_partitions", made)
         return self._partitions or {}
 
-    def for_another(self) -> PartitionTable:
+    def share(self) -> PartitionTable:
         """
         The same partitions for another owner, who may change what :meth:`to_partitions` returned.
 
@@ -272,7 +272,7 @@ class PartitionTable:
         object.__setattr__(twin, "_regular", self._regular)
         return twin
 
-    def is_regular(self, uuid: str, table: str) -> bool:
+    def has_derived_keys(self, uuid: str, table: str) -> bool:
         """
         Whether all files are where :meth:`from_labels` puts them; found out once, as it takes as long.
 
@@ -432,12 +432,12 @@ class PartitionTable:
             twice or pc.value_counts(other.labels).filter(_more_than_once(other.labels)).field(0).to_pylist()
         )
         if twice:
-            raise ValueError(f"Partition labels have to be unique, these occur twice: {plural(twice)}")
+            raise ValueError(f"Partition labels have to be unique, these occur twice: {abbreviate(twice)}")
         if not len(self):
             return other
         if self.files.keys() != other.files.keys():
             raise ValueError(
-                f"Partitions have different tables: {plural([sorted(self.files), sorted(other.files)])}"
+                f"Partitions have different tables: {abbreviate([sorted(self.files), sorted(other.files)])}"
             )
         files = {table: pa.concat_arrays([keys, other.files[table]]) for table, keys in self.files.items()}
         return PartitionTable(pa.concat_arrays([self.labels, other.labels]), files)
@@ -459,7 +459,7 @@ def _pack_files(
 ) -> tuple[str, str | None, pa.StringArray | None]:
     """Files for a pickle: only their common prefix if the rest follows from the labels."""
     prefix = common_prefix(labels, keys)
-    return (table, None, tight(keys)) if prefix is None else (table, prefix, None)
+    return (table, None, compact_buffers(keys)) if prefix is None else (table, prefix, None)
 
 
 def _type_of(schema: Any, column: str) -> pa.DataType:

@@ -66,11 +66,11 @@ def decode_labels(
         column, texts = _split_component(encoded, labels, partition_keys)
         if column in found:
             _raise_for(labels[0].as_py(), partition_keys)
-        found[column] = _typed(_Encoded(texts, encoded.codes), wanted[column], column, labels)
+        found[column] = _typed(_DictionaryTexts(texts, encoded.codes), wanted[column], column, labels)
     return {column: found[column] for column in wanted}
 
 
-class _Encoded(NamedTuple):
+class _DictionaryTexts(NamedTuple):
     """Texts as codes of distinct ones; without codes, they are the texts themselves."""
 
     texts: pa.StringArray
@@ -81,13 +81,13 @@ class _Encoded(NamedTuple):
         return values if self.codes is None else values.take(self.codes)
 
 
-def _encoded(texts: pa.StringArray) -> _Encoded:
+def _encoded(texts: pa.StringArray) -> _DictionaryTexts:
     """Encode texts unless those that come first tell that most are different."""
     sample = texts.slice(0, _SAMPLE)
     if 2 * len(sample.unique()) > _SAMPLE:
-        return _Encoded(texts, None)
+        return _DictionaryTexts(texts, None)
     encoded = texts.dictionary_encode()
-    return _Encoded(encoded.dictionary, encoded.indices)
+    return _DictionaryTexts(encoded.dictionary, encoded.indices)
 
 
 def _components(labels: pa.StringArray, partition_keys: Sequence[str]) -> pa.ListArray:
@@ -222,7 +222,7 @@ def _has_percent(texts: pa.Array) -> bool:
 
 
 def _split_component(
-    encoded: _Encoded, labels: pa.StringArray, partition_keys: Sequence[str]
+    encoded: _DictionaryTexts, labels: pa.StringArray, partition_keys: Sequence[str]
 ) -> tuple[str, pa.Array]:
     """Column that one component of the labels names, and the distinct texts of its values, still encoded."""
     pairs = pc.split_pattern(encoded.texts, "=")
@@ -246,7 +246,7 @@ def _column(name: str) -> str | None:
         return None
 
 
-def _typed(encoded: _Encoded, dtype: pa.DataType, column: str, labels: pa.StringArray) -> pa.Array:
+def _typed(encoded: _DictionaryTexts, dtype: pa.DataType, column: str, labels: pa.StringArray) -> pa.Array:
     """Parse the distinct texts and spread them over the labels."""
     try:
         return encoded.spread(_parse_quoted(encoded.texts, dtype))
@@ -264,7 +264,7 @@ def _parse_quoted(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
     return parse_texts(unquote_texts(texts), dtype)
 
 
-def _first_unparsable(encoded: _Encoded, dtype: pa.DataType) -> int:
+def _first_unparsable(encoded: _DictionaryTexts, dtype: pa.DataType) -> int:
     """Position of the label to name in the error; one by one, as this runs only once something is wrong."""
     for code in range(len(encoded.texts)):
         try:

@@ -21,7 +21,7 @@ from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.uuid import gen_uuid
 
-__all__ = ("MARK", "SchemaFile", "lineage_of", "mark", "parse_marks", "successor")
+__all__ = ("MARK", "VersionedSchema", "schema_version_of", "encode_version", "parse_marks", "next_version")
 
 #: key in the metadata of the Parquet file
 MARK = b"kartothek_cube"
@@ -29,7 +29,7 @@ MARK = b"kartothek_cube"
 _MOST = 8
 
 
-class SchemaFile(NamedTuple):
+class VersionedSchema(NamedTuple):
     """
     Content of a schema file.
 
@@ -52,7 +52,7 @@ class SchemaFile(NamedTuple):
         return self.schema if lineage is None else self.others.get(lineage, self.schema)
 
 
-def lineage_of(metadata: Any) -> str | None:
+def schema_version_of(metadata: Any) -> str | None:
     """
     The line of headers to which a header belongs.
 
@@ -74,9 +74,9 @@ def lineage_of(metadata: Any) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def successor(
-    schema: SchemaWrapper, lineage: str | None, old: SchemaFile | None, replaced: str | None
-) -> SchemaFile:
+def next_version(
+    schema: SchemaWrapper, lineage: str | None, old: VersionedSchema | None, replaced: str | None
+) -> VersionedSchema:
     """
     The schema file to write over another one.
 
@@ -104,10 +104,10 @@ def successor(
                 known.pop(line, None)  # the line of the header that is there comes last, and is never cut off
                 known[line] = old.of(line)
     others = {line: other for line, other in known.items() if line != lineage}
-    return SchemaFile(schema, lineage, dict(list(others.items())[-_MOST:]))
+    return VersionedSchema(schema, lineage, dict(list(others.items())[-_MOST:]))
 
 
-def mark(file: SchemaFile) -> dict[bytes, bytes]:
+def encode_version(file: VersionedSchema) -> dict[bytes, bytes]:
     """
     What to add to the metadata of a schema file.
 
@@ -131,7 +131,9 @@ def mark(file: SchemaFile) -> dict[bytes, bytes]:
     return {MARK: json.dumps(content).encode()}
 
 
-def parse_marks(schema: SchemaWrapper, metadata: Mapping[bytes, bytes] | None, origin: str) -> SchemaFile:
+def parse_marks(
+    schema: SchemaWrapper, metadata: Mapping[bytes, bytes] | None, origin: str
+) -> VersionedSchema:
     """
     Read the marks of a schema file.
 
@@ -155,7 +157,7 @@ def parse_marks(schema: SchemaWrapper, metadata: Mapping[bytes, bytes] | None, o
     """
     raw = (metadata or {}).get(MARK)
     if raw is None:
-        return SchemaFile(schema)
+        return VersionedSchema(schema)
     try:
         content = json.loads(raw)
     except (ValueError, RecursionError) as error:
@@ -164,7 +166,7 @@ def parse_marks(schema: SchemaWrapper, metadata: Mapping[bytes, bytes] | None, o
     others = content.get("others", {}) if isinstance(content, dict) else {}
     if not isinstance(lineage, str | None) or not isinstance(others, dict) or len(others) > _MOST:
         raise CorruptDatasetError(origin, "its marks have another structure than this library gives them")
-    return SchemaFile(schema, lineage, {line: _schema(text, origin) for line, text in others.items()})
+    return VersionedSchema(schema, lineage, {line: _schema(text, origin) for line, text in others.items()})
 
 
 def _schema(text: Any, origin: str) -> SchemaWrapper:

@@ -23,7 +23,7 @@ from .base import (
     NoCompareAndSwapWarning,
     PreconditionFailed,
     Token,
-    get_needed,
+    get_required,
 )
 from .inputs import register_scheme
 from .keys import check_key, check_owned, check_owned_keys
@@ -39,7 +39,7 @@ __all__ = (
     "check_key",
     "check_owned",
     "check_owned_keys",
-    "get_needed",
+    "get_required",
     "open_blobs",
     "register_driver",
     "register_scheme",

@@ -19,7 +19,7 @@ __all__ = (
     "NoCompareAndSwapWarning",
     "PreconditionFailed",
     "Token",
-    "get_needed",
+    "get_required",
     "warn_no_swap",
 )
 
@@ -328,7 +328,7 @@ class BlobStore(ABC):
 _WARNED: set[type] = set()
 
 
-def get_needed(blobs: BlobStore, key: str) -> bytes:
+def get_required(blobs: BlobStore, key: str) -> bytes:
     """
     The content of a file that the state of a dataset refers to.
 

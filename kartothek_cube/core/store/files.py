@@ -19,7 +19,7 @@ __all__ = (
     "locked",
     "read_all",
     "remove_empty",
-    "stamp",
+    "set_unique_mtime",
     "sync",
     "sync_all",
     "sync_folder",
@@ -203,7 +203,7 @@ def sync_all(paths: Iterable[str], folders: Iterable[str]) -> None:
         raise errors[0]
 
 
-def stamp(path: str, older: int) -> None:
+def set_unique_mtime(path: str, older: int) -> None:
     """Give a file a time of change that no other version of the same blob had.
 
     The kernel's own time stamps advance every few milliseconds only, and inodes are used again at once: two

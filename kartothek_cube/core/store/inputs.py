@@ -15,7 +15,14 @@ from storefact import get_store_from_url
 
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 
-__all__ = ("StoreOf", "UrlStore", "ensure_store", "is_store", "lazy_store", "register_scheme")
+__all__ = (
+    "ConstantStoreFactory",
+    "UrlStoreFactory",
+    "ensure_store",
+    "is_store",
+    "lazy_store",
+    "register_scheme",
+)
 
 _EXPECTED = "a simplekv store, a function without arguments that returns one, or a URL such as 'hfs:///data'"
 _PICKLE_ERRORS = (pickle.PickleError, TypeError, AttributeError, ValueError, RuntimeError)
@@ -45,7 +52,7 @@ def register_scheme(
 
 
 @dataclass(frozen=True, repr=False)
-class UrlStore:
+class UrlStoreFactory:
     """Factory of the store at a URL; pickles, and shows no passwords.
 
     Parameters
@@ -84,7 +91,7 @@ class UrlStore:
 
 
 @dataclass(frozen=True)
-class StoreOf:
+class ConstantStoreFactory:
     """Factory of a store that is already there; pickles if the store does.
 
     Parameters
@@ -197,7 +204,7 @@ def lazy_store(store: StoreInput) -> StoreFactory:
     if isinstance(store, str):
         _opener(store)
         _check(store)
-        return UrlStore(store)
+        return UrlStoreFactory(store)
     if callable(store):
         return store
     if not is_store(store):
@@ -208,7 +215,7 @@ def lazy_store(store: StoreInput) -> StoreFactory:
         raise TypeError(
             f"a store of class {_class_name(store)} cannot be pickled ({error}): pass a factory or a URL"
         ) from error
-    return StoreOf(store)
+    return ConstantStoreFactory(store)
 
 
 def _open_with_storefact(url: str) -> KeyValueStore:

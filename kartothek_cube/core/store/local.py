@@ -126,7 +126,7 @@ class LocalBlobStore(BlobStore):
     # writing
 
     def put(self, key: str, data: Data, *, durable: bool = False) -> None:
-        _again_if_collected(self._put, key, data, durable)
+        _retry_if_removed(self._put, key, data, durable)
 
     def _put(self, key: str, data: Data, durable: bool) -> None:
         with self._staged(key) as (descriptor, temporary, path):
@@ -155,7 +155,7 @@ class LocalBlobStore(BlobStore):
 
     def put_if(self, key: str, data: Data, token: Token | None) -> Token:
         self._warn_unless_swap()
-        return _again_if_collected(self._put_if, key, data, token)
+        return _retry_if_removed(self._put_if, key, data, token)
 
     def _put_if(self, key: str, data: Data, token: Token | None) -> Token:
         with self._staged(key) as (descriptor, temporary, path):
@@ -165,7 +165,7 @@ class LocalBlobStore(BlobStore):
             with self._locked():
                 current = self._stat(key)
                 _compare(key, current, token)
-                files.stamp(temporary, current.st_mtime_ns if current else 0)
+                files.set_unique_mtime(temporary, current.st_mtime_ns if current else 0)
                 result = _token(os.stat(temporary))
                 os.replace(temporary, path)
         try:
@@ -387,7 +387,7 @@ def _token(info: os.stat_result) -> Token:
     return info.st_ino, info.st_mtime_ns, info.st_size
 
 
-def _again_if_collected(write: Callable[..., _T], *args: Any) -> _T:
+def _retry_if_removed(write: Callable[..., _T], *args: Any) -> _T:
     """Write again what a cleanup without retention took for garbage before it had its final name."""
     for _ in range(_ATTEMPTS - 1):
         with suppress(FileNotFoundError):

@@ -15,7 +15,7 @@ from urllib.request import Request, urlopen
 
 from .base import Blob
 from .keys import check_key, check_prefix, is_key
-from .obstore_lib import Connection, ObjectStoreError, attempt, library, sanitized
+from .obstore_lib import Connection, ObjectStoreError, call_translated, library, sanitized
 from .obstore_url import Location
 
 __all__ = ("Bucket",)
@@ -57,10 +57,10 @@ class Bucket:
 
     def _call(self, name: str, key: str, *args: Any, **kwargs: Any) -> Any:
         function = getattr(library(self.location.kind).functions, name)
-        return attempt(self.location, key, function, self._connection.client, *args, **kwargs)
+        return call_translated(self.location, key, function, self._connection.client, *args, **kwargs)
 
     def _body(self, key: str, result: Any) -> bytes:
-        return bytes(attempt(self.location, key, result.bytes))
+        return bytes(call_translated(self.location, key, result.bytes))
 
     def open(self) -> Any:
         """Open the client of obstore, which checks options and environment."""
@@ -77,7 +77,7 @@ class Bucket:
         """Read a blob piece by piece; KeyError if there is none."""
         result = self._call("get", check_key(key), key)
         stream = iter(result.stream())
-        while (chunk := attempt(self.location, key, next, stream, None)) is not None:
+        while (chunk := call_translated(self.location, key, next, stream, None)) is not None:
             yield bytes(chunk)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
@@ -224,7 +224,7 @@ class Bucket:
         how = {"offset": offset} if (offset := self._before(prefix, start)) else {}
         stream = self._call("list", prefix, folder or None, chunk_size=_PAGE, **how)
         batches: Iterator[Any] = iter(stream)
-        while (batch := attempt(self.location, prefix, next, batches, None)) is not None:
+        while (batch := call_translated(self.location, prefix, next, batches, None)) is not None:
             for entry in batch:
                 key = entry["path"]
                 if key.startswith(prefix):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from .obstore_url import Location, settings
 
-__all__ = ("Connection", "Library", "ObjectStoreError", "attempt", "library", "sanitized")
+__all__ = ("Connection", "ObstoreModules", "ObjectStoreError", "call_translated", "library", "sanitized")
 
 _EXTRAS = {"s3": "s3", "gs": "gcs", "az": "azure"}
 _CLASSES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
@@ -34,7 +34,7 @@ class ObjectStoreError(OSError):
     """A request to an object store failed, in spite of retries."""
 
 
-class Library(NamedTuple):
+class ObstoreModules(NamedTuple):
     """The parts of obstore: functions, classes of stores, classes of errors."""
 
     functions: Any
@@ -42,32 +42,32 @@ class Library(NamedTuple):
     errors: Any
 
 
-class _State:
+class _ProcessState:
     """What belongs to one process."""
 
     def __init__(self, forked: bool) -> None:
         self.lock = threading.Lock()
         self.forked = forked
-        self.library: Library | None = None
+        self.library: ObstoreModules | None = None
         self.clients: dict[object, Any] = {}
 
 
-_state = _State(forked=False)
+_state = _ProcessState(forked=False)
 # clients of the parent process: their threads do not exist here, and to drop them might wait for these
-_abandoned: list[_State] = []
+_abandoned: list[_ProcessState] = []
 
 
 def _after_fork() -> None:
     global _state
     _abandoned.append(_state)
-    _state = _State(forked="obstore" in sys.modules)
+    _state = _ProcessState(forked="obstore" in sys.modules)
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def library(kind: str) -> Library:
+def library(kind: str) -> ObstoreModules:
     """
     Import obstore.
 
@@ -92,19 +92,19 @@ def library(kind: str) -> Library:
         return state.library
 
 
-def _imported(kind: str) -> Library:
+def _imported(kind: str) -> ObstoreModules:
     try:
         obstore = importlib.import_module("obstore")
     except ModuleNotFoundError:
         raise ModuleNotFoundError(
             f"stores at {kind}:// need obstore: pip install 'kartothek_cube[{_EXTRAS[kind]}]'", name="obstore"
         ) from None
-    return Library(
+    return ObstoreModules(
         obstore, importlib.import_module("obstore.store"), importlib.import_module("obstore.exceptions")
     )
 
 
-def _private_copy() -> Library:
+def _private_copy() -> ObstoreModules:
     """
     Load obstore a second time, from a copy in memory.
 
@@ -131,7 +131,7 @@ def _private_copy() -> Library:
         loader.exec_module(copy)
     finally:
         os.close(descriptor)
-    return Library(copy, copy._store, copy.exceptions)
+    return ObstoreModules(copy, copy._store, copy.exceptions)
 
 
 class Connection:
@@ -146,7 +146,7 @@ class Connection:
 
     def __init__(self, location: Location) -> None:
         self.location = location
-        self._found: tuple[_State, Any] | None = None
+        self._found: tuple[_ProcessState, Any] | None = None
 
     @property
     def client(self) -> Any:
@@ -166,7 +166,7 @@ class Connection:
         return self._found[1]
 
 
-def _client(state: _State, location: Location) -> Any:
+def _client(state: _ProcessState, location: Location) -> Any:
     # credentials in the environment may be replaced while we run
     environment = tuple(item for item in os.environ.items() if _ENVIRONMENT(item[0]))
     loaded = library(location.kind)
@@ -177,7 +177,7 @@ def _client(state: _State, location: Location) -> Any:
         return found
 
 
-def _open(loaded: Library, location: Location) -> Any:
+def _open(loaded: ObstoreModules, location: Location) -> Any:
     config, options, retry = settings(location)
     kind = getattr(loaded.stores, _CLASSES[location.kind])
     problem: Exception
@@ -194,7 +194,7 @@ def _open(loaded: Library, location: Location) -> Any:
     raise ValueError(sanitized(problem, location))
 
 
-def attempt(
+def call_translated(
     location: Location, key: str, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
 ) -> _T:
     """

@@ -26,7 +26,7 @@ from kartothek_cube.io_components.cube.verify import (
     plan_cube_verify,
     run_cube_verify,
 )
-from kartothek_cube.io_components.verify import Findings, Report
+from kartothek_cube.io_components.verify import Report, VerifyResult
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = ("compact_cube_bag", "compact_cube_delayed", "verify_cube_bag", "verify_cube_delayed")
@@ -102,7 +102,7 @@ def compact_cube_bag(
 
 def _compact(end: Callable[..., R], context: CompactContext, tasks: Sequence[CompactTask]) -> R:
     graph = Graph("compact_cube")
-    done = graph.each("partition", _compact_one, context, [(task,) for task in tasks])
+    done = graph.map("partition", _compact_one, context, [(task,) for task in tasks])
     return end(graph, "commit", _finish_compact, context, after=graph.merge(_joined, done))
 
 
@@ -180,13 +180,13 @@ def verify_cube_bag(
 
 def _verify(end: Callable[..., R], plan: CubeVerifyPlan) -> R:
     graph = Graph("verify_cube")
-    looked = graph.each("files", _verify_some, plan.contexts(), [(task,) for task in plan.tasks()])
+    looked = graph.map("files", _verify_some, plan.contexts(), [(task,) for task in plan.tasks()])
     return end(graph, "report", _finish_verify, plan, after=graph.merge(_joined, looked))
 
 
-def _verify_some(contexts: Any, task: Any) -> list[dict[str, Findings]]:
+def _verify_some(contexts: Any, task: Any) -> list[dict[str, VerifyResult]]:
     return [run_cube_verify(contexts, task)]
 
 
-def _finish_verify(plan: CubeVerifyPlan, findings: list[list[dict[str, Findings]]]) -> Report:
+def _finish_verify(plan: CubeVerifyPlan, findings: list[list[dict[str, VerifyResult]]]) -> Report:
     return finish_cube_verify(plan, _joined(findings))

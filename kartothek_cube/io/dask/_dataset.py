@@ -16,7 +16,7 @@ from kartothek_cube.io.dask._graph import Graph
 from kartothek_cube.io_components.read import ReadContext, ReadTask, empty_table, run_read
 from kartothek_cube.io_components.row_index import to_frame
 from kartothek_cube.io_components.update import finish_update, run_update
-from kartothek_cube.io_components.update_plan import UpdatePlan, repeatable, with_scope
+from kartothek_cube.io_components.update_plan import UpdatePlan, with_scope, with_write_id
 from kartothek_cube.io_components.write import WriteContext, WriteResult, merge_results
 
 __all__ = (
@@ -27,7 +27,7 @@ __all__ = (
     "frames_of",
     "known_scope",
     "references",
-    "travelling",
+    "picklable_store",
     "write_dataset",
     "write_input",
     "write_inputs",
@@ -68,9 +68,9 @@ def write_dataset(
     delete_scope
         The ``delete_scope`` if it is a Delayed; else it is part of the plan.
     """
-    plan, late = repeatable(plan), isinstance(delete_scope, Delayed)
+    plan, late = with_write_id(plan), isinstance(delete_scope, Delayed)
     graph = Graph(operation, [*inputs, delete_scope] if late else inputs)
-    parts = graph.merge(_merged, graph.each("write", function, plan.context, arguments))
+    parts = graph.merge(_merged, graph.map("write", function, plan.context, arguments))
     if late:
         return end(graph, "commit", _finish_late, plan, after=[delete_scope.key, *parts])
     return end(graph, "commit", _finish, plan, after=parts)
@@ -85,7 +85,7 @@ def _finish(plan: UpdatePlan, parts: list[Written]) -> DatasetMetadata:
     return finish_update(plan, _merged(parts))
 
 
-def travelling(store: StoreInput | None) -> StoreFactory | None:
+def picklable_store(store: StoreInput | None) -> StoreFactory | None:
     """
     A factory of a store that graphs can carry; None stays None.
 

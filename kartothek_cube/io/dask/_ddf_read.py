@@ -19,7 +19,7 @@ from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.predicates import PredicatesType
 from kartothek_cube.core.types import dates_as_stamps
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io.dask._dataset import ReadOptions, check_table, frame_of, travelling
+from kartothek_cube.io.dask._dataset import ReadOptions, check_table, frame_of, picklable_store
 from kartothek_cube.io.dask._from_map import from_map
 from kartothek_cube.io.dask._graph import Graph
 from kartothek_cube.io_components.arguments import dataset_factory
@@ -89,7 +89,7 @@ def read_dataset_as_ddf(
     index = _check_index(dask_index_on, normalize_arg("dispatch_by", dispatch_by))
     plan = plan_read(
         dataset_uuid,
-        travelling(store),
+        picklable_store(store),
         factory,
         columns=_with_index(columns, index),
         predicate_pushdown_to_io=predicate_pushdown_to_io,
@@ -196,7 +196,7 @@ def collect_dataset_metadata(
     ValueError
         ``frac`` is not above 0 and at most 1.
     """
-    dataset = dataset_factory(dataset_uuid, travelling(store), factory)
+    dataset = dataset_factory(dataset_uuid, picklable_store(store), factory)
     files = plan_footers(dataset, predicates, frac)
     result: dd.DataFrame = from_map(
         _row_groups, files, "collect_metadata", no_row_groups(), dataset.store_factory
@@ -255,7 +255,7 @@ def hash_dataset(
     columns = None if subset is None else list(dict.fromkeys([*subset, *keys]))
     plan = plan_read(
         dataset_uuid,
-        travelling(store),
+        picklable_store(store),
         factory,
         columns=columns,
         predicates=predicates,
@@ -286,7 +286,7 @@ def _hash_task(task: tuple[int, ReadTask] | None, context: ReadContext, counted:
 def _hashes_by_group(plan: ReadPlan, counted: list[str], keys: list[str]) -> Any:
     graph = Graph("hash_dataset")
     tasks: list[ReadTask | None] = [*plan.tasks()] or [None]
-    hashed = graph.each("groups", _hash_groups, plan.context, [(task, counted, keys) for task in tasks])
+    hashed = graph.map("groups", _hash_groups, plan.context, [(task, counted, keys) for task in tasks])
     result = graph.to_delayed("sum", merge_hashes, after=graph.merge(merge_hashes, hashed))
     meta = _hash_groups(plan.context, None, counted, keys)
     with dask.config.set({"dataframe.convert-string": False}):

@@ -8,7 +8,7 @@ from typing import Any
 import dask
 import dask.dataframe as dd
 
-from kartothek_cube.io.dask._graph import Unique
+from kartothek_cube.io.dask._graph import OpaqueSequence
 
 __all__ = ("from_map",)
 
@@ -42,4 +42,4 @@ def from_map(
     options = {"args": list(args), "meta": meta, "label": label, "divisions": divisions}
     # dask would turn all objects, such as dates, bytes and lists, into text
     with dask.config.set({"dataframe.convert-string": False}):
-        return dd.from_map(function, Unique(items or [None]), **options)
+        return dd.from_map(function, OpaqueSequence(items or [None]), **options)

@@ -11,7 +11,7 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import DataNode, GraphNode, Task, TaskRef
 
-__all__ = ("FAN_IN", "Graph", "Key", "Unique", "nothing")
+__all__ = ("FAN_IN", "Graph", "Key", "OpaqueSequence", "discard_results")
 
 #: how many results meet in one task; so few tasks carry their context themselves
 FAN_IN = 32
@@ -44,7 +44,7 @@ class Graph:
         """What the keys of a step begin with."""
         return f"{self._operation}-{step}-{self._token}"
 
-    def each(
+    def map(
         self,
         step: str,
         function: Callable[..., Any],
@@ -100,7 +100,7 @@ class Graph:
             done += len(parts)
         return merged
 
-    def last(
+    def finalize(
         self, step: str, function: Callable[..., Any], *arguments: Any, after: Sequence[Key] | None = None
     ) -> Key:
         """
@@ -130,15 +130,15 @@ class Graph:
         self, step: str, function: Callable[..., Any], *arguments: Any, after: Any = None
     ) -> Delayed:
         """Add a task as in :meth:`last`; its result as a Delayed."""
-        return self.delayed([self.last(step, function, *arguments, after=after)])[0]
+        return self.delayed([self.finalize(step, function, *arguments, after=after)])[0]
 
     def to_bag(self, step: str, function: Callable[..., Any], *arguments: Any, after: Any = None) -> Bag:
         """Add a task as in :meth:`last`; its result as the only element of a bag."""
-        return self.bag([self.last(step, _listed, function, *arguments, after=after)])
+        return self.bag([self.finalize(step, _listed, function, *arguments, after=after)])
 
     def to_item(self, step: str, function: Callable[..., Any], *arguments: Any, after: Any = None) -> Item:
         """Add a task as in :meth:`last`; its result as a bag item."""
-        key = self.last(step, function, *arguments, after=after)
+        key = self.finalize(step, function, *arguments, after=after)
         name = self.name("graph")
         graph = HighLevelGraph.from_collections(name, self._tasks, dependencies=self._inputs)
         return Item(graph, key, layer=name)
@@ -175,7 +175,7 @@ class Graph:
         return key
 
 
-class Unique(Sequence[Any]):
+class OpaqueSequence(Sequence[Any]):
     """
     A list of which dask takes each to be different from all others, without looking into it.
 
@@ -199,7 +199,7 @@ class Unique(Sequence[Any]):
         return self._token
 
 
-def nothing(_results: list[Any]) -> None:
+def discard_results(_results: list[Any]) -> None:
     """Merge the results of tasks that have none."""
 
 

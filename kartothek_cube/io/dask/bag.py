@@ -17,10 +17,16 @@ from kartothek_cube.core.naming import (
 from kartothek_cube.core.predicates import PredicatesType
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.utils import lazy_store
-from kartothek_cube.io.dask._dataset import frames_of, references, travelling, write_dataset, write_inputs
+from kartothek_cube.io.dask._dataset import (
+    frames_of,
+    picklable_store,
+    references,
+    write_dataset,
+    write_inputs,
+)
 from kartothek_cube.io.dask._graph import Graph
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.execute import blocks
+from kartothek_cube.io_components.execute import batched
 from kartothek_cube.io_components.index_build import finish_index_build, plan_index_build, run_index_build
 from kartothek_cube.io_components.read import plan_read
 from kartothek_cube.io_components.update_plan import MetadataMerger, plan_store
@@ -91,7 +97,7 @@ def read_dataset_as_dataframe_bag(
     """
     plan = plan_read(
         dataset_uuid,
-        travelling(store),
+        picklable_store(store),
         factory,
         columns=columns,
         predicate_pushdown_to_io=predicate_pushdown_to_io,
@@ -104,8 +110,8 @@ def read_dataset_as_dataframe_bag(
         as_of=as_of,
     )
     graph, options, tasks = Graph("read_dataset"), (plan.context, dates_as_object), plan.tasks()
-    parts = blocks(tasks, _partition_size(partition_size, len(tasks)))
-    return graph.bag(graph.each("partitions", frames_of, options, [(part,) for part in parts]))
+    parts = batched(tasks, _partition_size(partition_size, len(tasks)))
+    return graph.bag(graph.map("partitions", frames_of, options, [(part,) for part in parts]))
 
 
 def store_bag_as_dataset(
@@ -190,9 +196,9 @@ def build_dataset_indices__bag(
     KeyError, RuntimeError
         As there, when the graph is built.
     """
-    dataset = dataset_factory(dataset_uuid, travelling(store), factory)
+    dataset = dataset_factory(dataset_uuid, picklable_store(store), factory)
     size = _partition_size(partition_size, len(dataset.dataset_metadata.partition_table))
     context, tasks = plan_index_build(dataset, normalize_arg("columns", columns) or [], size)
     graph = Graph("build_indices")
-    found = graph.each("read", run_index_build, context, [(task,) for task in tasks])
+    found = graph.map("read", run_index_build, context, [(task,) for task in tasks])
     return graph.to_bag("commit", finish_index_build, context, after=graph.merge(merge_results, found))

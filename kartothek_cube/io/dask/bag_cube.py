@@ -17,9 +17,9 @@ from kartothek_cube.io.dask._graph import Graph
 from kartothek_cube.io_components.cube import write as _write
 from kartothek_cube.io_components.cube.history import CubeAsOf
 from kartothek_cube.io_components.cube.maintain import plan_copy
-from kartothek_cube.io_components.cube.parts import announced, write_parts
+from kartothek_cube.io_components.cube.parts import declared_ids, write_parts
 from kartothek_cube.io_components.cube.query import plan_query
-from kartothek_cube.io_components.execute import blocks
+from kartothek_cube.io_components.execute import batched
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -105,7 +105,7 @@ def build_cube_from_bag(
     (['seed'], ['Bath', 'Ulm'])
     """
     _dask.check_store(store)
-    names = announced(ktk_cube_dataset_ids, [cube.seed_dataset])
+    names = declared_ids(ktk_cube_dataset_ids, [cube.seed_dataset])
     plan = _write.plan_build(cube, store, names, metadata, overwrite, partition_on, df_serializer)
     return _write_bag(plan, data)
 
@@ -145,7 +145,7 @@ def extend_cube_from_bag(
         As :func:`~kartothek_cube.io.eager_cube.extend_cube`; those about the input when the bag is computed.
     """
     _dask.check_store(store)
-    names = announced(ktk_cube_dataset_ids)
+    names = declared_ids(ktk_cube_dataset_ids)
     plan = _write.plan_extend(cube, store, names, metadata, overwrite, partition_on, df_serializer)
     return _write_bag(plan, data)
 
@@ -184,7 +184,7 @@ def append_to_cube_from_bag(
         computed.
     """
     _dask.check_store(store)
-    plan = _write.plan_append(cube, store, announced(ktk_cube_dataset_ids), metadata, df_serializer)
+    plan = _write.plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
     return _write_bag(plan, data)
 
 
@@ -298,8 +298,8 @@ def query_cube_bag(
     plan = plan_query(
         cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
     )
-    graph, tasks = Graph("query_cube"), blocks(plan.tasks(), blocksize)
-    return graph.bag(graph.each("groups", _dask.frames_of, plan.context, [(block,) for block in tasks]))
+    graph, tasks = Graph("query_cube"), batched(plan.tasks(), blocksize)
+    return graph.bag(graph.map("groups", _dask.frames_of, plan.context, [(block,) for block in tasks]))
 
 
 def delete_cube_bag(cube: Cube, store: StoreFactory, blocksize: int = 100, datasets: Any = None) -> Bag:

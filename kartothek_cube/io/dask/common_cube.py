@@ -15,14 +15,14 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.types import to_pandas
 from kartothek_cube.core.typing import StoreFactory
-from kartothek_cube.io.dask._graph import Graph, Key, nothing
-from kartothek_cube.io_components.collect import run_collect
+from kartothek_cube.io.dask._graph import Graph, Key, discard_results
+from kartothek_cube.io_components.collect import delete_garbage
 from kartothek_cube.io_components.cube import maintain
-from kartothek_cube.io_components.cube.parts import commit_parts, lean, repeatable
-from kartothek_cube.io_components.cube.query import QueryContext, Task, run_frames
+from kartothek_cube.io_components.cube.parts import commit_parts, with_write_id, without_commit_state
+from kartothek_cube.io_components.cube.query import ScanContext, ScanTask, run_frames
 from kartothek_cube.io_components.cube.transfer import copy_tasks, finish_copies, run_copy_task
 from kartothek_cube.io_components.cube.write import CubeWritePlan, finish_write, merge_writes
-from kartothek_cube.io_components.execute import blocks
+from kartothek_cube.io_components.execute import batched
 from kartothek_cube.io_components.maintain import run_delete_headers
 from kartothek_cube.io_components.write import WriteResult
 
@@ -158,8 +158,8 @@ def write_cube(
     arguments
         Arguments of the tasks.
     """
-    plan, graph = repeatable(plan), Graph(f"{plan.operation}_cube", inputs)
-    parts = graph.merge(merge_writes, graph.each("write", function, lean(plan), arguments))
+    plan, graph = with_write_id(plan), Graph(f"{plan.operation}_cube", inputs)
+    parts = graph.merge(merge_writes, graph.map("write", function, without_commit_state(plan), arguments))
     return end(graph, "commit", commit_parts, plan, after=parts)
 
 
@@ -171,12 +171,12 @@ def finish_cube(end: Callable[..., R], plan: CubeWritePlan) -> R:
 # -- queries -------------------------------------------------------------------------------------------------
 
 
-def frames_of(context: QueryContext, tasks: Iterable[Task]) -> list[pd.DataFrame]:
+def frames_of(context: ScanContext, tasks: Iterable[ScanTask]) -> list[pd.DataFrame]:
     """The frames of some tasks of a query; groups without rows are left out."""
     return [frame for task in tasks for frame in run_frames(context, task)]
 
 
-def frame_of(context: QueryContext, task: Task | None) -> pd.DataFrame:
+def frame_of(context: ScanContext, task: ScanTask | None) -> pd.DataFrame:
     """The frame of a task of a query; without task or rows, it still has the planned columns and types."""
     frames = [] if task is None else run_frames(context, task)
     return frames[0] if frames else to_pandas(context.output.empty_table())
@@ -189,9 +189,9 @@ def delete_cube(cube: Cube, store: StoreFactory, datasets: Any, blocksize: int) 
     """Delete the headers, then all other files in any order."""
     plan = maintain.plan_delete(cube, store, datasets)
     graph = Graph("delete_cube")
-    first = graph.last("headers", _delete_headers, store, plan.uuids)
-    rest = [(block, TaskRef(first)) for block in blocks(plan.keys, blocksize)]
-    return graph, graph.each("files", _collect, store, rest) or [first]
+    first = graph.finalize("headers", _delete_headers, store, plan.uuids)
+    rest = [(block, TaskRef(first)) for block in batched(plan.keys, blocksize)]
+    return graph, graph.map("files", _collect, store, rest) or [first]
 
 
 def cleanup_cube(
@@ -199,32 +199,32 @@ def cleanup_cube(
 ) -> tuple[Graph, list[Key]]:
     """Delete the keys that no dataset refers to."""
     graph = Graph("cleanup_cube")
-    keys = blocks(maintain.plan_cleanup(cube, store, retention), blocksize)
-    return graph, graph.each("files", _collect, store, [(block,) for block in keys])
+    keys = batched(maintain.plan_cleanup(cube, store, retention), blocksize)
+    return graph, graph.map("files", _collect, store, [(block,) for block in keys])
 
 
 def copy_cube(end: Callable[..., R], plan: maintain.CopyPlan, blocksize: int) -> R:
     """Copy files in any order, then schemas and headers."""
     graph = Graph("copy_cube")
-    copied = graph.each("files", run_copy_task, plan, [(task,) for task in copy_tasks(plan, blocksize)])
-    return end(graph, "headers", _finish_copies, plan, after=graph.merge(nothing, copied))
+    copied = graph.map("files", run_copy_task, plan, [(task,) for task in copy_tasks(plan, blocksize)])
+    return end(graph, "headers", _finish_copies, plan, after=graph.merge(discard_results, copied))
 
 
 def collect_stats(end: Callable[..., R], cube: Cube, store: StoreFactory, datasets: Any, blocksize: int) -> R:
     """Count files in any order, then add up."""
     base, tasks = maintain.plan_stats(cube, store, datasets, blocksize)
     graph = Graph("collect_stats")
-    counted = graph.each("count", maintain.run_stats, store, [(task,) for task in tasks])
+    counted = graph.map("count", maintain.run_stats, store, [(task,) for task in tasks])
     return end(graph, "sum", _sum_stats, base, after=graph.merge(maintain.add_stats, counted))
 
 
 def wait(graph: Graph, keys: Sequence[Key]) -> Delayed:
     """A Delayed of None for tasks without a result."""
-    return graph.to_delayed("done", nothing, after=graph.merge(nothing, keys))
+    return graph.to_delayed("done", discard_results, after=graph.merge(discard_results, keys))
 
 
 def _collect(store: StoreFactory, keys: Sequence[str], *_after: Any) -> list[None]:
-    run_collect(store, keys)
+    delete_garbage(store, keys)
     return [None]
 
 

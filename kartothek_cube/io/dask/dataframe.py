@@ -19,8 +19,8 @@ from kartothek_cube.io.dask._dataset import (
     Written,
     check_table,
     known_scope,
+    picklable_store,
     references,
-    travelling,
     write_dataset,
     write_inputs,
 )
@@ -175,7 +175,7 @@ def update_dataset_from_ddf(
     ValueError, ConcurrentWriteError
         As there; what is wrong with the arguments is noticed when the graph is built.
     """
-    found = dataset_factory(dataset_uuid, travelling(store), factory)
+    found = dataset_factory(dataset_uuid, picklable_store(store), factory)
     _check_stored_table(found, check_table(table))
     plan = plan_update(
         factory=found,

@@ -22,7 +22,7 @@ from kartothek_cube.io.dask._shuffle import buckets, shuffled
 from kartothek_cube.io_components.cube import write as _write
 from kartothek_cube.io_components.cube.history import CubeAsOf
 from kartothek_cube.io_components.cube.parts import Written, write_part
-from kartothek_cube.io_components.cube.query import QueryContext, Task, plan_query
+from kartothek_cube.io_components.cube.query import ScanContext, ScanTask, plan_query
 from kartothek_cube.io_components.cube.query.project import project
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -322,7 +322,7 @@ def query_cube_dataframe(
 
 
 def _read(
-    task: Task | None, context: QueryContext, alone: bool, columns: Sequence[str] | None = None
+    task: ScanTask | None, context: ScanContext, alone: bool, columns: Sequence[str] | None = None
 ) -> pd.DataFrame:
     if columns is not None and task is not None:
         context, task = project(context, task, columns)

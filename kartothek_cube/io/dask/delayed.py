@@ -23,16 +23,16 @@ from kartothek_cube.io.dask._dataset import (
     check_table,
     frame_of,
     known_scope,
+    picklable_store,
     references,
-    travelling,
     write_dataset,
     write_input,
 )
-from kartothek_cube.io.dask._graph import Graph, nothing
+from kartothek_cube.io.dask._graph import Graph, discard_results
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.collect import run_collect
-from kartothek_cube.io_components.execute import blocks
-from kartothek_cube.io_components.inputs import inputs
+from kartothek_cube.io_components.collect import delete_garbage
+from kartothek_cube.io_components.execute import batched
+from kartothek_cube.io_components.inputs import iter_inputs
 from kartothek_cube.io_components.maintain import plan_delete, plan_garbage, run_delete_headers
 from kartothek_cube.io_components.read import plan_read
 from kartothek_cube.io_components.update_plan import (
@@ -59,7 +59,7 @@ _BLOCK = 100
 
 def _write(operation: str, plan: UpdatePlan, data: Any, delete_scope: Any = None) -> Delayed:
     """One task per Delayed."""
-    items = [data] if isinstance(data, Delayed) else [delayed(item) for item in inputs(data)]
+    items = [data] if isinstance(data, Delayed) else [delayed(item) for item in iter_inputs(data)]
     arguments = references(item.key for item in items)
     return write_dataset(Graph.to_delayed, operation, plan, items, write_input, arguments, delete_scope)
 
@@ -170,7 +170,7 @@ def update_dataset_from_delayed(
     """
     plan = plan_update(
         dataset_uuid,
-        travelling(store),
+        picklable_store(store),
         factory,
         delete_scope=known_scope(delete_scope),
         metadata=metadata,
@@ -237,7 +237,7 @@ def read_dataset_as_delayed(
     """
     plan = plan_read(
         dataset_uuid,
-        travelling(store),
+        picklable_store(store),
         factory,
         columns=columns,
         predicate_pushdown_to_io=predicate_pushdown_to_io,
@@ -250,7 +250,7 @@ def read_dataset_as_delayed(
         as_of=as_of,
     )
     graph, options = Graph("read_dataset"), (plan.context, dates_as_object)
-    return graph.delayed(graph.each("partition", frame_of, options, [(task,) for task in plan.tasks()]))
+    return graph.delayed(graph.map("partition", frame_of, options, [(task,) for task in plan.tasks()]))
 
 
 def read_table_as_delayed(
@@ -317,13 +317,13 @@ def delete_dataset__delayed(
     KeyError
         There is no such dataset.
     """
-    dataset = dataset_factory(dataset_uuid, travelling(store), factory, load_schema=False)
+    dataset = dataset_factory(dataset_uuid, picklable_store(store), factory, load_schema=False)
     plan = plan_delete(dataset)
     graph, opener = Graph("delete_dataset"), dataset.store_factory
-    first = graph.last("header", _delete_headers, opener, plan.uuids)
-    rest = [(block, TaskRef(first)) for block in blocks(plan.keys, _BLOCK)]
-    deleted = graph.each("files", _collect_after, opener, rest) or [first]
-    return graph.to_delayed("done", nothing, after=graph.merge(nothing, deleted))
+    first = graph.finalize("header", _delete_headers, opener, plan.uuids)
+    rest = [(block, TaskRef(first)) for block in batched(plan.keys, _BLOCK)]
+    deleted = graph.map("files", _collect_after, opener, rest) or [first]
+    return graph.to_delayed("done", discard_results, after=graph.merge(discard_results, deleted))
 
 
 def _delete_headers(store: StoreInput, uuids: Sequence[str]) -> list[None]:
@@ -332,7 +332,7 @@ def _delete_headers(store: StoreInput, uuids: Sequence[str]) -> list[None]:
 
 
 def _collect_after(store: StoreInput, keys: Sequence[str], _header: list[None]) -> list[None]:
-    run_collect(store, keys)
+    delete_garbage(store, keys)
     return [None]
 
 
@@ -364,7 +364,7 @@ def garbage_collect_dataset__delayed(
     KeyError
         There is no such dataset.
     """
-    dataset = dataset_factory(dataset_uuid, travelling(store), factory)
-    graph, keys = Graph("collect_garbage"), blocks(plan_garbage(dataset, retention), chunk_size)
-    chunks = graph.each("files", run_collect, dataset.store_factory, [(block,) for block in keys])
+    dataset = dataset_factory(dataset_uuid, picklable_store(store), factory)
+    graph, keys = Graph("collect_garbage"), batched(plan_garbage(dataset, retention), chunk_size)
+    chunks = graph.map("files", delete_garbage, dataset.store_factory, [(block,) for block in keys])
     return graph.delayed(chunks)

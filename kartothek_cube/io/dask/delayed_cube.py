@@ -17,7 +17,7 @@ from kartothek_cube.io.dask._graph import Graph
 from kartothek_cube.io_components.cube import write as _write
 from kartothek_cube.io_components.cube.history import CubeAsOf
 from kartothek_cube.io_components.cube.maintain import plan_copy
-from kartothek_cube.io_components.cube.parts import announced, elements_of, write_part
+from kartothek_cube.io_components.cube.parts import declared_ids, iter_input, write_part
 from kartothek_cube.io_components.cube.query import plan_query
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -41,7 +41,7 @@ Metadata = Mapping[str, Mapping[str, Any]]
 
 def _write_delayed(plan: _write.CubeWritePlan, data: Any) -> Delayed:
     """One task per Delayed."""
-    items = [data] if isinstance(data, Delayed) else [delayed(element) for element in elements_of(data)]
+    items = [data] if isinstance(data, Delayed) else [delayed(element) for element in iter_input(data)]
     arguments = [(TaskRef(item.key),) for item in items]
     return _dask.write_cube(Graph.to_delayed, plan, items, write_part, arguments)
 
@@ -106,7 +106,7 @@ def build_cube_from_delayed(
     [['Ulm'], ['Bath']]
     """
     _dask.check_store(store)
-    names = announced(ktk_cube_dataset_ids, [cube.seed_dataset])
+    names = declared_ids(ktk_cube_dataset_ids, [cube.seed_dataset])
     plan = _write.plan_build(cube, store, names, metadata, overwrite, partition_on, df_serializer)
     return _write_delayed(plan, data)
 
@@ -147,7 +147,7 @@ def extend_cube_from_delayed(
         computed.
     """
     _dask.check_store(store)
-    names = announced(ktk_cube_dataset_ids)
+    names = declared_ids(ktk_cube_dataset_ids)
     plan = _write.plan_extend(cube, store, names, metadata, overwrite, partition_on, df_serializer)
     return _write_delayed(plan, data)
 
@@ -186,7 +186,7 @@ def append_to_cube_from_delayed(
         computed.
     """
     _dask.check_store(store)
-    plan = _write.plan_append(cube, store, announced(ktk_cube_dataset_ids), metadata, df_serializer)
+    plan = _write.plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
     return _write_delayed(plan, data)
 
 
@@ -298,9 +298,7 @@ def query_cube_delayed(
         cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
     )
     graph = Graph("query_cube")
-    return graph.delayed(
-        graph.each("group", _dask.frame_of, plan.context, [(task,) for task in plan.tasks()])
-    )
+    return graph.delayed(graph.map("group", _dask.frame_of, plan.context, [(task,) for task in plan.tasks()]))
 
 
 def delete_cube_delayed(

@@ -10,8 +10,8 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark._run import call_all
 from kartothek_cube.io.spark._session import active_session
-from kartothek_cube.io.spark._store import travelling
-from kartothek_cube.io_components.collect import run_collect
+from kartothek_cube.io.spark._store import picklable_store
+from kartothek_cube.io_components.collect import delete_garbage
 from kartothek_cube.io_components.cube import maintain
 from kartothek_cube.io_components.cube.compact import finish_compact, plan_compact, run_compact
 from kartothek_cube.io_components.cube.transfer import copy_tasks, finish_copies, run_copy_task
@@ -20,7 +20,7 @@ from kartothek_cube.io_components.cube.verify import (
     plan_cube_verify,
     run_cube_verify,
 )
-from kartothek_cube.io_components.execute import blocks
+from kartothek_cube.io_components.execute import batched
 from kartothek_cube.io_components.maintain import run_delete_headers
 from kartothek_cube.io_components.verify import Report
 from kartothek_cube.serialization import DataFrameSerializer
@@ -54,10 +54,10 @@ def delete_cube_spark(
     spark
         The session; the active one by default.
     """
-    session, factory = active_session(spark), travelling(store)
+    session, factory = active_session(spark), picklable_store(store)
     plan = maintain.plan_delete(cube, factory, datasets)
     run_delete_headers(factory, plan.uuids)
-    call_all(session, run_collect, factory, blocks(plan.keys, _BLOCK), f"delete cube {cube.uuid_prefix}")
+    call_all(session, delete_garbage, factory, batched(plan.keys, _BLOCK), f"delete cube {cube.uuid_prefix}")
 
 
 def cleanup_cube_spark(
@@ -77,9 +77,9 @@ def cleanup_cube_spark(
     spark
         The session; the active one by default.
     """
-    session, factory = active_session(spark), travelling(store)
-    keys = blocks(maintain.plan_cleanup(cube, factory, retention), _BLOCK)
-    call_all(session, run_collect, factory, keys, f"clean up cube {cube.uuid_prefix}")
+    session, factory = active_session(spark), picklable_store(store)
+    keys = batched(maintain.plan_cleanup(cube, factory, retention), _BLOCK)
+    call_all(session, delete_garbage, factory, keys, f"clean up cube {cube.uuid_prefix}")
 
 
 def copy_cube_spark(
@@ -111,8 +111,8 @@ def copy_cube_spark(
     session = active_session(spark)
     plan = maintain.plan_copy(
         cube,
-        travelling(src_store),
-        travelling(tgt_store),
+        picklable_store(src_store),
+        picklable_store(tgt_store),
         overwrite,
         datasets,
         renamed_cube_prefix,
@@ -140,7 +140,7 @@ def collect_stats_spark(
     dict
         As :func:`kartothek_cube.io.eager_cube.collect_stats`.
     """
-    session, factory = active_session(spark), travelling(store)
+    session, factory = active_session(spark), picklable_store(store)
     base, tasks = maintain.plan_stats(cube, factory, datasets, _BLOCK)
     counted = call_all(session, maintain.run_stats, factory, tasks, f"count cube {cube.uuid_prefix}")
     return maintain.sum_stats([base, *counted])
@@ -171,7 +171,7 @@ def compact_cube_spark(
     dict
         As there.
     """
-    session, factory = active_session(spark), travelling(store)
+    session, factory = active_session(spark), picklable_store(store)
     context, tasks = plan_compact(cube, factory, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
     text = f"compact cube {cube.uuid_prefix}"
     return finish_compact(context, call_all(session, run_compact, context, tasks, text))
@@ -200,7 +200,7 @@ def verify_cube_spark(
     Report
     """
     session = active_session(spark)
-    plan = plan_cube_verify(cube, travelling(store), ktk_cube_dataset_ids, deep=deep)
+    plan = plan_cube_verify(cube, picklable_store(store), ktk_cube_dataset_ids, deep=deep)
     text = f"verify cube {cube.uuid_prefix}"
     found = call_all(session, run_cube_verify, plan.contexts(), plan.tasks(), text)
     return finish_cube_verify(plan, found)

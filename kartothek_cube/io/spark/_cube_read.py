@@ -12,13 +12,13 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.types import as_table, to_memory
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark import _worker
-from kartothek_cube.io.spark._run import over_tasks
+from kartothek_cube.io.spark._run import distribute_tasks
 from kartothek_cube.io.spark._session import active_session, workers
-from kartothek_cube.io.spark._store import travelling
+from kartothek_cube.io.spark._store import picklable_store
 from kartothek_cube.io.spark._types import arrow_schema, spark_schema
 from kartothek_cube.io_components.cube.history import CubeAsOf
-from kartothek_cube.io_components.cube.query import QueryPlan, plan_query
-from kartothek_cube.io_components.cube.query.pack import pack
+from kartothek_cube.io_components.cube.query import PhysicalPlan, plan_query
+from kartothek_cube.io_components.cube.query.pack import split_into_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,7 +72,7 @@ def query_cube_spark(
     session = active_session(spark)
     plan = plan_query(
         cube,
-        travelling(store),
+        picklable_store(store),
         conditions,
         datasets,
         dimension_columns,
@@ -147,7 +147,7 @@ def map_cube_spark(
     session = active_session(spark)
     groups = list(cube.partition_columns) if partition_by is None else partition_by
     plan = plan_query(
-        cube, travelling(store), conditions, datasets, dimension_columns, groups, payload_columns
+        cube, picklable_store(store), conditions, datasets, dimension_columns, groups, payload_columns
     )
     given = _schema_of(func, plan) if schema is None else _as_spark_schema(schema)
     return _query_frame(session, plan, given, func, f"map_{cube.uuid_prefix}")
@@ -155,16 +155,18 @@ def map_cube_spark(
 
 def _query_frame(
     spark: SparkSession,
-    plan: QueryPlan,
+    plan: PhysicalPlan,
     schema: StructType,
     function: Callable[[pa.Table], Any] | None,
     name: str,
 ) -> DataFrame:
-    querying = _worker.Querying(plan.context, arrow_schema(schema), function)
-    return over_tasks(spark, pack(plan, workers(spark)), _worker.query, querying, schema, name)
+    querying = _worker.QueryJob(plan.context, arrow_schema(schema), function)
+    return distribute_tasks(
+        spark, split_into_tasks(plan, workers(spark)), _worker.query, querying, schema, name
+    )
 
 
-def _schema_of(func: Callable[[pa.Table], Any], plan: QueryPlan) -> StructType:
+def _schema_of(func: Callable[[pa.Table], Any], plan: PhysicalPlan) -> StructType:
     """What the function gives for no rows."""
     empty = to_memory(plan.context.output.empty_table())
     try:

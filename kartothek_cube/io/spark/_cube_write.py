@@ -9,7 +9,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark._input import frames_of
-from kartothek_cube.io.spark._store import travelling
+from kartothek_cube.io.spark._store import picklable_store
 from kartothek_cube.io.spark._write import check_file_rows, write_cube
 from kartothek_cube.io_components.cube import write as _write
 from kartothek_cube.serialization import DataFrameSerializer
@@ -89,7 +89,7 @@ def build_cube_from_spark(
     check_file_rows(max_rows_per_file)
     frames = frames_of(data, cube.seed_dataset)
     plan = _write.plan_build(
-        cube, travelling(store), frames, metadata, overwrite, partition_on, df_serializer
+        cube, picklable_store(store), frames, metadata, overwrite, partition_on, df_serializer
     )
     return write_cube(plan, frames, max_rows_per_file)
 
@@ -130,7 +130,7 @@ def extend_cube_from_spark(
     check_file_rows(max_rows_per_file)
     frames = frames_of(data, cube.seed_dataset)
     plan = _write.plan_extend(
-        cube, travelling(store), frames, metadata, overwrite, partition_on, df_serializer
+        cube, picklable_store(store), frames, metadata, overwrite, partition_on, df_serializer
     )
     return write_cube(plan, frames, max_rows_per_file)
 
@@ -168,7 +168,7 @@ def append_to_cube_from_spark(
     """
     check_file_rows(max_rows_per_file)
     frames = frames_of(data, cube.seed_dataset)
-    plan = _write.plan_append(cube, travelling(store), frames, metadata, df_serializer)
+    plan = _write.plan_append(cube, picklable_store(store), frames, metadata, df_serializer)
     return write_cube(plan, frames, max_rows_per_file)
 
 
@@ -208,7 +208,7 @@ def update_cube_from_spark(
     check_file_rows(max_rows_per_file)
     frames = frames_of(data, cube.seed_dataset)
     plan = _write.plan_update(
-        cube, travelling(store), remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer
+        cube, picklable_store(store), remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer
     )
     return write_cube(plan, frames, max_rows_per_file)
 

@@ -13,7 +13,7 @@ from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ("arranged", "check_frame", "empty_table", "frames_of", "is_spark_frame")
+__all__ = ("shuffle_by_partition", "check_frame", "empty_table", "frames_of", "is_spark_frame")
 
 #: column that tells how many tasks share a partition; no dataset can have it
 _SHARES = "__kartothek_cube_shares"
@@ -113,7 +113,7 @@ def empty_table(df: DataFrame, stored: Mapping[str, pa.DataType]) -> pa.Table:
     return to_storage_types(arrow_schema(df.schema).empty_table(), stored)
 
 
-def arranged(
+def shuffle_by_partition(
     df: DataFrame, keys: Sequence[str], cells: Sequence[str] = (), file_rows: int | None = None
 ) -> DataFrame:
     """

@@ -11,14 +11,14 @@ from pyspark import cloudpickle
 
 from kartothek_cube.io.spark import _worker
 from kartothek_cube.io.spark._python import check_python, explained, remedy
-from kartothek_cube.io.spark._session import described, no_pandas_warnings
+from kartothek_cube.io.spark._session import job_description, no_pandas_warnings
 from kartothek_cube.io.spark._types import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ("call_all", "map_batches", "outcomes", "over_tasks")
+__all__ = ("call_all", "map_batches", "outcomes", "distribute_tasks")
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ def map_batches(
         return plain.mapInArrow(on_executor, schema)
 
 
-def over_tasks(
+def distribute_tasks(
     spark: SparkSession,
     tasks: Sequence[Any],
     function: Callable[..., Any],
@@ -127,7 +127,7 @@ def outcomes(spark: SparkSession, df: DataFrame, text: str) -> list[Any]:
         Executors have the wrong Python.
     """
     try:
-        with described(spark, text), no_pandas_warnings():
+        with job_description(spark, text), no_pandas_warnings():
             table = df.toArrow()
     except Exception as error:  # Py4JError where the JVM itself failed, and Connect knows no py4j
         reason = explained(error)
@@ -174,8 +174,8 @@ def call_all(
     items = list(tasks)
     if len(items) <= 1:
         return [function(shared, item) for item in items]
-    calling = _worker.Calling(function, shared)
-    df = over_tasks(spark, items, _worker.call_each, calling, _OUTCOMES, "call")
+    calling = _worker.CallJob(function, shared)
+    df = distribute_tasks(spark, items, _worker.call_each, calling, _OUTCOMES, "call")
     return raise_first(outcomes(spark, df, text))
 
 

@@ -10,7 +10,7 @@ from typing import ParamSpec, TypeVar
 
 from kartothek_cube.core.errors import KartothekCubeError
 
-__all__ = ("in_a_sentence",)
+__all__ = ("concise_errors",)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -21,7 +21,7 @@ _FOR_USERS = (KartothekCubeError, ValueError, TypeError, RuntimeError)
 _HIDDEN = "SPARK_HIDE_TRACEBACK"
 
 
-def in_a_sentence(method: Callable[P, T]) -> Callable[P, T]:
+def concise_errors(method: Callable[P, T]) -> Callable[P, T]:
     """
     Let Spark tell no more than the text of an error.
 

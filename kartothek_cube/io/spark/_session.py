@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ("active_session", "described", "no_pandas_warnings", "require_pyspark", "workers")
+__all__ = ("active_session", "job_description", "no_pandas_warnings", "require_pyspark", "workers")
 
 #: tasks at the same time, where nothing tells
 _WORKERS = 8
@@ -100,7 +100,7 @@ def _context(spark: SparkSession) -> Any:
 
 
 @contextmanager
-def described(spark: SparkSession, text: str) -> Iterator[None]:
+def job_description(spark: SparkSession, text: str) -> Iterator[None]:
     """
     Let the jobs of this thread tell what they do, in Spark's own displays of progress.
 

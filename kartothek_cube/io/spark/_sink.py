@@ -22,14 +22,14 @@ from kartothek_cube.core.cube.discover import discover_cube, discover_ktk_cube_d
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetExistsError, DatasetNotFoundError, UnknownOutcomeError
 from kartothek_cube.io.spark._options import FORMAT, WriteOptions
-from kartothek_cube.io.spark._sentence import in_a_sentence
-from kartothek_cube.io.spark._store import OpenOnce, travelling
+from kartothek_cube.io.spark._sentence import concise_errors
+from kartothek_cube.io.spark._store import CachedStoreFactory, picklable_store
 from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage_types
 from kartothek_cube.io.spark._worker import attempt, unpickled
-from kartothek_cube.io.spark._write import check_input, discarding
-from kartothek_cube.io_components.chunks import whole_partitions
-from kartothek_cube.io_components.cube.parts import commit_parts, repeatable
-from kartothek_cube.io_components.cube.stream import check_cells, write_stream
+from kartothek_cube.io.spark._write import check_input, delete_on_failure
+from kartothek_cube.io_components.chunks import rechunk_by_partition
+from kartothek_cube.io_components.cube.parts import commit_parts, with_write_id
+from kartothek_cube.io_components.cube.stream import check_duplicate_cells, write_stream
 from kartothek_cube.io_components.cube.write import (
     CubeWritePlan,
     merge_writes,
@@ -38,7 +38,7 @@ from kartothek_cube.io_components.cube.write import (
     plan_extend,
     plan_update,
 )
-from kartothek_cube.io_components.discard import discard, discard_attempts
+from kartothek_cube.io_components.discard import delete_uncommitted, delete_uncommitted_attempts
 from kartothek_cube.io_components.write import WriteResult
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ _ROWS = 1 << 20
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class TaskCommit(WriterCommitMessage):
     """What a task wrote or why it did not, and to which query it belongs."""
 
     outcome: bytes
@@ -62,7 +62,7 @@ class Written(WriterCommitMessage):
 
 
 @attrs.frozen
-class Sink:
+class WriteTarget:
     """
     What a writer writes to.
 
@@ -77,14 +77,14 @@ class Sink:
     """
 
     options: WriteOptions
-    store: OpenOnce
+    store: CachedStoreFactory
     overwrite: bool
 
     @classmethod
-    def of(cls, options: Mapping[str, str], overwrite: bool) -> Sink:
+    def of(cls, options: Mapping[str, str], overwrite: bool) -> WriteTarget:
         """Read the options of a data source."""
         given = WriteOptions.of(options)
-        return cls(given, travelling(given.store), overwrite)
+        return cls(given, picklable_store(given.store), overwrite)
 
     def plan(self) -> CubeWritePlan | None:
         """
@@ -162,7 +162,7 @@ def _checked(plan: CubeWritePlan, schema: StructType) -> str:
 def _write(plan: CubeWritePlan, name: str, batches: Iterator[pa.RecordBatch]) -> bytes:
     """Write the rows of a task, in whatever order they come."""
     change = plan.changes[name]
-    tables = whole_partitions(batches, change.rules.partition_on, _ROWS, 4 * _ROWS)
+    tables = rechunk_by_partition(batches, change.rules.partition_on, _ROWS, 4 * _ROWS)
     rows = (to_storage_types(table, change.types) for table in tables)
     return attempt(partial(write_stream, plan, name, rows))
 
@@ -176,10 +176,10 @@ def _results(messages: Iterable[Any]) -> list[dict[str, WriteResult]]:
     return results
 
 
-def _discard(store: OpenOnce, messages: Iterable[Any]) -> None:
+def _discard(store: CachedStoreFactory, messages: Iterable[Any]) -> None:
     results = [unpickled(message.outcome) for message in messages if message is not None]
     written = [r for result in results if not isinstance(result, Exception) for r in result.values()]
-    discard(store, written)
+    delete_uncommitted(store, written)
 
 
 # -- a table -------------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class CubeWriter(DataSourceArrowWriter):
         self.plan = plan
         self.name = name
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         """
         Write the rows of a task.
 
@@ -215,10 +215,10 @@ class CubeWriter(DataSourceArrowWriter):
         Written
         """
         if self.plan is None:
-            return Written(pickle.dumps({}))
-        return Written(_write(self.plan, self.name, iterator))
+            return TaskCommit(pickle.dumps({}))
+        return TaskCommit(_write(self.plan, self.name, iterator))
 
-    @in_a_sentence
+    @concise_errors
     def commit(self, messages: Sequence[Any]) -> None:
         """
         Commit what tasks wrote.
@@ -235,9 +235,9 @@ class CubeWriter(DataSourceArrowWriter):
         """
         if self.plan is None:
             return
-        with discarding(change.context for change in self.plan.changes.values()):
+        with delete_on_failure(change.context for change in self.plan.changes.values()):
             results = merge_writes(_results(messages))
-            check_cells(self.plan, results)
+            check_duplicate_cells(self.plan, results)
             commit_parts(self.plan, [results])
 
     def abort(self, messages: Sequence[Any]) -> None:
@@ -252,7 +252,7 @@ class CubeWriter(DataSourceArrowWriter):
         """
         if self.plan is not None and None in messages:
             for change in self.plan.changes.values():
-                discard_attempts(change.context)
+                delete_uncommitted_attempts(change.context)
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> CubeWriter:
@@ -273,10 +273,10 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     ValueError, TypeError, RuntimeError
         The options or the schema do not fit.
     """
-    plan = Sink.of(options, overwrite).plan()
+    plan = WriteTarget.of(options, overwrite).plan()
     if plan is None:
         return CubeWriter(None, "")
-    return CubeWriter(repeatable(plan), _checked(plan, schema))
+    return CubeWriter(with_write_id(plan), _checked(plan, schema))
 
 
 # -- a stream ------------------------------------------------------------------------------------------------
@@ -296,12 +296,12 @@ class CubeStreamWriter(DataSourceStreamArrowWriter):
         Dataset id.
     """
 
-    def __init__(self, sink: Sink, plan: CubeWritePlan, name: str) -> None:
+    def __init__(self, sink: WriteTarget, plan: CubeWritePlan, name: str) -> None:
         self.sink = sink
         self.plan = plan
         self.name = name
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         """
         Write the rows of a task.
 
@@ -318,9 +318,9 @@ class CubeStreamWriter(DataSourceStreamArrowWriter):
 
         context = TaskContext.get()
         query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
-        return Written(_write(self.plan, self.name, iterator), query)
+        return TaskCommit(_write(self.plan, self.name, iterator), query)
 
-    @in_a_sentence
+    @concise_errors
     def commit(self, messages: Sequence[Any], batchId: int) -> None:
         """
         Commit a batch, unless it was committed already.
@@ -348,7 +348,7 @@ class CubeStreamWriter(DataSourceStreamArrowWriter):
             results = merge_writes(_results(messages))
             if not results[self.name].rows:
                 return
-            check_cells(self.plan, results)
+            check_duplicate_cells(self.plan, results)
             plan = self.sink.replacing_plan() if self.sink.overwrite else self.sink.plan()
             if plan is not None:
                 commit_parts(_numbered(plan, query, batchId), [results])
@@ -405,7 +405,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
     ValueError, TypeError, RuntimeError
         The options or the schema do not fit.
     """
-    sink = Sink.of(options, overwrite)
+    sink = WriteTarget.of(options, overwrite)
     if sink.options.if_exists != "append":
         raise ValueError(f"Format {FORMAT}: a stream appends; leave out the option 'if_exists'")
     plan = sink.replacing_plan() if overwrite else sink.plan()

@@ -12,10 +12,10 @@ from simplekv import KeyValueStore
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.utils import ensure_store, lazy_store
 
-__all__ = ("OpenOnce", "travelling")
+__all__ = ("CachedStoreFactory", "picklable_store")
 
 
-class OpenOnce:
+class CachedStoreFactory:
     """
     Factory of a store that is opened when first needed, and then kept.
 
@@ -48,7 +48,7 @@ class OpenOnce:
         self._factory, self._store = factory, None
 
 
-def travelling(store: StoreInput) -> OpenOnce:
+def picklable_store(store: StoreInput) -> CachedStoreFactory:
     """
     A factory for a store that executors can open as well.
 
@@ -75,9 +75,9 @@ def travelling(store: StoreInput) -> OpenOnce:
     ...
     ValueError: Spark's executors cannot open a store in the memory of the driver: use ...
     """
-    if isinstance(store, OpenOnce):
+    if isinstance(store, CachedStoreFactory):
         return store
-    factory = OpenOnce(lazy_store(store))
+    factory = CachedStoreFactory(lazy_store(store))
     innermost = _undecorated(factory())
     if _in_memory(innermost):
         raise ValueError(
@@ -85,7 +85,7 @@ def travelling(store: StoreInput) -> OpenOnce:
             "them see (hfs:///data), or an object store (s3://bucket)."
         )
     if isinstance(store, str) and isinstance(getattr(innermost, "root", None), str):
-        return OpenOnce(lazy_store(_absolute(store, innermost.root)))
+        return CachedStoreFactory(lazy_store(_absolute(store, innermost.root)))
     return factory
 
 

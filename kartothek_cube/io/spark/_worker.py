@@ -13,8 +13,8 @@ import pyarrow as pa
 from kartothek_cube.core.errors import KartothekCubeError
 from kartothek_cube.core.types import as_table, to_memory
 from kartothek_cube.io.spark._types import to_spark, to_storage_types
-from kartothek_cube.io_components.chunks import whole_partitions
-from kartothek_cube.io_components.cube.query import QueryContext, run_task
+from kartothek_cube.io_components.chunks import rechunk_by_partition
+from kartothek_cube.io_components.cube.query import ScanContext, run_task
 from kartothek_cube.io_components.cube.stream import write_stream
 from kartothek_cube.io_components.cube.write import CubeWritePlan
 from kartothek_cube.io_components.read import ReadContext, run_read
@@ -25,11 +25,11 @@ __all__ = (
     "BATCH_ROWS",
     "OUTCOMES",
     "TASKS",
-    "Calling",
-    "CubeWriting",
-    "DatasetWriting",
-    "Querying",
-    "Reading",
+    "CallJob",
+    "CubeWriteJob",
+    "DatasetWriteJob",
+    "QueryJob",
+    "ReadJob",
     "attempt",
     "batches_of",
     "call_each",
@@ -139,7 +139,7 @@ def _portable(error: Exception) -> Exception:
 
 
 @attrs.frozen
-class Querying:
+class QueryJob:
     """
     What the tasks of a query share.
 
@@ -153,12 +153,12 @@ class Querying:
         What to make of the table of each group; None: nothing.
     """
 
-    context: QueryContext
+    context: ScanContext
     target: pa.Schema
     function: Callable[[pa.Table], Any] | None = None
 
 
-def query(shared: Querying, batches: Batches) -> Batches:
+def query(shared: QueryJob, batches: Batches) -> Batches:
     """
     Read, join, and transform.
 
@@ -202,7 +202,7 @@ def batches_of(table: pa.Table, target: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 @attrs.frozen
-class Reading:
+class ReadJob:
     """
     What the tasks that read a dataset share.
 
@@ -218,7 +218,7 @@ class Reading:
     target: pa.Schema
 
 
-def read(shared: Reading, batches: Batches) -> Batches:
+def read(shared: ReadJob, batches: Batches) -> Batches:
     """
     Read partitions.
 
@@ -242,7 +242,7 @@ def read(shared: Reading, batches: Batches) -> Batches:
 
 
 @attrs.frozen
-class CubeWriting:
+class CubeWriteJob:
     """
     What the tasks that write one dataset of a cube share.
 
@@ -261,7 +261,7 @@ class CubeWriting:
     file_rows: int | None = None
 
 
-def write_cube(shared: CubeWriting, batches: Batches) -> Batches:
+def write_cube(shared: CubeWriteJob, batches: Batches) -> Batches:
     """
     Check, sort, index and write rows, partition by partition.
 
@@ -278,13 +278,13 @@ def write_cube(shared: CubeWriting, batches: Batches) -> Batches:
         One outcome: what was written, by dataset id.
     """
     change, ordered = shared.plan.changes[shared.name], shared.file_rows is not None
-    tables = whole_partitions(batches, change.rules.partition_on, limit=shared.file_rows)
+    tables = rechunk_by_partition(batches, change.rules.partition_on, limit=shared.file_rows)
     rows = (to_storage_types(table, change.types) for table in tables)
     yield outcome_of(0, partial(write_stream, shared.plan, shared.name, rows, ordered=ordered))
 
 
 @attrs.frozen
-class DatasetWriting:
+class DatasetWriteJob:
     """
     What the tasks that write a dataset share.
 
@@ -303,7 +303,7 @@ class DatasetWriting:
     file_rows: int | None = None
 
 
-def write_dataset(shared: DatasetWriting, batches: Batches) -> Batches:
+def write_dataset(shared: DatasetWriteJob, batches: Batches) -> Batches:
     """
     Write rows, partition by partition.
 
@@ -319,7 +319,7 @@ def write_dataset(shared: DatasetWriting, batches: Batches) -> Batches:
     pyarrow.RecordBatch
         One outcome: what was written.
     """
-    tables = whole_partitions(batches, shared.context.partition_on, limit=shared.file_rows)
+    tables = rechunk_by_partition(batches, shared.context.partition_on, limit=shared.file_rows)
     rows = (to_storage_types(table, shared.types) for table in tables)
     yield outcome_of(0, partial(run_updates, shared.context, rows))
 
@@ -328,7 +328,7 @@ def write_dataset(shared: DatasetWriting, batches: Batches) -> Batches:
 
 
 @attrs.frozen
-class Calling:
+class CallJob:
     """
     What tasks share that are calls of a function.
 
@@ -344,7 +344,7 @@ class Calling:
     shared: Any
 
 
-def call_each(shared: Calling, batches: Batches) -> Batches:
+def call_each(shared: CallJob, batches: Batches) -> Batches:
     """
     Call a function for each task.
 

@@ -14,18 +14,18 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import UnknownOutcomeError
 from kartothek_cube.core.types import as_table
 from kartothek_cube.io.spark import _worker
-from kartothek_cube.io.spark._input import arranged, check_frame, empty_table
+from kartothek_cube.io.spark._input import check_frame, empty_table, shuffle_by_partition
 from kartothek_cube.io.spark._python import check_python
 from kartothek_cube.io.spark._run import outcome_frame, outcomes, raise_first
-from kartothek_cube.io_components.cube.parts import commit_parts, lean, repeatable
+from kartothek_cube.io_components.cube.parts import commit_parts, with_write_id, without_commit_state
 from kartothek_cube.io_components.cube.write import CubeWritePlan, check_announced, check_schemas, prepare
-from kartothek_cube.io_components.discard import discard_attempts
+from kartothek_cube.io_components.discard import delete_uncommitted_attempts
 from kartothek_cube.io_components.write import WriteContext, WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ("check_file_rows", "check_input", "discarding", "write_cube")
+__all__ = ("check_file_rows", "check_input", "delete_on_failure", "write_cube")
 
 Frames = Mapping[str, "DataFrame | None"]
 
@@ -112,16 +112,16 @@ def write_cube(plan: CubeWritePlan, frames: Frames, file_rows: int | None) -> di
     for name, df in given.items():
         check_frame(df, name)
     check_input(plan, {name: empty_table(df, plan.changes[name].types) for name, df in given.items()})
-    plan = repeatable(plan)
+    plan = with_write_id(plan)
     # Spark does not even ask for what becomes of no rows
     contexts = {name: plan.changes[name].context for name in frames}
     nothing = {name: WriteResult(context.uuid, context.table) for name, context in contexts.items()}
-    with discarding(change.context for change in plan.changes.values()):
+    with delete_on_failure(change.context for change in plan.changes.values()):
         return commit_parts(plan, [nothing, *_written(plan, given, file_rows)])
 
 
 @contextmanager
-def discarding(contexts: Iterable[WriteContext]) -> Iterator[None]:
+def delete_on_failure(contexts: Iterable[WriteContext]) -> Iterator[None]:
     """Delete what was written if the block fails, unless it may have been committed all the same."""
     try:
         yield
@@ -129,7 +129,7 @@ def discarding(contexts: Iterable[WriteContext]) -> Iterator[None]:
         raise
     except BaseException:
         for context in contexts:
-            discard_attempts(context)
+            delete_uncommitted_attempts(context)
         raise
 
 
@@ -140,7 +140,7 @@ def _written(
         return []
     spark = next(iter(frames.values())).sparkSession
     check_python(spark)
-    slim = lean(plan)
+    slim = without_commit_state(plan)
     parts = [_outcomes_of(slim, name, df, file_rows) for name, df in frames.items()]
     text = f"{plan.operation} cube {plan.cube.uuid_prefix}: {', '.join(frames)}"
     return raise_first(outcomes(spark, reduce(lambda a, b: a.unionAll(b), parts), text))
@@ -149,7 +149,7 @@ def _written(
 def _outcomes_of(plan: CubeWritePlan, name: str, df: DataFrame, file_rows: int | None) -> DataFrame:
     rules = plan.changes[name].rules
     cells = [c for c in rules.cube.dimension_columns if c in df.columns]
-    rows = arranged(df, rules.partition_on, cells, file_rows)
+    rows = shuffle_by_partition(df, rules.partition_on, cells, file_rows)
     only = CubeWritePlan(plan.operation, plan.cube, plan.store, {name: plan.changes[name]})
-    writing = _worker.CubeWriting(only, name, file_rows)
+    writing = _worker.CubeWriteJob(only, name, file_rows)
     return outcome_frame(rows, _worker.write_cube, writing, f"{plan.operation}_{name}")

@@ -22,19 +22,19 @@ from kartothek_cube.core.predicates import PredicatesType
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark import _worker
-from kartothek_cube.io.spark._input import arranged, check_frame, empty_table, frames_of
+from kartothek_cube.io.spark._input import check_frame, empty_table, frames_of, shuffle_by_partition
 from kartothek_cube.io.spark._python import check_python
-from kartothek_cube.io.spark._run import call_all, outcome_frame, outcomes, over_tasks, raise_first
+from kartothek_cube.io.spark._run import call_all, distribute_tasks, outcome_frame, outcomes, raise_first
 from kartothek_cube.io.spark._session import active_session, workers
-from kartothek_cube.io.spark._store import travelling
+from kartothek_cube.io.spark._store import picklable_store
 from kartothek_cube.io.spark._types import arrow_schema, spark_schema
-from kartothek_cube.io.spark._write import check_file_rows, discarding
+from kartothek_cube.io.spark._write import check_file_rows, delete_on_failure
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.collect import run_collect
-from kartothek_cube.io_components.execute import blocks
+from kartothek_cube.io_components.collect import delete_garbage
+from kartothek_cube.io_components.execute import batched
 from kartothek_cube.io_components.index_build import finish_index_build, plan_index_build, run_index_build
 from kartothek_cube.io_components.maintain import plan_garbage
-from kartothek_cube.io_components.packing import SAMPLE, TASK_SIZE, bounds, mean_size
+from kartothek_cube.io_components.packing import SAMPLE, TASK_SIZE, mean_size, split_by_weight
 from kartothek_cube.io_components.read import ReadPlan, ReadTask, plan_read
 from kartothek_cube.io_components.update import check_update, finish_update
 from kartothek_cube.io_components.update_plan import (
@@ -43,7 +43,7 @@ from kartothek_cube.io_components.update_plan import (
     UpdatePlan,
     plan_store,
     plan_update,
-    repeatable,
+    with_write_id,
 )
 from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.serialization import DataFrameSerializer
@@ -133,7 +133,7 @@ def store_dataset_from_spark(
     check_file_rows(max_rows_per_file)
     frame = _frame(df)
     plan = plan_store(
-        travelling(store),
+        picklable_store(store),
         dataset_uuid,
         metadata=metadata,
         partition_on=partition_on,
@@ -228,7 +228,7 @@ def _dataset(
 ) -> DatasetFactory:
     """The dataset that the arguments name, with a store that executors can open."""
     found = dataset_factory(dataset_uuid, store, factory, as_of=as_of)
-    return found.copy(store_factory=travelling(found.store_factory))
+    return found.copy(store_factory=picklable_store(found.store_factory))
 
 
 def _write(
@@ -239,15 +239,15 @@ def _write(
     context = plan.context
     check_frame(df, context.uuid)
     nothing = check_update(context, empty_table(df, types), schema)
-    plan = repeatable(plan)
+    plan = with_write_id(plan)
     context = plan.context
     spark = df.sparkSession
     check_python(spark)
     cells = context.sort_by or tuple(df.columns)
-    rows = arranged(df, context.partition_on, cells, file_rows)
-    writing = _worker.DatasetWriting(context, types, file_rows)
+    rows = shuffle_by_partition(df, context.partition_on, cells, file_rows)
+    writing = _worker.DatasetWriteJob(context, types, file_rows)
     frame = outcome_frame(rows, _worker.write_dataset, writing, f"write_{context.uuid}")
-    with discarding([context]):
+    with delete_on_failure([context]):
         results = raise_first(outcomes(spark, frame, f"write dataset {context.uuid}"))
         return finish_update(plan, [nothing, *results])
 
@@ -311,9 +311,9 @@ def read_dataset_as_spark(
     schema = spark_schema(pa.schema([context.schema.field(name) for name in context.columns or ()]))
     if not schema.names:
         raise ValueError(f"Dataset {context.uuid!r}: a DataFrame of Spark needs at least one column")
-    reading = _worker.Reading(context, arrow_schema(schema))
+    reading = _worker.ReadJob(context, arrow_schema(schema))
     tasks = _pack(plan, workers(session))
-    return over_tasks(session, tasks, _worker.read, reading, schema, f"read_{context.uuid}")
+    return distribute_tasks(session, tasks, _worker.read, reading, schema, f"read_{context.uuid}")
 
 
 def _pack(plan: ReadPlan, at_once: int) -> list[tuple[ReadTask, ...]]:
@@ -326,10 +326,10 @@ def _pack(plan: ReadPlan, at_once: int) -> list[tuple[ReadTask, ...]]:
     wanted = len(plan.context.columns or ()) / max(len(plan.context.schema.names), 1)
     size = mean_size(open_blobs(plan.context.store), sample) * wanted
     if plan.groups is None:
-        cuts = bounds(np.full(count, size), 3 * at_once, TASK_SIZE)
+        cuts = split_by_weight(np.full(count, size), 3 * at_once, TASK_SIZE)
         return [(task,) for task in plan.block_tasks(cuts)]
     groups = plan.tasks()
-    cuts = bounds(np.array([size * len(task.labels) for task in groups]), 3 * at_once, TASK_SIZE)
+    cuts = split_by_weight(np.array([size * len(task.labels) for task in groups]), 3 * at_once, TASK_SIZE)
     return [tuple(groups[start:stop]) for start, stop in itertools.pairwise(cuts.tolist())]
 
 
@@ -394,6 +394,6 @@ def garbage_collect_dataset_spark(
         There is no such dataset.
     """
     session, found = active_session(spark), _dataset(dataset_uuid, store, factory)
-    keys = blocks(plan_garbage(found, retention), _BLOCK)
+    keys = batched(plan_garbage(found, retention), _BLOCK)
     text = f"collect garbage of dataset {found.dataset_uuid}"
-    call_all(session, run_collect, found.store_factory, keys, text)
+    call_all(session, delete_garbage, found.store_factory, keys, text)

@@ -16,12 +16,12 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.io.spark import _sink
 from kartothek_cube.io.spark._filters import to_conditions
 from kartothek_cube.io.spark._options import FORMAT, ReadOptions
-from kartothek_cube.io.spark._sentence import in_a_sentence
-from kartothek_cube.io.spark._store import travelling
+from kartothek_cube.io.spark._sentence import concise_errors
+from kartothek_cube.io.spark._store import picklable_store
 from kartothek_cube.io.spark._types import arrow_schema, spark_schema
-from kartothek_cube.io.spark._worker import Querying, batches_of, unpickled
-from kartothek_cube.io_components.cube.query import QueryPlan, plan_query, run_task
-from kartothek_cube.io_components.cube.query.pack import pack
+from kartothek_cube.io.spark._worker import QueryJob, batches_of, unpickled
+from kartothek_cube.io_components.cube.query import PhysicalPlan, plan_query, run_task
+from kartothek_cube.io_components.cube.query.pack import split_into_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -69,10 +69,10 @@ class CubeReader(DataSourceReader):
         self._schema = schema
         self._workers = workers
         self._conditions: list[Condition] = []
-        self._plan: QueryPlan | None = None
-        self._querying: Querying | None = None
+        self._plan: PhysicalPlan | None = None
+        self._querying: QueryJob | None = None
 
-    @in_a_sentence
+    @concise_errors
     def pushFilters(self, filters: list[Any]) -> list[Any]:
         """
         Take those filters that mean the same for a cube, if no other scan gets to see them.
@@ -94,7 +94,7 @@ class CubeReader(DataSourceReader):
         self._conditions, left = to_conditions(filters, _planned(self._options).context.output)
         return left
 
-    @in_a_sentence
+    @concise_errors
     def partitions(self) -> Sequence[InputPartition]:
         """
         Cut the query into tasks.
@@ -103,7 +103,7 @@ class CubeReader(DataSourceReader):
         -------
         list of CubePartition
         """
-        tasks = pack(self._planned(), self._workers, _TASKS_PER_WORKER)
+        tasks = split_into_tasks(self._planned(), self._workers, _TASKS_PER_WORKER)
         return [CubePartition(pickle.dumps(task)) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -123,11 +123,11 @@ class CubeReader(DataSourceReader):
             for table in run_task(self._querying.context, unpickled(partition.task)):
                 yield from batches_of(table, self._querying.target)
 
-    def _planned(self) -> QueryPlan:
+    def _planned(self) -> PhysicalPlan:
         """The query, planned once filters are known."""
         if self._plan is None:
             self._plan = _planned(self._options, self._conditions, self._schema)
-            self._querying = Querying(self._plan.context, arrow_schema(self._schema))
+            self._querying = QueryJob(self._plan.context, arrow_schema(self._schema))
         return self._plan
 
     def __getstate__(self) -> dict[str, Any]:
@@ -153,7 +153,7 @@ class KartothekCubeDataSource(DataSource):
         """
         return FORMAT
 
-    @in_a_sentence
+    @concise_errors
     def schema(self) -> StructType:
         """
         Columns and types of a cube.
@@ -169,7 +169,7 @@ class KartothekCubeDataSource(DataSource):
         """
         return spark_schema(_planned(ReadOptions.of(self.options)).context.output)
 
-    @in_a_sentence
+    @concise_errors
     def reader(self, schema: StructType) -> CubeReader:
         """
         What reads a cube.
@@ -190,7 +190,7 @@ class KartothekCubeDataSource(DataSource):
         """
         return CubeReader(ReadOptions.of(self.options), schema, self.workers)
 
-    @in_a_sentence
+    @concise_errors
     def writer(self, schema: StructType, overwrite: bool) -> _sink.CubeWriter:
         """
         What writes a frame.
@@ -213,7 +213,7 @@ class KartothekCubeDataSource(DataSource):
         """
         return _sink.batch_writer(self.options, schema, overwrite)
 
-    @in_a_sentence
+    @concise_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> _sink.CubeStreamWriter:
         """
         What writes the batches of a stream.
@@ -255,8 +255,8 @@ def data_source(workers: int) -> type[KartothekCubeDataSource]:
 
 def _planned(
     options: ReadOptions, conditions: Sequence[Condition] = (), schema: StructType | None = None
-) -> QueryPlan:
-    store = travelling(options.store)
+) -> PhysicalPlan:
+    store = picklable_store(options.store)
     cube, found = discover_cube(options.cube, store, options.datasets)
     columns = options.columns if schema is None else schema.names
     plan = plan_query(
@@ -281,7 +281,7 @@ def _given(text: str | None, datasets: Mapping[str, DatasetMetadata]) -> Sequenc
     return parse_conditions(text, types).conditions
 
 
-def _check_schema(wanted: StructType, plan: QueryPlan) -> None:
+def _check_schema(wanted: StructType, plan: PhysicalPlan) -> None:
     known = {field.name: field.dataType for field in spark_schema(plan.context.output)}
     for field in wanted:
         if field.dataType != known[field.name]:

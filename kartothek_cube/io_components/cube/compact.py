@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.commit import IndexEntries, commit
+from kartothek_cube.core.commit import IndexUpdate, commit
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_datasets
@@ -22,19 +22,19 @@ from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.types.pandas_metadata import extension_dtypes, with_pandas_metadata
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.columns import (
-    combine,
-    gather,
+    combine_keys,
+    encode_ordered,
     group_codes,
-    last_of_each,
-    ordinals,
+    last_occurrence_mask,
     sort_order,
+    take_values,
 )
 from kartothek_cube.io_components.cube.removal import partition_scope, removal_conditions
 from kartothek_cube.io_components.cube.write_arguments import check_cube_serializer
-from kartothek_cube.io_components.discard import discard
+from kartothek_cube.io_components.discard import delete_uncommitted
 from kartothek_cube.io_components.entries import index_entries_of
 from kartothek_cube.io_components.execute import store_factory
-from kartothek_cube.io_components.files import concat, read_files
+from kartothek_cube.io_components.files import concat_tables, read_files
 from kartothek_cube.io_components.write import WriteContext, WriteResult, merge_results, write_table
 from kartothek_cube.serialization import DataFrameSerializer
 from kartothek_cube.utils.converters import converter_str_set_optional
@@ -43,7 +43,7 @@ __all__ = (
     "CompactContext",
     "CompactResult",
     "CompactTask",
-    "Compaction",
+    "CompactionContext",
     "finish_compact",
     "plan_compact",
     "run_compact",
@@ -53,7 +53,7 @@ Summary = dict[str, dict[str, int]]
 
 
 @attrs.frozen
-class Compaction:
+class CompactionContext:
     """
     One dataset that is compacted: what all its tasks share.
 
@@ -79,7 +79,7 @@ class Compaction:
 class CompactContext:
     """What all tasks share: the datasets by id, in the order in which they are committed, the seed last."""
 
-    datasets: Mapping[str, Compaction]
+    datasets: Mapping[str, CompactionContext]
 
 
 @attrs.frozen
@@ -175,7 +175,7 @@ def plan_compact(
 
 def _compaction(
     cube: Cube, store: StoreInput, dataset: DatasetMetadata, serializer: DataFrameSerializer | None
-) -> Compaction:
+) -> CompactionContext:
     schema = arrow_schema(dataset)
     cell = tuple(c for c in cube.dimension_columns if c in schema.names)
     context = WriteContext(
@@ -187,7 +187,7 @@ def _compaction(
         check_cube_serializer(serializer),
     )
     keys = tuple(c for c in cube.partition_columns if c in schema.names)
-    return Compaction(context, schema, cell, (*keys, *cell))
+    return CompactionContext(context, schema, cell, (*keys, *cell))
 
 
 def _tasks(name: str, cube: Cube, dataset: DatasetMetadata, rows: Any, min_files: int) -> list[CompactTask]:
@@ -254,17 +254,17 @@ def _stats(
     return {"partitions": 1, **counts, "rows_before": rows_before, "rows_after": rows_after}
 
 
-def _distinct(compaction: Compaction, files: PartitionTable) -> int:
+def _distinct(compaction: CompactionContext, files: PartitionTable) -> int:
     """How many files there have to be: one per value of the partition keys."""
     values = files.keys(compaction.write.partition_on, compaction.schema)
     return len(np.unique(group_codes(list(values.values()), len(files))))
 
 
-def _joined(compaction: Compaction, files: PartitionTable, tables: Sequence[pa.Table]) -> pa.Table:
+def _joined(compaction: CompactionContext, files: PartitionTable, tables: Sequence[pa.Table]) -> pa.Table:
     """All rows in the order of commit, with the partition keys as columns."""
     columns = [c for c in compaction.schema.names if c not in compaction.write.partition_on]
     stored = pa.schema([compaction.schema.field(c) for c in columns])
-    table = concat([t.select(columns) for t in tables], stored, compaction.write.uuid)
+    table = concat_tables([t.select(columns) for t in tables], stored, compaction.write.uuid)
     owner = pa.array(np.repeat(np.arange(len(tables)), [len(t) for t in tables]))
     for column, values in files.keys(compaction.write.partition_on, compaction.schema).items():
         table = table.append_column(column, values.take(owner))
@@ -272,16 +272,16 @@ def _joined(compaction: Compaction, files: PartitionTable, tables: Sequence[pa.T
     return table.replace_schema_metadata(with_pandas_metadata(table.schema, extensions).metadata)
 
 
-def _visible(compaction: Compaction, table: pa.Table) -> pa.Table:
+def _visible(compaction: CompactionContext, table: pa.Table) -> pa.Table:
     """The last version of each cell, sorted ("DataFrame Normalization" in the cube format)."""
-    codes, bound = combine([ordinals(table.column(c)) for c in compaction.cell], len(table))
-    last = last_of_each(codes, bound)
+    codes, bound = combine_keys([encode_ordered(table.column(c)) for c in compaction.cell], len(table))
+    last = last_occurrence_mask(codes, bound)
     if last is not None:
         table = table.filter(pa.array(last))
     order = sort_order([table.column(c) for c in compaction.order], len(table))
     if order is None:
         return table
-    rows = [gather(column, order, missing=False) for column in table.columns]
+    rows = [take_values(column, order, missing=False) for column in table.columns]
     return pa.Table.from_arrays(rows, schema=table.schema)
 
 
@@ -320,7 +320,7 @@ def finish_compact(context: CompactContext, results: Iterable[CompactResult]) ->
             del open_results[name]
     finally:
         for name, left in open_results.items():
-            discard(context.datasets[name].write.store, [r.written for r in left if r.written])
+            delete_uncommitted(context.datasets[name].write.store, [r.written for r in left if r.written])
     return {name: _sums(results) for name, results in sorted(by_name.items())}
 
 
@@ -329,7 +329,7 @@ def _sums(results: Sequence[CompactResult]) -> dict[str, int]:
     return {name: sum(r.stats[name] for r in results) for name in ("partitions", *sides)}
 
 
-def _commit(compaction: Compaction, results: Sequence[CompactResult]) -> None:
+def _commit(compaction: CompactionContext, results: Sequence[CompactResult]) -> None:
     if not results:
         return
     written = [result.written for result in results if result.written is not None]
@@ -344,9 +344,7 @@ def _commit(compaction: Compaction, results: Sequence[CompactResult]) -> None:
     commit(blobs, delta, partial(_read_entries, blobs, compaction.write))
 
 
-def _read_entries(
-    blobs: BlobStore, context: WriteContext, column: str, labels: Sequence[str]
-) -> IndexEntries:
+def _read_entries(blobs: BlobStore, context: WriteContext, column: str, labels: Sequence[str]) -> IndexUpdate:
     """Entries of an index that was added while files were compacted."""
     files = PartitionTable.from_labels(context.uuid, context.table, pa.array(labels, pa.string()))
     tables = read_files(blobs, files.files[context.table].to_pylist(), [column])

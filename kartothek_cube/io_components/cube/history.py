@@ -21,7 +21,7 @@ from kartothek_cube.core.history import (
 )
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io_components.history import finish_return, keep_history, plan_return
+from kartothek_cube.io_components.history import finish_rollback, keep_history, plan_rollback
 from kartothek_cube.utils.converters import converter_str_set_optional
 
 __all__ = ("CubeAsOf", "datasets_as_of", "keep_cube_history", "list_cube_history", "return_cube")
@@ -92,7 +92,7 @@ def keep_cube_history(
     return {name: keep_history(cube.ktk_dataset_uuid(name), store, number) for name in names}
 
 
-def _moments(cube: Cube, as_of: CubeAsOf, names: Iterable[str]) -> dict[str, AsOf]:
+def _resolve_as_of(cube: Cube, as_of: CubeAsOf, names: Iterable[str]) -> dict[str, AsOf]:
     """Version or time by dataset, of those that are not as they are now."""
     if isinstance(as_of, Mapping):
         unknown = set(as_of) - set(names)
@@ -141,7 +141,7 @@ def datasets_as_of(
     """
     blobs = open_blobs(store)
     chosen = sorted(_chosen(cube, blobs, names))
-    moments = _moments(cube, as_of, chosen)
+    moments = _resolve_as_of(cube, as_of, chosen)
     found = {}
     for name in chosen:
         uuid = cube.ktk_dataset_uuid(name)
@@ -195,15 +195,15 @@ def return_cube(
         Somebody committed meanwhile; nothing is changed.
     """
     blobs = open_blobs(store)
-    moments = _moments(cube, as_of, _chosen(cube, blobs, ktk_cube_dataset_ids))
-    plans = {name: plan_return(cube.ktk_dataset_uuid(name), blobs, when) for name, when in moments.items()}
+    moments = _resolve_as_of(cube, as_of, _chosen(cube, blobs, ktk_cube_dataset_ids))
+    plans = {name: plan_rollback(cube.ktk_dataset_uuid(name), blobs, when) for name, when in moments.items()}
     others = set(_chosen(cube, blobs, None)) - set(plans)
     after = {name: DatasetMetadata.load_from_store(cube.ktk_dataset_uuid(name), blobs) for name in others}
     check_cube({**after, **{name: plan.state for name, plan in plans.items()}}, cube)
     done, result = [], {}
     try:
         for name in sorted(plans, key=lambda name: (name == cube.seed_dataset, name)):
-            result[name], published = finish_return(blobs, plans[name])
+            result[name], published = finish_rollback(blobs, plans[name])
             done.append(published)
     except (KartothekCubeError, OSError):
         undo_all(blobs, done)

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import attrs
 
-from kartothek_cube.core.commit import Published
+from kartothek_cube.core.commit import CommitReceipt
 from kartothek_cube.core.commit.undo import undo_all
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
@@ -25,10 +25,10 @@ from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.tombstones import is_tombstone_file
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
-from kartothek_cube.io_components.age import age_limit, is_older
+from kartothek_cube.io_components.age import is_older, retention_cutoff
 from kartothek_cube.io_components.columns import group_codes
 from kartothek_cube.io_components.copy import check_different_stores
-from kartothek_cube.io_components.execute import count_file, store_factory
+from kartothek_cube.io_components.execute import progress_advance, store_factory
 from kartothek_cube.io_components.keys import data_keys, header_keys, is_header_key, schema_keys
 from kartothek_cube.io_components.maintain import DeletePlan, finished_tombstones, history_keys
 from kartothek_cube.utils.converters import converter_str_set_optional
@@ -44,7 +44,7 @@ __all__ = (
     "plan_stats",
     "run_stats",
     "sum_stats",
-    "undo_copy",
+    "rollback_copy",
 )
 
 
@@ -117,7 +117,7 @@ def list_garbage(cube: Cube, store: StoreInput, retention: timedelta | None = No
     ensure_cube(cube)
     blobs = open_blobs(store)
     prefix = cube.uuid_prefix + KTK_CUBE_UUID_SEPARATOR
-    limit = age_limit(blobs, prefix, retention)
+    limit = retention_cutoff(blobs, prefix, retention)
     # before the headers: what is committed later is not in the list
     found = blobs.list(prefix)
     tracked: set[str] = set()
@@ -182,7 +182,7 @@ def run_stats(store: StoreInput, task: StatsTask) -> dict[str, dict[str, int]]:
     counted = []
     for key in task.keys:
         counted.append(footer_stats(blobs, key))
-        count_file(counted[-1][0])
+        progress_advance(counted[-1][0])
     return {task.name: {"blobsize": sum(s for s, _ in counted), "rows": sum(r for _, r in counted)}}
 
 
@@ -296,7 +296,7 @@ def _check_found(cube: Cube, found: Mapping[str, DatasetMetadata], wanted: Any) 
         )
 
 
-def undo_copy(plan: CopyPlan, done: Sequence[Published], failed: str, exc: BaseException) -> NoReturn:
+def rollback_copy(plan: CopyPlan, done: Sequence[CommitReceipt], failed: str, exc: BaseException) -> NoReturn:
     """Take back what was published of a copy, and report the failure."""
     undone = undo_all(open_blobs(plan.target), done)
     names = [published.uuid for published in done]

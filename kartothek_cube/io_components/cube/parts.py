@@ -12,16 +12,24 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.cube.prepare import collect_input, is_frame
 from kartothek_cube.io_components.cube.write import CubeWritePlan, merge_writes, prepare, run_write
-from kartothek_cube.io_components.cube.write_finish import aborted, finish_write
+from kartothek_cube.io_components.cube.write_finish import abort_error, finish_write
 from kartothek_cube.io_components.write import WriteResult
 from kartothek_cube.utils.converters import converter_str_set_optional
 
-__all__ = ("announced", "commit_parts", "elements_of", "lean", "repeatable", "write_part", "write_parts")
+__all__ = (
+    "declared_ids",
+    "commit_parts",
+    "iter_input",
+    "without_commit_state",
+    "with_write_id",
+    "write_part",
+    "write_parts",
+)
 
 Written = dict[str, WriteResult]
 
 
-def announced(ktk_cube_dataset_ids: str | Iterable[str] | None, default: Iterable[str] = ()) -> set[str]:
+def declared_ids(ktk_cube_dataset_ids: str | Iterable[str] | None, default: Iterable[str] = ()) -> set[str]:
     """
     The datasets for which there may be input, where the input itself is not known yet.
 
@@ -45,7 +53,7 @@ def announced(ktk_cube_dataset_ids: str | Iterable[str] | None, default: Iterabl
     return set(default if ids is None else ids)
 
 
-def elements_of(data: Any) -> Iterable[Any]:
+def iter_input(data: Any) -> Iterable[Any]:
     """
     Elements of the input of a write, taken one at a time.
 
@@ -78,7 +86,7 @@ def elements_of(data: Any) -> Iterable[Any]:
     return data
 
 
-def repeatable(plan: CubeWritePlan) -> CubeWritePlan:
+def with_write_id(plan: CubeWritePlan) -> CubeWritePlan:
     """
     A plan for an engine that may run tasks again, even those that wrote what has been committed.
 
@@ -92,7 +100,7 @@ def repeatable(plan: CubeWritePlan) -> CubeWritePlan:
     return attrs.evolve(plan, changes=changes)
 
 
-def lean(plan: CubeWritePlan) -> CubeWritePlan:
+def without_commit_state(plan: CubeWritePlan) -> CubeWritePlan:
     """A plan without what only its commit needs; it stays small however large the cube is."""
     changes = {
         name: attrs.evolve(change, metadata={}, scope=None, expected=None)
@@ -173,4 +181,4 @@ def _check_rows(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> None
         problem = f'Seed data ("{seed}") is missing: a new cube needs it, but it was not in the input'
     else:
         return
-    raise aborted(plan, problem) from ValueError(problem)
+    raise abort_error(plan, problem) from ValueError(problem)

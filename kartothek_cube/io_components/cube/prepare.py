@@ -15,19 +15,19 @@ from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.errors import DuplicateCellsError, unknown_names
 from kartothek_cube.core.types import as_table, is_nested, to_pandas
 from kartothek_cube.io_components.columns import (
-    combine,
-    gather,
-    last_of_each,
-    ordinals,
+    combine_keys,
+    encode_ordered,
+    last_occurrence_mask,
     sort_order,
     strictly_increasing,
+    take_values,
 )
 
-__all__ = ("DatasetRules", "check_unique", "collect_input", "is_frame", "prepare_table")
+__all__ = ("DatasetConstraints", "check_unique", "collect_input", "is_frame", "prepare_table")
 
 
 @attrs.frozen
-class DatasetRules:
+class DatasetConstraints:
     """
     What the rows of one dataset have to meet.
 
@@ -125,7 +125,7 @@ def _not_a_frame(obj: Any) -> str:
     )
 
 
-def prepare_table(rules: DatasetRules, frames: Sequence[Any], *, unique: bool = True) -> pa.Table:
+def prepare_table(rules: DatasetConstraints, frames: Sequence[Any], *, unique: bool = True) -> pa.Table:
     """
     One checked and sorted table of the frames of a dataset.
 
@@ -161,7 +161,7 @@ def prepare_table(rules: DatasetRules, frames: Sequence[Any], *, unique: bool = 
     return table
 
 
-def _checked_table(rules: DatasetRules, frame: Any) -> pa.Table:
+def _checked_table(rules: DatasetConstraints, frame: Any) -> pa.Table:
     if isinstance(frame, pd.DataFrame):
         names = [_text(c) for c in frame.columns]
         twice = sorted({c for c in names if names.count(c) > 1})
@@ -178,7 +178,7 @@ def _text(name: Any) -> str:
     return name.decode("utf8") if isinstance(name, bytes) else str(name)
 
 
-def _check_columns(rules: DatasetRules, names: Sequence[str]) -> None:
+def _check_columns(rules: DatasetConstraints, names: Sequence[str]) -> None:
     cube, columns = rules.cube, set(names)
     where = f"dataset {rules.name!r}"
     if len(columns) < len(names):
@@ -212,7 +212,7 @@ def _check_columns(rules: DatasetRules, names: Sequence[str]) -> None:
         raise ValueError(f"Payload written in {where} is already present in cube: {text}")
 
 
-def _concat(rules: DatasetRules, tables: Sequence[pa.Table]) -> pa.Table:
+def _concat(rules: DatasetConstraints, tables: Sequence[pa.Table]) -> pa.Table:
     first = tables[0]
     for other in tables[1:]:
         if set(other.column_names) != set(first.column_names):
@@ -228,7 +228,7 @@ def _concat(rules: DatasetRules, tables: Sequence[pa.Table]) -> pa.Table:
         raise ValueError(f"Frames of dataset {rules.name!r} have columns of different types: {exc}") from exc
 
 
-def _check_keys(rules: DatasetRules, table: pa.Table) -> None:
+def _check_keys(rules: DatasetConstraints, table: pa.Table) -> None:
     """Columns by which cells are found hold no null, and nothing that does not compare."""
     kinds = {
         "partition": rules.partition_on,
@@ -254,19 +254,21 @@ def _check_keys(rules: DatasetRules, table: pa.Table) -> None:
                 )
 
 
-def _key_columns(rules: DatasetRules, table: pa.Table) -> list[str]:
+def _key_columns(rules: DatasetConstraints, table: pa.Table) -> list[str]:
     cube = rules.cube
     return [c for c in (*cube.partition_columns, *cube.dimension_columns) if c in table.column_names]
 
 
-def _sort(rules: DatasetRules, table: pa.Table) -> pa.Table:
+def _sort(rules: DatasetConstraints, table: pa.Table) -> pa.Table:
     order = sort_order([table.column(c) for c in _key_columns(rules, table)], len(table))
     if order is None:
         return table
-    return pa.Table.from_arrays([gather(c, order, missing=False) for c in table.columns], schema=table.schema)
+    return pa.Table.from_arrays(
+        [take_values(c, order, missing=False) for c in table.columns], schema=table.schema
+    )
 
 
-def check_unique(rules: DatasetRules, table: pa.Table) -> None:
+def check_unique(rules: DatasetConstraints, table: pa.Table) -> None:
     """
     Check that no cell occurs twice.
 
@@ -286,8 +288,8 @@ def check_unique(rules: DatasetRules, table: pa.Table) -> None:
     columns = [table.column(c) for c in keys]
     if strictly_increasing(columns, len(table)):
         return
-    codes, bound = combine([ordinals(c) for c in columns], len(table))
-    last = last_of_each(codes, bound)
+    codes, bound = combine_keys([encode_ordered(c) for c in columns], len(table))
+    last = last_occurrence_mask(codes, bound)
     if last is None:
         return
     code = codes[int(np.flatnonzero(~last)[0])]
@@ -295,7 +297,7 @@ def check_unique(rules: DatasetRules, table: pa.Table) -> None:
     raise _duplicates(rules, rows, keys)
 
 
-def _duplicates(rules: DatasetRules, rows: pa.Table, keys: Sequence[str]) -> DuplicateCellsError:
+def _duplicates(rules: DatasetConstraints, rows: pa.Table, keys: Sequence[str]) -> DuplicateCellsError:
     """Say which cell occurs more than once, and how its rows differ."""
     first = rows.slice(0, 10)
     frame = to_pandas(first)

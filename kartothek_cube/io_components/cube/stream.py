@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io_components.cube.prepare import DatasetRules, check_unique
+from kartothek_cube.io_components.cube.prepare import DatasetConstraints, check_unique
 from kartothek_cube.io_components.cube.write import CubeWritePlan, merge_writes, prepare, run_write
-from kartothek_cube.io_components.discard import discard
+from kartothek_cube.io_components.discard import delete_uncommitted
 from kartothek_cube.io_components.files import read_files
 from kartothek_cube.io_components.write import WriteResult
 
-__all__ = ("check_cells", "write_stream")
+__all__ = ("check_duplicate_cells", "write_stream")
 
 
 def write_stream(
@@ -57,19 +57,19 @@ def write_stream(
                 before = _check_border(rules, before, prepared[name])
             written.append(run_write(plan, prepared))
     except BaseException:
-        discard(plan.store, [result for part in written for result in part.values()])
+        delete_uncommitted(plan.store, [result for part in written for result in part.values()])
         raise
     return merge_writes(written)
 
 
-def _check_border(rules: DatasetRules, before: pa.Table | None, table: pa.Table) -> pa.Table:
+def _check_border(rules: DatasetConstraints, before: pa.Table | None, table: pa.Table) -> pa.Table:
     """Check that the last cell of a table is not the first one of the next; gives the last row."""
     if before is not None:
         check_unique(rules, pa.concat_tables([before, table.slice(0, 1)], promote_options="permissive"))
     return table.slice(len(table) - 1)
 
 
-def check_cells(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> None:
+def check_duplicate_cells(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> None:
     """
     Check cells of partitions that were written in several files, by tasks that did not know of each other.
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 
 import attrs
 
-from kartothek_cube.core.commit import Published
+from kartothek_cube.core.commit import CommitReceipt
 from kartothek_cube.core.errors import KartothekCubeError
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.io_components.copy import DatasetCopy, finish_copy, plan_copy_dataset, run_copy
-from kartothek_cube.io_components.cube.maintain import CopyPlan, undo_copy
-from kartothek_cube.io_components.execute import blocks
+from kartothek_cube.io_components.cube.maintain import CopyPlan, rollback_copy
+from kartothek_cube.io_components.execute import batched
 
 __all__ = ("CopyTask", "copy_datasets", "copy_tasks", "finish_copies", "run_copy_task")
 
@@ -47,7 +47,9 @@ def copy_tasks(plan: CopyPlan, blocksize: int) -> list[CopyTask]:
     return [
         CopyTask(target_uuid, dict(block))
         for source_uuid, target_uuid in plan.uuids.items()
-        for block in blocks(list(plan_copy_dataset(source, source_uuid, target_uuid).keys.items()), blocksize)
+        for block in batched(
+            list(plan_copy_dataset(source, source_uuid, target_uuid).keys.items()), blocksize
+        )
     ]
 
 
@@ -63,7 +65,7 @@ def run_copy_task(plan: CopyPlan, task: CopyTask) -> None:
     try:
         run_copy(open_blobs(plan.source), open_blobs(plan.target), task.keys)
     except _FAILURES as exc:
-        undo_copy(plan, [], task.target_uuid, exc)
+        rollback_copy(plan, [], task.target_uuid, exc)
 
 
 def copy_datasets(plan: CopyPlan) -> None:
@@ -92,14 +94,14 @@ def finish_copies(plan: CopyPlan) -> None:
 
 def _copy_datasets(plan: CopyPlan, files: Callable[[BlobStore, DatasetCopy], Mapping[str, str]]) -> None:
     source, target = open_blobs(plan.source), open_blobs(plan.target)
-    done: list[Published] = []
+    done: list[CommitReceipt] = []
     for source_uuid, target_uuid in plan.uuids.items():
         try:
             copy = plan_copy_dataset(source, source_uuid, target_uuid)
             run_copy(source, target, files(target, copy))
             _, published = finish_copy(target, copy, overwrite=plan.overwrite)
         except _FAILURES as exc:
-            undo_copy(plan, done, target_uuid, exc)
+            rollback_copy(plan, done, target_uuid, exc)
         done.append(published)
 
 

@@ -27,11 +27,11 @@ from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.execute import store_factory
 from kartothek_cube.io_components.verify import (
-    Findings,
     Problem,
     Report,
     VerifyContext,
     VerifyPlan,
+    VerifyResult,
     VerifyTask,
     finish_verify,
     plan_verify,
@@ -130,7 +130,7 @@ def plan_cube_verify(
     return CubeVerifyPlan(store_factory(store), plans, tuple(_cube_problems(cube, found, known)))
 
 
-def run_cube_verify(contexts: Mapping[str, VerifyContext], task: CubeVerifyTask) -> dict[str, Findings]:
+def run_cube_verify(contexts: Mapping[str, VerifyContext], task: CubeVerifyTask) -> dict[str, VerifyResult]:
     """
     Look at some files of one dataset.
 
@@ -149,7 +149,7 @@ def run_cube_verify(contexts: Mapping[str, VerifyContext], task: CubeVerifyTask)
     return {task.name: run_verify(contexts[task.name], task.task)}
 
 
-def finish_cube_verify(plan: CubeVerifyPlan, findings: Iterable[Mapping[str, Findings]]) -> Report:
+def finish_cube_verify(plan: CubeVerifyPlan, findings: Iterable[Mapping[str, VerifyResult]]) -> Report:
     """
     Compare the indices with the data, and report.
 
@@ -164,7 +164,7 @@ def finish_cube_verify(plan: CubeVerifyPlan, findings: Iterable[Mapping[str, Fin
     -------
     Report
     """
-    by_name: dict[str, list[Findings]] = {name: [] for name in plan.plans}
+    by_name: dict[str, list[VerifyResult]] = {name: [] for name in plan.plans}
     for part in findings:
         for name, found in part.items():
             by_name[name].append(found)

@@ -16,10 +16,10 @@ from kartothek_cube.core.errors import (
     MultiTableCommitAborted,
 )
 from kartothek_cube.io_components.cube.prepare import prepare_table
-from kartothek_cube.io_components.cube.write_finish import aborted, check_schemas, finish_write
+from kartothek_cube.io_components.cube.write_finish import abort_error, check_schemas, finish_write
 from kartothek_cube.io_components.cube.write_plan import (
     CubeWritePlan,
-    DatasetChange,
+    DatasetWritePlan,
     plan_append,
     plan_build,
     plan_extend,
@@ -34,7 +34,7 @@ from kartothek_cube.io_components.write import (
 
 __all__ = (
     "CubeWritePlan",
-    "DatasetChange",
+    "DatasetWritePlan",
     "check_schemas",
     "MultiTableCommitAborted",
     "finish_write",
@@ -105,7 +105,7 @@ def _check_new_payload(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> N
                     f"Found columns present in multiple datasets: {column} in {owners[column]}, {name}. "
                     "A payload column belongs to one dataset"
                 )
-                raise aborted(plan, str(problem)) from problem
+                raise abort_error(plan, str(problem)) from problem
             owners[column] = name
 
 
@@ -143,5 +143,5 @@ def write_at_once(plan: CubeWritePlan, frames: Mapping[str, Sequence[Any]]) -> d
     empty = sorted(set(frames) - set(tables) - {n for n, c in plan.changes.items() if c.required})
     if empty:
         problem = ValueError(f"Cannot write empty datasets: {', '.join(empty)}")
-        raise aborted(plan, str(problem)) from problem
+        raise abort_error(plan, str(problem)) from problem
     return finish_write(plan, run_write(plan, tables))

@@ -9,9 +9,9 @@ import attrs
 import pyarrow as pa
 
 from kartothek_cube.core.commit import (
-    Delta,
-    IndexEntries,
-    Published,
+    ChangeSet,
+    CommitReceipt,
+    IndexUpdate,
     commit,
     confirm_pending,
     merged_schema,
@@ -40,7 +40,7 @@ from kartothek_cube.io_components.entries import index_entries_of
 from kartothek_cube.io_components.files import read_files
 from kartothek_cube.io_components.write import WriteResult
 
-__all__ = ("aborted", "check_schemas", "finish_write", "read_index_entries")
+__all__ = ("abort_error", "check_schemas", "finish_write", "read_index_entries")
 
 
 def finish_write(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> dict[str, DatasetMetadata]:
@@ -66,7 +66,7 @@ def finish_write(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> dic
     """
     blobs = open_blobs(plan.store)
     deltas = _deltas(plan, results)
-    others = _others(plan, deltas, blobs)
+    others = _untouched_datasets(plan, deltas, blobs)
     _check_outcome(plan, deltas, others, blobs)
     written = _publish(plan, deltas, blobs)
     return {**others, **written} if plan.return_all else written
@@ -94,33 +94,38 @@ def check_schemas(plan: CubeWritePlan, schemas: Mapping[str, SchemaWrapper]) -> 
         context, columns = plan.changes[name].context, plan.changes[name].rules.index_columns(schema.names)
         nothing = pa.array([], pa.string())
         entries = {
-            c: IndexEntries(IndexColumns.empty(schema.field(c).type), nothing)
+            c: IndexUpdate(IndexColumns.empty(schema.field(c).type), nothing)
             for c in columns
             if c in schema.names
         }
         results[name] = WriteResult(context.uuid, context.table, schema, indices=entries)
     deltas = _deltas(plan, results)
-    _check_outcome(attrs.evolve(plan, keep_empty=True), deltas, _others(plan, deltas, blobs), blobs)
+    _check_outcome(
+        attrs.evolve(plan, keep_empty=True), deltas, _untouched_datasets(plan, deltas, blobs), blobs
+    )
 
 
 def _check_outcome(
-    plan: CubeWritePlan, deltas: Mapping[str, Delta], others: Mapping[str, DatasetMetadata], blobs: BlobStore
+    plan: CubeWritePlan,
+    deltas: Mapping[str, ChangeSet],
+    others: Mapping[str, DatasetMetadata],
+    blobs: BlobStore,
 ) -> None:
-    after = {**others, **{name: _prospect(name, delta, blobs) for name, delta in deltas.items()}}
+    after = {**others, **{name: _after_write(name, delta, blobs) for name, delta in deltas.items()}}
     try:
         _check_not_empty(plan, deltas, after)
         if deltas:
             check_cube(after, plan.cube)
     except ValueError as exc:
-        raise aborted(plan, str(exc)) from exc
+        raise abort_error(plan, str(exc)) from exc
 
 
-def aborted(plan: CubeWritePlan, detail: str) -> MultiTableCommitAborted:
+def abort_error(plan: CubeWritePlan, detail: str) -> MultiTableCommitAborted:
     """The error for a write that was given up before anything was published."""
     return MultiTableCommitAborted(plan.cube.uuid_prefix, detail=f"{plan.operation}: {detail}")
 
 
-def _deltas(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> dict[str, Delta]:
+def _deltas(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> dict[str, ChangeSet]:
     deltas = {}
     for name, change in plan.changes.items():
         result = results.get(name)
@@ -140,21 +145,23 @@ def _deltas(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> dict[str
     return deltas
 
 
-def _others(plan: CubeWritePlan, deltas: Mapping[str, Delta], blobs: BlobStore) -> dict[str, DatasetMetadata]:
+def _untouched_datasets(
+    plan: CubeWritePlan, deltas: Mapping[str, ChangeSet], blobs: BlobStore
+) -> dict[str, DatasetMetadata]:
     ids = discover_ktk_cube_dataset_ids(plan.cube.uuid_prefix, blobs)
     return discover_datasets_unchecked(plan.cube.uuid_prefix, blobs, ids - set(deltas))
 
 
-def _prospect(name: str, delta: Delta, blobs: BlobStore) -> DatasetMetadata:
+def _after_write(name: str, delta: ChangeSet, blobs: BlobStore) -> DatasetMetadata:
     """A dataset as it will be, as far as the rules of a cube look at it: schema, keys, names of indices."""
     if delta.mode != "update":
-        return _light(delta)
+        return _prospective_dataset(delta)
     dataset = DatasetMetadata.load_from_store(delta.uuid, blobs)
     return dataset if delta.schema is None else dataset.copy(schema=merged_schema(dataset, delta))
 
 
 def _check_not_empty(
-    plan: CubeWritePlan, deltas: Mapping[str, Delta], after: Mapping[str, DatasetMetadata]
+    plan: CubeWritePlan, deltas: Mapping[str, ChangeSet], after: Mapping[str, DatasetMetadata]
 ) -> None:
     for name, delta in deltas.items():
         partitions = after[name].partition_table
@@ -163,7 +170,7 @@ def _check_not_empty(
             raise ValueError(f"No partitions left in dataset(s): {name}")
 
 
-def _light(delta: Delta) -> DatasetMetadata:
+def _prospective_dataset(delta: ChangeSet) -> DatasetMetadata:
     """A new dataset as far as the rules of a cube look at it."""
     indices = {
         column: ExplicitSecondaryIndex(
@@ -183,12 +190,12 @@ def _light(delta: Delta) -> DatasetMetadata:
 
 
 def _publish(
-    plan: CubeWritePlan, deltas: Mapping[str, Delta], blobs: BlobStore
+    plan: CubeWritePlan, deltas: Mapping[str, ChangeSet], blobs: BlobStore
 ) -> dict[str, DatasetMetadata]:
     order = sorted(deltas, key=lambda name: (name == plan.cube.seed_dataset, name))
     operation = gen_uuid()
     written: dict[str, DatasetMetadata] = {}
-    published: list[Published] = []
+    published: list[CommitReceipt] = []
     try:
         for name in order:
             # a dataset that is not the last one is pending until the last one is there
@@ -210,7 +217,7 @@ def _publish(
 
 def read_index_entries(
     blobs: BlobStore, plan: CubeWritePlan, name: str, column: str, labels: Sequence[str]
-) -> IndexEntries:
+) -> IndexUpdate:
     """Index entries that a task did not know it should collect, read back from the files."""
     context = plan.changes[name].context
     files = PartitionTable.from_labels(context.uuid, context.table, pa.array(labels, pa.string()))

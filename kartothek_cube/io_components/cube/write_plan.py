@@ -28,7 +28,7 @@ from kartothek_cube.core.errors import (
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.prune import select_partitions
 from kartothek_cube.core.typing import StoreFactory, StoreInput
-from kartothek_cube.io_components.cube.prepare import DatasetRules
+from kartothek_cube.io_components.cube.prepare import DatasetConstraints
 from kartothek_cube.io_components.cube.removal import partition_scope, removal_conditions
 from kartothek_cube.io_components.cube.write_arguments import (
     Metadata,
@@ -49,7 +49,7 @@ from kartothek_cube.utils.converters import (
 
 __all__ = (
     "CubeWritePlan",
-    "DatasetChange",
+    "DatasetWritePlan",
     "plan_append",
     "plan_build",
     "plan_extend",
@@ -61,7 +61,7 @@ Predicates = list[list[tuple[str, str, Any]]]
 
 
 @attrs.frozen
-class DatasetChange:
+class DatasetWritePlan:
     """
     What a write does to one dataset of a cube.
 
@@ -72,20 +72,20 @@ class DatasetChange:
     context
         Where and how files are written.
     mode
-        As in :class:`kartothek_cube.core.commit.Delta`.
+        As in :class:`kartothek_cube.core.commit.ChangeSet`.
     metadata
         Metadata to set.
     scope, expected
-        Partitions to remove, as in :class:`~kartothek_cube.core.commit.Delta`.
+        Partitions to remove, as in :class:`~kartothek_cube.core.commit.ChangeSet`.
     required
         Whether the dataset is committed even if there is no input for it.
     types
         Types that columns have already in the cube, for engines whose own types are others.
     batch
-        As in :class:`~kartothek_cube.core.commit.Delta`.
+        As in :class:`~kartothek_cube.core.commit.ChangeSet`.
     """
 
-    rules: DatasetRules
+    rules: DatasetConstraints
     context: WriteContext
     mode: str
     metadata: Mapping[str, Any]
@@ -122,7 +122,7 @@ class CubeWritePlan:
     operation: str
     cube: Cube
     store: StoreFactory
-    changes: Mapping[str, DatasetChange]
+    changes: Mapping[str, DatasetWritePlan]
     keep_empty: bool = False
     return_all: bool = False
     replace_pending: bool = False
@@ -137,7 +137,7 @@ def _new_changes(
     partition_on: Mapping[str, Iterable[str]] | None,
     serializer: Any,
     foreign: Mapping[str, str],
-) -> dict[str, DatasetChange]:
+) -> dict[str, DatasetWritePlan]:
     wanted = sorted(names)
     user = check_metadata(metadata, wanted)
     if partition_on is not None and not isinstance(partition_on, Mapping):
@@ -149,8 +149,8 @@ def _new_changes(
     for name in wanted:
         uuid = cube.ktk_dataset_uuid(name)
         keys = cube_partition_on(cube, name, partition_on)
-        changes[name] = DatasetChange(
-            rules=DatasetRules(name, cube, keys, None, foreign),
+        changes[name] = DatasetWritePlan(
+            rules=DatasetConstraints(name, cube, keys, None, foreign),
             context=WriteContext(store, uuid, partition_on=keys, serializer=df_serializer),
             mode="replace" if overwrite else "create",
             metadata=cube_metadata(cube, name, user.get(name, {})),
@@ -264,12 +264,12 @@ def _stored_change(
     metadata: Mapping[str, Any],
     serializer: DataFrameSerializer,
     **more: Any,
-) -> DatasetChange:
+) -> DatasetWritePlan:
     """A change of a dataset that exists: its partition keys and indices are taken from its header."""
     keys = tuple(dataset.partition_keys or ())
     indices = tuple(sorted(c for c, i in dataset.indices.items() if isinstance(i, ExplicitSecondaryIndex)))
-    return DatasetChange(
-        rules=DatasetRules(name, cube, keys, indices),
+    return DatasetWritePlan(
+        rules=DatasetConstraints(name, cube, keys, indices),
         context=WriteContext(store, dataset.uuid, dataset.table_name, keys, indices, serializer),
         mode="update",
         metadata=dict(metadata),

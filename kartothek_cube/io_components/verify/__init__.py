@@ -6,10 +6,10 @@ from kartothek_cube.io_components.verify.finish import finish_verify
 from kartothek_cube.io_components.verify.plan import VerifyPlan, plan_verify
 from kartothek_cube.io_components.verify.repair import repair
 from kartothek_cube.io_components.verify.report import Problem, Report
-from kartothek_cube.io_components.verify.run import Findings, VerifyContext, VerifyTask, run_verify
+from kartothek_cube.io_components.verify.run import VerifyContext, VerifyResult, VerifyTask, run_verify
 
 __all__ = (
-    "Findings",
+    "VerifyResult",
     "Problem",
     "Report",
     "VerifyContext",

@@ -8,14 +8,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kartothek_cube.core.commit import IndexEntries
+from kartothek_cube.core.commit import IndexUpdate
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.verify.plan import VerifyPlan
 from kartothek_cube.io_components.verify.report import Problem, Report
-from kartothek_cube.io_components.verify.run import Findings, merge_findings
+from kartothek_cube.io_components.verify.run import VerifyResult, merge_findings
 
 __all__ = ("finish_verify",)
 
@@ -25,7 +25,7 @@ Ints = npt.NDArray[np.int64]
 Describe = Callable[[Ints], list[str]]
 
 
-def finish_verify(plan: VerifyPlan, store: StoreInput, findings: Iterable[Findings]) -> Report:
+def finish_verify(plan: VerifyPlan, store: StoreInput, findings: Iterable[VerifyResult]) -> Report:
     """
     Compare the indices with the data, and report.
 
@@ -57,7 +57,7 @@ def _sorted(problems: Iterable[Problem]) -> list[Problem]:
 
 
 def _index_problems(
-    plan: VerifyPlan, index: ExplicitSecondaryIndex, found: Findings, blobs: BlobStore
+    plan: VerifyPlan, index: ExplicitSecondaryIndex, found: VerifyResult, blobs: BlobStore
 ) -> Iterator[Problem]:
     column, key = index.column, index.index_storage_key or f"{plan.uuid} (inline)"
     try:
@@ -100,7 +100,7 @@ def _unknown_partitions(plan: VerifyPlan, column: str, key: str, data: IndexColu
 
 
 def _differences(
-    plan: VerifyPlan, column: str, key: str, index: IndexColumns, data: IndexEntries
+    plan: VerifyPlan, column: str, key: str, index: IndexColumns, data: IndexUpdate
 ) -> Iterator[Problem]:
     """Entries that are in the data only, and such that are in the index only."""
     ours = index.keep_labels(data.covered)

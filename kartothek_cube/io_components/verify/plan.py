@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from kartothek_cube.core.common_metadata import schema_file_from_bytes
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError
-from kartothek_cube.core.history import history_folder, is_copy, load_copy
+from kartothek_cube.core.history import history_folder, is_snapshot_key, load_copy
 from kartothek_cube.core.naming import schema_key
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema.lineage import lineage_of
+from kartothek_cube.core.schema.lineage import schema_version_of
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.urlencode import unquote_indices
@@ -207,7 +207,7 @@ def _schema_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Pro
     except KeyError:
         yield Problem(dataset.uuid, "missing-schema", key, "the schema file does not exist")
         return
-    if not file.schema.equals(file.of(lineage_of(dataset.metadata))):
+    if not file.schema.equals(file.of(schema_version_of(dataset.metadata))):
         text = (
             "the schema is that of a write that has not finished (yet); this library knows the right one, "
             "other readers of the format do not"
@@ -221,7 +221,7 @@ def _schema_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Pro
 
 def _history_problems(uuid: str, blobs: BlobStore) -> Iterator[Problem]:
     folder = history_folder(uuid)
-    copies = [blob.key for blob in blobs.list(folder) if is_copy(blob.key)]
+    copies = [blob.key for blob in blobs.list(folder) if is_snapshot_key(blob.key)]
     if not copies:
         return
     stored = {blob.key for blob in blobs.list(f"{uuid}/")}

@@ -11,7 +11,7 @@ from kartothek_cube.core.common_metadata import schema_to_bytes
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.naming import schema_key
-from kartothek_cube.core.schema.lineage import SchemaFile, lineage_of
+from kartothek_cube.core.schema.lineage import VersionedSchema, schema_version_of
 from kartothek_cube.core.store import PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.execute import available_cores, ordered_map, store_factory
@@ -76,7 +76,7 @@ def _put_schema(uuid: str, store: StoreInput) -> None:
         schema = recover_schema(dataset, blobs)
     if schema is None:
         return
-    content = schema_to_bytes(SchemaFile(schema, lineage_of(dataset.metadata)))
+    content = schema_to_bytes(VersionedSchema(schema, schema_version_of(dataset.metadata)))
     # a commit that was faster has put the schema itself
     with suppress(PreconditionFailed):
         blobs.put_if(key, content, token)

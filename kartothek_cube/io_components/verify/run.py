@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kartothek_cube.core.commit import IndexEntries
+from kartothek_cube.core.commit import IndexUpdate
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
@@ -20,9 +20,9 @@ from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.types import is_nested
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.columns import (
-    combine,
-    last_of_each,
-    ordinals,
+    combine_keys,
+    encode_ordered,
+    last_occurrence_mask,
     sort_order,
     strictly_increasing,
 )
@@ -31,7 +31,7 @@ from kartothek_cube.io_components.files import read_table_of_file
 from kartothek_cube.io_components.verify.report import Problem
 from kartothek_cube.serialization import ParquetReadError
 
-__all__ = ("Findings", "VerifyContext", "VerifyTask", "merge_findings", "run_verify")
+__all__ = ("VerifyResult", "VerifyContext", "VerifyTask", "merge_findings", "run_verify")
 
 #: what reading a file raises that is none
 _UNREADABLE = (CorruptDatasetError, ParquetReadError, pa.ArrowException, EOFError)
@@ -82,7 +82,7 @@ class VerifyTask:
 
 
 @attrs.frozen
-class Findings:
+class VerifyResult:
     """
     What tasks found.
 
@@ -99,14 +99,14 @@ class Findings:
     problems: tuple[Problem, ...] = ()
     files: int = 0
     rows: int = 0
-    entries: Mapping[str, IndexEntries] = attrs.field(factory=dict)
+    entries: Mapping[str, IndexUpdate] = attrs.field(factory=dict)
 
 
-def merge_findings(parts: Iterable[Findings]) -> Findings:
+def merge_findings(parts: Iterable[VerifyResult]) -> VerifyResult:
     """What several tasks found; associative."""
     found = list(parts)
     columns = sorted({column for part in found for column in part.entries})
-    return Findings(
+    return VerifyResult(
         tuple(problem for part in found for problem in part.problems),
         sum(part.files for part in found),
         sum(part.rows for part in found),
@@ -114,7 +114,7 @@ def merge_findings(parts: Iterable[Findings]) -> Findings:
     )
 
 
-def run_verify(context: VerifyContext, task: VerifyTask) -> Findings:
+def run_verify(context: VerifyContext, task: VerifyTask) -> VerifyResult:
     """
     Look at the files of some partitions.
 
@@ -144,29 +144,29 @@ def _problem(context: VerifyContext, kind: str, key: str, message: str, column: 
     return Problem(context.uuid, kind, key, message, column)
 
 
-def _unreadable(context: VerifyContext, key: str, error: Exception) -> Findings:
+def _unreadable(context: VerifyContext, key: str, error: Exception) -> VerifyResult:
     if isinstance(error, KeyError):
-        return Findings((_problem(context, "missing-file", key, "the file does not exist"),), 1)
-    return Findings((_problem(context, "unreadable-file", key, f"the file cannot be read: {error}"),), 1)
+        return VerifyResult((_problem(context, "missing-file", key, "the file does not exist"),), 1)
+    return VerifyResult((_problem(context, "unreadable-file", key, f"the file cannot be read: {error}"),), 1)
 
 
 def _look_at_footer(
     context: VerifyContext, blobs: BlobStore, label: str, key: str, values: Mapping[str, Any]
-) -> Findings:
+) -> VerifyResult:
     if not key.endswith(PARQUET_FILE_SUFFIX):
-        return Findings(files=1)
+        return VerifyResult(files=1)
     try:
         with blobs.open_read(key) as file:
             footer = pq.read_metadata(pa.PythonFile(file, mode="r"))
             schema, rows = footer.schema.to_arrow_schema(), footer.num_rows
     except (*_UNREADABLE, OSError, KeyError) as error:
         return _unreadable(context, key, error)
-    return Findings(tuple(_schema_problems(context, key, schema)), 1, rows)
+    return VerifyResult(tuple(_schema_problems(context, key, schema)), 1, rows)
 
 
 def _look_deep(
     context: VerifyContext, blobs: BlobStore, label: str, key: str, values: Mapping[str, Any]
-) -> Findings:
+) -> VerifyResult:
     try:
         table = read_table_of_file(blobs, key, schema=context.schema)
     except (*_UNREADABLE, OSError, KeyError) as error:
@@ -181,7 +181,7 @@ def _look_deep(
             entries[column] = index_entries_of(column, [label], [table], dtype)
         except pa.ArrowException:
             continue  # the file has another type, which is reported already
-    return Findings(tuple(problems), 1, len(table), entries)
+    return VerifyResult(tuple(problems), 1, len(table), entries)
 
 
 def _schema_problems(context: VerifyContext, key: str, schema: pa.Schema) -> Iterator[Problem]:
@@ -253,8 +253,8 @@ def _order_problems(
     names = ", ".join(cell)
     if sort_order(columns, len(table)) is not None:
         yield _problem(context, "unsorted", key, f"rows are not sorted by {names}")
-    codes, bound = combine([ordinals(column) for column in columns], len(table))
-    last = last_of_each(codes, bound)
+    codes, bound = combine_keys([encode_ordered(column) for column in columns], len(table))
+    last = last_occurrence_mask(codes, bound)
     if last is not None and not last.all():
         row = table.select(list(cell)).slice(int(np.flatnonzero(~last)[0]), 1).to_pylist()[0]
         text = f"{int((~last).sum())} rows have a cell of {names} that comes again, such as {row}"

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from kartothek_cube.core.store.inputs import UrlStore, ensure_store, lazy_store
+from kartothek_cube.core.store.inputs import UrlStoreFactory, ensure_store, lazy_store
 from kartothek_cube.core.store.obstore_lib import ObjectStoreError
 from kartothek_cube.core.store.obstore_url import _KNOWN, _duration, _flag, parse_url, settings
 
@@ -126,7 +126,7 @@ SECRET = "hush/hush+hush"
 )
 def test_secrets_are_not_shown(url):
     factory = lazy_store(url)
-    assert isinstance(factory, UrlStore)
+    assert isinstance(factory, UrlStoreFactory)
     location = parse_url(url)
     assert "hush" not in f"{factory!r} {location!r} {location.url}"
     assert pickle.loads(pickle.dumps(location)) == location

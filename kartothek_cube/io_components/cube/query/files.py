@@ -14,21 +14,21 @@ from kartothek_cube.core.footers import read_footer
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.columns import group_codes, join_codes
-from kartothek_cube.io_components.cube.query.layout import QueryContext, Source, Task
-from kartothek_cube.io_components.cube.query.pack import needed_share
+from kartothek_cube.io_components.cube.query.layout import DatasetScan, ScanContext, ScanTask
+from kartothek_cube.io_components.cube.query.pack import column_fraction
 from kartothek_cube.io_components.execute import REMOTE_REQUESTS, available_cores
 from kartothek_cube.io_components.files import Content, read_threads
-from kartothek_cube.io_components.packing import bounds, mean_size
+from kartothek_cube.io_components.packing import mean_size, split_by_weight
 from kartothek_cube.serialization.columns import ParquetColumns
 
-__all__ = ("FileSet", "block_bounds", "block_threads", "file_sets", "row_counts")
+__all__ = ("PartitionedFiles", "block_bounds", "block_threads", "file_sets", "row_counts")
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 #: bytes in files that make a block: its columns fit into the cache of a core, and are worth the overhead
 _BLOCK = 1 << 20
 #: bytes in the files of a physical partition that is a block of its own: shortcuts need that
-_ALONE = 1 << 17
+_MIN_BLOCK_BYTES = 1 << 17
 #: files that are looked at to know how large they are
 _SAMPLE = 4
 #: blocks per request that is under way to a remote store
@@ -36,7 +36,7 @@ _REMOTE_BLOCKS = 8
 
 
 @attrs.frozen
-class FileSet:
+class PartitionedFiles:
     """
     Files of one dataset, those of a physical partition next to each other, in commit order.
 
@@ -56,7 +56,7 @@ class FileSet:
         Files that have been read or opened already, by key.
     """
 
-    source: Source
+    source: DatasetScan
     keys: tuple[str, ...]
     constants: dict[str, pa.Array]
     unit: Ints
@@ -71,10 +71,10 @@ class FileSet:
         content = self.contents.get(self.keys[0]) if len(self.keys) == 1 else None
         return content if isinstance(content, ParquetColumns) else None
 
-    def between(self, start: int, stop: int) -> FileSet:
+    def between(self, start: int, stop: int) -> PartitionedFiles:
         """The files of some consecutive partitions."""
         low, high = np.searchsorted(self.unit, [start, stop]).tolist()
-        return FileSet(
+        return PartitionedFiles(
             source=self.source,
             keys=self.keys[low:high],
             constants={column: array.slice(low, high - low) for column, array in self.constants.items()},
@@ -84,7 +84,7 @@ class FileSet:
         )
 
 
-def file_sets(context: QueryContext, task: Task) -> list[FileSet]:
+def file_sets(context: ScanContext, task: ScanTask) -> list[PartitionedFiles]:
     """
     Sort the files of a task by physical partition.
 
@@ -102,7 +102,9 @@ def file_sets(context: QueryContext, task: Task) -> list[FileSet]:
     return [seed, *(_file_set(context, task, number, seed) for number in range(1, len(context.sources)))]
 
 
-def _file_set(context: QueryContext, task: Task, number: int, seed: FileSet | None) -> FileSet:
+def _file_set(
+    context: ScanContext, task: ScanTask, number: int, seed: PartitionedFiles | None
+) -> PartitionedFiles:
     source, files = context.sources[number], task.files[number]
     constants = files.partition_values(source)
     aligned = seed is None or source.alignment == seed.source.alignment
@@ -112,7 +114,7 @@ def _file_set(context: QueryContext, task: Task, number: int, seed: FileSet | No
     order = np.argsort(unit, kind="stable")
     order = order[np.searchsorted(unit[order], 0) :]
     keys = files.storage_keys(source)
-    return FileSet(
+    return PartitionedFiles(
         source=source,
         keys=tuple(keys[i] for i in order.tolist()),
         constants={column: array.take(pa.array(order)) for column, array in constants.items()},
@@ -121,7 +123,9 @@ def _file_set(context: QueryContext, task: Task, number: int, seed: FileSet | No
     )
 
 
-def _partner_units(seed: FileSet, source: Source, constants: dict[str, pa.Array], n_files: int) -> Ints:
+def _partner_units(
+    seed: PartitionedFiles, source: DatasetScan, constants: dict[str, pa.Array], n_files: int
+) -> Ints:
     """Number of the seed's physical partition for each file, -1 where there is none."""
     ours, theirs = join_codes(
         [seed.constants[column] for column in source.alignment],
@@ -134,7 +138,7 @@ def _partner_units(seed: FileSet, source: Source, constants: dict[str, pa.Array]
     return unit_of[theirs]
 
 
-def block_bounds(blobs: BlobStore, sets: Sequence[FileSet]) -> Ints:
+def block_bounds(blobs: BlobStore, sets: Sequence[PartitionedFiles]) -> Ints:
     """
     Cut the physical partitions of the seed into blocks; each is read and joined by one thread.
 
@@ -157,17 +161,19 @@ def block_bounds(blobs: BlobStore, sets: Sequence[FileSet]) -> Ints:
     counts = [np.bincount(files.unit, minlength=n_units) for files in aligned]
     if not blobs.is_local:  # the sizes would cost requests, too
         total = np.sum(counts, axis=0).astype(np.float64)
-        return bounds(total, 1, int(np.ceil(total.sum() / (_REMOTE_BLOCKS * REMOTE_REQUESTS))))
+        return split_by_weight(total, 1, int(np.ceil(total.sum() / (_REMOTE_BLOCKS * REMOTE_REQUESTS))))
     samples = [files.keys[:: max(1, len(files) // _SAMPLE)] for files in aligned]
     sizes = [
-        mean_size(blobs, keys) * needed_share(files.source)
+        mean_size(blobs, keys) * column_fraction(files.source)
         for files, keys in zip(aligned, samples, strict=True)
     ]
     weights = np.sum([size * count for size, count in zip(sizes, counts, strict=True)], axis=0)
-    return np.arange(n_units + 1) if weights.mean() >= _ALONE else bounds(weights, 1, _BLOCK)
+    return (
+        np.arange(n_units + 1) if weights.mean() >= _MIN_BLOCK_BYTES else split_by_weight(weights, 1, _BLOCK)
+    )
 
 
-def block_threads(blobs: BlobStore, sets: Sequence[FileSet], n_blocks: int) -> tuple[int, int]:
+def block_threads(blobs: BlobStore, sets: Sequence[PartitionedFiles], n_blocks: int) -> tuple[int, int]:
     """
     How many threads to use.
 
@@ -194,7 +200,7 @@ def block_threads(blobs: BlobStore, sets: Sequence[FileSet], n_blocks: int) -> t
     return min(n_blocks, cores), -(-cores // n_blocks)
 
 
-def row_counts(blobs: BlobStore, files: FileSet, n_blocks: int) -> list[int] | None:
+def row_counts(blobs: BlobStore, files: PartitionedFiles, n_blocks: int) -> list[int] | None:
     """
     Number of rows in each block of a dataset, if that is cheap to know.
 

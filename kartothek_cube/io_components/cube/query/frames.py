@@ -9,8 +9,8 @@ import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core.types import align_date_units, to_pandas
-from kartothek_cube.io_components.cube.query.layout import QueryContext, Task
-from kartothek_cube.io_components.cube.query.room import MAX_COLUMNS, Room, adopted
+from kartothek_cube.io_components.cube.query.layout import ScanContext, ScanTask
+from kartothek_cube.io_components.cube.query.room import MAX_COLUMNS, OutputBuffer, zero_copy_view
 from kartothek_cube.io_components.cube.query.run import run_task
 
 __all__ = ("frames_of_tables", "run_frames")
@@ -23,7 +23,7 @@ _BATCH = 50_000
 _COPIES_ON_WRITE = int(pd.__version__.split(".")[0]) >= 3
 
 
-def run_frames(context: QueryContext, task: Task) -> list[pd.DataFrame]:
+def run_frames(context: ScanContext, task: ScanTask) -> list[pd.DataFrame]:
     """
     Execute one task like :func:`~kartothek_cube.io_components.cube.query.run.run_task`, for DataFrames.
 
@@ -38,7 +38,7 @@ def run_frames(context: QueryContext, task: Task) -> list[pd.DataFrame]:
         All with the same types of dates: ``datetime64[s]`` if a column of one has dates that
         ``datetime64[ns]`` cannot hold.
     """
-    frames = list(frames_of_tables(run_task(context, task, Room())))
+    frames = list(frames_of_tables(run_task(context, task, OutputBuffer())))
     align_date_units(frames)
     return frames
 
@@ -47,7 +47,7 @@ def _frame(tables: list[pa.Table]) -> pd.DataFrame:
     """A frame of the only table in a list, which is emptied; numbers and times stay where they are."""
     table = tables.pop()
     names, index = table.column_names, pd.RangeIndex(len(table))
-    arrays = {} if len(names) > MAX_COLUMNS else {name: adopted(table.column(name)) for name in names}
+    arrays = {} if len(names) > MAX_COLUMNS else {name: zero_copy_view(table.column(name)) for name in names}
     tables.append(table.select([name for name in names if arrays.get(name) is None]))
     del table
     other = to_pandas(tables.pop())

@@ -25,14 +25,14 @@ from kartothek_cube.utils.converters import (
     converter_str_tupleset,
 )
 
-__all__ = ("QueryIntention", "determine_intention", "select_datasets")
+__all__ = ("LogicalPlan", "build_logical_plan", "select_datasets")
 
 #: what users may give as conditions
 ConditionsInput = Condition | Conjunction | Iterable[Condition] | None
 
 
 @attrs.frozen
-class QueryIntention:
+class LogicalPlan:
     """
     A checked query.
 
@@ -97,14 +97,14 @@ def select_datasets(
     return discover_datasets(cube, store, converter_str_set_optional(datasets))
 
 
-def determine_intention(
+def build_logical_plan(
     cube: Cube,
     datasets: Mapping[str, DatasetMetadata],
     conditions: ConditionsInput = None,
     dimension_columns: str | Iterable[str] | None = None,
     partition_by: str | Iterable[str] | None = None,
     payload_columns: str | Iterable[str] | None = None,
-) -> QueryIntention:
+) -> LogicalPlan:
     """
     Check the arguments of a query against the stored columns, types and indices.
 
@@ -122,7 +122,7 @@ def determine_intention(
     _check_types(conjunction, datasets, columns)
     dimensions = _dimensions(cube, dimension_columns)
     groups = converter_str_tupleset(partition_by)
-    owners = _owners(cube, datasets, columns, groups)
+    owners = _group_column_owners(cube, datasets, columns, groups)
     payload = everything if payload_columns is None else converter_str_set(payload_columns)
     _check_known("payload", payload, everything)
     dropped = set(cube.dimension_columns) - set(dimensions)
@@ -152,7 +152,7 @@ def determine_intention(
         or any(owners.get(c) == name and _is_payload(c, cube) for c in groups)
     )
     order = sorted(chosen, key=lambda name: (name != cube.seed_dataset, name not in restricted, name))
-    return QueryIntention(
+    return LogicalPlan(
         dimension_columns=dimensions,
         partition_by=groups,
         output_columns=tuple(sorted(output)),
@@ -232,7 +232,7 @@ def _dimensions(cube: Cube, wanted: str | Iterable[str] | None) -> tuple[str, ..
     return dimensions
 
 
-def _owners(
+def _group_column_owners(
     cube: Cube,
     datasets: Mapping[str, DatasetMetadata],
     columns: Mapping[str, set[str]],

@@ -9,17 +9,23 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kartothek_cube.io_components.columns import changes, gather, join_codes, repeat, seek
-from kartothek_cube.io_components.cube.query.rows import Rows, take_rows
+from kartothek_cube.io_components.columns import (
+    join_codes,
+    repeat,
+    run_starts_mask,
+    search_sorted,
+    take_values,
+)
+from kartothek_cube.io_components.cube.query.rows import RowBatch, take_rows
 from kartothek_cube.io_components.cube.query.widths import bits
-from kartothek_cube.io_components.partners import partners
+from kartothek_cube.io_components.partners import lookup_join
 
 __all__ = ("join",)
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 
-def join(seed: Rows, other: Rows) -> None:
+def join(seed: RowBatch, other: RowBatch) -> None:
     """
     Add the payload of another dataset to the rows of the seed.
 
@@ -31,12 +37,12 @@ def join(seed: Rows, other: Rows) -> None:
         At most one row per cell and physical partition.
     """
     _join_widths(seed, other)
-    if _same_cells(seed, other) or _narrowed(seed, other):
+    if _is_positional_join(seed, other) or _search_join(seed, other):
         for column in other.source.payload:
             seed.table = seed.table.append_column(column, other.table.column(column))
         return
     starts = _run_starts(seed, other.source.dimensions)
-    found = _partner_rows(seed, other, starts)
+    found = _lookup_rows(seed, other, starts)
     if other.source.how == "inner" and bool((found < 0).any()):
         if starts is not None:
             found, starts = np.repeat(found, np.diff(np.append(starts, len(seed)))), None
@@ -45,7 +51,7 @@ def join(seed: Rows, other: Rows) -> None:
     _append(seed, other, found, starts)
 
 
-def _join_widths(seed: Rows, other: Rows) -> None:
+def _join_widths(seed: RowBatch, other: RowBatch) -> None:
     """Keep the widths of the payload where they differ between partitions, or a partition has no partner."""
     schema = other.table.schema
     numbers = [c for c in other.source.payload if bits(schema.field(c).type)]
@@ -59,27 +65,27 @@ def _join_widths(seed: Rows, other: Rows) -> None:
         seed.widths[column] = np.where(partner >= 0, other.widths_of(column)[partner], 0).astype(np.int8)
 
 
-def _partner_files(seed: Rows, other: Rows) -> Ints:
+def _partner_files(seed: RowBatch, other: RowBatch) -> Ints:
     """For each file of the seed one of the other dataset with its partition, or -1."""
     if seed.source.alignment == other.source.alignment:
         ours, theirs = seed.unit, other.unit  # numbered alike
     else:
-        ours, theirs = _unit_codes(seed, other)
+        ours, theirs = _partition_ids(seed, other)
     order = np.argsort(theirs, kind="stable")
     position = np.minimum(np.searchsorted(theirs[order], ours), len(theirs) - 1)
     return np.where(theirs[order][position] == ours, order[position], -1)
 
 
-def _append(seed: Rows, other: Rows, found: Ints, starts: Ints | None) -> None:
+def _append(seed: RowBatch, other: RowBatch, found: Ints, starts: Ints | None) -> None:
     """Add the payload at these positions; one of them per run of rows if there are starts."""
     missing = bool((found < 0).any())
     times = None if starts is None else np.diff(np.append(starts, len(seed)))
     for column in other.source.payload:
-        values = gather(other.table.column(column), found, missing=missing)
+        values = take_values(other.table.column(column), found, missing=missing)
         seed.table = seed.table.append_column(column, values if times is None else repeat(values, times))
 
 
-def _unit_codes(seed: Rows, other: Rows) -> tuple[Ints, Ints]:
+def _partition_ids(seed: RowBatch, other: RowBatch) -> tuple[Ints, Ints]:
     """Common numbers of the physical partitions, per file of either side."""
     shared = [c for c in other.source.alignment if c in seed.keys]
     return join_codes(
@@ -87,17 +93,17 @@ def _unit_codes(seed: Rows, other: Rows) -> tuple[Ints, Ints]:
     )
 
 
-def _cut_alike(seed: Rows, other: Rows) -> bool:
+def _is_copartitioned(seed: RowBatch, other: RowBatch) -> bool:
     """Whether both have the same dimensions, and the same columns tell their physical partitions."""
     a, b = seed.source, other.source
     return a.dimensions == b.dimensions and a.alignment == b.alignment
 
 
-def _same_cells(seed: Rows, other: Rows) -> bool:
+def _is_positional_join(seed: RowBatch, other: RowBatch) -> bool:
     """Whether both sides have the same cells row by row; then columns are put side by side."""
-    if len(seed) != len(other) or not _cut_alike(seed, other):
+    if len(seed) != len(other) or not _is_copartitioned(seed, other):
         return False
-    ours, theirs = _unit_codes(seed, other)
+    ours, theirs = _partition_ids(seed, other)
     one_to_one = np.array_equal(ours, theirs) and np.array_equal(seed.counts, other.counts)
     if not one_to_one and not np.array_equal(np.repeat(ours, seed.counts), np.repeat(theirs, other.counts)):
         return False
@@ -105,7 +111,7 @@ def _same_cells(seed: Rows, other: Rows) -> bool:
     return all(a.type == b.type and a.equals(b) for a, b in pairs)
 
 
-def _narrowed(seed: Rows, other: Rows) -> bool:
+def _search_join(seed: RowBatch, other: RowBatch) -> bool:
     """
     Reduce both sides to their common cells by looking up the few rows of a restricted dataset in the seed.
 
@@ -116,9 +122,9 @@ def _narrowed(seed: Rows, other: Rows) -> bool:
     """
     if other.source.how != "inner" or not seed.sorted or len(other) * 8 > len(seed):
         return False
-    if not _cut_alike(seed, other):
+    if not _is_copartitioned(seed, other):
         return False
-    found = _sought(seed, other, *_unit_codes(seed, other))
+    found = _search_keys(seed, other, *_partition_ids(seed, other))
     if found is None:
         return False
     other.keep(found >= 0)
@@ -129,36 +135,36 @@ def _narrowed(seed: Rows, other: Rows) -> bool:
     return True
 
 
-def _sought(rows: Rows, few: Rows, codes: Ints, few_codes: Ints) -> Ints | None:
+def _search_keys(rows: RowBatch, few: RowBatch, codes: Ints, few_codes: Ints) -> Ints | None:
     """For each of a few rows the position among sorted rows, by binary search; None if types prevent that."""
     bounds = np.concatenate([[0], np.cumsum(rows.counts)])
     low = np.repeat(bounds[np.searchsorted(codes, few_codes, "left")], few.counts)
     high = np.repeat(bounds[np.searchsorted(codes, few_codes, "right")], few.counts)
     dimensions = rows.source.dimensions
-    return seek(rows.columns(dimensions), few.columns(dimensions), low, high)
+    return search_sorted(rows.columns(dimensions), few.columns(dimensions), low, high)
 
 
-def _partner_rows(seed: Rows, other: Rows, starts: Ints | None) -> Ints:
+def _lookup_rows(seed: RowBatch, other: RowBatch, starts: Ints | None) -> Ints:
     """For each row of the seed, or each run of rows, the row of the other dataset with its cell, or -1."""
     dimensions = other.source.dimensions
-    ours, theirs = _unit_codes(seed, other)
-    if other.sorted and len(seed) * 8 <= len(other) and _cut_alike(seed, other):
-        found = _sought(other, seed, theirs, ours)
+    ours, theirs = _partition_ids(seed, other)
+    if other.sorted and len(seed) * 8 <= len(other) and _is_copartitioned(seed, other):
+        found = _search_keys(other, seed, theirs, ours)
         if found is not None:
             return found
     left, right = seed.columns(dimensions), other.columns(dimensions)
     if starts is not None:
-        left = [gather(column, starts, missing=False) for column in left]
+        left = [take_values(column, starts, missing=False) for column in left]
     length = len(seed) if starts is None else len(starts)
     if len(np.unique(np.append(ours, theirs))) < 2:
-        return partners(left, right, length, len(other))
+        return lookup_join(left, right, length, len(other))
     units = np.repeat(ours, seed.counts)
     units = units if starts is None else units[starts]
     others = np.repeat(theirs, other.counts)
-    return partners([pa.array(units), *left], [pa.array(others), *right], length, len(other))
+    return lookup_join([pa.array(units), *left], [pa.array(others), *right], length, len(other))
 
 
-def _run_starts(seed: Rows, dimensions: Sequence[str]) -> Ints | None:
+def _run_starts(seed: RowBatch, dimensions: Sequence[str]) -> Ints | None:
     """Where the key changes from row to row, if rows are sorted by it and it does so rarely."""
     own = seed.source.dimensions
     if (
@@ -168,5 +174,5 @@ def _run_starts(seed: Rows, dimensions: Sequence[str]) -> Ints | None:
         or own[: len(dimensions)] != tuple(dimensions)
     ):
         return None
-    starts = np.flatnonzero(changes(seed.columns(dimensions), len(seed), seed.unit_starts()))
+    starts = np.flatnonzero(run_starts_mask(seed.columns(dimensions), len(seed), seed.unit_starts()))
     return starts if len(starts) * 2 < len(seed) else None

@@ -16,15 +16,15 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.naming import data_key
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.typing import StoreFactory
-from kartothek_cube.io_components.columns import repeat_ranges
+from kartothek_cube.io_components.columns import expand_ranges
 
-__all__ = ("DatasetFiles", "QueryContext", "QueryPlan", "Side", "Source", "Task")
+__all__ = ("FileGroup", "ScanContext", "PhysicalPlan", "PartitionSelection", "DatasetScan", "ScanTask")
 
 Ints = npt.NDArray[np.int64]
 
 
 @attrs.frozen
-class Source:
+class DatasetScan:
     """
     One dataset of a query: what all tasks share about it.
 
@@ -72,7 +72,7 @@ class Source:
 
 
 @attrs.frozen
-class QueryContext:
+class ScanContext:
     """
     What all tasks of a query share: sources (the seed first), names and types of columns, the store.
 
@@ -81,7 +81,7 @@ class QueryContext:
     """
 
     store: StoreFactory
-    sources: tuple[Source, ...]
+    sources: tuple[DatasetScan, ...]
     sort_columns: tuple[str, ...]
     partition_by: tuple[str, ...]
     output: pa.Schema
@@ -89,7 +89,7 @@ class QueryContext:
 
 
 @attrs.frozen
-class DatasetFiles:
+class FileGroup:
     """
     Files of one dataset in a task.
 
@@ -108,17 +108,17 @@ class DatasetFiles:
     keys: tuple[str, ...] | None = None
     known: dict[str, pa.Array] | None = attrs.field(default=None, eq=False, repr=False)
 
-    def __reduce__(self) -> tuple[type[DatasetFiles], tuple[Any, ...]]:
-        return DatasetFiles, (self.labels, self.keys)
+    def __reduce__(self) -> tuple[type[FileGroup], tuple[Any, ...]]:
+        return FileGroup, (self.labels, self.keys)
 
-    def partition_values(self, source: Source) -> dict[str, pa.Array]:
+    def partition_values(self, source: DatasetScan) -> dict[str, pa.Array]:
         """Values of the partition keys of each file."""
         if self.known is not None:
             return self.known
         labels = PartitionTable.from_labels(source.uuid, source.table, pa.array(self.labels, pa.string()))
         return labels.keys(list(source.partition_keys), source.schema)
 
-    def storage_keys(self, source: Source) -> tuple[str, ...]:
+    def storage_keys(self, source: DatasetScan) -> tuple[str, ...]:
         """Keys of the files in the store."""
         if self.keys is not None:
             return self.keys
@@ -126,7 +126,7 @@ class DatasetFiles:
 
 
 @attrs.frozen
-class Task:
+class ScanTask:
     """
     One independent piece of a query.
 
@@ -141,21 +141,21 @@ class Task:
         What the ``partition_by`` columns of all rows fulfil, if the task makes some of the groups only.
     """
 
-    files: tuple[DatasetFiles, ...]
+    files: tuple[FileGroup, ...]
     groups: tuple[tuple[Any, ...], ...] | None = None
     literals: tuple[tuple[str, str, Any], ...] = ()
 
 
 @attrs.define
-class Side:
+class PartitionSelection:
     """Partitions of one dataset while planning: positions in the header, their unit, and the typed keys."""
 
-    source: Source
+    source: DatasetScan
     dataset: DatasetMetadata
     positions: Ints
     keys: dict[str, pa.Array]
 
-    def take(self, mask_or_positions: npt.NDArray[Any]) -> None:
+    def select(self, mask_or_positions: npt.NDArray[Any]) -> None:
         """Keep the partitions of a mask, or those at the given positions."""
         picked = np.flatnonzero(mask_or_positions) if mask_or_positions.dtype == bool else mask_or_positions
         self.positions = self.positions[picked]
@@ -167,7 +167,7 @@ class Side:
 
 
 @attrs.frozen(repr=False)
-class QueryPlan:
+class PhysicalPlan:
     """
     A planned query.
 
@@ -179,9 +179,9 @@ class QueryPlan:
         Value tuples of the groups in the order of the result; None without ``partition_by``.
     """
 
-    context: QueryContext
+    context: ScanContext
     groups: tuple[tuple[Any, ...], ...] | None
-    _sides: tuple[Side, ...] = attrs.field(repr=False)
+    _sides: tuple[PartitionSelection, ...] = attrs.field(repr=False)
     _units: tuple[Ints, ...] = attrs.field(repr=False)
     _partners: tuple[Ints, ...] = attrs.field(repr=False)
     group_units: tuple[Ints, ...] | None = attrs.field(repr=False)
@@ -196,7 +196,7 @@ class QueryPlan:
     def __repr__(self) -> str:
         files = ", ".join(f"{len(s.positions):,} of {s.source.name} ({s.source.how})" for s in self._sides)
         groups = "" if self.groups is None else f"; {len(self.groups):,} groups"
-        partitions = "1 partition" if self.n_units == 1 else f"{self.n_units:,} partitions"
+        partitions = "1 partition" if self.n_partitions == 1 else f"{self.n_partitions:,} partitions"
         return f"QueryPlan({partitions}; files: {files}{groups})"
 
     def _repr_html_(self) -> str:
@@ -215,29 +215,29 @@ class QueryPlan:
         )
 
     @property
-    def sides(self) -> tuple[Side, ...]:
+    def sides(self) -> tuple[PartitionSelection, ...]:
         """Per source of the context which of its files are read."""
         return self._sides
 
     @property
-    def n_units(self) -> int:
+    def n_partitions(self) -> int:
         """Number of physical partitions of the seed that are read."""
         return len(self._partners[0])
 
-    def whole(self) -> Task | None:
+    def single_task(self) -> ScanTask | None:
         """The query as a single task that reads each file once; None if there is nothing to read."""
         if self.groups is not None and not self.groups:
             return None
-        return self._task(np.arange(self.n_units), self.groups) if self.n_units else None
+        return self._task(np.arange(self.n_partitions), self.groups) if self.n_partitions else None
 
-    def tasks(self) -> list[Task]:
+    def tasks(self) -> list[ScanTask]:
         """One task per group, or one in total without ``partition_by``."""
         if self.groups is None:
-            whole = self.whole()
+            whole = self.single_task()
             return [] if whole is None else [whole]
         return self.group_tasks(np.arange(len(self.groups) + 1))
 
-    def unit_tasks(self, units: int | Ints) -> list[Task]:
+    def partition_tasks(self, units: int | Ints) -> list[ScanTask]:
         """
         Tasks over consecutive physical partitions, for executors that need no order between them.
 
@@ -249,12 +249,12 @@ class QueryPlan:
         bounds = (
             units
             if isinstance(units, np.ndarray)
-            else np.append(np.arange(0, self.n_units, units), self.n_units)
+            else np.append(np.arange(0, self.n_partitions, units), self.n_partitions)
         )
         pairs = itertools.pairwise(bounds.tolist())
         return [self._task(np.arange(start, stop), self.groups) for start, stop in pairs if stop > start]
 
-    def group_tasks(self, bounds: Ints) -> list[Task]:
+    def group_tasks(self, bounds: Ints) -> list[ScanTask]:
         """Tasks over the groups between the bounds."""
         groups, units = self.groups or (), self.group_units or ()
         return [
@@ -267,9 +267,9 @@ class QueryPlan:
         rows = [np.arange(len(s.positions))[:: max(1, len(s.positions) // size)] for s in self._sides]
         return [_files(s, r).storage_keys(s.source) for s, r in zip(self._sides, rows, strict=True)]
 
-    def unit_weights(self, sizes: Sequence[float]) -> npt.NDArray[np.float64]:
+    def partition_bytes(self, sizes: Sequence[float]) -> npt.NDArray[np.float64]:
         """What each physical partition weighs, by the size of a file of each dataset."""
-        weights = np.zeros(self.n_units)
+        weights = np.zeros(self.n_partitions)
         for codes, partner, size in zip(self._units, self._partners, sizes, strict=True):
             counts = np.append(np.bincount(codes, minlength=int(partner.max(initial=-1)) + 1), 0)
             weights += size * counts[partner]  # no partner, -1: the zero at the end
@@ -281,18 +281,18 @@ class QueryPlan:
         if not units:
             return np.zeros(0)
         rows = np.concatenate(units)
-        shares = (weights / np.maximum(np.bincount(rows, minlength=self.n_units), 1))[rows]
+        shares = (weights / np.maximum(np.bincount(rows, minlength=self.n_partitions), 1))[rows]
         return np.add.reduceat(shares, np.cumsum([0, *map(len, units[:-1])]))
 
-    def _task(self, units: Ints, groups: tuple[tuple[Any, ...], ...] | None) -> Task:
+    def _task(self, units: Ints, groups: tuple[tuple[Any, ...], ...] | None) -> ScanTask:
         files = []
         for side, (order, codes), partner in zip(self._sides, self._by_unit, self._partners, strict=True):
             wanted = np.unique(partner[units])
             wanted = wanted[wanted >= 0]
             start, stop = np.searchsorted(codes, wanted, "left"), np.searchsorted(codes, wanted, "right")
-            rows = order[repeat_ranges(start, stop)[0]]
+            rows = order[expand_ranges(start, stop)[0]]
             files.append(_files(side, np.sort(rows)))
-        return Task(tuple(files), groups, self._literals(groups))
+        return ScanTask(tuple(files), groups, self._literals(groups))
 
     def _literals(self, groups: tuple[tuple[Any, ...], ...] | None) -> tuple[tuple[str, str, Any], ...]:
         if not groups or (len(groups) > 1 and len(groups) == len(self.groups or ())):
@@ -306,13 +306,13 @@ def _one_of(column: str, values: tuple[Any, ...]) -> tuple[str, str, Any]:
     return (column, "==", distinct[0]) if len(distinct) == 1 else (column, "in", distinct)
 
 
-def _files(side: Side, rows: Ints) -> DatasetFiles:
+def _files(side: PartitionSelection, rows: Ints) -> FileGroup:
     source, partitions = side.source, side.dataset.partition_table
     if not len(rows):
-        return DatasetFiles(())
+        return FileGroup(())
     positions, chosen = pa.array(side.positions[rows]), pa.array(rows)
     labels = tuple(partitions.labels.take(positions).to_pylist())
     known = {column: values.take(chosen) for column, values in side.keys.items()}
-    if partitions.is_regular(source.uuid, source.table):
-        return DatasetFiles(labels, None, known)
-    return DatasetFiles(labels, tuple(partitions.files[source.table].take(positions).to_pylist()), known)
+    if partitions.has_derived_keys(source.uuid, source.table):
+        return FileGroup(labels, None, known)
+    return FileGroup(labels, tuple(partitions.files[source.table].take(positions).to_pylist()), known)

@@ -10,23 +10,30 @@ import pyarrow as pa
 
 from kartothek_cube.core.predicates import filter_mask
 from kartothek_cube.core.store import BlobStore
-from kartothek_cube.io_components.columns import combine, last_of_each, ordinals, strictly_increasing
-from kartothek_cube.io_components.cube.query.files import FileSet
-from kartothek_cube.io_components.cube.query.layout import Source
-from kartothek_cube.io_components.cube.query.rows import Rows
+from kartothek_cube.io_components.columns import (
+    combine_keys,
+    encode_ordered,
+    last_occurrence_mask,
+    strictly_increasing,
+)
+from kartothek_cube.io_components.cube.query.files import PartitionedFiles
+from kartothek_cube.io_components.cube.query.layout import DatasetScan
+from kartothek_cube.io_components.cube.query.rows import RowBatch
 from kartothek_cube.io_components.cube.query.widths import widths_of_files
-from kartothek_cube.io_components.files import concat, read_files
+from kartothek_cube.io_components.files import concat_tables, read_files
 
-__all__ = ("Literals", "load_nothing", "load_rows", "pushed_literals", "stored_columns")
+__all__ = ("Literals", "empty_scan", "load_rows", "pushdown_predicates", "stored_columns")
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Literals: TypeAlias = tuple[tuple[str, str, Any], ...]
 
 #: rows from which on looking at a single file pays
-_WORTH_A_LOOK = 1 << 12
+_MIN_ROWS_TO_CHECK_ORDER = 1 << 12
 
 
-def load_rows(blobs: BlobStore, files: FileSet, literals: Literals, threads: int | None = None) -> Rows:
+def load_rows(
+    blobs: BlobStore, files: PartitionedFiles, literals: Literals, threads: int | None = None
+) -> RowBatch:
     """
     Load one dataset.
 
@@ -47,12 +54,12 @@ def load_rows(blobs: BlobStore, files: FileSet, literals: Literals, threads: int
         Of each cell the version written last, and only if that meets the conditions.
     """
     source = files.source
-    pushed = pushed_literals(source, literals)
-    shared = _shares_unit(files.unit)
+    pushed = pushdown_predicates(source, literals)
+    shared = _has_overlapping_files(files.unit)
     parts = _read(blobs, files, shared, pushed, threads)
-    rows = Rows(
+    rows = RowBatch(
         source=source,
-        table=concat([table for table, _ in parts], _schema(source), source.uuid),
+        table=concat_tables([table for table, _ in parts], _schema(source), source.uuid),
         counts=np.array([len(table) for table, _ in parts], dtype=np.int64),
         keys=files.constants,
         unit=files.unit,
@@ -61,13 +68,13 @@ def load_rows(blobs: BlobStore, files: FileSet, literals: Literals, threads: int
     )
     rows.add_constants([column for column in source.columns if column in source.partition_keys])
     if not rows.sorted:
-        _keep_last(rows)
+        _deduplicate_cells(rows)
     if shared.any() and len(pushed) > len(source.dimension_predicates):
         rows.keep(filter_mask(rows.table, [list(pushed)]).to_numpy(zero_copy_only=False))
     return rows
 
 
-def load_nothing(files: FileSet) -> Rows | None:
+def empty_scan(files: PartitionedFiles) -> RowBatch | None:
     """
     No rows of a dataset, with the types that they would have; None if that takes as long as loading them.
 
@@ -80,24 +87,24 @@ def load_nothing(files: FileSet) -> Rows | None:
     if file is None:
         return None
     table = file.table(stored_columns(source), pa.array(np.zeros(len(file), dtype=bool)))
-    table = concat([table], _schema(source), source.uuid)
-    rows = Rows(source, table, np.zeros(1, dtype=np.int64), files.constants, files.unit, sorted=True)
+    table = concat_tables([table], _schema(source), source.uuid)
+    rows = RowBatch(source, table, np.zeros(1, dtype=np.int64), files.constants, files.unit, sorted=True)
     rows.add_constants([column for column in source.columns if column in source.partition_keys])
     return rows
 
 
-def pushed_literals(source: Source, literals: Literals) -> Literals:
+def pushdown_predicates(source: DatasetScan, literals: Literals) -> Literals:
     """All that the rows of a dataset have to fulfil."""
     own = {*source.dimensions, *source.payload}
     return source.predicates + tuple(literal for literal in literals if literal[0] in own)
 
 
-def stored_columns(source: Source) -> list[str]:
+def stored_columns(source: DatasetScan) -> list[str]:
     """Columns to read from the files; partition keys are not in them."""
     return [column for column in source.columns if column not in source.partition_keys]
 
 
-def _schema(source: Source) -> pa.Schema:
+def _schema(source: DatasetScan) -> pa.Schema:
     """Types where no file knows one: payload may get it from other partitions."""
     known = source.dimensions
     return pa.schema(
@@ -105,7 +112,7 @@ def _schema(source: Source) -> pa.Schema:
     )
 
 
-def _shares_unit(unit: Ints) -> npt.NDArray[np.bool_]:
+def _has_overlapping_files(unit: Ints) -> npt.NDArray[np.bool_]:
     """Which files share their physical partition with another file; ``unit`` is sorted."""
     shared = np.zeros(len(unit), dtype=bool)
     same = unit[1:] == unit[:-1]
@@ -116,7 +123,7 @@ def _shares_unit(unit: Ints) -> npt.NDArray[np.bool_]:
 
 def _read(
     blobs: BlobStore,
-    files: FileSet,
+    files: PartitionedFiles,
     shared: npt.NDArray[np.bool_],
     pushed: Literals,
     threads: int | None,
@@ -137,7 +144,7 @@ def _read(
 
     def inspect(table: pa.Table) -> tuple[pa.Table, bool]:
         # the columns are still in the cache of the core that decoded them; small files are seen together
-        if not certain or len(table) < _WORTH_A_LOOK:
+        if not certain or len(table) < _MIN_ROWS_TO_CHECK_ORDER:
             return table, False
         return table, strictly_increasing([table.column(c) for c in dimensions], len(table))
 
@@ -154,13 +161,15 @@ def _read(
     )
 
 
-def _keep_last(rows: Rows) -> None:
+def _deduplicate_cells(rows: RowBatch) -> None:
     """Drop all but the last version of each cell within a physical partition."""
     dimensions = rows.columns(rows.source.dimensions)
     rows.sorted = strictly_increasing(dimensions, len(rows), rows.unit_starts())
     if rows.sorted:
         return
-    codes, bound = combine([ordinals(pa.array(rows.row_units())), *map(ordinals, dimensions)], len(rows))
-    keep = last_of_each(codes, bound)
+    codes, bound = combine_keys(
+        [encode_ordered(pa.array(rows.row_units())), *map(encode_ordered, dimensions)], len(rows)
+    )
+    keep = last_occurrence_mask(codes, bound)
     if keep is not None:
         rows.keep(keep)

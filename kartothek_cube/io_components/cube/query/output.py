@@ -12,14 +12,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kartothek_cube.core.store import BlobStore
-from kartothek_cube.io_components.columns import Column, gather, sort_order, strictly_increasing
-from kartothek_cube.io_components.cube.query.layout import QueryContext
-from kartothek_cube.io_components.cube.query.rows import Rows, take_each, take_rows
+from kartothek_cube.io_components.columns import Column, sort_order, strictly_increasing, take_values
+from kartothek_cube.io_components.cube.query.layout import ScanContext
+from kartothek_cube.io_components.cube.query.rows import RowBatch, take_each, take_rows
 from kartothek_cube.io_components.cube.query.widths import Widths, bits, fit, stored_bits, with_bits
-from kartothek_cube.io_components.files import concat
-from kartothek_cube.io_components.partners import partners
+from kartothek_cube.io_components.files import concat_tables
+from kartothek_cube.io_components.partners import lookup_join
 
-__all__ = ("Groups", "Piece")
+__all__ = ("GroupSplitter", "GroupedBatch")
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
@@ -31,7 +31,7 @@ _SPLIT_FROM = 1000
 _UNIT = "__unit"
 
 
-def in_order(rows: Rows, sort_columns: Sequence[str]) -> pa.Table:
+def sort_result(rows: RowBatch, sort_columns: Sequence[str]) -> pa.Table:
     """
     The rows with their partition columns, sorted.
 
@@ -47,7 +47,7 @@ def in_order(rows: Rows, sort_columns: Sequence[str]) -> pa.Table:
     pyarrow.Table
     """
     rows.add_constants(sort_columns)
-    if rows.sorted and _units_ascend(rows, sort_columns):
+    if rows.sorted and _partitions_sorted(rows, sort_columns):
         return rows.table
     return _sorted(rows.table, sort_columns)
 
@@ -61,7 +61,7 @@ def _sorted(table: pa.Table, sort_columns: Sequence[str]) -> pa.Table:
     return pa.Table.from_arrays(take_each(columns, order), schema=schema)
 
 
-def _units_ascend(rows: Rows, sort_columns: Sequence[str]) -> bool:
+def _partitions_sorted(rows: RowBatch, sort_columns: Sequence[str]) -> bool:
     """Whether the last cell of each partition comes before the first of the next: then all is sorted."""
     dimensions = rows.source.dimensions
     if tuple(sort_columns[: len(dimensions)]) != dimensions:
@@ -70,17 +70,19 @@ def _units_ascend(rows: Rows, sort_columns: Sequence[str]) -> bool:
     if not len(starts):
         return True
     edges = np.sort(np.concatenate([starts - 1, starts]))
-    return _edges_ascend([gather(c, edges, missing=False) for c in rows.columns(dimensions)], len(edges))
+    return _boundaries_sorted(
+        [take_values(c, edges, missing=False) for c in rows.columns(dimensions)], len(edges)
+    )
 
 
-def _edges_ascend(cells: Sequence[Column], length: int) -> bool:
+def _boundaries_sorted(cells: Sequence[Column], length: int) -> bool:
     """Whether, in a list of the last row of a piece and the first one of the next, each pair is in order."""
     within = np.arange(2, length, 2)  # a piece of one row is its own last and first
     return strictly_increasing(cells, length, within)
 
 
 @attrs.frozen
-class Piece:
+class GroupedBatch:
     """
     Sorted rows of some blocks, split into groups.
 
@@ -103,7 +105,7 @@ class Piece:
 
 
 @attrs.frozen
-class Groups:
+class GroupSplitter:
     """
     The groups of a task.
 
@@ -122,13 +124,15 @@ class Groups:
         For each of these columns how wide it is in the files of each physical partition.
     """
 
-    context: QueryContext
+    context: ScanContext
     values: tuple[pa.Array, ...] | None
     columns: tuple[str, ...]
     widths: Widths
 
     @classmethod
-    def of(cls, context: QueryContext, groups: Sequence[tuple[Any, ...]] | None, n_units: int) -> Groups:
+    def of(
+        cls, context: ScanContext, groups: Sequence[tuple[Any, ...]] | None, n_units: int
+    ) -> GroupSplitter:
         """Make the groups with these value tuples, out of so many physical partitions."""
         keys = context.sources[0].partition_keys  # in no file: they have the type of the schema
         numbers = tuple(f.name for f in context.output if bits(f.type) and f.name not in keys)
@@ -140,7 +144,7 @@ class Groups:
         values = tuple(pa.array(c, type=t) for c, t in zip(columns, types, strict=True))
         return cls(context, values, numbers, widths)
 
-    def split(self, rows: Rows) -> Piece:
+    def split(self, rows: RowBatch) -> GroupedBatch:
         """
         Sort and split the joined rows of a block.
 
@@ -157,13 +161,13 @@ class Groups:
         units = self._note_widths(rows)
         if self.values is not None and self._differ(units):
             rows.table = rows.table.append_column(_UNIT, pa.array(rows.row_units().astype(np.int32)))
-        table = self._select(in_order(rows, self.context.sort_columns))
+        table = self._select(sort_result(rows, self.context.sort_columns))
         del rows
         if self.values is not None and len(table) < _SPLIT_FROM * len(self.values[0]):
-            return Piece([], self.widths[:, :0], units, table)
+            return GroupedBatch([], self.widths[:, :0], units, table)
         return self._split(table, units)
 
-    def _note_widths(self, rows: Rows) -> Ints:
+    def _note_widths(self, rows: RowBatch) -> Ints:
         """Keep the widths of a block; return the physical partitions that its rows come from."""
         units: Ints = np.unique(rows.unit)
         schema = rows.table.schema
@@ -182,10 +186,12 @@ class Groups:
         wanted = dict.fromkeys([*self.context.output.names, *self.context.sort_columns, _UNIT])
         return table.select([name for name in wanted if name in table.column_names])
 
-    def _split(self, result: pa.Table, units: Ints) -> Piece:
+    def _split(self, result: pa.Table, units: Ints) -> GroupedBatch:
         if self.values is None:
-            return Piece([(0, result)], self.widths[:, units].max(axis=1, keepdims=True, initial=0), units)
-        numbers = partners(
+            return GroupedBatch(
+                [(0, result)], self.widths[:, units].max(axis=1, keepdims=True, initial=0), units
+            )
+        numbers = lookup_join(
             [result.column(name) for name in self.context.partition_by],
             self.values,
             len(result),
@@ -203,20 +209,20 @@ class Groups:
             for number in np.flatnonzero((self.widths[:, units] != self.widths[:, units[:1]]).any(axis=1)):
                 widths[number] = np.maximum.reduceat(self.widths[number][row_units], starts)
         bounds = zip(found.tolist(), starts.tolist(), stops.tolist(), strict=True)
-        return Piece(
+        return GroupedBatch(
             [(number, result.slice(start, stop - start)) for number, start, stop in bounds], widths, units
         )
 
-    def _split_waiting(self, waiting: list[Piece]) -> Piece:
+    def _split_waiting(self, waiting: list[GroupedBatch]) -> GroupedBatch:
         """Concatenate and split the rest of some pieces."""
         units = np.concatenate([piece.units for piece in waiting])
         tables = [piece.rest for piece in waiting if piece.rest is not None]
         if self._differ(units):
             tables = [_with_units(t, p.units) for t, p in zip(tables, waiting, strict=True)]
-        rows = concat(tables, self.context.output, self.context.sources[0].uuid)
+        rows = concat_tables(tables, self.context.output, self.context.sources[0].uuid)
         return self._split(_sorted(rows, self.context.sort_columns), units)
 
-    def assemble(self, pieces: list[Piece], blobs: BlobStore) -> list[pa.Table]:
+    def concat_groups(self, pieces: list[GroupedBatch], blobs: BlobStore) -> list[pa.Table]:
         """
         Put the rows of each group together.
 
@@ -269,7 +275,7 @@ class Groups:
     def _whole(self, tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
         """One sorted table of several; their list is emptied."""
         origin, sort_columns = self.context.sources[0].uuid, list(self.context.sort_columns)
-        whole = [concat(tables, schema, origin)]
+        whole = [concat_tables(tables, schema, origin)]
         in_order = len(tables) == 1 or self._ascend(tables, len(whole[0]))
         tables.clear()
         table = whole.pop() if in_order else _sorted(whole.pop(), sort_columns)
@@ -281,8 +287,8 @@ class Groups:
             return False
         rows = [row for a, b in pairwise(tables) for row in (a.slice(len(a) - 1), b.slice(0, 1))]
         edges = [t.select(list(self.context.sort_columns)) for t in rows]
-        table = concat(edges, self.context.output, self.context.sources[0].uuid)
-        return _edges_ascend(table.columns, len(table))
+        table = concat_tables(edges, self.context.output, self.context.sources[0].uuid)
+        return _boundaries_sorted(table.columns, len(table))
 
 
 def _with_units(table: pa.Table, units: Ints) -> pa.Table:

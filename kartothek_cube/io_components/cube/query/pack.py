@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io_components.cube.query.layout import QueryPlan, Source, Task
-from kartothek_cube.io_components.packing import SAMPLE, TASK_SIZE, bounds, mean_size
+from kartothek_cube.io_components.cube.query.layout import DatasetScan, PhysicalPlan, ScanTask
+from kartothek_cube.io_components.packing import SAMPLE, TASK_SIZE, mean_size, split_by_weight
 
-__all__ = ("needed_share", "pack")
+__all__ = ("column_fraction", "split_into_tasks")
 
 
-def pack(plan: QueryPlan, workers: int, tasks_per_worker: int = 3, size: int = TASK_SIZE) -> list[Task]:
+def split_into_tasks(
+    plan: PhysicalPlan, workers: int, tasks_per_worker: int = 3, size: int = TASK_SIZE
+) -> list[ScanTask]:
     """
     Tasks that together are the query, each read and joined at once.
 
@@ -29,7 +31,7 @@ def pack(plan: QueryPlan, workers: int, tasks_per_worker: int = 3, size: int = T
     list of Task
         Over consecutive groups, or over consecutive physical partitions without ``partition_by``.
     """
-    if not plan.n_units or (plan.groups is not None and not plan.groups):
+    if not plan.n_partitions or (plan.groups is not None and not plan.groups):
         return []
     sizes = _file_sizes(plan)
     # files that every task has to read do not count: more tasks make no less of them
@@ -37,28 +39,28 @@ def pack(plan: QueryPlan, workers: int, tasks_per_worker: int = 3, size: int = T
         0.0 if not source.alignment else size
         for source, size in zip(plan.context.sources, sizes, strict=True)
     ]
-    weights = plan.unit_weights(aligned)
-    repeated = float(plan.unit_weights(sizes).max() - weights.max())
+    weights = plan.partition_bytes(aligned)
+    repeated = float(plan.partition_bytes(sizes).max() - weights.max())
     size = max(size, int(repeated))
     if plan.groups is None:
-        return plan.unit_tasks(bounds(weights, workers * tasks_per_worker, size))
+        return plan.partition_tasks(split_by_weight(weights, workers * tasks_per_worker, size))
     # what several groups share is read once per task: the fewer tasks, the better
-    shared = sum(len(units) for units in plan.group_units or ()) > plan.n_units
+    shared = sum(len(units) for units in plan.group_units or ()) > plan.n_partitions
     return plan.group_tasks(
-        bounds(plan.group_weights(weights), workers * (1 if shared else tasks_per_worker), size)
+        split_by_weight(plan.group_weights(weights), workers * (1 if shared else tasks_per_worker), size)
     )
 
 
-def _file_sizes(plan: QueryPlan) -> list[float]:
+def _file_sizes(plan: PhysicalPlan) -> list[float]:
     """For each dataset about how many bytes of a file are needed."""
     blobs = open_blobs(plan.context.store)
     return [
-        mean_size(blobs, keys) * needed_share(source)
+        mean_size(blobs, keys) * column_fraction(source)
         for source, keys in zip(plan.context.sources, plan.sample_keys(SAMPLE), strict=True)
     ]
 
 
-def needed_share(source: Source) -> float:
+def column_fraction(source: DatasetScan) -> float:
     """Share of the columns in its files that a query needs of a dataset."""
     stored = set(source.schema.names) - set(source.partition_keys)
     return len(stored & set(source.columns)) / max(len(stored), 1)

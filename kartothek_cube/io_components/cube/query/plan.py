@@ -19,15 +19,20 @@ from kartothek_cube.core.predicates import filter_mask
 from kartothek_cube.core.prune import load_needed_indices, select_partitions
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
-from kartothek_cube.io_components.columns import group_codes, join_codes, repeat_ranges, single
+from kartothek_cube.io_components.columns import expand_ranges, group_codes, join_codes, to_single_array
 from kartothek_cube.io_components.cube.history import CubeAsOf
 from kartothek_cube.io_components.cube.query.intention import (
     ConditionsInput,
-    QueryIntention,
-    determine_intention,
+    LogicalPlan,
+    build_logical_plan,
     select_datasets,
 )
-from kartothek_cube.io_components.cube.query.layout import QueryContext, QueryPlan, Side, Source
+from kartothek_cube.io_components.cube.query.layout import (
+    DatasetScan,
+    PartitionSelection,
+    PhysicalPlan,
+    ScanContext,
+)
 from kartothek_cube.io_components.execute import store_factory
 from kartothek_cube.io_components.files import read_files
 
@@ -46,7 +51,7 @@ def plan_query(
     payload_columns: str | Iterable[str] | None = None,
     *,
     as_of: CubeAsOf | None = None,
-) -> QueryPlan:
+) -> PhysicalPlan:
     """
     Plan a query: headers and the needed indices are read, no data file is.
 
@@ -86,20 +91,24 @@ def plan_query_in_steps(
     payload_columns: str | Iterable[str] | None = None,
     *,
     as_of: CubeAsOf | None = None,
-) -> tuple[dict[str, DatasetMetadata], QueryIntention, QueryPlan]:
+) -> tuple[dict[str, DatasetMetadata], LogicalPlan, PhysicalPlan]:
     """Plan a query like :func:`plan_query`, for those who want to know why: headers, intention, plan."""
     factory = store_factory(store)
     blobs = open_blobs(factory)
     headers = select_datasets(cube, blobs, datasets, as_of)
-    intention = determine_intention(
+    intention = build_logical_plan(
         cube, headers, conditions, dimension_columns, partition_by, payload_columns
     )
     sources = tuple(_source(name, headers[name], cube, intention) for name in intention.datasets)
-    sides = [_gather(source, headers[source.name], intention, blobs) for source in sources]
-    return headers, intention, _align(_context(factory, cube, intention, sources), sides, intention, blobs)
+    sides = [_prune_partitions(source, headers[source.name], intention, blobs) for source in sources]
+    return (
+        headers,
+        intention,
+        _align_partitions(_context(factory, cube, intention, sources), sides, intention, blobs),
+    )
 
 
-def _source(name: str, dataset: DatasetMetadata, cube: Cube, intention: QueryIntention) -> Source:
+def _source(name: str, dataset: DatasetMetadata, cube: Cube, intention: LogicalPlan) -> DatasetScan:
     schema = arrow_schema(dataset)
     present = [column for column in schema.names if not column.startswith("__")]
     keys = tuple(dataset.partition_keys or ())
@@ -123,7 +132,7 @@ def _source(name: str, dataset: DatasetMetadata, cube: Cube, intention: QueryInt
         how = "seed"
     else:
         how = "inner" if name in intention.restricted else "left"
-    return Source(
+    return DatasetScan(
         name=name,
         uuid=dataset.uuid,
         table=dataset.table_name,
@@ -144,21 +153,21 @@ def _first_file(dataset: DatasetMetadata) -> str | None:
     partitions = dataset.partition_table
     if not len(partitions):
         return None
-    if partitions.is_regular(dataset.uuid, dataset.table_name):
+    if partitions.has_derived_keys(dataset.uuid, dataset.table_name):
         return data_key(dataset.uuid, dataset.table_name, partitions.labels[0].as_py())
     key: str = partitions.files[dataset.table_name][0].as_py()
     return key
 
 
 def _context(
-    store: StoreFactory, cube: Cube, intention: QueryIntention, sources: Sequence[Source]
-) -> QueryContext:
+    store: StoreFactory, cube: Cube, intention: LogicalPlan, sources: Sequence[DatasetScan]
+) -> ScanContext:
     types: dict[str, pa.DataType] = {}
     for source in sources:
         for field in source.schema:
             if pa.types.is_null(types.get(field.name, pa.null())):
                 types[field.name] = field.type
-    return QueryContext(
+    return ScanContext(
         store=store,
         sources=tuple(sources),
         sort_columns=intention.dimension_columns + tuple(cube.partition_columns),
@@ -167,7 +176,9 @@ def _context(
     )
 
 
-def _gather(source: Source, dataset: DatasetMetadata, intention: QueryIntention, blobs: BlobStore) -> Side:
+def _prune_partitions(
+    source: DatasetScan, dataset: DatasetMetadata, intention: LogicalPlan, blobs: BlobStore
+) -> PartitionSelection:
     """Partitions of one dataset that pre-conditions leave ("Per-Dataset Partitions" in the specification)."""
     conjunction = intention.conditions[source.name]
     by_index = set(intention.owners) & {c for c, owner in intention.owners.items() if owner == source.name}
@@ -177,13 +188,17 @@ def _gather(source: Source, dataset: DatasetMetadata, intention: QueryIntention,
     keys = dataset.partition_table.keys(list(source.partition_keys), dataset.schema)
     stable = [p for p in literals if p in source.dimension_predicates or p[0] in source.alignment]
     if len(stable) < len(literals):
-        kept = _whole_units(kept, select_partitions(dataset, [stable] if stable else None), source, keys)
-    side = Side(source, dataset, np.arange(len(dataset.partition_table)), keys)
-    side.take(kept)
+        kept = _complete_partitions(
+            kept, select_partitions(dataset, [stable] if stable else None), source, keys
+        )
+    side = PartitionSelection(source, dataset, np.arange(len(dataset.partition_table)), keys)
+    side.select(kept)
     return side
 
 
-def _whole_units(kept: Ints, candidates: Ints, source: Source, keys: Mapping[str, pa.Array]) -> Ints:
+def _complete_partitions(
+    kept: Ints, candidates: Ints, source: DatasetScan, keys: Mapping[str, pa.Array]
+) -> Ints:
     """
     Complete the physical partitions of which an index on a payload column would drop some files.
 
@@ -195,31 +210,31 @@ def _whole_units(kept: Ints, candidates: Ints, source: Source, keys: Mapping[str
     return candidates[np.isin(codes, np.unique(codes[np.isin(candidates, kept)]))]
 
 
-def _align(
-    context: QueryContext, sides: list[Side], intention: QueryIntention, blobs: BlobStore
-) -> QueryPlan:
+def _align_partitions(
+    context: ScanContext, sides: list[PartitionSelection], intention: LogicalPlan, blobs: BlobStore
+) -> PhysicalPlan:
     """Find the partners of each physical partition of the seed; drop what has none ("Alignment")."""
     seed = sides[0]
     for side in sides[1:]:
         ours, theirs = _codes(seed, side)
         if side.source.how == "inner":
-            seed.take(np.isin(ours, theirs))
+            seed.select(np.isin(ours, theirs))
     units = [group_codes([seed.keys[c] for c in seed.source.alignment], len(seed.positions))]
     n_units = int(units[0].max()) + 1 if len(units[0]) else 0
     first = _first_of_each(units[0], n_units)
     partners = [np.arange(n_units)]
     for side in sides[1:]:
         ours, theirs = _codes(seed, side)
-        side.take(np.isin(theirs, ours))
+        side.select(np.isin(theirs, ours))
         units.append(theirs[np.isin(theirs, ours)])
         partners.append(
             np.where(np.isin(ours, theirs), ours, -1)[first] if n_units else np.empty(0, np.int64)
         )
     groups, group_units = _groups(context, sides, units, partners, intention, blobs)
-    return QueryPlan(context, groups, tuple(sides), tuple(units), tuple(partners), group_units)
+    return PhysicalPlan(context, groups, tuple(sides), tuple(units), tuple(partners), group_units)
 
 
-def _codes(seed: Side, side: Side) -> tuple[Ints, Ints]:
+def _codes(seed: PartitionSelection, side: PartitionSelection) -> tuple[Ints, Ints]:
     """Common codes of the alignment columns for the files of the seed and of another dataset."""
     shared = [c for c in side.source.alignment if c in seed.source.alignment]
     return join_codes(
@@ -237,11 +252,11 @@ def _first_of_each(codes: Ints, n: int) -> Ints:
 
 
 def _groups(
-    context: QueryContext,
-    sides: Sequence[Side],
+    context: ScanContext,
+    sides: Sequence[PartitionSelection],
     units: Sequence[Ints],
     partners: Sequence[Ints],
-    intention: QueryIntention,
+    intention: LogicalPlan,
     blobs: BlobStore,
 ) -> tuple[tuple[tuple[Any, ...], ...] | None, tuple[Ints, ...] | None]:
     """Value tuples of the partition-by columns, and the partitions that can hold them ("Re-grouping")."""
@@ -253,12 +268,12 @@ def _groups(
     values: list[pa.Array] = []
     for column in context.partition_by:
         i = next(k for k, side in enumerate(sides) if side.source.name == intention.owners[column])
-        unit, code, distinct = _unit_values(sides[i], units[i], column, intention, blobs)
+        unit, code, distinct = _group_values(sides[i], units[i], column, intention, blobs)
         sorter = np.argsort(unit, kind="stable")
         unit, code = unit[sorter], code[sorter]
         start = np.searchsorted(unit, partners[i][rows], "left")
         stop = np.where(partners[i][rows] >= 0, np.searchsorted(unit, partners[i][rows], "right"), start)
-        picks, source_row = repeat_ranges(start, stop)
+        picks, source_row = expand_ranges(start, stop)
         rows, codes = rows[source_row], [c[source_row] for c in codes] + [code[picks]]
         values.append(distinct)
     order = np.lexsort([rows, *codes[::-1]])
@@ -274,8 +289,8 @@ def _groups(
     return tuple(zip(*columns, strict=True)), tuple(np.split(rows, starts[1:]))
 
 
-def _unit_values(
-    side: Side, units: Ints, column: str, intention: QueryIntention, blobs: BlobStore
+def _group_values(
+    side: PartitionSelection, units: Ints, column: str, intention: LogicalPlan, blobs: BlobStore
 ) -> tuple[Ints, Ints, pa.Array]:
     """Distinct (unit, value code) pairs of a column by its index where conditions hold; and its values."""
     index = side.dataset.indices[column].columns_data if column in side.dataset.indices else None
@@ -299,12 +314,14 @@ def _unit_values(
     return pairs[:, 0], pairs[:, 1], distinct
 
 
-def _stored_values(side: Side, column: str, blobs: BlobStore) -> tuple[pa.Array, pa.Array, Ints]:
+def _stored_values(
+    side: PartitionSelection, column: str, blobs: BlobStore
+) -> tuple[pa.Array, pa.Array, Ints]:
     """Distinct values of a column in each file; all labels; and per value the position of its label."""
     dtype = side.source.schema.field(column).type
 
     def distinct(table: pa.Table) -> pa.Array:
-        return single(table.column(column).unique()).cast(dtype)
+        return to_single_array(table.column(column).unique()).cast(dtype)
 
     keys = side.storage_keys()
     values = list(read_files(blobs, keys, [column], then=distinct))

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.io_components.cube.query.layout import QueryContext, Source, Task
+from kartothek_cube.io_components.cube.query.layout import DatasetScan, ScanContext, ScanTask
 
 __all__ = ("project",)
 
 
-def project(context: QueryContext, task: Task, columns: Iterable[str]) -> tuple[QueryContext, Task]:
+def project(context: ScanContext, task: ScanTask, columns: Iterable[str]) -> tuple[ScanContext, ScanTask]:
     """
     Restrict a task to some columns of the result; its rows and their order stay the same.
 
@@ -45,7 +45,7 @@ def project(context: QueryContext, task: Task, columns: Iterable[str]) -> tuple[
     )
 
 
-def _narrow(source: Source, needed: set[str]) -> Source:
+def _narrow(source: DatasetScan, needed: set[str]) -> DatasetScan:
     payload = tuple(c for c in source.payload if c in needed)
     loaded = {*source.dimensions, *payload, *(column for column, _, _ in source.predicates)}
     return attrs.evolve(source, payload=payload, columns=tuple(c for c in source.columns if c in loaded))

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
-from kartothek_cube.io_components.columns import single
+from kartothek_cube.io_components.columns import to_single_array
 
-__all__ = ("MAX_COLUMNS", "Room", "adopted")
+__all__ = ("MAX_COLUMNS", "OutputBuffer", "zero_copy_view")
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Array: TypeAlias = npt.NDArray[Any]
@@ -22,7 +22,7 @@ Array: TypeAlias = npt.NDArray[Any]
 MAX_COLUMNS = 50
 
 
-class Room:
+class OutputBuffer:
     """
     Arrays that become the columns of a DataFrame, filled block by block, by several threads.
 
@@ -33,9 +33,9 @@ class Room:
     Examples
     --------
     >>> room = Room()
-    >>> room.divide([2, 1], columns=["AVG_TEMP"], keys=["CITY_ID"])
-    >>> italy = room.put(0, pa.table({"CITY_ID": [3, 5], "AVG_TEMP": [16, 9]}))
-    >>> germany = room.put(1, pa.table({"CITY_ID": [8], "AVG_TEMP": [11]}))
+    >>> room.reserve([2, 1], columns=["AVG_TEMP"], keys=["CITY_ID"])
+    >>> italy = room.write_block(0, pa.table({"CITY_ID": [3, 5], "AVG_TEMP": [16, 9]}))
+    >>> germany = room.write_block(1, pa.table({"CITY_ID": [8], "AVG_TEMP": [11]}))
     >>> adopted(pa.concat_tables([italy, germany])["AVG_TEMP"])
     array([16,  9, 11])
     """
@@ -46,7 +46,7 @@ class Room:
         self._keys: frozenset[str] = frozenset()
         self._arrays: dict[tuple[str, np.dtype[Any]], Array] = {}
 
-    def divide(self, rows: Sequence[int] | None, columns: Collection[str], keys: Collection[str]) -> None:
+    def reserve(self, rows: Sequence[int] | None, columns: Collection[str], keys: Collection[str]) -> None:
         """
         Make room for blocks; without that, none is taken in.
 
@@ -63,7 +63,7 @@ class Room:
             self._bounds = [0, *accumulate(rows)]
             self._columns, self._keys = frozenset(columns), frozenset(keys)
 
-    def put(self, number: int, table: pa.Table) -> pa.Table:
+    def write_block(self, number: int, table: pa.Table) -> pa.Table:
         """
         Move columns of a block to where they belong.
 
@@ -88,7 +88,7 @@ class Room:
         ]
         return pa.Table.from_arrays(moved, schema=table.schema)
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Forget the arrays; they last as long as a table uses them."""
         self._arrays.clear()
 
@@ -130,7 +130,7 @@ def _dtype(dtype: pa.DataType) -> np.dtype[Any] | None:
     return None
 
 
-def adopted(column: pa.ChunkedArray) -> Array | None:
+def zero_copy_view(column: pa.ChunkedArray) -> Array | None:
     """
     The values of a column that nobody else uses, as an array in the same memory.
 
@@ -152,7 +152,7 @@ def adopted(column: pa.ChunkedArray) -> Array | None:
     dtype = _dtype(column.type)
     if dtype is None or column.null_count or not len(column):
         return None
-    values = single(column)
+    values = to_single_array(column)
     buffer = values.buffers()[1]
     # the rest of a much larger buffer would not be given back
     if not buffer.is_mutable or buffer.size > 2 * len(values) * dtype.itemsize:

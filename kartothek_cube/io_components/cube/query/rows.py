@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kartothek_cube.io_components.columns import gather, repeat
-from kartothek_cube.io_components.cube.query.layout import Source
+from kartothek_cube.io_components.columns import repeat, take_values
+from kartothek_cube.io_components.cube.query.layout import DatasetScan
 from kartothek_cube.io_components.cube.query.widths import Widths, bits, widths_of_files
 from kartothek_cube.io_components.execute import available_cores, ordered_map
-from kartothek_cube.io_components.files import concat, no_columns
+from kartothek_cube.io_components.files import concat_tables, zero_column_table
 
-__all__ = ("Rows", "concat_rows", "take_rows")
+__all__ = ("RowBatch", "concat_rows", "take_rows")
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
@@ -25,7 +25,7 @@ _THREADS_FROM = 1 << 20
 
 
 @attrs.define
-class Rows:
+class RowBatch:
     """
     Rows of one dataset, those of a physical partition next to each other.
 
@@ -47,7 +47,7 @@ class Rows:
         How wide numbers are in the physical partition of each file, for columns where that differs.
     """
 
-    source: Source
+    source: DatasetScan
     table: pa.Table
     counts: Ints
     keys: dict[str, pa.Array]
@@ -116,7 +116,7 @@ class Rows:
 def take_rows(table: pa.Table, positions: Ints) -> pa.Table:
     """Rows of a table at the given positions, also if it has no columns."""
     if not table.num_columns:
-        return no_columns(len(positions))
+        return zero_column_table(len(positions))
     return pa.Table.from_arrays(take_each(table.columns, positions), schema=table.schema)
 
 
@@ -134,13 +134,13 @@ def take_each(columns: list[pa.ChunkedArray], positions: Ints) -> list[pa.Array]
 
     def take(number: int) -> pa.Array:
         column, columns[number] = columns[number], None
-        return gather(column, positions, missing=False)
+        return take_values(column, positions, missing=False)
 
     threads = available_cores() if len(positions) * len(columns) >= _THREADS_FROM else 1
     return list(ordered_map(take, range(len(columns)), threads))
 
 
-def concat_rows(parts: Sequence[Rows], schema: pa.Schema) -> Rows:
+def concat_rows(parts: Sequence[RowBatch], schema: pa.Schema) -> RowBatch:
     """
     Rows of consecutive physical partitions as one.
 
@@ -154,9 +154,9 @@ def concat_rows(parts: Sequence[Rows], schema: pa.Schema) -> Rows:
     if len(parts) == 1:
         return parts[0]
     first = parts[0]
-    return Rows(
+    return RowBatch(
         source=first.source,
-        table=concat([part.table for part in parts], schema, first.source.uuid),
+        table=concat_tables([part.table for part in parts], schema, first.source.uuid),
         counts=np.concatenate([part.counts for part in parts]),
         keys={key: pa.concat_arrays([part.keys[key] for part in parts]) for key in first.keys},
         unit=np.concatenate([part.unit for part in parts]),
@@ -165,7 +165,7 @@ def concat_rows(parts: Sequence[Rows], schema: pa.Schema) -> Rows:
     )
 
 
-def _common_widths(parts: Sequence[Rows]) -> dict[str, Widths]:
+def _common_widths(parts: Sequence[RowBatch]) -> dict[str, Widths]:
     schemas = [part.table.schema for part in parts]
     differing = {column for part in parts for column in part.widths}
     differing |= widths_of_files(schemas, np.arange(len(parts))).keys()

@@ -14,30 +14,30 @@ from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.io_components.cube.query.files import (
-    FileSet,
+    PartitionedFiles,
     block_bounds,
     block_threads,
     file_sets,
     row_counts,
 )
 from kartothek_cube.io_components.cube.query.join import join
-from kartothek_cube.io_components.cube.query.layout import QueryContext, Task
-from kartothek_cube.io_components.cube.query.load import Literals, load_nothing, load_rows, stored_columns
-from kartothek_cube.io_components.cube.query.output import Groups, Piece
-from kartothek_cube.io_components.cube.query.room import Room
-from kartothek_cube.io_components.cube.query.rows import Rows, concat_rows
-from kartothek_cube.io_components.cube.query.together import load_together
-from kartothek_cube.io_components.execute import expect_files, ordered_map
+from kartothek_cube.io_components.cube.query.layout import ScanContext, ScanTask
+from kartothek_cube.io_components.cube.query.load import Literals, empty_scan, load_rows, stored_columns
+from kartothek_cube.io_components.cube.query.output import GroupedBatch, GroupSplitter
+from kartothek_cube.io_components.cube.query.room import OutputBuffer
+from kartothek_cube.io_components.cube.query.rows import RowBatch, concat_rows
+from kartothek_cube.io_components.cube.query.together import scan_colocated
+from kartothek_cube.io_components.execute import ordered_map, progress_add_total
 from kartothek_cube.io_components.files import Content, Raw, fetch_files, open_columns
-from kartothek_cube.serialization.pages import LastPages
+from kartothek_cube.serialization.pages import ChunkCache
 
 __all__ = ("run_task",)
 
 #: rows of a dataset without partitions that may be looked at in total, if every block looks at all of them
-_LOOKS = 1 << 22
+_BROADCAST_ROWS = 1 << 22
 
 
-def run_task(context: QueryContext, task: Task, room: Room | None = None) -> list[pa.Table]:
+def run_task(context: ScanContext, task: ScanTask, room: OutputBuffer | None = None) -> list[pa.Table]:
     """
     Execute one task.
 
@@ -57,61 +57,61 @@ def run_task(context: QueryContext, task: Task, room: Room | None = None) -> lis
         sorted, columns are those of ``context.output``.
     """
     blobs = open_blobs(context.store)
-    expect_files(sum(len(files.labels) for files in task.files))
+    progress_add_total(sum(len(files.labels) for files in task.files))
     sets = file_sets(context, task)
     if not len(sets[0]):
         return []
     bounds = block_bounds(blobs, sets).tolist()
     shared = [load_rows(blobs, files, task.literals) for files in sets if not files.aligned]
-    often, late = _by_use(shared, len(bounds) - 1)
+    often, late = _split_broadcast(shared, len(bounds) - 1)
     threads, files_at_once = block_threads(blobs, sets, len(bounds) - 1)
     aligned = [files for files in sets if files.aligned]
-    block = _Block(context, blobs, aligned, task.literals, often, files_at_once, len(bounds) == 2)
-    groups = Groups.of(context, task.groups, int(sets[0].unit[-1]) + 1)
+    block = _BlockPipeline(context, blobs, aligned, task.literals, often, files_at_once, len(bounds) == 2)
+    groups = GroupSplitter.of(context, task.groups, int(sets[0].unit[-1]) + 1)
     if not late:
-        if room is not None and not _may_lose_rows(context, task):
+        if room is not None and not _filters_rows(context, task):
             counts = row_counts(blobs, sets[0], len(bounds) - 1)
-            room.divide(counts, context.output.names, context.sort_columns)
-        finish = partial(_finished, block, groups, room if task.groups is None else None)
+            room.reserve(counts, context.output.names, context.sort_columns)
+        finish = partial(_process_block, block, groups, room if task.groups is None else None)
         pieces = list(ordered_map(finish, list(enumerate(pairwise(bounds))), threads))
         if room is not None:
-            room.leave()
+            room.release()
     else:
         seed = concat_rows(list(ordered_map(block, list(pairwise(bounds)), threads)), pa.schema([]))
         for rows in late:
             join(seed, rows)
         pieces = [groups.split(seed)]
-    return groups.assemble(pieces, blobs)
+    return groups.concat_groups(pieces, blobs)
 
 
-def _may_lose_rows(context: QueryContext, task: Task) -> bool:
+def _filters_rows(context: ScanContext, task: ScanTask) -> bool:
     """Whether conditions may drop rows of the files, or rows are split into groups."""
     return task.groups is not None or any(source.predicates for source in context.sources)
 
 
-def _by_use(shared: Sequence[Rows], n_blocks: int) -> tuple[list[Rows], list[Rows]]:
+def _split_broadcast(shared: Sequence[RowBatch], n_blocks: int) -> tuple[list[RowBatch], list[RowBatch]]:
     """Datasets to join to every block, and large ones that are joined once to all rows."""
-    often: list[Rows] = []
-    late: list[Rows] = []
+    often: list[RowBatch] = []
+    late: list[RowBatch] = []
     for rows in shared:
-        (often if n_blocks == 1 or len(rows) * n_blocks <= _LOOKS else late).append(rows)
+        (often if n_blocks == 1 or len(rows) * n_blocks <= _BROADCAST_ROWS else late).append(rows)
     return often, late
 
 
 @attrs.frozen
-class _Block:
+class _BlockPipeline:
     """Loads and joins what a block of physical partitions holds; runs on many threads."""
 
-    context: QueryContext
+    context: ScanContext
     blobs: BlobStore
-    sets: Sequence[FileSet]
+    sets: Sequence[PartitionedFiles]
     literals: Literals
-    shared: Sequence[Rows]
+    shared: Sequence[RowBatch]
     files_at_once: int
     alone: bool
-    last: LastPages = attrs.field(factory=LastPages)
+    last: ChunkCache = attrs.field(factory=ChunkCache)
 
-    def __call__(self, bounds: tuple[int, int]) -> Rows:
+    def __call__(self, bounds: tuple[int, int]) -> RowBatch:
         """Join the rows of the physical partitions between the bounds."""
         sets = [files.between(*bounds) for files in self.sets]
         contents = self._fetched(sets)
@@ -123,28 +123,30 @@ class _Block:
             # maybe only because parts of a file were left out
             return self._joined(sets, self._fetched(sets, whole=True))
 
-    def _joined(self, sets: list[FileSet], contents: Mapping[str, Raw]) -> Rows:
+    def _joined(self, sets: list[PartitionedFiles], contents: Mapping[str, Raw]) -> RowBatch:
         with ExitStack() as stack:
             sets = self._opened(sets, contents, stack)
-            seed, others = load_together(sets[0], sets[1:], self.literals, self.last) or (
+            seed, others = scan_colocated(sets[0], sets[1:], self.literals, self.last) or (
                 self._load(sets[0]),
                 sets[1:],
             )
             for files in others:
-                join(seed, self._load(files) if len(seed) else load_nothing(files) or self._load(files))
+                join(seed, self._load(files) if len(seed) else empty_scan(files) or self._load(files))
         for rows in self.shared:
             join(seed, rows)
         return seed
 
-    def _load(self, files: FileSet) -> Rows:
+    def _load(self, files: PartitionedFiles) -> RowBatch:
         return load_rows(self.blobs, files, self.literals, self.files_at_once)
 
-    def _fetched(self, sets: Sequence[FileSet], *, whole: bool = False) -> dict[str, Raw]:
+    def _fetched(self, sets: Sequence[PartitionedFiles], *, whole: bool = False) -> dict[str, Raw]:
         """Contents of files in a remote store, at least of the columns needed."""
         wanted = [(key, None if whole else stored_columns(s.source)) for s in sets for key in s.keys]
         return fetch_files(self.blobs, wanted, self.files_at_once)
 
-    def _opened(self, sets: Sequence[FileSet], fetched: Mapping[str, Raw], stack: ExitStack) -> list[FileSet]:
+    def _opened(
+        self, sets: Sequence[PartitionedFiles], fetched: Mapping[str, Raw], stack: ExitStack
+    ) -> list[PartitionedFiles]:
         """Open files that are alone in the block."""
         contents: dict[str, Content] = {**fetched}
         for files in sets:
@@ -155,11 +157,16 @@ class _Block:
         return [attrs.evolve(files, contents=contents) for files in sets]
 
 
-def _finished(
-    block: _Block, groups: Groups, room: Room | None, numbered: tuple[int, tuple[int, int]]
-) -> Piece:
+def _process_block(
+    block: _BlockPipeline,
+    groups: GroupSplitter,
+    room: OutputBuffer | None,
+    numbered: tuple[int, tuple[int, int]],
+) -> GroupedBatch:
     number, bounds = numbered
     piece = groups.split(block(bounds))
     if room is None:
         return piece
-    return attrs.evolve(piece, groups=[(group, room.put(number, table)) for group, table in piece.groups])
+    return attrs.evolve(
+        piece, groups=[(group, room.write_block(number, table)) for group, table in piece.groups]
+    )

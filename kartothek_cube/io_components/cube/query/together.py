@@ -10,19 +10,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.io_components.columns import strictly_increasing
-from kartothek_cube.io_components.cube.query.files import FileSet
-from kartothek_cube.io_components.cube.query.layout import Source
-from kartothek_cube.io_components.cube.query.load import Literals, pushed_literals, stored_columns
-from kartothek_cube.io_components.cube.query.rows import Rows
+from kartothek_cube.io_components.cube.query.files import PartitionedFiles
+from kartothek_cube.io_components.cube.query.layout import DatasetScan
+from kartothek_cube.io_components.cube.query.load import Literals, pushdown_predicates, stored_columns
+from kartothek_cube.io_components.cube.query.rows import RowBatch
 from kartothek_cube.serialization.columns import ParquetColumns
-from kartothek_cube.serialization.pages import LastPages, have_equal_pages
+from kartothek_cube.serialization.pages import ChunkCache, have_equal_pages
 
-__all__ = ("load_together",)
+__all__ = ("scan_colocated",)
 
 
-def load_together(
-    seed: FileSet, others: Sequence[FileSet], literals: Literals, last: LastPages
-) -> tuple[Rows, list[FileSet]] | None:
+def scan_colocated(
+    seed: PartitionedFiles, others: Sequence[PartitionedFiles], literals: Literals, last: ChunkCache
+) -> tuple[RowBatch, list[PartitionedFiles]] | None:
     """
     Load the seed, and with it the payload of the datasets whose files hold exactly its cells.
 
@@ -48,11 +48,18 @@ def load_together(
     """
     first, source = seed.opened(), seed.source
     dimensions = list(source.dimensions)
-    if first is None or not first.is_worth_a_look or not set(dimensions) <= set(stored_columns(source)):
+    if (
+        first is None
+        or not first.use_late_materialization
+        or not set(dimensions) <= set(stored_columns(source))
+    ):
         return None
     last.provide(first, dimensions)
-    twins, rest = _twins(first, seed, others)
-    asked = [(first, _in_file(source, literals)), *((f, _own(s, literals)) for f, s in twins)]
+    twins, rest = _split_colocated(first, seed, others)
+    asked = [
+        (first, _file_predicates(source, literals)),
+        *((f, _payload_predicates(s, literals)) for f, s in twins),
+    ]
     masks = _masks(asked)
     mask = reduce(pc.and_, masks) if masks else None
     # Conditions on dimensions leave all versions of a cell or none, and without twins all versions that a
@@ -71,23 +78,23 @@ def load_together(
         payload = [column for column in stored_columns(owner) if column not in dimensions]
         for name, values in zip(payload, file.table(payload, mask).columns, strict=True):
             table = table.append_column(name, values)
-    rows = Rows(source, table, np.array([len(table)]), seed.constants, seed.unit, sorted=True)
+    rows = RowBatch(source, table, np.array([len(table)]), seed.constants, seed.unit, sorted=True)
     rows.add_constants([column for column in source.columns if column in source.partition_keys])
     return rows, rest
 
 
-def _in_file(source: Source, literals: Literals) -> Literals:
-    return tuple(p for p in pushed_literals(source, literals) if p[0] not in source.partition_keys)
+def _file_predicates(source: DatasetScan, literals: Literals) -> Literals:
+    return tuple(p for p in pushdown_predicates(source, literals) if p[0] not in source.partition_keys)
 
 
-def _own(source: Source, literals: Literals) -> Literals:
+def _payload_predicates(source: DatasetScan, literals: Literals) -> Literals:
     """What does not follow from the cells being those of the seed."""
-    return tuple(p for p in _in_file(source, literals) if p[0] not in source.dimensions)
+    return tuple(p for p in _file_predicates(source, literals) if p[0] not in source.dimensions)
 
 
-def _twins(
-    first: ParquetColumns, seed: FileSet, others: Sequence[FileSet]
-) -> tuple[list[tuple[ParquetColumns, Source]], list[FileSet]]:
+def _split_colocated(
+    first: ParquetColumns, seed: PartitionedFiles, others: Sequence[PartitionedFiles]
+) -> tuple[list[tuple[ParquetColumns, DatasetScan]], list[PartitionedFiles]]:
     """Files whose rows are the cells of the seed, row by row; and the other datasets."""
     twins, rest = [], []
     dimensions = seed.source.dimensions

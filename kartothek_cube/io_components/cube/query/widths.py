@@ -14,7 +14,7 @@ from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.footers import read_footer
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore
-from kartothek_cube.io_components.cube.query.layout import QueryContext, Source
+from kartothek_cube.io_components.cube.query.layout import DatasetScan, ScanContext
 
 __all__ = ("Widths", "bits", "fit", "stored_bits", "widths_of_files", "with_bits")
 
@@ -139,7 +139,7 @@ def fit(table: pa.Table, wanted: pa.Schema) -> pa.Table:
     return table
 
 
-def stored_bits(context: QueryContext, blobs: BlobStore, column: str) -> int:
+def stored_bits(context: ScanContext, blobs: BlobStore, column: str) -> int:
     """
     Width of a column that holds nothing but nulls in a group: that in the first file of its dataset.
 
@@ -165,7 +165,7 @@ def stored_bits(context: QueryContext, blobs: BlobStore, column: str) -> int:
     return context.known_bits[column]
 
 
-def _bits_in_file(source: Source, blobs: BlobStore, column: str) -> int:
+def _bits_in_file(source: DatasetScan, blobs: BlobStore, column: str) -> int:
     if source.first_file is None or not source.first_file.endswith(PARQUET_FILE_SUFFIX):
         return 0
     try:

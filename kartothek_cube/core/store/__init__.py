@@ -16,7 +16,7 @@ A new kind of store needs a scheme for its URLs (`register_scheme`) and a driver
 
 from __future__ import annotations
 
-from .base import (
+from kartothek_cube.core.store.base import (
     Blob,
     BlobStore,
     FlushError,
@@ -25,9 +25,9 @@ from .base import (
     Token,
     get_required,
 )
-from .inputs import register_scheme
-from .keys import check_key, check_owned, check_owned_keys
-from .opening import open_blobs, register_driver
+from kartothek_cube.core.store.inputs import register_scheme
+from kartothek_cube.core.store.keys import check_key, check_owned, check_owned_keys
+from kartothek_cube.core.store.opening import open_blobs, register_driver
 
 __all__ = (
     "Blob",

@@ -12,8 +12,17 @@ from typing import Any, BinaryIO
 
 from simplekv import KeyValueStore
 
-from .base import Blob, Blobs, BlobStore, Data, Keys, PreconditionFailed, Token, warn_no_swap
-from .keys import check_key, check_keys, check_prefix, is_key
+from kartothek_cube.core.store.base import (
+    Blob,
+    Blobs,
+    BlobStore,
+    Data,
+    Keys,
+    PreconditionFailed,
+    Token,
+    warn_no_swap,
+)
+from kartothek_cube.core.store.keys import check_key, check_keys, check_prefix, is_key
 
 __all__ = ("GenericBlobStore",)
 

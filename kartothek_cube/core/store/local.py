@@ -13,9 +13,19 @@ from typing import Any, BinaryIO, TypeVar
 
 from simplekv import KeyValueStore
 
-from . import files
-from .base import Blob, Blobs, BlobStore, Data, FlushError, Keys, PreconditionFailed, Token, warn_no_swap
-from .keys import check_key, check_keys, check_prefix, is_key
+from kartothek_cube.core.store import files
+from kartothek_cube.core.store.base import (
+    Blob,
+    Blobs,
+    BlobStore,
+    Data,
+    FlushError,
+    Keys,
+    PreconditionFailed,
+    Token,
+    warn_no_swap,
+)
+from kartothek_cube.core.store.keys import check_key, check_keys, check_prefix, is_key
 
 __all__ = ("LocalBlobStore",)
 

@@ -12,13 +12,21 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
-from .base import Blobs, BlobStore, Data, Keys, PreconditionFailed, Token, warn_no_swap
-from .keys import check_key, check_keys
-from .obstore_bucket import Version
-from .obstore_file import open_remote
-from .obstore_lib import ObjectStoreError
-from .obstore_store import ObjectStore
-from .obstore_url import Location
+from kartothek_cube.core.store.base import (
+    Blobs,
+    BlobStore,
+    Data,
+    Keys,
+    PreconditionFailed,
+    Token,
+    warn_no_swap,
+)
+from kartothek_cube.core.store.keys import check_key, check_keys
+from kartothek_cube.core.store.obstore_bucket import Version
+from kartothek_cube.core.store.obstore_file import open_remote
+from kartothek_cube.core.store.obstore_lib import ObjectStoreError
+from kartothek_cube.core.store.obstore_store import ObjectStore
+from kartothek_cube.core.store.obstore_url import Location
 
 __all__ = ("ObjectBlobStore",)
 

@@ -13,10 +13,16 @@ from typing import Any, Literal, TypeAlias
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from .base import Blob
-from .keys import check_key, check_prefix, is_key
-from .obstore_lib import Connection, ObjectStoreError, call_translated, library, sanitized
-from .obstore_url import Location
+from kartothek_cube.core.store.base import Blob
+from kartothek_cube.core.store.keys import check_key, check_prefix, is_key
+from kartothek_cube.core.store.obstore_lib import (
+    Connection,
+    ObjectStoreError,
+    call_translated,
+    library,
+    sanitized,
+)
+from kartothek_cube.core.store.obstore_url import Location
 
 __all__ = ("Bucket",)
 

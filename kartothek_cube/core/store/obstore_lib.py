@@ -14,7 +14,7 @@ from collections.abc import Callable
 from importlib.machinery import ExtensionFileLoader
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from .obstore_url import Location, settings
+from kartothek_cube.core.store.obstore_url import Location, settings
 
 __all__ = ("Connection", "ObstoreModules", "ObjectStoreError", "call_translated", "library", "sanitized")
 

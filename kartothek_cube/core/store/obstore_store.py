@@ -9,10 +9,10 @@ from typing import Any, BinaryIO
 
 from simplekv import KeyValueStore, UrlMixin
 
-from .keys import check_key
-from .obstore_bucket import Bucket
-from .obstore_file import open_remote
-from .obstore_url import Location, parse_url
+from kartothek_cube.core.store.keys import check_key
+from kartothek_cube.core.store.obstore_bucket import Bucket
+from kartothek_cube.core.store.obstore_file import open_remote
+from kartothek_cube.core.store.obstore_url import Location, parse_url
 
 __all__ = ("ObjectStore", "open_url")
 

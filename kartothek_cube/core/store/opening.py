@@ -8,12 +8,11 @@ from typing import Any
 
 from simplekv import KeyValueStore
 
+from kartothek_cube.core.store.base import BlobStore
+from kartothek_cube.core.store.generic import GenericBlobStore
+from kartothek_cube.core.store.inputs import ensure_store, register_scheme
+from kartothek_cube.core.store.obstore_url import SCHEMES, parse_url
 from kartothek_cube.core.typing import StoreInput
-
-from .base import BlobStore
-from .generic import GenericBlobStore
-from .inputs import ensure_store, register_scheme
-from .obstore_url import SCHEMES, parse_url
 
 __all__ = ("open_blobs", "register_driver")
 
@@ -84,7 +83,7 @@ def _is_directory(store: Any) -> bool:
 
 def _open_directory(store: Any) -> BlobStore:
     # needs fcntl, which only POSIX systems have
-    from .local import LocalBlobStore
+    from kartothek_cube.core.store.local import LocalBlobStore
 
     return LocalBlobStore(store)
 
@@ -94,13 +93,13 @@ def _is_object_store(store: Any) -> bool:
 
 
 def _open_object_store(store: Any) -> BlobStore:
-    from .obstore_blobs import ObjectBlobStore
+    from kartothek_cube.core.store.obstore_blobs import ObjectBlobStore
 
     return ObjectBlobStore(store)
 
 
 def _open_url(url: str) -> KeyValueStore:
-    from .obstore_store import open_url
+    from kartothek_cube.core.store.obstore_store import open_url
 
     return open_url(url)
 

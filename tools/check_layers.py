@@ -5,7 +5,7 @@ Reads the source only, so that imports in functions count as well; those under `
 * imports point down: cli -> api -> io -> io_components -> serialization -> core; utils may be used by all
   and uses core at most
 * neither modules nor folders import each other in a circle
-* dask, pyspark and other optional or banned packages are imported in their rooms only
+* dask, pyspark and other optional or banned packages are imported in their packages only
 * every module says in a docstring what lives there
 """
 
@@ -17,13 +17,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-#: rooms from the ground up; a room may import itself and those before it
-LAYERS = ("core", "serialization", "io_components", "io", "api", "cli")
+#: packages from the ground up; a package may import itself and those before it
+LAYERS = ("display", "core", "serialization", "io_components", "io", "api", "cli")
 
 #: the package's own ``__init__`` stands on top of everything but the command line
 ROOT_LAYER = LAYERS.index("api")
 
-#: top-level package -> rooms that may import it (a room includes what is below it in the tree)
+#: top-level package -> packages that may import it (a package includes what is below it in the tree)
 OPTIONAL = {
     "dask": ("io.dask", "cli"),
     "distributed": ("io.dask", "cli"),
@@ -36,7 +36,7 @@ OPTIONAL = {
     "yaml": ("cli",),
 }
 
-#: optional façades: only the rooms on the right import them, so that eager stays lean
+#: optional façades: only the packages on the right import them, so that eager stays lean
 FACADES = {"io.dask": ("io.dask", "api", "cli"), "io.spark": ("io.spark", "api", "cli")}
 
 #: what core does without: whoever calls it decides about concurrency (a lock from `threading` is fine)
@@ -68,9 +68,9 @@ class Module:
         return self.name if self.is_package else self.name.rpartition(".")[0]
 
 
-def within(name: str, room: str) -> bool:
-    """Whether a module is a room or lives in it."""
-    return name == room or name.startswith(room + ".")
+def within(name: str, package: str) -> bool:
+    """Whether a module is a package or lives in it."""
+    return name == package or name.startswith(package + ".")
 
 
 # ---------------------------------------------------------------------------
@@ -150,12 +150,12 @@ def _layer(name: str) -> int | None:
         return ROOT_LAYER
     if name == "__main__":
         return LAYERS.index("cli")
-    room = name.split(".")[0]
-    return LAYERS.index(room) if room in LAYERS else None
+    package = name.split(".")[0]
+    return LAYERS.index(package) if package in LAYERS else None
 
 
 def upward_imports(modules: dict[str, Module], root: str) -> Iterator[str]:
-    """Imports of a higher room."""
+    """Imports of a higher package."""
     for module in modules.values():
         for target, imp in internal_imports(module, modules, root):
             why = _why_not_down(module.name, target, root)
@@ -165,7 +165,7 @@ def upward_imports(modules: dict[str, Module], root: str) -> Iterator[str]:
 
 def _why_not_down(source: str, target: str, root: str) -> str | None:
     for facade, allowed in FACADES.items():
-        if within(target, facade) and not any(within(source, room) for room in allowed):
+        if within(target, facade) and not any(within(source, package) for package in allowed):
             return f"{source or root} imports {target}; only {', '.join(allowed)} may"
     if within(target, "utils"):
         return None
@@ -176,20 +176,20 @@ def _why_not_down(source: str, target: str, root: str) -> str | None:
     here, there = _layer(source), _layer(target)
     if here is None or there is None:
         unknown = source if here is None else target
-        return f"{unknown} is in no room of the architecture"
+        return f"{unknown} is in no package of the architecture"
     if there > here:
         return f"{source or root} imports {target or root}, which lives above it"
     return None
 
 
 def foreign_imports(modules: dict[str, Module], root: str) -> Iterator[str]:
-    """Optional packages outside their rooms, threads and the like in core."""
+    """Optional packages outside their packages, threads and the like in core."""
     for module in modules.values():
         for imp in module.imports:
             top = imp.target.split(".")[0]
-            rooms = OPTIONAL.get(top)
-            if rooms and not any(within(module.name, room) for room in rooms):
-                yield f"{module.path}:{imp.line}: imports {top}; only {', '.join(rooms)} may"
+            packages = OPTIONAL.get(top)
+            if packages and not any(within(module.name, package) for package in packages):
+                yield f"{module.path}:{imp.line}: imports {top}; only {', '.join(packages)} may"
             if top in NOT_IN_CORE and within(module.name, "core"):
                 yield f"{module.path}:{imp.line}: core imports {top}; concurrency is the caller's business"
 

@@ -13,8 +13,7 @@ from kartothek_cube.core import common_metadata, index
 from kartothek_cube.core.common_metadata import make_meta, store_schema_metadata
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder
-from kartothek_cube.core.dataset import cache as header_cache
+from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder, loading
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import open_blobs
@@ -52,7 +51,7 @@ def make_headers(url, n):
 
 def forget():
     """What a new process does not know."""
-    header_cache._CACHE.clear()
+    loading._CACHE.clear()
     index._CACHE.clear()
     common_metadata._CACHE.clear()
 

@@ -128,7 +128,7 @@ def _run(
     state: CliContext, plan: PhysicalPlan, limit: int | None, output: str | None, to: str | None
 ) -> None:
     from kartothek_cube.cli._output import opened_writer
-    from kartothek_cube.core.types import to_memory
+    from kartothek_cube.core.arrow.pandas_conversion import to_memory
 
     schema = to_memory(plan.context.output.empty_table()).schema
     with opened_writer(output, to, schema) as writer:

@@ -140,7 +140,7 @@ pass_state = click.make_pass_decorator(CliContext)
 
 def shown_store(name: str) -> str:
     """The name or URL of a store, without passwords."""
-    from kartothek_cube.core.store.inputs import _shown as without_secrets
+    from kartothek_cube.core.store.resolve import _shown as without_secrets
 
     return without_secrets(name) if "://" in name else name
 

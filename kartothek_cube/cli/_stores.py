@@ -11,7 +11,7 @@ import yaml
 
 from kartothek_cube.cli._errors import one_line, usage_error
 from kartothek_cube.core.errors import unknown_names
-from kartothek_cube.core.store.inputs import lazy_store
+from kartothek_cube.core.store.resolve import lazy_store
 
 if TYPE_CHECKING:
     from simplekv import KeyValueStore

@@ -37,9 +37,9 @@ def parse_conditions(text: str, types: dict[str, pa.DataType]) -> Conjunction:
     click.UsageError
         One cannot be read.
     """
-    from kartothek_cube.core.cube import where
+    from kartothek_cube.core.cube import conditions
 
     try:
-        return where.parse_conditions(text, types)
+        return conditions.parse_conditions(text, types)
     except ValueError as error:
         usage_error(one_line(error))

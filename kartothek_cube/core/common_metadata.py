@@ -10,15 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core._parse_cache import ParseCache
+from kartothek_cube.core.arrow.pandas_conversion import as_table, from_pandas, to_pandas
+from kartothek_cube.core.arrow.pandas_metadata import extension_dtypes, pandas_types, with_pandas_metadata
+from kartothek_cube.core.arrow.types import is_long, widen
+from kartothek_cube.core.caching import ParseCache
 from kartothek_cube.core.errors import CorruptDatasetError, unknown_names
 from kartothek_cube.core.naming import SINGLE_TABLE, schema_key
 from kartothek_cube.core.schema.compare import validate_compatible, validate_shared_columns
-from kartothek_cube.core.schema.lineage import VersionedSchema, encode_version, parse_marks
+from kartothek_cube.core.schema.versions import VersionedSchema, encode_version, parse_marks
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, get_required, open_blobs
-from kartothek_cube.core.types import as_table, from_pandas, is_long, to_pandas, widen
-from kartothek_cube.core.types.pandas_metadata import extension_dtypes, pandas_types, with_pandas_metadata
 from kartothek_cube.core.typing import StoreInput
 
 __all__ = (
@@ -119,7 +120,7 @@ def normalize_type(
     Returns
     -------
     tuple
-        The same four, adapted to :func:`~kartothek_cube.core.types.widen`.
+        The same four, adapted to :func:`~kartothek_cube.core.arrow.types.widen`.
 
     Examples
     --------

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from simplekv import KeyValueStore
 
-from kartothek_cube.core._mixins import CopyMixin
+from kartothek_cube.core.copying import CopyMixin
 from kartothek_cube.core.dataset.base import DatasetMetadataBase
 from kartothek_cube.core.dataset.metadata import DatasetMetadata
 from kartothek_cube.core.history import AsOf, check_as_of, state_as_of

@@ -56,6 +56,8 @@ SINGLE_TABLE = "table"
 
 METADATA_VERSION_KEY = "dataset_metadata_version"
 UUID_KEY = "dataset_uuid"
+#: metadata key under which a header holds the files that are being deleted, by garbage collection
+TOMBSTONES_KEY = "kartothek_cube_going"
 
 _UUID = re.compile(r"[A-Za-z0-9+\-_]+")
 _TABLE = re.compile(rf"(?!(\.|\.\.|{INDICES_DIRECTORY})$)[^/\\]+")

@@ -9,7 +9,7 @@ from datetime import date, datetime
 import numpy as np
 import pandas as pd
 
-from kartothek_cube.core import _time
+from kartothek_cube.core import clock
 
 __all__ = (
     "TIME_TO_FREEZE",
@@ -43,15 +43,15 @@ def cm_frozen_time(time_to_freeze: datetime) -> Iterator[None]:
     Examples
     --------
     >>> with cm_frozen_time(TIME_TO_FREEZE):
-    ...     print(_time.datetime_utcnow())
+    ...     print(clock.datetime_utcnow())
     2000-01-01 01:01:01.000001
     """
-    now, utcnow = _time.datetime_now, _time.datetime_utcnow
-    _time.datetime_now = _time.datetime_utcnow = lambda: time_to_freeze
+    now, utcnow = clock.datetime_now, clock.datetime_utcnow
+    clock.datetime_now = clock.datetime_utcnow = lambda: time_to_freeze
     try:
         yield
     finally:
-        _time.datetime_now, _time.datetime_utcnow = now, utcnow
+        clock.datetime_now, clock.datetime_utcnow = now, utcnow
 
 
 def get_dataframe_not_nested() -> pd.DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kartothek_cube.core.naming import check_metadata_version
-from kartothek_cube.core.store.inputs import ensure_store, lazy_store
+from kartothek_cube.core.store.resolve import ensure_store, lazy_store
 
 __all__ = ("ensure_store", "lazy_store")
 

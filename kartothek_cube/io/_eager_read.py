@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from kartothek_cube.core.arrow.pandas_conversion import align_date_units, to_pandas
+from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
-from kartothek_cube.core.predicates import PredicatesType
-from kartothek_cube.core.types import align_date_units, to_pandas
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.read import empty_table, plan_read, run_each, run_read
 from kartothek_cube.io_components.row_index import to_frame

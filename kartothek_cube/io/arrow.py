@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.casting import cast_column
+from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
-from kartothek_cube.core.predicates import PredicatesType
-from kartothek_cube.core.types import cast_column
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.read import ReadPlan, empty_table, plan_read, run_each, run_read
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.pandas_conversion import to_memory
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.types import to_memory
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.cube.history import CubeAsOf
 from kartothek_cube.io_components.cube.query import plan_query, run_task

@@ -21,8 +21,7 @@ from kartothek_cube.io._eager_cube_care import (
     rollback_cube,
     verify_cube,
 )
-from kartothek_cube.io_components.cube import maintain
-from kartothek_cube.io_components.cube import write as _write
+from kartothek_cube.io_components.cube import maintain, write
 from kartothek_cube.io_components.cube.history import CubeAsOf
 from kartothek_cube.io_components.cube.prepare import collect_input
 from kartothek_cube.io_components.cube.query import plan_query, run_frames
@@ -129,8 +128,8 @@ def build_cube(
     """
     with progress_bar("build", progress):
         frames = collect_input(data, cube)
-        plan = _write.plan_build(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
-        return _write.write_at_once(plan, frames)
+        plan = write.plan_build(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
+        return write.write_at_once(plan, frames)
 
 
 def extend_cube(
@@ -177,8 +176,8 @@ def extend_cube(
     """
     with progress_bar("extend", progress):
         frames = collect_input(data, cube)
-        plan = _write.plan_extend(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
-        return _write.write_at_once(plan, frames)
+        plan = write.plan_extend(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
+        return write.write_at_once(plan, frames)
 
 
 def append_to_cube(
@@ -222,8 +221,8 @@ def append_to_cube(
     """
     with progress_bar("append", progress):
         frames = collect_input(data, cube)
-        plan = _write.plan_append(cube, store, frames, metadata, df_serializer)
-        return _write.write_at_once(plan, frames)
+        plan = write.plan_append(cube, store, frames, metadata, df_serializer)
+        return write.write_at_once(plan, frames)
 
 
 def update_cube(
@@ -274,10 +273,10 @@ def update_cube(
     """
     with progress_bar("update", progress):
         frames = collect_input(data, cube)
-        plan = _write.plan_update(
+        plan = write.plan_update(
             cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer
         )
-        return _write.write_at_once(plan, frames)
+        return write.write_at_once(plan, frames)
 
 
 def remove_partitions(
@@ -314,8 +313,8 @@ def remove_partitions(
     ValueError
         For conditions on other columns, and for unknown datasets.
     """
-    plan = _write.plan_remove(cube, store, conditions, ktk_cube_dataset_ids, metadata)
-    return _write.finish_write(plan, {})
+    plan = write.plan_remove(cube, store, conditions, ktk_cube_dataset_ids, metadata)
+    return write.finish_write(plan, {})
 
 
 def query_cube(

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import (
@@ -16,7 +17,6 @@ from kartothek_cube.core.naming import (
     DEFAULT_METADATA_VERSION,
     SINGLE_TABLE,
 )
-from kartothek_cube.core.predicates import PredicatesType
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import MetadataInput
 from kartothek_cube.io_components.inputs import iter_inputs

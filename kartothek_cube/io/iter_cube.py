@@ -14,7 +14,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io import eager_cube
-from kartothek_cube.io_components.cube import write as _write
+from kartothek_cube.io_components.cube import write
 from kartothek_cube.io_components.cube.history import CubeAsOf
 from kartothek_cube.io_components.cube.parts import commit_parts, declared_ids, iter_input, write_parts
 from kartothek_cube.io_components.cube.query import plan_query, run_frames
@@ -40,7 +40,7 @@ __all__ = (
 Metadata = Mapping[str, Mapping[str, Any]]
 
 
-def _write_iter(plan: _write.CubeWritePlan, data: Any) -> dict[str, DatasetMetadata]:
+def _write_iter(plan: write.CubeWritePlan, data: Any) -> dict[str, DatasetMetadata]:
     return commit_parts(plan, [write_parts(plan, iter_input(data))])
 
 
@@ -97,7 +97,7 @@ def build_cube__iter(
     ['Bath']
     """
     names = declared_ids(ktk_cube_dataset_ids, [cube.seed_dataset])
-    plan = _write.plan_build(cube, store, names, metadata, overwrite, partition_on, df_serializer)
+    plan = write.plan_build(cube, store, names, metadata, overwrite, partition_on, df_serializer)
     return _write_iter(plan, data)
 
 
@@ -134,7 +134,7 @@ def extend_cube__iter(
         As :func:`~kartothek_cube.io.eager_cube.extend_cube`.
     """
     names = declared_ids(ktk_cube_dataset_ids)
-    plan = _write.plan_extend(cube, store, names, metadata, overwrite, partition_on, df_serializer)
+    plan = write.plan_extend(cube, store, names, metadata, overwrite, partition_on, df_serializer)
     return _write_iter(plan, data)
 
 
@@ -168,7 +168,7 @@ def append_to_cube__iter(
     ValueError
         As :func:`~kartothek_cube.io.eager_cube.append_to_cube`.
     """
-    plan = _write.plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
+    plan = write.plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
     return _write_iter(plan, data)
 
 
@@ -201,7 +201,7 @@ def update_cube__iter(
     ValueError, RuntimeError
         As :func:`~kartothek_cube.io.eager_cube.update_cube`.
     """
-    plan = _write.plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
+    plan = write.plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
     return _write_iter(plan, data)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, timedelta
 
-from kartothek_cube.core import _time
+from kartothek_cube.core import clock
 from kartothek_cube.core.store import Blob, BlobStore
 from kartothek_cube.core.uuid import gen_uuid
 
@@ -52,7 +52,7 @@ def retention_cutoff(blobs: BlobStore, prefix: str, retention: timedelta | None)
 
 
 def _clock(blobs: BlobStore, key: str) -> float:
-    ours = _time.datetime_utcnow().replace(tzinfo=UTC).timestamp()
+    ours = clock.datetime_utcnow().replace(tzinfo=UTC).timestamp()
     try:
         blobs.put(key, b"")
         try:

@@ -8,14 +8,9 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from kartothek_cube.core.commit.header import compare_and_swap_header, read_versioned, render
-from kartothek_cube.core.commit.retry import attempts, retry_request
-from kartothek_cube.core.commit_record import COMMIT_RECORD
-from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import ConcurrentWriteError, DatasetNotFoundError
-from kartothek_cube.core.naming import TABLE_METADATA_FILE
-from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
-from kartothek_cube.core.tombstones import (
+from kartothek_cube.core.commit.backoff import attempts, retry_request
+from kartothek_cube.core.commit.header_store import compare_and_swap_header, read_versioned, render
+from kartothek_cube.core.commit.tombstones import (
     add_tombstones,
     is_tombstone_file,
     put_tombstone_file,
@@ -23,6 +18,11 @@ from kartothek_cube.core.tombstones import (
     tombstone_entries,
     tombstone_name,
 )
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import ConcurrentWriteError, DatasetNotFoundError
+from kartothek_cube.core.header.commit_record import COMMIT_RECORD
+from kartothek_cube.core.naming import TABLE_METADATA_FILE
+from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.keys import data_keys, header_keys, index_keys, is_header_key, schema_keys
@@ -36,7 +36,7 @@ def delete_garbage(store: StoreInput, keys: Iterable[str]) -> None:
 
     A writer may be about to commit a file, however old it is. So tombstones name the files from before their
     deletion until they are gone: the commit of one of them is refused, whenever it comes. They are in the
-    header of the dataset; where there is none, in a file (:mod:`kartothek_cube.core.tombstones`).
+    header of the dataset; where there is none, in a file (:mod:`kartothek_cube.core.commit.tombstones`).
 
     Parameters
     ----------

@@ -8,15 +8,15 @@ from functools import partial
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core._header import parse_header
 from kartothek_cube.core.commit import CommitReceipt, publish_copy, read_replaced_base
-from kartothek_cube.core.commit.header import header_format, read_versioned
-from kartothek_cube.core.commit.retry import attempts
+from kartothek_cube.core.commit.backoff import attempts
+from kartothek_cube.core.commit.header_store import header_format, read_versioned
 from kartothek_cube.core.common_metadata import schema_file_from_bytes, schema_to_bytes
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError
+from kartothek_cube.core.header.parse import parse_header
 from kartothek_cube.core.naming import SINGLE_TABLE, check_uuid, schema_key
-from kartothek_cube.core.schema.lineage import VersionedSchema, schema_version_of
+from kartothek_cube.core.schema.versions import VersionedSchema, schema_version_of
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreInput

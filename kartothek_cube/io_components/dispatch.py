@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.frames import index_rows
-from kartothek_cube.core.predicates import PredicatesType
+from kartothek_cube.core.dataset.pruning import index_rows
+from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.io_components.columns import group_codes
 
 __all__ = ("Group", "check_dispatch", "dispatch_groups")

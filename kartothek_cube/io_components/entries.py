@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.types import widen
 from kartothek_cube.core.commit import IndexUpdate
 from kartothek_cube.core.index import IndexColumns
-from kartothek_cube.core.types import widen
 from kartothek_cube.io_components.columns import strictly_increasing
 
 __all__ = ("index_entries", "index_entries_of", "merge_entries")

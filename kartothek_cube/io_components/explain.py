@@ -9,13 +9,13 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core._views import card, facts, plain_text_table, table
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.footers import read_footer
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
-from kartothek_cube.core.prune import select_partitions
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.display.html import card, facts, plain_text_table, table
 from kartothek_cube.io_components.columns import group_codes
 from kartothek_cube.io_components.cube.history import CubeAsOf
 from kartothek_cube.io_components.cube.query.intention import LogicalPlan

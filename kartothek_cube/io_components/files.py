@@ -10,11 +10,12 @@ from typing import Any, BinaryIO, TypeAlias
 
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.pandas_conversion import from_pandas
+from kartothek_cube.core.arrow.types import widen
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
+from kartothek_cube.core.expressions.predicate import filter_mask
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
-from kartothek_cube.core.predicates import filter_mask
 from kartothek_cube.core.store import BlobStore, get_required
-from kartothek_cube.core.types import from_pandas, widen
 from kartothek_cube.io_components.execute import (
     REMOTE_REQUESTS,
     available_cores,

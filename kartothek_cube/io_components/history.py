@@ -17,7 +17,7 @@ from kartothek_cube.core.history import (
     state_as_of,
     states,
 )
-from kartothek_cube.core.schema.lineage import schema_version_of
+from kartothek_cube.core.schema.versions import schema_version_of
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.keys import data_keys, index_keys

@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.types import is_nested
 from kartothek_cube.core.commit import IndexUpdate, commit
 from kartothek_cube.core.common_metadata import SchemaWrapper, long_types, read_schema_metadata
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -17,7 +18,6 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.types import is_nested
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.entries import index_entries_of
 from kartothek_cube.io_components.files import read_files

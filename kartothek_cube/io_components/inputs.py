@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core.types import as_table
+from kartothek_cube.core.arrow.pandas_conversion import as_table
 from kartothek_cube.io_components.row_index import as_table_with_index
 from kartothek_cube.io_components.write import WriteContext, WriteResult
 

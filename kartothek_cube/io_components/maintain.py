@@ -11,20 +11,19 @@ from functools import partial
 import attrs
 
 from kartothek_cube.core.commit import delete_headers
-from kartothek_cube.core.commit.retry import retry_request
-from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import DatasetNotFoundError
-from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.history import expired_snapshots, history_folder, is_snapshot_key, load_copy
-from kartothek_cube.core.naming import INDICES_DIRECTORY
-from kartothek_cube.core.store import Blob, BlobStore, open_blobs
-from kartothek_cube.core.tombstones import (
-    TOMBSTONES_KEY,
+from kartothek_cube.core.commit.backoff import retry_request
+from kartothek_cube.core.commit.tombstones import (
     is_tombstone_file,
     list_tombstone_files,
     tombstone_name,
     tombstoned_files,
 )
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import DatasetNotFoundError
+from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.history import expired_snapshots, history_folder, is_snapshot_key, load_copy
+from kartothek_cube.core.naming import INDICES_DIRECTORY, TOMBSTONES_KEY
+from kartothek_cube.core.store import Blob, BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.age import is_older, retention_cutoff
 from kartothek_cube.io_components.collect import delete_garbage

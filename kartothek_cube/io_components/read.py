@@ -14,11 +14,8 @@ import pyarrow as pa
 
 from kartothek_cube.core.common_metadata import read_schema_metadata
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.history import AsOf
-from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.partition.files import derived_keys
-from kartothek_cube.core.predicates import (
+from kartothek_cube.core.dataset.pruning import load_needed_indices, select_partitions
+from kartothek_cube.core.expressions.predicate import (
     ConjunctionType,
     PredicatesType,
     bind,
@@ -26,7 +23,10 @@ from kartothek_cube.core.predicates import (
     evaluate_constants,
     literal_mask,
 )
-from kartothek_cube.core.prune import load_needed_indices, select_partitions
+from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.history import AsOf
+from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.partition.storage_keys import derived_keys
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.arguments import check_columns, check_table, dataset_factory

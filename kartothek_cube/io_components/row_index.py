@@ -15,9 +15,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kartothek_cube.core.predicates import PredicatesType, columns_in_predicates, filter_mask
-from kartothek_cube.core.types import from_pandas, to_pandas
-from kartothek_cube.core.types.pandas_metadata import pandas_types
+from kartothek_cube.core.arrow.pandas_conversion import from_pandas, to_pandas
+from kartothek_cube.core.arrow.pandas_metadata import pandas_types
+from kartothek_cube.core.expressions.predicate import PredicatesType, columns_in_predicates, filter_mask
 from kartothek_cube.serialization import ParquetSerializer
 
 __all__ = ("as_table_with_index", "to_frame", "with_row_index")
@@ -152,7 +152,7 @@ def to_frame(table: pa.Table, dates_as_object: bool, categories: Iterable[str] =
     Parameters
     ----------
     table, dates_as_object, categories
-        As in :func:`kartothek_cube.core.types.to_pandas`.
+        As in :func:`kartothek_cube.core.arrow.pandas_conversion.to_pandas`.
 
     Returns
     -------

@@ -8,12 +8,12 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.casting import normalize_value
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset.pruning import load_needed_indices, select_partitions
 from kartothek_cube.core.errors import unknown_names
-from kartothek_cube.core.predicates import ConjunctionType
-from kartothek_cube.core.prune import load_needed_indices, select_partitions
-from kartothek_cube.core.types import normalize_value
-from kartothek_cube.core.types.literals import is_null_value
+from kartothek_cube.core.expressions.binding import is_null_value
+from kartothek_cube.core.expressions.predicate import ConjunctionType
 from kartothek_cube.core.typing import StoreInput
 
 __all__ = ("plan_removal",)

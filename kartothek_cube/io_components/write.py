@@ -11,15 +11,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core.arrow.types import is_nested
 from kartothek_cube.core.commit import ChangeSet, IndexUpdate
 from kartothek_cube.core.common_metadata import SchemaWrapper, make_meta, validate_compatible
 from kartothek_cube.core.errors import SchemaConflictError, unknown_names
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.partition.keys import encode_component
+from kartothek_cube.core.partition.labels import encode_component
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.core.types import is_nested
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.columns import combine_keys, encode_ordered

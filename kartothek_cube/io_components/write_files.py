@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.pandas_conversion import to_pandas
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore
-from kartothek_cube.core.types import to_pandas
 from kartothek_cube.io_components.execute import (
     REMOTE_REQUESTS,
     available_cores,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kartothek_cube.core.predicates import (
+from kartothek_cube.core.expressions.predicate import (
     ConjunctionType,
     LiteralType,
     LiteralValue,

@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
 
-from kartothek_cube.core.predicates import (
+from kartothek_cube.core.expressions.predicate import (
     ConjunctionType,
     LiteralType,
     LiteralValue,

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core.predicates import PredicatesType
+from kartothek_cube.core.arrow.pandas_conversion import as_table, to_pandas
+from kartothek_cube.core.arrow.types import storage_type
+from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.types import as_table, storage_type, to_pandas
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.serialization._encoding import codecs, dictionary_columns
 from kartothek_cube.serialization._generic import DataFrameSerializer, filter_df
@@ -171,7 +172,7 @@ class ParquetSerializer(DataFrameSerializer):
         Parameters
         ----------
         table
-            The table. Types other than those of :func:`~kartothek_cube.core.types.to_storage` are converted.
+            The table. Types that Parquet files of datasets do not have are converted (`to_storage`).
         sink
             Path or file.
 

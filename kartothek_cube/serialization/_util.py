@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 import pandas as pd
 
 from kartothek_cube.core.errors import unknown_names
-from kartothek_cube.core.predicates import PredicatesType, check_predicates, columns_in_predicates
+from kartothek_cube.core.expressions.predicate import PredicatesType, check_predicates, columns_in_predicates
 
 __all__ = ("check_columns", "check_filters", "columns_to_read", "select_columns")
 

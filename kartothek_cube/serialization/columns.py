@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
+from kartothek_cube.core.arrow.layouts import convert_layouts
+from kartothek_cube.core.arrow.pandas_conversion import to_memory
+from kartothek_cube.core.arrow.pandas_metadata import extension_dtypes, index_columns, pandas_metadata
+from kartothek_cube.core.arrow.types import storage_type
 from kartothek_cube.core.errors import CorruptDatasetError
-from kartothek_cube.core.predicates import PredicatesType, bind, columns_in_predicates, filter_mask
-from kartothek_cube.core.types import storage_type, to_memory
-from kartothek_cube.core.types.layouts import convert_layouts
-from kartothek_cube.core.types.pandas_metadata import extension_dtypes, index_columns, pandas_metadata
+from kartothek_cube.core.expressions.predicate import PredicatesType, bind, columns_in_predicates, filter_mask
 from kartothek_cube.serialization._util import check_columns, columns_to_read
 
 __all__ = ("ParquetColumns", "Source", "read_parquet")
@@ -143,7 +144,7 @@ class ParquetColumns:
         Raises
         ------
         ValueError, TypeError
-            As :func:`kartothek_cube.core.predicates.bind`.
+            As :func:`kartothek_cube.core.expressions.predicate.bind`.
         """
         file_schema = self._schema_of_file
         bind(predicates, file_schema if self._schema is None else self._schema)

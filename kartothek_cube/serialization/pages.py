@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kartothek_cube.core.types import to_memory
+from kartothek_cube.core.arrow.pandas_conversion import to_memory
 from kartothek_cube.serialization._fetch import chunks_of
 from kartothek_cube.serialization.columns import ParquetColumns
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kartothek_cube.core._converters import (
+from kartothek_cube.core.arguments import (
     converter_str,
     converter_str_set,
     converter_str_set_optional,

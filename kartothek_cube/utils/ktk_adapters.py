@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import pandas as pd
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.pandas_conversion import to_pandas
 from kartothek_cube.core.cube.consistency import get_dataset_columns
 from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN
 from kartothek_cube.core.cube.cube import Cube
@@ -18,7 +19,6 @@ from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.naming import metadata_key_from_uuid, schema_key
 from kartothek_cube.core.partition import Partition
 from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.types import to_pandas
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.utils import lazy_store
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kartothek_cube.core import common_metadata as cm
+from kartothek_cube.core import common_metadata
 from kartothek_cube.core.common_metadata import SchemaWrapper, make_meta
 from kartothek_cube.core.errors import CorruptDatasetError, SchemaConflictError
 from kartothek_cube.core.store import open_blobs
@@ -109,16 +109,18 @@ def test_make_meta_names_what_it_got(wrong):
     ],
 )
 def test_normalize_type(given, expected):
-    assert cm.normalize_type(*given) == expected
+    assert common_metadata.normalize_type(*given) == expected
 
 
 def test_normalize_column_order():
     meta = schema(b=pa.int64(), a=pa.int64(), c=pa.int64())
-    ordered = cm.normalize_column_order(meta, ["c", "zz", "b"])
+    ordered = common_metadata.normalize_column_order(meta, ["c", "zz", "b"])
     assert ordered.names == ["c", "b", "a"]
     assert [column["name"] for column in ordered.pandas_metadata["columns"]] == ["c", "b", "a"]
     assert ordered.origin == {"o"}
-    assert cm.normalize_column_order(pa.schema([("b", pa.int64()), ("a", pa.int64())])).names == ["a", "b"]
+    assert common_metadata.normalize_column_order(
+        pa.schema([("b", pa.int64()), ("a", pa.int64())])
+    ).names == ["a", "b"]
 
 
 def test_wrapper_behaves_like_a_schema():
@@ -186,7 +188,7 @@ def test_compatible_types_are_collected():
     a = schema("a", x=pa.null(), y=pa.int64(), z=pa.null())
     b = schema("b", x=pa.string(), y=pa.null(), z=pa.null())
     for order in ([a, b], [b, a], [a, b, a]):
-        result = cm.validate_compatible(order)
+        result = common_metadata.validate_compatible(order)
         assert result.types == [pa.string(), pa.int64(), pa.null()]
         assert result.origin == {"a", "b"}
         assert [c["pandas_type"] for c in result.pandas_metadata["columns"]] == ["unicode", "int64", "empty"]
@@ -194,8 +196,8 @@ def test_compatible_types_are_collected():
 
 def test_compatible_extension_types_are_kept():
     known = make_meta(pd.DataFrame({"x": pd.Series(["a"], dtype="string")}), "b")
-    result = cm.validate_compatible([schema("a", x=pa.null()), known])
-    assert cm.empty_dataframe_from_schema(result).dtypes["x"] == "string"
+    result = common_metadata.validate_compatible([schema("a", x=pa.null()), known])
+    assert common_metadata.empty_dataframe_from_schema(result).dtypes["x"] == "string"
 
 
 @pytest.mark.parametrize(
@@ -209,13 +211,16 @@ def test_compatible_extension_types_are_kept():
 )
 def test_compatible_flavours(a, b):
     raw = [pa.schema([("x", a)]), pa.schema([("x", b)])]
-    assert cm.validate_compatible([SchemaWrapper(s, o) for s, o in zip(raw, "ab")]).origin == {"a", "b"}
-    cm.validate_shared_columns(raw)
+    assert common_metadata.validate_compatible([SchemaWrapper(s, o) for s, o in zip(raw, "ab")]).origin == {
+        "a",
+        "b",
+    }
+    common_metadata.validate_shared_columns(raw)
 
 
 def test_compatible_nothing():
-    assert cm.validate_compatible([]) is None
-    assert cm.validate_shared_columns([]) is None
+    assert common_metadata.validate_compatible([]) is None
+    assert common_metadata.validate_shared_columns([]) is None
 
 
 @pytest.mark.parametrize(
@@ -232,7 +237,7 @@ def test_incompatible(fields):
     reference = schema("left", x=pa.int64(), y=pa.string())
     other = schema("right", **fields)
     with pytest.raises(SchemaConflictError) as error:
-        cm.validate_compatible([other, reference])
+        common_metadata.validate_compatible([other, reference])
     message = str(error.value)
     assert "{left}" in message
     assert "{right}" in message
@@ -243,17 +248,21 @@ def test_incompatible(fields):
 def test_incompatible_order():
     plain = pa.schema([("y", pa.string()), ("x", pa.int64())])
     with pytest.raises(ValueError, match="Schema violation"):
-        cm.validate_compatible([SchemaWrapper(plain, "a"), SchemaWrapper(pa.schema(list(plain)[::-1]), "b")])
+        common_metadata.validate_compatible(
+            [SchemaWrapper(plain, "a"), SchemaWrapper(pa.schema(list(plain)[::-1]), "b")]
+        )
 
 
 def test_long_origins_are_cut():
     with pytest.raises(ValueError) as error:
-        cm.validate_compatible([schema("a" * 1000, x=pa.int64()), schema("b", x=pa.string())])
+        common_metadata.validate_compatible([schema("a" * 1000, x=pa.int64()), schema("b", x=pa.string())])
     assert "a" * 190 in str(error.value)
     assert "a" * 201 not in str(error.value)
 
 
-@pytest.mark.parametrize("validate", [cm.validate_compatible, cm.validate_shared_columns])
+@pytest.mark.parametrize(
+    "validate", [common_metadata.validate_compatible, common_metadata.validate_shared_columns]
+)
 def test_schemas_with_and_without_pandas(validate):
     meta = schema(x=pa.int64())
     mixed = [meta, meta.remove_metadata()]
@@ -264,41 +273,44 @@ def test_schemas_with_and_without_pandas(validate):
 
 def test_shared_columns():
     a, b = schema("a", x=pa.int64(), y=pa.string()), schema("b", x=pa.null(), z=pa.string())
-    cm.validate_shared_columns([a, b])
+    common_metadata.validate_shared_columns([a, b])
     with pytest.raises(SchemaConflictError, match=r"'x' is int64 in \{a\} but string in \{c\}"):
-        cm.validate_shared_columns([b, schema("c", x=pa.string()), a])
+        common_metadata.validate_shared_columns([b, schema("c", x=pa.string()), a])
 
 
 def test_empty_dataframe():
     meta = make_meta(FRAME, "o", ["s"])
-    df = cm.empty_dataframe_from_schema(meta)
+    df = common_metadata.empty_dataframe_from_schema(meta)
     text = str(pd.Series(["a"]).dtype)
     assert df.index.equals(pd.RangeIndex(0))
     assert df.dtypes.map(str).to_dict() == {
         "s": "string", "a": text, "b": "int64", "c": text, "d": "datetime64[ns]", "i": "int64", "l": "object",
         "n": "object", "t": "datetime64[ns]",
     }  # fmt: skip
-    chosen = cm.empty_dataframe_from_schema(meta, ["t", "d"], date_as_object=True)
+    chosen = common_metadata.empty_dataframe_from_schema(meta, ["t", "d"], date_as_object=True)
     assert chosen.dtypes.map(str).to_dict() == {"t": "datetime64[ns]", "d": "object"}
     with pytest.raises(ValueError, match="zz"):
-        cm.empty_dataframe_from_schema(meta, ["d", "zz"])
+        common_metadata.empty_dataframe_from_schema(meta, ["d", "zz"])
 
 
 def test_schema_file():
     meta = make_meta(FRAME, "o")
-    content = cm.schema_to_bytes(meta)
+    content = common_metadata.schema_to_bytes(meta)
     footer = pq.read_metadata(io.BytesIO(content))
     assert (footer.num_rows, footer.num_row_groups) == (0, 0)
     assert footer.schema.to_arrow_schema().field("t").type == pa.timestamp("us")
     assert "item" in [footer.schema.column(i).path.split(".")[-1] for i in range(footer.num_columns)]
-    restored = cm.schema_from_bytes(content, "key")
+    restored = common_metadata.schema_from_bytes(content, "key")
     assert restored.equals(meta, check_metadata=True)
     assert restored.origin == {"key"}
 
 
 def test_schema_file_always_has_pandas_metadata():
-    content = cm.schema_to_bytes(pa.schema([("x", pa.int8())]))
-    assert cm.schema_from_bytes(content, "key").pandas_metadata["columns"][0]["pandas_type"] == "int8"
+    content = common_metadata.schema_to_bytes(pa.schema([("x", pa.int8())]))
+    assert (
+        common_metadata.schema_from_bytes(content, "key").pandas_metadata["columns"][0]["pandas_type"]
+        == "int8"
+    )
 
 
 def twice():
@@ -307,7 +319,7 @@ def twice():
     return sink.getvalue()
 
 
-GOOD = cm.schema_to_bytes(pa.schema([("x", pa.int64())]))
+GOOD = common_metadata.schema_to_bytes(pa.schema([("x", pa.int64())]))
 
 
 @pytest.mark.parametrize(
@@ -316,7 +328,7 @@ GOOD = cm.schema_to_bytes(pa.schema([("x", pa.int64())]))
 )
 def test_schema_file_that_is_corrupt(content):
     with pytest.raises(CorruptDatasetError, match="'u/table/_common_metadata'"):
-        cm.schema_from_bytes(content, "u/table/_common_metadata")
+        common_metadata.schema_from_bytes(content, "u/table/_common_metadata")
 
 
 @pytest.mark.parametrize("position", range(8, len(GOOD) - 8, 7))
@@ -324,7 +336,7 @@ def test_schema_file_with_a_flipped_byte(position):
     damaged = bytearray(GOOD)
     damaged[position] ^= 0xFF
     try:
-        assert isinstance(cm.schema_from_bytes(bytes(damaged), "key"), SchemaWrapper)
+        assert isinstance(common_metadata.schema_from_bytes(bytes(damaged), "key"), SchemaWrapper)
     except CorruptDatasetError:
         pass
 
@@ -332,10 +344,10 @@ def test_schema_file_with_a_flipped_byte(position):
 def test_schema_in_store():
     blobs = open_blobs("hmemory://")
     meta = make_meta(FRAME, "o")
-    key = cm.store_schema_metadata(meta, "u", blobs)
-    assert key == cm._get_common_metadata_key("u") == "u/table/_common_metadata"
-    assert cm.read_schema_metadata("u", blobs) == meta
-    assert cm.read_schema_metadata("u", blobs).origin == {key}
-    assert cm.store_schema_metadata(meta, "u", blobs, "core") == "u/core/_common_metadata"
+    key = common_metadata.store_schema_metadata(meta, "u", blobs)
+    assert key == common_metadata._get_common_metadata_key("u") == "u/table/_common_metadata"
+    assert common_metadata.read_schema_metadata("u", blobs) == meta
+    assert common_metadata.read_schema_metadata("u", blobs).origin == {key}
+    assert common_metadata.store_schema_metadata(meta, "u", blobs, "core") == "u/core/_common_metadata"
     with pytest.raises(KeyError):
-        cm.read_schema_metadata("v", blobs)
+        common_metadata.read_schema_metadata("v", blobs)

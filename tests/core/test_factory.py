@@ -10,11 +10,11 @@ from simplekv import KeyValueStore
 
 from kartothek_cube.core.common_metadata import make_meta, store_schema_metadata
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset.pruning import load_needed_indices, select_partitions
 from kartothek_cube.core.errors import DatasetNotFoundError
 from kartothek_cube.core.factory import DatasetFactory, _ensure_factory
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.prune import load_needed_indices, select_partitions
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.utils import ensure_store
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.dataset import text as header_text
-from kartothek_cube.core.dataset.text import split_header
+from kartothek_cube.core.header import fast_parse
+from kartothek_cube.core.header.fast_parse import split_header
 from kartothek_cube.core.partition import PartitionTable
 
 PARTITIONS = {f"p={i}/a": {"files": {"table": f"u/table/p={i}/a.parquet"}} for i in range(3)}
@@ -24,7 +24,7 @@ REST = {
 
 @pytest.fixture(autouse=True)
 def _short_texts_count(monkeypatch):
-    monkeypatch.setattr(header_text, "_SMALLEST", 0)
+    monkeypatch.setattr(fast_parse, "_SMALLEST", 0)
 
 
 def text(partitions, before=REST, after=None, **kwargs):
@@ -44,8 +44,8 @@ def test_long_labels_that_end_alike():
 @given(st.lists(st.text("ab", min_size=14, max_size=18)), st.integers(0, 3))
 def test_ends_that_differ(labels, start):
     array = pa.array(["", "", "", *labels]).slice(start)
-    assert not header_text._differ_at_the_end(array) or len(set(array.to_pylist())) == len(array)
-    assert header_text._differ_at_the_end(pa.array([f"{i:016}" for i in range(100)]))
+    assert not fast_parse._differ_at_the_end(array) or len(set(array.to_pylist())) == len(array)
+    assert fast_parse._differ_at_the_end(pa.array([f"{i:016}" for i in range(100)]))
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -124,5 +124,5 @@ def test_columns_are_plain_arrays():
 
 
 def test_short_headers_are_left_to_json(monkeypatch):
-    monkeypatch.setattr(header_text, "_SMALLEST", 1_000)
+    monkeypatch.setattr(fast_parse, "_SMALLEST", 1_000)
     assert split_header(text(PARTITIONS)) is None

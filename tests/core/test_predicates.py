@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core import predicates as pred
+from kartothek_cube.core.expressions import predicate
 from tests.support.predicates import KINDS, brute_force, literals, predicates_of, rows_of, stamp, tables
 
 
@@ -34,9 +34,9 @@ def test_mask_and_expression_equal_brute_force(name: str, data: st.DataObject) -
     single = [[[literal]] for literal in data.draw(st.lists(literals(name), min_size=6, max_size=6))]
     for predicates in [*single, data.draw(predicates_of(names))]:
         expected = brute_force(rows, predicates)
-        mask = pred.filter_mask(table, predicates)
+        mask = predicate.filter_mask(table, predicates)
         assert [row for row, hit in enumerate(mask.to_pylist()) if hit] == expected
-        expression = pred.to_expression(predicates, fragment.physical_schema)
+        expression = predicate.to_expression(predicates, fragment.physical_schema)
         assert fragment.to_table(filter=expression)["row"].to_pylist() == expected
 
 
@@ -64,7 +64,7 @@ TABLE = pa.table({"x": [1, 2, None], "y": ["a", None, "b"]})
 )
 def test_check_predicates_refuses(predicates, error, message):
     with pytest.raises(error, match=message):
-        pred.check_predicates(predicates)
+        predicate.check_predicates(predicates)
 
 
 @pytest.mark.parametrize(
@@ -80,12 +80,12 @@ def test_check_predicates_refuses(predicates, error, message):
     ],
 )
 def test_check_predicates_accepts(predicates):
-    pred.check_predicates(predicates)
+    predicate.check_predicates(predicates)
 
 
 def test_columns_in_predicates():
-    assert pred.columns_in_predicates(None) == set()
-    assert pred.columns_in_predicates([[("x", "==", 1), ("y", "==", 1)], [("x", "<", 1)]]) == {"x", "y"}
+    assert predicate.columns_in_predicates(None) == set()
+    assert predicate.columns_in_predicates([[("x", "==", 1), ("y", "==", 1)], [("x", "<", 1)]]) == {"x", "y"}
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ def test_columns_in_predicates():
 )
 def test_filter_predicates_by_column(columns, expected):
     predicates = [[("x", "==", 1), ("y", "==", 2)], [("y", "<", 3)]]
-    assert pred.filter_predicates_by_column(predicates, columns) == expected
-    assert pred.filter_predicates_by_column(None, columns) is None
+    assert predicate.filter_predicates_by_column(predicates, columns) == expected
+    assert predicate.filter_predicates_by_column(None, columns) is None
 
 
 @pytest.mark.parametrize(
@@ -108,13 +108,13 @@ def test_filter_predicates_by_column(columns, expected):
 )
 def test_types_are_checked_without_values(array):
     with pytest.raises(TypeError, match=r"'x' of type int64 .*\(==\) with '1' \(type str\)"):
-        pred.literal_mask(array, "==", "1", "x")
-    assert pred.literal_mask(array, "==", 1).to_pylist() == [False] * len(array)
+        predicate.literal_mask(array, "==", "1", "x")
+    assert predicate.literal_mask(array, "==", 1).to_pylist() == [False] * len(array)
 
 
 @pytest.mark.parametrize("op, expected", [("in", [False, False, False]), ("not in", [True, True, False])])
 def test_empty_list_matches_without_a_type(op, expected):
-    assert pred.literal_mask(TABLE["x"], op, []).to_pylist() == expected
+    assert predicate.literal_mask(TABLE["x"], op, []).to_pylist() == expected
 
 
 @pytest.mark.parametrize(
@@ -124,38 +124,38 @@ def test_empty_list_matches_without_a_type(op, expected):
 )  # fmt: skip
 def test_null_columns_take_any_value(op, value, expected):
     table = pa.table({"x": pa.nulls(2)})
-    assert pred.literal_mask(table["x"], op, value).to_pylist() == [expected, expected]
-    expression = pred.to_expression([[("x", op, value)]], table.schema)
+    assert predicate.literal_mask(table["x"], op, value).to_pylist() == [expected, expected]
+    expression = predicate.to_expression([[("x", op, value)]], table.schema)
     assert table.filter(expression).num_rows == 2 * expected
 
 
 def test_columns_of_nan_take_any_value():
     array = pa.array([math.nan, None])
-    assert pred.literal_mask(array, "==", "a").to_pylist() == [False, False]
+    assert predicate.literal_mask(array, "==", "a").to_pylist() == [False, False]
     with pytest.raises(TypeError):
-        pred.literal_mask(pa.array([math.nan, 1.0]), "==", "a")
+        predicate.literal_mask(pa.array([math.nan, 1.0]), "==", "a")
 
 
 def test_zeros_are_equal():
     zeros = pa.array([0.0, -0.0, 1.0])
     for op, value in [("==", -0.0), ("in", [0.0]), ("in", [-0.0])]:
-        assert pred.literal_mask(zeros, op, value).to_pylist() == [True, True, False]
-    assert pred.literal_mask(zeros, "not in", [0.0]).to_pylist() == [False, False, True]
+        assert predicate.literal_mask(zeros, op, value).to_pylist() == [True, True, False]
+    assert predicate.literal_mask(zeros, "not in", [0.0]).to_pylist() == [False, False, True]
 
 
 def test_float32_is_compared_as_float64():
     tenth = pa.array([0.1], pa.float32())
-    assert pred.literal_mask(tenth, "==", 0.1).to_pylist() == [False]
-    assert pred.literal_mask(tenth, "==", np.float32(0.1)).to_pylist() == [True]
-    assert pred.literal_mask(tenth, ">", 0.1).to_pylist() == [True]
+    assert predicate.literal_mask(tenth, "==", 0.1).to_pylist() == [False]
+    assert predicate.literal_mask(tenth, "==", np.float32(0.1)).to_pylist() == [True]
+    assert predicate.literal_mask(tenth, ">", 0.1).to_pylist() == [True]
 
 
 @pytest.mark.parametrize("op", ["~", "=", "IN", None])
 def test_unknown_operator(op):
     for evaluate in (
-        pred.filter_mask,
-        lambda t, p: pred.bind(p, t.schema),
-        lambda t, p: pred.to_expression(p, t.schema),
+        predicate.filter_mask,
+        lambda t, p: predicate.bind(p, t.schema),
+        lambda t, p: predicate.to_expression(p, t.schema),
     ):
         with pytest.raises(NotImplementedError, match=r"'x'.* not in"):
             evaluate(TABLE, [[("x", op, 1)]])
@@ -172,23 +172,25 @@ def test_unknown_operator(op):
 )
 def test_bind_refuses(predicates, error, message):
     with pytest.raises(error, match=message):
-        pred.bind(predicates, TABLE.schema)
+        predicate.bind(predicates, TABLE.schema)
 
 
 def test_bind_accepts():
-    pred.bind(None, TABLE.schema)
-    pred.bind([[("x", "==", 2**80), ("y", "in", ["a", None])]], TABLE.schema)
+    predicate.bind(None, TABLE.schema)
+    predicate.bind([[("x", "==", 2**80), ("y", "in", ["a", None])]], TABLE.schema)
 
 
-@pytest.mark.parametrize("evaluate", [pred.filter_mask, lambda t, p: pred.to_expression(p, t.schema)])
+@pytest.mark.parametrize(
+    "evaluate", [predicate.filter_mask, lambda t, p: predicate.to_expression(p, t.schema)]
+)
 def test_unknown_columns_are_named(evaluate):
     with pytest.raises(ValueError, match="unknown column z"):
         evaluate(TABLE, [[("z", "==", 1)]])
 
 
 def test_no_predicates_match_everything():
-    assert pred.filter_mask(TABLE, None).to_pylist() == [True] * 3
-    assert TABLE.filter(pred.to_expression(None, TABLE.schema)).num_rows == 3
+    assert predicate.filter_mask(TABLE, None).to_pylist() == [True] * 3
+    assert TABLE.filter(predicate.to_expression(None, TABLE.schema)).num_rows == 3
 
 
 @pytest.mark.parametrize(
@@ -216,9 +218,9 @@ def test_no_predicates_match_everything():
     ],
 )
 def test_evaluate_constants(predicates, constants, expected):
-    assert pred.evaluate_constants(predicates, constants) == expected
+    assert predicate.evaluate_constants(predicates, constants) == expected
 
 
 def test_evaluate_constants_checks_all_types():
     with pytest.raises(TypeError, match="'q'"):
-        pred.evaluate_constants([[("p", "==", 2), ("q", "==", "a")]], {"p": 1, "q": 1})
+        predicate.evaluate_constants([[("p", "==", 2), ("q", "==", "a")]], {"p": 1, "q": 1})

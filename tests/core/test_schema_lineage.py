@@ -15,7 +15,7 @@ from kartothek_cube.core.common_metadata import (
 )
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError
-from kartothek_cube.core.schema.lineage import MARK, VersionedSchema, next_version, parse_marks
+from kartothek_cube.core.schema.versions import MARK, VersionedSchema, next_version, parse_marks
 from kartothek_cube.io.eager import (
     copy_dataset,
     read_table,

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core import _time
+from kartothek_cube.core import clock
 from kartothek_cube.core.testing import (
     TIME_TO_FREEZE,
     TIME_TO_FREEZE_ISO,
@@ -23,15 +23,15 @@ SCALARS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("clock", ["datetime_now", "datetime_utcnow"])
-def test_clock_is_naive_utc_and_can_be_frozen(clock):
-    now = getattr(_time, clock)()
+@pytest.mark.parametrize("name", ["datetime_now", "datetime_utcnow"])
+def test_clock_is_naive_utc_and_can_be_frozen(name):
+    now = getattr(clock, name)()
     assert now.tzinfo is None
     assert abs(now - datetime.now(UTC).replace(tzinfo=None)) < timedelta(minutes=1)
     with pytest.raises(KeyError), cm_frozen_time(TIME_TO_FREEZE):
-        assert getattr(_time, clock)() == TIME_TO_FREEZE
+        assert getattr(clock, name)() == TIME_TO_FREEZE
         raise KeyError
-    assert getattr(_time, clock)() >= now  # thawed, also after an error
+    assert getattr(clock, name)() >= now  # thawed, also after an error
 
 
 def test_frozen_time_constants_agree():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kartothek_cube.core import utils
-from kartothek_cube.core.store import inputs
+from kartothek_cube.core.store import resolve
 
 
 @pytest.mark.parametrize("version", [3, 5, 0, -1, True])
@@ -28,5 +28,5 @@ def test_ensure_string_type_of_other_bytes():
 
 def test_stores():
     assert utils.__all__ == ("ensure_store", "lazy_store")
-    assert utils.ensure_store is inputs.ensure_store
-    assert utils.lazy_store is inputs.lazy_store
+    assert utils.ensure_store is resolve.ensure_store
+    assert utils.lazy_store is resolve.lazy_store

@@ -6,8 +6,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core import _zmsgpack
-from kartothek_cube.core._zmsgpack import packb, unpackb
+from kartothek_cube.core.header import codec
+from kartothek_cube.core.header.codec import packb, unpackb
 from kartothek_cube.core.uuid import gen_uuid
 
 SCALARS = (
@@ -66,7 +66,7 @@ def test_everything_else_is_a_value_error(data, problem):
 
 
 def test_bomb_is_refused_before_it_is_decompressed(monkeypatch: pytest.MonkeyPatch):
-    bomb = _compressed(msgpack.packb(b"\0" * (_zmsgpack._ALWAYS_ALLOWED + 100)))
+    bomb = _compressed(msgpack.packb(b"\0" * (codec._ALWAYS_ALLOWED + 100)))
     monkeypatch.delattr(zstandard, "ZstdDecompressor")
     with pytest.raises(ValueError, match=f"{len(bomb)} compressed bytes stand for 167773"):
         unpackb(bomb)
@@ -85,11 +85,11 @@ def test_bomb_that_lies_about_its_size_is_refused():
 
 def test_nothing_is_packed_that_cannot_be_unpacked():
     with pytest.raises(ValueError, match="are allowed"):
-        packb(b"\0" * (_zmsgpack._ALWAYS_ALLOWED + 100))
+        packb(b"\0" * (codec._ALWAYS_ALLOWED + 100))
 
 
 def test_large_headers_pass(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(_zmsgpack, "_ALWAYS_ALLOWED", 1000)
+    monkeypatch.setattr(codec, "_ALWAYS_ALLOWED", 1000)
     labels = [f"p={i}/{gen_uuid()}" for i in range(2000)]
     header = {"partitions": {label: {"files": {"table": f"u/table/{label}.parquet"}} for label in labels}}
     assert unpackb(packb(header)) == header

@@ -14,7 +14,7 @@ from kartothek_cube.api.dataset import (
     update_dataset_from_dataframes,
 )
 from kartothek_cube.core.errors import UnknownOutcomeError
-from kartothek_cube.core.store import files
+from kartothek_cube.core.store import posix
 from tests.support.power_operations import OPERATIONS, check_all
 
 
@@ -28,14 +28,14 @@ def test_a_header_that_is_not_flushed_is_not_acknowledged(tmp_path, monkeypatch)
     url = f"hfs://{tmp_path}/store?create_if_missing=True"
     store_dataframes_as_dataset(store=url, dataset_uuid="sales", dfs=[pd.DataFrame({"x": [1]})])
     header = f"{tmp_path}/store/sales.by-dataset-metadata.json"
-    before, sync_folder = os.stat(header).st_ino, files.sync_folder
+    before, sync_folder = os.stat(header).st_ino, posix.sync_folder
 
     def fail(path):
         if os.stat(header).st_ino != before:
             raise OSError(errno.EIO, "Input/output error")
         sync_folder(path)
 
-    monkeypatch.setattr(files, "sync_folder", fail)
+    monkeypatch.setattr(posix, "sync_folder", fail)
     with pytest.raises(UnknownOutcomeError, match="not flushed"):
         update_dataset_from_dataframes([pd.DataFrame({"x": [2]})], store=url, dataset_uuid="sales")
     # nothing that the visible header needs was taken back

@@ -15,14 +15,14 @@ from kartothek_cube.api.dataset import (
     store_dataframes_as_dataset,
     update_dataset_from_dataframes,
 )
-from kartothek_cube.core import _time
-from kartothek_cube.core.errors import ConcurrentWriteError
-from kartothek_cube.core.tombstones import (
-    TOMBSTONES_KEY,
+from kartothek_cube.core import clock
+from kartothek_cube.core.commit.tombstones import (
     add_tombstones,
     remove_tombstones,
     tombstoned_files,
 )
+from kartothek_cube.core.errors import ConcurrentWriteError
+from kartothek_cube.core.naming import TOMBSTONES_KEY
 from kartothek_cube.io_components.collect import delete_garbage
 from kartothek_cube.io_components.update import finish_update, run_update
 from kartothek_cube.io_components.update_plan import plan_store, plan_update
@@ -201,8 +201,8 @@ def test_tombstones_of_a_dead_collection_go(monkeypatch):
     both = add_tombstones(dead, "other", ["data/table/2.parquet", "data/table/1.parquet"])
     names = {"1.parquet", "2.parquet"}
     assert tombstoned_files(remove_tombstones(both, "other", names)) == names
-    later = _time.datetime_utcnow() + timedelta(days=2)
-    monkeypatch.setattr(_time, "datetime_utcnow", lambda: later)
+    later = clock.datetime_utcnow() + timedelta(days=2)
+    monkeypatch.setattr(clock, "datetime_utcnow", lambda: later)
     assert tombstoned_files(remove_tombstones(both, "other", {"1.parquet"})) == names
     assert remove_tombstones(both, "other", names) == {"a": 1}
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.io_components import partners as module
+from kartothek_cube.io_components import partners
 from kartothek_cube.io_components.partners import lookup_join
 from tests.io_components.test_columns import TYPES, arrow
 
@@ -46,11 +46,11 @@ def columns_of(dtypes, rows):
 @given(sides())
 def test_partners(limit, drawn):
     dtypes, left, right = drawn
-    old, module._LIMIT = module._LIMIT, limit
+    old, partners._LIMIT = partners._LIMIT, limit
     try:
         found = lookup_join(columns_of(dtypes, left), columns_of(dtypes, right), len(left), len(right))
     finally:
-        module._LIMIT = old
+        partners._LIMIT = old
     keys = [tuple(map(key, row)) for row in right]
     expected = [keys.index(k) if k in keys else -1 for k in (tuple(map(key, row)) for row in left)]
     assert found.tolist() == expected

@@ -19,7 +19,7 @@ from kartothek_cube.core.common_metadata import make_meta, schema_to_bytes
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset.builder import DatasetMetadataBuilder
-from kartothek_cube.core.dataset.cache import _CACHE as HEADERS
+from kartothek_cube.core.dataset.loading import _CACHE as HEADERS
 from kartothek_cube.core.index import _CACHE as INDICES
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.naming import schema_key

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kartothek_cube.core.arrow.pandas_conversion import as_table, to_pandas
 from kartothek_cube.core.errors import CorruptDatasetError
-from kartothek_cube.core.types import as_table, to_pandas
 from kartothek_cube.serialization import ParquetSerializer
 from kartothek_cube.serialization.columns import ParquetColumns
 from kartothek_cube.serialization.pages import ChunkCache, have_equal_pages

@@ -234,8 +234,8 @@ def deterministic(first: int = 200_000) -> Iterator[None]:
 
     with (
         mock.patch("kartothek_cube.core.uuid._uuid_hook_object", new_id),
-        mock.patch("kartothek_cube.core._time.datetime_utcnow", now),
-        mock.patch("kartothek_cube.core.commit.retry.time.sleep"),
+        mock.patch("kartothek_cube.core.clock.datetime_utcnow", now),
+        mock.patch("kartothek_cube.core.commit.backoff.time.sleep"),
         mock.patch("kartothek_cube.io_components.execute.ThreadPoolExecutor", _OneThread),
     ):
         yield

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from storefact import get_store_from_url
 
-from kartothek_cube.core.commit_record import COMMIT_RECORD
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.header.commit_record import COMMIT_RECORD
 from kartothek_cube.io import eager_cube
 from kartothek_cube.io_components.cube.write import MultiTableCommitAborted
 

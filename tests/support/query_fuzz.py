@@ -73,9 +73,9 @@ THRESHOLDS = {
     "kartothek_cube.serialization.columns._THREADS_FROM": (0,),
     "kartothek_cube.serialization.columns._LATE_FROM": (0, 3),
     "kartothek_cube.serialization.pages._BYTES_PER_ROW": (1000,),
-    "kartothek_cube.core.types.frames._THREADS_FROM": (0,),
+    "kartothek_cube.core.arrow.pandas_conversion._THREADS_FROM": (0,),
     # as with an object store
-    "kartothek_cube.core.store.generic.GenericBlobStore.has_ranges": (True,),
+    "kartothek_cube.core.store.simplekv_driver.GenericBlobStore.has_ranges": (True,),
     "kartothek_cube.serialization._fetch.TAIL": (1500, 3000, 5000),
     "kartothek_cube.serialization._fetch.GAP": (0, 300),
 }

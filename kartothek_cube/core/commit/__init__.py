@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from kartothek_cube.core.commit.apply import apply, last_batch, merged_schema
-from kartothek_cube.core.commit.base import BaseState
-from kartothek_cube.core.commit.delta import ChangeSet, CommitReceipt, IndexUpdate, MissingIndexEntries
-from kartothek_cube.core.commit.header import delete_headers
+from kartothek_cube.core.commit.change import (
+    BaseState,
+    ChangeSet,
+    CommitReceipt,
+    IndexUpdate,
+    MissingIndexEntries,
+)
+from kartothek_cube.core.commit.header_store import delete_headers
 from kartothek_cube.core.commit.publish import (
     commit,
     confirm_pending,

@@ -13,10 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.commit.apply import apply, last_batch
-from kartothek_cube.core.commit.base import BaseState
-from kartothek_cube.core.commit.check import check_files, confirm_first_commit
-from kartothek_cube.core.commit.delta import ChangeSet, CommitReceipt, IndexUpdate, MissingIndexEntries
-from kartothek_cube.core.commit.header import (
+from kartothek_cube.core.commit.backoff import attempts
+from kartothek_cube.core.commit.change import (
+    BaseState,
+    ChangeSet,
+    CommitReceipt,
+    IndexUpdate,
+    MissingIndexEntries,
+)
+from kartothek_cube.core.commit.header_store import (
     check_one_header,
     compare_and_swap_header,
     delete_blob,
@@ -26,11 +31,19 @@ from kartothek_cube.core.commit.header import (
     render,
     restore_if_ours,
 )
-from kartothek_cube.core.commit.retry import attempts
-from kartothek_cube.core.commit_record import COMMIT_RECORD, new_record, parse_record
+from kartothek_cube.core.commit.tombstones import (
+    check_files,
+    confirm_first_commit,
+    inherit_tombstones,
+    list_tombstone_files,
+    tombstone_entries,
+    tombstone_name,
+    tombstoned_files,
+)
 from kartothek_cube.core.common_metadata import schema_file_from_bytes, schema_to_bytes
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.load import HeaderBlob
+from kartothek_cube.core.dataset.loading import HeaderBlob
+from kartothek_cube.core.dataset.pruning import load_needed_indices
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,
@@ -38,20 +51,12 @@ from kartothek_cube.core.errors import (
     MissingFileError,
     UnknownOutcomeError,
 )
+from kartothek_cube.core.header.commit_record import COMMIT_RECORD, new_record, parse_record
 from kartothek_cube.core.history import archive_snapshot, expire_snapshots, snapshot_retention, with_version
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
-from kartothek_cube.core.naming import metadata_key_from_uuid, schema_key
-from kartothek_cube.core.prune import load_needed_indices
-from kartothek_cube.core.schema.lineage import next_version, schema_version_of
+from kartothek_cube.core.naming import TOMBSTONES_KEY, metadata_key_from_uuid, schema_key
+from kartothek_cube.core.schema.versions import next_version, schema_version_of
 from kartothek_cube.core.store import BlobStore, FlushError, PreconditionFailed
-from kartothek_cube.core.tombstones import (
-    TOMBSTONES_KEY,
-    inherit_tombstones,
-    list_tombstone_files,
-    tombstone_entries,
-    tombstone_name,
-    tombstoned_files,
-)
 from kartothek_cube.core.uuid import gen_uuid
 
 __all__ = (
@@ -335,9 +340,9 @@ def _read_tombstones(blobs: BlobStore, base: BaseState) -> dict[str, Any]:
     """
     The tombstones that a commit inherits and must not violate.
 
-    Those in files count until another commit is on top of the first header, see
-    :func:`~kartothek_cube.core.commit.check.confirm_first_commit`. They are listed before the commit looks
-    for its files: what a collection has deleted that finished in between is missing then.
+    Those in files count until another commit is on top of the first header (`confirm_first_commit`). They are
+    listed before the commit looks for its files: what a collection has deleted that finished in between is
+    missing then.
     """
     known = {} if base.state is None else tombstone_entries(base.state.metadata)
     if base.old is None or base.is_confirmed:
@@ -359,7 +364,7 @@ def _put_state(
     Put schema and header of a state.
 
     Schema first: a header must never be there without it. The state before finds its own schema in the new
-    file, see :mod:`kartothek_cube.core.schema.lineage`.
+    file, see :mod:`kartothek_cube.core.schema.versions`.
     """
     put: bytes | None = None
     try:

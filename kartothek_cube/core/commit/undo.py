@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from kartothek_cube.core.commit.delta import CommitReceipt
-from kartothek_cube.core.commit.header import restore_if_ours
+from kartothek_cube.core.commit.backoff import attempts, retry_request
+from kartothek_cube.core.commit.change import CommitReceipt
+from kartothek_cube.core.commit.header_store import restore_if_ours
 from kartothek_cube.core.commit.publish import publish, read_base
-from kartothek_cube.core.commit.retry import attempts, retry_request
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetNotFoundError, KartothekCubeError
 from kartothek_cube.core.index import ExplicitSecondaryIndex
+from kartothek_cube.core.naming import TOMBSTONES_KEY
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import BlobStore, PreconditionFailed
-from kartothek_cube.core.tombstones import TOMBSTONES_KEY
 
 __all__ = ("invert", "rollback", "undo_all")
 

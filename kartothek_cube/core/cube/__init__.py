@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kartothek_cube.core.cube import constants as _constants
+from kartothek_cube.core.cube import constants
 from kartothek_cube.core.cube.conditions import (
     C,
     Condition,
@@ -61,4 +61,4 @@ def __getattr__(name: str) -> Any:
     """Hand on ``KTK_CUBE_DF_SERIALIZER``, which is made when it is first asked for."""
     if name != "KTK_CUBE_DF_SERIALIZER":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _constants.KTK_CUBE_DF_SERIALIZER
+    return constants.KTK_CUBE_DF_SERIALIZER

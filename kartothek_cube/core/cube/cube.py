@@ -6,11 +6,11 @@ from collections.abc import Collection
 
 import attrs
 
-from kartothek_cube.core._converters import converter_str, converter_str_set, converter_str_tupleset
-from kartothek_cube.core._mixins import CopyMixin
-from kartothek_cube.core._views import cube_html
+from kartothek_cube.core.arguments import converter_str, converter_str_set, converter_str_tupleset
+from kartothek_cube.core.copying import CopyMixin
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.naming import check_uuid
+from kartothek_cube.display.html import cube_html
 
 __all__ = ("Cube",)
 

@@ -10,11 +10,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core import _time
-from kartothek_cube.core._mixins import CopyMixin
-from kartothek_cube.core.dataset.content import HeaderDocument
-from kartothek_cube.core.dataset.frames import indices_as_dataframe
+from kartothek_cube.core import clock
+from kartothek_cube.core.copying import CopyMixin
+from kartothek_cube.core.dataset.pruning import indices_as_dataframe
+from kartothek_cube.core.dataset.render import HeaderDocument
 from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase, IndexColumns, PartitionIndex
 from kartothek_cube.core.naming import (
     DEFAULT_METADATA_VERSION,
@@ -23,7 +24,6 @@ from kartothek_cube.core.naming import (
     metadata_key_from_uuid,
 )
 from kartothek_cube.core.partition import Partition, PartitionTable
-from kartothek_cube.core.predicates import PredicatesType
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, check_owned, open_blobs
 from kartothek_cube.core.typing import StoreInput
@@ -101,7 +101,7 @@ class DatasetMetadataBase(CopyMixin):
             else PartitionTable.from_partitions(partitions or {})
         )
         self.metadata: dict[str, Any] = dict(metadata or {})
-        self.metadata.setdefault("creation_time", _time.datetime_utcnow().isoformat())
+        self.metadata.setdefault("creation_time", clock.datetime_utcnow().isoformat())
         self.indices: dict[str, IndexBase] = dict(indices or {})
         self.metadata_version = metadata_version
         self.explicit_partitions = explicit_partitions

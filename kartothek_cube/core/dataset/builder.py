@@ -9,11 +9,11 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core import _time
-from kartothek_cube.core._mixins import CopyMixin
+from kartothek_cube.core import clock
+from kartothek_cube.core.copying import CopyMixin
 from kartothek_cube.core.dataset.base import DatasetMetadataBase
-from kartothek_cube.core.dataset.content import HeaderDocument
 from kartothek_cube.core.dataset.metadata import DatasetMetadata
+from kartothek_cube.core.dataset.render import HeaderDocument
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase
 from kartothek_cube.core.naming import (
     DEFAULT_METADATA_VERSION,
@@ -85,7 +85,7 @@ class DatasetMetadataBuilder(CopyMixin):
         check_metadata_version(metadata_version)
         check_uuid(uuid)
         self.uuid = uuid
-        self.metadata: dict[str, Any] = {"creation_time": _time.datetime_utcnow().isoformat()}
+        self.metadata: dict[str, Any] = {"creation_time": clock.datetime_utcnow().isoformat()}
         self.indices: dict[str, IndexBase | str] = {}
         self.metadata_version = metadata_version
         self.partition_keys = None if partition_keys is None else list(partition_keys)

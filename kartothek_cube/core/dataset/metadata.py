@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kartothek_cube.core._header import check_header, parse_header
-from kartothek_cube.core._views import dataset_html
 from kartothek_cube.core.dataset.base import DatasetMetadataBase
-from kartothek_cube.core.dataset.cache import parse_header_cached
-from kartothek_cube.core.dataset.load import (
+from kartothek_cube.core.dataset.loading import (
     HeaderBlob,
     TableSchema,
     embedded_schemas,
     extra_fields,
     header_indices,
     list_partitions,
+    parse_header_cached,
     partition_keys_of,
     read_header,
     read_schemas,
 )
+from kartothek_cube.core.header.parse import check_header, parse_header
 from kartothek_cube.core.naming import METADATA_VERSION_KEY, SINGLE_TABLE, UUID_KEY, metadata_key_from_uuid
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema.lineage import schema_version_of
+from kartothek_cube.core.schema.versions import schema_version_of
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, Token, open_blobs
 from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.display.html import dataset_html
 
 __all__ = ("DatasetMetadata",)
 

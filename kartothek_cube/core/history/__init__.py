@@ -8,7 +8,7 @@ publication and clean-up leaves a readable history: a copy of the current state 
 
 from __future__ import annotations
 
-from kartothek_cube.core.history.copies import (
+from kartothek_cube.core.history.archive import (
     DatasetState,
     archive_snapshot,
     expire_snapshots,
@@ -18,19 +18,19 @@ from kartothek_cube.core.history.copies import (
     load_copy,
     older_states,
 )
-from kartothek_cube.core.history.reading import (
+from kartothek_cube.core.history.snapshot_versions import (
+    KEEP_HISTORY,
+    retained_metadata,
+    snapshot_retention,
+    with_version,
+)
+from kartothek_cube.core.history.time_travel import (
     AsOf,
     check_as_of,
     load_state,
     select_state,
     state_as_of,
     states,
-)
-from kartothek_cube.core.history.versions import (
-    KEEP_HISTORY,
-    retained_metadata,
-    snapshot_retention,
-    with_version,
 )
 
 __all__ = (

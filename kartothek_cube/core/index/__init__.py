@@ -9,14 +9,14 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 import pyarrow.types as pat
 
-from kartothek_cube.core._parse_cache import ParseCache
+from kartothek_cube.core.arrow.types import widen
+from kartothek_cube.core.caching import ParseCache
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.index.base import IndexBase
-from kartothek_cube.core.index.columns import IndexColumns
-from kartothek_cube.core.index.file import parse_index, render_index
+from kartothek_cube.core.index.data import IndexColumns
+from kartothek_cube.core.index.parquet import parse_index, render_index
 from kartothek_cube.core.naming import INDICES_DIRECTORY, index_key
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, get_required, open_blobs
-from kartothek_cube.core.types import widen
 from kartothek_cube.core.typing import StoreInput
 
 __all__ = ("ExplicitSecondaryIndex", "IndexBase", "IndexColumns", "PartitionIndex")

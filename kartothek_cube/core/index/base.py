@@ -11,20 +11,27 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
 
-from kartothek_cube.core import _time
-from kartothek_cube.core._mixins import CopyMixin
-from kartothek_cube.core.index.columns import IndexColumns
-from kartothek_cube.core.index.dicts import index_columns, infer_dtype, value_array
-from kartothek_cube.core.index.frames import PARTITION, flat_series, values_to_numpy
-from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.predicates import (
+from kartothek_cube.core import clock
+from kartothek_cube.core.arrow.casting import normalize_value
+from kartothek_cube.core.arrow.types import is_nested, widen
+from kartothek_cube.core.copying import CopyMixin
+from kartothek_cube.core.expressions.binding import is_null_value
+from kartothek_cube.core.expressions.predicate import (
     PredicatesType,
     filter_mask,
     filter_predicates_by_column,
     literal_mask,
 )
-from kartothek_cube.core.types import is_nested, normalize_value, widen
-from kartothek_cube.core.types.literals import is_null_value
+from kartothek_cube.core.index.conversion import (
+    PARTITION,
+    flat_series,
+    index_columns,
+    infer_dtype,
+    value_array,
+    values_to_numpy,
+)
+from kartothek_cube.core.index.data import IndexColumns
+from kartothek_cube.core.partition import PartitionTable
 
 __all__ = ("IndexBase",)
 
@@ -92,7 +99,7 @@ class IndexBase(CopyMixin):
         self.column = column
         self.dtype = dtype
         self.normalize_dtype = normalize_dtype
-        self.creation_time = _time.datetime_utcnow()
+        self.creation_time = clock.datetime_utcnow()
         self.columns_data = index_columns(column, index_dct, dtype)
         self._index_dct: dict[Any, list[str]] | None = None
 

@@ -12,13 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core._arrays import abbreviate, compact_buffers, label_array, lookup
-from kartothek_cube.core._header import common_tables, partition_texts, table_sets
+from kartothek_cube.core.arrow.arrays import abbreviate, compact_buffers, label_array, lookup
 from kartothek_cube.core.errors import CorruptDatasetError, unknown_names
+from kartothek_cube.core.header.parse import common_tables, partition_texts, table_sets
 from kartothek_cube.core.naming import check_table_name, check_uuid
-from kartothek_cube.core.partition.files import common_prefix, derived_keys, needs_escapes
-from kartothek_cube.core.partition.keys import decode_labels
-from kartothek_cube.core.partition.single import Partition, PartitionDictType
+from kartothek_cube.core.partition.labels import decode_labels
+from kartothek_cube.core.partition.partition import Partition, PartitionDictType
+from kartothek_cube.core.partition.storage_keys import common_prefix, derived_keys, needs_escapes
 from kartothek_cube.core.store import check_owned_keys
 
 __all__ = ("Partition", "PartitionDictType", "PartitionTable")

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
+from kartothek_cube.core.arrow.pandas_metadata import extension_dtypes, with_pandas_metadata
+from kartothek_cube.core.arrow.types import same_type
 from kartothek_cube.core.errors import SchemaConflictError
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
-from kartothek_cube.core.types.arrow import same_type
-from kartothek_cube.core.types.pandas_metadata import extension_dtypes, with_pandas_metadata
 
 __all__ = ("validate_compatible", "validate_shared_columns")
 

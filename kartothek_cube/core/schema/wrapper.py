@@ -7,13 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from kartothek_cube.core.types.arrow import storage_type
-from kartothek_cube.core.types.pandas_metadata import (
+from kartothek_cube.core.arrow.pandas_metadata import (
     check_single_index,
     extension_dtypes,
     index_columns,
     with_pandas_metadata,
 )
+from kartothek_cube.core.arrow.types import storage_type
 
 __all__ = ("SchemaWrapper",)
 

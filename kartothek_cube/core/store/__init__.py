@@ -25,9 +25,9 @@ from kartothek_cube.core.store.base import (
     Token,
     get_required,
 )
-from kartothek_cube.core.store.inputs import register_scheme
 from kartothek_cube.core.store.keys import check_key, check_owned, check_owned_keys
-from kartothek_cube.core.store.opening import open_blobs, register_driver
+from kartothek_cube.core.store.registry import open_blobs, register_driver
+from kartothek_cube.core.store.resolve import register_scheme
 
 __all__ = (
     "Blob",

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from simplekv import KeyValueStore
 
-from kartothek_cube.core.store import files
+from kartothek_cube.core.store import posix
 from kartothek_cube.core.store.base import (
     Blob,
     Blobs,
@@ -88,7 +88,7 @@ class LocalBlobStore(BlobStore):
     def can_swap(self) -> bool:
         if self._can_swap is None:
             try:
-                self._can_swap = files.can_lock(self.root or "/")
+                self._can_swap = posix.can_lock(self.root or "/")
             except FileNotFoundError:
                 return True
         return self._can_swap
@@ -102,7 +102,7 @@ class LocalBlobStore(BlobStore):
         descriptor, info = self._open(key)
         try:
             # in this order: what is changed in place meanwhile is newer than its token, and a swap is refused
-            return files.read_all(descriptor, info.st_size), _token(info)
+            return posix.read_all(descriptor, info.st_size), _token(info)
         finally:
             os.close(descriptor)
 
@@ -140,7 +140,7 @@ class LocalBlobStore(BlobStore):
 
     def _put(self, key: str, data: Data, durable: bool) -> None:
         with self._staged(key) as (descriptor, temporary, path):
-            files.write_all(descriptor, data)
+            posix.write_all(descriptor, data)
             self._publish(temporary, path, key, durable)
 
     @contextmanager
@@ -161,7 +161,7 @@ class LocalBlobStore(BlobStore):
                 if folder in folders:
                     break
                 folders.add(folder)
-        files.sync_all(paths, [f"{self.root}/{folder}" for folder in folders])
+        posix.sync_all(paths, [f"{self.root}/{folder}" for folder in folders])
 
     def put_if(self, key: str, data: Data, token: Token | None) -> Token:
         self._warn_unless_swap()
@@ -169,13 +169,13 @@ class LocalBlobStore(BlobStore):
 
     def _put_if(self, key: str, data: Data, token: Token | None) -> Token:
         with self._staged(key) as (descriptor, temporary, path):
-            files.write_all(descriptor, data)
+            posix.write_all(descriptor, data)
             if self._durable:
                 os.fsync(descriptor)
             with self._locked():
                 current = self._stat(key)
                 _compare(key, current, token)
-                files.set_unique_mtime(temporary, current.st_mtime_ns if current else 0)
+                posix.set_unique_mtime(temporary, current.st_mtime_ns if current else 0)
                 result = _token(os.stat(temporary))
                 os.replace(temporary, path)
         try:
@@ -199,7 +199,7 @@ class LocalBlobStore(BlobStore):
             raise PreconditionFailed(key) from None
         if "/" not in key:
             self._sync_root()
-        files.remove_empty(self.root, {key.rpartition("/")[0]})
+        posix.remove_empty(self.root, {key.rpartition("/")[0]})
 
     def delete(self, keys: Iterable[str]) -> None:
         keys = check_keys(keys)
@@ -219,7 +219,7 @@ class LocalBlobStore(BlobStore):
                 with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
                     os.unlink(self._path(key))
                     folders.add(key.rpartition("/")[0])
-        files.remove_empty(self.root, folders)
+        posix.remove_empty(self.root, folders)
 
     # listing
 
@@ -340,13 +340,13 @@ class LocalBlobStore(BlobStore):
         """Make a temporary file beside the final one, to replace it; remove it if the block raises."""
         self._make_folder(check_key(key).rpartition("/")[0])
         path = f"{self.root}/{key}"
-        descriptor, temporary = files.create_temporary(path, self._perm)
+        descriptor, temporary = posix.create_temporary(path, self._perm)
         try:
             yield descriptor, temporary, path
         except BaseException:
             with suppress(FileNotFoundError):
                 os.unlink(temporary)
-                files.remove_empty(self.root, {key.rpartition("/")[0]})
+                posix.remove_empty(self.root, {key.rpartition("/")[0]})
             raise
         finally:
             os.close(descriptor)
@@ -356,7 +356,7 @@ class LocalBlobStore(BlobStore):
             os.replace(temporary, path)
             return
         if self._durable:
-            files.sync(temporary)
+            posix.sync(temporary)
         # a header, maybe: its replacement must not fall between the two halves of a swap
         with self._locked():
             os.replace(temporary, path)
@@ -369,7 +369,7 @@ class LocalBlobStore(BlobStore):
         folder = key
         while folder:
             folder = folder.rpartition("/")[0]
-            files.sync_folder(f"{self.root}/{folder}")
+            posix.sync_folder(f"{self.root}/{folder}")
         # A root may be new, and directories above it, whoever made them. It has no header then, and what lies
         # below it is worth nothing without: so it is enough to look at them when a header is created.
         above = self.root if created and "/" not in key else ""
@@ -377,16 +377,16 @@ class LocalBlobStore(BlobStore):
             above = above.rpartition("/")[0]
             # who may not read a directory has not made it
             with suppress(PermissionError):
-                files.sync_folder(above or "/")
+                posix.sync_folder(above or "/")
 
     def _sync_root(self) -> None:
         # without a root there was nothing to delete
         with suppress(FileNotFoundError):
             if self._durable:
-                files.sync_folder(self.root or "/")
+                posix.sync_folder(self.root or "/")
 
     def _locked(self) -> AbstractContextManager[None]:
-        return files.locked(self.root or "/") if self.can_swap else nullcontext()
+        return posix.locked(self.root or "/") if self.can_swap else nullcontext()
 
     def _warn_unless_swap(self) -> None:
         if not self.can_swap:

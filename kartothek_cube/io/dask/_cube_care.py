@@ -10,7 +10,7 @@ from dask.delayed import Delayed
 
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.typing import StoreFactory
-from kartothek_cube.io.dask import common_cube as _dask
+from kartothek_cube.io.dask import common_cube
 from kartothek_cube.io.dask._graph import Graph
 from kartothek_cube.io_components.cube.compact import (
     CompactContext,
@@ -63,7 +63,7 @@ def compact_cube_delayed(
     TypeError, ValueError
         As there; also if the store is not a factory.
     """
-    _dask.check_store(store)
+    common_cube.check_store(store)
     plan = plan_compact(cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
     return _compact(Graph.to_delayed, *plan)
 
@@ -95,7 +95,7 @@ def compact_cube_bag(
     TypeError, ValueError
         As there.
     """
-    _dask.check_store(store)
+    common_cube.check_store(store)
     plan = plan_compact(cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
     return _compact(Graph.to_bag, *plan)
 
@@ -145,7 +145,7 @@ def verify_cube_delayed(
     TypeError, ValueError
         As there; also if the store is not a factory.
     """
-    _dask.check_store(store)
+    common_cube.check_store(store)
     return _verify(Graph.to_delayed, plan_cube_verify(cube, store, ktk_cube_dataset_ids, deep=deep))
 
 
@@ -174,7 +174,7 @@ def verify_cube_bag(
     TypeError, ValueError
         As there.
     """
-    _dask.check_store(store)
+    common_cube.check_store(store)
     return _verify(Graph.to_bag, plan_cube_verify(cube, store, ktk_cube_dataset_ids, deep=deep))
 
 

@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 from dask.dataframe.utils import clear_known_categories
 
+from kartothek_cube.core.arrow.pandas_conversion import dates_as_stamps
 from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import SINGLE_TABLE
-from kartothek_cube.core.predicates import PredicatesType
-from kartothek_cube.core.types import dates_as_stamps
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.dask._dataset import ReadOptions, check_table, frame_of, picklable_store
 from kartothek_cube.io.dask._from_map import from_map

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from dask.bag import Bag, Item
 
+from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import (
@@ -14,7 +15,6 @@ from kartothek_cube.core.naming import (
     DEFAULT_METADATA_VERSION,
     SINGLE_TABLE,
 )
-from kartothek_cube.core.predicates import PredicatesType
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.utils import lazy_store
 from kartothek_cube.io.dask._dataset import (

@@ -11,10 +11,10 @@ from dask.task_spec import TaskRef
 
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.typing import StoreFactory
-from kartothek_cube.io.dask import common_cube as _dask
+from kartothek_cube.io.dask import common_cube
 from kartothek_cube.io.dask._cube_care import compact_cube_bag, verify_cube_bag
 from kartothek_cube.io.dask._graph import Graph
-from kartothek_cube.io_components.cube import write as _write
+from kartothek_cube.io_components.cube import write
 from kartothek_cube.io_components.cube.history import CubeAsOf
 from kartothek_cube.io_components.cube.maintain import plan_copy
 from kartothek_cube.io_components.cube.parts import declared_ids, write_parts
@@ -40,12 +40,12 @@ __all__ = (
 Metadata = Mapping[str, Mapping[str, Any]]
 
 
-def _write_bag(plan: _write.CubeWritePlan, data: Bag) -> Bag:
+def _write_bag(plan: write.CubeWritePlan, data: Bag) -> Bag:
     """One task per partition of the bag, from its elements to stored files."""
     if not isinstance(data, Bag):
         raise TypeError(f"data must be a dask bag but is {type(data).__name__}")
     partitions = [(TaskRef((data.name, i)),) for i in range(data.npartitions)]
-    return _dask.write_cube(Graph.to_bag, plan, [data], write_parts, partitions)
+    return common_cube.write_cube(Graph.to_bag, plan, [data], write_parts, partitions)
 
 
 def build_cube_from_bag(
@@ -104,9 +104,9 @@ def build_cube_from_bag(
     >>> sorted(datasets), frame["CITY"].tolist()
     (['seed'], ['Bath', 'Ulm'])
     """
-    _dask.check_store(store)
+    common_cube.check_store(store)
     names = declared_ids(ktk_cube_dataset_ids, [cube.seed_dataset])
-    plan = _write.plan_build(cube, store, names, metadata, overwrite, partition_on, df_serializer)
+    plan = write.plan_build(cube, store, names, metadata, overwrite, partition_on, df_serializer)
     return _write_bag(plan, data)
 
 
@@ -144,9 +144,9 @@ def extend_cube_from_bag(
     ValueError, RuntimeError
         As :func:`~kartothek_cube.io.eager_cube.extend_cube`; those about the input when the bag is computed.
     """
-    _dask.check_store(store)
+    common_cube.check_store(store)
     names = declared_ids(ktk_cube_dataset_ids)
-    plan = _write.plan_extend(cube, store, names, metadata, overwrite, partition_on, df_serializer)
+    plan = write.plan_extend(cube, store, names, metadata, overwrite, partition_on, df_serializer)
     return _write_bag(plan, data)
 
 
@@ -183,8 +183,8 @@ def append_to_cube_from_bag(
         As :func:`~kartothek_cube.io.eager_cube.append_to_cube`; those about the input when the bag is
         computed.
     """
-    _dask.check_store(store)
-    plan = _write.plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
+    common_cube.check_store(store)
+    plan = write.plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
     return _write_bag(plan, data)
 
 
@@ -219,8 +219,8 @@ def update_cube_from_bag(
     ValueError, RuntimeError
         As :func:`~kartothek_cube.io.eager_cube.update_cube`; those about the input when the bag is computed.
     """
-    _dask.check_store(store)
-    plan = _write.plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
+    common_cube.check_store(store)
+    plan = write.plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
     return _write_bag(plan, data)
 
 
@@ -253,9 +253,9 @@ def remove_partitions_bag(
     ValueError
         As :func:`~kartothek_cube.io.eager_cube.remove_partitions`.
     """
-    _dask.check_store(store)
-    plan = _write.plan_remove(cube, store, conditions, ktk_cube_dataset_ids, metadata)
-    return _dask.finish_cube(Graph.to_bag, plan)
+    common_cube.check_store(store)
+    plan = write.plan_remove(cube, store, conditions, ktk_cube_dataset_ids, metadata)
+    return common_cube.finish_cube(Graph.to_bag, plan)
 
 
 def query_cube_bag(
@@ -293,13 +293,13 @@ def query_cube_bag(
         As :func:`~kartothek_cube.io.eager_cube.query_cube`; also if the store is not a factory or the block
         size is not a positive integer.
     """
-    _dask.check_store(store)
-    _dask.check_blocksize(blocksize)
+    common_cube.check_store(store)
+    common_cube.check_blocksize(blocksize)
     plan = plan_query(
         cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
     )
     graph, tasks = Graph("query_cube"), batched(plan.tasks(), blocksize)
-    return graph.bag(graph.map("groups", _dask.frames_of, plan.context, [(block,) for block in tasks]))
+    return graph.bag(graph.map("groups", common_cube.frames_of, plan.context, [(block,) for block in tasks]))
 
 
 def delete_cube_bag(cube: Cube, store: StoreFactory, blocksize: int = 100, datasets: Any = None) -> Bag:
@@ -325,9 +325,9 @@ def delete_cube_bag(cube: Cube, store: StoreFactory, blocksize: int = 100, datas
     TypeError, ValueError
         If the store is not a factory or the block size is not a positive integer.
     """
-    _dask.check_store(store)
-    _dask.check_blocksize(blocksize)
-    graph, keys = _dask.delete_cube(cube, store, datasets, blocksize)
+    common_cube.check_store(store)
+    common_cube.check_blocksize(blocksize)
+    graph, keys = common_cube.delete_cube(cube, store, datasets, blocksize)
     return graph.bag(keys)
 
 
@@ -358,9 +358,9 @@ def cleanup_cube_bag(
     TypeError, ValueError
         If the store is not a factory or the block size is not a positive integer.
     """
-    _dask.check_store(store)
-    _dask.check_blocksize(blocksize)
-    graph, keys = _dask.cleanup_cube(cube, store, blocksize, retention)
+    common_cube.check_store(store)
+    common_cube.check_blocksize(blocksize)
+    graph, keys = common_cube.cleanup_cube(cube, store, blocksize, retention)
     return graph.bag(keys)
 
 
@@ -399,11 +399,11 @@ def copy_cube_bag(
         As :func:`~kartothek_cube.io.eager_cube.copy_cube`; also if a store is not a factory or the block size
         is not a positive integer.
     """
-    _dask.check_store(src_store)
-    _dask.check_store(tgt_store)
-    _dask.check_blocksize(blocksize)
+    common_cube.check_store(src_store)
+    common_cube.check_store(tgt_store)
+    common_cube.check_blocksize(blocksize)
     plan = plan_copy(cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets)
-    return _dask.copy_cube(Graph.to_bag, plan, blocksize)
+    return common_cube.copy_cube(Graph.to_bag, plan, blocksize)
 
 
 def collect_stats_bag(cube: Cube, store: StoreFactory, datasets: Any = None, blocksize: int = 100) -> Bag:
@@ -429,6 +429,6 @@ def collect_stats_bag(cube: Cube, store: StoreFactory, datasets: Any = None, blo
     TypeError, ValueError
         If the store is not a factory or the block size is not a positive integer.
     """
-    _dask.check_store(store)
-    _dask.check_blocksize(blocksize)
-    return _dask.collect_stats(Graph.to_bag, cube, store, datasets, blocksize)
+    common_cube.check_store(store)
+    common_cube.check_blocksize(blocksize)
+    return common_cube.collect_stats(Graph.to_bag, cube, store, datasets, blocksize)

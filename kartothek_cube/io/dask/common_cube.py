@@ -10,10 +10,10 @@ import pandas as pd
 from dask.delayed import Delayed
 from dask.task_spec import TaskRef
 
+from kartothek_cube.core.arrow.pandas_conversion import to_pandas
 from kartothek_cube.core.cube.consistency import get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.types import to_pandas
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io.dask._graph import Graph, Key, discard_results
 from kartothek_cube.io_components.collect import delete_garbage

@@ -11,15 +11,14 @@ import pandas as pd
 from dask.delayed import Delayed
 from dask.task_spec import TaskRef
 
+from kartothek_cube.core.arrow.pandas_conversion import dates_as_stamps
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.types import dates_as_stamps
 from kartothek_cube.core.typing import StoreFactory
-from kartothek_cube.io.dask import common_cube as _dask
-from kartothek_cube.io.dask import delayed_cube
+from kartothek_cube.io.dask import common_cube, delayed_cube
 from kartothek_cube.io.dask._from_map import from_map
 from kartothek_cube.io.dask._graph import Graph
 from kartothek_cube.io.dask._shuffle import buckets, shuffled
-from kartothek_cube.io_components.cube import write as _write
+from kartothek_cube.io_components.cube import write
 from kartothek_cube.io_components.cube.history import CubeAsOf
 from kartothek_cube.io_components.cube.parts import Written, write_part
 from kartothek_cube.io_components.cube.query import ScanContext, ScanTask, plan_query
@@ -57,19 +56,17 @@ def _by_id(data: Any, cube: Cube) -> Frames:
     return frames
 
 
-def _check_columns(plan: _write.CubeWritePlan, frames: Frames) -> None:
+def _check_columns(plan: write.CubeWritePlan, frames: Frames) -> None:
     """What can be said about the input without its rows."""
-    _write.prepare(plan, {name: [frame._meta] for name, frame in frames.items()}, unique=False)
+    write.prepare(plan, {name: [frame._meta] for name, frame in frames.items()}, unique=False)
 
 
-def _write_frames(plan: _write.CubeWritePlan, frames: Frames) -> Delayed:
+def _write_frames(plan: write.CubeWritePlan, frames: Frames) -> Delayed:
     _check_columns(plan, frames)
     return _write_partitions(plan, frames, _write_partition)
 
 
-def _write_partitions(
-    plan: _write.CubeWritePlan, frames: Frames, function: Callable[..., Written]
-) -> Delayed:
+def _write_partitions(plan: write.CubeWritePlan, frames: Frames, function: Callable[..., Written]) -> Delayed:
     """One task per partition of each dataset."""
     inputs: list[Delayed] = []
     arguments: list[tuple[Any, ...]] = []
@@ -77,15 +74,15 @@ def _write_partitions(
         parts = frame.to_delayed()
         inputs += parts[:1]
         arguments += [(TaskRef(part.key), name) for part in parts]
-    return _dask.write_cube(Graph.to_delayed, plan, inputs, function, arguments)
+    return common_cube.write_cube(Graph.to_delayed, plan, inputs, function, arguments)
 
 
-def _write_partition(plan: _write.CubeWritePlan, frame: pd.DataFrame, name: str) -> Written:
+def _write_partition(plan: write.CubeWritePlan, frame: pd.DataFrame, name: str) -> Written:
     return write_part(plan, {name: frame})
 
 
-def _write_buckets(plan: _write.CubeWritePlan, frame: pd.DataFrame, name: str) -> Written:
-    return _write.merge_writes([write_part(plan, {name: rows}, unique=False) for rows in buckets(frame)])
+def _write_buckets(plan: write.CubeWritePlan, frame: pd.DataFrame, name: str) -> Written:
+    return write.merge_writes([write_part(plan, {name: rows}, unique=False) for rows in buckets(frame)])
 
 
 def build_cube_from_dataframe(
@@ -151,9 +148,9 @@ def build_cube_from_dataframe(
     >>> query_cube_dataframe(cube, store)["TEMP"].max().compute(scheduler="sync")
     np.int64(8)
     """
-    _dask.check_store(store)
+    common_cube.check_store(store)
     frames = _by_id(data, cube)
-    plan = _write.plan_build(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
+    plan = write.plan_build(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
     _check_columns(plan, frames)
     if shuffle:
         frames = {
@@ -194,9 +191,9 @@ def extend_cube_from_dataframe(
     ValueError, RuntimeError
         As :func:`~kartothek_cube.io.eager_cube.extend_cube`; those about rows when the result is computed.
     """
-    _dask.check_store(store)
+    common_cube.check_store(store)
     frames = _by_id(data, cube)
-    plan = _write.plan_extend(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
+    plan = write.plan_extend(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
     return _write_frames(plan, frames)
 
 
@@ -229,9 +226,9 @@ def append_to_cube_from_dataframe(
     ValueError
         As :func:`~kartothek_cube.io.eager_cube.append_to_cube`; those about rows when the result is computed.
     """
-    _dask.check_store(store)
+    common_cube.check_store(store)
     frames = _by_id(data, cube)
-    plan = _write.plan_append(cube, store, frames, metadata, df_serializer)
+    plan = write.plan_append(cube, store, frames, metadata, df_serializer)
     return _write_frames(plan, frames)
 
 
@@ -266,9 +263,9 @@ def update_cube_from_dataframe(
     ValueError, RuntimeError
         As :func:`~kartothek_cube.io.eager_cube.update_cube`; those about rows when the result is computed.
     """
-    _dask.check_store(store)
+    common_cube.check_store(store)
     frames = _by_id(data, cube)
-    plan = _write.plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
+    plan = write.plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
     return _write_frames(plan, frames)
 
 
@@ -312,11 +309,11 @@ def query_cube_dataframe(
     ValueError, TypeError
         As :func:`~kartothek_cube.io.eager_cube.query_cube`; also if the store is not a factory.
     """
-    _dask.check_store(store)
+    common_cube.check_store(store)
     plan = plan_query(
         cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
     )
-    meta, tasks = _dask.frame_of(plan.context, None), plan.tasks()
+    meta, tasks = common_cube.frame_of(plan.context, None), plan.tasks()
     result: dd.DataFrame = from_map(_read, tasks, "query_cube", meta, plan.context, len(tasks) < 2)
     return result
 
@@ -326,7 +323,7 @@ def _read(
 ) -> pd.DataFrame:
     if columns is not None and task is not None:
         context, task = project(context, task, columns)
-    frame = _dask.frame_of(context, task)
+    frame = common_cube.frame_of(context, task)
     frame = frame if alone else dates_as_stamps(frame)
     return frame if columns is None else frame[list(columns)]
 

@@ -9,6 +9,7 @@ from typing import Any
 from dask.delayed import Delayed, delayed
 from dask.task_spec import TaskRef
 
+from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import (
@@ -16,7 +17,6 @@ from kartothek_cube.core.naming import (
     DEFAULT_METADATA_VERSION,
     SINGLE_TABLE,
 )
-from kartothek_cube.core.predicates import PredicatesType
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.utils import lazy_store
 from kartothek_cube.io.dask._dataset import (

@@ -11,10 +11,10 @@ from dask.task_spec import TaskRef
 
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.typing import StoreFactory
-from kartothek_cube.io.dask import common_cube as _dask
+from kartothek_cube.io.dask import common_cube
 from kartothek_cube.io.dask._cube_care import compact_cube_delayed, verify_cube_delayed
 from kartothek_cube.io.dask._graph import Graph
-from kartothek_cube.io_components.cube import write as _write
+from kartothek_cube.io_components.cube import write
 from kartothek_cube.io_components.cube.history import CubeAsOf
 from kartothek_cube.io_components.cube.maintain import plan_copy
 from kartothek_cube.io_components.cube.parts import declared_ids, iter_input, write_part
@@ -39,11 +39,11 @@ __all__ = (
 Metadata = Mapping[str, Mapping[str, Any]]
 
 
-def _write_delayed(plan: _write.CubeWritePlan, data: Any) -> Delayed:
+def _write_delayed(plan: write.CubeWritePlan, data: Any) -> Delayed:
     """One task per Delayed."""
     items = [data] if isinstance(data, Delayed) else [delayed(element) for element in iter_input(data)]
     arguments = [(TaskRef(item.key),) for item in items]
-    return _dask.write_cube(Graph.to_delayed, plan, items, write_part, arguments)
+    return common_cube.write_cube(Graph.to_delayed, plan, items, write_part, arguments)
 
 
 def build_cube_from_delayed(
@@ -105,9 +105,9 @@ def build_cube_from_delayed(
     >>> [frame["CITY"].tolist() for frame in frames]
     [['Ulm'], ['Bath']]
     """
-    _dask.check_store(store)
+    common_cube.check_store(store)
     names = declared_ids(ktk_cube_dataset_ids, [cube.seed_dataset])
-    plan = _write.plan_build(cube, store, names, metadata, overwrite, partition_on, df_serializer)
+    plan = write.plan_build(cube, store, names, metadata, overwrite, partition_on, df_serializer)
     return _write_delayed(plan, data)
 
 
@@ -146,9 +146,9 @@ def extend_cube_from_delayed(
         As :func:`~kartothek_cube.io.eager_cube.extend_cube`; those about the input when the result is
         computed.
     """
-    _dask.check_store(store)
+    common_cube.check_store(store)
     names = declared_ids(ktk_cube_dataset_ids)
-    plan = _write.plan_extend(cube, store, names, metadata, overwrite, partition_on, df_serializer)
+    plan = write.plan_extend(cube, store, names, metadata, overwrite, partition_on, df_serializer)
     return _write_delayed(plan, data)
 
 
@@ -185,8 +185,8 @@ def append_to_cube_from_delayed(
         As :func:`~kartothek_cube.io.eager_cube.append_to_cube`; those about the input when the result is
         computed.
     """
-    _dask.check_store(store)
-    plan = _write.plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
+    common_cube.check_store(store)
+    plan = write.plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
     return _write_delayed(plan, data)
 
 
@@ -222,8 +222,8 @@ def update_cube_from_delayed(
         As :func:`~kartothek_cube.io.eager_cube.update_cube`; those about the input when the result is
         computed.
     """
-    _dask.check_store(store)
-    plan = _write.plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
+    common_cube.check_store(store)
+    plan = write.plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
     return _write_delayed(plan, data)
 
 
@@ -256,9 +256,9 @@ def remove_partitions_delayed(
     ValueError
         As :func:`~kartothek_cube.io.eager_cube.remove_partitions`.
     """
-    _dask.check_store(store)
-    plan = _write.plan_remove(cube, store, conditions, ktk_cube_dataset_ids, metadata)
-    return _dask.finish_cube(Graph.to_delayed, plan)
+    common_cube.check_store(store)
+    plan = write.plan_remove(cube, store, conditions, ktk_cube_dataset_ids, metadata)
+    return common_cube.finish_cube(Graph.to_delayed, plan)
 
 
 def query_cube_delayed(
@@ -293,12 +293,14 @@ def query_cube_delayed(
     ValueError, TypeError
         As :func:`~kartothek_cube.io.eager_cube.query_cube`; also if the store is not a factory.
     """
-    _dask.check_store(store)
+    common_cube.check_store(store)
     plan = plan_query(
         cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
     )
     graph = Graph("query_cube")
-    return graph.delayed(graph.map("group", _dask.frame_of, plan.context, [(task,) for task in plan.tasks()]))
+    return graph.delayed(
+        graph.map("group", common_cube.frame_of, plan.context, [(task,) for task in plan.tasks()])
+    )
 
 
 def delete_cube_delayed(
@@ -326,9 +328,9 @@ def delete_cube_delayed(
     TypeError, ValueError
         If the store is not a factory or the block size is not a positive integer.
     """
-    _dask.check_store(store)
-    _dask.check_blocksize(blocksize)
-    return _dask.wait(*_dask.delete_cube(cube, store, datasets, blocksize))
+    common_cube.check_store(store)
+    common_cube.check_blocksize(blocksize)
+    return common_cube.wait(*common_cube.delete_cube(cube, store, datasets, blocksize))
 
 
 def cleanup_cube_delayed(
@@ -358,9 +360,9 @@ def cleanup_cube_delayed(
     TypeError, ValueError
         If the store is not a factory or the block size is not a positive integer.
     """
-    _dask.check_store(store)
-    _dask.check_blocksize(blocksize)
-    return _dask.wait(*_dask.cleanup_cube(cube, store, blocksize, retention))
+    common_cube.check_store(store)
+    common_cube.check_blocksize(blocksize)
+    return common_cube.wait(*common_cube.cleanup_cube(cube, store, blocksize, retention))
 
 
 def copy_cube_delayed(
@@ -397,11 +399,11 @@ def copy_cube_delayed(
         As :func:`~kartothek_cube.io.eager_cube.copy_cube`; also if a store is not a factory or the block size
         is not a positive integer.
     """
-    _dask.check_store(src_store)
-    _dask.check_store(tgt_store)
-    _dask.check_blocksize(blocksize)
+    common_cube.check_store(src_store)
+    common_cube.check_store(tgt_store)
+    common_cube.check_blocksize(blocksize)
     plan = plan_copy(cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets)
-    return _dask.copy_cube(Graph.to_delayed, plan, blocksize)
+    return common_cube.copy_cube(Graph.to_delayed, plan, blocksize)
 
 
 def collect_stats_delayed(
@@ -429,6 +431,6 @@ def collect_stats_delayed(
     TypeError, ValueError
         If the store is not a factory or the block size is not a positive integer.
     """
-    _dask.check_store(store)
-    _dask.check_blocksize(blocksize)
-    return _dask.collect_stats(Graph.to_delayed, cube, store, datasets, blocksize)
+    common_cube.check_store(store)
+    common_cube.check_blocksize(blocksize)
+    return common_cube.collect_stats(Graph.to_delayed, cube, store, datasets, blocksize)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.pandas_conversion import as_table, to_memory
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.types import as_table, to_memory
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark import _worker
 from kartothek_cube.io.spark._run import distribute_tasks

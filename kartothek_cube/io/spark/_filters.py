@@ -12,7 +12,7 @@ import pyarrow.types as pat
 from pyspark.sql import datasource as ds
 
 from kartothek_cube.core.cube.conditions import C, Condition
-from kartothek_cube.core.predicates import bind
+from kartothek_cube.core.expressions.predicate import bind
 
 __all__ = ("to_conditions",)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kartothek_cube.core.types import as_table
+from kartothek_cube.core.arrow.pandas_conversion import as_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,8 +10,8 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.pandas_conversion import as_table, to_memory
 from kartothek_cube.core.errors import KartothekCubeError
-from kartothek_cube.core.types import as_table, to_memory
 from kartothek_cube.io.spark._types import to_spark, to_storage_types
 from kartothek_cube.io_components.chunks import rechunk_by_partition
 from kartothek_cube.io_components.cube.query import ScanContext, run_task

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.pandas_conversion import as_table
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import UnknownOutcomeError
-from kartothek_cube.core.types import as_table
 from kartothek_cube.io.spark import _worker
 from kartothek_cube.io.spark._input import check_frame, empty_table, shuffle_by_partition
 from kartothek_cube.io.spark._python import check_python

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import (
@@ -18,7 +19,6 @@ from kartothek_cube.core.naming import (
     DEFAULT_METADATA_VERSION,
     SINGLE_TABLE,
 )
-from kartothek_cube.core.predicates import PredicatesType
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark import _worker

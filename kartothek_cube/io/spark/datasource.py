@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from kartothek_cube.core.cube.conditions import Condition
+from kartothek_cube.core.cube.conditions import Condition, parse_conditions
 from kartothek_cube.core.cube.discover import discover_cube
-from kartothek_cube.core.cube.where import parse_conditions
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.io.spark import _sink
 from kartothek_cube.io.spark._filters import to_conditions

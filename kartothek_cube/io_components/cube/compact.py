@@ -10,16 +10,16 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.pandas_metadata import extension_dtypes, with_pandas_metadata
 from kartothek_cube.core.commit import IndexUpdate, commit
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.prune import select_partitions
 from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.types.pandas_metadata import extension_dtypes, with_pandas_metadata
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.columns import (
     combine_keys,

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import attrs
 
 from kartothek_cube.core.commit import CommitReceipt
+from kartothek_cube.core.commit.tombstones import is_tombstone_file
 from kartothek_cube.core.commit.undo import undo_all
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
@@ -22,7 +23,6 @@ from kartothek_cube.core.errors import (
 )
 from kartothek_cube.core.history import KEEP_HISTORY, history_folder
 from kartothek_cube.core.store import Blob, open_blobs
-from kartothek_cube.core.tombstones import is_tombstone_file
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.age import is_older, retention_cutoff

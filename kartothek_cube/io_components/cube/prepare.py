@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.pandas_conversion import as_table, to_pandas
+from kartothek_cube.core.arrow.types import is_nested
 from kartothek_cube.core.cube.consistency import get_payload_subset
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.errors import DuplicateCellsError, unknown_names
-from kartothek_cube.core.types import as_table, is_nested, to_pandas
 from kartothek_cube.io_components.columns import (
     combine_keys,
     encode_ordered,

@@ -8,7 +8,6 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.commit_record import parse_record
 from kartothek_cube.core.cube.conditions import Conjunction
 from kartothek_cube.core.cube.consistency import (
     get_dataset_columns,
@@ -20,13 +19,14 @@ from kartothek_cube.core.cube.discover import (
     discover_ktk_cube_dataset_ids,
 )
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import (
     DatasetExistsError,
     DatasetNotFoundError,
     unknown_names,
 )
+from kartothek_cube.core.header.commit_record import parse_record
 from kartothek_cube.core.index import ExplicitSecondaryIndex
-from kartothek_cube.core.prune import select_partitions
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.cube.prepare import DatasetConstraints
 from kartothek_cube.io_components.cube.removal import partition_scope, removal_conditions

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from kartothek_cube.core.arrow.types import is_nested
 from kartothek_cube.core.commit import IndexUpdate
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.types import is_nested
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.columns import (
     combine_keys,

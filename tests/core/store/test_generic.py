@@ -14,7 +14,7 @@ from simplekv.memory import DictStore
 from storefact import get_store_from_url
 
 from kartothek_cube.core.store import NoCompareAndSwapWarning, PreconditionFailed, open_blobs
-from kartothek_cube.core.store.generic import GenericBlobStore
+from kartothek_cube.core.store.simplekv_driver import GenericBlobStore
 from tests.core.store.contract import StoreContract, SwapContract, count_up
 from tests.support.stores import (
     CountingStore,

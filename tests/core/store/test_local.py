@@ -21,7 +21,7 @@ import pytest
 from simplekv.fs import FilesystemStore, WebFilesystemStore
 from storefact import get_store_from_url
 
-from kartothek_cube.core.store import NoCompareAndSwapWarning, files, open_blobs
+from kartothek_cube.core.store import NoCompareAndSwapWarning, open_blobs, posix
 from kartothek_cube.core.store.local import LocalBlobStore
 from kartothek_cube.core.utils import ensure_store, lazy_store
 from tests.core.store.contract import SwapContract, count_up
@@ -452,7 +452,7 @@ def test_lock_dies_with_its_holder(blobs, root):
     script = f"""
 import os, sys, time
 from kartothek_cube.core.store import files
-with files.locked("{root}"):
+with posix.locked("{root}"):
     child = os.fork()
     if not child:
         time.sleep(60)
@@ -487,7 +487,7 @@ def test_what_waits_for_a_swap_by_others(blobs, root, change, waits):
     for key in ("f", "d/f"):
         blobs.put(key, b"1")
     thread = threading.Thread(target=change, args=(blobs,))
-    with files.locked(str(root)):
+    with posix.locked(str(root)):
         thread.start()
         thread.join(timeout=0.05 if waits else 10)
         assert thread.is_alive() is waits
@@ -514,7 +514,7 @@ def test_file_system_without_locks(store, root, monkeypatch):
     def refuse(descriptor: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, "no locks")
 
-    monkeypatch.setattr("kartothek_cube.core.store.files.fcntl.flock", refuse)
+    monkeypatch.setattr("kartothek_cube.core.store.posix.fcntl.flock", refuse)
     monkeypatch.setattr("kartothek_cube.core.store.base._WARNED", set())
     blobs = open_blobs(store)
     assert not blobs.can_swap
@@ -641,6 +641,6 @@ def test_all_is_read_whatever_the_size_seemed_to_be(tmp_path, size):
     (tmp_path / "a").write_bytes(b"content")
     descriptor = os.open(tmp_path / "a", os.O_RDONLY)
     try:
-        assert files.read_all(descriptor, size) == b"content"
+        assert posix.read_all(descriptor, size) == b"content"
     finally:
         os.close(descriptor)

@@ -6,9 +6,9 @@ import pytest
 
 from kartothek_cube.core.store import NoCompareAndSwapWarning, PreconditionFailed, open_blobs
 from kartothek_cube.core.store.base import _WARNED
-from kartothek_cube.core.store.inputs import ensure_store
-from kartothek_cube.core.store.obstore_blobs import ObjectBlobStore
-from kartothek_cube.core.store.obstore_lib import ObjectStoreError
+from kartothek_cube.core.store.obstore.client import ObjectStoreError
+from kartothek_cube.core.store.obstore.driver import ObjectBlobStore
+from kartothek_cube.core.store.resolve import ensure_store
 from tests.core.store.contract import SwapContract
 from tests.support.object_server import Stored, running
 from tests.support.servers import azure_url, s3_url

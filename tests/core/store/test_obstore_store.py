@@ -16,8 +16,8 @@ import pytest
 from simplekv import KeyValueStore
 
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.core.store.inputs import ensure_store, lazy_store
-from kartothek_cube.core.store.obstore_store import ObjectStore
+from kartothek_cube.core.store.obstore.store import ObjectStore
+from kartothek_cube.core.store.resolve import ensure_store, lazy_store
 from tests.support.object_server import running
 from tests.support.servers import azure_url, s3_url
 
@@ -158,7 +158,7 @@ def test_forked_process_ends():
     """Nothing waits at its exit for threads that stayed behind."""
     program = """
 import os, sys
-from kartothek_cube.core.store.inputs import ensure_store
+from kartothek_cube.core.store.resolve import ensure_store
 store = ensure_store(sys.argv[1])
 store.put("f", b"1")
 if os.fork() == 0:
@@ -182,7 +182,7 @@ def test_without_obstore(kind, extra):
     program = f"""
 import sys
 sys.modules["obstore"] = None
-from kartothek_cube.core.store.inputs import ensure_store, lazy_store
+from kartothek_cube.core.store.resolve import ensure_store, lazy_store
 factory = lazy_store("{kind}://bucket")
 try:
     factory()

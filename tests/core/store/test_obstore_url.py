@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 import pytest
 
-from kartothek_cube.core.store.inputs import UrlStoreFactory, ensure_store, lazy_store
-from kartothek_cube.core.store.obstore_lib import ObjectStoreError
-from kartothek_cube.core.store.obstore_url import _KNOWN, _duration, _flag, parse_url, settings
+from kartothek_cube.core.store.obstore.client import ObjectStoreError
+from kartothek_cube.core.store.obstore.url import _KNOWN, _duration, _flag, parse_url, settings
+from kartothek_cube.core.store.resolve import UrlStoreFactory, ensure_store, lazy_store
 
 
 @pytest.mark.parametrize(

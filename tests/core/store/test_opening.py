@@ -13,14 +13,14 @@ from storefact import get_store_from_url
 from kartothek_cube.core.store import (
     NoCompareAndSwapWarning,
     PreconditionFailed,
-    inputs,
     open_blobs,
-    opening,
     register_driver,
+    registry,
+    resolve,
 )
-from kartothek_cube.core.store.generic import GenericBlobStore
-from kartothek_cube.core.store.inputs import UrlStoreFactory, ensure_store, lazy_store, register_scheme
 from kartothek_cube.core.store.local import LocalBlobStore
+from kartothek_cube.core.store.resolve import UrlStoreFactory, ensure_store, lazy_store, register_scheme
+from kartothek_cube.core.store.simplekv_driver import GenericBlobStore
 from tests.support.stores import MinimalIterStore, MinimalStore, WrapperStore
 
 
@@ -61,8 +61,8 @@ def test_new_scheme_and_driver(monkeypatch):
     class CloudBlobs(GenericBlobStore):
         pass
 
-    monkeypatch.setattr(inputs, "_OPENERS", dict(inputs._OPENERS))
-    monkeypatch.setattr(opening, "_DRIVERS", list(opening._DRIVERS))
+    monkeypatch.setattr(resolve, "_OPENERS", dict(resolve._OPENERS))
+    monkeypatch.setattr(registry, "_DRIVERS", list(registry._DRIVERS))
     register_scheme("cloud", "s3", opener=lambda url: Cloud(DictStore({"url": url.encode()})))
     register_driver(lambda store: isinstance(store, Cloud), CloudBlobs)
     assert type(open_blobs("cloud://bucket")) is CloudBlobs

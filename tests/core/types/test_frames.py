@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.core import types
-from kartothek_cube.core.types.frames import _split_large
-from kartothek_cube.core.types.pandas_metadata import extension_dtypes, index_columns
+from kartothek_cube.core.arrow.pandas_conversion import _split_large
+from kartothek_cube.core.arrow.pandas_metadata import extension_dtypes, index_columns
 
 DAY = datetime.date(2020, 1, 1)
 

@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core.types import align_date_units, to_pandas
+from kartothek_cube.core.arrow.pandas_conversion import align_date_units, to_pandas
 from kartothek_cube.io_components.cube.query.layout import ScanContext, ScanTask
 from kartothek_cube.io_components.cube.query.room import MAX_COLUMNS, OutputBuffer, zero_copy_view
 from kartothek_cube.io_components.cube.query.run import run_task
@@ -59,7 +59,7 @@ def _frame(tables: list[pa.Table]) -> pd.DataFrame:
 
 def frames_of_tables(tables: list[pa.Table]) -> Iterator[pd.DataFrame]:
     """
-    Make DataFrames as by :func:`~kartothek_cube.core.types.to_pandas`.
+    Make DataFrames as by :func:`~kartothek_cube.core.arrow.pandas_conversion.to_pandas`.
 
     Parameters
     ----------

@@ -8,16 +8,16 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core._views import card, facts, table
 from kartothek_cube.core.cube.conditions import Condition, Conjunction
 from kartothek_cube.core.cube.consistency import arrow_schema, check_cube, get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.expressions.predicate import bind
 from kartothek_cube.core.index import ExplicitSecondaryIndex
-from kartothek_cube.core.predicates import bind
 from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.display.html import card, facts, table
 from kartothek_cube.io_components.cube.history import CubeAsOf, datasets_as_of
 from kartothek_cube.utils.converters import (
     converter_str_set,

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kartothek_cube.core._views import card, table
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.naming import data_key
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.typing import StoreFactory
+from kartothek_cube.display.html import card, table
 from kartothek_cube.io_components.columns import expand_ranges
 
 __all__ = ("FileGroup", "ScanContext", "PhysicalPlan", "PartitionSelection", "DatasetScan", "ScanTask")

@@ -13,10 +13,10 @@ from kartothek_cube.core.cube.conditions import Conjunction
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset.pruning import load_needed_indices, select_partitions
+from kartothek_cube.core.expressions.predicate import filter_mask
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import data_key
-from kartothek_cube.core.predicates import filter_mask
-from kartothek_cube.core.prune import load_needed_indices, select_partitions
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.columns import expand_ranges, group_codes, join_codes, to_single_array

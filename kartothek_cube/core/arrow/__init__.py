@@ -1,0 +1,1 @@
+"""Arrow types, values and arrays; conversion from and to pandas."""

@@ -1,0 +1,305 @@
+"""Conversion of values and of whole columns to an Arrow type: generous, lossless, from partition texts."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from kartothek_cube.core.arrow.types import is_nested, widen
+
+__all__ = ("cast_column", "describe", "normalize_value", "parse_texts")
+
+
+def describe(value: object) -> str:
+    """Value and its type for a message, without numpy's ``np.int64(1)``, cut after 100 characters."""
+    plain = value.item() if isinstance(value, (np.number, np.bool_, np.str_, np.bytes_)) else value
+    text = repr(plain)
+    text = text if len(text) <= 100 else text[:97] + "..."
+    return f"{text} (type {type(value).__name__})"
+
+
+def normalize_value(dtype: pa.DataType | None, value: Any) -> Any:
+    """
+    Python form of ``value`` in a column of type ``dtype``; generous, as look-ups in indices are.
+
+    Parameters
+    ----------
+    dtype
+        Type of the column.
+    value
+        A value that stands for one of that type, ``"1"`` for an integer, ``"2020-01-01"`` for a date.
+
+    Returns
+    -------
+    object
+        ``str``, ``bytes``, ``int``, ``float``, ``bool``, :class:`datetime.date`, :class:`numpy.datetime64`
+        (in ns; UTC for zoned columns) or :class:`decimal.Decimal`.
+
+    Raises
+    ------
+    ValueError
+        The type is not known (None), or the value is a text that cannot be parsed.
+    TypeError
+        The value cannot be converted without loss.
+    NotImplementedError
+        Columns of this type hold no index.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> normalize_value(pa.int8(), "1")
+    1
+    >>> normalize_value(pa.bool_(), "False")
+    False
+    """
+    if dtype is None:
+        raise ValueError(
+            "Cannot normalise a value for a column whose type is not known; load the schema first."
+        )
+    wide = widen(dtype)
+    for matches, convert in _CONVERTERS:
+        if matches(wide):
+            return _convert(convert, wide, value)
+    raise NotImplementedError(
+        f"Columns of type {dtype} cannot be indexed, so there is no normal form of their values."
+    )
+
+
+def _convert(convert: Callable[[pa.DataType, Any], Any], dtype: pa.DataType, value: Any) -> Any:
+    try:
+        return convert(dtype, value)
+    except (ValueError, ArithmeticError) as error:
+        raise ValueError(f"{describe(value)} is no value of type {dtype}.") from error
+    except TypeError as error:
+        raise TypeError(f"{describe(value)} cannot be converted to type {dtype} without loss.") from error
+
+
+def _to_str(dtype: pa.DataType, value: Any) -> str:
+    return value.decode("utf-8") if isinstance(value, bytes) else str(value)
+
+
+def _to_bytes(dtype: pa.DataType, value: Any) -> bytes:
+    return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else str(value).encode("utf-8")
+
+
+def _to_int(dtype: pa.DataType, value: Any) -> int:
+    text = value.decode("ascii") if isinstance(value, bytes) else value
+    number = int(text)
+    low, high = (-(2**63), 2**63 - 1) if pat.is_signed_integer(dtype) else (0, 2**64 - 1)
+    if not low <= number <= high or (not isinstance(text, str) and number != text):
+        raise TypeError
+    return number
+
+
+def _to_float(dtype: pa.DataType, value: Any) -> float:
+    return float(value)
+
+
+def _to_bool(dtype: pa.DataType, value: Any) -> bool:
+    text = value.decode("utf-8") if isinstance(value, bytes) else value
+    if not isinstance(text, str):
+        return bool(text)
+    if text.lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.lower() == "true"
+
+
+def _to_date(dtype: pa.DataType, value: Any) -> datetime.date:
+    if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
+        return value
+    stamp: Any = pd.Timestamp(value.decode("utf-8") if isinstance(value, bytes) else value)
+    if stamp is pd.NaT or stamp != stamp.normalize():
+        raise TypeError
+    day: datetime.date = stamp.date()
+    return day
+
+
+def _to_timestamp(dtype: pa.DataType, value: Any) -> np.datetime64:
+    stamp = pd.Timestamp(value.decode("utf-8") if isinstance(value, bytes) else value)
+    return stamp.as_unit("ns").to_datetime64()
+
+
+def _to_decimal(dtype: pa.DataType, value: Any) -> decimal.Decimal:
+    number = decimal.Decimal(str(value))
+    exact: decimal.Decimal = pa.scalar(number, pa.decimal256(76, dtype.scale)).as_py()
+    return exact
+
+
+_CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, Any], Any]], ...] = (
+    (pat.is_string, _to_str),
+    (pat.is_binary, _to_bytes),
+    (pat.is_integer, _to_int),
+    (pat.is_floating, _to_float),
+    (pat.is_boolean, _to_bool),
+    (pat.is_date, _to_date),
+    (pat.is_timestamp, _to_timestamp),
+    (pat.is_decimal, _to_decimal),
+)
+
+
+def parse_texts(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """
+    Typed values of a partition column from the texts in the partition labels, all at once.
+
+    The texts are those that kartothek writes (specification, "partition content encoding"): ``True``, ``-1``,
+    ``1e-05``, ``2020-01-01``, ``2020-01-01 12:00:00.5+01:00``.
+
+    Parameters
+    ----------
+    texts
+        The unquoted values, string or (for bytes that are no UTF-8) binary.
+    dtype
+        Type of the column; the result has it in its widened form (:func:`widen`).
+
+    Returns
+    -------
+    pyarrow.Array
+
+    Raises
+    ------
+    ValueError
+        A text cannot be parsed; the message names the text and the type.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> parse_texts(pa.array(["True", "False"]), pa.bool_()).to_pylist()
+    [True, False]
+    """
+    wide = widen(dtype)
+    if is_nested(wide) or pat.is_null(wide):
+        raise ValueError(f"Partition columns cannot be of type {dtype}.")
+    try:
+        return _parse(texts, wide)
+    except pa.ArrowInvalid as error:
+        bad = _first_failure(texts, lambda part: _parse(part, wide))
+        raise ValueError(f"{bad!r} is no value of a partition column of type {wide}.") from error
+
+
+def _parse(texts: pa.Array, wide: pa.DataType) -> pa.Array:
+    if pat.is_binary(wide):
+        return texts.cast(wide)
+    plain = texts.cast(pa.string())
+    if pat.is_integer(wide):
+        _reject(plain, pc.invert(pc.match_substring_regex(plain, r"^-?[0-9]+$")))
+    if pat.is_boolean(wide):
+        _reject(plain, pc.invert(pc.is_in(pc.utf8_lower(plain), pa.array(["true", "false"]))))
+    if pat.is_time(wide):  # Arrow parses time stamps only
+        return pc.binary_join_element_wise("1970-01-01", plain, " ").cast(pa.timestamp("us")).cast(wide)
+    return _parse_zoned(plain, wide) if pat.is_timestamp(wide) and wide.tz else plain.cast(wide)
+
+
+def _parse_zoned(texts: pa.Array, wide: pa.DataType) -> pa.Array:
+    """Time stamps with offsets; old ones (local mean time) have seconds, which Arrow does not parse."""
+    old = pc.extract_regex(texts, r"(?P<sign>[+-])\d\d:\d\d:(?P<seconds>\d\d)$")
+    if old.null_count == len(old):
+        return texts.cast(wide)
+    seconds = pc.struct_field(old, "seconds").cast(pa.int64())
+    east = pc.equal(pc.struct_field(old, "sign"), "+")
+    shift = pc.if_else(east, pc.negate(seconds), seconds).fill_null(0).cast(pa.duration("s"))
+    minutes = pc.replace_substring_regex(texts, r"([+-]\d\d:\d\d):\d\d$", r"\1")
+    return pc.add_checked(minutes.cast(wide), shift.cast(pa.duration("ns")))
+
+
+def _reject(texts: pa.Array, bad: pa.Array) -> None:
+    if pc.any(bad).as_py():
+        raise pa.ArrowInvalid("not the text of a value")
+
+
+def _first_failure(array: pa.Array, attempt: Callable[[pa.Array], object]) -> Any:
+    """First element on which ``attempt`` fails; by halves, as this runs only once something is wrong."""
+    while len(array) > 1:
+        half = len(array) // 2
+        try:
+            attempt(array[:half])
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            array = array[:half]
+        else:
+            array = array[half:]
+    return array[0].as_py() if len(array) else None
+
+
+def cast_column(
+    array: pa.Array | pa.ChunkedArray, dtype: pa.DataType, column: str
+) -> pa.Array | pa.ChunkedArray:
+    """
+    The column as another type, if every value stays the same.
+
+    Parameters
+    ----------
+    array
+        The values.
+    dtype
+        Type wanted.
+    column
+        Name of the column, for the message.
+
+    Returns
+    -------
+    pyarrow.Array or pyarrow.ChunkedArray
+        As given; ``array`` itself if it has that type.
+
+    Raises
+    ------
+    TypeError
+        A value does not fit, or the types have nothing in common; the message names column, value and both
+        types.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> cast_column(pa.array([1, 2]), pa.int8(), "STORE_ID").type
+    DataType(int8)
+    """
+    if array.type.equals(dtype):
+        return array
+    if not _castable(array.type, dtype):
+        raise TypeError(f"Column {column!r}: values of type {array.type} are no values of type {dtype}.")
+    if isinstance(array, pa.ChunkedArray):
+        chunks = [cast_column(chunk, dtype, column) for chunk in array.chunks]
+        return pa.chunked_array(chunks, type=dtype)
+    try:
+        return _exact_cast(array, dtype)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        bad = describe(_first_failure(array, lambda part: _exact_cast(part, dtype)))
+        raise TypeError(
+            f"Column {column!r}: {bad} cannot be converted to type {dtype} without loss."
+        ) from error
+
+
+def _exact_cast(array: pa.Array, dtype: pa.DataType) -> pa.Array:
+    if pat.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    result = array.cast(dtype)
+    if pat.is_floating(dtype) and pat.is_floating(array.type) and dtype.bit_width < array.type.bit_width:
+        back = result.cast(array.type)
+        same = pc.or_(pc.equal(back, array), pc.is_nan(array))
+        _reject(array, pc.invert(same))
+    return result
+
+
+def _kind(t: pa.DataType) -> str:
+    wide = widen(t)
+    if pat.is_integer(wide) or pat.is_floating(wide) or pat.is_decimal(wide):
+        return "number"
+    if pat.is_timestamp(wide):
+        return "zoned" if wide.tz else "naive"
+    return "naive" if pat.is_date(wide) else str(wide.id)
+
+
+def _castable(source: pa.DataType, target: pa.DataType) -> bool:
+    if pat.is_null(source):
+        return True
+    if is_nested(source) and is_nested(target):
+        return source.num_fields == target.num_fields and all(
+            _castable(source.field(i).type, target.field(i).type) for i in range(source.num_fields)
+        )
+    return _kind(source) == _kind(target)

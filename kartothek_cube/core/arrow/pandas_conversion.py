@@ -1,0 +1,418 @@
+"""Frames to Arrow and back: the one conversion of user data in each direction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.types as pat
+
+from kartothek_cube.core.arrow.layouts import convert_layouts
+from kartothek_cube.core.arrow.pandas_metadata import (
+    EXTENSION_DTYPES,
+    extension_dtypes,
+    with_pandas_metadata,
+)
+from kartothek_cube.core.arrow.types import memory_type, storage_type
+
+__all__ = (
+    "align_date_units",
+    "as_table",
+    "dates_as_stamps",
+    "from_pandas",
+    "to_memory",
+    "to_pandas",
+    "to_storage",
+)
+
+# A string array addresses its bytes with 31 bits.
+_MAX_STRING_BYTES = 2**31 - 2
+# Only dates get this type, and only those that nanoseconds do not reach.
+_SECONDS = np.dtype("datetime64[s]")
+# Below, starting threads takes longer than the conversion.
+_THREADS_FROM = 10_000
+
+
+def from_pandas(df: pd.DataFrame) -> pa.Table:
+    """
+    A frame as an Arrow table with storage types, the same for every version of pandas.
+
+    Parameters
+    ----------
+    df
+        The frame. Its index is not part of the table. Integer and bytes column names become text.
+
+    Returns
+    -------
+    pyarrow.Table
+        With ``pandas`` metadata that kartothek 5.3 reads.
+
+    Raises
+    ------
+    NotImplementedError
+        Columns or rows have a MultiIndex.
+    TypeError
+        A column is sparse, or holds values that a dataset cannot hold; named in the message.
+    ValueError
+        Two columns have the same name, or a column holds values of several types.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from_pandas(pd.DataFrame({"COUNTRY_CODE": ["DE"], "CITY": pd.Categorical(["Hamburg"])})).schema.types
+    [DataType(string), DataType(string)]
+    """
+    if isinstance(df.columns, pd.MultiIndex) or isinstance(df.index, pd.MultiIndex):
+        raise NotImplementedError(
+            "A frame with a MultiIndex cannot be stored; call reset_index() or flatten the columns."
+        )
+    names = _column_names(df.columns)
+    for name, dtype in zip(names, df.dtypes, strict=True):
+        _check_dtype(name, dtype)
+    renamed = df if names == list(df.columns) else df.set_axis(names, axis=1)
+    try:
+        table = pa.Table.from_pandas(renamed, preserve_index=False)
+    except pa.ArrowNotImplementedError as exc:
+        raise TypeError(
+            f"The frame has a column that cannot be stored: {'; '.join(map(str, exc.args))}"
+        ) from exc
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as exc:
+        problem = "; ".join(map(str, exc.args))
+        raise ValueError(f"A column holds values of several types, make them one: {problem}") from exc
+    extensions = {n: str(t) for n, t in zip(names, df.dtypes, strict=True) if _is_extension(t)}
+    return _normalise(table, extensions)
+
+
+def _column_names(columns: Iterable[object]) -> list[str]:
+    names = [name.decode("utf-8") if isinstance(name, bytes) else str(name) for name in columns]
+    if len(set(names)) < len(names):
+        double = sorted({name for name in names if names.count(name) > 1})
+        raise ValueError(f"Column names occur more than once: {', '.join(double)}.")
+    return names
+
+
+def _check_dtype(name: str, dtype: Any) -> None:
+    if isinstance(dtype, pd.SparseDtype):
+        raise TypeError(f"Column {name!r} is sparse, which cannot be stored; use .sparse.to_dense().")
+    if isinstance(dtype, (pd.PeriodDtype, pd.IntervalDtype)):
+        raise TypeError(f"Column {name!r} of type {dtype} cannot be stored; make it timestamps or numbers.")
+
+
+def _is_extension(dtype: Any) -> bool:
+    # pandas 3's default "str" type is no extension type for readers: it is what plain text becomes there.
+    return str(dtype) in EXTENSION_DTYPES
+
+
+def as_table(obj: Any) -> pa.Table:
+    """
+    Whatever holds a table as an Arrow table with storage types.
+
+    Parameters
+    ----------
+    obj
+        A pandas frame, a pyarrow Table, RecordBatch or RecordBatchReader, or any object with the Arrow C
+        stream interface (``__arrow_c_stream__``: polars, DuckDB).
+
+    Returns
+    -------
+    pyarrow.Table
+
+    Raises
+    ------
+    TypeError
+        It is none of these; names the type.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> as_table(pa.table({"CITY": pa.array(["Hamburg"], pa.large_string())})).schema.types
+    [DataType(string)]
+    """
+    if isinstance(obj, pd.DataFrame):
+        return from_pandas(obj)
+    if isinstance(obj, pa.Table):
+        return to_storage(obj)
+    if isinstance(obj, pa.RecordBatch):
+        return to_storage(pa.Table.from_batches([obj]))
+    if isinstance(obj, pa.RecordBatchReader):
+        return to_storage(obj.read_all())
+    if hasattr(obj, "__arrow_c_stream__") and not isinstance(obj, (pa.ChunkedArray, pd.Series)):
+        return to_storage(pa.table(obj))
+    raise TypeError(
+        "Expected a table (pandas.DataFrame, pyarrow.Table or an object with __arrow_c_stream__), "
+        f"got {type(obj).__name__}."
+    )
+
+
+def to_storage(table: pa.Table) -> pa.Table:
+    """
+    Arrow data with the types under which it is stored; no copy where they fit already.
+
+    Parameters
+    ----------
+    table
+        Any table. What pandas put in as an unnamed index (``__index_level_0__``) is left out.
+
+    Returns
+    -------
+    pyarrow.Table
+        With ``pandas`` metadata that kartothek 5.3 reads.
+
+    Raises
+    ------
+    TypeError
+        A column has a type that a dataset cannot hold.
+    ValueError
+        Two columns have the same name, or a time stamp does not fit nanoseconds.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> to_storage(pa.table({"DAY": pa.array([0], pa.timestamp("s"))})).schema.types
+    [TimestampType(timestamp[ns])]
+    """
+    _column_names(table.column_names)
+    unnamed = [name for name in table.column_names if name.startswith("__index_level_")]
+    return _normalise(table.drop_columns(unnamed) if unnamed else table, extension_dtypes(table.schema))
+
+
+def _normalise(table: pa.Table, extensions: dict[str, str]) -> pa.Table:
+    columns = []
+    for field, column in zip(table.schema, table.columns, strict=True):
+        if pat.is_duration(field.type) or _contains_union(field.type):
+            raise TypeError(
+                f"Column {field.name!r} of type {field.type} cannot be stored; convert it to numbers or text."
+            )
+        columns.append(_convert(column, storage_type(field.type), field.name))
+    schema = pa.schema(list(zip(table.column_names, (c.type for c in columns), strict=True)))
+    return pa.Table.from_arrays(columns, schema=with_pandas_metadata(schema, extensions))
+
+
+def _contains_union(t: pa.DataType) -> bool:
+    inner = (t.field(number).type for number in range(t.num_fields))
+    return bool(pat.is_union(t) or any(map(_contains_union, inner)))
+
+
+def _convert(column: pa.ChunkedArray, target: pa.DataType, name: str) -> pa.ChunkedArray:
+    """Change the flavour of a column; nothing is copied if the type is right."""
+    source = column.type
+    if source.equals(target):
+        return column
+    if isinstance(source, pa.BaseExtensionType):
+        column = pa.chunked_array([chunk.storage for chunk in column.chunks], type=source.storage_type)
+    try:
+        column = convert_layouts(pa.table({name: column})).column(0)
+        if pat.is_dictionary(column.type):
+            column = _cast_dictionaries(column, target)
+        if pat.is_large_string(column.type) or pat.is_large_binary(column.type):
+            column = _split_large(column)
+        return column.cast(target)
+    except pa.ArrowNotImplementedError as error:
+        raise TypeError(f"Column {name!r} of type {source} cannot be stored; convert it: {error}") from error
+    except pa.ArrowInvalid as error:
+        problem = f"Column {name!r} of type {source} cannot be converted to {target}: {error}"
+        raise ValueError(problem) from error
+
+
+def _cast_dictionaries(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
+    """Dictionaries of the flavour wanted: Arrow does not decode all flavours, but it converts them."""
+    chunks = [pa.DictionaryArray.from_arrays(c.indices, c.dictionary.cast(target)) for c in column.chunks]
+    return pa.chunked_array(chunks, type=pa.dictionary(column.type.index_type, target))
+
+
+def _split_large(column: pa.ChunkedArray, limit: int = _MAX_STRING_BYTES) -> pa.ChunkedArray:
+    """Cut the chunks so that each addresses its bytes with 31 bits."""
+    todo, done = list(reversed(column.chunks)), []
+    while todo:
+        chunk = todo.pop()
+        if len(chunk) > 1 and chunk.nbytes > limit:
+            half = len(chunk) // 2
+            todo += [chunk[half:], chunk[:half]]
+        else:
+            done.append(chunk)
+    return pa.chunked_array(done, type=column.type)
+
+
+def to_memory(table: pa.Table, *, dates_as_object: bool = True) -> pa.Table:
+    """
+    A table with the types that readers see: ``timestamp[ns]``, ``string``, dictionaries decoded.
+
+    Parameters
+    ----------
+    table
+        For example as read from a file, where time stamps are microseconds.
+    dates_as_object
+        Whether dates stay dates; else they become naive timestamps, ``timestamp[s]`` in columns with dates
+        that do not fit nanoseconds.
+
+    Returns
+    -------
+    pyarrow.Table
+        ``table`` itself if nothing has to change.
+
+    Raises
+    ------
+    ValueError
+        A time stamp does not fit nanoseconds; names the column.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> to_memory(pa.table({"DAY": pa.array([0], pa.timestamp("us"))})).schema.types
+    [TimestampType(timestamp[ns])]
+    """
+    for position, field in enumerate(table.schema):
+        if not memory_type(field.type, dates_as_object=dates_as_object).equals(field.type):
+            column = _in_memory(table.column(position), field.name, dates_as_object)
+            table = table.set_column(position, pa.field(field.name, column.type), column)
+    return table
+
+
+def _in_memory(column: pa.ChunkedArray, name: str, dates_as_object: bool) -> pa.ChunkedArray:
+    def convert(dtype: pa.DataType) -> pa.ChunkedArray:
+        return _convert(column, dtype, name)
+
+    return _with_date_unit(column.type, convert, dates_as_object)
+
+
+def _with_date_unit(
+    dtype: pa.DataType, convert: Callable[[pa.DataType], pa.ChunkedArray], dates_as_object: bool
+) -> pa.ChunkedArray:
+    """Convert to the type in memory; seconds hold dates that nanoseconds do not reach, such as 9999-12-31."""
+    target = memory_type(dtype, dates_as_object=dates_as_object)
+    try:
+        return convert(target)
+    except ValueError:
+        coarse = memory_type(dtype, dates_as_object=dates_as_object, date_unit="s")
+        if coarse.equals(target):
+            raise
+        return convert(coarse)
+
+
+def to_pandas(
+    table: pa.Table, *, dates_as_object: bool = False, categories: Iterable[str] = ()
+) -> pd.DataFrame:
+    """
+    A table as a pandas frame with a fresh :class:`~pandas.RangeIndex` and columns that can be written to.
+
+    Parameters
+    ----------
+    table
+        The table.
+    dates_as_object
+        Whether dates become :class:`datetime.date` objects; else ``datetime64[ns]``, and ``datetime64[s]`` in
+        columns with dates that do not fit that (before 1677-09-22 or after 2262-04-11).
+    categories
+        Columns that become unordered categoricals; one that is dictionary-encoded keeps its dictionary.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Timestamps are ``datetime64[ns]``, strings have the default string type of the installed pandas.
+        Integers with nulls become ``float64``, booleans with nulls ``object``, lists numpy arrays.
+
+    Raises
+    ------
+    ValueError
+        A time stamp does not fit nanoseconds (names the column), or a column of ``categories`` is missing.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> to_pandas(pa.table({"DAY": pa.array([0], pa.date32())})).dtypes["DAY"]
+    dtype('<M8[ns]')
+    """
+    wanted = list(categories)
+    missing = sorted(set(wanted) - set(table.column_names))
+    if missing:
+        raise ValueError(f"Columns to make categorical do not exist: {', '.join(missing)}.")
+    if not table.num_columns:  # most operations on such a table would forget how many rows there are
+        return pd.DataFrame(index=pd.RangeIndex(table.num_rows))
+    extensions = {n: t for n, t in extension_dtypes(table.schema).items() if n not in wanted}
+    encoded = {name: _encode(table.column(name), dates_as_object) for name in wanted}
+    table = to_memory(table, dates_as_object=dates_as_object).replace_schema_metadata(None)
+    for name, column in encoded.items():
+        table = table.set_column(table.column_names.index(name), name, column)
+    threads = table.num_rows > _THREADS_FROM
+    # ours alone is this list of columns, not what is in them: that goes away as soon as nobody else needs it
+    frame: pd.DataFrame = table.to_pandas(
+        date_as_object=dates_as_object, use_threads=threads, self_destruct=not extensions
+    )
+    for name, dtype in extensions.items():
+        extension: Any = pd.api.types.pandas_dtype(dtype)
+        frame[name] = extension.__from_arrow__(table.column(name))
+    for name in (c for c in wanted if frame[c].cat.categories.empty):
+        frame[name] = frame[name].cat.set_categories(_no_values(encoded[name].type.value_type))
+    return frame
+
+
+def _no_values(dtype: pa.DataType) -> pd.Index:
+    """Categories of a type that do not exist; a conversion together with the column makes them objects."""
+    nothing: pd.Index[Any] = pd.Index(pa.array([], dtype).to_pandas())
+    return nothing
+
+
+def _encode(column: pa.ChunkedArray, dates_as_object: bool) -> pa.ChunkedArray:
+    if pat.is_null(column.type):  # pandas refuses null as a category
+        return pa.chunked_array([pa.nulls(len(column), pa.dictionary(pa.int32(), pa.string()))])
+    if not pat.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    codes, values = column.type.index_type, column.type.value_type
+    return _with_date_unit(values, lambda dtype: column.cast(pa.dictionary(codes, dtype)), dates_as_object)
+
+
+def align_date_units(frames: Sequence[pd.DataFrame]) -> None:
+    """
+    Give dates one type in all frames of a result, changing frames in place.
+
+    Parameters
+    ----------
+    frames
+        Frames of the same columns, as made by :func:`to_pandas`. If a column is ``datetime64[s]`` in one of
+        them, it becomes that in all.
+
+    Examples
+    --------
+    >>> import datetime
+    >>> days = [datetime.date(2020, 1, 31), datetime.date(9999, 12, 31)]
+    >>> frames = [to_pandas(pa.table({"UNTIL": [day]})) for day in days]
+    >>> align_date_units(frames)
+    >>> [str(frame["UNTIL"].dtype) for frame in frames]
+    ['datetime64[s]', 'datetime64[s]']
+    """
+    if len(frames) < 2:
+        return
+    seconds = {name for frame in frames for name, dtype in frame.dtypes.items() if dtype == _SECONDS}
+    for frame in frames if seconds else ():
+        for name in seconds:
+            if frame[name].dtype != _SECONDS:
+                frame[name] = frame[name].astype(_SECONDS)
+
+
+def dates_as_stamps(frame: pd.DataFrame) -> pd.DataFrame:
+    """
+    Replace ``datetime64[s]`` by objects, in place; pandas refuses to concatenate it with ``datetime64[ns]``.
+
+    Parameters
+    ----------
+    frame
+        A frame as made by :func:`to_pandas`: only dates that ``datetime64[ns]`` cannot hold have that type.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The frame, with :class:`pandas.Timestamp` in these columns.
+
+    Examples
+    --------
+    >>> import datetime
+    >>> dates_as_stamps(to_pandas(pa.table({"UNTIL": [datetime.date(9999, 12, 31)]})))["UNTIL"].tolist()
+    [Timestamp('9999-12-31 00:00:00')]
+    """
+    for name, dtype in frame.dtypes.items():
+        if dtype == _SECONDS:
+            frame[name] = frame[name].astype(object)
+    return frame

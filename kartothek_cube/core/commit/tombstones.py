@@ -1,0 +1,283 @@
+"""Tombstones: files that a garbage collection is deleting; no commit may refer to one of them.
+
+They are kept where every commit of the dataset meets them by compare-and-swap: in the metadata of the
+header. For a dataset without a header, each collection writes a tombstone file below ``<uuid>/_tombstones/``
+before it looks for a header, and the first commit of a dataset lists them after it has put its header. At
+least one of the two therefore sees the other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+from kartothek_cube.core import clock
+from kartothek_cube.core.commit.backoff import attempts, retry_request
+from kartothek_cube.core.commit.header_store import header_format, read_versioned
+from kartothek_cube.core.errors import ConcurrentWriteError, UnknownOutcomeError
+from kartothek_cube.core.header.commit_record import parse_record
+from kartothek_cube.core.header.parse import parse_header
+from kartothek_cube.core.naming import INDICES_DIRECTORY, TABLE_METADATA_FILE, TOMBSTONES_KEY, check_uuid
+from kartothek_cube.core.store import BlobStore, PreconditionFailed
+
+__all__ = (
+    "add_tombstones",
+    "check_files",
+    "confirm_first_commit",
+    "inherit_tombstones",
+    "is_tombstone_file",
+    "list_tombstone_files",
+    "put_tombstone_file",
+    "remove_tombstones",
+    "tombstone_entries",
+    "tombstone_name",
+    "tombstoned_files",
+)
+
+_DIRECTORY = "_tombstones"
+_SUFFIX = ".json"
+#: tombstones of a collection that died are kept this long: it may be a slow one, and a copy of a dataset may
+#: write a file of the same name again
+_LIFETIME = timedelta(days=1)
+
+
+def tombstone_name(key: str) -> str:
+    """
+    What identifies a file of a dataset: the last part of its key, which holds a UUID.
+
+    The name of an index file is a time and that of a schema is fixed, so that their directory is part of it.
+
+    Examples
+    --------
+    >>> tombstone_name("sales/table/DAY=2020-01-01/2f1d.parquet")
+    '2f1d.parquet'
+    >>> tombstone_name("sales/indices/DAY/2020.by-dataset-index.parquet")
+    'DAY/2020.by-dataset-index.parquet'
+    """
+    parts = key.split("/")
+    whole = parts[1:2] == [INDICES_DIRECTORY] or parts[-1] == TABLE_METADATA_FILE
+    return "/".join(parts[-2:]) if whole else parts[-1]
+
+
+def tombstoned_files(metadata: Mapping[str, Any]) -> set[str]:
+    """
+    Names of the files that are being deleted, out of the metadata of a header.
+
+    Examples
+    --------
+    >>> marked = add_tombstones({}, "2f1d", ["sales/table/2b7c.parquet"])
+    >>> tombstoned_files(marked)
+    {'2b7c.parquet'}
+    >>> remove_tombstones(marked, "2f1d", set())
+    {}
+    """
+    return {name for entry in tombstone_entries(metadata).values() for name in _names(entry)}
+
+
+def add_tombstones(metadata: Mapping[str, Any], collection: str, keys: Iterable[str]) -> dict[str, Any]:
+    """Metadata that says that a collection is about to delete these files."""
+    return {**metadata, TOMBSTONES_KEY: {**tombstone_entries(metadata), collection: _entry(keys)}}
+
+
+def remove_tombstones(
+    metadata: Mapping[str, Any], collection: str, deleted: Collection[str]
+) -> dict[str, Any]:
+    """
+    Metadata without the tombstones of a collection that has finished.
+
+    Those of another one, which has died, go as well once they are old and all their files are ``deleted``
+    (names): a file whose name holds a UUID does not come back.
+    """
+    rest = {
+        name: entry
+        for name, entry in tombstone_entries(metadata).items()
+        if name != collection and not (_is_old(entry) and _names(entry) <= set(deleted))
+    }
+    return inherit_tombstones(metadata, rest)
+
+
+def inherit_tombstones(metadata: Mapping[str, Any], entries: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata with exactly these tombstones, which every commit takes over from the header it replaces."""
+    others = {key: value for key, value in metadata.items() if key != TOMBSTONES_KEY}
+    return {**others, TOMBSTONES_KEY: dict(entries)} if entries else others
+
+
+def tombstone_entries(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Collections and the files that they delete; empty where the metadata hold something else."""
+    entries = metadata.get(TOMBSTONES_KEY)
+    return dict(entries) if isinstance(entries, dict) else {}
+
+
+def _entry(keys: Iterable[str]) -> dict[str, Any]:
+    now = clock.datetime_utcnow().isoformat()
+    return {"since": now, "files": sorted({tombstone_name(key) for key in keys})}
+
+
+def _names(entry: Any) -> set[str]:
+    names = entry.get("files") if isinstance(entry, dict) else None
+    return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
+
+
+def _is_old(entry: Any) -> bool:
+    try:
+        return abs(clock.datetime_utcnow() - datetime.fromisoformat(entry["since"])) >= _LIFETIME
+    except (TypeError, KeyError, ValueError):
+        # written by a stranger: it protects nothing that this library wrote
+        return True
+
+
+# datasets without a header ---------------------------------------------------------------------------------
+
+
+def put_tombstone_file(blobs: BlobStore, uuid: str, collection: str, keys: Iterable[str]) -> str:
+    """Announce that a collection is about to delete files of a dataset that has no header; give the key."""
+    check_uuid(uuid)
+    key = f"{uuid}/{_DIRECTORY}/{collection}{_SUFFIX}"
+    blobs.put(key, json.dumps(_entry(keys)).encode(), durable=True)
+    return key
+
+
+def is_tombstone_file(key: str) -> bool:
+    """Whether a key of a dataset is that of a tombstone file."""
+    return key.split("/")[1:-1] == [_DIRECTORY] and key.endswith(_SUFFIX)
+
+
+def list_tombstone_files(blobs: BlobStore, uuid: str) -> dict[str, Any]:
+    """The tombstones of collections that met no header, as :func:`tombstone_entries` gives them."""
+    folder = f"{uuid}/{_DIRECTORY}/"
+    found = {}
+    for blob in blobs.list(folder):
+        if blob.key.endswith(_SUFFIX):
+            # a file that has gone meanwhile is that of a collection that has finished
+            with suppress(KeyError):
+                collection = blob.key.removeprefix(folder).removesuffix(_SUFFIX)
+                found[collection] = _parse(blobs.get(blob.key))
+    return found
+
+
+def _parse(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except ValueError:
+        # no work of this library, which puts the file in one piece
+        return {}
+
+
+#: entries in an answer of an object store to a listing
+_PAGE = 1000
+
+
+def check_files(
+    blobs: BlobStore, uuid: str, files: Sequence[str], tombstones: Set[str], *, others: int = 0
+) -> None:
+    """
+    Check that the files of a commit exist and that no garbage collection is about to delete one.
+
+    Called after the base was read and before the header is swapped: a collection that begins in between
+    changes the header, so that the swap fails.
+
+    Parameters
+    ----------
+    blobs, uuid
+        Store and dataset.
+    files
+        Keys of the files.
+    tombstones
+        Names of files that are being deleted.
+    others
+        How many files the dataset has beside these, about.
+
+    Raises
+    ------
+    ConcurrentWriteError
+        A file is gone, or has a tombstone.
+    """
+    if tombstones:
+        _refuse(uuid, [key for key in files if tombstone_name(key) in tombstones])
+    # local files cost less one by one; elsewhere it is the number of requests that counts
+    if not blobs.is_local and len(files) > 1 + (others + len(files)) // _PAGE:
+        stored = {blob.key for blob in blobs.list(f"{uuid}/")}
+        files = [key for key in files if key not in stored]
+    # a listing may be outdated
+    _refuse(uuid, [key for key in files if not blobs.exists(key)])
+
+
+def confirm_first_commit(
+    blobs: BlobStore, uuid: str, header_key: str, files: Sequence[str], commit: str
+) -> set[str]:
+    """
+    Check the files of the commit that has created a dataset, and take it back if they are deleted.
+
+    There was no header in which a garbage collection could have put tombstones. It puts a tombstone file,
+    then looks for a header, and spares what that refers to. So either it has seen the header, or its
+    tombstones are seen here. If it has finished already, files are missing: these are looked for second.
+
+    Parameters
+    ----------
+    blobs, uuid, header_key
+        Store, dataset, and where its header is.
+    files
+        Keys of the files that the header refers to.
+    commit
+        Id of the commit, in its record.
+
+    Returns
+    -------
+    set of str
+        Names of the files that have tombstones; none of them is one of ``files``.
+
+    Raises
+    ------
+    ConcurrentWriteError
+        The commit was taken back.
+    UnknownOutcomeError
+        The store does not answer; the header is there.
+    """
+
+    def look() -> set[str]:
+        tombstones = tombstoned_files({TOMBSTONES_KEY: list_tombstone_files(blobs, uuid)})
+        check_files(blobs, uuid, files, tombstones)
+        return tombstones
+
+    try:
+        try:
+            return retry_request(look)
+        except ConcurrentWriteError:
+            if retry_request(lambda: _take_back(blobs, header_key, commit)):
+                raise
+            # another commit is built on this one: it saw that no collection concerns these files, and any
+            # that has begun since has seen the header
+            return set()
+    except OSError as error:
+        raise UnknownOutcomeError(uuid, str(error)) from error
+
+
+def _take_back(blobs: BlobStore, header_key: str, commit: str) -> bool:
+    """Delete the header of a first commit; False if another commit has been built on it."""
+    for _ in attempts():
+        content, token = read_versioned(blobs, header_key)
+        if content is None:
+            return True
+        record = parse_record(parse_header(content, header_format(header_key), header_key))
+        if record is None or record.unconfirmed != commit:
+            return False
+        try:
+            blobs.delete_if(header_key, token)
+        except PreconditionFailed:
+            # tombstones of another collection came in between
+            continue
+        return True
+    return False
+
+
+def _refuse(uuid: str, gone: Sequence[str]) -> None:
+    if gone:
+        raise ConcurrentWriteError(
+            uuid,
+            detail=f"Files of this commit were deleted while it was under way, such as {gone[0]}: a cleanup "
+            "or garbage collection ran at the same time. Write again, and give cleanups a retention. If none "
+            "is running, one has died: run it again before you write.",
+        )

@@ -1,0 +1,218 @@
+"""What conditions are made of: their values, their forms as text and JSON, and the filter they stand for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from datetime import date, datetime
+from typing import Any, ClassVar, TypeAlias
+
+import attrs
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from kartothek_cube.core.arguments import converter_tuple, get_str_to_python_converter
+from kartothek_cube.core.arrow.pandas_conversion import from_pandas
+from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.expressions.predicate import filter_mask
+
+Literal: TypeAlias = tuple[str, str, Any]
+
+# Parentheses are optional, and so are blanks. An operator is not followed by another one ("=>", "<>"), but by
+# a value: an empty text is written in quotes, or as a blank, as the text of a condition has it ("(s == )").
+_CONDITION = re.compile(
+    r"\s*\(?\s*(?P<column>[^\s=<>!]+)\s*(?P<op>==|!=|<=|>=|=|<|>)(?![<>!])(?=[^=)])"
+    r"\s*(?P<value>[^=)]*?)\s*\)?\s*"
+)
+_JSON_SCALARS = (str, bool, int, float)
+# nothing of these types needs a closer look, however many there are
+_NEVER_NULL = frozenset({str, bytes, bool, int, date, datetime, pd.Timestamp})
+
+
+class Incomparable:
+    """Base of everything that conditions are made of, and which therefore is no value to compare with."""
+
+    __slots__ = ()
+
+    _noun: ClassVar[str] = "a condition"
+
+
+def to_python_scalar(value: Any) -> Any:
+    """Make Python scalars of numpy's, so that conditions look and travel alike; times keep their unit."""
+    return value.item() if isinstance(value, np.bool_ | np.number | np.str_ | np.bytes_) else value
+
+
+def to_python_scalar_keep_int(value: Any) -> Any:
+    """Make Python scalars of numpy's, but for integers, whose type tells whether they have a sign."""
+    return value if isinstance(value, np.integer) else to_python_scalar(value)
+
+
+def plain_tuple(values: object) -> tuple[Any, ...]:
+    """Take one value or many, as :func:`typed` ones."""
+    elements = converter_tuple(values)
+    from_numpy = any(issubclass(kind, np.generic) for kind in set(map(type, elements)))
+    return tuple(map(to_python_scalar_keep_int, elements)) if from_numpy else elements
+
+
+def check_values(column: str, values: tuple[Any, ...]) -> None:
+    """Refuse everything that is not a value to compare a column with."""
+    if not _NEVER_NULL.issuperset(map(type, values)):
+        for value in values:
+            check_value(column, value)
+
+
+def check_value(column: str, value: Any) -> None:
+    """Refuse everything that is not a single value to compare a column with."""
+    if isinstance(value, Incomparable):
+        raise TypeError(f"Column {column!r} cannot be compared with {value._noun}")
+    if pd.api.types.is_list_like(value):
+        kind = type(value).__name__
+        raise TypeError(f"Column {column!r} cannot be compared with a {kind}; use isin() for several values")
+    if pd.isna(value):
+        raise ValueError(f"Column {column!r} cannot be compared with {value!r}: conditions never match nulls")
+    try:
+        hash(value)
+    except TypeError as error:
+        raise TypeError(f"Column {column!r} cannot be compared with {value!r}: {error}") from None
+
+
+def parse_text(s: str, all_types: Mapping[str, pa.DataType]) -> tuple[str, str, Any]:
+    """Take the text of a condition apart.
+
+    Parameters
+    ----------
+    s
+        The text, ``column operator value`` in parentheses or not.
+    all_types
+        Arrow type of every column.
+
+    Returns
+    -------
+    tuple
+        Column, operator (``=`` included) and value.
+
+    Raises
+    ------
+    ValueError
+        The text has another form, the column is unknown, or the value does not fit its type.
+    """
+    match = _CONDITION.fullmatch(s)
+    if match is None:
+        raise ValueError(
+            f"Cannot parse condition {s!r}; expected: column operator value (write '' for an empty text)"
+        )
+    column, operator, text = match.group("column", "op", "value")
+    if column not in all_types:
+        raise ValueError(f"Condition {s!r}: {unknown_names('column', [column], all_types)}")
+    convert = get_str_to_python_converter(all_types[column])
+    try:
+        return column, operator, convert(text)
+    except ValueError as error:
+        expected = f"column {column!r} has type {all_types[column]}"
+        raise ValueError(f"Condition {s!r}: {text!r} does not fit, {expected} ({error})") from error
+
+
+def from_json(element: dict[str, Any], classes: Mapping[str, type]) -> Any:
+    """Build a condition from its form in JSON.
+
+    Parameters
+    ----------
+    element
+        The object; it is not changed.
+    classes
+        The classes that may be built, by name.
+
+    Returns
+    -------
+    Condition
+
+    Raises
+    ------
+    TypeError
+        The element is no dict, its type unknown, or its fields are not those of the type.
+    ValueError
+        It has no type, or compares with null.
+    """
+    if not isinstance(element, dict):
+        raise TypeError(f"A condition in JSON is an object, not a {type(element).__name__}: {element!r}")
+    if "type" not in element:
+        raise ValueError(f"A condition in JSON has a 'type', which is missing in {element!r}")
+    cls = classes.get(element["type"]) if isinstance(element["type"], str) else None
+    if cls is None:
+        raise TypeError(f"A condition in JSON: {unknown_names('type', [element['type']], classes)}")
+    fields = {name: value for name, value in element.items() if name != "type"}
+    try:
+        return cls(**fields)
+    except TypeError as error:
+        raise TypeError(f"A condition in JSON, {element!r}: {error}") from error
+
+
+def to_json(condition: Any) -> dict[str, Any]:
+    """Write a condition as an object that JSON can express.
+
+    Parameters
+    ----------
+    condition
+        The condition.
+
+    Returns
+    -------
+    dict
+
+    Raises
+    ------
+    TypeError
+        A value is no str, bool, int or float.
+    """
+    fields = {field.name: getattr(condition, field.name) for field in attrs.fields(type(condition))}
+    fields = {
+        n: tuple(map(to_python_scalar, v)) if isinstance(v, tuple) else to_python_scalar(v)
+        for n, v in fields.items()
+    }
+    for name, value in fields.items():
+        for single in value if isinstance(value, tuple) else (value,):
+            if single is not None and not isinstance(single, _JSON_SCALARS):
+                kind = type(single).__name__
+                raise TypeError(
+                    f"The {name} of condition {condition} has no form in JSON, being a {kind}; "
+                    "str, bool, int and float have one"
+                )
+    lists = {name: list(value) for name, value in fields.items() if isinstance(value, tuple)}
+    return {"type": type(condition).__name__, **fields, **lists}
+
+
+def filter_rows(df: pd.DataFrame, columns: Collection[str], literals: list[Literal]) -> pd.DataFrame:
+    """Select the rows for which all literals hold.
+
+    Parameters
+    ----------
+    df
+        The frame.
+    columns
+        The columns that occur in the literals; no other is looked at.
+    literals
+        At least one ``(column, operator, value)``.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The rows with their index.
+
+    Raises
+    ------
+    TypeError
+        A value does not fit the type of its column.
+    ValueError
+        The frame lacks a column.
+    """
+    missing = set(columns).difference(df.columns)
+    if missing:
+        raise ValueError(f"Conditions: {unknown_names('column', missing, df.columns)}")
+    frame = df[sorted(columns)].reset_index(drop=True)
+    # queries return dates such as 9999-12-31 as times that cannot be stored, but can be compared
+    seconds = {name: pa.array(frame[name]) for name in frame if frame[name].dtype == "datetime64[s]"}
+    others = from_pandas(frame.drop(columns=list(seconds)))
+    compared = pa.table(dict(zip(others.column_names, others.columns, strict=True)) | seconds)
+    mask: np.ndarray = filter_mask(compared, [literals]).to_numpy(zero_copy_only=False)
+    return df.loc[mask]

@@ -1,0 +1,1 @@
+"""Predicates: check, bind to column types, evaluate."""

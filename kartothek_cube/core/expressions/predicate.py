@@ -1,0 +1,399 @@
+"""The predicate language: check, bind to types, evaluate in Arrow, simplify.
+
+A predicate is a disjunction of conjunctions of literals: ``[[(column, op, value), ...], ...]``. Nulls (and
+NaN) match no comparison, ``!=`` and ``not in`` included; only ``== None``, ``!= None`` and None within an
+``in`` list see them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import reduce
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.expressions.binding import is_null_value
+from kartothek_cube.core.expressions.literal import bind_literal, literal_expression, mask_of
+
+__all__ = (
+    "ConjunctionType",
+    "LiteralType",
+    "LiteralValue",
+    "PredicatesType",
+    "bind",
+    "check_form",
+    "check_predicates",
+    "columns_in_predicates",
+    "evaluate_constants",
+    "filter_mask",
+    "filter_predicates_by_column",
+    "literal_mask",
+    "to_expression",
+)
+
+LiteralValue = TypeVar("LiteralValue")
+LiteralType: TypeAlias = tuple[str, str, Any]
+ConjunctionType: TypeAlias = list[LiteralType]
+PredicatesType: TypeAlias = list[ConjunctionType] | None
+
+
+def check_predicates(predicates: PredicatesType) -> None:
+    """
+    Check the form of predicates, without knowing the columns.
+
+    Parameters
+    ----------
+    predicates
+        The predicates; None means "no filter".
+
+    Raises
+    ------
+    ValueError
+        The nesting is wrong, something is empty, or a null is compared by an operator that has no meaning for
+        nulls; names the position.
+    TypeError
+        The value of an ``in`` is no list.
+    NotImplementedError
+        A bytes value contains a NUL byte.
+
+    Examples
+    --------
+    >>> check_predicates([[("COUNTRY_CODE", "==", "DE"), ("STORE_ID", "in", [1, 2])]])
+    >>> check_predicates([])
+    Traceback (most recent call last):
+      ...
+    ValueError: Empty predicates match nothing; use None to read without a filter.
+    """
+    for where, (column, op, value) in check_form(predicates):
+        if op not in ("==", "!=") and is_null_value(value):
+            problem = f"{where} ({column!r}): a null can be compared by ==, != and in only, not by {op}."
+            raise ValueError(problem)
+
+
+def check_form(predicates: PredicatesType) -> list[tuple[str, LiteralType]]:
+    """
+    Check predicates like :func:`check_predicates`, but for what nulls are compared by.
+
+    Parameters
+    ----------
+    predicates
+        The predicates; None means "no filter".
+
+    Returns
+    -------
+    list of tuple
+        The position of each literal, for messages, and the literal.
+
+    Raises
+    ------
+    ValueError, TypeError, NotImplementedError
+        As :func:`check_predicates`.
+    """
+    literals: list[tuple[str, LiteralType]] = []
+    if predicates is None:
+        return literals
+    if len(predicates) == 0:
+        raise ValueError("Empty predicates match nothing; use None to read without a filter.")
+    for number, conjunction in enumerate(predicates):
+        if not isinstance(conjunction, list):
+            raise ValueError(
+                f"Conjunction {number} should be a list of (column, operator, value) tuples, "
+                f"got {type(conjunction).__name__}."
+            )
+        if not conjunction:
+            raise ValueError(f"Conjunction {number} is empty.")
+        for position, literal in enumerate(conjunction):
+            where = f"Literal {position} in conjunction {number}"
+            _check_literal(literal, where)
+            literals.append((where, literal))
+    return literals
+
+
+def _check_literal(literal: Any, where: str) -> None:
+    if not isinstance(literal, tuple) or len(literal) != 3:
+        raise ValueError(f"{where} should be a tuple (column, operator, value), got {literal!r}.")
+    column, op, value = literal
+    if op in ("in", "not in") and not is_null_value(value):
+        if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+            problem = f"{where} ({column!r}): {op!r} needs a list of values, got {type(value).__name__}."
+            raise TypeError(problem)
+        nul = any(isinstance(item, bytes) and b"\0" in item for item in value)
+    else:
+        nul = isinstance(value, bytes) and b"\0" in value
+    if nul:
+        raise NotImplementedError(f"{where} ({column!r}): bytes values with a NUL byte are not supported.")
+
+
+def columns_in_predicates(predicates: PredicatesType) -> set[str]:
+    """
+    Columns that occur in the predicates.
+
+    Parameters
+    ----------
+    predicates
+        The predicates.
+
+    Returns
+    -------
+    set of str
+
+    Examples
+    --------
+    >>> columns_in_predicates([[("CITY", "==", "Rom")], [("CITY", "==", "Bonn")]])
+    {'CITY'}
+    """
+    return {column for conjunction in predicates or () for column, _, _ in conjunction}
+
+
+def filter_predicates_by_column(predicates: PredicatesType, columns: Collection[str]) -> PredicatesType:
+    """
+    The literals on some columns only.
+
+    Parameters
+    ----------
+    predicates
+        The predicates.
+    columns
+        The columns that stay.
+
+    Returns
+    -------
+    predicates or None
+        Conjunctions without a literal left are dropped; None if nothing is left.
+
+    Examples
+    --------
+    >>> filter_predicates_by_column([[("CITY", "==", "Rom"), ("DAY", ">", "2020-01-01")]], ["CITY"])
+    [[('CITY', '==', 'Rom')]]
+    """
+    kept = [[literal for literal in conjunction if literal[0] in columns] for conjunction in predicates or ()]
+    return [conjunction for conjunction in kept if conjunction] or None
+
+
+def literal_mask(array: pa.Array | pa.ChunkedArray, op: str, value: Any, column: str = "") -> pa.BooleanArray:
+    """
+    Rows of a column that match one literal.
+
+    Parameters
+    ----------
+    array
+        The column.
+    op, value
+        Operator and value; the value is checked against the column's type also when there are no rows.
+    column
+        Name of the column, for messages.
+
+    Returns
+    -------
+    pyarrow.BooleanArray
+        Without nulls.
+
+    Raises
+    ------
+    TypeError, ValueError
+        The value does not fit the column.
+    NotImplementedError
+        Unknown operator.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> literal_mask(pa.array([1, 2, None]), "!=", 2).to_pylist()
+    [True, False, False]
+    """
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
+    if pat.is_dictionary(array.type):
+        array = array.cast(array.type.value_type)
+    try:
+        literal = bind_literal(array.type, op, value, column)
+    except TypeError:
+        if not _all_nan(array):
+            raise
+        return pa.repeat(pa.scalar(False), len(array))  # a column of NaN only may be of any kind
+    return mask_of(array, literal)
+
+
+def _all_nan(array: pa.Array) -> bool:
+    if not pat.is_floating(array.type) or len(array) == 0:
+        return False
+    return bool(pc.all(pc.is_null(array, nan_is_null=True)).as_py())
+
+
+def filter_mask(table: pa.Table, predicates: PredicatesType) -> pa.BooleanArray:
+    """
+    Rows of a table that match.
+
+    Parameters
+    ----------
+    table
+        The table.
+    predicates
+        The predicates; None matches all rows.
+
+    Returns
+    -------
+    pyarrow.BooleanArray
+        Without nulls.
+
+    Raises
+    ------
+    ValueError
+        A column does not exist.
+    TypeError
+        A value does not fit its column.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> filter_mask(pa.table({"STORE_ID": [1, 2]}), [[("STORE_ID", ">", 1)]]).to_pylist()
+    [False, True]
+    """
+    if predicates is None:
+        return pa.repeat(pa.scalar(True), table.num_rows)
+    _check_columns(predicates, table.column_names)
+    conjunctions = (
+        reduce(
+            pc.and_,
+            (literal_mask(table.column(column), op, value, column) for column, op, value in conjunction),
+        )
+        for conjunction in predicates
+    )
+    return reduce(pc.or_, conjunctions)
+
+
+def bind(predicates: PredicatesType, schema: pa.Schema) -> None:
+    """
+    Check predicates against a schema, before anything is read.
+
+    Parameters
+    ----------
+    predicates
+        The predicates.
+    schema
+        Schema of the dataset (a wrapper with ``names`` and ``field`` will do).
+
+    Raises
+    ------
+    ValueError
+        The form is wrong (:func:`check_predicates`), or a column does not exist; names it and its neighbours.
+    TypeError
+        A value does not fit its column.
+    NotImplementedError
+        Unknown operator.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> bind([[("CITI", "==", "Rom")]], pa.schema([("CITY", pa.string())]))
+    Traceback (most recent call last):
+      ...
+    ValueError: Predicates: unknown column CITI; did you mean CITY? available: CITY.
+    """
+    check_predicates(predicates)
+    _check_columns(predicates, schema.names)
+    for conjunction in predicates or ():
+        for column, op, value in conjunction:
+            bind_literal(schema.field(column).type, op, value, column)
+
+
+def _check_columns(predicates: PredicatesType, available: Collection[str]) -> None:
+    unknown = columns_in_predicates(predicates) - set(available)
+    if not unknown:
+        return
+    raise ValueError(f"Predicates: {unknown_names('column', unknown, available)}.")
+
+
+def to_expression(predicates: PredicatesType, schema: pa.Schema) -> pc.Expression:
+    """
+    The predicates as an Arrow expression with the meaning of :func:`filter_mask`.
+
+    Parameters
+    ----------
+    predicates
+        The predicates; None is true.
+    schema
+        Schema with the columns' own types, as the files have them: literals are moved into these types, so
+        that row group statistics apply.
+
+    Returns
+    -------
+    pyarrow.compute.Expression
+
+    Raises
+    ------
+    ValueError
+        A column does not exist.
+    TypeError
+        A value does not fit its column.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> print(to_expression([[("STORE_ID", ">", 1)]], pa.schema([("STORE_ID", pa.int8())])))
+    (STORE_ID > 1)
+    """
+    if predicates is None:
+        return pc.scalar(True)
+    _check_columns(predicates, schema.names)
+
+    def literal(column: str, op: str, value: Any) -> pc.Expression:
+        dtype = schema.field(column).type
+        return literal_expression(column, dtype, bind_literal(dtype, op, value, column))
+
+    conjunctions = (
+        reduce(pc.and_kleene, (literal(*part) for part in conjunction)) for conjunction in predicates
+    )
+    return reduce(pc.or_kleene, conjunctions)
+
+
+def evaluate_constants(
+    predicates: PredicatesType, constants: Mapping[str, Any]
+) -> list[ConjunctionType] | Literal[True, False]:
+    """
+    What is left of the predicates where some columns have a known value, as in the files of a partition.
+
+    Parameters
+    ----------
+    predicates
+        The predicates.
+    constants
+        Column to value: a Python or numpy value of the column's kind, or a :class:`pyarrow.Scalar`.
+
+    Returns
+    -------
+    predicates, True or False
+        True if every row matches, False if none can; else the literals on other columns.
+
+    Raises
+    ------
+    TypeError
+        A value does not fit its column.
+
+    Examples
+    --------
+    >>> evaluate_constants([[("COUNTRY_CODE", "==", "DE"), ("STORE_ID", ">", 1)]], {"COUNTRY_CODE": "DE"})
+    [[('STORE_ID', '>', 1)]]
+    """
+    if predicates is None:
+        return True
+    arrays = {column: _constant_array(value) for column, value in constants.items()}
+    alive, satisfied = [], False
+    for conjunction in predicates:
+        known = [literal for literal in conjunction if literal[0] in arrays]
+        # All are evaluated, so that a wrong type is found whatever the others say.
+        outcomes = [literal_mask(arrays[c], op, value, c)[0].as_py() for c, op, value in known]
+        if not all(outcomes):
+            continue
+        rest = [literal for literal in conjunction if literal[0] not in arrays]
+        satisfied |= not rest
+        alive.append(rest)
+    return True if satisfied else alive or False
+
+
+def _constant_array(value: Any) -> pa.Array:
+    return pa.repeat(value, 1) if isinstance(value, pa.Scalar) else pa.array([value])

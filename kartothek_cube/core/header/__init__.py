@@ -1,0 +1,1 @@
+"""The header (metadata file) of a dataset: parsing, rendering, compression."""

@@ -1,0 +1,379 @@
+"""Index data that comes as a Python dict, from users and from inline indices in headers."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.types as pat
+
+from kartothek_cube.core.arrow.casting import normalize_value
+from kartothek_cube.core.arrow.pandas_conversion import to_memory, to_pandas
+from kartothek_cube.core.index.data import IndexColumns
+
+__all__ = (
+    "PARTITION",
+    "columns_from_dict",
+    "flat_series",
+    "index_columns",
+    "infer_dtype",
+    "inline_dict",
+    "partition_frame",
+    "partition_rows",
+    "value_array",
+    "values_to_numpy",
+)
+
+_LOGGER = logging.getLogger(__name__)
+
+# Python types of which Arrow makes values of a type without changing them
+_PLAIN = (
+    (pat.is_signed_integer, {int}),
+    (pat.is_unsigned_integer, {int}),
+    (pat.is_floating, {float}),
+    (pat.is_boolean, {bool}),
+    (pat.is_string, {str}),
+    (pat.is_binary, {bytes}),
+    (pat.is_date, {datetime.date}),
+)
+
+
+def columns_from_dict(dct: Mapping[Any, Iterable[str]], dtype: pa.DataType) -> tuple[IndexColumns, int]:
+    """
+    Index data out of a dict.
+
+    Parameters
+    ----------
+    dct
+        Value to labels. Nulls are never indexed and left out.
+    dtype
+        Type of the values; they are converted generously.
+
+    Returns
+    -------
+    columns
+        Index data; values that are the same after conversion share their partitions.
+    collisions
+        How many values vanished that way.
+
+    Examples
+    --------
+    >>> columns, collisions = columns_from_dict({1: ["a1"], "1": ["b2"]}, pa.int64())
+    >>> columns.to_dict(), collisions
+    ({1: ['a1', 'b2']}, 1)
+    """
+    keys = list(dct)
+    null = _null_mask(keys)
+    values = value_array([key for key, is_null in zip(keys, null, strict=True) if not is_null], dtype)
+    lists = [labels for labels, is_null in zip(dct.values(), null, strict=True) if not is_null]
+    columns = IndexColumns.from_dict(values, lists)
+    return columns, len(values) - len(values.unique())
+
+
+def infer_dtype(values: Sequence[Any]) -> pa.DataType:
+    """
+    Type of values, told by the first one that is not null.
+
+    Parameters
+    ----------
+    values
+        Python values.
+
+    Returns
+    -------
+    pyarrow.DataType
+
+    Examples
+    --------
+    >>> infer_dtype([17])
+    DataType(int64)
+    """
+    first = next(
+        (value for value, is_null in zip(values, _null_mask(values), strict=True) if not is_null), None
+    )
+    if isinstance(first, np.datetime64 | datetime.datetime):
+        stamp = pd.Timestamp(first)
+        return pa.timestamp("ns", None if stamp.tz is None else str(stamp.tz))
+    try:
+        return pa.array([first]).type
+    except OverflowError:
+        return pa.array([first], pa.uint64()).type
+
+
+def value_array(values: Sequence[Any], dtype: pa.DataType) -> pa.Array:
+    """
+    Values as an array of some type; converted generously.
+
+    Parameters
+    ----------
+    values
+        Values without nulls.
+    dtype
+        Type wanted.
+
+    Returns
+    -------
+    pyarrow.Array
+
+    Raises
+    ------
+    TypeError, ValueError
+        A value cannot be converted.
+    """
+    kinds = set(map(type, values))
+    if any(matches(dtype) and kinds <= allowed for matches, allowed in _PLAIN):
+        try:
+            return pa.array(values, dtype)
+        except (pa.ArrowInvalid, OverflowError):
+            pass  # out of range: the slow way names the value
+    converted = [normalize_value(dtype, value) for value in values]
+    if not pat.is_timestamp(dtype):
+        return pa.array(converted, dtype)
+    stamps = np.array(converted, dtype="datetime64[ns]").view("i8")
+    return pa.array(stamps, pa.int64()).cast(pa.timestamp("ns", dtype.tz)).cast(dtype)
+
+
+def index_columns(
+    column: str, data: Mapping[Any, Iterable[str]] | IndexColumns | None, dtype: pa.DataType | None
+) -> IndexColumns | None:
+    """
+    Index data out of what users pass to an index.
+
+    Parameters
+    ----------
+    column
+        The indexed column, for messages.
+    data
+        Value to labels, or index data, or nothing.
+    dtype
+        Type of the column.
+
+    Returns
+    -------
+    IndexColumns or None
+        None if there is no data, or no type.
+    """
+    if data is None or dtype is None:
+        return None
+    if isinstance(data, IndexColumns):
+        return data.cast(dtype)
+    columns, collisions = columns_from_dict(data, dtype)
+    if collisions:
+        _LOGGER.warning(
+            "%s values of the index on %r are the same once they are %s; their partitions were united.",
+            collisions,
+            column,
+            dtype,
+        )
+    return columns
+
+
+def inline_dict(columns: IndexColumns) -> dict[str, list[str]]:
+    """
+    Index data as it stands inline in a header: JSON has keys of text only.
+
+    Parameters
+    ----------
+    columns
+        Index data.
+
+    Returns
+    -------
+    dict of str to list of str
+
+    Raises
+    ------
+    UnicodeDecodeError
+        Values of bytes that are no UTF-8 have no inline form.
+
+    Examples
+    --------
+    >>> inline_dict(IndexColumns.from_pairs(pa.array([True]), ["a1"]))
+    {'true': ['a1']}
+    """
+    values = columns.values
+    if pat.is_date(values.type) or pat.is_timestamp(values.type):
+        columns = columns.cast(pa.string())
+    return {_json_key(value): labels for value, labels in columns.to_dict().items()}
+
+
+def _json_key(value: Any) -> str:
+    """The spelling of the json module."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.decode("utf-8") if isinstance(value, bytes) else str(value)
+
+
+def _null_mask(values: Sequence[Any]) -> Sequence[bool]:
+    objects = np.empty(len(values), dtype=object)
+    objects[:] = values
+    mask: list[bool] = pd.isna(objects).tolist()
+    return mask
+
+
+#: name of the column of labels; no indexed column may have it
+PARTITION = "partition"
+
+Ints = npt.NDArray[np.int64]
+
+
+def flat_series(
+    column: str, columns: IndexColumns, compact: bool, partitions_as_index: bool, date_as_object: bool
+) -> pd.Series[Any]:
+    """
+    One index as a series.
+
+    Parameters
+    ----------
+    column
+        The indexed column.
+    columns
+        Index data.
+    compact
+        One row per value (or partition) with a list, instead of one per pair.
+    partitions_as_index
+        Labels as index and values as data, instead of the reverse.
+    date_as_object
+        Dates as :class:`datetime.date` instead of ``datetime64[ns]``.
+
+    Returns
+    -------
+    pandas.Series
+
+    Examples
+    --------
+    >>> columns = IndexColumns.from_pairs(pa.array([1, 1, 2]), ["a1", "b2", "a1"])
+    >>> flat_series("STORE_ID", columns, compact=True, partitions_as_index=True, date_as_object=False)
+    partition
+    a1    [1, 2]
+    b2       [1]
+    Name: STORE_ID, dtype: object
+    """
+    if compact and partitions_as_index:
+        return _values_per_partition(column, columns, date_as_object)
+    if compact:
+        labels = pa.ListArray.from_arrays(pa.array(columns.offsets, pa.int32()), columns.entry_labels())
+        index = _series(column, columns.values, date_as_object)
+        return pd.Series(labels.to_pandas().to_numpy(), index=pd.Index(index), name=PARTITION, dtype=object)
+    values = _series(column, columns.pairs()[0], date_as_object)
+    partitions = _series(PARTITION, columns.entry_labels(), date_as_object)
+    data, index = (values, partitions) if partitions_as_index else (partitions, values)
+    return pd.Series(data.array, index=pd.Index(index), name=data.name)
+
+
+def _values_per_partition(column: str, columns: IndexColumns, date_as_object: bool) -> pd.Series[Any]:
+    """Lists of values by label; labels sorted."""
+    entries = _series(column, columns.pairs()[0], date_as_object).astype(object).to_numpy()
+    labels = columns.entry_labels().to_numpy(zero_copy_only=False)
+    order = np.argsort(labels, kind="stable")
+    names, starts = np.unique(labels[order], return_index=True)
+    lists = [part.tolist() for part in np.split(entries[order], starts[1:])] if len(names) else []
+    data = pd.Series(lists, dtype=object).to_numpy()
+    index = _series(PARTITION, pa.array(names, pa.string()), date_as_object)
+    return pd.Series(data, index=pd.Index(index), name=column, dtype=object)
+
+
+def values_to_numpy(columns: IndexColumns, date_as_object: bool) -> npt.NDArray[Any]:
+    """
+    The values of an index as a numpy array.
+
+    Parameters
+    ----------
+    columns
+        Index data.
+    date_as_object
+        Dates as :class:`datetime.date` instead of ``datetime64[ns]``.
+
+    Returns
+    -------
+    numpy.ndarray
+        Text and bytes as objects, timestamps as ``datetime64[ns]`` (UTC if they have a zone), dates that do
+        not fit that as ``datetime64[s]``.
+    """
+    values = columns.values
+    if pat.is_date(values.type) and date_as_object:
+        dates = np.empty(len(values), dtype=object)
+        dates[:] = values.to_pylist()
+        return dates
+    if pat.is_date(values.type):
+        values = to_memory(pa.table({"": values}), dates_as_object=False).column(0)
+    array: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    return array
+
+
+def partition_rows(parts: Sequence[tuple[Ints, Ints]], n_partitions: int) -> tuple[Ints, list[Ints]]:
+    """
+    Inner join of several indices by partition.
+
+    Parameters
+    ----------
+    parts
+        Per index its entries as positions of partitions (-1 for unknown ones) and value ids.
+    n_partitions
+        Number of partitions.
+
+    Returns
+    -------
+    partitions
+        Per row of the join the position of the partition; ascending.
+    ids
+        Per index and row the id of the value; ascending within a partition, the last index fastest.
+
+    Examples
+    --------
+    >>> x = np.array([0, 0, 1]), np.array([0, 1, 1])
+    >>> y = np.array([0, 1]), np.array([5, 6])
+    >>> rows, ids = partition_rows([x, y], 2)
+    >>> rows.tolist(), [i.tolist() for i in ids]
+    ([0, 0, 1], [[0, 1, 1], [5, 5, 6]])
+    """
+    ordered = []
+    total = np.ones(n_partitions, dtype=np.int64)
+    for positions, ids in parts:
+        order = np.lexsort([ids, positions])
+        order = order[positions[order] >= 0]
+        counts = np.bincount(positions[order], minlength=n_partitions)
+        ordered.append((ids[order], counts, np.cumsum(counts) - counts))
+        total = total * counts
+    partitions = np.repeat(np.arange(n_partitions, dtype=np.int64), total)
+    rest = np.arange(len(partitions)) - np.repeat(np.cumsum(total) - total, total)
+    columns = []
+    for ids, counts, starts in reversed(
+        ordered
+    ):  # the number of the row within its partition, digit by digit
+        columns.append(ids[starts[partitions] + rest % counts[partitions]])
+        rest = rest // counts[partitions]
+    return partitions, columns[::-1]
+
+
+def partition_frame(
+    labels: pa.StringArray, columns: Mapping[str, pa.Array], date_as_object: bool
+) -> pd.DataFrame:
+    """
+    A frame with one row per label.
+
+    Parameters
+    ----------
+    labels
+        The index; it may repeat.
+    columns
+        The columns.
+    date_as_object
+        Dates as :class:`datetime.date` instead of ``datetime64[ns]``.
+
+    Returns
+    -------
+    pandas.DataFrame
+    """
+    table = pa.table({PARTITION: labels, **columns})
+    return to_pandas(table, dates_as_object=date_as_object).set_index(PARTITION)
+
+
+def _series(name: str, values: pa.Array, date_as_object: bool) -> pd.Series[Any]:
+    return to_pandas(pa.table({name: values}), dates_as_object=date_as_object)[name]

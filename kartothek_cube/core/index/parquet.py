@@ -1,0 +1,177 @@
+"""The Parquet file of a secondary index ("Index files" in the specification): read strictly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pyarrow.types as pat
+
+from kartothek_cube.core.arrow.types import is_long, is_nested, widen
+from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core.index.data import IndexColumns
+
+__all__ = ("parse_index", "render_index")
+
+_VALUES_PER_GROUP = 10_000
+#: the labels of a row group have to fit into one Arrow array of strings
+_ENTRIES_PER_GROUP = 4_000_000
+_LABEL_COLUMN = "partition"
+
+
+def render_index(column: str, columns: IndexColumns) -> bytes:
+    """
+    The file of an index: one row per value, with the list of its partitions.
+
+    Parameters
+    ----------
+    column
+        The indexed column.
+    columns
+        Index data.
+
+    Returns
+    -------
+    bytes
+
+    Raises
+    ------
+    ValueError
+        A time stamp has nanoseconds; files hold microseconds.
+
+    Examples
+    --------
+    >>> columns = IndexColumns.from_pairs(pa.array(["Rom"]), ["a1"])
+    >>> parse_index(render_index("CITY", columns), "CITY", "key").to_dict()
+    {'Rom': ['a1']}
+    """
+    partitions = pa.list_(
+        pa.field("item", pa.string())
+    )  # pyarrow's default name of the child changed meanwhile
+    values = _in_file(columns)
+    schema = pa.schema([(column, values.type), (_LABEL_COLUMN, partitions)])
+    sink = pa.BufferOutputStream()
+    again = len(columns.codes) > 2 * len(columns.labels)
+    with pq.ParquetWriter(
+        sink,
+        schema,
+        version="2.6",
+        coerce_timestamps=None if _is_milliseconds(values.type) else "us",
+        use_compliant_nested_type=False,
+        use_dictionary=[f"{_LABEL_COLUMN}.list.item"] if again else False,  # values never occur again
+    ) as writer:
+        bounds = _row_groups(columns)
+        for start, stop in pairwise(bounds.tolist()):
+            _write_group(writer, schema, replace(columns, values=values), start, stop)
+    return bytes(sink.getvalue())
+
+
+def _in_file(columns: IndexColumns) -> pa.Array:
+    """The values in the type that the file of this index had, if they all fit."""
+    if columns.file_type is None:
+        return columns.values
+    try:
+        return columns.values.cast(columns.file_type)
+    except pa.ArrowInvalid:
+        return columns.values  # microseconds, in an index of milliseconds
+
+
+def _is_milliseconds(dtype: pa.DataType) -> bool:
+    return bool(pat.is_timestamp(dtype) and dtype.unit == "ms")
+
+
+def _row_groups(columns: IndexColumns) -> npt.NDArray[np.int64]:
+    """Where row groups begin and end; an empty index has one group without rows."""
+    by_entries = columns.offsets[:-1] // _ENTRIES_PER_GROUP
+    changes = np.flatnonzero(np.diff(by_entries)) + 1
+    steps = np.arange(0, len(columns), _VALUES_PER_GROUP)
+    inner = np.union1d(steps, changes)
+    return np.append(inner if len(inner) else [0], len(columns)).astype(np.int64)
+
+
+def _write_group(
+    writer: pq.ParquetWriter, schema: pa.Schema, columns: IndexColumns, start: int, stop: int
+) -> None:
+    offsets = columns.offsets[start : stop + 1]
+    labels = columns.labels.take(pa.array(columns.codes[offsets[0] : offsets[-1]]))
+    starts = pa.array((offsets - offsets[0]).astype(np.int32))
+    lists = pa.ListArray.from_arrays(starts, labels, type=schema.field(1).type)
+    values = columns.values.slice(start, stop - start)
+    try:
+        writer.write_table(pa.Table.from_arrays([values, lists], schema=schema))
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"The index on {schema.names[0]!r} cannot be stored: {error}") from error
+
+
+def parse_index(buf: bytes, column: str, key: str) -> IndexColumns:
+    """
+    Read the file of an index.
+
+    Parameters
+    ----------
+    buf
+        Content of the file.
+    column
+        The indexed column.
+    key
+        Storage key, for messages.
+
+    Returns
+    -------
+    IndexColumns
+        Values in the widened type, timestamps in ns; ``file_type`` if the file has ``large_string``,
+        ``large_binary`` or milliseconds.
+
+    Raises
+    ------
+    CorruptDatasetError
+        It is no Parquet file, or not one of an index on that column.
+    """
+    try:
+        table = _read(buf)
+        _check_columns(table, column, key)
+        table.validate(full=True)
+        values = table.column(0).combine_chunks()
+        values = values.cast(widen(values.type))
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise CorruptDatasetError(
+            key, f"it is no Parquet file of an index on {column!r} ({error})"
+        ) from error
+    lists = table.column(1)
+    labels = pc.list_flatten(lists)
+    if values.null_count or lists.null_count or labels.null_count:
+        raise CorruptDatasetError(key, f"the index on {column!r} holds nulls")
+    # encoded while still in chunks: all labels together may be too long for one array
+    encoded = labels.dictionary_encode().unify_dictionaries().combine_chunks()
+    rows = np.repeat(np.arange(len(values)), pc.list_value_length(lists).to_numpy())
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    columns = IndexColumns.from_pairs(values, encoded.dictionary, codes, rows)
+    dtype = table.schema.field(0).type
+    # types that others demand of an index that they wrote
+    return replace(columns, file_type=dtype) if is_long(dtype) or _is_milliseconds(dtype) else columns
+
+
+def _read(buf: bytes) -> pa.Table:
+    """The content of the file; labels, most of which occur again and again, remain encoded."""
+    plain = pq.ParquetFile(pa.BufferReader(buf))
+    labels = [plain.schema.column(i).path for i in range(1, plain.metadata.num_columns)]
+    file = pq.ParquetFile(pa.BufferReader(buf), metadata=plain.metadata, read_dictionary=labels)
+    # Arrow cannot read encoded lists of several row groups at once
+    return pa.concat_tables([file.read_row_group(i) for i in range(file.num_row_groups)] or [plain.read()])
+
+
+def _check_columns(table: pa.Table, column: str, key: str) -> None:
+    if table.column_names != [column, _LABEL_COLUMN]:
+        raise CorruptDatasetError(
+            key, f"an index file has the columns {column!r} and 'partition', not {table.column_names}"
+        )
+    dtype, lists = table.schema.types
+    if is_nested(dtype) or pat.is_null(dtype):
+        raise CorruptDatasetError(key, f"values of type {dtype} cannot be indexed")
+    if not (pat.is_list(lists) or pat.is_large_list(lists)) or widen(lists.value_type) != pa.string():
+        raise CorruptDatasetError(key, f"'partition' is {lists}, not lists of strings")

@@ -1,0 +1,1 @@
+"""Driver for S3, Google Cloud Storage and Azure, on top of obstore."""

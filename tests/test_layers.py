@@ -89,9 +89,12 @@ BAD = {
     "io from api": ({"io/a.py": "from pkg.api import b", "api/b.py": ""}, r"io.a imports api.b"),
     "utils": (
         {"utils/a.py": "from pkg.io import b", "io/b.py": ""},
-        r"utils.a imports io.b; utils uses core at most",
+        r"utils.a imports io.b; utils uses core and serialization at most",
     ),
-    "unknown room": ({"helpers/a.py": "from pkg.core import b", "core/b.py": ""}, r"helpers.a is in no room"),
+    "unknown package": (
+        {"helpers/a.py": "from pkg.core import b", "core/b.py": ""},
+        r"helpers.a is in no package",
+    ),
     "dask": ({"io_components/a.py": "def f():\n    import dask.bag as db"}, r"a.py:3: imports dask"),
     "pyspark in dask": ({"io/dask/a.py": "from pyspark.sql import Row"}, r"imports pyspark"),
     "eager needs dask": (

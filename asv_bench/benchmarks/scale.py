@@ -18,7 +18,7 @@ from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager_cube import build_cube, query_cube
-from kartothek_cube.io_components.cube.query import plan_query
+from kartothek_cube.io_components.query.planner import plan_query
 
 CUBE = Cube(uuid_prefix="scale", dimension_columns=["x", "y"], partition_columns=["p"])
 CONDITIONS = {"partition key": C("p") == 77, "index": C("y") == 77 * 7, "none": None}

@@ -123,7 +123,7 @@ def compact(
 
 
 def _compacted(count: dict[str, int]) -> str:
-    from kartothek_cube.io_components.progress import bytes_text
+    from kartothek_cube.io_components.runtime.progress import bytes_text
 
     if not count["partitions"]:
         return "nothing to do"

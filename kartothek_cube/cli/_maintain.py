@@ -144,11 +144,10 @@ def delete(state: CliContext, include: str | None, exclude: str | None, yes: boo
 @pass_state
 def cleanup(state: CliContext, retention: str, dry_run: bool, yes: bool) -> None:
     """Remove files that no dataset refers to: what overwrites, removals and failures left behind."""
-    from kartothek_cube.io_components.collect import delete_garbage
-    from kartothek_cube.io_components.cube.maintain import list_garbage
-    from kartothek_cube.io_components.progress import bytes_text
+    from kartothek_cube.io_components.maintenance.garbage import delete_garbage, list_cube_garbage
+    from kartothek_cube.io_components.runtime.progress import bytes_text
 
-    blobs = list_garbage(state.cube, state.store, _duration(retention))
+    blobs = list_cube_garbage(state.cube, state.store, _duration(retention))
     size = bytes_text(sum(blob.size or 0 for blob in blobs))
     if dry_run:
         for blob in blobs:

@@ -16,7 +16,7 @@ from kartothek_cube.cli._state import CliContext, pass_state
 from kartothek_cube.cli._where import ALL, parse_conditions
 
 if TYPE_CHECKING:
-    from kartothek_cube.io_components.cube.query import PhysicalPlan
+    from kartothek_cube.io_components.query.physical_plan import PhysicalPlan
 
 __all__ = ("query",)
 
@@ -72,7 +72,7 @@ def query(
         if explain:
             _explain(state, arguments, output)
             return
-        from kartothek_cube.io_components.cube.query import plan_query
+        from kartothek_cube.io_components.query.planner import plan_query
 
         plan = plan_query(state.cube, state.store, **arguments)
     except (ValueError, TypeError) as error:
@@ -138,7 +138,7 @@ def _run(
 
 def _tables(state: CliContext, plan: PhysicalPlan) -> Iterator[pa.Table]:
     """The groups, each read when it is asked for."""
-    from kartothek_cube.io_components.cube.query import run_task
+    from kartothek_cube.io_components.query.executor import run_task
 
     tasks = plan.tasks()
     with state.progress("query"):

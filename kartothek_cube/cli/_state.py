@@ -96,7 +96,7 @@ class CliContext:
     def as_of(self, moment: str) -> None:
         """Look at the states of another time from now on."""
         from kartothek_cube.core.errors import KartothekCubeError
-        from kartothek_cube.io_components.cube.history import datasets_as_of
+        from kartothek_cube.io_components.maintenance.cube_history import datasets_as_of
 
         try:
             older = datasets_as_of(self.any_cube, self.store, moment)
@@ -112,7 +112,7 @@ class CliContext:
             return
         import pyarrow as pa
 
-        from kartothek_cube.io_components.execute import limit_threads
+        from kartothek_cube.io_components.runtime.threads import limit_threads
 
         before = pa.cpu_count()
         pa.set_cpu_count(self.threads)
@@ -129,7 +129,7 @@ class CliContext:
 
         from tqdm import tqdm
 
-        from kartothek_cube.io_components.progress import progress_bar
+        from kartothek_cube.io_components.runtime.progress import progress_bar
 
         with progress_bar(title, True, partial(tqdm, disable=None, delay=1, leave=False, dynamic_ncols=True)):
             yield

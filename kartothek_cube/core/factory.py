@@ -13,8 +13,8 @@ from kartothek_cube.core.dataset.base import DatasetMetadataBase
 from kartothek_cube.core.dataset.metadata import DatasetMetadata
 from kartothek_cube.core.history import AsOf, check_as_of, state_as_of
 from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.core.utils import lazy_store
 
 __all__ = ("DatasetFactory",)
 

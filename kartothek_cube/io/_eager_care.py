@@ -1,4 +1,4 @@
-"""Looking after datasets at once: garbage, history, checks."""
+"""Looking after datasets at once: garbage, rollback, checks."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf, DatasetState
 from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io_components import history
-from kartothek_cube.io_components.age import with_sizes
 from kartothek_cube.io_components.arguments import dataset_factory
-from kartothek_cube.io_components.collect import delete_garbage
-from kartothek_cube.io_components.execute import available_cores, ordered_map
-from kartothek_cube.io_components.maintain import list_garbage, plan_garbage
+from kartothek_cube.io_components.maintenance import rollback
+from kartothek_cube.io_components.maintenance.garbage import (
+    delete_garbage,
+    list_garbage,
+    plan_garbage,
+    with_sizes,
+)
+from kartothek_cube.io_components.runtime.threads import available_cores, ordered_map
 
 if TYPE_CHECKING:
-    from kartothek_cube.io_components.verify import Report
+    from kartothek_cube.io_components.verify.report import Report
 
 __all__ = (
     "garbage_collect_dataset",
@@ -167,7 +170,7 @@ def keep_dataset_history(dataset_uuid: str, store: StoreInput, states: int) -> D
     >>> [state.version for state in list_dataset_history("geodata", store)]
     [1, 2, 3]
     """
-    return history.keep_history(dataset_uuid, store, states)
+    return rollback.keep_history(dataset_uuid, store, states)
 
 
 def list_dataset_history(dataset_uuid: str, store: StoreInput) -> list[DatasetState]:
@@ -191,7 +194,7 @@ def list_dataset_history(dataset_uuid: str, store: StoreInput) -> list[DatasetSt
     KeyError
         There is no such dataset.
     """
-    return history.list_history(dataset_uuid, store)
+    return rollback.list_history(dataset_uuid, store)
 
 
 def rollback_dataset(dataset_uuid: str, store: StoreInput, as_of: AsOf) -> DatasetMetadata:
@@ -224,7 +227,7 @@ def rollback_dataset(dataset_uuid: str, store: StoreInput, as_of: AsOf) -> Datas
         Somebody committed meanwhile. Nothing is changed.
     """
     blobs = open_blobs(store)
-    return history.finish_rollback(blobs, history.plan_rollback(dataset_uuid, blobs, as_of))[0]
+    return rollback.finish_rollback(blobs, rollback.plan_rollback(dataset_uuid, blobs, as_of))[0]
 
 
 def verify_dataset(
@@ -275,7 +278,9 @@ def verify_dataset(
     True
     """
     # what is rarely called is imported late: importing this module stays quick
-    from kartothek_cube.io_components.verify import finish_verify, plan_verify, run_verify
+    from kartothek_cube.io_components.verify.finish import finish_verify
+    from kartothek_cube.io_components.verify.plan import plan_verify
+    from kartothek_cube.io_components.verify.run import run_verify
 
     dataset = dataset_factory(dataset_uuid, store, factory, load_schema=False)
     plan = plan_verify(dataset.dataset_uuid, dataset.store_factory, deep=deep)
@@ -311,8 +316,7 @@ def repair_dataset(
     KeyError
         There is no such dataset.
     """
-    from kartothek_cube.io_components.verify import repair
-    from kartothek_cube.io_components.verify.repair import compare_reports
+    from kartothek_cube.io_components.verify.repair import compare_reports, repair
 
     dataset = dataset_factory(dataset_uuid, store, factory, load_schema=False)
     before = verify_dataset(factory=dataset)

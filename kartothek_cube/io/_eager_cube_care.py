@@ -1,4 +1,4 @@
-"""Looking after cubes at once: statistics, garbage, history, compaction, checks."""
+"""Looking after cubes at once: statistics, garbage, cube_history, compaction, checks."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.history import DatasetState
 from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io_components.age import with_sizes
-from kartothek_cube.io_components.collect import delete_garbage
-from kartothek_cube.io_components.cube import history, maintain
-from kartothek_cube.io_components.cube.history import CubeAsOf
-from kartothek_cube.io_components.execute import available_cores, ordered_map, progress_add_total
-from kartothek_cube.io_components.progress import progress_bar
+from kartothek_cube.io_components.maintenance import cube_history, garbage
+from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
+from kartothek_cube.io_components.maintenance.garbage import delete_garbage, plan_cube_garbage, with_sizes
+from kartothek_cube.io_components.maintenance.stats import plan_stats, run_stats, sum_stats
+from kartothek_cube.io_components.runtime.progress import progress_bar
+from kartothek_cube.io_components.runtime.threads import available_cores, ordered_map, progress_add_total
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:
-    from kartothek_cube.io_components.verify import Report
+    from kartothek_cube.io_components.verify.report import Report
 
 __all__ = (
     "cleanup_cube",
@@ -60,9 +60,9 @@ def collect_stats(
         partition keys) and ``rows`` (in files, hidden ones included).
     """
     with progress_bar("stats", progress):
-        base, tasks = maintain.plan_stats(cube, store, datasets)
+        base, tasks = plan_stats(cube, store, datasets)
         progress_add_total(sum(len(task.keys) for task in tasks))
-        return maintain.sum_stats([base, *(maintain.run_stats(store, task) for task in tasks)])
+        return sum_stats([base, *(run_stats(store, task) for task in tasks)])
 
 
 def cleanup_cube(cube: Cube, store: StoreInput, *, retention: timedelta | None = None) -> None:
@@ -83,7 +83,7 @@ def cleanup_cube(cube: Cube, store: StoreInput, *, retention: timedelta | None =
         clock of the store, which is read from an empty file that is put and deleted. None: files of any age
         go, and writers that are not done with theirs get a ConcurrentWriteError.
     """
-    delete_garbage(store, maintain.plan_cleanup(cube, store, retention))
+    delete_garbage(store, plan_cube_garbage(cube, store, retention))
 
 
 def list_cube_garbage(cube: Cube, store: StoreInput, *, retention: timedelta | None = None) -> list[Blob]:
@@ -117,7 +117,7 @@ def list_cube_garbage(cube: Cube, store: StoreInput, *, retention: timedelta | N
     >>> sum(blob.key.startswith("geodata++seed/table/") for blob in list_cube_garbage(cube, store))
     2
     """
-    return with_sizes(open_blobs(store), maintain.list_garbage(cube, store, retention))
+    return with_sizes(open_blobs(store), garbage.list_cube_garbage(cube, store, retention))
 
 
 def keep_cube_history(
@@ -173,7 +173,7 @@ def keep_cube_history(
     >>> query_cube(cube, store)[0]["PEOPLE"].tolist()
     [126000]
     """
-    return history.keep_cube_history(cube, store, states, ktk_cube_dataset_ids)
+    return cube_history.keep_cube_history(cube, store, states, ktk_cube_dataset_ids)
 
 
 def list_cube_history(cube: Cube, store: StoreInput) -> dict[str, list[DatasetState]]:
@@ -193,7 +193,7 @@ def list_cube_history(cube: Cube, store: StoreInput) -> dict[str, list[DatasetSt
         Dataset id to states, each with ``version``, ``time`` (UTC) and whether it is the ``current`` one;
         oldest first.
     """
-    return history.list_cube_history(cube, store)
+    return cube_history.list_cube_history(cube, store)
 
 
 def rollback_cube(
@@ -234,7 +234,7 @@ def rollback_cube(
     ConcurrentWriteError
         Somebody committed meanwhile. Nothing is changed.
     """
-    return history.return_cube(cube, store, as_of, ktk_cube_dataset_ids)
+    return cube_history.return_cube(cube, store, as_of, ktk_cube_dataset_ids)
 
 
 def compact_cube(
@@ -299,7 +299,7 @@ def compact_cube(
     (2, 1, 3, 2)
     """
     # what is rarely called is imported late: importing this module stays quick
-    from kartothek_cube.io_components.cube.compact import finish_compact, plan_compact, run_compact
+    from kartothek_cube.io_components.maintenance.compact import finish_compact, plan_compact, run_compact
 
     context, tasks = plan_compact(cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
     with progress_bar("compact", progress):
@@ -364,7 +364,11 @@ def verify_cube(
     no problems in 1 datasets, 2 files, 2 rows, 1 indices
     repaired: geodata++seed: missing-index: the index of CITY does not exist [...]
     """
-    from kartothek_cube.io_components.cube.verify import finish_cube_verify, plan_cube_verify, run_cube_verify
+    from kartothek_cube.io_components.verify.cube_rules import (
+        finish_cube_verify,
+        plan_cube_verify,
+        run_cube_verify,
+    )
 
     plan = plan_cube_verify(cube, store, ktk_cube_dataset_ids, deep=deep)
     run, tasks = partial(run_cube_verify, plan.contexts()), plan.tasks()
@@ -394,8 +398,7 @@ def repair_cube(
     ValueError
         As :func:`verify_cube`.
     """
-    from kartothek_cube.io_components.verify import repair
-    from kartothek_cube.io_components.verify.repair import compare_reports
+    from kartothek_cube.io_components.verify.repair import compare_reports, repair
 
     before = verify_cube(cube, store, ktk_cube_dataset_ids)
     uuids = sorted({problem.dataset for problem in before.problems if problem.repairable})

@@ -11,8 +11,8 @@ from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io_components.read import empty_table, plan_read, run_each, run_read
-from kartothek_cube.io_components.row_index import to_frame
+from kartothek_cube.io_components.read.dataset_read import empty_table, plan_read, run_each, run_read
+from kartothek_cube.io_components.read.pandas_index import to_frame
 
 __all__ = ("read_dataset_as_dataframes", "read_table")
 

@@ -16,10 +16,9 @@ from kartothek_cube.core.naming import (
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import MetadataInput
-from kartothek_cube.io_components.execute import REMOTE_REQUESTS, ordered_map
-from kartothek_cube.io_components.inputs import iter_inputs
-from kartothek_cube.io_components.update import create_header, finish_update, run_update
-from kartothek_cube.io_components.update_plan import (
+from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, ordered_map
+from kartothek_cube.io_components.write.dataset_commit import create_header, finish_update, run_update
+from kartothek_cube.io_components.write.dataset_plan import (
     MetadataMerger,
     OnConflict,
     UpdatePlan,
@@ -28,7 +27,8 @@ from kartothek_cube.io_components.update_plan import (
     plan_store,
     plan_update,
 )
-from kartothek_cube.io_components.write import WriteResult
+from kartothek_cube.io_components.write.inputs import iter_inputs
+from kartothek_cube.io_components.write.table_writer import WriteResult
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (

@@ -14,7 +14,13 @@ from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io_components.read import ReadPlan, empty_table, plan_read, run_each, run_read
+from kartothek_cube.io_components.read.dataset_read import (
+    ReadPlan,
+    empty_table,
+    plan_read,
+    run_each,
+    run_read,
+)
 
 __all__ = (
     "read_dataset_as_arrow",

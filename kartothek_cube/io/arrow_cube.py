@@ -10,8 +10,9 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.pandas_conversion import to_memory
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io_components.cube.history import CubeAsOf
-from kartothek_cube.io_components.cube.query import plan_query, run_task
+from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
+from kartothek_cube.io_components.query.executor import run_task
+from kartothek_cube.io_components.query.planner import plan_query
 
 __all__ = ("query_cube_arrow",)
 

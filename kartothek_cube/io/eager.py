@@ -26,10 +26,14 @@ from kartothek_cube.io._eager_write import (
     write_single_partition,
 )
 from kartothek_cube.io_components.arguments import dataset_factory
-from kartothek_cube.io_components.copy import finish_copy, plan_copy_dataset, run_copy
-from kartothek_cube.io_components.index_build import finish_index_build, plan_index_build, run_index_build
-from kartothek_cube.io_components.maintain import plan_delete, run_delete
+from kartothek_cube.io_components.maintenance.copy import finish_copy, plan_copy_dataset, run_copy
+from kartothek_cube.io_components.maintenance.delete import plan_delete, run_delete
 from kartothek_cube.io_components.utils import normalize_arg
+from kartothek_cube.io_components.write.build_index import (
+    finish_index_build,
+    plan_index_build,
+    run_index_build,
+)
 
 __all__ = (
     "build_dataset_indices",

@@ -21,14 +21,15 @@ from kartothek_cube.io._eager_cube_care import (
     rollback_cube,
     verify_cube,
 )
-from kartothek_cube.io_components.cube import maintain, write
-from kartothek_cube.io_components.cube.history import CubeAsOf
-from kartothek_cube.io_components.cube.prepare import collect_input
-from kartothek_cube.io_components.cube.query import plan_query, run_frames
-from kartothek_cube.io_components.cube.transfer import copy_datasets
-from kartothek_cube.io_components.explain import explain_query
-from kartothek_cube.io_components.maintain import run_delete
-from kartothek_cube.io_components.progress import progress_bar
+from kartothek_cube.io_components.maintenance.cube_copy import copy_datasets, plan_copy
+from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
+from kartothek_cube.io_components.maintenance.delete import plan_cube_delete, run_delete
+from kartothek_cube.io_components.query.explain import explain_query
+from kartothek_cube.io_components.query.frame_conversion import run_frames
+from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.runtime.progress import progress_bar
+from kartothek_cube.io_components.write import cube_write as write
+from kartothek_cube.io_components.write.validation import collect_input
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -393,7 +394,7 @@ def delete_cube(cube: Cube, store: StoreInput, datasets: Any = None) -> None:
     datasets
         Ids, or a dict of id to metadata; by default all datasets of the cube.
     """
-    run_delete(store, maintain.plan_delete(cube, store, datasets))
+    run_delete(store, plan_cube_delete(cube, store, datasets))
 
 
 def copy_cube(
@@ -435,7 +436,7 @@ def copy_cube(
         If a dataset is missing in the source, or exists in the target and ``overwrite`` is not set.
     """
     with progress_bar("copy", progress):
-        plan = maintain.plan_copy(
+        plan = plan_copy(
             cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets
         )
         copy_datasets(plan)

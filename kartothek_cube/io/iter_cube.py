@@ -14,12 +14,13 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io import eager_cube
-from kartothek_cube.io_components.cube import write
-from kartothek_cube.io_components.cube.history import CubeAsOf
-from kartothek_cube.io_components.cube.parts import commit_parts, declared_ids, iter_input, write_parts
-from kartothek_cube.io_components.cube.query import plan_query, run_frames
-from kartothek_cube.io_components.execute import limit_threads
-from kartothek_cube.io_components.verify import Report
+from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
+from kartothek_cube.io_components.query.frame_conversion import run_frames
+from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.runtime.threads import limit_threads
+from kartothek_cube.io_components.verify.report import Report
+from kartothek_cube.io_components.write import cube_write as write
+from kartothek_cube.io_components.write.incremental import commit_parts, declared_ids, iter_input, write_parts
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (

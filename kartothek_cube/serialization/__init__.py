@@ -12,7 +12,6 @@ from kartothek_cube.core.expressions.predicate import (
     filter_predicates_by_column,
 )
 from kartothek_cube.serialization._csv import CsvSerializer
-from kartothek_cube.serialization._fetch import fetch
 from kartothek_cube.serialization._generic import (
     DataFrameSerializer,
     filter_array_like,
@@ -21,6 +20,7 @@ from kartothek_cube.serialization._generic import (
 )
 from kartothek_cube.serialization._parquet import ParquetReadError, ParquetSerializer
 from kartothek_cube.serialization._util import columns_to_read
+from kartothek_cube.serialization.ranged_read import fetch
 
 __all__ = (
     "ConjunctionType",

@@ -17,10 +17,10 @@ from kartothek_cube.core.arrow.types import storage_type
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.serialization._encoding import codecs, dictionary_columns
 from kartothek_cube.serialization._generic import DataFrameSerializer, filter_df
 from kartothek_cube.serialization._util import check_columns, check_filters, select_columns
-from kartothek_cube.serialization.columns import Source, read_parquet
+from kartothek_cube.serialization.encoding import codecs, dictionary_columns
+from kartothek_cube.serialization.parquet_reader import Source, read_parquet
 
 __all__ = ("BACKOFF_TIME", "MAX_NB_RETRIES", "ParquetReadError", "ParquetSerializer")
 

@@ -14,13 +14,13 @@ from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.footers import read_footer
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.naming import metadata_key_from_uuid, schema_key
 from kartothek_cube.core.partition import Partition
 from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.core.utils import lazy_store
+from kartothek_cube.serialization.footers import read_footer
 
 __all__ = (
     "footer_stats",

@@ -7,7 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from kartothek_cube.core.cube.conditions import C, Condition
+from kartothek_cube.core.cube.condition_types import Condition
+from kartothek_cube.core.cube.conditions import C
 
 __all__ = ("convert_predicates_to_cube_conditions", "write_predicate_as_cube_condition")
 

@@ -8,7 +8,7 @@ import pytest
 
 from kartothek_cube.core.commit import ChangeSet, commit, last_batch
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io_components.write import WriteContext, write_table
+from kartothek_cube.io_components.write.table_writer import WriteContext, write_table
 from tests.support.factories import memory
 
 

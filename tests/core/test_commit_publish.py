@@ -16,7 +16,7 @@ from kartothek_cube.io.eager import (
     update_dataset_from_dataframes,
     verify_dataset,
 )
-from kartothek_cube.io_components.write import WriteContext, merge_results, write_table
+from kartothek_cube.io_components.write.table_writer import WriteContext, merge_results, write_table
 from tests.dataset.look import frame, keys, labels
 from tests.support.factories import memory as new_memory
 from tests.support.stores import FaultyStore, InjectedError

@@ -11,7 +11,7 @@ from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.display.html import MAX_ROWS, facts, plain_text_table, table
 from kartothek_cube.io.eager_cube import build_cube
-from kartothek_cube.io_components.cube.query.plan import plan_query_in_steps
+from kartothek_cube.io_components.query.planner import plan_query_in_steps
 from tests.support.cubes import memory
 
 EVIL = "<script>&\"'"

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import MultiTableCommitAborted
 from kartothek_cube.io import eager_cube
-from kartothek_cube.io_components.cube.write import MultiTableCommitAborted
 from kartothek_cube.serialization import ParquetSerializer
 from tests.support.cubes import (
     CUBE,

@@ -23,7 +23,7 @@ from kartothek_cube.io.eager_cube import (
     verify_cube,
 )
 from kartothek_cube.io.iter_cube import compact_cube__iter
-from kartothek_cube.io_components.cube.compact import finish_compact, plan_compact, run_compact
+from kartothek_cube.io_components.maintenance.compact import finish_compact, plan_compact, run_compact
 from tests.support.cubes import (
     CUBE,
     build,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kartothek_cube.api.discover import discover_cube, discover_datasets
-from kartothek_cube.io_components.cube.write import MultiTableCommitAborted
+from kartothek_cube.core.errors import MultiTableCommitAborted
 from tests.support.cubes import (
     CUBE,
     HEADER,

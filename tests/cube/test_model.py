@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.errors import MultiTableCommitAborted
 from kartothek_cube.io import eager_cube
-from kartothek_cube.io_components.cube.write import MultiTableCommitAborted
 from tests.support.cubes import (
     as_dict,
     check_integrity,

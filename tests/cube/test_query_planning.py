@@ -6,8 +6,8 @@ import pytest
 
 from kartothek_cube.api.discover import discover_cube, discover_datasets, discover_ktk_cube_dataset_ids
 from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.errors import MultiTableCommitAborted
 from kartothek_cube.io import eager_cube
-from kartothek_cube.io_components.cube.write import MultiTableCommitAborted
 from tests.support.cubes import CUBE, HEADER, build, check_integrity, frame, header, memory, rows
 from tests.support.stores import CountingStore, FaultyStore, InjectedError, ReadOnlyStore, Same, Wrapped
 

@@ -23,7 +23,11 @@ from kartothek_cube.io.eager import (
     verify_dataset,
     write_single_partition,
 )
-from kartothek_cube.io_components.index_build import finish_index_build, plan_index_build, run_index_build
+from kartothek_cube.io_components.write.build_index import (
+    finish_index_build,
+    plan_index_build,
+    run_index_build,
+)
 from tests.dataset.look import check_integrity, frame, header, index, keys, labels, snapshot
 from tests.support.stores import CountingStore, FaultyStore, InjectedError
 

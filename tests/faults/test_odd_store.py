@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kartothek_cube.core.errors import KartothekCubeError
-from kartothek_cube.io_components.cube.write import MultiTableCommitAborted
+from kartothek_cube.core.errors import KartothekCubeError, MultiTableCommitAborted
 from tests.support import crash
 from tests.support.cubes import memory
 from tests.support.stores import Same, WrapperStore

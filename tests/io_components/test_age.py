@@ -16,7 +16,7 @@ from kartothek_cube.io.dask.delayed_cube import cleanup_cube_delayed
 from kartothek_cube.io.eager import garbage_collect_dataset, list_dataset_garbage
 from kartothek_cube.io.eager_cube import build_cube, cleanup_cube, list_cube_garbage, verify_cube
 from kartothek_cube.io.iter_cube import cleanup_cube__iter
-from kartothek_cube.io_components.age import is_older, retention_cutoff
+from kartothek_cube.io_components.maintenance.garbage import is_older, retention_cutoff
 from tests.support.cubes import CUBE, frame, keys
 from tests.support.factories import local, memory
 from tests.support.stores import ReadOnlyStore

@@ -23,9 +23,9 @@ from kartothek_cube.core.commit.tombstones import (
 )
 from kartothek_cube.core.errors import ConcurrentWriteError
 from kartothek_cube.core.naming import TOMBSTONES_KEY
-from kartothek_cube.io_components.collect import delete_garbage
-from kartothek_cube.io_components.update import finish_update, run_update
-from kartothek_cube.io_components.update_plan import plan_store, plan_update
+from kartothek_cube.io_components.maintenance.garbage import delete_garbage
+from kartothek_cube.io_components.write.dataset_commit import finish_update, run_update
+from kartothek_cube.io_components.write.dataset_plan import plan_store, plan_update
 from tests.support.cubes import header, memory
 from tests.support.stores import Same, WrapperStore
 
@@ -171,13 +171,13 @@ def test_a_first_commit_whose_files_went(monkeypatch):
     plan = plan_store(Same.of(store), "data")
     results = [run_update(plan.context, frame(1))]
     publish = importlib.import_module("kartothek_cube.core.commit.publish")
-    original = publish.swap
+    original = publish.compare_and_swap_header
 
     def swap(*args):
         delete_garbage(Same.of(store), [key for key in store.keys() if key.startswith("data/table/")])
         original(*args)
 
-    monkeypatch.setattr(publish, "swap", swap)
+    monkeypatch.setattr(publish, "compare_and_swap_header", swap)
     with pytest.raises(ConcurrentWriteError, match="retention"):
         finish_update(plan, results)
     assert "data.by-dataset-metadata.json" not in store.keys()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.io_components.columns import (
+from kartothek_cube.io_components.kernels.keys import (
     combine_keys,
     encode_ordered,
     expand_ranges,

@@ -17,10 +17,14 @@ from kartothek_cube.core.naming import schema_key
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager import read_table, store_dataframes_as_dataset
-from kartothek_cube.io_components.index_build import finish_index_build, plan_index_build, run_index_build
-from kartothek_cube.io_components.read import plan_read, run_read
-from kartothek_cube.io_components.update import finish_update, run_update
-from kartothek_cube.io_components.update_plan import plan_store, plan_update
+from kartothek_cube.io_components.read.dataset_read import plan_read, run_read
+from kartothek_cube.io_components.write.build_index import (
+    finish_index_build,
+    plan_index_build,
+    run_index_build,
+)
+from kartothek_cube.io_components.write.dataset_commit import finish_update, run_update
+from kartothek_cube.io_components.write.dataset_plan import plan_store, plan_update
 from tests.support.stores import CountingStore, Same
 
 SIZES = [10, 1_000, 100_000]

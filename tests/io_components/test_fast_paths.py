@@ -21,10 +21,10 @@ from storefact import get_store_from_url
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io import eager_cube
-from kartothek_cube.io_components.cube.query import files as query_files
-from kartothek_cube.io_components.cube.query import load, output, run
+from kartothek_cube.io_components.query import executor, group_output, scan
+from kartothek_cube.io_components.query import file_groups as query_files
 from kartothek_cube.serialization import ParquetSerializer
-from kartothek_cube.serialization import columns as reading
+from kartothek_cube.serialization import parquet_reader as reading
 from tests.support.cubes import file_keys, memory
 
 CUBE = Cube(dimension_columns=["x", "y"], partition_columns=["p"], uuid_prefix="cube")
@@ -173,8 +173,8 @@ CONDITIONS = {
 SHORTCUTS = {
     "always": {
         reading: {"_LATE_FROM": 0},
-        load: {"_MIN_ROWS_TO_CHECK_ORDER": 0},
-        output: {"_LONG": 0, "_SPLIT_FROM": 0},
+        scan: {"_MIN_ROWS_TO_CHECK_ORDER": 0},
+        group_output: {"_LONG": 0, "_SPLIT_FROM": 0},
     },
     "some": {reading: {"_LATE_FROM": 0}},
     "never": {},
@@ -229,7 +229,7 @@ def test_queries_against_brute_force(kind, shortcuts, data):
             for attribute, value in values.items():
                 stack.enter_context(mock.patch.object(module, attribute, value))
         stack.enter_context(mock.patch.object(query_files, "_BLOCK", block))
-        stack.enter_context(mock.patch.object(run, "_BROADCAST_ROWS", looks))
+        stack.enter_context(mock.patch.object(executor, "_BROADCAST_ROWS", looks))
         found = eager_cube.query_cube(
             cube=CUBE, store=lambda: copy, conditions=conditions, partition_by=partition_by
         )

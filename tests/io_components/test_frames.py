@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube.core.arrow.pandas_conversion import as_table, to_pandas
-from kartothek_cube.io_components.cube.query import frames
-from kartothek_cube.io_components.cube.query.frames import frames_of_tables
+from kartothek_cube.io_components.query import frame_conversion
+from kartothek_cube.io_components.query.frame_conversion import frames_of_tables
 
 VALUES = {
     "int": (pa.int32(), [1, 2]),
@@ -43,7 +43,7 @@ def test_frames_of_many_tables(data):
         arrays = [pa.array(c, VALUES[kind][0]) for kind, c in zip(kinds, columns, strict=True)]
         tables.append(pa.table(arrays, [f"v{i}" for i in range(len(kinds))]))
     expected = [to_pandas(table) for table in tables]
-    with mock.patch.object(frames, "_BATCH", data.draw(st.sampled_from([3, 100]))):
+    with mock.patch.object(frame_conversion, "_BATCH", data.draw(st.sampled_from([3, 100]))):
         found = list(frames_of_tables(tables))
     assert len(found) == len(expected)
     for a, b in zip(found, expected, strict=True):
@@ -68,9 +68,9 @@ def test_extension_types_and_no_columns():
     assert [len(found) for found in frames_of_tables([empty, empty])] == [2, 2]
 
 
-@pytest.mark.parametrize("copies_on_write", [frames._COPIES_ON_WRITE, False])
+@pytest.mark.parametrize("copies_on_write", [frame_conversion._COPIES_ON_WRITE, False])
 def test_frames_are_independent(copies_on_write, monkeypatch):
-    monkeypatch.setattr(frames, "_COPIES_ON_WRITE", copies_on_write)
+    monkeypatch.setattr(frame_conversion, "_COPIES_ON_WRITE", copies_on_write)
     first, second = frames_of_tables([pa.table({"v": [1, 2]}), pa.table({"v": [3]})])
     first.loc[0, "v"] = 7
     assert first["v"].tolist() == [7, 2]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.io_components import partners
-from kartothek_cube.io_components.partners import lookup_join
+from kartothek_cube.io_components.kernels import key_lookup
+from kartothek_cube.io_components.kernels.key_lookup import lookup_join
 from tests.io_components.test_columns import TYPES, arrow
 
 FLOATS = st.sampled_from([0.0, -0.0, 1.5, math.nan, math.inf, None])
@@ -46,11 +46,11 @@ def columns_of(dtypes, rows):
 @given(sides())
 def test_partners(limit, drawn):
     dtypes, left, right = drawn
-    old, partners._LIMIT = partners._LIMIT, limit
+    old, key_lookup._LIMIT = key_lookup._LIMIT, limit
     try:
         found = lookup_join(columns_of(dtypes, left), columns_of(dtypes, right), len(left), len(right))
     finally:
-        partners._LIMIT = old
+        key_lookup._LIMIT = old
     keys = [tuple(map(key, row)) for row in right]
     expected = [keys.index(k) if k in keys else -1 for k in (tuple(map(key, row)) for row in left)]
     assert found.tolist() == expected

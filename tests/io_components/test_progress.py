@@ -12,7 +12,8 @@ from tqdm import tqdm
 
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io import eager_cube
-from kartothek_cube.io_components.execute import (
+from kartothek_cube.io_components.runtime.progress import ProgressBar, bytes_text, progress_bar
+from kartothek_cube.io_components.runtime.threads import (
     available_cores,
     limit_threads,
     ordered_map,
@@ -20,7 +21,6 @@ from kartothek_cube.io_components.execute import (
     progress_advance,
     report_progress_to,
 )
-from kartothek_cube.io_components.progress import ProgressBar, bytes_text, progress_bar
 from tests.support.cubes import memory
 
 CUBE = Cube(["x"], ["p"], "cube")

@@ -23,8 +23,10 @@ from kartothek_cube.io.arrow_cube import query_cube_arrow
 from kartothek_cube.io.dask.bag_cube import query_cube_bag
 from kartothek_cube.io.dask.delayed_cube import query_cube_delayed
 from kartothek_cube.io.iter_cube import query_cube__iterator
-from kartothek_cube.io_components.cube.query import files as query_files
-from kartothek_cube.io_components.cube.query import output, plan_query, run, run_frames
+from kartothek_cube.io_components.query import executor, group_output
+from kartothek_cube.io_components.query import file_groups as query_files
+from kartothek_cube.io_components.query.frame_conversion import run_frames
+from kartothek_cube.io_components.query.planner import plan_query
 from tests.support.cubes import memory
 
 CUBE = Cube(["x"], ["p", "q"], "cube", index_columns=["i"])
@@ -103,9 +105,9 @@ def expected_bits(rows, files):
 #: thresholds: one block, blocks of few partitions, a block per partition; groups split early or late
 BLOCKS = {
     "whole": {},
-    "small": {(query_files, "_BLOCK"): 3000, (output, "_SPLIT_FROM"): 0},
-    "late": {(query_files, "_BLOCK"): 3000, (run, "_BROADCAST_ROWS"): 0},
-    "alone": {(query_files, "_MIN_BLOCK_BYTES"): 0, (output, "_SPLIT_FROM"): 1},
+    "small": {(query_files, "_BLOCK"): 3000, (group_output, "_SPLIT_FROM"): 0},
+    "late": {(query_files, "_BLOCK"): 3000, (executor, "_BROADCAST_ROWS"): 0},
+    "alone": {(query_files, "_MIN_BLOCK_BYTES"): 0, (group_output, "_SPLIT_FROM"): 1},
     "alone and waiting": {(query_files, "_MIN_BLOCK_BYTES"): 0},
 }
 

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.io import eager_cube
-from kartothek_cube.io_components.columns import sort_order
-from kartothek_cube.io_components.cube.query import files as query_files
-from kartothek_cube.io_components.cube.query import frames, run
-from kartothek_cube.io_components.cube.query.room import OutputBuffer, zero_copy_view
-from kartothek_cube.io_components.cube.query.rows import take_each
-from kartothek_cube.serialization import columns
+from kartothek_cube.io_components.kernels.keys import sort_order
+from kartothek_cube.io_components.query import executor, frame_conversion
+from kartothek_cube.io_components.query import file_groups as query_files
+from kartothek_cube.io_components.query.output_buffer import OutputBuffer, zero_copy_view
+from kartothek_cube.io_components.query.row_batch import take_each
+from kartothek_cube.serialization import parquet_reader
 from tests.support.cubes import as_dict
 
 VALUES = {
@@ -184,7 +184,7 @@ def test_queries_give_the_same_frames_with_and_without_room(data):
     with tempfile.TemporaryDirectory() as directory:
         store = f"hfs://{directory}"
         eager_cube.build_cube(data=datasets, cube=CUBE, store=store)
-        with mock.patch.object(run, "row_counts", return_value=None):
+        with mock.patch.object(executor, "row_counts", return_value=None):
             (expected,) = eager_cube.query_cube(cube=CUBE, store=store)
         with mock.patch.object(query_files, "_MIN_BLOCK_BYTES", 0):
             (found,) = eager_cube.query_cube(cube=CUBE, store=store)
@@ -204,8 +204,10 @@ def test_columns_of_large_files_are_held_once(tmp_path, each_file_a_block, monke
     seed["x"] += 100 * seed["p"]
     eager_cube.build_cube(data=seed, cube=CUBE, store=disk(tmp_path))
     tables = []
-    take_over = frames.zero_copy_view
-    monkeypatch.setattr(frames, "adopted", lambda column: tables.append(column) or take_over(column))
+    take_over = to_pandas.zero_copy_view
+    monkeypatch.setattr(
+        frame_conversion, "zero_copy_view", lambda column: tables.append(column) or take_over(column)
+    )
     (df,) = eager_cube.query_cube(cube=CUBE, store=disk(tmp_path))
     assert [pieces(column) for column in tables] == [1, 1, 3, 1]
     df.loc[0, "v0"] = 2.0
@@ -216,7 +218,7 @@ def test_columns_of_large_files_are_held_once(tmp_path, each_file_a_block, monke
 @pytest.mark.parametrize("rows_worth_a_look", [0, 10_000])
 def test_groups_are_independent_of_each_other(tmp_path, each_file_a_block, rows_worth_a_look, monkeypatch):
     """Also if their cells are the same, and were decoded once."""
-    monkeypatch.setattr(columns, "_LATE_FROM", rows_worth_a_look)
+    monkeypatch.setattr(parquet_reader, "_LATE_FROM", rows_worth_a_look)
     cube = Cube(dimension_columns=["x", "y"], partition_columns=["p"], uuid_prefix="cube")
     cells = pd.DataFrame(list(itertools.product(range(20), range(200), range(3))), columns=["x", "y", "p"])
     eager_cube.build_cube(data=cells.assign(v0=0.5), cube=cube, store=disk(tmp_path))
@@ -252,7 +254,7 @@ def test_a_broken_footer(tmp_path, each_file_a_block):
 
 
 def test_wide_results_are_left_in_one_piece(tmp_path, each_file_a_block, monkeypatch):
-    monkeypatch.setattr(frames, "MAX_COLUMNS", 2)
+    monkeypatch.setattr(frame_conversion, "MAX_COLUMNS", 2)
     eager_cube.build_cube(data=grid().assign(v0=1), cube=CUBE, store=disk(tmp_path))
     (df,) = eager_cube.query_cube(cube=CUBE, store=disk(tmp_path))
     assert len(df._mgr.blocks) == 1

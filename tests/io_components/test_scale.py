@@ -26,8 +26,8 @@ from kartothek_cube.core.naming import schema_key
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager_cube import append_to_cube
-from kartothek_cube.io_components.cube.query import plan_query
-from kartothek_cube.io_components.write import WriteContext, write_table
+from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.write.table_writer import WriteContext, write_table
 from tests.support.factories import STORES
 
 CUBE = Cube(["x", "y"], ["p"], "cube")

@@ -9,8 +9,8 @@ from kartothek_cube.core.errors import SchemaConflictError
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager import read_table
 from kartothek_cube.io_components.arguments import dataset_factory
-from kartothek_cube.io_components.update import check_update, finish_update, run_updates
-from kartothek_cube.io_components.update_plan import plan_store, plan_update
+from kartothek_cube.io_components.write.dataset_commit import check_update, finish_update, run_updates
+from kartothek_cube.io_components.write.dataset_plan import plan_store, plan_update
 
 
 def rows(x, p) -> pa.Table:

@@ -11,9 +11,9 @@ import pytest
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager import store_dataframes_as_dataset
-from kartothek_cube.io_components.index_build import plan_index_build
-from kartothek_cube.io_components.update import run_update
-from kartothek_cube.io_components.write import WriteContext, write_table
+from kartothek_cube.io_components.write.build_index import plan_index_build
+from kartothek_cube.io_components.write.dataset_commit import run_update
+from kartothek_cube.io_components.write.table_writer import WriteContext, write_table
 from kartothek_cube.serialization import ParquetSerializer
 from tests.support.factories import STORES
 

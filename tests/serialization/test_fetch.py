@@ -11,7 +11,7 @@ import pytest
 
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io_components.files import read_table_of_file
+from kartothek_cube.io_components.read.data_files import read_table_of_file
 from kartothek_cube.serialization import ParquetSerializer, fetch
 from tests.support.object_server import running
 

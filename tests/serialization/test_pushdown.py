@@ -15,7 +15,7 @@ from kartothek_cube.core.arrow.pandas_metadata import with_pandas_metadata
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.expressions.predicate import filter_mask
 from kartothek_cube.serialization import ParquetSerializer, filter_df_from_predicates
-from kartothek_cube.serialization import columns as reading
+from kartothek_cube.serialization import parquet_reader as reading
 from tests.support.predicates import KINDS, brute_force, predicates_of, rows_of, tables
 
 #: microseconds is all that a file holds

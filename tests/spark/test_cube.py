@@ -89,7 +89,7 @@ def test_groups_come_in_one_piece_and_in_order(built):
 
 def test_many_tasks_are_sent_to_a_worker_each(jvm, built, monkeypatch):
     monkeypatch.setattr("kartothek_cube.io.spark._run._FEW_TASKS", 1)
-    monkeypatch.setattr("kartothek_cube.io_components.packing._WORTH_A_TASK", 1)
+    monkeypatch.setattr("kartothek_cube.io_components.runtime.task_sizing._WORTH_A_TASK", 1)
     df = query_cube_spark(CUBE, built)
     assert df.rdd.getNumPartitions() == 3
     assert rows(df) == rows(create_frame(seed().select(["i1", "p", "v1", "x", "y"])))
@@ -235,7 +235,7 @@ def test_nothing_is_left_when_the_commit_fails(frame, built, monkeypatch):
     def fail(*_):
         raise ConnectionError("the store is gone")
 
-    monkeypatch.setattr("kartothek_cube.io_components.cube.write_finish.commit", fail)
+    monkeypatch.setattr("kartothek_cube.io_components.write.cube_commit.commit", fail)
     with pytest.raises(ConnectionError):
         append_to_cube_from_spark(frame, CUBE, built)
     assert files(built) == before
@@ -374,10 +374,10 @@ def test_times_do_not_depend_on_the_zone_of_the_session(spark, url):
 
 def test_plans_and_tasks_are_light(frame, built):
     from kartothek_cube.io.spark import _worker
-    from kartothek_cube.io_components.cube.parts import without_commit_state
-    from kartothek_cube.io_components.cube.query import plan_query
-    from kartothek_cube.io_components.cube.query.pack import split_into_tasks
-    from kartothek_cube.io_components.cube.write import plan_update
+    from kartothek_cube.io_components.query.physical_plan import split_into_tasks
+    from kartothek_cube.io_components.query.planner import plan_query
+    from kartothek_cube.io_components.write.cube_plan import plan_update
+    from kartothek_cube.io_components.write.incremental import without_commit_state
 
     plan = plan_query(CUBE, built)
     assert max(len(pickle.dumps(task)) for task in split_into_tasks(plan, 8)) < 1024

@@ -9,11 +9,15 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.io_components.cube.parts import commit_parts, with_write_id, without_commit_state
-from kartothek_cube.io_components.cube.query import plan_query
-from kartothek_cube.io_components.cube.query.pack import split_into_tasks
-from kartothek_cube.io_components.cube.stream import write_stream
-from kartothek_cube.io_components.cube.write import plan_build
+from kartothek_cube.io_components.query.physical_plan import split_into_tasks
+from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.write.cube_plan import plan_build
+from kartothek_cube.io_components.write.incremental import (
+    commit_parts,
+    with_write_id,
+    without_commit_state,
+    write_stream,
+)
 from tests.dataset.test_memory import measured
 
 CUBE = Cube(["x", "y"], ["p"], "cube")

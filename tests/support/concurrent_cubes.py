@@ -34,11 +34,16 @@ from kartothek_cube.api.cube import (
 )
 from kartothek_cube.api.dataset import read_table
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
+from kartothek_cube.core.dataset.references import (
+    data_keys,
+    header_keys,
+    index_keys,
+    schema_keys,
+)
 from kartothek_cube.core.errors import UnknownOutcomeError
 from kartothek_cube.core.history import KEEP_HISTORY
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io_components.keys import data_keys, header_keys, index_keys, schema_keys
-from kartothek_cube.io_components.maintain import history_keys
+from kartothek_cube.io_components.maintenance.garbage import history_keys
 from tests.support.interleave import Crash, ModelStore, Run, Scheduler, World, current
 
 CUBE = Cube(["x"], ["p"], "c")
@@ -236,7 +241,7 @@ def deterministic(first: int = 200_000) -> Iterator[None]:
         mock.patch("kartothek_cube.core.uuid._uuid_hook_object", new_id),
         mock.patch("kartothek_cube.core.clock.datetime_utcnow", now),
         mock.patch("kartothek_cube.core.commit.backoff.time.sleep"),
-        mock.patch("kartothek_cube.io_components.execute.ThreadPoolExecutor", _OneThread),
+        mock.patch("kartothek_cube.io_components.runtime.threads.ThreadPoolExecutor", _OneThread),
     ):
         yield
 

@@ -29,7 +29,7 @@ from kartothek_cube.api.cube import (
     update_cube,
 )
 from kartothek_cube.api.dataset import build_dataset_indices, read_table
-from kartothek_cube.io_components.cube.write import MultiTableCommitAborted
+from kartothek_cube.core.errors import MultiTableCommitAborted
 
 CUBE = Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube", index_columns=["i1"])
 COPY = CUBE.copy(uuid_prefix="copy")

@@ -29,9 +29,11 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io import eager, eager_cube, iter_cube
 from kartothek_cube.io.arrow_cube import query_cube_arrow
 from kartothek_cube.io.dask.dataframe_cube import query_cube_dataframe
-from kartothek_cube.io_components.cube.query import plan_query, run_frames, run_task
-from kartothek_cube.io_components.cube.query.pack import split_into_tasks
-from kartothek_cube.io_components.execute import limit_threads
+from kartothek_cube.io_components.query.executor import run_task
+from kartothek_cube.io_components.query.frame_conversion import run_frames
+from kartothek_cube.io_components.query.physical_plan import split_into_tasks
+from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.runtime.threads import limit_threads
 from kartothek_cube.serialization import ParquetSerializer
 from tests.support.cube_model import (
     KINDS,
@@ -49,35 +51,35 @@ from tests.support.cube_model import (
 from tests.support.facades import FACADES
 from tests.support.factories import local, memory
 
-QUERY = "kartothek_cube.io_components.cube.query."
+QUERY = "kartothek_cube.io_components.query."
 #: constant -> values to try, besides its own
 THRESHOLDS = {
-    QUERY + "files._MIN_BLOCK_BYTES": (1, 3000),
-    QUERY + "files._BLOCK": (1, 5000),
-    QUERY + "files._REMOTE_BLOCKS": (1,),
-    QUERY + "run._BROADCAST_ROWS": (0, 20),
-    QUERY + "load._MIN_ROWS_TO_CHECK_ORDER": (0, 3),
-    QUERY + "rows._THREADS_FROM": (0,),
-    QUERY + "output._LONG": (0, 1),
-    QUERY + "output._SPLIT_FROM": (0, 1, 3),
-    QUERY + "frames._SMALL": (0, 3),
-    QUERY + "frames._BATCH": (0, 4),
-    QUERY + "frames.MAX_COLUMNS": (3,),
-    QUERY + "room.MAX_COLUMNS": (3,),
-    "kartothek_cube.io_components.columns._LIMIT": (2, 30),
-    "kartothek_cube.io_components.partners._LIMIT": (2, 30),
-    "kartothek_cube.io_components.packing._WORTH_A_TASK": (1, 5000),
-    "kartothek_cube.io_components.files._SMALL": (0,),
-    "kartothek_cube.io_components.files._WORTH_A_THREAD": (0,),
-    "kartothek_cube.io_components.execute.available_cores": (lambda: 3,),
-    "kartothek_cube.serialization.columns._THREADS_FROM": (0,),
-    "kartothek_cube.serialization.columns._LATE_FROM": (0, 3),
-    "kartothek_cube.serialization.pages._BYTES_PER_ROW": (1000,),
+    QUERY + "file_groups._MIN_BLOCK_BYTES": (1, 3000),
+    QUERY + "file_groups._BLOCK": (1, 5000),
+    QUERY + "file_groups._REMOTE_BLOCKS": (1,),
+    QUERY + "executor._BROADCAST_ROWS": (0, 20),
+    QUERY + "scan._MIN_ROWS_TO_CHECK_ORDER": (0, 3),
+    QUERY + "row_batch._THREADS_FROM": (0,),
+    QUERY + "group_output._LONG": (0, 1),
+    QUERY + "group_output._SPLIT_FROM": (0, 1, 3),
+    QUERY + "frame_conversion._SMALL": (0, 3),
+    QUERY + "frame_conversion._BATCH": (0, 4),
+    QUERY + "frame_conversion.MAX_COLUMNS": (3,),
+    QUERY + "output_buffer.MAX_COLUMNS": (3,),
+    "kartothek_cube.io_components.kernels.keys._LIMIT": (2, 30),
+    "kartothek_cube.io_components.kernels.key_lookup._LIMIT": (2, 30),
+    "kartothek_cube.io_components.runtime.task_sizing._WORTH_A_TASK": (1, 5000),
+    "kartothek_cube.io_components.read.data_files._SMALL": (0,),
+    "kartothek_cube.io_components.read.data_files._WORTH_A_THREAD": (0,),
+    "kartothek_cube.io_components.runtime.threads.available_cores": (lambda: 3,),
+    "kartothek_cube.serialization.parquet_reader._THREADS_FROM": (0,),
+    "kartothek_cube.serialization.parquet_reader._LATE_FROM": (0, 3),
+    "kartothek_cube.serialization.chunk_equality._BYTES_PER_ROW": (1000,),
     "kartothek_cube.core.arrow.pandas_conversion._THREADS_FROM": (0,),
     # as with an object store
     "kartothek_cube.core.store.simplekv_driver.GenericBlobStore.has_ranges": (True,),
-    "kartothek_cube.serialization._fetch.TAIL": (1500, 3000, 5000),
-    "kartothek_cube.serialization._fetch.GAP": (0, 300),
+    "kartothek_cube.serialization.ranged_read.TAIL": (1500, 3000, 5000),
+    "kartothek_cube.serialization.ranged_read.GAP": (0, 300),
 }
 KEYS = [name for name, kind in KINDS.items() if kind.is_key]
 NAMES = ("x", "y", "z", "p", "q", "i1", "i2", "i3", "k1", "k2", "v1", "v2", "v3", "v4", "v5", "v6")

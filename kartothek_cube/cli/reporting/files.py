@@ -15,15 +15,15 @@ import pyarrow.parquet as pq
 
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
-from kartothek_cube.core.footers import read_footer
 from kartothek_cube.core.store import BlobStore
-from kartothek_cube.io_components.columns import group_codes
-from kartothek_cube.io_components.execute import (
+from kartothek_cube.io_components.kernels.keys import group_codes
+from kartothek_cube.io_components.runtime.threads import (
     REMOTE_REQUESTS,
     ordered_map,
     progress_add_total,
     progress_advance,
 )
+from kartothek_cube.serialization.footers import read_footer
 
 __all__ = ("DataFiles", "collect_file_stats")
 

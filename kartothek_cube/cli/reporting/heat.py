@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.cli.reporting.files import DataFiles
-from kartothek_cube.io_components.progress import bytes_text
+from kartothek_cube.io_components.runtime.progress import bytes_text
 
 __all__ = ("METRICS", "Cell", "HeatMap", "heat_map", "values_as_text")
 

@@ -19,8 +19,8 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.store import BlobStore
-from kartothek_cube.io_components.cube.maintain import list_garbage
-from kartothek_cube.io_components.progress import bytes_text
+from kartothek_cube.io_components.maintenance.garbage import list_cube_garbage
+from kartothek_cube.io_components.runtime.progress import bytes_text
 
 __all__ = ("Column", "DatasetPage", "Index", "Page", "build_page")
 
@@ -130,7 +130,7 @@ def build_page(
 
 
 def _garbage(cube: Cube, blobs: BlobStore, store: str) -> tuple[Advice, ...]:
-    found = list_garbage(cube, blobs, timedelta(hours=24))
+    found = list_cube_garbage(cube, blobs, timedelta(hours=24))
     if not found:
         return ()
     size = bytes_text(sum(blob.size or 0 for blob in found))

@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, MissingIndexEntries
-from kartothek_cube.core.common_metadata import SchemaWrapper, validate_compatible
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import (
@@ -22,6 +21,8 @@ from kartothek_cube.core.errors import (
 from kartothek_cube.core.history import retained_metadata
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.schema.compare import validate_compatible
+from kartothek_cube.core.schema.wrapper import SchemaWrapper
 
 __all__ = ("apply", "last_batch", "merged_schema")
 

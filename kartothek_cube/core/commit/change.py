@@ -8,13 +8,13 @@ from typing import Any, Literal
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.common_metadata import SchemaWrapper
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.loading import HeaderBlob
 from kartothek_cube.core.header.commit_record import CommitRecord, parse_record
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import SINGLE_TABLE, schema_key
 from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.schema.wrapper import SchemaWrapper
 
 __all__ = (
     "BaseState",

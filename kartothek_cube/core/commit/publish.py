@@ -218,6 +218,7 @@ def publish(
         The store failed.
     """
     written: list[str] = []
+    snapshot: str | None = None
     try:
         new = with_version(_store_indices(blobs, new, written), base.state, blobs, base.header_key)
         collections = _read_tombstones(blobs, base)
@@ -231,11 +232,15 @@ def publish(
             # the first commit may have died before it could take back a header whose files are deleted
             needed = _files_of(new)
         if snapshot_retention(new.metadata) and base.state is not None and base.old is not None:
-            archive_snapshot(blobs, base.state, base.old)
+            snapshot = archive_snapshot(blobs, base.state, base.old)
         published = _put_state(blobs, base, new, render(new, base.header_key), needed, collections, replace)
     except (PreconditionFailed, ConcurrentWriteError):
         # garbage at worst, and the error tells more
         with suppress(OSError):
+            if snapshot is not None and not blobs.exists(base.header_key):
+                # the dataset was deleted: the deletion may have listed its files before the snapshot was there,
+                # and a new dataset of that name would take it for its own
+                blobs.delete([snapshot])
             blobs.delete(_unreferenced(blobs, base.uuid, written))
         raise
     if _has_history(new) or _has_history(base.state):
@@ -406,13 +411,18 @@ def _confirm(blobs: BlobStore, base: BaseState, new: DatasetMetadata, files: Seq
     tombstones = confirm_first_commit(blobs, base.uuid, base.header_key, files, commit)
     if new.schema is None:
         return
+    # another version than the collection has read, so that its deletion by condition fails
+    file = schema_to_bytes(next_version(new.schema, schema_version_of(new.metadata), None, None))
     try:
-        content, token = read_versioned(blobs, base.schema_key)
-        if content is None or tombstone_name(base.schema_key) in tombstones:
-            # another version than the collection has read, so that its deletion by condition fails
-            file = next_version(new.schema, schema_version_of(new.metadata), None, None)
-            blobs.put_if(base.schema_key, schema_to_bytes(file), token)
-    except (OSError, PreconditionFailed) as error:
+        for attempt in attempts():
+            content, token = read_versioned(blobs, base.schema_key)
+            # after a refused put: the collection deleted the file, or another commit put a newer one
+            if content is not None and (attempt or tombstone_name(base.schema_key) not in tombstones):
+                return
+            with suppress(PreconditionFailed):
+                blobs.put_if(base.schema_key, file, token)
+                return
+    except OSError as error:
         # the header holds the schema, too, and the next commit or repair puts the file again
         _LOGGER.warning("The schema file of dataset %s may be missing: %s", base.uuid, error)
 

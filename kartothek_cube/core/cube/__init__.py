@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kartothek_cube.core.cube import constants
-from kartothek_cube.core.cube.conditions import (
-    C,
+from kartothek_cube.core.cube.condition_types import (
     Condition,
     Conjunction,
     EqualityCondition,
@@ -18,8 +17,8 @@ from kartothek_cube.core.cube.conditions import (
     LessEqualCondition,
     LessThanCondition,
     SimpleCondition,
-    VirtualColumn,
 )
+from kartothek_cube.core.cube.conditions import C, VirtualColumn
 from kartothek_cube.core.cube.constants import (
     KTK_CUBE_METADATA_DIMENSION_COLUMNS,
     KTK_CUBE_METADATA_KEY_IS_SEED,

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kartothek_cube.core.common_metadata import validate_shared_columns
 from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN, KTK_CUBE_METADATA_VERSION
 from kartothek_cube.core.index import ExplicitSecondaryIndex, PartitionIndex
 from kartothek_cube.core.naming import SINGLE_TABLE
+from kartothek_cube.core.schema.compare import validate_shared_columns
 
 if TYPE_CHECKING:
     from kartothek_cube.core.cube.cube import Cube

@@ -22,9 +22,12 @@ from kartothek_cube.core.cube.constants import (
 )
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.errors import (
+    unknown_names,
+)
 from kartothek_cube.core.naming import METADATA_BASE_SUFFIX, METADATA_FORMAT_JSON, METADATA_FORMAT_MSGPACK
 from kartothek_cube.core.store import open_blobs
+from kartothek_cube.core.typing import StoreInput
 
 if TYPE_CHECKING:
     from kartothek_cube.core.typing import StoreInput
@@ -254,3 +257,11 @@ def _partition_columns(uuid_prefix: str, seed: str, dataset: DatasetMetadata) ->
 def _indexed(dataset: DatasetMetadata) -> set[str]:
     """Columns with an index beyond the partition keys that the header implies."""
     return (set(dataset.indices) - set(dataset.partition_keys or [])) & get_dataset_columns(dataset)
+
+
+def select_datasets(cube: Cube, store: StoreInput, datasets: Any) -> dict[str, DatasetMetadata]:
+    """The ``datasets`` argument: all, ids, or loaded headers. Ids that do not exist are absent."""
+    ensure_cube(cube)
+    if isinstance(datasets, Mapping):
+        return dict(datasets)
+    return discover_datasets_unchecked(cube.uuid_prefix, store, converter_str_set_optional(datasets))

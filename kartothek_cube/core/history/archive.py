@@ -91,7 +91,7 @@ def is_snapshot_key(key: str) -> bool:
     return _NAME.fullmatch(key.rpartition("/")[2]) is not None
 
 
-def archive_snapshot(blobs: BlobStore, state: DatasetMetadata, stored: HeaderBlob) -> None:
+def archive_snapshot(blobs: BlobStore, state: DatasetMetadata, stored: HeaderBlob) -> str | None:
     """
     Put a copy of a published state; the same state gives the same key, whoever copies it.
 
@@ -103,9 +103,14 @@ def archive_snapshot(blobs: BlobStore, state: DatasetMetadata, stored: HeaderBlo
         The state. One that does not list its partitions, or has no schema, is not kept.
     stored
         Its header.
+
+    Returns
+    -------
+    str or None
+        Key of the snapshot.
     """
     if state.schema is None or not state.explicit_partitions:
-        return
+        return None
     content = {
         "format": stored.format,
         "header": bytes(stored.content),
@@ -114,6 +119,7 @@ def archive_snapshot(blobs: BlobStore, state: DatasetMetadata, stored: HeaderBlo
     }
     key = history_folder(state.uuid) + _name(state, blobs, stored.key)
     blobs.put(key, codec.packb(content), durable=True)
+    return key
 
 
 def _copies(uuid: str, blobs: BlobStore) -> list[DatasetState]:

@@ -89,7 +89,7 @@ def _open_directory(store: Any) -> BlobStore:
 
 
 def _is_object_store(store: Any) -> bool:
-    return type(store).__module__ == f"{__package__}.obstore_store"
+    return type(store).__module__ == f"{__package__}.obstore.store"
 
 
 def _open_object_store(store: Any) -> BlobStore:

@@ -12,7 +12,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io.dask import common_cube
 from kartothek_cube.io.dask._graph import Graph
-from kartothek_cube.io_components.cube.compact import (
+from kartothek_cube.io_components.maintenance.compact import (
     CompactContext,
     CompactResult,
     CompactTask,
@@ -20,13 +20,14 @@ from kartothek_cube.io_components.cube.compact import (
     plan_compact,
     run_compact,
 )
-from kartothek_cube.io_components.cube.verify import (
+from kartothek_cube.io_components.verify.cube_rules import (
     CubeVerifyPlan,
     finish_cube_verify,
     plan_cube_verify,
     run_cube_verify,
 )
-from kartothek_cube.io_components.verify import Report, VerifyResult
+from kartothek_cube.io_components.verify.report import Report
+from kartothek_cube.io_components.verify.run import VerifyResult
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = ("compact_cube_bag", "compact_cube_delayed", "verify_cube_bag", "verify_cube_delayed")

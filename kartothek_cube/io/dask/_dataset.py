@@ -10,14 +10,14 @@ from dask.delayed import Delayed
 from dask.task_spec import TaskRef
 
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreFactory, StoreInput
-from kartothek_cube.core.utils import lazy_store
 from kartothek_cube.io.dask._graph import Graph
-from kartothek_cube.io_components.read import ReadContext, ReadTask, empty_table, run_read
-from kartothek_cube.io_components.row_index import to_frame
-from kartothek_cube.io_components.update import finish_update, run_update
-from kartothek_cube.io_components.update_plan import UpdatePlan, with_scope, with_write_id
-from kartothek_cube.io_components.write import WriteContext, WriteResult, merge_results
+from kartothek_cube.io_components.read.dataset_read import ReadContext, ReadTask, empty_table, run_read
+from kartothek_cube.io_components.read.pandas_index import to_frame
+from kartothek_cube.io_components.write.dataset_commit import finish_update, run_update
+from kartothek_cube.io_components.write.dataset_plan import UpdatePlan, with_scope, with_write_id
+from kartothek_cube.io_components.write.table_writer import WriteContext, WriteResult, merge_results
 
 __all__ = (
     "ReadOptions",

@@ -23,9 +23,9 @@ from kartothek_cube.io.dask._dataset import ReadOptions, check_table, frame_of, 
 from kartothek_cube.io.dask._from_map import from_map
 from kartothek_cube.io.dask._graph import Graph
 from kartothek_cube.io_components.arguments import dataset_factory
-from kartothek_cube.io_components.footers import no_row_groups, plan_footers, row_groups
-from kartothek_cube.io_components.hashing import hash_groups, hash_rows, merge_hashes
-from kartothek_cube.io_components.read import ReadContext, ReadPlan, ReadTask, plan_read
+from kartothek_cube.io_components.kernels.hashing import hash_groups, hash_rows, merge_hashes
+from kartothek_cube.io_components.read.dataset_read import ReadContext, ReadPlan, ReadTask, plan_read
+from kartothek_cube.io_components.read.row_groups import no_row_groups, plan_footers, row_groups
 from kartothek_cube.io_components.utils import normalize_arg
 
 __all__ = ("collect_dataset_metadata", "hash_dataset", "read_dataset_as_ddf")

@@ -15,8 +15,8 @@ from kartothek_cube.core.naming import (
     DEFAULT_METADATA_VERSION,
     SINGLE_TABLE,
 )
+from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.core.utils import lazy_store
 from kartothek_cube.io.dask._dataset import (
     frames_of,
     picklable_store,
@@ -26,12 +26,16 @@ from kartothek_cube.io.dask._dataset import (
 )
 from kartothek_cube.io.dask._graph import Graph
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.execute import batched
-from kartothek_cube.io_components.index_build import finish_index_build, plan_index_build, run_index_build
-from kartothek_cube.io_components.read import plan_read
-from kartothek_cube.io_components.update_plan import MetadataMerger, plan_store
+from kartothek_cube.io_components.read.dataset_read import plan_read
+from kartothek_cube.io_components.runtime.threads import batched
 from kartothek_cube.io_components.utils import normalize_arg
-from kartothek_cube.io_components.write import merge_results
+from kartothek_cube.io_components.write.build_index import (
+    finish_index_build,
+    plan_index_build,
+    run_index_build,
+)
+from kartothek_cube.io_components.write.dataset_plan import MetadataMerger, plan_store
+from kartothek_cube.io_components.write.table_writer import merge_results
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = ("build_dataset_indices__bag", "read_dataset_as_dataframe_bag", "store_bag_as_dataset")

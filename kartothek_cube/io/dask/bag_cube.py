@@ -14,12 +14,12 @@ from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io.dask import common_cube
 from kartothek_cube.io.dask._cube_care import compact_cube_bag, verify_cube_bag
 from kartothek_cube.io.dask._graph import Graph
-from kartothek_cube.io_components.cube import write
-from kartothek_cube.io_components.cube.history import CubeAsOf
-from kartothek_cube.io_components.cube.maintain import plan_copy
-from kartothek_cube.io_components.cube.parts import declared_ids, write_parts
-from kartothek_cube.io_components.cube.query import plan_query
-from kartothek_cube.io_components.execute import batched
+from kartothek_cube.io_components.maintenance.cube_copy import plan_copy
+from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
+from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.runtime.threads import batched
+from kartothek_cube.io_components.write import cube_write as write
+from kartothek_cube.io_components.write.incremental import declared_ids, write_parts
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (

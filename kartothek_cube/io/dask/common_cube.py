@@ -16,15 +16,23 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io.dask._graph import Graph, Key, discard_results
-from kartothek_cube.io_components.collect import delete_garbage
-from kartothek_cube.io_components.cube import maintain
-from kartothek_cube.io_components.cube.parts import commit_parts, with_write_id, without_commit_state
-from kartothek_cube.io_components.cube.query import ScanContext, ScanTask, run_frames
-from kartothek_cube.io_components.cube.transfer import copy_tasks, finish_copies, run_copy_task
-from kartothek_cube.io_components.cube.write import CubeWritePlan, finish_write, merge_writes
-from kartothek_cube.io_components.execute import batched
-from kartothek_cube.io_components.maintain import run_delete_headers
-from kartothek_cube.io_components.write import WriteResult
+from kartothek_cube.io_components.maintenance.cube_copy import (
+    CopyPlan,
+    copy_tasks,
+    finish_copies,
+    run_copy_task,
+)
+from kartothek_cube.io_components.maintenance.delete import plan_cube_delete, run_delete_headers
+from kartothek_cube.io_components.maintenance.garbage import delete_garbage, plan_cube_garbage
+from kartothek_cube.io_components.maintenance.stats import add_stats, plan_stats, run_stats, sum_stats
+from kartothek_cube.io_components.query.frame_conversion import run_frames
+from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask
+from kartothek_cube.io_components.runtime.threads import batched
+from kartothek_cube.io_components.write.cube_commit import finish_write
+from kartothek_cube.io_components.write.cube_plan import CubeWritePlan
+from kartothek_cube.io_components.write.cube_write import merge_writes
+from kartothek_cube.io_components.write.incremental import commit_parts, with_write_id, without_commit_state
+from kartothek_cube.io_components.write.table_writer import WriteResult
 
 __all__ = (
     "check_blocksize",
@@ -187,7 +195,7 @@ def frame_of(context: ScanContext, task: ScanTask | None) -> pd.DataFrame:
 
 def delete_cube(cube: Cube, store: StoreFactory, datasets: Any, blocksize: int) -> tuple[Graph, list[Key]]:
     """Delete the headers, then all other files in any order."""
-    plan = maintain.plan_delete(cube, store, datasets)
+    plan = plan_cube_delete(cube, store, datasets)
     graph = Graph("delete_cube")
     first = graph.finalize("headers", _delete_headers, store, plan.uuids)
     rest = [(block, TaskRef(first)) for block in batched(plan.keys, blocksize)]
@@ -199,11 +207,11 @@ def cleanup_cube(
 ) -> tuple[Graph, list[Key]]:
     """Delete the keys that no dataset refers to."""
     graph = Graph("cleanup_cube")
-    keys = batched(maintain.plan_cleanup(cube, store, retention), blocksize)
+    keys = batched(plan_cube_garbage(cube, store, retention), blocksize)
     return graph, graph.map("files", _collect, store, [(block,) for block in keys])
 
 
-def copy_cube(end: Callable[..., R], plan: maintain.CopyPlan, blocksize: int) -> R:
+def copy_cube(end: Callable[..., R], plan: CopyPlan, blocksize: int) -> R:
     """Copy files in any order, then schemas and headers."""
     graph = Graph("copy_cube")
     copied = graph.map("files", run_copy_task, plan, [(task,) for task in copy_tasks(plan, blocksize)])
@@ -212,10 +220,10 @@ def copy_cube(end: Callable[..., R], plan: maintain.CopyPlan, blocksize: int) ->
 
 def collect_stats(end: Callable[..., R], cube: Cube, store: StoreFactory, datasets: Any, blocksize: int) -> R:
     """Count files in any order, then add up."""
-    base, tasks = maintain.plan_stats(cube, store, datasets, blocksize)
+    base, tasks = plan_stats(cube, store, datasets, blocksize)
     graph = Graph("collect_stats")
-    counted = graph.map("count", maintain.run_stats, store, [(task,) for task in tasks])
-    return end(graph, "sum", _sum_stats, base, after=graph.merge(maintain.add_stats, counted))
+    counted = graph.map("count", run_stats, store, [(task,) for task in tasks])
+    return end(graph, "sum", _sum_stats, base, after=graph.merge(add_stats, counted))
 
 
 def wait(graph: Graph, keys: Sequence[Key]) -> Delayed:
@@ -233,9 +241,9 @@ def _delete_headers(store: StoreFactory, uuids: Sequence[str]) -> list[None]:
     return [None]
 
 
-def _finish_copies(plan: maintain.CopyPlan, _copied: list[None]) -> None:
+def _finish_copies(plan: CopyPlan, _copied: list[None]) -> None:
     finish_copies(plan)
 
 
 def _sum_stats(base: dict[str, dict[str, int]], parts: list[Any]) -> dict[str, dict[str, int]]:
-    return maintain.sum_stats([base, *parts])
+    return sum_stats([base, *parts])

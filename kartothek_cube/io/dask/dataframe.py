@@ -13,8 +13,8 @@ from dask.delayed import Delayed
 from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.naming import DEFAULT_METADATA_VERSION, SINGLE_TABLE
+from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.core.utils import lazy_store
 from kartothek_cube.io.dask._dataset import (
     Written,
     check_table,
@@ -28,15 +28,15 @@ from kartothek_cube.io.dask._ddf_read import collect_dataset_metadata, hash_data
 from kartothek_cube.io.dask._graph import Graph
 from kartothek_cube.io.dask._shuffle import buckets, shuffled
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.update_plan import (
+from kartothek_cube.io_components.utils import normalize_arg
+from kartothek_cube.io_components.write.dataset_plan import (
     MetadataMerger,
     OnConflict,
     UpdatePlan,
     plan_store,
     plan_update,
 )
-from kartothek_cube.io_components.utils import normalize_arg
-from kartothek_cube.io_components.write import WriteContext
+from kartothek_cube.io_components.write.table_writer import WriteContext
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (

@@ -18,11 +18,12 @@ from kartothek_cube.io.dask import common_cube, delayed_cube
 from kartothek_cube.io.dask._from_map import from_map
 from kartothek_cube.io.dask._graph import Graph
 from kartothek_cube.io.dask._shuffle import buckets, shuffled
-from kartothek_cube.io_components.cube import write
-from kartothek_cube.io_components.cube.history import CubeAsOf
-from kartothek_cube.io_components.cube.parts import Written, write_part
-from kartothek_cube.io_components.cube.query import ScanContext, ScanTask, plan_query
-from kartothek_cube.io_components.cube.query.project import project
+from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
+from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask
+from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.query.projection_pushdown import project
+from kartothek_cube.io_components.write import cube_write as write
+from kartothek_cube.io_components.write.incremental import Written, write_part
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (

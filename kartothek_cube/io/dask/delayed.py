@@ -17,8 +17,8 @@ from kartothek_cube.core.naming import (
     DEFAULT_METADATA_VERSION,
     SINGLE_TABLE,
 )
+from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.core.utils import lazy_store
 from kartothek_cube.io.dask._dataset import (
     check_table,
     frame_of,
@@ -30,18 +30,18 @@ from kartothek_cube.io.dask._dataset import (
 )
 from kartothek_cube.io.dask._graph import Graph, discard_results
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.collect import delete_garbage
-from kartothek_cube.io_components.execute import batched
-from kartothek_cube.io_components.inputs import iter_inputs
-from kartothek_cube.io_components.maintain import plan_delete, plan_garbage, run_delete_headers
-from kartothek_cube.io_components.read import plan_read
-from kartothek_cube.io_components.update_plan import (
+from kartothek_cube.io_components.maintenance.delete import plan_delete, run_delete_headers
+from kartothek_cube.io_components.maintenance.garbage import delete_garbage, plan_garbage
+from kartothek_cube.io_components.read.dataset_read import plan_read
+from kartothek_cube.io_components.runtime.threads import batched
+from kartothek_cube.io_components.write.dataset_plan import (
     MetadataMerger,
     OnConflict,
     UpdatePlan,
     plan_store,
     plan_update,
 )
+from kartothek_cube.io_components.write.inputs import iter_inputs
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (

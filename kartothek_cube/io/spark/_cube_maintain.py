@@ -11,18 +11,23 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark._run import call_all
 from kartothek_cube.io.spark._session import active_session
 from kartothek_cube.io.spark._store import picklable_store
-from kartothek_cube.io_components.collect import delete_garbage
-from kartothek_cube.io_components.cube import maintain
-from kartothek_cube.io_components.cube.compact import finish_compact, plan_compact, run_compact
-from kartothek_cube.io_components.cube.transfer import copy_tasks, finish_copies, run_copy_task
-from kartothek_cube.io_components.cube.verify import (
+from kartothek_cube.io_components.maintenance.compact import finish_compact, plan_compact, run_compact
+from kartothek_cube.io_components.maintenance.cube_copy import (
+    copy_tasks,
+    finish_copies,
+    plan_copy,
+    run_copy_task,
+)
+from kartothek_cube.io_components.maintenance.delete import plan_cube_delete, run_delete_headers
+from kartothek_cube.io_components.maintenance.garbage import delete_garbage, plan_cube_garbage
+from kartothek_cube.io_components.maintenance.stats import plan_stats, run_stats, sum_stats
+from kartothek_cube.io_components.runtime.threads import batched
+from kartothek_cube.io_components.verify.cube_rules import (
     finish_cube_verify,
     plan_cube_verify,
     run_cube_verify,
 )
-from kartothek_cube.io_components.execute import batched
-from kartothek_cube.io_components.maintain import run_delete_headers
-from kartothek_cube.io_components.verify import Report
+from kartothek_cube.io_components.verify.report import Report
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:
@@ -55,7 +60,7 @@ def delete_cube_spark(
         The session; the active one by default.
     """
     session, factory = active_session(spark), picklable_store(store)
-    plan = maintain.plan_delete(cube, factory, datasets)
+    plan = plan_cube_delete(cube, factory, datasets)
     run_delete_headers(factory, plan.uuids)
     call_all(session, delete_garbage, factory, batched(plan.keys, _BLOCK), f"delete cube {cube.uuid_prefix}")
 
@@ -78,7 +83,7 @@ def cleanup_cube_spark(
         The session; the active one by default.
     """
     session, factory = active_session(spark), picklable_store(store)
-    keys = batched(maintain.plan_cleanup(cube, factory, retention), _BLOCK)
+    keys = batched(plan_cube_garbage(cube, factory, retention), _BLOCK)
     call_all(session, delete_garbage, factory, keys, f"clean up cube {cube.uuid_prefix}")
 
 
@@ -109,7 +114,7 @@ def copy_cube_spark(
         As :func:`kartothek_cube.io.eager_cube.copy_cube`.
     """
     session = active_session(spark)
-    plan = maintain.plan_copy(
+    plan = plan_copy(
         cube,
         picklable_store(src_store),
         picklable_store(tgt_store),
@@ -141,9 +146,9 @@ def collect_stats_spark(
         As :func:`kartothek_cube.io.eager_cube.collect_stats`.
     """
     session, factory = active_session(spark), picklable_store(store)
-    base, tasks = maintain.plan_stats(cube, factory, datasets, _BLOCK)
-    counted = call_all(session, maintain.run_stats, factory, tasks, f"count cube {cube.uuid_prefix}")
-    return maintain.sum_stats([base, *counted])
+    base, tasks = plan_stats(cube, factory, datasets, _BLOCK)
+    counted = call_all(session, run_stats, factory, tasks, f"count cube {cube.uuid_prefix}")
+    return sum_stats([base, *counted])
 
 
 def compact_cube_spark(

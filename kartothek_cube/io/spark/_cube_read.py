@@ -16,9 +16,9 @@ from kartothek_cube.io.spark._run import distribute_tasks
 from kartothek_cube.io.spark._session import active_session, workers
 from kartothek_cube.io.spark._store import picklable_store
 from kartothek_cube.io.spark._types import arrow_schema, spark_schema
-from kartothek_cube.io_components.cube.history import CubeAsOf
-from kartothek_cube.io_components.cube.query import PhysicalPlan, plan_query
-from kartothek_cube.io_components.cube.query.pack import split_into_tasks
+from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
+from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, split_into_tasks
+from kartothek_cube.io_components.query.planner import plan_query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -27,19 +27,23 @@ from kartothek_cube.io.spark._store import CachedStoreFactory, picklable_store
 from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage_types
 from kartothek_cube.io.spark._worker import attempt, unpickled
 from kartothek_cube.io.spark._write import check_input, delete_on_failure
-from kartothek_cube.io_components.chunks import rechunk_by_partition
-from kartothek_cube.io_components.cube.parts import commit_parts, with_write_id
-from kartothek_cube.io_components.cube.stream import check_duplicate_cells, write_stream
-from kartothek_cube.io_components.cube.write import (
+from kartothek_cube.io_components.kernels.rechunk import rechunk_by_partition
+from kartothek_cube.io_components.write.abort import delete_uncommitted, delete_uncommitted_attempts
+from kartothek_cube.io_components.write.cube_plan import (
     CubeWritePlan,
-    merge_writes,
     plan_append,
     plan_build,
     plan_extend,
     plan_update,
 )
-from kartothek_cube.io_components.discard import delete_uncommitted, delete_uncommitted_attempts
-from kartothek_cube.io_components.write import WriteResult
+from kartothek_cube.io_components.write.cube_write import merge_writes
+from kartothek_cube.io_components.write.incremental import (
+    check_duplicate_cells,
+    commit_parts,
+    with_write_id,
+    write_stream,
+)
+from kartothek_cube.io_components.write.table_writer import WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 from simplekv import KeyValueStore
 
+from kartothek_cube.core.store.resolve import ensure_store, lazy_store
 from kartothek_cube.core.typing import StoreFactory, StoreInput
-from kartothek_cube.core.utils import ensure_store, lazy_store
 
 __all__ = ("CachedStoreFactory", "picklable_store")
 

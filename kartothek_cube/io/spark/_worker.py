@@ -13,13 +13,14 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.pandas_conversion import as_table, to_memory
 from kartothek_cube.core.errors import KartothekCubeError
 from kartothek_cube.io.spark._types import to_spark, to_storage_types
-from kartothek_cube.io_components.chunks import rechunk_by_partition
-from kartothek_cube.io_components.cube.query import ScanContext, run_task
-from kartothek_cube.io_components.cube.stream import write_stream
-from kartothek_cube.io_components.cube.write import CubeWritePlan
-from kartothek_cube.io_components.read import ReadContext, run_read
-from kartothek_cube.io_components.update import run_updates
-from kartothek_cube.io_components.write import WriteContext
+from kartothek_cube.io_components.kernels.rechunk import rechunk_by_partition
+from kartothek_cube.io_components.query.executor import run_task
+from kartothek_cube.io_components.query.physical_plan import ScanContext
+from kartothek_cube.io_components.read.dataset_read import ReadContext, run_read
+from kartothek_cube.io_components.write.cube_plan import CubeWritePlan
+from kartothek_cube.io_components.write.dataset_commit import run_updates
+from kartothek_cube.io_components.write.incremental import write_stream
+from kartothek_cube.io_components.write.table_writer import WriteContext
 
 __all__ = (
     "BATCH_ROWS",

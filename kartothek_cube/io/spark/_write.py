@@ -17,10 +17,12 @@ from kartothek_cube.io.spark import _worker
 from kartothek_cube.io.spark._input import check_frame, empty_table, shuffle_by_partition
 from kartothek_cube.io.spark._python import check_python
 from kartothek_cube.io.spark._run import outcome_frame, outcomes, raise_first
-from kartothek_cube.io_components.cube.parts import commit_parts, with_write_id, without_commit_state
-from kartothek_cube.io_components.cube.write import CubeWritePlan, check_announced, check_schemas, prepare
-from kartothek_cube.io_components.discard import delete_uncommitted_attempts
-from kartothek_cube.io_components.write import WriteContext, WriteResult
+from kartothek_cube.io_components.write.abort import delete_uncommitted_attempts
+from kartothek_cube.io_components.write.cube_commit import check_schemas
+from kartothek_cube.io_components.write.cube_plan import CubeWritePlan
+from kartothek_cube.io_components.write.cube_write import check_announced, prepare
+from kartothek_cube.io_components.write.incremental import commit_parts, with_write_id, without_commit_state
+from kartothek_cube.io_components.write.table_writer import WriteContext, WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

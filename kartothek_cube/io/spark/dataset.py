@@ -30,14 +30,18 @@ from kartothek_cube.io.spark._store import picklable_store
 from kartothek_cube.io.spark._types import arrow_schema, spark_schema
 from kartothek_cube.io.spark._write import check_file_rows, delete_on_failure
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.collect import delete_garbage
-from kartothek_cube.io_components.execute import batched
-from kartothek_cube.io_components.index_build import finish_index_build, plan_index_build, run_index_build
-from kartothek_cube.io_components.maintain import plan_garbage
-from kartothek_cube.io_components.packing import SAMPLE, TASK_SIZE, mean_size, split_by_weight
-from kartothek_cube.io_components.read import ReadPlan, ReadTask, plan_read
-from kartothek_cube.io_components.update import check_update, finish_update
-from kartothek_cube.io_components.update_plan import (
+from kartothek_cube.io_components.maintenance.garbage import delete_garbage, plan_garbage
+from kartothek_cube.io_components.read.dataset_read import ReadPlan, ReadTask, plan_read
+from kartothek_cube.io_components.runtime.task_sizing import SAMPLE, TASK_SIZE, mean_size, split_by_weight
+from kartothek_cube.io_components.runtime.threads import batched
+from kartothek_cube.io_components.utils import normalize_arg
+from kartothek_cube.io_components.write.build_index import (
+    finish_index_build,
+    plan_index_build,
+    run_index_build,
+)
+from kartothek_cube.io_components.write.dataset_commit import check_update, finish_update
+from kartothek_cube.io_components.write.dataset_plan import (
     MetadataMerger,
     OnConflict,
     UpdatePlan,
@@ -45,7 +49,6 @@ from kartothek_cube.io_components.update_plan import (
     plan_update,
     with_write_id,
 )
-from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from kartothek_cube.core.cube.conditions import Condition, parse_conditions
+from kartothek_cube.core.cube.condition_types import Condition
+from kartothek_cube.core.cube.conditions import parse_conditions
 from kartothek_cube.core.cube.discover import discover_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.io.spark import _sink
@@ -19,8 +20,9 @@ from kartothek_cube.io.spark._sentence import concise_errors
 from kartothek_cube.io.spark._store import picklable_store
 from kartothek_cube.io.spark._types import arrow_schema, spark_schema
 from kartothek_cube.io.spark._worker import QueryJob, batches_of, unpickled
-from kartothek_cube.io_components.cube.query import PhysicalPlan, plan_query, run_task
-from kartothek_cube.io_components.cube.query.pack import split_into_tasks
+from kartothek_cube.io_components.query.executor import run_task
+from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, split_into_tasks
+from kartothek_cube.io_components.query.planner import plan_query
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.common_metadata import schema_file_from_bytes
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset.references import data_keys, header_keys, index_keys
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError
 from kartothek_cube.core.history import history_folder, is_snapshot_key, load_copy
 from kartothek_cube.core.naming import schema_key
@@ -19,8 +20,7 @@ from kartothek_cube.core.schema.versions import schema_version_of
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.urlencode import unquote_indices
-from kartothek_cube.io_components.execute import store_factory
-from kartothek_cube.io_components.keys import data_keys, header_keys, index_keys
+from kartothek_cube.io_components.runtime.threads import store_factory
 from kartothek_cube.io_components.verify.report import Problem
 from kartothek_cube.io_components.verify.run import VerifyContext, VerifyTask
 from kartothek_cube.io_components.verify.schema import recover_schema

@@ -14,10 +14,14 @@ from kartothek_cube.core.naming import schema_key
 from kartothek_cube.core.schema.versions import VersionedSchema, schema_version_of
 from kartothek_cube.core.store import PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io_components.execute import available_cores, ordered_map, store_factory
-from kartothek_cube.io_components.index_build import finish_index_build, plan_index_build, run_index_build
+from kartothek_cube.io_components.runtime.threads import available_cores, ordered_map, store_factory
 from kartothek_cube.io_components.verify.report import Problem, Report
 from kartothek_cube.io_components.verify.schema import recover_schema
+from kartothek_cube.io_components.write.build_index import (
+    finish_index_build,
+    plan_index_build,
+    run_index_build,
+)
 
 __all__ = ("compare_reports", "repair")
 

@@ -6,15 +6,17 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from kartothek_cube.core.common_metadata import SchemaWrapper, make_meta, validate_compatible
+from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError
-from kartothek_cube.core.footers import read_footer
 from kartothek_cube.core.header.commit_record import parse_record
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, schema_key
+from kartothek_cube.core.schema.compare import validate_compatible
+from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore
+from kartothek_cube.serialization.footers import read_footer
 
 __all__ = ("recover_schema",)
 

@@ -451,7 +451,7 @@ def test_lock_dies_with_its_holder(blobs, root):
     """A process forked while the lock is held inherits it; the parent gives it back for both."""
     script = f"""
 import os, sys, time
-from kartothek_cube.core.store import files
+from kartothek_cube.core.store import posix
 with posix.locked("{root}"):
     child = os.fork()
     if not child:

@@ -1,0 +1,1 @@
+"""Vectorised kernels on key columns: encoding, sorting, searching, joining."""

@@ -1,0 +1,1 @@
+"""Garbage collection, deletion, copies, compaction, history and statistics."""

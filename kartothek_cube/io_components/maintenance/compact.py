@@ -1,0 +1,357 @@
+"""Compacting a cube: the files of a physical partition become one; cells that newer ones hide are dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from kartothek_cube.core.arguments import converter_str_set_optional
+from kartothek_cube.core.arrow.pandas_metadata import extension_dtypes, with_pandas_metadata
+from kartothek_cube.core.commit import IndexUpdate, commit
+from kartothek_cube.core.cube.consistency import arrow_schema
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import discover_datasets
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset.pruning import select_partitions
+from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.kernels.keys import (
+    combine_keys,
+    encode_ordered,
+    group_codes,
+    last_occurrence_mask,
+    sort_order,
+    take_values,
+)
+from kartothek_cube.io_components.read.data_files import concat_tables, read_files
+from kartothek_cube.io_components.runtime.threads import store_factory
+from kartothek_cube.io_components.write.abort import delete_uncommitted
+from kartothek_cube.io_components.write.cube_arguments import check_cube_serializer
+from kartothek_cube.io_components.write.delete_scope import partition_scope, removal_conditions
+from kartothek_cube.io_components.write.index_entries import index_entries_of
+from kartothek_cube.io_components.write.table_writer import (
+    WriteContext,
+    WriteResult,
+    merge_results,
+    write_table,
+)
+from kartothek_cube.serialization import DataFrameSerializer
+
+__all__ = (
+    "CompactContext",
+    "CompactResult",
+    "CompactTask",
+    "CompactionContext",
+    "finish_compact",
+    "plan_compact",
+    "run_compact",
+)
+
+Summary = dict[str, dict[str, int]]
+
+
+@attrs.frozen
+class CompactionContext:
+    """
+    One dataset that is compacted: what all its tasks share.
+
+    Attributes
+    ----------
+    write
+        How files are written.
+    schema
+        Types of the columns.
+    cell
+        Columns whose values make a cell within a physical partition.
+    order
+        Columns by which rows are sorted.
+    """
+
+    write: WriteContext
+    schema: pa.Schema
+    cell: tuple[str, ...]
+    order: tuple[str, ...]
+
+
+@attrs.frozen
+class CompactContext:
+    """What all tasks share: the datasets by id, in the order in which they are committed, the seed last."""
+
+    datasets: Mapping[str, CompactionContext]
+
+
+@attrs.frozen
+class CompactTask:
+    """
+    The files of one physical partition of a dataset.
+
+    Attributes
+    ----------
+    name
+        Dataset id.
+    labels
+        Partitions in the order of commit.
+    keys
+        Their files, where these do not follow from the labels.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    keys: tuple[str, ...] | None = None
+
+
+@attrs.frozen
+class CompactResult:
+    """
+    What a task did.
+
+    Attributes
+    ----------
+    name
+        Dataset id.
+    labels
+        Partitions that were read.
+    written
+        What was written in place of them; None if they were compact already.
+    stats
+        ``files``, ``bytes`` and ``rows`` before and after.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    written: WriteResult | None
+    stats: Mapping[str, int]
+
+
+# -- plan ----------------------------------------------------------------------------------------------------
+
+
+def plan_compact(
+    cube: Cube,
+    store: StoreInput,
+    conditions: Any = None,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+    min_files: int = 2,
+) -> tuple[CompactContext, list[CompactTask]]:
+    """
+    Find the physical partitions that consist of several files; no file is opened.
+
+    Parameters
+    ----------
+    cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files
+        As in :func:`kartothek_cube.io.eager_cube.compact_cube`.
+
+    Returns
+    -------
+    context, tasks
+
+    Raises
+    ------
+    ValueError
+        For conditions on columns that are no partition columns of the cube, unknown datasets, and
+        ``min_files`` below 2.
+    """
+    if min_files < 2:
+        raise ValueError(f"min_files has to be 2 or more, a single file is compact: {min_files}")
+    conjunction = removal_conditions(cube, conditions)
+    existing = discover_datasets(cube, store)
+    wanted = converter_str_set_optional(ktk_cube_dataset_ids)
+    names = set(existing) if wanted is None else set(wanted)
+    if names - set(existing):
+        raise ValueError(
+            "Unknown ktk_cube_dataset_ids: " + unknown_names("dataset", names - set(existing), existing)
+        )
+    datasets, tasks = {}, []
+    for name in sorted(names, key=lambda name: (name == cube.seed_dataset, name)):
+        dataset = existing[name]
+        rows = select_partitions(dataset, partition_scope(conjunction, dataset) or None)
+        datasets[name] = _compaction(cube, store, dataset, df_serializer)
+        tasks += _tasks(name, cube, dataset, rows, min_files)
+    return CompactContext(datasets), tasks
+
+
+def _compaction(
+    cube: Cube, store: StoreInput, dataset: DatasetMetadata, serializer: DataFrameSerializer | None
+) -> CompactionContext:
+    schema = arrow_schema(dataset)
+    cell = tuple(c for c in cube.dimension_columns if c in schema.names)
+    context = WriteContext(
+        store_factory(store),
+        dataset.uuid,
+        dataset.table_name,
+        tuple(dataset.partition_keys),
+        tuple(sorted(dataset.secondary_indices)),
+        check_cube_serializer(serializer),
+    )
+    keys = tuple(c for c in cube.partition_columns if c in schema.names)
+    return CompactionContext(context, schema, cell, (*keys, *cell))
+
+
+def _tasks(name: str, cube: Cube, dataset: DatasetMetadata, rows: Any, min_files: int) -> list[CompactTask]:
+    """One task per physical partition with several files."""
+    chosen = dataset.partition_table.take(rows)
+    values = chosen.keys(dataset.partition_keys, dataset.schema)
+    codes = group_codes([values[c] for c in cube.partition_columns if c in values], len(chosen))
+    order = np.argsort(codes, kind="stable")
+    borders = np.flatnonzero(codes[order][1:] != codes[order][:-1]) + 1
+    derived = PartitionTable.from_labels(dataset.uuid, dataset.table_name, chosen.labels) == chosen
+    tasks = []
+    for members in np.split(order, borders):
+        if len(members) >= min_files:
+            part = chosen.take(members)
+            keys = None if derived else tuple(part.files[dataset.table_name].to_pylist())
+            tasks.append(CompactTask(name, tuple(part.labels.to_pylist()), keys))
+    return tasks
+
+
+# -- run -----------------------------------------------------------------------------------------------------
+
+
+def run_compact(context: CompactContext, task: CompactTask) -> CompactResult:
+    """
+    Read the files of one physical partition, and write what is visible of them as one file.
+
+    Where a dataset has partition keys that the cube does not know, there is a file for each of their values.
+
+    Parameters
+    ----------
+    context
+        What all tasks share.
+    task
+        The partition.
+
+    Returns
+    -------
+    CompactResult
+    """
+    compaction = context.datasets[task.name]
+    write = compaction.write
+    blobs = open_blobs(write.store)
+    files = PartitionTable(task.labels, {write.table: task.keys}) if task.keys else None
+    files = files or PartitionTable.from_labels(write.uuid, write.table, task.labels)
+    keys = files.files[write.table].to_pylist()
+    before = {"files": len(keys), "bytes": sum(map(blobs.size, keys))}
+    tables = list(read_files(blobs, keys, schema=compaction.schema))
+    rows = _visible(compaction, _joined(compaction, files, tables))
+    total = sum(map(len, tables))
+    if len(rows) == total and _distinct(compaction, files) == len(keys):
+        stats = _stats(before, total, before, total)
+        return CompactResult(task.name, task.labels, None, stats)
+    written = write_table(write, rows)
+    new = written.partitions().files[write.table].to_pylist()
+    after = {"files": len(new), "bytes": sum(map(blobs.size, new))}
+    return CompactResult(task.name, task.labels, written, _stats(before, total, after, len(rows)))
+
+
+def _stats(
+    before: Mapping[str, int], rows_before: int, after: Mapping[str, int], rows_after: int
+) -> dict[str, int]:
+    counts = {f"{what}_before": number for what, number in before.items()}
+    counts |= {f"{what}_after": number for what, number in after.items()}
+    return {"partitions": 1, **counts, "rows_before": rows_before, "rows_after": rows_after}
+
+
+def _distinct(compaction: CompactionContext, files: PartitionTable) -> int:
+    """How many files there have to be: one per value of the partition keys."""
+    values = files.keys(compaction.write.partition_on, compaction.schema)
+    return len(np.unique(group_codes(list(values.values()), len(files))))
+
+
+def _joined(compaction: CompactionContext, files: PartitionTable, tables: Sequence[pa.Table]) -> pa.Table:
+    """All rows in the order of commit, with the partition keys as columns."""
+    columns = [c for c in compaction.schema.names if c not in compaction.write.partition_on]
+    stored = pa.schema([compaction.schema.field(c) for c in columns])
+    table = concat_tables([t.select(columns) for t in tables], stored, compaction.write.uuid)
+    owner = pa.array(np.repeat(np.arange(len(tables)), [len(t) for t in tables]))
+    for column, values in files.keys(compaction.write.partition_on, compaction.schema).items():
+        table = table.append_column(column, values.take(owner))
+    extensions = extension_dtypes(tables[0].schema)
+    return table.replace_schema_metadata(with_pandas_metadata(table.schema, extensions).metadata)
+
+
+def _visible(compaction: CompactionContext, table: pa.Table) -> pa.Table:
+    """The last version of each cell, sorted ("DataFrame Normalization" in the cube format)."""
+    codes, bound = combine_keys([encode_ordered(table.column(c)) for c in compaction.cell], len(table))
+    last = last_occurrence_mask(codes, bound)
+    if last is not None:
+        table = table.filter(pa.array(last))
+    order = sort_order([table.column(c) for c in compaction.order], len(table))
+    if order is None:
+        return table
+    rows = [take_values(column, order, missing=False) for column in table.columns]
+    return pa.Table.from_arrays(rows, schema=table.schema)
+
+
+# -- finish --------------------------------------------------------------------------------------------------
+
+
+def finish_compact(context: CompactContext, results: Iterable[CompactResult]) -> Summary:
+    """
+    Commit what tasks wrote, one commit per dataset. Appends that came meanwhile are newer and stay so.
+
+    Parameters
+    ----------
+    context
+        What all tasks share.
+    results
+        What they did.
+
+    Returns
+    -------
+    dict
+        Dataset id to counts of the partitions that were looked at.
+
+    Raises
+    ------
+    ConcurrentWriteError
+        Files that were compacted are gone: somebody removed, replaced or compacted them meanwhile. That
+        dataset is as it was, and those committed before it are compacted.
+    """
+    by_name: dict[str, list[CompactResult]] = {name: [] for name in context.datasets}
+    for result in results:
+        by_name[result.name].append(result)
+    open_results = {n: [r for r in rs if r.written is not None] for n, rs in by_name.items()}
+    try:
+        for name in list(open_results):
+            _commit(context.datasets[name], open_results[name])
+            del open_results[name]
+    finally:
+        for name, left in open_results.items():
+            delete_uncommitted(context.datasets[name].write.store, [r.written for r in left if r.written])
+    return {name: _sums(results) for name, results in sorted(by_name.items())}
+
+
+def _sums(results: Sequence[CompactResult]) -> dict[str, int]:
+    sides = [f"{what}_{side}" for what in ("files", "bytes", "rows") for side in ("before", "after")]
+    return {name: sum(r.stats[name] for r in results) for name in ("partitions", *sides)}
+
+
+def _commit(compaction: CompactionContext, results: Sequence[CompactResult]) -> None:
+    if not results:
+        return
+    written = [result.written for result in results if result.written is not None]
+    # whatever takes the place of the newest input is older than all that was committed since
+    places = [r.labels[-1] for r, new in zip(results, written, strict=True) for _ in range(len(new.labels))]
+    delta = merge_results(written).delta(
+        inputs=pa.array([label for r in results for label in r.labels], pa.string()),
+        places=pa.array(places, pa.string()),
+        partition_keys=compaction.write.partition_on,
+    )
+    blobs = open_blobs(compaction.write.store)
+    commit(blobs, delta, partial(_read_entries, blobs, compaction.write))
+
+
+def _read_entries(blobs: BlobStore, context: WriteContext, column: str, labels: Sequence[str]) -> IndexUpdate:
+    """Entries of an index that was added while files were compacted."""
+    files = PartitionTable.from_labels(context.uuid, context.table, pa.array(labels, pa.string()))
+    tables = read_files(blobs, files.files[context.table].to_pylist(), [column])
+    schema = arrow_schema(DatasetMetadata.load_from_store(context.uuid, blobs))
+    return index_entries_of(column, labels, tables, schema.field(column).type)

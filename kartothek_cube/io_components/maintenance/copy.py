@@ -1,0 +1,227 @@
+"""Copy of a dataset between stores or under a new name: blobs as they are, published by one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+import attrs
+import pyarrow as pa
+
+from kartothek_cube.core.commit import CommitReceipt, publish_copy, read_replaced_base
+from kartothek_cube.core.commit.backoff import attempts
+from kartothek_cube.core.commit.header_store import header_format, read_versioned
+from kartothek_cube.core.common_metadata import schema_file_from_bytes, schema_to_bytes
+from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder
+from kartothek_cube.core.dataset.references import data_keys, index_keys
+from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError, KartothekCubeError
+from kartothek_cube.core.header.parse import parse_header
+from kartothek_cube.core.naming import SINGLE_TABLE, check_uuid, schema_key
+from kartothek_cube.core.schema.versions import VersionedSchema, schema_version_of
+from kartothek_cube.core.schema.wrapper import SchemaWrapper
+from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
+from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.runtime.threads import (
+    REMOTE_REQUESTS,
+    ordered_map,
+    progress_add_total,
+    progress_advance,
+)
+
+__all__ = (
+    "DatasetCopy",
+    "check_different_stores",
+    "finish_copy",
+    "plan_copy_dataset",
+    "run_copy",
+)
+
+
+@attrs.frozen
+class DatasetCopy:
+    """
+    A dataset to copy, in the state in which its header was when the copy was planned.
+
+    Attributes
+    ----------
+    source_uuid, target_uuid
+        Its names.
+    keys
+        Source key to target key of the data and index files, which never change.
+    header_key, header
+        Key and content of the new header.
+    schemas
+        Target key to content of the schema files.
+    state
+        The copied state.
+    """
+
+    source_uuid: str
+    target_uuid: str
+    keys: Mapping[str, str]
+    header_key: str
+    header: bytes
+    schemas: Mapping[str, bytes]
+    state: DatasetMetadata
+
+
+def check_different_stores(src_store: StoreInput, tgt_store: StoreInput, uuid: str, token: str) -> None:
+    """
+    Check that two stores are not the same, by a key written to the target and looked for in the source.
+
+    The key has the form of a temporary file of the dataset: should this process die, the next garbage
+    collection deletes it.
+
+    Raises
+    ------
+    ValueError
+        If they are.
+    """
+    source, target = open_blobs(src_store), open_blobs(tgt_store)
+    key = f"{uuid}.{token}.tmp"
+    target.put(key, b"")
+    try:
+        same = source.exists(key)
+    finally:
+        target.delete([key])
+    if same:
+        raise ValueError("Stores are identical but should not be: a copy needs two different stores")
+
+
+def _renamed(key: str, source_uuid: str, target_uuid: str) -> str:
+    return target_uuid + key[len(source_uuid) :]
+
+
+def plan_copy_dataset(source: BlobStore, source_uuid: str, target_uuid: str) -> DatasetCopy:
+    """
+    Read the state of a dataset, once: what is committed to the source afterwards is not part of the copy.
+
+    Raises
+    ------
+    DatasetNotFoundError
+        If there is no such dataset.
+    ValueError
+        If the name is illegal.
+    """
+    check_uuid(target_uuid)
+    # schemas first: one that is written for a later header still holds that of the header which is there
+    dataset = DatasetMetadata.load_from_store(source_uuid, source, load_schema=False)
+    tables = dataset.tables or [SINGLE_TABLE]
+    contents = {table: read_versioned(source, schema_key(source_uuid, table))[0] for table in tables}
+    dataset, key, _, header = DatasetMetadata.load_with_token(source_uuid, source)
+    target_key = _renamed(key, source_uuid, target_uuid)
+    if source_uuid != target_uuid:
+        builder = DatasetMetadataBuilder.from_dataset(dataset)
+        builder.modify_uuid(target_uuid)
+        _, header = builder.to_json() if header_format(key) == "json" else builder.to_msgpack()
+    keys = sorted({*data_keys(dataset), *index_keys(dataset)})
+    return DatasetCopy(
+        source_uuid,
+        target_uuid,
+        {key: _renamed(key, source_uuid, target_uuid) for key in keys},
+        target_key,
+        header,
+        {
+            schema_key(target_uuid, table): _schema_of(dataset, content)
+            for table, content in contents.items()
+            if content is not None or (table == dataset.table_name and dataset.schema is not None)
+        },
+        _copied_state(source, header, target_key, target_uuid, dataset),
+    )
+
+
+def _copied_state(
+    source: BlobStore, header: bytes, key: str, uuid: str, dataset: DatasetMetadata
+) -> DatasetMetadata:
+    """The state that the new header describes."""
+    if not dataset.explicit_partitions:
+        return dataset.copy(uuid=uuid)
+    content = parse_header(header, header_format(key), key)
+    return DatasetMetadata.load_from_dict(
+        content,
+        source,
+        dataset.schema is not None,
+        schema=dataset.schema,
+        table_name=dataset.table_name,
+    )
+
+
+def _schema_of(dataset: DatasetMetadata, content: bytes | None) -> bytes:
+    """The schema file of a state: that of the source as it is, if it is that of the state."""
+    lineage, schema = schema_version_of(dataset.metadata), dataset.schema
+    if content is not None and (
+        schema is None or schema_file_from_bytes(content, dataset.uuid).of(lineage).equals(schema)
+    ):
+        return content
+    return schema_to_bytes(VersionedSchema(schema or SchemaWrapper(pa.schema([]), dataset.uuid), lineage))
+
+
+def run_copy(source: BlobStore, target: BlobStore, keys: Mapping[str, str]) -> None:
+    """Copy blobs as they are."""
+    for _ in _copied(source, target, keys):
+        pass
+
+
+def _copied(source: BlobStore, target: BlobStore, keys: Mapping[str, str]) -> Iterator[None]:
+    progress_add_total(len(keys))
+    return ordered_map(partial(_copy_one, source, target), list(keys.items()), REMOTE_REQUESTS)
+
+
+def _copy_one(source: BlobStore, target: BlobStore, item: tuple[str, str]) -> None:
+    data = source.get(item[0])
+    target.put(item[1], data)
+    progress_advance(len(data))
+
+
+def finish_copy(
+    target: BlobStore, copy: DatasetCopy, *, overwrite: bool = True
+) -> tuple[dict[str, DatasetMetadata], CommitReceipt]:
+    """
+    Put the header of the copy: with it the dataset exists.
+
+    Parameters
+    ----------
+    target
+        Where the copy goes; its files are there.
+    copy
+        The copy.
+    overwrite
+        Whether a dataset of that name is replaced.
+
+    Returns
+    -------
+    dict
+        Key of the new header to its metadata.
+    published
+        As :func:`~kartothek_cube.core.commit.commit`.
+
+    Raises
+    ------
+    DatasetExistsError
+        The dataset exists, and is not to be overwritten.
+    ConcurrentWriteError
+        Others were faster again and again, or a garbage collection deletes files of the copy.
+    """
+    table = copy.state.table_name
+    own = schema_key(copy.target_uuid, table)
+    for key, content in copy.schemas.items():
+        if key != own:  # further tables, which only kartothek 3 wrote
+            target.put(key, content, durable=True)
+    for _ in attempts():
+        base = read_replaced_base(target, copy.target_uuid, table, copy.header_key)
+        if base.state is not None and not overwrite and base.header != copy.header:
+            raise DatasetExistsError(copy.target_uuid)
+        try:
+            state, published = publish_copy(
+                target, base, copy.state, copy.header, copy.schemas.get(own), list(copy.keys.values())
+            )
+        except PreconditionFailed:
+            continue
+        if not state.explicit_partitions:
+            state = DatasetMetadata.load_from_store(copy.target_uuid, target)
+        return {copy.header_key: state}, published
+    raise ConcurrentWriteError(copy.target_uuid)
+
+
+#: what a store raises if something is missing or fails
+FAILURES = (KartothekCubeError, RuntimeError, ValueError, KeyError, OSError)

@@ -1,0 +1,233 @@
+"""TODO."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import attrs
+
+from kartothek_cube.core.arguments import converter_str_set_optional
+from kartothek_cube.core.commit import CommitReceipt
+from kartothek_cube.core.commit.undo import undo_all
+from kartothek_cube.core.cube.consistency import check_cube
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import (
+    discover_datasets_unchecked,
+    discover_ktk_cube_dataset_ids,
+    select_datasets,
+)
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import (
+    DatasetExistsError,
+    MultiTableCommitAborted,
+    unknown_names,
+)
+from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.core.uuid import gen_uuid
+from kartothek_cube.io_components.maintenance.copy import (
+    FAILURES,
+    DatasetCopy,
+    check_different_stores,
+    finish_copy,
+    plan_copy_dataset,
+    run_copy,
+)
+from kartothek_cube.io_components.runtime.threads import (
+    batched,
+    store_factory,
+)
+
+
+@attrs.frozen
+class CopyPlan:
+    """
+    Datasets to copy.
+
+    Attributes
+    ----------
+    cube
+        The cube.
+    source, target
+        Factories of the stores.
+    uuids
+        Source uuid to target uuid, in the order of copying: the seed comes last.
+    overwrite
+        Whether existing datasets are replaced.
+    """
+
+    cube: Cube
+    source: StoreFactory
+    target: StoreFactory
+    uuids: Mapping[str, str]
+    overwrite: bool = False
+
+
+def plan_copy(
+    cube: Cube,
+    src_store: StoreInput,
+    tgt_store: StoreInput,
+    overwrite: bool = False,
+    datasets: Any = None,
+    renamed_cube_prefix: str | None = None,
+    renamed_datasets: Mapping[str, str] | None = None,
+) -> CopyPlan:
+    """
+    Check a copy; nothing is copied.
+
+    Raises
+    ------
+    ValueError
+        If both stores are the same, or the target would not be a valid cube.
+    RuntimeError
+        If a dataset is missing in the source, or exists in the target.
+    """
+    renamed_cube = cube.copy(uuid_prefix=renamed_cube_prefix or cube.uuid_prefix)
+    uuid = renamed_cube.ktk_dataset_uuid(cube.seed_dataset)
+    check_different_stores(src_store, tgt_store, uuid, gen_uuid())
+    found = select_datasets(cube, src_store, datasets)
+    _check_found(cube, found, datasets)
+    renamed = dict(renamed_datasets or {})
+    unknown = set(renamed) - set(found)
+    if unknown:
+        raise ValueError(
+            "renamed_datasets names datasets that are not copied: " + unknown_names("dataset", unknown, found)
+        )
+    names = {name: renamed.get(name, name) for name in found}
+    if len(set(names.values())) < len(names):
+        raise ValueError(
+            f"renamed_datasets gives the same name to several datasets: {', '.join(sorted(names.values()))}"
+        )
+    target_cube = cube.copy(
+        uuid_prefix=renamed_cube_prefix or cube.uuid_prefix,
+        seed_dataset=names.get(cube.seed_dataset, renamed.get(cube.seed_dataset, cube.seed_dataset)),
+    )
+    existing = discover_ktk_cube_dataset_ids(target_cube.uuid_prefix, tgt_store)
+    for name in sorted(names.values()):
+        if name in existing and not overwrite:
+            raise DatasetExistsError(target_cube.ktk_dataset_uuid(name))
+    kept = discover_datasets_unchecked(target_cube.uuid_prefix, tgt_store, existing - set(names.values()))
+    check_cube({**kept, **{names[name]: ds for name, ds in found.items()}}, target_cube)
+    order = sorted(found, key=lambda name: (name == cube.seed_dataset, name))
+    return CopyPlan(
+        cube,
+        store_factory(src_store),
+        store_factory(tgt_store),
+        {found[name].uuid: target_cube.ktk_dataset_uuid(names[name]) for name in order},
+        overwrite,
+    )
+
+
+def _check_found(cube: Cube, found: Mapping[str, DatasetMetadata], wanted: Any) -> None:
+    if wanted is None and not found:
+        raise RuntimeError(f"{cube} not found in source store: there is no dataset {cube.uuid_prefix}++...")
+    if wanted is None or isinstance(wanted, Mapping):
+        return
+    missing = set(converter_str_set_optional(wanted) or ()) - set(found)
+    if missing:
+        raise RuntimeError(
+            f"{cube} is missing in the source store: " + unknown_names("dataset", missing, found)
+        )
+
+
+def rollback_copy(plan: CopyPlan, done: Sequence[CommitReceipt], failed: str, exc: BaseException) -> NoReturn:
+    """Take back what was published of a copy, and report the failure."""
+    undone = undo_all(open_blobs(plan.target), done)
+    names = [published.uuid for published in done]
+    if plan.overwrite:
+        rest = "" if undone else ". Datasets may have been overwritten; copy the cube again"
+        raise RuntimeError(f"Failed to copy dataset {failed}: {exc}{rest}") from exc
+    raise MultiTableCommitAborted(failed, rolled_back=names if undone else [], detail=str(exc)) from exc
+
+
+@attrs.frozen
+class CopyTask:
+    """Some files of one dataset: source key to target key."""
+
+    target_uuid: str
+    keys: Mapping[str, str]
+
+
+def copy_tasks(plan: CopyPlan, blocksize: int) -> list[CopyTask]:
+    """
+    Files to copy before any header is.
+
+    Parameters
+    ----------
+    plan
+        The copy.
+    blocksize
+        Files per task.
+
+    Returns
+    -------
+    list of CopyTask
+        Independent of each other.
+    """
+    source = open_blobs(plan.source)
+    return [
+        CopyTask(target_uuid, dict(block))
+        for source_uuid, target_uuid in plan.uuids.items()
+        for block in batched(
+            list(plan_copy_dataset(source, source_uuid, target_uuid).keys.items()), blocksize
+        )
+    ]
+
+
+def run_copy_task(plan: CopyPlan, task: CopyTask) -> None:
+    """
+    Copy the files of one task.
+
+    Raises
+    ------
+    MultiTableCommitAborted, RuntimeError
+        If that fails; no header has been copied then.
+    """
+    try:
+        run_copy(open_blobs(plan.source), open_blobs(plan.target), task.keys)
+    except FAILURES as exc:
+        rollback_copy(plan, [], task.target_uuid, exc)
+
+
+def copy_datasets(plan: CopyPlan) -> None:
+    """
+    Copy the datasets of a plan one after the other, each in the state in which it is when its turn comes.
+
+    Raises
+    ------
+    MultiTableCommitAborted, RuntimeError
+        If one fails; what was published before is taken back.
+    """
+    _copy_datasets(plan, lambda target, copy: copy.keys)
+
+
+def finish_copies(plan: CopyPlan) -> None:
+    """
+    Publish datasets whose files tasks have copied, and copy what has been committed to the source since.
+
+    Raises
+    ------
+    MultiTableCommitAborted, RuntimeError
+        If one fails; what was published before is taken back.
+    """
+    _copy_datasets(plan, _missing)
+
+
+def _copy_datasets(plan: CopyPlan, files: Callable[[BlobStore, DatasetCopy], Mapping[str, str]]) -> None:
+    source, target = open_blobs(plan.source), open_blobs(plan.target)
+    done: list[CommitReceipt] = []
+    for source_uuid, target_uuid in plan.uuids.items():
+        try:
+            copy = plan_copy_dataset(source, source_uuid, target_uuid)
+            run_copy(source, target, files(target, copy))
+            _, published = finish_copy(target, copy, overwrite=plan.overwrite)
+        except FAILURES as exc:
+            rollback_copy(plan, done, target_uuid, exc)
+        done.append(published)
+
+
+def _missing(target: BlobStore, copy: DatasetCopy) -> dict[str, str]:
+    """What the target lacks."""
+    present = {blob.key for blob in target.list(f"{copy.target_uuid}/")}
+    return {key: new for key, new in copy.keys.items() if new not in present}

@@ -1,0 +1,91 @@
+"""TODO."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import attrs
+
+from kartothek_cube.core.commit import delete_headers
+from kartothek_cube.core.commit.backoff import retry_request
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import select_datasets
+from kartothek_cube.core.dataset.references import (
+    data_keys,
+    header_keys,
+    index_keys,
+    schema_keys,
+)
+from kartothek_cube.core.errors import (
+    DatasetNotFoundError,
+)
+from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.history import KEEP_HISTORY, history_folder
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.maintenance.garbage import delete_garbage, history_keys, list_garbage
+from kartothek_cube.utils.ktk_adapters import get_dataset_keys
+
+
+@attrs.frozen
+class DeletePlan:
+    """
+    What is deleted with datasets.
+
+    Attributes
+    ----------
+    uuids
+        The datasets. Their headers go first, in this order: a dataset is there as a whole or not at all.
+    keys
+        All other files. If they are not reached, they are garbage.
+    """
+
+    uuids: Sequence[str]
+    keys: Sequence[str]
+
+
+def plan_delete(dataset: DatasetFactory) -> DeletePlan:
+    """
+    Plan the deletion of a whole dataset; its schema is not needed.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset, and no file is left of one.
+    """
+    keys = {blob.key for blob in list_garbage(dataset, history=False)}
+    with suppress(DatasetNotFoundError):
+        current = dataset.dataset_metadata
+        blobs = open_blobs(dataset.store_factory)
+        keys |= {*index_keys(current), *data_keys(current), *schema_keys(current, blobs)}
+    return DeletePlan([dataset.dataset_uuid], sorted(keys))
+
+
+def run_delete_headers(store: StoreInput, uuids: Iterable[str]) -> None:
+    """Delete datasets by their headers; their files are garbage from then on."""
+    blobs = open_blobs(store)
+    for uuid in uuids:
+        retry_request(partial(delete_headers, blobs, uuid))
+
+
+def run_delete(store: StoreInput, plan: DeletePlan) -> None:
+    """Delete datasets; what is gone already does not matter."""
+    run_delete_headers(store, plan.uuids)
+    delete_garbage(store, plan.keys)
+
+
+def plan_cube_delete(cube: Cube, store: StoreInput, datasets: Any = None) -> DeletePlan:
+    """Plan the deletion of a cube or of datasets; the seed leads, so that the cube is gone at once."""
+    found = select_datasets(cube, store, datasets)
+    order = sorted(found, key=lambda name: (name != cube.seed_dataset, name))
+    blobs = open_blobs(store)
+    tracked = {key for ds in found.values() for key in (*get_dataset_keys(ds), *schema_keys(ds, blobs))}
+    for dataset in found.values():
+        if KEEP_HISTORY in dataset.metadata:
+            tracked |= history_keys(dataset.uuid, blobs)
+            tracked.update(blob.key for blob in blobs.list(history_folder(dataset.uuid)))
+    headers = {key for ds in found.values() for key in header_keys(ds.uuid)}
+    return DeletePlan([found[name].uuid for name in order], sorted(tracked - headers))

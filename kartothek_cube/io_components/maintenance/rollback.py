@@ -1,0 +1,197 @@
+"""The history of a dataset: how much of it is kept, what there is, going back to an older state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+
+from kartothek_cube.core.commit import BaseState, ChangeSet, CommitReceipt, commit, publish, read_base
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset.references import data_keys, index_keys
+from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError
+from kartothek_cube.core.history import (
+    KEEP_HISTORY,
+    AsOf,
+    DatasetState,
+    snapshot_retention,
+    state_as_of,
+    states,
+)
+from kartothek_cube.core.schema.versions import schema_version_of
+from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
+from kartothek_cube.core.typing import StoreInput
+
+__all__ = (
+    "RollbackPlan",
+    "finish_rollback",
+    "keep_history",
+    "list_history",
+    "missing_files",
+    "plan_rollback",
+)
+
+#: up to this number of files each one is asked for; more are listed
+_FEW_FILES = 100
+
+
+def list_history(uuid: str, store: StoreInput) -> list[DatasetState]:
+    """
+    The states of a dataset that can be read, oldest first.
+
+    Parameters
+    ----------
+    uuid
+        The dataset.
+    store
+        Store, factory or URL.
+
+    Returns
+    -------
+    list of DatasetState
+    """
+    return states(uuid, open_blobs(store))
+
+
+def keep_history(uuid: str, store: StoreInput, number: int) -> DatasetMetadata:
+    """
+    Say how many states of a dataset are kept.
+
+    Parameters
+    ----------
+    uuid
+        The dataset.
+    store
+        Store, factory or URL.
+    number
+        States beside the current one; 0 throws all of them away.
+
+    Returns
+    -------
+    DatasetMetadata
+
+    Raises
+    ------
+    ValueError
+        That is no number of states.
+    """
+    metadata = {KEEP_HISTORY: number}
+    snapshot_retention(metadata)
+    blobs = open_blobs(store)
+    table = DatasetMetadata.load_from_store(uuid, blobs).table_name
+    return commit(blobs, ChangeSet(uuid, table, metadata=metadata))[0]
+
+
+@attrs.frozen
+class RollbackPlan:
+    """
+    A planned return to an older state.
+
+    Attributes
+    ----------
+    base
+        What is replaced.
+    state
+        The new state.
+    """
+
+    base: BaseState
+    state: DatasetMetadata
+
+
+def plan_rollback(uuid: str, blobs: BlobStore, as_of: AsOf) -> RollbackPlan:
+    """
+    Plan to make an older state of a dataset the current one.
+
+    Parameters
+    ----------
+    uuid
+        The dataset.
+    blobs
+        The store.
+    as_of
+        Version or time of the state.
+
+    Returns
+    -------
+    Return
+
+    Raises
+    ------
+    StateNotFoundError
+        There is no such state (any more).
+    CorruptDatasetError
+        A file of that state is gone.
+    """
+    state = state_as_of(uuid, blobs, as_of)
+    _check_complete(blobs, state, as_of)
+    base = read_base(blobs, uuid, state.table_name)
+    current = base.state
+    kept = {} if current is None else {k: v for k, v in current.metadata.items() if k == KEEP_HISTORY}
+    schema = state.schema
+    if current is not None and schema_version_of(current.metadata) == schema_version_of(state.metadata):
+        schema = current.schema  # that of later updates, which knows at least as much
+    return RollbackPlan(base, state.copy(metadata={**state.metadata, **kept}, schema=schema))
+
+
+def _check_complete(blobs: BlobStore, state: DatasetMetadata, as_of: AsOf) -> None:
+    gone = missing_files(blobs, state)
+    if gone:
+        raise CorruptDatasetError(
+            gone[0],
+            f"the state of dataset {state.uuid!r} as of {as_of} needs it and {len(gone) - 1} more files, but "
+            "these are gone; a cleanup that knows nothing of histories may have deleted them",
+        )
+
+
+def missing_files(blobs: BlobStore, state: DatasetMetadata) -> list[str]:
+    """
+    Files to which a state refers and that do not exist.
+
+    Parameters
+    ----------
+    blobs
+        The store.
+    state
+        The state.
+
+    Returns
+    -------
+    list of str
+        Keys.
+    """
+    keys = [*data_keys(state), *index_keys(state)]
+    if len(keys) <= _FEW_FILES:
+        return [key for key in keys if not blobs.exists(key)]
+    stored = {blob.key for blob in blobs.list(f"{state.uuid}/")}
+    return [key for key in keys if key not in stored and not blobs.exists(key)]
+
+
+def finish_rollback(blobs: BlobStore, plan: RollbackPlan) -> tuple[DatasetMetadata, CommitReceipt]:
+    """
+    Publish the older state as a new one; the one that it replaces becomes part of the history.
+
+    Parameters
+    ----------
+    blobs
+        The store.
+    plan
+        What to do.
+
+    Returns
+    -------
+    state, published
+        As :func:`~kartothek_cube.core.commit.commit`.
+
+    Raises
+    ------
+    ConcurrentWriteError
+        Somebody committed since this was planned; nothing was changed.
+    """
+    files: Iterable[str] = [*data_keys(plan.state), *index_keys(plan.state)]
+    try:
+        return publish(blobs, plan.base, plan.state, list(files), replace=True)
+    except PreconditionFailed as error:
+        raise ConcurrentWriteError(
+            plan.state.uuid, detail="Look at the newest state, and go back again if that is still wanted."
+        ) from error

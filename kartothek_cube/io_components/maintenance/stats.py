@@ -1,0 +1,78 @@
+"""TODO."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import select_datasets
+from kartothek_cube.core.dataset.references import (
+    data_keys,
+)
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.kernels.keys import group_codes
+from kartothek_cube.io_components.runtime.threads import progress_advance
+from kartothek_cube.utils.ktk_adapters import footer_stats
+
+
+@attrs.frozen
+class StatsTask:
+    """Some data files of one dataset, to be counted."""
+
+    name: str
+    keys: tuple[str, ...]
+
+
+def plan_stats(
+    cube: Cube, store: StoreInput, datasets: Any = None, blocksize: int = 100
+) -> tuple[dict[str, dict[str, int]], list[StatsTask]]:
+    """
+    What is known without opening a file, and what has to be looked up in files.
+
+    Returns
+    -------
+    base
+        Dataset id to stats with ``files`` and ``partitions``.
+    tasks
+        Files to open.
+    """
+    base: dict[str, dict[str, int]] = {}
+    tasks = []
+    for name, dataset in sorted(select_datasets(cube, store, datasets).items()):
+        keys = data_keys(dataset)
+        values = dataset.partition_table.keys(list(dataset.partition_keys or ()), dataset.schema)
+        codes = group_codes(list(values.values()), len(dataset.partition_table))
+        partitions = int(codes.max()) + 1 if len(codes) else 0
+        base[name] = {"blobsize": 0, "files": len(keys), "partitions": partitions, "rows": 0}
+        tasks += [StatsTask(name, tuple(keys[i : i + blocksize])) for i in range(0, len(keys), blocksize)]
+    return base, tasks
+
+
+def run_stats(store: StoreInput, task: StatsTask) -> dict[str, dict[str, int]]:
+    """Count the files of one task."""
+    blobs = open_blobs(store)
+    counted = []
+    for key in task.keys:
+        counted.append(footer_stats(blobs, key))
+        progress_advance(counted[-1][0])
+    return {task.name: {"blobsize": sum(s for s, _ in counted), "rows": sum(r for _, r in counted)}}
+
+
+def add_stats(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
+    """Add up stats of some tasks; associative."""
+    total: dict[str, dict[str, int]] = {}
+    for part in parts:
+        for name, values in part.items():
+            sums = total.setdefault(name, {"blobsize": 0, "files": 0, "partitions": 0, "rows": 0})
+            for key, value in values.items():
+                sums[key] += value
+    return total
+
+
+def sum_stats(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
+    """Add up all stats. Datasets without partitions are left out."""
+    return {name: sums for name, sums in sorted(add_stats(parts).items()) if sums["partitions"]}

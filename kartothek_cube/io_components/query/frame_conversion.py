@@ -1,0 +1,124 @@
+"""Results of a query as DataFrames, without holding them in Arrow and in pandas at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate, pairwise
+
+import pandas as pd
+import pyarrow as pa
+
+from kartothek_cube.core.arrow.pandas_conversion import align_date_units, to_pandas
+from kartothek_cube.io_components.query.executor import run_task
+from kartothek_cube.io_components.query.output_buffer import MAX_COLUMNS, OutputBuffer, zero_copy_view
+from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask
+
+__all__ = ("frames_of_tables", "run_frames")
+
+#: tables with fewer rows are made DataFrames together: each conversion takes longer than copying that many
+_SMALL = 1_000
+#: rows of tables that are converted together
+_BATCH = 50_000
+# from 3 on, pandas copies what is part of another frame when it is written to, and not before
+_COPIES_ON_WRITE = int(pd.__version__.split(".")[0]) >= 3
+
+
+def run_frames(context: ScanContext, task: ScanTask) -> list[pd.DataFrame]:
+    """
+    Execute one task like :func:`~kartothek_cube.io_components.query.executor.run_task`, for DataFrames.
+
+    Parameters
+    ----------
+    context, task
+        As there.
+
+    Returns
+    -------
+    list of pandas.DataFrame
+        All with the same types of dates: ``datetime64[s]`` if a column of one has dates that
+        ``datetime64[ns]`` cannot hold.
+    """
+    frames = list(frames_of_tables(run_task(context, task, OutputBuffer())))
+    align_date_units(frames)
+    return frames
+
+
+def _frame(tables: list[pa.Table]) -> pd.DataFrame:
+    """A frame of the only table in a list, which is emptied; numbers and times stay where they are."""
+    table = tables.pop()
+    names, index = table.column_names, pd.RangeIndex(len(table))
+    arrays = {} if len(names) > MAX_COLUMNS else {name: zero_copy_view(table.column(name)) for name in names}
+    tables.append(table.select([name for name in names if arrays.get(name) is None]))
+    del table
+    other = to_pandas(tables.pop())
+    if len(other.columns) == len(names):
+        return other
+    columns = {name: other[name] if arrays[name] is None else arrays[name] for name in names}
+    return pd.DataFrame(columns, index=index, copy=False)
+
+
+def frames_of_tables(tables: list[pa.Table]) -> Iterator[pd.DataFrame]:
+    """
+    Make DataFrames as by :func:`~kartothek_cube.core.arrow.pandas_conversion.to_pandas`.
+
+    Parameters
+    ----------
+    tables
+        Tables of the same columns, which nobody else uses: frames take over their memory. The list is
+        emptied, so that other columns in Arrow go away as those in pandas come.
+
+    Yields
+    ------
+    pandas.DataFrame
+        One per table, independent of the others.
+
+    Examples
+    --------
+    >>> tables = [pa.table({"CITY": ["Rom"]}), pa.table({"CITY": ["Ulm", "Bonn"]})]
+    >>> [frame["CITY"].tolist() for frame in frames_of_tables(tables)], tables
+    ([['Rom'], ['Ulm', 'Bonn']], [])
+    """
+    tables.reverse()
+    while tables:
+        batch = _next_batch(tables)
+        if len(batch) == 1:
+            yield _frame(batch)
+        else:
+            yield from _cut(to_pandas(pa.concat_tables(batch)), [0, *accumulate(map(len, batch))])
+
+
+def _next_batch(tables: list[pa.Table]) -> list[pa.Table]:
+    """Take tables from the end of a list whose columns get the same types in pandas alone and together."""
+    batch = [tables.pop()]
+    schema, rows = batch[0].schema, len(batch[0])
+    delicate = [number for number, dtype in enumerate(schema.types) if _depends_on_nulls(dtype)]
+
+    def fits(table: pa.Table) -> bool:
+        return len(table) < _SMALL and not any(table.column(number).null_count for number in delicate)
+
+    if not schema.names or not fits(batch[0]):
+        return batch
+    while (
+        tables
+        and rows < _BATCH
+        and tables[-1].schema.equals(schema, check_metadata=True)
+        and fits(tables[-1])
+    ):
+        batch.append(tables.pop())
+        rows += len(batch[-1])
+    return batch
+
+
+def _depends_on_nulls(dtype: pa.DataType) -> bool:
+    """Whether nulls change the type of a column in pandas, as they do with integers."""
+    kinds = (pa.types.is_floating, pa.types.is_timestamp, pa.types.is_date, pa.types.is_string)
+    return not any(is_kind(dtype) for is_kind in kinds)
+
+
+def _cut(frame: pd.DataFrame, bounds: list[int]) -> Iterator[pd.DataFrame]:
+    for start, stop in pairwise(bounds):
+        part = frame.iloc[start:stop]
+        if not _COPIES_ON_WRITE:
+            part = part.copy()
+        part.index = pd.RangeIndex(stop - start)
+        yield part

@@ -1,0 +1,76 @@
+"""Groups of a read that is dispatched by indexed columns: their values, and partitions that can hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset.pruning import index_rows
+from kartothek_cube.core.expressions.predicate import PredicatesType
+from kartothek_cube.io_components.kernels.keys import group_codes
+
+__all__ = ("Group", "check_dispatch", "dispatch_groups")
+
+#: values of the dispatch columns, and positions of the partitions in the order of commit
+Group = tuple[tuple[Any, ...], npt.NDArray[np.int64]]
+
+
+def check_dispatch(dataset: DatasetMetadata, dispatch_by: Sequence[str]) -> None:
+    """
+    Check that a dataset can be dispatched by columns.
+
+    Parameters
+    ----------
+    dataset
+        The dataset.
+    dispatch_by
+        The columns.
+
+    Raises
+    ------
+    RuntimeError
+        A column has no index.
+    """
+    if not set(dispatch_by) <= dataset.index_columns:
+        raise RuntimeError(
+            f"Dispatch columns must be indexed. Requested: {', '.join(dispatch_by)}; available in dataset "
+            f"{dataset.uuid!r}: {', '.join(sorted(dataset.index_columns)) or 'none'}"
+        )
+
+
+def dispatch_groups(
+    dataset: DatasetMetadata, dispatch_by: Sequence[str], predicates: PredicatesType
+) -> list[Group]:
+    """
+    All combinations of values that the indices hold and predicates leave.
+
+    Parameters
+    ----------
+    dataset
+        A dataset whose secondary indices on these columns (and on those of the predicates) are loaded.
+    dispatch_by
+        Indexed columns; none of them makes one group of everything.
+    predicates
+        The predicates.
+
+    Returns
+    -------
+    list of Group
+        Sorted by the values of the columns.
+    """
+    positions, values = index_rows(dataset.load_partition_indices(), dispatch_by, predicates)
+    if not len(positions):
+        return []
+    columns = list(values.values())
+    codes = group_codes(columns, len(positions))
+    order = np.lexsort([positions, codes])
+    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    first = pa.array(order[starts])
+    members = np.split(positions[order], starts[1:])
+    tuples = zip(*(column.take(first).to_pylist() for column in columns), strict=True) if columns else [()]
+    return list(zip(tuples, members, strict=True))

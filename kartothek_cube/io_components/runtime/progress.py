@@ -1,0 +1,118 @@
+"""How far a long piece of work is: a bar of files, bytes and the time left."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kartothek_cube.io_components.runtime.threads import report_progress_to
+
+__all__ = ("ProgressBar", "bytes_text", "progress_bar")
+
+_FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt} files{postfix} [{elapsed}<{remaining}]"
+_UNITS = ("kB", "MB", "GB", "TB", "PB")
+
+
+def bytes_text(nbytes: float) -> str:
+    """
+    A number of bytes as people read it.
+
+    Parameters
+    ----------
+    nbytes
+        The number.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> bytes_text(512), bytes_text(2_500_000)
+    ('512 B', '2.5 MB')
+    """
+    if abs(nbytes) < 1000:
+        return f"{nbytes:.0f} B"
+    size = float(nbytes)
+    for unit in _UNITS:
+        size /= 1000
+        if abs(size) < 999.95 or unit == _UNITS[-1]:
+            break
+    return f"{size:,.1f} {unit}"
+
+
+class ProgressBar:
+    """
+    Progress bar of files, bytes and the remaining time.
+
+    Parameters
+    ----------
+    make
+        Makes the bar of tqdm out of its keywords.
+    title
+        What is going on.
+    """
+
+    def __init__(self, make: Callable[..., Any], title: str) -> None:
+        self._lock = threading.Lock()
+        self._bytes = 0
+        self._bar = make(total=0, desc=title, unit="file", bar_format=_FORMAT)
+
+    def expect(self, files: int) -> None:
+        """More files will have to be read or written."""
+        with self._lock:
+            self._bar.total += files
+
+    def count(self, nbytes: int) -> None:
+        """One of them is done."""
+        with self._lock:
+            self._bytes += nbytes
+            self._bar.total = max(self._bar.total, self._bar.n + 1)
+            self._bar.set_postfix_str(bytes_text(self._bytes), refresh=False)
+            self._bar.update(1)
+
+    def close(self) -> None:
+        """Leave the bar as it is."""
+        self._bar.close()
+
+
+@contextmanager
+def progress_bar(title: str, progress: bool, make: Callable[..., Any] | None = None) -> Iterator[None]:
+    """
+    Show how far the work within the block is.
+
+    Parameters
+    ----------
+    title
+        What is going on.
+    progress
+        Whether to show anything.
+    make
+        Makes the bar; by default ``tqdm.auto``, which knows whether it is in a notebook.
+
+    Raises
+    ------
+    ImportError
+        If tqdm is not installed.
+    """
+    if not progress:
+        yield
+        return
+    bar = ProgressBar(make or _tqdm(), title)
+    try:
+        with report_progress_to(bar):
+            yield
+    finally:
+        bar.close()
+
+
+def _tqdm() -> Callable[..., Any]:
+    try:
+        from tqdm.auto import tqdm
+    except ImportError as error:
+        command = "pip install 'kartothek_cube[cli]'"
+        raise ImportError(f"progress=True needs tqdm: {command}", name="tqdm") from error
+    make: Callable[..., Any] = tqdm
+    return make

@@ -1,0 +1,1 @@
+"""Writes of datasets and cubes: plan, write files, commit."""

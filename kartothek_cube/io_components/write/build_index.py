@@ -1,0 +1,236 @@
+"""Adding indices to a dataset: plan (columns by table), run (some partitions), finish (one commit)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import attrs
+import pyarrow as pa
+
+from kartothek_cube.core.arrow.types import is_nested
+from kartothek_cube.core.commit import IndexUpdate, commit
+from kartothek_cube.core.common_metadata import long_types, read_schema_metadata
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import CorruptDatasetError, unknown_names
+from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.index import IndexColumns
+from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.schema.wrapper import SchemaWrapper
+from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.typing import StoreFactory
+from kartothek_cube.io_components.read.data_files import read_files
+from kartothek_cube.io_components.write.index_entries import index_entries_of
+from kartothek_cube.io_components.write.table_writer import WriteResult, merge_results
+
+__all__ = ("IndexContext", "IndexTask", "finish_index_build", "plan_index_build", "run_index_build")
+
+
+@attrs.frozen
+class IndexContext:
+    """
+    What all tasks that build indices share.
+
+    Attributes
+    ----------
+    store
+        Factory of the store.
+    uuid
+        The dataset.
+    columns
+        Per table the columns that it has of those to index.
+    types
+        Their types.
+    file_types
+        Types of their values in index files, where these are others.
+    """
+
+    store: StoreFactory
+    uuid: str
+    columns: Mapping[str, tuple[str, ...]]
+    types: Mapping[str, pa.DataType]
+    file_types: Mapping[str, pa.DataType] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class IndexTask:
+    """
+    Some partitions to look at.
+
+    Attributes
+    ----------
+    labels
+        The partitions.
+    keys
+        Per table their files.
+    """
+
+    labels: tuple[str, ...]
+    keys: Mapping[str, tuple[str, ...]]
+
+
+def plan_index_build(
+    dataset: DatasetFactory, columns: Sequence[str], partitions_per_task: int | None = None
+) -> tuple[IndexContext, list[IndexTask]]:
+    """
+    Plan to add indices, or to build existing ones anew.
+
+    Parameters
+    ----------
+    dataset
+        The dataset.
+    columns
+        Columns to index.
+    partitions_per_task
+        How many partitions a task looks at; None: one task for all.
+
+    Returns
+    -------
+    context, tasks
+
+    Raises
+    ------
+    RuntimeError
+        A column does not exist, or is a partition key.
+    NotImplementedError
+        The values of a column have no order.
+    """
+    current = dataset.dataset_metadata
+    overlap = set(columns) & set(current.partition_keys)
+    if overlap:
+        raise RuntimeError(
+            f"Cannot create a secondary index on partition column(s) {', '.join(sorted(overlap))} of dataset "
+            f"{current.uuid!r}: their values are in the labels of the partitions already"
+        )
+    schemas = _schemas(dataset)
+    known = {name for schema in schemas.values() for name in schema.names}
+    unknown = set(columns) - known
+    if unknown:
+        raise RuntimeError(
+            f"Column(s) to index could not be found in dataset {current.uuid!r}: "
+            + unknown_names("column", unknown, known)
+        )
+    types = {c: schema.field(c).type for schema in schemas.values() for c in columns if c in schema.names}
+    for column, dtype in types.items():
+        if is_nested(dtype):
+            raise NotImplementedError(
+                f"Cannot index dataset {current.uuid} by column {column} of type {dtype}: "
+                "nested values have no order"
+            )
+    context = IndexContext(
+        dataset.store_factory,
+        current.uuid,
+        {table: tuple(c for c in columns if c in schema.names) for table, schema in schemas.items()},
+        types,
+        _file_types(current, columns, open_blobs(dataset.store_factory)),
+    )
+    return context, _tasks(current.partition_table, partitions_per_task)
+
+
+def _schemas(dataset: DatasetFactory) -> dict[str, SchemaWrapper]:
+    current = dataset.dataset_metadata
+    if current.schema is not None:
+        return {current.table_name: current.schema}
+    blobs = open_blobs(dataset.store_factory)
+    return {table: read_schema_metadata(current.uuid, blobs, table) for table in current.tables}
+
+
+def _file_types(dataset: DatasetMetadata, columns: Sequence[str], blobs: BlobStore) -> dict[str, pa.DataType]:
+    """
+    Types of long values: an index has them if the one that it replaces or the schema file has them.
+
+    Either was written by a library that refuses to update an index of another type.
+    """
+    found = {}
+    for table in dataset.tables:
+        found.update(long_types(dataset.uuid, blobs, table))
+    for column in set(columns) & set(dataset.secondary_indices):
+        try:
+            data = dataset.secondary_indices[column].load(blobs).columns_data
+        except (KeyError, CorruptDatasetError):
+            continue  # that may be why it is built anew
+        if data is not None and data.file_type is not None:
+            found[column] = data.file_type
+    return {column: found[column] for column in columns if column in found}
+
+
+def _tasks(partitions: PartitionTable, size: int | None) -> list[IndexTask]:
+    length = len(partitions)
+    step = max(length if size is None else size, 1)
+    tasks = []
+    for start in range(0, length, step):
+        labels = partitions.labels.slice(start, step).to_pylist()
+        files = {
+            table: tuple(keys.slice(start, step).to_pylist()) for table, keys in partitions.files.items()
+        }
+        tasks.append(IndexTask(tuple(labels), files))
+    return tasks
+
+
+def run_index_build(context: IndexContext, task: IndexTask) -> WriteResult:
+    """
+    Collect the index entries of some partitions; only the columns to index are read.
+
+    Parameters
+    ----------
+    context
+        What all tasks share.
+    task
+        The partitions.
+
+    Returns
+    -------
+    WriteResult
+        Without partitions.
+    """
+    blobs = open_blobs(context.store)
+    parts = []
+    for table, columns in context.columns.items():
+        if columns:
+            tables = list(read_files(blobs, task.keys[table], columns))
+            parts.append({c: index_entries_of(c, task.labels, tables, context.types[c]) for c in columns})
+    return merge_results([_result(context, part) for part in ({}, *parts)])
+
+
+def _result(context: IndexContext, indices: Mapping[str, IndexUpdate]) -> WriteResult:
+    return WriteResult(context.uuid, next(iter(context.columns)), indices=indices)
+
+
+def finish_index_build(context: IndexContext, results: Iterable[WriteResult]) -> DatasetMetadata:
+    """
+    Commit the indices.
+
+    Parameters
+    ----------
+    context
+        What all tasks share.
+    results
+        What they found.
+
+    Returns
+    -------
+    DatasetMetadata
+        The new state.
+    """
+    columns = {c for names in context.columns.values() for c in names}
+    nothing = {
+        c: IndexUpdate(
+            IndexColumns.empty(context.types[c], context.file_types.get(c)), pa.array([], pa.string())
+        )
+        for c in columns
+    }
+    merged = merge_results([_result(context, nothing), *results])
+    delta = merged.delta(new_indices=frozenset(columns))
+    dataset, _ = commit(open_blobs(context.store), delta, partial(_entries, context))
+    return dataset
+
+
+def _entries(context: IndexContext, column: str, labels: Sequence[str]) -> IndexUpdate:
+    """Entries of partitions that were added after the indices were planned."""
+    wanted = {table: (column,) if column in columns else () for table, columns in context.columns.items()}
+    files: dict[str, Any] = {
+        t: PartitionTable.from_labels(context.uuid, t, labels).files[t].to_pylist() for t in wanted
+    }
+    result = run_index_build(attrs.evolve(context, columns=wanted), IndexTask(tuple(labels), files))
+    return result.indices[column]

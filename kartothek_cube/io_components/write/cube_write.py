@@ -1,0 +1,147 @@
+"""Writing cubes: build, extend, append, update and remove as plan, run (here) and finish."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import pyarrow as pa
+
+from kartothek_cube.core.cube.consistency import (
+    get_payload_subset,
+)
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import (
+    MultiTableCommitAborted,
+)
+from kartothek_cube.io_components.write.cube_commit import abort_error, check_schemas, finish_write
+from kartothek_cube.io_components.write.cube_plan import (
+    CubeWritePlan,
+    DatasetWritePlan,
+    plan_append,
+    plan_build,
+    plan_extend,
+    plan_remove,
+    plan_update,
+)
+from kartothek_cube.io_components.write.table_writer import (
+    WriteResult,
+    merge_results,
+    write_table,
+)
+from kartothek_cube.io_components.write.validation import prepare_table
+
+__all__ = (
+    "CubeWritePlan",
+    "DatasetWritePlan",
+    "check_schemas",
+    "MultiTableCommitAborted",
+    "finish_write",
+    "merge_writes",
+    "plan_append",
+    "plan_build",
+    "plan_extend",
+    "plan_remove",
+    "plan_update",
+    "prepare",
+    "run_write",
+)
+
+
+def check_announced(plan: CubeWritePlan, names: Iterable[str]) -> None:
+    """
+    Check that input belongs to datasets that the plan knows of.
+
+    Raises
+    ------
+    ValueError
+        If not; names them and the announced ones.
+    """
+    unknown = set(names) - set(plan.changes)
+    if unknown:
+        raise ValueError(
+            f"Input for datasets that were not announced: {', '.join(sorted(unknown))}. "
+            f"Specified were: {', '.join(sorted(plan.changes)) or 'none'}"
+        )
+
+
+def prepare(
+    plan: CubeWritePlan, frames: Mapping[str, Sequence[Any]], *, unique: bool = True
+) -> dict[str, pa.Table]:
+    """
+    Check input, before anything of it is written.
+
+    Parameters
+    ----------
+    plan
+        The write.
+    frames
+        By dataset id.
+    unique
+        Whether cells that occur twice are an error.
+
+    Returns
+    -------
+    dict
+        Checked and sorted tables by dataset id; ids without rows are left out.
+    """
+    check_announced(plan, frames)
+    tables = {
+        name: prepare_table(plan.changes[name].rules, frames[name], unique=unique)
+        for name in sorted(frames)
+        if frames[name]
+    }
+    _check_new_payload(plan, tables)
+    return {name: table for name, table in tables.items() if len(table)}
+
+
+def _check_new_payload(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> None:
+    owners: dict[str, str] = {}
+    for name, table in tables.items():
+        for column in sorted(get_payload_subset(table.column_names, plan.cube)):
+            if column in owners:
+                problem = ValueError(
+                    f"Found columns present in multiple datasets: {column} in {owners[column]}, {name}. "
+                    "A payload column belongs to one dataset"
+                )
+                raise abort_error(plan, str(problem)) from problem
+            owners[column] = name
+
+
+def run_write(
+    plan: CubeWritePlan, tables: Mapping[str, pa.Table], threads: int | None = None
+) -> dict[str, WriteResult]:
+    """Write the data files of prepared tables; the state of no dataset is touched."""
+    results = {}
+    for name, table in tables.items():
+        change = plan.changes[name]
+        context = attrs.evolve(change.context, indices=change.rules.index_columns(table.column_names))
+        results[name] = write_table(context, table, threads=threads)
+    return results
+
+
+def merge_writes(parts: Iterable[Mapping[str, WriteResult]]) -> dict[str, WriteResult]:
+    """Results of many tasks as one; associative."""
+    by_name: dict[str, list[WriteResult]] = {}
+    for part in parts:
+        for name, result in part.items():
+            by_name.setdefault(name, []).append(result)
+    return {name: merge_results(results) for name, results in sorted(by_name.items())}
+
+
+def write_at_once(plan: CubeWritePlan, frames: Mapping[str, Sequence[Any]]) -> dict[str, DatasetMetadata]:
+    """
+    Plan in hand, do the whole write in this process: check all input, write all files, commit.
+
+    Raises
+    ------
+    MultiTableCommitAborted
+        If a dataset has no rows at all.
+    """
+    tables = prepare(plan, frames)
+    empty = sorted(set(frames) - set(tables) - {n for n, c in plan.changes.items() if c.required})
+    if empty:
+        problem = ValueError(f"Cannot write empty datasets: {', '.join(empty)}")
+        raise abort_error(plan, str(problem)) from problem
+    return finish_write(plan, run_write(plan, tables))

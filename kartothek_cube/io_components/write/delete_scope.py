@@ -1,0 +1,153 @@
+"""The ``delete_scope`` of an update: which partitions it removes, as a predicate and as labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from kartothek_cube.core.arrow.casting import normalize_value
+from kartothek_cube.core.cube.condition_types import Conjunction
+from kartothek_cube.core.cube.cube import Cube, ensure_cube
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset.pruning import load_needed_indices, select_partitions
+from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.expressions.binding import is_null_value
+from kartothek_cube.core.expressions.predicate import ConjunctionType
+from kartothek_cube.core.typing import StoreInput
+
+__all__ = (
+    "partition_scope",
+    "plan_removal",
+    "removal_conditions",
+)
+
+
+def plan_removal(
+    dataset: DatasetMetadata, delete_scope: Sequence[Mapping[str, Any]], store: StoreInput
+) -> tuple[list[ConjunctionType] | None, pa.StringArray | None]:
+    """
+    Turn a ``delete_scope`` into what a commit understands.
+
+    Parameters
+    ----------
+    dataset
+        The dataset as it is now.
+    delete_scope
+        Dicts of column to value; a partition goes if it matches all columns of one of them. The empty dict
+        matches every partition.
+    store
+        Where its indices are.
+
+    Returns
+    -------
+    scope
+        Predicate on indexed columns; ``[]`` for everything, None for nothing.
+    expected
+        Labels of the partitions that match now; None if nothing is removed.
+
+    Raises
+    ------
+    TypeError
+        An element is no dict.
+    ValueError
+        A column has no index, or a value is null or none of its column's type.
+    """
+    if not delete_scope:
+        return None, None
+    scope = [_conjunction(dataset, element) for element in delete_scope]
+    if not all(scope):
+        return [], dataset.partition_table.labels
+    columns = {column for conjunction in scope for column, _, _ in conjunction}
+    picked = select_partitions(load_needed_indices(dataset, columns, store), scope)
+    return scope, dataset.partition_table.take(picked).labels
+
+
+def _conjunction(dataset: DatasetMetadata, element: Any) -> ConjunctionType:
+    if not isinstance(element, Mapping):
+        raise TypeError(
+            f"delete_scope has to be a list of dicts, but holds a {type(element).__name__}: {element!r}"
+        )
+    unknown = set(element) - dataset.index_columns
+    if unknown:
+        raise ValueError(
+            f"delete_scope of dataset {dataset.uuid!r} needs indexed columns: "
+            + unknown_names("or unindexed column", unknown, dataset.index_columns)
+        )
+    return [(column, "==", _value(dataset, column, value)) for column, value in element.items()]
+
+
+def _value(dataset: DatasetMetadata, column: str, value: Any) -> Any:
+    """The value as a predicate takes it; a scope is generous, ``"2020-01-01"`` stands for a date."""
+    if is_null_value(value):
+        raise ValueError(
+            f"delete_scope of dataset {dataset.uuid!r}: no index knows where {column!r} is null, "
+            "so these rows cannot be removed"
+        )
+    if dataset.schema is None:
+        raise ValueError(
+            f"delete_scope of dataset {dataset.uuid!r}: there is no schema that types {column!r}"
+        )
+    dtype = dataset.schema.field(column).type
+    try:
+        found = normalize_value(dtype, value)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"delete_scope of dataset {dataset.uuid!r}, column {column!r}: {error}") from error
+    return pd.Timestamp(found, tz="UTC") if getattr(dtype, "tz", None) else found
+
+
+Predicates = list[list[tuple[str, str, Any]]]
+
+
+def partition_scope(conditions: Conjunction, dataset: DatasetMetadata) -> Predicates:
+    """
+    The conditions that concern partition keys of a dataset.
+
+    Parameters
+    ----------
+    conditions
+        Conditions on partition columns of the cube.
+    dataset
+        The dataset.
+
+    Returns
+    -------
+    list
+        Predicate; ``[]`` (everything) if no condition concerns the dataset.
+    """
+    keys = set(dataset.partition_keys or ())
+    literals = Conjunction([c for c in conditions.conditions if c.column in keys]).predicate
+    return [literals] if literals else []
+
+
+def removal_conditions(cube: Cube, conditions: Any) -> Conjunction:
+    """
+    Conditions that choose physical partitions.
+
+    Parameters
+    ----------
+    cube
+        The cube.
+    conditions
+        What a user gave.
+
+    Returns
+    -------
+    Conjunction
+
+    Raises
+    ------
+    ValueError
+        If one is on another column than the partition columns of the cube.
+    """
+    ensure_cube(cube)
+    conjunction = Conjunction(conditions)
+    wrong = conjunction.columns - set(cube.partition_columns)
+    if wrong:
+        raise ValueError(
+            "Can only remove partitions with conditions concerning cubes physical partition columns "
+            f"({', '.join(cube.partition_columns)}), but got conditions on: {', '.join(sorted(wrong))}"
+        )
+    return conjunction

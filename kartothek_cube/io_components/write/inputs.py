@@ -1,0 +1,157 @@
+"""What users hand in to be written: tables of any kind, results of earlier writes, lists of both, nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from kartothek_cube.core.arrow.pandas_conversion import as_table
+from kartothek_cube.io_components.read.pandas_index import as_table_with_index
+from kartothek_cube.io_components.write.table_writer import WriteContext, WriteResult
+
+__all__ = ("as_input", "check_handles", "check_result_target", "flatten", "iter_inputs")
+
+
+def iter_inputs(data: Any) -> Iterator[Any]:
+    """
+    The inputs of a write, one after the other.
+
+    Parameters
+    ----------
+    data
+        Any iterable of them, or a single one.
+
+    Yields
+    ------
+    object
+        What :func:`run_update` takes.
+
+    Raises
+    ------
+    TypeError
+        It is neither.
+    """
+    if data is None or isinstance(data, (pd.DataFrame, WriteResult)) or hasattr(data, "__arrow_c_stream__"):
+        yield data
+    elif isinstance(data, Iterable) and not isinstance(data, (str, bytes, Mapping)):
+        yield from data
+    else:
+        raise TypeError(f"Expected DataFrames (or what Arrow reads as tables), got {type(data).__name__}.")
+
+
+def flatten(data: Any) -> Iterator[Any]:
+    """
+    The elements of nested lists.
+
+    Parameters
+    ----------
+    data
+        A list, or an element.
+
+    Yields
+    ------
+    object
+
+    Examples
+    --------
+    >>> list(flat([["CITY", []], "DAY"]))
+    ['CITY', 'DAY']
+    """
+    if isinstance(data, list):
+        for item in data:
+            yield from flatten(item)
+    else:
+        yield data
+
+
+def as_input(item: Any, keep_index: bool = False) -> pa.Table:
+    """
+    One input as an Arrow table.
+
+    Parameters
+    ----------
+    item
+        A frame or anything that Arrow reads as a table.
+    keep_index
+        Whether the index of a frame is to be stored along.
+
+    Returns
+    -------
+    pyarrow.Table
+
+    Raises
+    ------
+    ValueError
+        It is something else.
+    TypeError
+        A column has a type that cannot be stored.
+    """
+    is_table = isinstance(item, (pd.DataFrame, pa.RecordBatch)) or hasattr(item, "__arrow_c_stream__")
+    if not is_table or isinstance(item, (pd.Series, pa.ChunkedArray)):
+        raise ValueError(
+            f"Cannot write {type(item).__name__}: input is a DataFrame, a table that Arrow reads, None, "
+            "or a list of these"
+        )
+    if keep_index and isinstance(item, pd.DataFrame):
+        return as_table_with_index(item)
+    return as_table(item)
+
+
+def check_handles(context: WriteContext, handles: Iterable[Any]) -> list[WriteResult]:
+    """
+    What `write_single_partition` returned, about to be committed.
+
+    Parameters
+    ----------
+    context
+        Where it is committed.
+    handles
+        The handles.
+
+    Returns
+    -------
+    list of WriteResult
+
+    Raises
+    ------
+    ValueError
+        Something is no handle, or no file was written for it.
+    RuntimeError
+        A handle belongs to another dataset or table.
+    """
+    results = []
+    for handle in handles:
+        if not isinstance(handle, WriteResult) or handle.schema is None:
+            raise ValueError(
+                f"Cannot commit {type(handle).__name__} to dataset {context.uuid!r}: it has no information "
+                "about files. Pass what write_single_partition returned"
+            )
+        check_result_target(context, handle)
+        results.append(handle)
+    return results
+
+
+def check_result_target(context: WriteContext, result: WriteResult) -> None:
+    """
+    Check that partitions were written for the dataset to which they are added.
+
+    Parameters
+    ----------
+    context
+        The dataset.
+    result
+        What was written.
+
+    Raises
+    ------
+    RuntimeError
+        They belong to another dataset or table.
+    """
+    if (result.uuid, result.table) != (context.uuid, context.table):
+        raise RuntimeError(
+            f"Partitions written for table {result.table!r} of dataset {result.uuid!r} cannot be committed "
+            f"to table {context.table!r} of dataset {context.uuid!r}"
+        )

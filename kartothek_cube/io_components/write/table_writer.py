@@ -1,0 +1,345 @@
+"""Writing data files: one input table in, its files, index entries and schema out; no state is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kartothek_cube.core.arrow.types import is_nested
+from kartothek_cube.core.commit import ChangeSet, IndexUpdate
+from kartothek_cube.core.common_metadata import make_meta
+from kartothek_cube.core.errors import SchemaConflictError, unknown_names
+from kartothek_cube.core.index import IndexColumns
+from kartothek_cube.core.naming import SINGLE_TABLE
+from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.partition.labels import encode_component
+from kartothek_cube.core.schema.compare import validate_compatible
+from kartothek_cube.core.schema.wrapper import SchemaWrapper
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.core.typing import StoreFactory
+from kartothek_cube.core.uuid import gen_uuid
+from kartothek_cube.io_components.kernels.keys import combine_keys, encode_ordered
+from kartothek_cube.io_components.write.file_writer import write_files
+from kartothek_cube.io_components.write.index_entries import index_entries, merge_entries
+from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
+
+__all__ = (
+    "WriteContext",
+    "WriteResult",
+    "check_input",
+    "merge_results",
+    "split_by_partition",
+    "write_table",
+)
+
+Ints = npt.NDArray[np.int64]
+
+
+@attrs.frozen
+class WriteContext:
+    """
+    What all tasks that write one dataset share.
+
+    Attributes
+    ----------
+    store
+        Factory of the store.
+    uuid, table
+        The dataset.
+    partition_on
+        Columns whose values split a table into files and go into their path.
+    indices
+        Columns of which index entries are collected.
+    serializer
+        Writes the files.
+    sort_by
+        Columns by which each input is sorted before it is split.
+    write_id
+        What the names of the files begin with, if tasks may run more than once.
+    """
+
+    store: StoreFactory
+    uuid: str
+    table: str = SINGLE_TABLE
+    partition_on: tuple[str, ...] = ()
+    indices: tuple[str, ...] = ()
+    serializer: DataFrameSerializer = attrs.field(factory=ParquetSerializer)
+    sort_by: tuple[str, ...] = ()
+    write_id: str = ""
+
+
+def _count(labels: pa.StringArray) -> str:
+    return f"<{len(labels)} partitions>"
+
+
+def _names(indices: Mapping[str, IndexUpdate]) -> str:
+    return str(sorted(indices))
+
+
+@attrs.frozen
+class WriteResult:
+    """
+    What a task wrote: small, picklable, and merged with others in any order.
+
+    Attributes
+    ----------
+    uuid, table
+        The dataset.
+    schema
+        Schema of the rows, partition columns included; None if there was no input.
+    labels
+        Partitions in the order in which they were written.
+    indices
+        Index entries by column.
+    rows
+        Rows written.
+    keys
+        Files of the partitions, where these do not follow from the labels.
+    """
+
+    uuid: str
+    table: str
+    schema: SchemaWrapper | None = attrs.field(default=None, repr=False)
+    labels: pa.StringArray = attrs.field(factory=lambda: pa.array([], pa.string()), repr=_count)
+    indices: Mapping[str, IndexUpdate] = attrs.field(factory=dict, repr=_names)
+    rows: int = 0
+    keys: pa.StringArray | None = attrs.field(default=None, repr=False)
+
+    def partitions(self) -> PartitionTable:
+        """The written partitions."""
+        if self.keys is not None:
+            return PartitionTable(self.labels, {self.table: self.keys})
+        return PartitionTable.from_labels(self.uuid, self.table, self.labels)
+
+    def delta(self, **changes: Any) -> ChangeSet:
+        """The change that adds what was written."""
+        return ChangeSet(
+            uuid=self.uuid,
+            table=self.table,
+            added=self.partitions(),
+            schema=self.schema,
+            indices=dict(self.indices),
+            **changes,
+        )
+
+
+def merge_results(results: Iterable[WriteResult]) -> WriteResult:
+    """
+    One result for several tasks.
+
+    Raises
+    ------
+    SchemaConflictError
+        If they wrote rows of different schemas.
+    """
+    parts = list(results)
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    schemas = [p.schema for p in parts if p.schema is not None]
+    try:
+        schema = validate_compatible(schemas) if schemas else None
+    except ValueError as exc:
+        raise SchemaConflictError(str(exc), first.uuid, first.table) from exc
+    columns = sorted({column for p in parts for column in p.indices})
+    return WriteResult(
+        uuid=first.uuid,
+        table=first.table,
+        schema=schema,
+        labels=pa.concat_arrays([p.labels for p in parts]),
+        indices={c: merge_entries([p.indices[c] for p in parts if c in p.indices]) for c in columns},
+        rows=sum(p.rows for p in parts),
+        keys=_merge_keys(parts),
+    )
+
+
+def _merge_keys(parts: Sequence[WriteResult]) -> pa.StringArray | None:
+    if all(part.keys is None for part in parts):
+        return None
+    return pa.concat_arrays([part.partitions().files[part.table] for part in parts])
+
+
+def write_table(
+    context: WriteContext, table: pa.Table, *, threads: int | None = None, file_name: str | None = None
+) -> WriteResult:
+    """
+    Write one input table as data files; the state of the dataset is not touched.
+
+    Parameters
+    ----------
+    context
+        The dataset.
+    table
+        Rows, in storage types.
+    threads
+        How many files to write at once; by default the number of cores for files that are worth it.
+    file_name
+        Last component of the labels; by default a new UUID.
+
+    Returns
+    -------
+    WriteResult
+
+    Raises
+    ------
+    ValueError
+        If a partition column is missing or holds a null, or if there is no other column.
+    RuntimeError
+        If a column to index is missing.
+    """
+    origin = f"{context.uuid}/{context.table}"
+    schema = make_meta(table, origin=origin, partition_keys=list(context.partition_on))
+    check_input(context, table)
+    if context.partition_on and not len(table):
+        return WriteResult(context.uuid, context.table, schema, indices=_no_entries(context, schema))
+    name = file_name or context.write_id + gen_uuid()[len(context.write_id) :]
+    starts, prefixes, table = split_by_partition(table, context.partition_on)
+    labels = pc.binary_join_element_wise(prefixes, name, "")
+    indices = {
+        column: index_entries(table.column(column), starts, labels, schema.field(column).type)
+        for column in context.indices
+    }
+    pieces = table.drop_columns(list(context.partition_on))
+    derived = PartitionTable.from_labels(context.uuid, context.table, labels).files[context.table]
+    keys = write_files(open_blobs(context.store), context.serializer, pieces, starts, derived, threads)
+    schema = schema.with_origin({f"{origin}/{labels[0].as_py()}"})
+    own = None if keys.equals(derived) else keys
+    return WriteResult(context.uuid, context.table, schema, labels, indices, len(table), own)
+
+
+def _no_entries(context: WriteContext, schema: SchemaWrapper) -> dict[str, IndexUpdate]:
+    """Entries of a table without rows: a new dataset gets its indices all the same, if it knows types."""
+    types = {column: schema.field(column).type for column in context.indices}
+    nothing = pa.array([], pa.string())
+    return {
+        column: IndexUpdate(IndexColumns.empty(dtype), nothing)
+        for column, dtype in types.items()
+        if not pa.types.is_null(dtype)
+    }
+
+
+def check_input(context: WriteContext, table: pa.Table) -> None:
+    """
+    Check that a table can be written.
+
+    Parameters
+    ----------
+    context
+        The dataset.
+    table
+        Rows; without any, names are checked only.
+
+    Raises
+    ------
+    ValueError
+        If a partition column is missing or holds a null, or if there is no other column.
+    RuntimeError
+        If a column to index is missing.
+    NotImplementedError
+        If the values of a column to partition, index or sort by have no order.
+    """
+    names = set(table.column_names)
+    missing = set(context.partition_on) - names
+    if missing:
+        raise ValueError(
+            f"Partition column(s) missing in the input for dataset {context.uuid}: "
+            + unknown_names("column", missing, names)
+        )
+    if context.partition_on and names == set(context.partition_on):
+        raise ValueError(
+            f"No data left to save outside partition columns for dataset {context.uuid}: "
+            f"the input has only {', '.join(context.partition_on)}"
+        )
+    overlap = set(context.partition_on) & set(context.indices)
+    if overlap:
+        raise RuntimeError(
+            f"Trying to create non-unique index on partition column(s): {', '.join(sorted(overlap))}"
+        )
+    unindexable = set(context.indices) - names
+    if unindexable:
+        raise RuntimeError(
+            f"Column(s) to index missing in the input for dataset {context.uuid}: "
+            + unknown_names("column", unindexable, names)
+        )
+    _check_ordered(context, table.schema)
+    for column in context.partition_on:
+        nulls = _null_count(table.column(column))
+        if nulls:
+            raise ValueError(
+                f"Partition column {column} of dataset {context.uuid} holds null: "
+                f"{nulls} of {len(table)} rows would be lost. "
+                "Fill or drop them before writing"
+            )
+
+
+def _check_ordered(context: WriteContext, schema: pa.Schema) -> None:
+    uses = {"partition": context.partition_on, "index": context.indices, "sort": context.sort_by}
+    for use, columns in uses.items():
+        for column in set(columns).intersection(schema.names):
+            dtype = schema.field(column).type
+            if is_nested(dtype):
+                raise NotImplementedError(
+                    f"Cannot {use} dataset {context.uuid} by column {column} of type {dtype}: "
+                    "nested values have no order"
+                )
+
+
+def _null_count(values: pa.ChunkedArray) -> int:
+    """Number of rows without a value; NaN is none."""
+    if not pa.types.is_floating(values.type):
+        return int(values.null_count)
+    return int(pc.sum(pc.is_null(values, nan_is_null=True)).as_py() or 0)
+
+
+def split_by_partition(table: pa.Table, partition_on: Sequence[str]) -> tuple[Ints, pa.StringArray, pa.Table]:
+    """
+    Split a table by the values of columns.
+
+    Parameters
+    ----------
+    table
+        Rows.
+    partition_on
+        Columns.
+
+    Returns
+    -------
+    starts
+        Position of the first row of each piece.
+    prefixes
+        For each piece the quoted ``column=value`` path, with a slash at the end; pieces
+        come in the order of their first row.
+    table
+        The rows, those of a piece next to each other and in their old order.
+    """
+    if not partition_on:
+        return np.zeros(1, dtype=np.int64), pa.array([""]), table
+    codes, _bound = combine_keys([encode_ordered(table.column(c)) for c in partition_on], len(table))
+    change = np.flatnonzero(codes[1:] != codes[:-1]) + 1
+    starts = np.concatenate([np.zeros(1, dtype=np.int64), change])
+    if len(np.unique(codes[starts])) < len(starts):
+        order = _first_appearance_order(codes)
+        table, codes = table.take(pa.array(order)), codes[order]
+        starts = np.concatenate([np.zeros(1, dtype=np.int64), np.flatnonzero(codes[1:] != codes[:-1]) + 1])
+    return starts, _prefixes(table, partition_on, starts), table
+
+
+def _first_appearance_order(codes: Ints) -> Ints:
+    """Stable order that puts equal codes together, in the order of their first appearance."""
+    _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    return np.argsort(first[inverse], kind="stable")
+
+
+def _prefixes(table: pa.Table, partition_on: Sequence[str], starts: Ints) -> pa.StringArray:
+    first = table.select(list(partition_on)).take(pa.array(starts)).combine_chunks()
+    parts = [
+        encode_component(column, values.chunk(0))
+        for column, values in zip(first.column_names, first.columns, strict=True)
+    ]
+    return pc.binary_join_element_wise(*parts, "", "/")

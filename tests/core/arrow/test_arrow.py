@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from kartothek_cube.core.arrow import types
+
+STRINGS = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.large_string())]
+
+
+@pytest.mark.parametrize(
+    "narrow, wide",
+    [
+        (pa.int8(), pa.int64()),
+        (pa.int64(), pa.int64()),
+        (pa.uint16(), pa.uint64()),
+        (pa.float16(), pa.float64()),
+        (pa.float32(), pa.float64()),
+        (pa.bool_(), pa.bool_()),
+        *((flavour, pa.string()) for flavour in STRINGS),
+        (pa.large_binary(), pa.binary()),
+        (pa.binary(16), pa.binary()),
+        (pa.timestamp("s"), pa.timestamp("ns")),
+        (pa.timestamp("us", "Europe/Berlin"), pa.timestamp("ns", "Europe/Berlin")),
+        (pa.date64(), pa.date32()),
+        (pa.time32("ms"), pa.time64("us")),
+        (pa.decimal128(5, 2), pa.decimal128(5, 2)),
+        (pa.null(), pa.null()),
+        (pa.large_list(pa.field("element", pa.int8())), pa.list_(pa.int64())),
+        (pa.list_(pa.large_string(), 2), pa.list_(pa.string())),
+        (pa.struct([("a", pa.int8())]), pa.struct([("a", pa.int64())])),
+        (pa.map_(pa.large_string(), pa.int8()), pa.map_(pa.string(), pa.int64())),
+        (pa.run_end_encoded(pa.int32(), pa.int8()), pa.int64()),
+        (pa.bool8(), pa.int64()),
+    ],
+)
+def test_widen(narrow, wide):
+    assert types.widen(narrow) == wide
+    assert types.widen(wide) == wide
+    assert types.same_type(narrow, wide)
+
+
+@pytest.mark.parametrize(
+    "a, b",
+    [
+        (pa.int64(), pa.uint64()),
+        (pa.int64(), pa.float64()),
+        (pa.string(), pa.binary()),
+        (pa.timestamp("ns"), pa.date32()),
+        (pa.timestamp("ns"), pa.timestamp("ns", "UTC")),
+        (pa.list_(pa.int64()), pa.list_(pa.string())),
+        (pa.null(), pa.int64()),
+    ],
+)
+def test_different_types(a, b):
+    assert not types.same_type(a, b)
+
+
+@pytest.mark.parametrize("narrow", [pa.int8(), pa.uint16(), pa.float32()])
+def test_storage_and_memory_keep_the_width(narrow):
+    assert types.storage_type(narrow) == narrow
+    assert types.memory_type(narrow) == narrow
+
+
+def test_memory_type_of_dates():
+    nested = pa.list_(pa.date32())
+    assert types.memory_type(nested) == nested
+    assert types.memory_type(nested, dates_as_object=False) == pa.list_(pa.timestamp("ns"))

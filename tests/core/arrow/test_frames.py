@@ -1,0 +1,309 @@
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from kartothek_cube.core.arrow import pandas_conversion
+from kartothek_cube.core.arrow.pandas_conversion import _split_large
+from kartothek_cube.core.arrow.pandas_metadata import extension_dtypes, index_columns
+
+DAY = datetime.date(2020, 1, 1)
+
+
+def obj(*values):
+    return pd.Series(values, dtype=object)
+
+
+@pytest.mark.parametrize(
+    "column, dtype",
+    [
+        (pd.Series([1], dtype="int8"), pa.int8()),
+        (pd.Series([1.0], dtype="float32"), pa.float32()),
+        (pd.Series([1.0], dtype="float16"), pa.float32()),
+        (pd.Series(["a"], dtype="str"), pa.string()),
+        (pd.Series(["a"], dtype="string"), pa.string()),
+        (pd.Series(["a"], dtype=pd.ArrowDtype(pa.large_string())), pa.string()),
+        (obj("a", None), pa.string()),
+        (pd.Categorical(["a", "b"]), pa.string()),
+        (pd.Categorical([1, 2]), pa.int64()),
+        (obj(b"a"), pa.binary()),
+        (obj(None), pa.null()),
+        (obj(np.nan), pa.null()),
+        (obj(), pa.null()),
+        (pd.Series([], dtype="string"), pa.string()),
+        (obj(True, None), pa.bool_()),
+        (pd.Series([np.nan]), pa.float64()),
+        (pd.Series([1, None], dtype="Int8"), pa.int8()),
+        (pd.Series([True], dtype="boolean"), pa.bool_()),
+        (obj(DAY), pa.date32()),
+        (pd.Series(["2020-01-01"], dtype="datetime64[s]"), pa.timestamp("ns")),
+        (pd.Series(["2020-01-01"], dtype="datetime64[us, UTC]"), pa.timestamp("ns", "UTC")),
+        (obj(datetime.time(1)), pa.time64("us")),
+        (obj(decimal.Decimal("1.5")), pa.decimal128(2, 1)),
+        (obj(np.array([1], "int8")), pa.list_(pa.int8())),
+        (obj(["a"]), pa.list_(pa.string())),
+        (obj({"a": "b"}), pa.struct([("a", pa.string())])),
+    ],
+)
+def test_from_pandas_types(column, dtype):
+    table = pandas_conversion.from_pandas(pd.DataFrame({"x": column}))
+    assert table.schema.types == [dtype]
+    assert table.num_rows == len(column)
+
+
+def test_from_pandas_metadata():
+    df = pd.DataFrame({"x": pd.Series([1], dtype="Int64"), "y": pd.Series(["a"], dtype="string"), "z": ["a"]})
+    table = pandas_conversion.from_pandas(df.set_index(pd.Index([7], name="p")))
+    assert table.column_names == ["x", "y", "z"]
+    assert list(table.schema.metadata) == [b"pandas"]
+    content = json.loads(table.schema.metadata[b"pandas"])
+    assert content["index_columns"] == []
+    assert json.dumps(content, sort_keys=True).encode() == table.schema.metadata[b"pandas"]
+    columns = {c["name"]: (c["field_name"], c["pandas_type"], c["numpy_type"]) for c in content["columns"]}
+    assert columns == {
+        "x": ("x", "int64", "Int64"),
+        "y": ("y", "unicode", "string"),
+        "z": ("z", "unicode", "object"),
+    }
+
+
+def test_from_pandas_names_become_text():
+    df = pd.DataFrame([[1, 2, 3]], columns=[0, b"b", "c"])
+    assert pandas_conversion.from_pandas(df).column_names == ["0", "b", "c"]
+    assert list(df.columns) == [0, b"b", "c"]
+
+
+@pytest.mark.parametrize(
+    "df, error, message",
+    [
+        (
+            pd.DataFrame([[1]], columns=pd.MultiIndex.from_tuples([("a", "b")])),
+            NotImplementedError,
+            "MultiIndex",
+        ),
+        (
+            pd.DataFrame({"x": [1], "y": [1], "z": [1]}).set_index(["x", "y"]),
+            NotImplementedError,
+            "MultiIndex",
+        ),
+        (pd.DataFrame({"x": pd.arrays.SparseArray([1])}), TypeError, "'x' is sparse"),
+        (pd.DataFrame({"x": pd.period_range("2020", periods=1)}), TypeError, "'x'"),
+        (pd.DataFrame({"x": [pd.Timedelta(1)]}), TypeError, "'x'"),
+        (pd.DataFrame([[1, 2]], columns=["1", 1]), ValueError, "more than once: 1"),
+        (pd.DataFrame({"x": [1, "a"]}), ValueError, "x"),
+        (pd.DataFrame({"x": obj(datetime.datetime(9999, 1, 1))}), ValueError, "'x'"),
+    ],
+)
+def test_from_pandas_refuses(df, error, message):
+    with pytest.raises(error, match=message):
+        pandas_conversion.from_pandas(df)
+
+
+STORABLE = pa.table(
+    {"x": pa.array([1, None], pa.int8()), "y": ["a", "b"], "t": pa.array([0, 1000], pa.timestamp("ns"))}
+)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        lambda: STORABLE,
+        lambda: STORABLE.to_batches()[0],
+        STORABLE.to_reader,
+        lambda: STORABLE.set_column(1, "y", STORABLE["y"].cast(pa.string_view())),
+        lambda: STORABLE.set_column(1, "y", STORABLE["y"].dictionary_encode()),
+        lambda: STORABLE.set_column(2, "t", STORABLE["t"].cast(pa.timestamp("us"))),
+        lambda: pl.from_arrow(STORABLE),
+        lambda: pl.from_arrow(STORABLE).with_columns(pl.col("y").cast(pl.Categorical)),
+        lambda: duckdb.connect().from_arrow(STORABLE),
+        lambda: STORABLE.to_pandas(types_mapper={pa.int8(): pd.Int8Dtype()}.get),
+    ],
+)
+def test_as_table(source):
+    table = pandas_conversion.as_table(source())
+    assert table.schema.types == STORABLE.schema.types
+    assert table.to_pydict() == STORABLE.to_pydict()
+    assert b"pandas" in table.schema.metadata
+
+
+@pytest.mark.parametrize("source", [[1], pd.Series([1]), pa.chunked_array([[1]]), None])
+def test_as_table_names_what_it_got(source):
+    with pytest.raises(TypeError, match=f"got {type(source).__name__}"):
+        pandas_conversion.as_table(source)
+
+
+def test_to_storage_drops_unnamed_index():
+    table = pa.Table.from_pandas(pd.DataFrame({"x": [1]}, index=[7]))
+    assert table.column_names == ["x", "__index_level_0__"]
+    assert pandas_conversion.to_storage(table).column_names == ["x"]
+
+
+def test_to_storage_copies_nothing_that_fits():
+    stored = pandas_conversion.to_storage(STORABLE)
+    addresses = [[b and b.address for b in t["x"].chunk(0).buffers()] for t in (STORABLE, stored)]
+    assert addresses[0] == addresses[1]
+
+
+def test_split_large_strings():
+    column = pa.chunked_array([["a" * 10] * 20, ["b"]], pa.large_string())
+    split = _split_large(column, limit=100)
+    assert split.equals(column)
+    assert max(chunk.nbytes for chunk in split.chunks if len(chunk) > 1) <= 100
+    assert _split_large(column).num_chunks == 2
+
+
+def test_pandas_round_trip():
+    df = pd.DataFrame(
+        {
+            "b": [True, False],
+            "i": np.array([1, 2], "int8"),
+            "u": np.array([0, 2**64 - 1], "uint64"),
+            "f": np.array([1.5, np.nan], "float32"),
+            "s": ["a", "ü"],
+            "y": obj(b"\xff", None),
+            "t": pd.to_datetime(["2020-01-01", None]).astype("datetime64[ns]"),
+            "z": pd.Series(["2020-01-01", None], dtype="datetime64[ns, Europe/Berlin]"),
+            "ns": pd.Series(["a", None], dtype="string"),
+            "ni": pd.Series([2**62 + 1, None], dtype="Int64"),
+            "nb": pd.Series([True, None], dtype="boolean"),
+            "nf": pd.Series([1.5, None], dtype="Float32"),
+        }
+    )
+    pd.testing.assert_frame_equal(pandas_conversion.to_pandas(pandas_conversion.from_pandas(df)), df)
+
+
+def test_to_pandas_nulls():
+    df = pandas_conversion.to_pandas(
+        pa.table({"i": [1, None], "b": [True, None], "s": ["a", None], "n": pa.nulls(2)})
+    )
+    assert [str(dtype) for dtype in df.dtypes] == ["float64", "object", str(pd.Series(["a"]).dtype), "object"]
+    assert df["b"].tolist() == [True, None]
+    assert df["i"].isna().tolist() == df["s"].isna().tolist() == [False, True]
+
+
+@pytest.mark.parametrize("as_object", [False, True])
+def test_to_pandas_dates(as_object):
+    table = pa.table({"d": [DAY, None], "l": [[DAY], []], "c": [DAY, DAY]})
+    df = pandas_conversion.to_pandas(table, dates_as_object=as_object, categories=["c"])
+    expected = DAY if as_object else pd.Timestamp(DAY)
+    assert str(df["d"].dtype) == ("object" if as_object else "datetime64[ns]")
+    assert df["d"][0] == expected
+    assert df["l"][0].dtype == (object if as_object else "datetime64[ns]")
+    assert df["c"].cat.categories.tolist() == [expected]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_to_pandas_time_stamps_are_nanoseconds(unit, zone):
+    df = pandas_conversion.to_pandas(pa.table({"t": pa.array([1, None], pa.timestamp(unit, zone))}))
+    assert str(df["t"].dtype) == ("datetime64[ns]" if zone is None else f"datetime64[ns, {zone}]")
+
+
+def test_to_pandas_names_the_column_that_is_out_of_range():
+    with pytest.raises(ValueError, match="'t'"):
+        pandas_conversion.to_pandas(pa.table({"x": [1], "t": [datetime.datetime(9999, 1, 1)]}))
+
+
+@pytest.mark.parametrize("far", [datetime.date(1, 1, 1), datetime.date(9999, 12, 31)])
+@pytest.mark.parametrize("as_object", [False, True])
+def test_to_pandas_dates_that_nanoseconds_do_not_hold(as_object, far):
+    days = pa.array([DAY, None, far])
+    table = pa.table(
+        {"d": days, "near": [DAY] * 3, "l": [[far], [], None], "c": days, "e": days.cast("date64")}
+    )
+    df = pandas_conversion.to_pandas(table, dates_as_object=as_object, categories=["c"])
+    kinds = {name: str(df[name].dtype) for name in ("d", "near", "e")}
+    if as_object:
+        assert set(kinds.values()) == {"object"}
+        expected = [DAY, None, far]
+    else:
+        assert kinds == {"d": "datetime64[s]", "near": "datetime64[ns]", "e": "datetime64[s]"}
+        expected = [pd.Timestamp(DAY), None, pd.Timestamp(far)]
+    for name in ("d", "c", "e"):
+        assert df[name].astype(object).where(df[name].notna(), None).tolist() == expected
+    assert df["l"][0].astype("datetime64[D]").tolist() == [far]
+
+
+def test_first_and_last_date_of_nanoseconds():
+    days = pa.array([datetime.date(1677, 9, 22), datetime.date(2262, 4, 11)])
+    assert pandas_conversion.to_pandas(pa.table({"d": days})).dtypes["d"] == "datetime64[ns]"
+
+
+@pytest.mark.parametrize("dtype", [pa.string(), pa.int64(), pa.timestamp("ns"), pa.float64(), pa.bool_()])
+def test_categories_have_a_type_even_if_there_are_none(dtype):
+    empty, one = (
+        pandas_conversion.to_pandas(pa.table({"a": pa.array([value], dtype)}), categories=["a"])[
+            "a"
+        ].cat.categories
+        for value in (None, pa.scalar(1).cast(dtype).as_py())
+    )
+    assert (len(empty), len(one)) == (0, 1)
+    assert empty.dtype == one.dtype
+
+
+def test_to_pandas_categories():
+    table = pa.table({"s": ["b", "a", None, "b"], "n": pa.nulls(4), "i": [1, 2, 1, 2]})
+    df = pandas_conversion.to_pandas(table, categories=["s", "n", "i"])
+    assert df["s"].cat.categories.tolist() == ["b", "a"]
+    assert not df["s"].cat.ordered
+    assert df["s"].astype(object).where(df["s"].notna(), None).tolist() == ["b", "a", None, "b"]
+    assert (len(df["n"].cat.categories), df["i"].tolist()) == (0, [1, 2, 1, 2])
+    with pytest.raises(ValueError, match="zz"):
+        pandas_conversion.to_pandas(table, categories=["zz"])
+
+
+@pytest.mark.parametrize(
+    "dtype", [pa.int64(), pa.float64(), pa.timestamp("ns"), pa.timestamp("us", "UTC"), pa.bool_()]
+)
+@pytest.mark.parametrize("width", [1, 2])
+def test_to_pandas_columns_can_be_written(dtype, width):
+    table = pa.table({f"x{i}": pa.array([0, 1], pa.int64()).cast(dtype) for i in range(width)})
+    df = pandas_conversion.to_pandas(table)
+    df.loc[0, "x0"] = df.loc[1, "x0"]
+    array = df["x0"].array
+    array[1] = array[0]
+    assert table["x0"].combine_chunks().equals(pa.array([0, 1], pa.int64()).cast(dtype))
+
+
+def test_to_pandas_ignores_index_of_metadata():
+    table = pa.Table.from_pandas(pd.DataFrame({"x": [1, 2]}).set_index(pd.Index(["a", "b"], name="y")))
+    df = pandas_conversion.to_pandas(table)
+    assert df.index.equals(pd.RangeIndex(2))
+    assert list(df.columns) == ["x", "y"]
+
+
+def test_to_pandas_empty():
+    df = pandas_conversion.to_pandas(
+        pa.schema([("s", pa.string()), ("d", pa.date32()), ("n", pa.null())]).empty_table()
+    )
+    assert len(df) == 0
+    assert [str(dtype) for dtype in df.dtypes] == [str(pd.Series(["a"]).dtype), "datetime64[ns]", "object"]
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        b"",
+        b"[]",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"columns": 1, "index_columns": 1}',
+        b'{"columns": [1, {"name": 1, "numpy_type": "Int64"}, {"name": "x", "numpy_type": 1}]}',
+        b'{"index_columns": [1, {}]}',
+        b'{"columns": [{"name": "x", "numpy_type": "string"}, {"name": "y", "numpy_type": "string"}]}',
+        b'{"columns": [{"name": "x", "numpy_type": "Sparse[int]"}], "index_columns": ["zz"]}',
+    ],
+)
+def test_foreign_pandas_metadata_is_not_trusted(metadata):
+    table = pa.table({"x": [1]}).replace_schema_metadata({"pandas": metadata})
+    assert extension_dtypes(table.schema) == {}
+    assert index_columns(table.schema) == []
+    assert pandas_conversion.to_pandas(table).to_dict("list") == {"x": [1]}

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kartothek_cube.cli._main import cli
+    from kartothek_cube.cli.main import cli
 
 __all__ = ("cli",)
 
@@ -16,9 +16,9 @@ def __getattr__(name: str) -> Any:
     if name != "cli":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from kartothek_cube.cli import _main
+        from kartothek_cube.cli import main
     except ModuleNotFoundError as error:
         if error.name != "click":
             raise
         sys.exit("Error: the command line needs click: pip install 'kartothek_cube[cli]'")
-    return _main.cli
+    return main.cli

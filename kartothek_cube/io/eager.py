@@ -8,7 +8,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io._eager_care import (
+from kartothek_cube.io._eager_maintenance import (
     garbage_collect_dataset,
     keep_dataset_history,
     list_dataset_garbage,

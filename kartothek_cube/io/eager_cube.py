@@ -10,7 +10,7 @@ import pandas as pd
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io._eager_cube_care import (
+from kartothek_cube.io._eager_cube_maintenance import (
     cleanup_cube,
     collect_stats,
     compact_cube,

@@ -180,7 +180,7 @@ def test_color(ok, color, coloured):
 
 
 def test_an_error_of_the_program(call, monkeypatch):
-    monkeypatch.setattr("kartothek_cube.cli._look.list_cubes", lambda store: 1 // 0)
+    monkeypatch.setattr("kartothek_cube.cli.commands.inspect.list_cubes", lambda store: 1 // 0)
     result = call("ls")
     assert result.exit_code == 4
     assert result.stderr.startswith("Error: ZeroDivisionError")

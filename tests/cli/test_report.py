@@ -10,10 +10,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.cli.reporting.advice import advise
-from kartothek_cube.cli.reporting.files import DataFiles
-from kartothek_cube.cli.reporting.growth import growth
-from kartothek_cube.cli.reporting.heat import heat_map
+from kartothek_cube.cli.report.advice import advise
+from kartothek_cube.cli.report.files import DataFiles
+from kartothek_cube.cli.report.growth import growth
+from kartothek_cube.cli.report.heatmap import heat_map
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube
 from tests.cli.conftest import CUBE
@@ -112,8 +112,8 @@ def test_a_store_without_times_and_a_dataset_without_partitions(monkeypatch):
 
     from storefact import get_store_from_url
 
-    from kartothek_cube.cli._report import render
-    from kartothek_cube.cli.reporting.page import build_page
+    from kartothek_cube.cli.commands.report import render
+    from kartothek_cube.cli.report.page import build_page
     from kartothek_cube.core.store import open_blobs
 
     store, cube = get_store_from_url("hmemory://"), Cube(["x"], ["p"], "cube")

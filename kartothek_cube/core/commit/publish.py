@@ -238,8 +238,8 @@ def publish(
         # garbage at worst, and the error tells more
         with suppress(OSError):
             if snapshot is not None and not blobs.exists(base.header_key):
-                # the dataset was deleted: the deletion may have listed its files before the snapshot was there,
-                # and a new dataset of that name would take it for its own
+                # the dataset was deleted: the deletion may have listed its files before the snapshot was
+                # there, and a new dataset of that name would take it for its own
                 blobs.delete([snapshot])
             blobs.delete(_unreferenced(blobs, base.uuid, written))
         raise

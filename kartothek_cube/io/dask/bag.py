@@ -17,7 +17,7 @@ from kartothek_cube.core.naming import (
 )
 from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io.dask._dataset import (
+from kartothek_cube.io.dask._dataset_graph import (
     frames_of,
     picklable_store,
     references,

@@ -15,7 +15,8 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.naming import DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io.dask._dataset import (
+from kartothek_cube.io.dask._dataframe_read import collect_dataset_metadata, hash_dataset, read_dataset_as_ddf
+from kartothek_cube.io.dask._dataset_graph import (
     Written,
     check_table,
     known_scope,
@@ -24,7 +25,6 @@ from kartothek_cube.io.dask._dataset import (
     write_dataset,
     write_inputs,
 )
-from kartothek_cube.io.dask._ddf_read import collect_dataset_metadata, hash_dataset, read_dataset_as_ddf
 from kartothek_cube.io.dask._graph import Graph
 from kartothek_cube.io.dask._shuffle import buckets, shuffled
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory

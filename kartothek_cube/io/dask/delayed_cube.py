@@ -12,7 +12,7 @@ from dask.task_spec import TaskRef
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io.dask import common_cube
-from kartothek_cube.io.dask._cube_care import compact_cube_delayed, verify_cube_delayed
+from kartothek_cube.io.dask._cube_maintenance import compact_cube_delayed, verify_cube_delayed
 from kartothek_cube.io.dask._graph import Graph
 from kartothek_cube.io_components.maintenance.cube_copy import plan_copy
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io.spark._run import call_all
+from kartothek_cube.io.spark._executor import call_all
 from kartothek_cube.io.spark._session import active_session
-from kartothek_cube.io.spark._store import picklable_store
+from kartothek_cube.io.spark._stores import picklable_store
 from kartothek_cube.io_components.maintenance.compact import finish_compact, plan_compact, run_compact
 from kartothek_cube.io_components.maintenance.cube_copy import (
     copy_tasks,

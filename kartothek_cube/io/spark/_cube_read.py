@@ -12,9 +12,9 @@ from kartothek_cube.core.arrow.pandas_conversion import as_table, to_memory
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark import _worker
-from kartothek_cube.io.spark._run import distribute_tasks
+from kartothek_cube.io.spark._executor import distribute_tasks
 from kartothek_cube.io.spark._session import active_session, workers
-from kartothek_cube.io.spark._store import picklable_store
+from kartothek_cube.io.spark._stores import picklable_store
 from kartothek_cube.io.spark._types import arrow_schema, spark_schema
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, split_into_tasks

@@ -9,7 +9,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark._input import frames_of
-from kartothek_cube.io.spark._store import picklable_store
+from kartothek_cube.io.spark._stores import picklable_store
 from kartothek_cube.io.spark._write import check_file_rows, write_cube
 from kartothek_cube.io_components.write import cube_write as _write
 from kartothek_cube.serialization import DataFrameSerializer

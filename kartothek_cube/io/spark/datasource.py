@@ -13,11 +13,11 @@ from kartothek_cube.core.cube.condition_types import Condition
 from kartothek_cube.core.cube.conditions import parse_conditions
 from kartothek_cube.core.cube.discover import discover_cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.io.spark import _sink
+from kartothek_cube.io.spark import _datasource_writer
+from kartothek_cube.io.spark._datasource_options import FORMAT, ReadOptions
+from kartothek_cube.io.spark._error_messages import concise_errors
 from kartothek_cube.io.spark._filters import to_conditions
-from kartothek_cube.io.spark._options import FORMAT, ReadOptions
-from kartothek_cube.io.spark._sentence import concise_errors
-from kartothek_cube.io.spark._store import picklable_store
+from kartothek_cube.io.spark._stores import picklable_store
 from kartothek_cube.io.spark._types import arrow_schema, spark_schema
 from kartothek_cube.io.spark._worker import QueryJob, batches_of, unpickled
 from kartothek_cube.io_components.query.executor import run_task
@@ -192,7 +192,7 @@ class KartothekCubeDataSource(DataSource):
         return CubeReader(ReadOptions.of(self.options), schema, self.workers)
 
     @concise_errors
-    def writer(self, schema: StructType, overwrite: bool) -> _sink.CubeWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> _datasource_writer.CubeWriter:
         """
         What writes a frame.
 
@@ -212,10 +212,10 @@ class KartothekCubeDataSource(DataSource):
         ValueError, TypeError, RuntimeError
             The frame does not fit the cube, or the dataset exists.
         """
-        return _sink.batch_writer(self.options, schema, overwrite)
+        return _datasource_writer.batch_writer(self.options, schema, overwrite)
 
     @concise_errors
-    def streamWriter(self, schema: StructType, overwrite: bool) -> _sink.CubeStreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> _datasource_writer.CubeStreamWriter:
         """
         What writes the batches of a stream.
 
@@ -235,7 +235,7 @@ class KartothekCubeDataSource(DataSource):
         ValueError, TypeError, RuntimeError
             The batches do not fit the cube.
         """
-        return _sink.stream_writer(self.options, schema, overwrite)
+        return _datasource_writer.stream_writer(self.options, schema, overwrite)
 
 
 def data_source(workers: int) -> type[KartothekCubeDataSource]:

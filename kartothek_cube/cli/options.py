@@ -5,14 +5,27 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import pyarrow as pa
 
-from kartothek_cube.cli import _complete
-from kartothek_cube.cli._errors import closest, usage_error
+from kartothek_cube.cli import completion
+from kartothek_cube.cli.errors import closest, one_line, usage_error
 
-__all__ = ("as_json", "confirm", "chosen_datasets", "datasets_option", "match", "yes_option")
+if TYPE_CHECKING:
+    from kartothek_cube.core.cube.conditions import Conjunction
+
+__all__ = (
+    "ALL",
+    "as_json",
+    "chosen_datasets",
+    "confirm",
+    "datasets_option",
+    "match",
+    "parse_conditions",
+    "yes_option",
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -24,13 +37,13 @@ def datasets_option(verb: str) -> Callable[[F], F]:
         include = click.option(
             "--include",
             metavar="<include>",
-            shell_complete=_complete.datasets,
+            shell_complete=completion.datasets,
             help=f"Datasets to be {verb}: ids or patterns, separated by commas, e.g. ``enrich,climate_*``.",
         )
         exclude = click.option(
             "--exclude",
             metavar="<exclude>",
-            shell_complete=_complete.datasets,
+            shell_complete=completion.datasets,
             help="Datasets to leave out; the same form.",
         )
         return include(exclude(command))
@@ -113,3 +126,35 @@ def confirm(question: str, yes: bool) -> None:
         if not sys.stdin.isatty():
             click.echo("\nNobody answered: --yes does it without a question.", err=True)
         raise
+
+
+#: stands for all columns
+ALL = "__all__"
+
+
+def parse_conditions(text: str, types: dict[str, pa.DataType]) -> Conjunction:
+    """
+    Read conditions.
+
+    Parameters
+    ----------
+    text
+        ``column operator value``, joined by ``&``.
+    types
+        Types of all columns.
+
+    Returns
+    -------
+    Conjunction
+
+    Raises
+    ------
+    click.UsageError
+        One cannot be read.
+    """
+    from kartothek_cube.core.cube import conditions
+
+    try:
+        return conditions.parse_conditions(text, types)
+    except ValueError as error:
+        usage_error(one_line(error))

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kartothek_cube.cli.reporting.advice import Advice, advise, shell_command
-from kartothek_cube.cli.reporting.files import DataFiles, collect_file_stats
-from kartothek_cube.cli.reporting.growth import Growth, growth
-from kartothek_cube.cli.reporting.heat import HeatMap, heat_map, values_as_text
+from kartothek_cube.cli.report.advice import Advice, advise, shell_command
+from kartothek_cube.cli.report.files import DataFiles, collect_file_stats
+from kartothek_cube.cli.report.growth import Growth, growth
+from kartothek_cube.cli.report.heatmap import HeatMap, heat_map, values_as_text
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 import pyarrow as pa
 
-from kartothek_cube.cli import _complete
-from kartothek_cube.cli._choose import chosen_datasets, datasets_option, match
-from kartothek_cube.cli._errors import one_line, usage_error
-from kartothek_cube.cli._look import column_types, print_json
-from kartothek_cube.cli._state import CliContext, pass_state
-from kartothek_cube.cli._where import ALL, parse_conditions
+from kartothek_cube.cli import completion
+from kartothek_cube.cli.commands.inspect import column_types, print_json
+from kartothek_cube.cli.context import CliContext, pass_state
+from kartothek_cube.cli.errors import one_line, usage_error
+from kartothek_cube.cli.options import ALL, chosen_datasets, datasets_option, match, parse_conditions
 
 if TYPE_CHECKING:
     from kartothek_cube.io_components.query.physical_plan import PhysicalPlan
@@ -31,15 +30,15 @@ __all__ = ("query",)
 @click.option(
     "-c",
     "--columns",
-    shell_complete=_complete.columns,
+    shell_complete=completion.columns,
     help=f"Columns wanted, names or patterns, separated by commas; all by default (or {ALL}).",
 )
 @click.option(
-    "--dimensions", shell_complete=_complete.columns, help="Dimensions of the result, in sort order."
+    "--dimensions", shell_complete=completion.columns, help="Dimensions of the result, in sort order."
 )
 @click.option(
     "--partition-by",
-    shell_complete=_complete.columns,
+    shell_complete=completion.columns,
     help="Indexed columns by whose values rows are grouped.",
 )
 @datasets_option("queried")
@@ -63,7 +62,7 @@ def query(
     Values of text need no quotes. Conditions are ``column operator value`` with ``== != < <= > >=``.
     """
     if not any((limit is not None, output, to, explain, *wanted.values())):
-        from kartothek_cube.cli._interactive import run_interactively
+        from kartothek_cube.cli.commands.interactive import run_interactively
 
         run_interactively(state)
         return
@@ -127,7 +126,7 @@ def _explain(state: CliContext, arguments: dict[str, Any], output: str | None) -
 def _run(
     state: CliContext, plan: PhysicalPlan, limit: int | None, output: str | None, to: str | None
 ) -> None:
-    from kartothek_cube.cli._output import opened_writer
+    from kartothek_cube.cli.output import opened_writer
     from kartothek_cube.core.arrow.pandas_conversion import to_memory
 
     schema = to_memory(plan.context.output.empty_table()).schema

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from kartothek_cube.cli._errors import usage_error
+from kartothek_cube.cli.errors import usage_error
 
 __all__ = ("FORMATS", "Writer", "opened_writer")
 

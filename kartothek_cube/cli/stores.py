@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from kartothek_cube.cli._errors import one_line, usage_error
+from kartothek_cube.cli.errors import one_line, usage_error
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.store.resolve import lazy_store
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
-from kartothek_cube.cli import _complete
-from kartothek_cube.cli._errors import BROKEN_PIPE, closest, forget_pipe, report_error, usage_error
-from kartothek_cube.cli._state import CliContext
+from kartothek_cube.cli import completion
+from kartothek_cube.cli.context import CliContext
+from kartothek_cube.cli.errors import BROKEN_PIPE, closest, forget_pipe, report_error, usage_error
 
 __all__ = ("cli",)
 
@@ -29,18 +29,18 @@ class _Entry(NamedTuple):
 
 
 _COMMANDS = {
-    "cleanup": _Entry("_maintain", "Remove files that no dataset refers to."),
-    "compact": _Entry("_lifecycle", "Merge the files of each partition into one."),
-    "copy": _Entry("_maintain", "Copy the cube from one store to another."),
-    "delete": _Entry("_maintain", "Delete the cube, or some of its datasets."),
-    "history": _Entry("_lifecycle", "List older states, keep them, return to them."),
-    "index": _Entry("_maintain", "Build indices of columns."),
-    "info": _Entry("_look", "Show columns, types and partitions of the datasets."),
-    "ls": _Entry("_look", "List all cubes of the store (without CUBE).", False),
-    "query": _Entry("_query", "Query the cube: interactively, or into a table or file."),
-    "report": _Entry("_report", "Draw the cube in one HTML page."),
-    "stats": _Entry("_look", "Count files, bytes, partitions and rows."),
-    "verify": _Entry("_lifecycle", "Check that the cube is what its headers say.", False),
+    "cleanup": _Entry("maintain", "Remove files that no dataset refers to."),
+    "compact": _Entry("lifecycle", "Merge the files of each partition into one."),
+    "copy": _Entry("maintain", "Copy the cube from one store to another."),
+    "delete": _Entry("maintain", "Delete the cube, or some of its datasets."),
+    "history": _Entry("lifecycle", "List older states, keep them, return to them."),
+    "index": _Entry("maintain", "Build indices of columns."),
+    "info": _Entry("inspect", "Show columns, types and partitions of the datasets."),
+    "ls": _Entry("inspect", "List all cubes of the store (without CUBE).", False),
+    "query": _Entry("query", "Query the cube: interactively, or into a table or file."),
+    "report": _Entry("report", "Draw the cube in one HTML page."),
+    "stats": _Entry("inspect", "Count files, bytes, partitions and rows."),
+    "verify": _Entry("lifecycle", "Check that the cube is what its headers say.", False),
 }
 _COLORS = {"always": True, "auto": None, "off": False}
 
@@ -56,7 +56,7 @@ class CubeCli(click.Group):
         """Load a command."""
         if cmd_name not in _COMMANDS:
             return None
-        module = import_module(f"kartothek_cube.cli.{_COMMANDS[cmd_name].module}")
+        module = import_module(f"kartothek_cube.cli.commands.{_COMMANDS[cmd_name].module}")
         command: click.Command = getattr(module, cmd_name)
         return command
 
@@ -143,7 +143,7 @@ def _unknown_command(ctx: click.Context, name: str) -> NoReturn:
     envvar="KARTOTHEK_CUBE_SKV",
     show_envvar=True,
     help="YAML file of stores.",
-    shell_complete=_complete.files,
+    shell_complete=completion.files,
 )
 @click.option(
     "--store",
@@ -151,7 +151,7 @@ def _unknown_command(ctx: click.Context, name: str) -> NoReturn:
     envvar="KARTOTHEK_CUBE_STORE",
     show_envvar=True,
     show_default=True,
-    shell_complete=_complete.stores,
+    shell_complete=completion.stores,
     help="Store to use: a name in the YAML file, or a URL such as hfs:///data or s3://bucket.",
 )
 @click.option(
@@ -171,7 +171,7 @@ def _unknown_command(ctx: click.Context, name: str) -> NoReturn:
 )
 @click.option("--debug", is_flag=True, help="Show where errors come from.")
 @click.version_option(package_name="kartothek_cube")
-@click.argument("cube", shell_complete=_complete.cubes)
+@click.argument("cube", shell_complete=completion.cubes)
 @click.pass_context
 def cli(ctx: click.Context, skv: str, store: str, n_threads: int, color: str, debug: bool, cube: str) -> None:
     """Look at the cube whose name is CUBE, query it, and look after it."""

@@ -21,9 +21,9 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_cube, discover_ktk_cube_dataset_ids
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetExistsError, DatasetNotFoundError, UnknownOutcomeError
-from kartothek_cube.io.spark._options import FORMAT, WriteOptions
-from kartothek_cube.io.spark._sentence import concise_errors
-from kartothek_cube.io.spark._store import CachedStoreFactory, picklable_store
+from kartothek_cube.io.spark._datasource_options import FORMAT, WriteOptions
+from kartothek_cube.io.spark._error_messages import concise_errors
+from kartothek_cube.io.spark._stores import CachedStoreFactory, picklable_store
 from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage_types
 from kartothek_cube.io.spark._worker import attempt, unpickled
 from kartothek_cube.io.spark._write import check_input, delete_on_failure

@@ -1,4 +1,4 @@
-"""Starting Spark on this machine, and telling a session about the data source."""
+"""Start of a local Spark session, and registration of the data source."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kartothek_cube.io.spark._session import (
-    active_session,
-    no_pandas_warnings,
-    require_pyspark,
-    workers,
-)
+from kartothek_cube.io.spark._session import active_session, no_pandas_warnings, require_pyspark, workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ("local_session", "register")
+__all__ = (
+    "JAVA",
+    "local_session",
+    "register",
+)
+
 
 #: oldest Java that Spark runs on
 JAVA = 17
+
+
 #: what is off in Spark 4: a data source is told of a WHERE, and so plans anew; columns of the type TIME
 _SWITCHES = ("spark.sql.python.filterPushdown.enabled", "spark.sql.timeType.enabled")
 
@@ -143,7 +145,7 @@ def register(spark: SparkSession | None = None) -> SparkSession:
     [Row(CITY='Bath')]
     """
     session = active_session(spark)
-    from kartothek_cube.io.spark._modes import install
+    from kartothek_cube.io.spark._datasource_options import install
     from kartothek_cube.io.spark.datasource import data_source
 
     session.dataSource.register(data_source(workers(session)))

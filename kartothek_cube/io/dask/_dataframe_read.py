@@ -19,7 +19,7 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io.dask._dataset import ReadOptions, check_table, frame_of, picklable_store
+from kartothek_cube.io.dask._dataset_graph import ReadOptions, check_table, frame_of, picklable_store
 from kartothek_cube.io.dask._from_map import from_map
 from kartothek_cube.io.dask._graph import Graph
 from kartothek_cube.io_components.arguments import dataset_factory

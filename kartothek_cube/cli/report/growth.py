@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from kartothek_cube.cli.reporting.files import DataFiles
+from kartothek_cube.cli.report.files import DataFiles
 from kartothek_cube.io_components.runtime.progress import bytes_text
 
 __all__ = ("Growth", "Line", "Tick", "growth")

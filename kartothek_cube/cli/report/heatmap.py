@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.cli.reporting.files import DataFiles
+from kartothek_cube.cli.report.files import DataFiles
 from kartothek_cube.io_components.runtime.progress import bytes_text
 
 __all__ = ("METRICS", "Cell", "HeatMap", "heat_map", "values_as_text")

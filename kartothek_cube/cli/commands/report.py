@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kartothek_cube.cli._errors import usage_error
-from kartothek_cube.cli._state import CliContext, pass_state, shown_store
+from kartothek_cube.cli.context import CliContext, pass_state, shown_store
+from kartothek_cube.cli.errors import usage_error
 
 if TYPE_CHECKING:
-    from kartothek_cube.cli.reporting.page import Page
+    from kartothek_cube.cli.report.page import Page
 
 __all__ = ("report",)
 
@@ -34,7 +34,7 @@ def report(state: CliContext, output: str) -> None:
     """
     from importlib.metadata import version
 
-    from kartothek_cube.cli.reporting.page import build_page
+    from kartothek_cube.cli.report.page import build_page
     from kartothek_cube.core.store import open_blobs
 
     with state.progress("report"):

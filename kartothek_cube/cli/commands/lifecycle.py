@@ -6,11 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kartothek_cube.cli._choose import as_json, chosen_datasets, confirm, datasets_option, yes_option
-from kartothek_cube.cli._errors import DAMAGED, one_line, usage_error
-from kartothek_cube.cli._look import column_types, headline, print_json
-from kartothek_cube.cli._state import CliContext, list_cubes, pass_state
-from kartothek_cube.cli._where import parse_conditions
+from kartothek_cube.cli.commands.inspect import column_types, headline, print_json
+from kartothek_cube.cli.context import CliContext, list_cubes, pass_state
+from kartothek_cube.cli.errors import DAMAGED, one_line, usage_error
+from kartothek_cube.cli.options import (
+    as_json,
+    chosen_datasets,
+    confirm,
+    datasets_option,
+    parse_conditions,
+    yes_option,
+)
 
 if TYPE_CHECKING:
     from kartothek_cube.core.history import DatasetState

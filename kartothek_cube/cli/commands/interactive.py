@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kartothek_cube.cli._errors import one_line, usage_error
-from kartothek_cube.cli._look import column_types
-from kartothek_cube.cli._state import CliContext
-from kartothek_cube.cli._where import ALL, parse_conditions
+from kartothek_cube.cli.commands.inspect import column_types
+from kartothek_cube.cli.context import CliContext
+from kartothek_cube.cli.errors import one_line, usage_error
+from kartothek_cube.cli.options import ALL, parse_conditions
 
 if TYPE_CHECKING:
     import pyarrow as pa

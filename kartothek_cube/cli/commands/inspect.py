@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kartothek_cube.cli._choose import as_json, chosen_datasets, datasets_option
-from kartothek_cube.cli._state import CliContext, list_cubes, pass_state
+from kartothek_cube.cli.context import CliContext, list_cubes, pass_state
+from kartothek_cube.cli.options import as_json, chosen_datasets, datasets_option
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,7 +7,7 @@ import shlex
 import attrs
 import numpy as np
 
-from kartothek_cube.cli.reporting.files import DataFiles
+from kartothek_cube.cli.report.files import DataFiles
 from kartothek_cube.io_components.runtime.progress import bytes_text
 
 __all__ = ("Advice", "advise", "shell_command")

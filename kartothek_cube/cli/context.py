@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kartothek_cube.cli._errors import one_line, usage_error
+from kartothek_cube.cli.errors import one_line, usage_error
 
 if TYPE_CHECKING:
     from kartothek_cube.core.cube.cube import Cube
@@ -52,7 +52,7 @@ class CliContext:
 
     def open_store(self, name: str, *, create: bool) -> StoreFactory:
         """Factory of a store by its name or URL; ``create``: a directory that is missing."""
-        from kartothek_cube.cli._stores import find_store
+        from kartothek_cube.cli.stores import find_store
 
         try:
             factory = find_store(name, self.skv, create=create)

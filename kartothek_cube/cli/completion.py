@@ -8,7 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
-    from kartothek_cube.cli._state import CliContext
+    from kartothek_cube.cli.context import CliContext
 
 __all__ = ("columns", "cubes", "datasets", "files", "stores")
 
@@ -20,7 +20,7 @@ def files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[C
 
 def stores(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Names of the stores in the YAML file."""
-    from kartothek_cube.cli._stores import read_stores
+    from kartothek_cube.cli.stores import read_stores
 
     try:
         names = read_stores(ctx.find_root().params.get("skv") or "skv.yml")
@@ -30,7 +30,7 @@ def stores(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 
 
 def _state(ctx: click.Context) -> CliContext:
-    from kartothek_cube.cli._state import CliContext
+    from kartothek_cube.cli.context import CliContext
 
     params = ctx.find_root().params
     return CliContext(params["skv"], params["store"], 0, None, params.get("cube") or "")
@@ -38,7 +38,7 @@ def _state(ctx: click.Context) -> CliContext:
 
 def cubes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Names of the cubes in the store."""
-    from kartothek_cube.cli._state import list_cubes
+    from kartothek_cube.cli.context import list_cubes
 
     try:
         return [name for name in list_cubes(_state(ctx).store) if name.startswith(incomplete)]

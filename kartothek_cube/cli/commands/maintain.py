@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kartothek_cube.cli import _complete
-from kartothek_cube.cli._choose import chosen_datasets, confirm, datasets_option, match, yes_option
-from kartothek_cube.cli._errors import closest, usage_error
-from kartothek_cube.cli._state import CliContext, pass_state
+from kartothek_cube.cli import completion
+from kartothek_cube.cli.context import CliContext, pass_state
+from kartothek_cube.cli.errors import closest, usage_error
+from kartothek_cube.cli.options import chosen_datasets, confirm, datasets_option, match, yes_option
 
 if TYPE_CHECKING:
     from kartothek_cube.core.typing import StoreFactory
@@ -23,8 +23,8 @@ __all__ = ("cleanup", "copy", "delete", "index")
 
 
 @click.command()
-@click.argument("dataset", shell_complete=_complete.datasets)
-@click.argument("columns", shell_complete=_complete.columns)
+@click.argument("dataset", shell_complete=completion.datasets)
+@click.argument("columns", shell_complete=completion.columns)
 @pass_state
 def index(state: CliContext, dataset: str, columns: str) -> None:
     """
@@ -56,7 +56,7 @@ def index(state: CliContext, dataset: str, columns: str) -> None:
     "--tgt-store",
     "tgt_store",
     required=True,
-    shell_complete=_complete.stores,
+    shell_complete=completion.stores,
     help="Store to copy to: a name in the YAML file, or a URL. A missing directory is created.",
 )
 @click.option(

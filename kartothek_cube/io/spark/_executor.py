@@ -10,8 +10,13 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from kartothek_cube.io.spark import _worker
-from kartothek_cube.io.spark._python import check_python, explained, remedy
-from kartothek_cube.io.spark._session import job_description, no_pandas_warnings
+from kartothek_cube.io.spark._session import (
+    check_python,
+    explained,
+    job_description,
+    no_pandas_warnings,
+    remedy,
+)
 from kartothek_cube.io.spark._types import spark_schema
 
 if TYPE_CHECKING:

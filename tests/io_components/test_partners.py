@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.io_components.kernels import key_lookup
-from kartothek_cube.io_components.kernels.key_lookup import lookup_join
+from kartothek_cube.io_components.kernels import search
+from kartothek_cube.io_components.kernels.search import lookup_join
 from tests.io_components.test_columns import TYPES, arrow
 
 FLOATS = st.sampled_from([0.0, -0.0, 1.5, math.nan, math.inf, None])
@@ -46,11 +46,11 @@ def columns_of(dtypes, rows):
 @given(sides())
 def test_partners(limit, drawn):
     dtypes, left, right = drawn
-    old, key_lookup._LIMIT = key_lookup._LIMIT, limit
+    old, search.MAX_CODE = search.MAX_CODE, limit
     try:
         found = lookup_join(columns_of(dtypes, left), columns_of(dtypes, right), len(left), len(right))
     finally:
-        key_lookup._LIMIT = old
+        search.MAX_CODE = old
     keys = [tuple(map(key, row)) for row in right]
     expected = [keys.index(k) if k in keys else -1 for k in (tuple(map(key, row)) for row in left)]
     assert found.tolist() == expected

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.io import eager_cube
-from kartothek_cube.io_components.kernels.keys import sort_order
+from kartothek_cube.io_components.kernels.sort import sort_order
 from kartothek_cube.io_components.query import executor, frame_conversion
 from kartothek_cube.io_components.query import file_groups as query_files
 from kartothek_cube.io_components.query.output_buffer import OutputBuffer, zero_copy_view

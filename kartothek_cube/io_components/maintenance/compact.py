@@ -22,14 +22,9 @@ from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io_components.kernels.keys import (
-    combine_keys,
-    encode_ordered,
-    group_codes,
-    last_occurrence_mask,
-    sort_order,
-    take_values,
-)
+from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered, group_codes
+from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, sort_order
+from kartothek_cube.io_components.kernels.take import take_values
 from kartothek_cube.io_components.read.data_files import concat_tables, read_files
 from kartothek_cube.io_components.runtime.threads import store_factory
 from kartothek_cube.io_components.write.abort import delete_uncommitted

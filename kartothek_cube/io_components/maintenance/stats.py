@@ -14,7 +14,7 @@ from kartothek_cube.core.dataset.references import (
 )
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io_components.kernels.keys import group_codes
+from kartothek_cube.io_components.kernels.encode import group_codes
 from kartothek_cube.io_components.runtime.threads import progress_advance
 from kartothek_cube.utils.ktk_adapters import footer_stats
 

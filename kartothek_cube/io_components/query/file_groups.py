@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore
-from kartothek_cube.io_components.kernels.keys import group_codes, join_codes
+from kartothek_cube.io_components.kernels.encode import group_codes, join_codes
 from kartothek_cube.io_components.query.physical_plan import (
     DatasetScan,
     ScanContext,

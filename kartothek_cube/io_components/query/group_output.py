@@ -12,8 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kartothek_cube.core.store import BlobStore
-from kartothek_cube.io_components.kernels.key_lookup import lookup_join
-from kartothek_cube.io_components.kernels.keys import Column, sort_order, strictly_increasing, take_values
+from kartothek_cube.io_components.kernels.search import lookup_join
+from kartothek_cube.io_components.kernels.sort import sort_order, strictly_increasing
+from kartothek_cube.io_components.kernels.take import Column, take_values
 from kartothek_cube.io_components.query.column_widths import Widths, bits, fit, stored_bits, with_bits
 from kartothek_cube.io_components.query.physical_plan import ScanContext
 from kartothek_cube.io_components.query.row_batch import RowBatch, take_each, take_rows

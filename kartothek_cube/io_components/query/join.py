@@ -9,14 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kartothek_cube.io_components.kernels.key_lookup import lookup_join
-from kartothek_cube.io_components.kernels.keys import (
-    join_codes,
-    repeat,
-    run_starts_mask,
-    search_sorted,
-    take_values,
-)
+from kartothek_cube.io_components.kernels.encode import join_codes
+from kartothek_cube.io_components.kernels.search import lookup_join, search_sorted
+from kartothek_cube.io_components.kernels.sort import run_starts_mask
+from kartothek_cube.io_components.kernels.take import repeat, take_values
 from kartothek_cube.io_components.query.column_widths import bits
 from kartothek_cube.io_components.query.row_batch import RowBatch, take_rows
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.io_components.kernels.keys import strictly_increasing
+from kartothek_cube.io_components.kernels.sort import strictly_increasing
 from kartothek_cube.io_components.query.file_groups import PartitionedFiles
 from kartothek_cube.io_components.query.physical_plan import DatasetScan
 from kartothek_cube.io_components.query.row_batch import RowBatch

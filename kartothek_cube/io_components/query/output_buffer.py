@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
-from kartothek_cube.io_components.kernels.keys import to_single_array
+from kartothek_cube.io_components.kernels.take import to_single_array
 
 __all__ = ("MAX_COLUMNS", "OutputBuffer", "zero_copy_view")
 

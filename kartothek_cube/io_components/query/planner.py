@@ -19,7 +19,8 @@ from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import data_key
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
-from kartothek_cube.io_components.kernels.keys import expand_ranges, group_codes, join_codes, to_single_array
+from kartothek_cube.io_components.kernels.encode import group_codes, join_codes
+from kartothek_cube.io_components.kernels.take import expand_ranges, to_single_array
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
 from kartothek_cube.io_components.query.logical_plan import (
     ConditionsInput,

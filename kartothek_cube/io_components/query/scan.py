@@ -10,12 +10,8 @@ import pyarrow as pa
 
 from kartothek_cube.core.expressions.predicate import filter_mask
 from kartothek_cube.core.store import BlobStore
-from kartothek_cube.io_components.kernels.keys import (
-    combine_keys,
-    encode_ordered,
-    last_occurrence_mask,
-    strictly_increasing,
-)
+from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
+from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, strictly_increasing
 from kartothek_cube.io_components.query.column_widths import widths_of_files
 from kartothek_cube.io_components.query.file_groups import PartitionedFiles
 from kartothek_cube.io_components.query.physical_plan import DatasetScan

@@ -31,7 +31,7 @@ from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.arguments import check_columns, check_table, dataset_factory
 from kartothek_cube.io_components.kernels.dictionary import categorize, indexed_categories
-from kartothek_cube.io_components.kernels.keys import group_codes
+from kartothek_cube.io_components.kernels.encode import group_codes
 from kartothek_cube.io_components.read.data_files import (
     concat_tables,
     read_files,

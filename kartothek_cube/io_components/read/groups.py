@@ -12,7 +12,7 @@ import pyarrow as pa
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import index_rows
 from kartothek_cube.core.expressions.predicate import PredicatesType
-from kartothek_cube.io_components.kernels.keys import group_codes
+from kartothek_cube.io_components.kernels.encode import group_codes
 
 __all__ = ("Group", "check_dispatch", "dispatch_groups")
 

@@ -24,7 +24,7 @@ from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import MetadataInput, user_metadata
-from kartothek_cube.io_components.kernels.keys import sort_order
+from kartothek_cube.io_components.kernels.sort import sort_order
 from kartothek_cube.io_components.read.data_files import read_files
 from kartothek_cube.io_components.utils import extract_duplicates, normalize_args
 from kartothek_cube.io_components.write.abort import delete_uncommitted

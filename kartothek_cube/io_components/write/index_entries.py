@@ -11,7 +11,7 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.types import widen
 from kartothek_cube.core.commit import IndexUpdate
 from kartothek_cube.core.index import IndexColumns
-from kartothek_cube.io_components.kernels.keys import strictly_increasing
+from kartothek_cube.io_components.kernels.sort import strictly_increasing
 
 __all__ = ("index_entries", "index_entries_of", "merge_entries")
 

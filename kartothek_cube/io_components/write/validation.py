@@ -15,14 +15,9 @@ from kartothek_cube.core.arrow.types import is_nested
 from kartothek_cube.core.cube.consistency import get_payload_subset
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.errors import DuplicateCellsError, unknown_names
-from kartothek_cube.io_components.kernels.keys import (
-    combine_keys,
-    encode_ordered,
-    last_occurrence_mask,
-    sort_order,
-    strictly_increasing,
-    take_values,
-)
+from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
+from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, sort_order, strictly_increasing
+from kartothek_cube.io_components.kernels.take import take_values
 
 __all__ = ("DatasetConstraints", "check_unique", "collect_input", "is_frame", "prepare_table")
 

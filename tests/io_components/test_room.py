@@ -22,7 +22,7 @@ from kartothek_cube.io_components.kernels.sort import sort_order
 from kartothek_cube.io_components.query import executor, frame_conversion
 from kartothek_cube.io_components.query import file_groups as query_files
 from kartothek_cube.io_components.query.output_buffer import OutputBuffer, zero_copy_view
-from kartothek_cube.io_components.query.row_batch import take_each
+from kartothek_cube.io_components.query.row_batch import take_columns
 from kartothek_cube.serialization import parquet_reader
 from tests.support.cubes import as_dict
 
@@ -122,7 +122,7 @@ def test_rows_that_have_to_be_sorted_go_column_by_column():
     columns = taken_in(room, tables).columns
     room.release()
     arrays = [weakref.ref(column.chunk(0).buffers()[1]) for column in columns]
-    taken = take_each(columns, np.array([0, 2, 1]))
+    taken = take_columns(columns, np.array([0, 2, 1]))
     assert [column.to_pylist() for column in taken] == [[1, 3, 2], [0, 1, 2]]
     assert columns == [None, None]
     assert [array() for array in arrays] == [None, None]

@@ -18,23 +18,23 @@ from kartothek_cube.io_components.kernels.encode import (
 )
 from kartothek_cube.io_components.kernels.take import Column, as_chunked, to_single_array
 
-__all__ = ("lookup_codes", "lookup_join", "search_sorted")
+__all__ = ("lookup_codes", "lookup_keys", "search_sorted")
 
 
-def lookup_join(left: Sequence[Column], right: Sequence[Column], n_left: int, n_right: int) -> Ints:
+def lookup_keys(left: Sequence[Column], right: Sequence[Column], n_left: int, n_right: int) -> Ints:
     """
     For each row of ``left`` the row of ``right`` with the same key, or -1; rows of ``right`` are unique.
 
     Nulls are equal to nulls, NaN to NaN, 0.0 to -0.0.
 
-    >>> lookup_join([pa.array(["Rom", "Bonn", "Ulm"])], [pa.array(["Ulm", "Rom"])], 3, 2).tolist()
+    >>> lookup_keys([pa.array(["Rom", "Bonn", "Ulm"])], [pa.array(["Ulm", "Rom"])], 3, 2).tolist()
     [1, -1, 0]
     """
     if not left:
         return np.full(n_left, n_right - 1, dtype=np.int64)
     period = _period(left[0]) if len(left) == 1 else None
     if period is not None:
-        return np.resize(lookup_join([left[0].slice(0, period)], right, period, n_right), n_left)
+        return np.resize(lookup_keys([left[0].slice(0, period)], right, period, n_right), n_left)
     left_codes, right_codes, bound = _encode_pair(left[0], right[0])
     for a, b in zip(left[1:], right[1:], strict=True):
         next_left, next_right, next_bound = _encode_pair(a, b)

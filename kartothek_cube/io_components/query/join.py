@@ -21,15 +21,7 @@ from kartothek_cube.io_components.kernels.take import Column, repeat, take_value
 from kartothek_cube.io_components.query.column_widths import Widths, bits
 from kartothek_cube.io_components.query.row_batch import RowBatch, take_rows
 
-__all__ = (
-    "STRATEGIES",
-    "join",
-    "lookup_join",
-    "reverse_search_join",
-    "run_lookup_join",
-    "search_join",
-    "zip_join",
-)
+__all__ = ("join",)
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 #: joins the payload of the second batch to the first; None if it does not apply
@@ -46,18 +38,20 @@ def join(left: RowBatch, right: RowBatch) -> RowBatch:
 
     An inner join drops the rows of the seed without a match; a left join gives them nulls.
     """
-    for strategy in STRATEGIES:
+    for strategy in _STRATEGIES:
         joined = strategy(left, right)
         if joined is not None:
-            return attrs.evolve(joined, widths={**left.widths, **_payload_widths(left, right)})
-    raise AssertionError("lookup_join applies to all batches")
+            break
+    else:
+        joined = lookup_join(left, right)
+    return attrs.evolve(joined, widths={**left.widths, **_payload_widths(left, right)})
 
 
 # -- strategies ----------------------------------------------------------------------------------------------
 
 
 def zip_join(left: RowBatch, right: RowBatch) -> RowBatch | None:
-    """Both tables have the same cells row by row: put their columns side by side."""
+    """Zip tables that have the same cells row by row: put their columns side by side."""
     if len(left) != len(right) or not _is_copartitioned(left, right):
         return None
     left_ids, right_ids = _partition_ids(left, right)
@@ -73,7 +67,7 @@ def zip_join(left: RowBatch, right: RowBatch) -> RowBatch | None:
 
 
 def search_join(left: RowBatch, right: RowBatch) -> RowBatch | None:
-    """Inner join with few rows: find each of them in the sorted seed, and keep only these rows of it."""
+    """Inner join with few rows: search each of them in the sorted seed, and keep only the matching rows."""
     if right.scan.how != "inner" or not left.sorted or len(right) * _SEARCH_RATIO > len(left):
         return None
     if not _is_copartitioned(left, right):
@@ -90,7 +84,7 @@ def search_join(left: RowBatch, right: RowBatch) -> RowBatch | None:
 
 
 def reverse_search_join(left: RowBatch, right: RowBatch) -> RowBatch | None:
-    """The seed has few rows: find each of them in the sorted rows of the other dataset."""
+    """Join of a seed with few rows: search each of them in the sorted rows of the other dataset."""
     if not right.sorted or len(left) * _SEARCH_RATIO > len(right) or not _is_copartitioned(left, right):
         return None
     left_ids, right_ids = _partition_ids(left, right)
@@ -99,7 +93,7 @@ def reverse_search_join(left: RowBatch, right: RowBatch) -> RowBatch | None:
 
 
 def run_lookup_join(left: RowBatch, right: RowBatch) -> RowBatch | None:
-    """The seed is sorted by the keys of a smaller dataset: look up one key per run of equal ones."""
+    """Join with a dataset of fewer dimensions, by which the seed is sorted: one lookup per run of equal keys."""
     keys, dimensions = right.scan.dimensions, left.scan.dimensions
     is_prefix = len(keys) < len(dimensions) and dimensions[: len(keys)] == keys
     if not left.sorted or len(left) < 2 or not is_prefix:
@@ -120,18 +114,12 @@ def run_lookup_join(left: RowBatch, right: RowBatch) -> RowBatch | None:
 
 
 def lookup_join(left: RowBatch, right: RowBatch) -> RowBatch:
-    """Look up the key of each row; applies to all tables."""
+    """Join by a lookup of the key of each row; applies to all tables."""
     return _append_matches(left, right, _lookup_rows(left, right, left.columns(right.scan.dimensions), None))
 
 
-#: in the order of their cost; the first one that applies is used
-STRATEGIES: tuple[JoinStrategy, ...] = (
-    zip_join,
-    search_join,
-    reverse_search_join,
-    run_lookup_join,
-    lookup_join,
-)
+#: in the order of their cost; the first one that applies is used, and lookup_join if none does
+_STRATEGIES: tuple[JoinStrategy, ...] = (zip_join, search_join, reverse_search_join, run_lookup_join)
 
 
 # -- matching rows -------------------------------------------------------------------------------------------

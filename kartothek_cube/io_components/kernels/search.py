@@ -32,9 +32,6 @@ def lookup_keys(left: Sequence[Column], right: Sequence[Column], n_left: int, n_
     """
     if not left:
         return np.full(n_left, n_right - 1, dtype=np.int64)
-    period = _period(left[0]) if len(left) == 1 else None
-    if period is not None:
-        return np.resize(lookup_keys([left[0].slice(0, period)], right, period, n_right), n_left)
     left_codes, right_codes, bound = _encode_pair(left[0], right[0])
     for a, b in zip(left[1:], right[1:], strict=True):
         next_left, next_right, next_bound = _encode_pair(a, b)
@@ -44,18 +41,6 @@ def lookup_keys(left: Sequence[Column], right: Sequence[Column], n_left: int, n_
         right_codes = _combine_codes(right_codes, next_right, next_bound)
         bound *= next_bound
     return lookup_codes(left_codes, right_codes, bound)
-
-
-def _period(column: Column) -> int | None:
-    """Number of rows after which the values repeat to the end, like the days of a grid; None without one."""
-    values = integers(as_chunked(column))
-    if values is None or not len(values):
-        return None
-    repeats = np.flatnonzero(values[1:] == values[0])
-    period = int(repeats[0]) + 1 if len(repeats) else 0
-    if not 0 < 2 * period <= len(values) or not np.array_equal(values[period:], values[:-period]):
-        return None
-    return period
 
 
 def lookup_codes(left: Ints, right: Ints, bound: int) -> Ints:
@@ -71,7 +56,7 @@ def lookup_codes(left: Ints, right: Ints, bound: int) -> Ints:
 
 
 def _densify(left: Ints, right: Ints) -> tuple[Ints, Ints, int]:
-    """Smaller codes that are equal where the given ones are; and their exclusive upper bound."""
+    """Smaller codes, equal where these are; and their exclusive upper bound."""
     dense_left, dense_right, bound = _encode_by_hash(pa.array(left), pa.array(right))
     return np.where(left < 0, -1, dense_left), np.where(right < 0, -1, dense_right), bound
 
@@ -123,9 +108,9 @@ def search_sorted(rows: Sequence[Column], needles: Sequence[Column], low: Ints, 
 
     Returns the row of each needle, -1 if it is missing; None if the types are not stored as integers.
     """
-    for column, wanted in zip(rows, needles, strict=True):
-        values, keys = integers(as_chunked(column)), integers(as_chunked(wanted))
-        if values is None or keys is None or column.type != wanted.type:
+    for column, needle in zip(rows, needles, strict=True):
+        values, keys = integers(as_chunked(column)), integers(as_chunked(needle))
+        if values is None or keys is None or column.type != needle.type:
             return None
         low, high = (
             _search_bound(values, keys, low, high, strict=True),

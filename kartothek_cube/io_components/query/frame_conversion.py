@@ -15,9 +15,9 @@ from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTa
 
 __all__ = ("frames_of_tables", "run_frames")
 
-#: tables with fewer rows are converted together: each conversion takes longer than copying that many
+#: tables with fewer rows are concatenated first: each conversion takes longer than copying that many
 _SMALL = 1_000
-#: rows of tables that are converted together
+#: rows of a concatenation: a limit to the memory that is held twice
 _BATCH = 50_000
 # from 3 on, pandas copies what is part of another frame when it is written to, and not before
 _COPIES_ON_WRITE = int(pd.__version__.split(".")[0]) >= 3

@@ -25,7 +25,7 @@ __all__ = ("GroupRows", "GroupSplitter", "GroupedBatch")
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 #: tables of a group with at least so many rows on average are compared by their first and last rows only:
-#: for shorter ones that costs as much as a look at all rows
+#: for shorter ones that costs as much as comparing all rows
 _LONG = 100
 #: batches with fewer rows per group are concatenated, then split: a slice costs as much as many rows
 _SPLIT_FROM = 1000
@@ -86,7 +86,7 @@ class GroupedBatch:
     widths: Widths
     #: physical partitions that the rows come from
     partition_ids: Ints
-    #: rows that are split later, together with those of other blocks
+    #: rows that are split later, with those of other blocks
     unsplit: pa.Table | None = None
 
 

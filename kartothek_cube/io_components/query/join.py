@@ -1,7 +1,7 @@
 """Join strategies: how the payload of a dataset is added to the rows of the seed.
 
-Files are usually sorted by cell, so that most joins need no hashing: the strategies look at the order of rows
-first, and fall back to a lookup by codes.
+Files are usually sorted by cell, so that most joins need no hashing: the strategies check the order of
+rows first, and fall back to a lookup by codes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 JoinStrategy: TypeAlias = Callable[[RowBatch, RowBatch], RowBatch | None]
 
 #: Binary search pays if one table has this many times the rows of the other: a step of the search, a random
-#: read, costs about as much as a look at several rows in order.
+#: read, costs about as much as comparing several rows in order.
 _SEARCH_RATIO = 8
 
 
@@ -93,7 +93,7 @@ def reverse_search_join(left: RowBatch, right: RowBatch) -> RowBatch | None:
 
 
 def run_lookup_join(left: RowBatch, right: RowBatch) -> RowBatch | None:
-    """Join with a dataset of fewer dimensions, by which the seed is sorted: one lookup per run of equal keys."""
+    """Join with a dataset of fewer dimensions, by which the seed is sorted: one lookup per run of keys."""
     keys, dimensions = right.scan.dimensions, left.scan.dimensions
     is_prefix = len(keys) < len(dimensions) and dimensions[: len(keys)] == keys
     if not left.sorted or len(left) < 2 or not is_prefix:

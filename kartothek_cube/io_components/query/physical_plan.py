@@ -112,7 +112,7 @@ class FileGroup:
 
 @attrs.frozen
 class ScanTask:
-    """Independent unit of work of a query."""
+    """Task of a query; tasks are independent of each other."""
 
     #: files per scan of the context
     files: tuple[FileGroup, ...]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kartothek_cube.core.commit.apply import apply, last_batch, merged_schema
+from kartothek_cube.core.commit.apply import apply, last_batch, merge_schema
 from kartothek_cube.core.commit.change import (
     BaseState,
     ChangeSet,
@@ -32,7 +32,7 @@ __all__ = (
     "confirm_pending",
     "delete_headers",
     "last_batch",
-    "merged_schema",
+    "merge_schema",
     "publish",
     "publish_copy",
     "read_base",

@@ -1,4 +1,4 @@
-"""The state of a dataset after a change: pure functions, the store is not asked."""
+"""Application of a change set to the state of a dataset: pure functions, without store access."""
 
 from __future__ import annotations
 
@@ -24,41 +24,22 @@ from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.compare import validate_compatible
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 
-__all__ = ("apply", "last_batch", "merged_schema")
+__all__ = ("apply", "last_batch", "merge_schema")
 
 Mask = npt.NDArray[np.bool_]
 
-#: metadata key that tells the last committed batch of each stream
+#: metadata key of the last committed batch of each stream
 BATCHES = "kartothek_cube_batches"
 
 
 def apply(state: DatasetMetadata | None, delta: ChangeSet) -> DatasetMetadata:
-    """
-    The state after a change; a pure function.
-
-    Parameters
-    ----------
-    state
-        The newest state with all indices that the change touches loaded; None if there is no such dataset.
-    delta
-        The change.
-
-    Returns
-    -------
-    DatasetMetadata
-        Changed indices are loaded and have no storage key.
-
-    Raises
-    ------
-    DatasetExistsError, DatasetNotFoundError, ConcurrentWriteError, SchemaConflictError
-        If the change does not fit the state.
-    """
+    """State after a change; indices touched by the change must be loaded."""
     if state is None or delta.mode == "replace":
-        new = _created(state, delta)
+        new = _create_state(state, delta)
     elif delta.mode == "create":
         raise DatasetExistsError(delta.uuid)
     else:
-        new = _updated(state, delta)
+        new = _update_state(state, delta)
     if delta.batch is None:
         return new
     stream, number = delta.batch
@@ -66,32 +47,24 @@ def apply(state: DatasetMetadata | None, delta: ChangeSet) -> DatasetMetadata:
 
 
 def last_batch(dataset: DatasetMetadata, stream: str) -> int | None:
-    """
-    Number of the last batch of a stream that was committed to a dataset; None if there was none.
-
-    Parameters
-    ----------
-    dataset
-        The dataset.
-    stream
-        Name of the stream.
-    """
+    """Number of the last batch of a stream that was committed to a dataset; None if there was none."""
     number = _batches(dataset).get(stream)
     return number if isinstance(number, int) else None
 
 
 def _batches(dataset: DatasetMetadata) -> dict[str, Any]:
-    known = dataset.metadata.get(BATCHES)
-    return known if isinstance(known, dict) else {}
+    batches = dataset.metadata.get(BATCHES)
+    return batches if isinstance(batches, dict) else {}
 
 
-def _created(state: DatasetMetadata | None, delta: ChangeSet) -> DatasetMetadata:
+def _create_state(state: DatasetMetadata | None, delta: ChangeSet) -> DatasetMetadata:
+    """State of a new or replaced dataset."""
     if delta.mode == "update":
         raise DatasetNotFoundError(delta.uuid)
     indices = {}
-    for column, given in delta.indices.items():
-        _check_covered(column, delta.added.labels, given)
-        indices[column] = _index(column, given.entries, delta.schema)
+    for column, index_update in delta.indices.items():
+        _check_covered(column, delta.added.labels, index_update)
+        indices[column] = _index(column, index_update.entries, delta.schema)
     return DatasetMetadata(
         uuid=delta.uuid,
         partitions=delta.added,
@@ -104,22 +77,23 @@ def _created(state: DatasetMetadata | None, delta: ChangeSet) -> DatasetMetadata
     )
 
 
-def _updated(state: DatasetMetadata, delta: ChangeSet) -> DatasetMetadata:
+def _update_state(state: DatasetMetadata, delta: ChangeSet) -> DatasetMetadata:
+    """State of a dataset after an update."""
     if delta.partition_keys is not None and list(delta.partition_keys) != list(state.partition_keys or []):
         raise ValueError(
             f"Incompatible set of partition keys for dataset {delta.uuid}: it is partitioned by "
             f"{list(state.partition_keys or [])}, but {list(delta.partition_keys)} was given"
         )
-    removed = _removed(state, delta) | _inputs(state, delta)
+    removed = _removed_mask(state, delta) | _replaced_mask(state, delta)
     partitions = _partitions(state, delta, removed)
     metadata = _metadata(state.metadata, delta)
     metadata.setdefault("creation_time", state.metadata.get("creation_time"))
-    gone = state.partition_table.labels.filter(pa.array(removed))
+    removed_labels = state.partition_table.labels.filter(pa.array(removed))
     return state.copy(
         partitions=partitions,
         metadata=metadata,
-        indices=_updated_indices(state, delta, gone, partitions),
-        schema=merged_schema(state, delta),
+        indices=_update_indices(state, delta, removed_labels, partitions),
+        schema=merge_schema(state, delta),
         explicit_partitions=True,
     )
 
@@ -131,71 +105,65 @@ def _metadata(stored: Mapping[str, Any], delta: ChangeSet) -> dict[str, Any]:
 
 
 def _partitions(state: DatasetMetadata, delta: ChangeSet, removed: Mask) -> PartitionTable:
-    """The partitions that stay and those that come, in the order of commit."""
+    """Remaining and added partitions, in commit order."""
     table = state.partition_table
-    stay = np.flatnonzero(~removed)
+    remaining = np.flatnonzero(~removed)
     if not len(delta.added):
-        return table.take(stay) if len(stay) < len(table) else table
-    kept = table.take(stay) if len(stay) < len(table) else table
+        return table.take(remaining) if len(remaining) < len(table) else table
+    kept = table.take(remaining) if len(remaining) < len(table) else table
     partitions = kept.concat(delta.added) if len(kept) else delta.added
     if delta.places is None:
         return partitions
-    place = np.concatenate([stay, table.positions(delta.places)])
-    return partitions.take(np.argsort(place, kind="stable"))
+    order = np.concatenate([remaining, table.positions(delta.places)])
+    return partitions.take(np.argsort(order, kind="stable"))
 
 
-def _inputs(state: DatasetMetadata, delta: ChangeSet) -> Mask:
-    """
-    Mask of the partitions that the added ones stand for.
-
-    Raises
-    ------
-    ConcurrentWriteError
-        If one of them is gone: what was made of it is outdated.
-    """
+def _replaced_mask(state: DatasetMetadata, delta: ChangeSet) -> Mask:
+    """Mask of the partitions that the added ones replace."""
+    # A replaced partition that is gone was changed meanwhile: the added ones are outdated.
     mask = np.zeros(len(state.partition_table), dtype=bool)
     if delta.inputs is None:
         return mask
-    found = state.partition_table.positions(delta.inputs)
-    if (found < 0).any():
+    positions = state.partition_table.positions(delta.inputs)
+    if (positions < 0).any():
         raise ConcurrentWriteError(
             delta.uuid,
-            delta.inputs.filter(pa.array(found < 0)).to_pylist(),
+            delta.inputs.filter(pa.array(positions < 0)).to_pylist(),
             "They were replaced or removed since this operation read them. Repeat it.",
         )
-    mask[found] = True
+    mask[positions] = True
     return mask
 
 
-def _removed(state: DatasetMetadata, delta: ChangeSet) -> Mask:
-    """Mask of the partitions that go, which must be those that the operation knew of."""
+def _removed_mask(state: DatasetMetadata, delta: ChangeSet) -> Mask:
+    """Mask of the partitions in the scope of removal; fails if there are others than assumed."""
     mask = np.zeros(len(state.partition_table), dtype=bool)
     if delta.scope is None:
         return mask
     mask[select_partitions(state, delta.scope or None)] = True
-    ours = state.partition_table.positions(delta.added.labels)
-    mask[ours[ours >= 0]] = False
+    added = state.partition_table.positions(delta.added.labels)
+    mask[added[added >= 0]] = False
     if delta.expected is not None:
-        known = state.partition_table.positions(delta.expected)
-        unseen = mask.copy()
-        unseen[known[known >= 0]] = False
-        if unseen.any():
+        assumed = state.partition_table.positions(delta.expected)
+        unexpected = mask.copy()
+        unexpected[assumed[assumed >= 0]] = False
+        if unexpected.any():
             raise ConcurrentWriteError(
-                delta.uuid, state.partition_table.labels.filter(pa.array(unseen)).to_pylist()
+                delta.uuid, state.partition_table.labels.filter(pa.array(unexpected)).to_pylist()
             )
     return mask
 
 
-def _updated_indices(
-    state: DatasetMetadata, delta: ChangeSet, gone: pa.StringArray, partitions: PartitionTable
+def _update_indices(
+    state: DatasetMetadata, delta: ChangeSet, removed_labels: pa.StringArray, partitions: PartitionTable
 ) -> dict[str, Any]:
     result = {}
     new = _new_indices(state, delta)
     for column, index in state.indices.items():
         if column in (state.partition_keys or ()) or column in new:
             continue
-        if len(gone):
-            index = index.remove_partitions(gone.to_pylist())
+        if len(removed_labels):
+            index = index.remove_partitions(removed_labels.to_pylist())
         if len(delta.added):
             _check_covered(column, delta.added.labels, delta.indices.get(column))
             index = index.update(_index(column, delta.indices[column].entries, state.schema))
@@ -208,14 +176,15 @@ def _updated_indices(
 
 
 def _new_indices(state: DatasetMetadata, delta: ChangeSet) -> set[str]:
-    """Indices made of entries of all partitions: where nobody listed these so far, that is any index."""
+    """Columns whose index entries must cover all partitions."""
+    # A header without partitions lists no index files that could cover them: every index is new.
     if state.explicit_partitions:
         return set(delta.new_indices)
     return {*delta.new_indices, *delta.indices, *state.secondary_indices}
 
 
-def _check_covered(column: str, labels: pa.StringArray, given: IndexUpdate | None) -> None:
-    covered = pa.array([], pa.string()) if given is None else given.covered
+def _check_covered(column: str, labels: pa.StringArray, index_update: IndexUpdate | None) -> None:
+    covered = pa.array([], pa.string()) if index_update is None else index_update.covered
     missing = labels.filter(pa.compute.invert(pa.compute.is_in(labels, value_set=covered)))
     if len(missing):
         raise MissingIndexEntries(column, missing)
@@ -228,15 +197,8 @@ def _index(column: str, entries: IndexColumns, schema: SchemaWrapper | None) -> 
     return ExplicitSecondaryIndex.from_columns(column, entries, dtype)
 
 
-def merged_schema(state: DatasetMetadata, delta: ChangeSet) -> SchemaWrapper | None:
-    """
-    The schema that knows most: a column that was null so far may get a type.
-
-    Raises
-    ------
-    SchemaConflictError
-        If the schema of the new partitions does not fit the stored one.
-    """
+def merge_schema(state: DatasetMetadata, delta: ChangeSet) -> SchemaWrapper | None:
+    """Stored schema merged with that of the added partitions: null columns may get a type."""
     if delta.schema is None:
         return state.schema
     if state.schema is None or not (len(state.schema) or len(state.partition_table)):

@@ -1,4 +1,4 @@
-"""How often, and after which pauses, requests are repeated: swaps that others were faster with, lost ones."""
+"""Exponential backoff of commit attempts and of failed requests."""
 
 from __future__ import annotations
 
@@ -11,28 +11,16 @@ __all__ = ("attempts", "retry_request")
 
 T = TypeVar("T")
 
-#: attempts before a writer gives up against faster ones; with the pauses below this is about a minute
+#: commit attempts before a writer gives up; about a minute with the pauses below
 _ATTEMPTS = 60
 _LONGEST_PAUSE_S = 2.0
-#: stores repeat requests themselves; this is for what gets through nevertheless
+#: stores repeat failed requests themselves; this is for failures that remain
 _REPETITIONS = 3
 _PAUSE_S = 0.1
 
 
 def attempts() -> Iterator[int]:
-    """
-    Count attempts; wait before each but the first, longer and longer, and not all writers equally long.
-
-    Yields
-    ------
-    int
-        Number of the attempt, from 0.
-
-    Examples
-    --------
-    >>> next(attempts())
-    0
-    """
+    """Numbers of commit attempts, with exponentially growing, randomised pauses in between."""
     yield 0
     for attempt in range(1, _ATTEMPTS):
         time.sleep(min(_LONGEST_PAUSE_S, 0.005 * 1.5 ** (attempt - 1)) * random.random())
@@ -40,16 +28,8 @@ def attempts() -> Iterator[int]:
 
 
 def retry_request(request: Callable[[], T]) -> T:
-    """
-    Repeat a request that fails, a few times.
-
-    For what follows a commit that is there: one lost request must not make an error of a success.
-
-    Raises
-    ------
-    OSError
-        It fails again and again.
-    """
+    """Repeat a request a few times if it fails with an OSError."""
+    # For steps after a published commit: one lost request must not make an error of a success.
     for attempt in range(_REPETITIONS):
         if attempt:
             time.sleep(_PAUSE_S * attempt)

@@ -1,4 +1,4 @@
-"""A change of a dataset as data, and what is known of it once it is published."""
+"""Change sets, the state they are applied to, and the receipts of published commits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Predicates = list[list[tuple[str, str, Any]]]
 
 @attrs.frozen
 class IndexUpdate:
-    """Index entries of one column, and the labels of the partitions that they speak about."""
+    """Index entries of one column, and the labels of the partitions they cover."""
 
     entries: IndexColumns
     covered: pa.StringArray
@@ -113,7 +113,7 @@ class ChangeSet:
 
 @attrs.frozen
 class CommitReceipt:
-    """The receipt of a commit: what it put in place of what, which is enough to take it back."""
+    """Old and new header and schema of a published commit: enough to undo it."""
 
     uuid: str
     header_key: str
@@ -128,7 +128,7 @@ class CommitReceipt:
 
 
 class MissingIndexEntries(Exception):
-    """Internal: the state has an index for which the change brings no entries."""
+    """Internal: the state has an index without entries in the change set."""
 
     def __init__(self, column: str, labels: pa.StringArray) -> None:
         super().__init__(column)
@@ -138,56 +138,45 @@ class MissingIndexEntries(Exception):
 
 @attrs.frozen
 class BaseState:
-    """
-    What a change is applied to: the newest state and how it is stored.
-
-    Attributes
-    ----------
-    uuid, table
-        The dataset.
-    header_key, token
-        Where the new header goes, and which version of it was there.
-    old
-        The header that is there; None if there is none.
-    state
-        Its state; None if there is none, or none that can be read.
-    schema, schema_token
-        Content and version of the schema file.
-    """
+    """Newest state of a dataset and its blobs: what a change set is applied to."""
 
     uuid: str
     table: str
+    #: key of the new header, and the version of the blob there
     header_key: str
     token: Any
+    #: stored header, possibly at another key (format)
     old: HeaderBlob | None
+    #: None if the dataset is absent or unreadable
     state: DatasetMetadata | None
+    #: content and version of the schema file
     schema: bytes | None
     schema_token: Any
 
     @property
     def header(self) -> bytes | None:
-        """The header that is there."""
+        """Content of the stored header."""
         return None if self.old is None else self.old.content
 
     @property
     def schema_key(self) -> str:
-        """Where the schema is."""
+        """Storage key of the schema file."""
         return schema_key(self.uuid, self.table)
 
     @property
     def record(self) -> CommitRecord | None:
-        """The commit record of the state; None if there is none."""
+        """Commit record of the state; None if there is none."""
         return None if self.state is None else parse_record(self.state.extra)
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether tombstones of all collections that may meet this dataset are in its header."""
+        """Whether the header has the tombstones of all garbage collections of this dataset."""
         return self.state is not None and (self.record is None or self.record.unconfirmed is None)
 
     def published(
         self, header: bytes, token: Any, schema: bytes | None, new: DatasetMetadata
     ) -> CommitReceipt:
-        """What was put in place of this."""
+        """Receipt of a commit on top of this state."""
         return CommitReceipt(
             self.uuid,
             self.header_key,

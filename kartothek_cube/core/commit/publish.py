@@ -1,4 +1,4 @@
-"""Publishing a change by compare-and-swap on the header, repeated until no other writer was faster."""
+"""Optimistic commit: apply a change to the newest state, compare-and-swap the header, retry on conflict."""
 
 from __future__ import annotations
 
@@ -79,33 +79,9 @@ def commit(
     delta: ChangeSet,
     index_entries: Callable[[str, Sequence[str]], IndexUpdate] | None = None,
 ) -> Result:
-    """
-    Publish a change: apply it to the newest state, write it if nobody else was faster, else start again.
-
-    Parameters
-    ----------
-    blobs
-        Store.
-    delta
-        The change. Its data files are stored already.
-    index_entries
-        Reads the index entries of a column for the given partitions from their files; asked for when the
-        newest state has an index that the writers of the partitions did not know of.
-
-    Returns
-    -------
-    state
-        The new state, as loading it gives.
-    published
-        What was replaced, for :func:`~kartothek_cube.core.commit.rollback`.
-
-    Raises
-    ------
-    ConcurrentWriteError
-        If others were faster again and again, or wrote to the partitions that the change removes.
-    UnknownOutcomeError
-        If the store does not tell whether the change got through.
-    """
+    """Apply a change to the newest state and publish it; returns the new state and the receipt."""
+    # `index_entries` reads index entries of a column back from the files of partitions: the newest state may
+    # have an index that did not exist when the partitions were written.
     snapshot_retention(delta.metadata)
     for _ in attempts():
         try:
@@ -119,12 +95,13 @@ def commit(
                 ) from None
             delta = _with_entries(delta, missing, index_entries)
         except MissingFileError as missing:
-            # a faster writer replaced it, and a collection took it, before we got to it
+            # a concurrent writer replaced the index and a garbage collection deleted its file before we read
+            # it
             if _refers_to(blobs, delta.uuid, missing.key):
                 raise
         except UnknownOutcomeError as unknown:
             if isinstance(unknown.__cause__, FlushError):
-                # to find the header again would tell that it is visible, not that it is on disk
+                # reading the header back would prove that it is visible, not that it is on disk
                 raise
             result = _resolve_unknown_outcome(blobs, delta)
             if result is None:
@@ -141,16 +118,16 @@ def _refers_to(blobs: BlobStore, uuid: str, key: str) -> bool:
 def _with_entries(
     delta: ChangeSet, missing: MissingIndexEntries, read: Callable[[str, Sequence[str]], IndexUpdate]
 ) -> ChangeSet:
-    found = read(missing.column, missing.labels.to_pylist())
-    known = delta.indices.get(missing.column)
-    if known is not None:
-        merged = IndexColumns.merge([known.entries, found.entries], found.entries.values.type)
-        found = IndexUpdate(merged, pa.concat_arrays([known.covered, found.covered]))
-    return attrs.evolve(delta, indices={**delta.indices, missing.column: found})
+    update = read(missing.column, missing.labels.to_pylist())
+    present = delta.indices.get(missing.column)
+    if present is not None:
+        merged = IndexColumns.merge([present.entries, update.entries], update.entries.values.type)
+        update = IndexUpdate(merged, pa.concat_arrays([present.covered, update.covered]))
+    return attrs.evolve(delta, indices={**delta.indices, missing.column: update})
 
 
 def _resolve_unknown_outcome(blobs: BlobStore, delta: ChangeSet) -> Result | None:
-    """The state, if it shows that a change whose answer was lost did get through."""
+    """Result of a change whose answer was lost; None if the state does not contain it."""
     try:
         base = _load(blobs, delta)
         return _already_committed(blobs, base, delta) if _is_committed(base.state, delta) else None
@@ -172,7 +149,7 @@ def _attempt(blobs: BlobStore, delta: ChangeSet) -> Result:
 
 
 def _is_unchanged(old: DatasetMetadata, new: DatasetMetadata, delta: ChangeSet) -> bool:
-    """Whether a commit would put a header that says what the one says which is there."""
+    """Whether the new header would equal the stored one."""
     return not len(delta.added) and not delta.new_indices and new == old
 
 
@@ -185,38 +162,7 @@ def publish(
     replace: bool = False,
     pending: str = "",
 ) -> Result:
-    """
-    Put a state in place of the one that was read: new indices, the schema, and the header as the last thing.
-
-    Parameters
-    ----------
-    blobs
-        Store.
-    base
-        What was read.
-    new
-        The new state; indices without storage key are loaded.
-    files
-        Files that have to exist when the header is put.
-    replace
-        Whether the new state takes nothing over from the old one.
-    pending
-        As in :class:`ChangeSet`.
-
-    Returns
-    -------
-    state, published
-        As :func:`commit`.
-
-    Raises
-    ------
-    PreconditionFailed
-        Somebody else was faster; nothing has changed.
-    ConcurrentWriteError
-        Files of the commit are gone; nothing has changed.
-    OSError, UnknownOutcomeError
-        The store failed.
-    """
+    """Replace the base state: write new indices, then the schema, then the header."""
     written: list[str] = []
     snapshot: str | None = None
     try:
@@ -225,21 +171,21 @@ def publish(
         record = new_record(new.schema, first=base.old is None, pending=pending or None)
         new = new.copy(
             metadata=inherit_tombstones(new.metadata, collections),
-            extra={**new.extra, COMMIT_RECORD: record.to_part()},
+            extra={**new.extra, COMMIT_RECORD: record.to_field()},
         )
         needed = [*files, *written]
         if not replace and not base.is_confirmed and base.state is not None:
-            # the first commit may have died before it could take back a header whose files are deleted
+            # the first commit may have died before it could undo a header whose files are deleted
             needed = _files_of(new)
         if snapshot_retention(new.metadata) and base.state is not None and base.old is not None:
             snapshot = archive_snapshot(blobs, base.state, base.old)
         published = _put_state(blobs, base, new, render(new, base.header_key), needed, collections, replace)
     except (PreconditionFailed, ConcurrentWriteError):
-        # garbage at worst, and the error tells more
+        # leftovers are garbage at worst, and the original error tells more
         with suppress(OSError):
             if snapshot is not None and not blobs.exists(base.header_key):
-                # the dataset was deleted: the deletion may have listed its files before the snapshot was
-                # there, and a new dataset of that name would take it for its own
+                # the dataset was deleted, maybe without this snapshot: a new dataset of that name would adopt
+                # it
                 blobs.delete([snapshot])
             blobs.delete(_unreferenced(blobs, base.uuid, written))
         raise
@@ -256,19 +202,10 @@ def publish_copy(
     schema: bytes | None,
     files: Sequence[str],
 ) -> Result:
-    """
-    Put the header of a copy, as it is, in place of what was read; see :func:`publish`.
-
-    Parameters
-    ----------
-    blobs, base, files
-        As in :func:`publish`.
-    new, header, schema
-        The state, its header, and the content of its schema file.
-    """
+    """Publish the header of a copied dataset, unchanged, in place of the base state."""
     collections = _read_tombstones(blobs, base)
     if collections != tombstone_entries(new.metadata):
-        # those of the source mean nothing here
+        # tombstones of the source dataset mean nothing here
         new = new.copy(metadata=inherit_tombstones(new.metadata, collections))
         header = render(new, base.header_key)
     published = _put_state(blobs, base, new, header, files, collections, True, schema)
@@ -283,31 +220,8 @@ def publish_copy(
 
 
 def confirm_pending(blobs: BlobStore, published: CommitReceipt) -> Result:
-    """
-    Say in the header of a dataset that the operation which created it has finished.
-
-    Until then, a repetition of the operation may replace the dataset. So this is where the operation learns
-    whether that has happened.
-
-    Parameters
-    ----------
-    blobs
-        Store.
-    published
-        The receipt of the commit that created the dataset.
-
-    Returns
-    -------
-    state, published
-        As :func:`commit`, for both commits as one.
-
-    Raises
-    ------
-    ConcurrentWriteError
-        The dataset was replaced.
-    OSError, UnknownOutcomeError
-        The store failed.
-    """
+    """Mark the operation that created a dataset as finished; raises if the dataset was replaced."""
+    # Until then a repetition of the operation may replace the dataset, so this step detects a replacement.
     operation = _pending_operation(published.state)
     state, content, token = published.state, published.header, published.token
     for _ in attempts():
@@ -315,7 +229,7 @@ def confirm_pending(blobs: BlobStore, published: CommitReceipt) -> Result:
         if record is None or record.pending is None or record.pending != operation:
             break
         record = attrs.evolve(record, commit=gen_uuid(), pending=None)
-        new = state.copy(extra={**state.extra, COMMIT_RECORD: record.to_part()})
+        new = state.copy(extra={**state.extra, COMMIT_RECORD: record.to_field()})
         header = render(new, published.header_key)
         try:
             token = compare_and_swap_header(
@@ -325,7 +239,7 @@ def confirm_pending(blobs: BlobStore, published: CommitReceipt) -> Result:
             state, _, token, content = DatasetMetadata.load_with_token(published.uuid, blobs)
             continue
         return new, attrs.evolve(published, header=header, token=token, state=new)
-    # what others commit on top of a dataset confirms it as well
+    # commits of other writers on top of a dataset confirm it as well
     labels = published.state.partition_table.labels
     replaced = _pending_operation(state) is not None or (state.partition_table.positions(labels) < 0).any()
     if replaced:
@@ -336,23 +250,20 @@ def confirm_pending(blobs: BlobStore, published: CommitReceipt) -> Result:
 
 
 def _pending_operation(state: DatasetMetadata) -> str | None:
-    """Id of the operation on several datasets that has created this one and not finished."""
+    """Id of the unfinished operation on several datasets that created this one."""
     record = parse_record(state.extra)
     return None if record is None else record.pending
 
 
 def _read_tombstones(blobs: BlobStore, base: BaseState) -> dict[str, Any]:
-    """
-    The tombstones that a commit inherits and must not violate.
-
-    Those in files count until another commit is on top of the first header (`confirm_first_commit`). They are
-    listed before the commit looks for its files: what a collection has deleted that finished in between is
-    missing then.
-    """
-    known = {} if base.state is None else tombstone_entries(base.state.metadata)
+    """Tombstones that a commit inherits and must respect."""
+    # Tombstone files count until another commit is on top of the first header (`confirm_first_commit`). They
+    # are listed before the files of the commit are checked: files deleted by a garbage collection that
+    # finishes in between are missing then.
+    in_header = {} if base.state is None else tombstone_entries(base.state.metadata)
     if base.old is None or base.is_confirmed:
-        return known
-    return {**list_tombstone_files(blobs, base.uuid), **known}
+        return in_header
+    return {**list_tombstone_files(blobs, base.uuid), **in_header}
 
 
 def _put_state(
@@ -365,22 +276,19 @@ def _put_state(
     replace: bool,
     schema: bytes | None = None,
 ) -> CommitReceipt:
-    """
-    Put schema and header of a state.
-
-    Schema first: a header must never be there without it. The state before finds its own schema in the new
-    file, see :mod:`kartothek_cube.core.schema.versions`.
-    """
+    """Put the schema, then the header of a state."""
+    # Schema first: a header must never be stored without it. The old state finds its own schema in the new
+    # file, see `core.schema.versions`.
     put: bytes | None = None
     try:
         put = _put_schema(blobs, base, new, replace, schema)
         others = 0 if base.state is None else len(base.state.partition_table)
-        # a dataset that was deleted, or had another table, may have left a schema that is collected now
+        # a deleted dataset, or one of another table, may have left a schema that is garbage-collected now
         schemas = [base.schema_key] if new.schema is not None and (replace or base.old is None) else []
         # the schema of a first commit is confirmed below, where it can be put again
         names = tombstoned_files({TOMBSTONES_KEY: collections})
         names -= {tombstone_name(base.schema_key)} if base.old is None else set()
-        # what the header will name has to be on disk before it, see BlobStore.flush
+        # files have to be on disk before the header that names them, see BlobStore.flush
         blobs.flush(files)
         check_files(blobs, base.uuid, [*files, *schemas], names, others=others)
         token = compare_and_swap_header(
@@ -391,7 +299,7 @@ def _put_state(
         if replace:
             _drop_other_format(blobs, base, token)
     except (PreconditionFailed, ConcurrentWriteError):
-        # the next commit puts the right schema as well, so that a failure here costs nothing
+        # a failure here does no harm: the next commit puts the right schema as well
         with suppress(OSError):
             restore_if_ours(blobs, base.schema_key, put, base.schema)
         raise
@@ -405,18 +313,18 @@ def _put_state(
 
 
 def _confirm(blobs: BlobStore, base: BaseState, new: DatasetMetadata, files: Sequence[str]) -> None:
-    """Make sure that the first commit of a dataset is there to stay, with its schema file."""
+    """Ensure that the first commit of a dataset and its schema file are not garbage-collected."""
     record = parse_record(new.extra)
     commit = "" if record is None else record.unconfirmed or record.commit
     tombstones = confirm_first_commit(blobs, base.uuid, base.header_key, files, commit)
     if new.schema is None:
         return
-    # another version than the collection has read, so that its deletion by condition fails
+    # a new version of the blob, so that the conditional deletion of the garbage collection fails
     file = schema_to_bytes(next_version(new.schema, schema_version_of(new.metadata), None, None))
     try:
         for attempt in attempts():
             content, token = read_versioned(blobs, base.schema_key)
-            # after a refused put: the collection deleted the file, or another commit put a newer one
+            # after a refused put: the garbage collection deleted the file, or another commit put a newer one
             if content is not None and (attempt or tombstone_name(base.schema_key) not in tombstones):
                 return
             with suppress(PreconditionFailed):
@@ -428,12 +336,10 @@ def _confirm(blobs: BlobStore, base: BaseState, new: DatasetMetadata, files: Seq
 
 
 def _drop_other_format(blobs: BlobStore, base: BaseState, token: Any) -> None:
-    """
-    Delete the header in the other format, after a dataset was replaced.
-
-    JSON wins over msgpack. So a new JSON header is the state at once, and a leftover does no harm to readers.
-    A new msgpack header becomes the state when that in JSON goes, if it is still the one that was read.
-    """
+    """Delete the header of the other format, which would shadow or outlive the new one."""
+    # JSON wins over msgpack. So a new JSON header is the state at once, and a leftover does no harm to
+    # readers. A new msgpack header becomes the state when the JSON header is deleted, if it is still the one
+    # we read.
     other = other_header_key(base.uuid, base.header_key)
     if base.old is None or base.old.key != other or base.header_key.endswith(".json"):
         try:
@@ -446,24 +352,24 @@ def _drop_other_format(blobs: BlobStore, base: BaseState, token: Any) -> None:
     except (OSError, PreconditionFailed):
         if not blobs.exists(other):
             return
-        # our deletion finds what it expects, since readers and writers take the header in JSON
+        # the condition holds, since readers and writers prefer the JSON header to ours
         blobs.delete_if(base.header_key, token)
         raise
 
 
 def _header_at_key(base: BaseState) -> bytes | None:
-    """The header at the key of the new one."""
+    """Stored header at the key of the new one."""
     return base.header if base.old is not None and base.old.key == base.header_key else None
 
 
 def _files_of(state: DatasetMetadata) -> list[str]:
-    """Data and index files of a state."""
+    """Keys of the data and index files of a state."""
     files = [key for keys in state.partition_table.files.values() for key in keys.to_pylist()]
     return files + [i.index_storage_key for i in state.secondary_indices.values() if i.index_storage_key]
 
 
 def _has_history(state: DatasetMetadata | None) -> bool:
-    """Whether a dataset has, or may have, copies of older states."""
+    """Whether a dataset has, or may have, snapshots."""
     try:
         return state is not None and snapshot_retention(state.metadata) > 0
     except ValueError:
@@ -471,25 +377,7 @@ def _has_history(state: DatasetMetadata | None) -> bool:
 
 
 def read_base(blobs: BlobStore, uuid: str, table: str) -> BaseState:
-    """
-    Read a dataset in order to change it.
-
-    Parameters
-    ----------
-    blobs
-        Store.
-    uuid, table
-        The dataset.
-
-    Returns
-    -------
-    Base
-
-    Raises
-    ------
-    DatasetNotFoundError
-        There is no such dataset.
-    """
+    """Read a dataset in order to change it; raises DatasetNotFoundError."""
     schema, schema_token = read_versioned(blobs, schema_key(uuid, table))
     state, key, token, header = DatasetMetadata.load_with_token(uuid, blobs)
     stored = HeaderBlob(key, header, header_format(key), token)
@@ -497,7 +385,7 @@ def read_base(blobs: BlobStore, uuid: str, table: str) -> BaseState:
 
 
 def read_replaced_base(blobs: BlobStore, uuid: str, table: str, header_key: str) -> BaseState:
-    """Read what is there in order to replace it, be it absent or damaged, by a header at a given key."""
+    """Read a dataset, absent or damaged ones too, in order to replace it by a header at a key."""
     schema = read_versioned(blobs, schema_key(uuid, table))
     try:
         base = read_base(blobs, uuid, table)
@@ -515,16 +403,17 @@ def read_replaced_base(blobs: BlobStore, uuid: str, table: str, header_key: str)
 
 
 def _load(blobs: BlobStore, delta: ChangeSet) -> BaseState:
-    """The newest state with the indices that will change; a schema is read before the header it goes with."""
-    wanted = metadata_key_from_uuid(delta.uuid, delta.storage_format)
+    """Base state of a change, with the indices that will change."""
+    # A schema is read before its header: a schema file also holds the versions of older headers.
+    header_key = metadata_key_from_uuid(delta.uuid, delta.storage_format)
     if delta.mode == "replace":
-        return read_replaced_base(blobs, delta.uuid, delta.table, wanted)
+        return read_replaced_base(blobs, delta.uuid, delta.table, header_key)
     base = None
     with suppress(DatasetNotFoundError):
         base = read_base(blobs, delta.uuid, delta.table)
     if base is None:
         schema = read_versioned(blobs, schema_key(delta.uuid, delta.table))
-        return BaseState(delta.uuid, delta.table, wanted, None, None, None, *schema)
+        return BaseState(delta.uuid, delta.table, header_key, None, None, None, *schema)
     if delta.mode == "create":
         return base
     check_one_header(blobs, delta.uuid, base.header_key)
@@ -532,21 +421,22 @@ def _load(blobs: BlobStore, delta: ChangeSet) -> BaseState:
 
 
 def _with_indices(blobs: BlobStore, state: Any, delta: ChangeSet) -> DatasetMetadata:
-    if not state.explicit_partitions:  # the files of this very change are there already
-        ours = state.partition_table.positions(delta.added.labels)
-        theirs = np.ones(len(state.partition_table), dtype=bool)
-        theirs[ours[ours >= 0]] = False
-        state = state.copy(partitions=state.partition_table.filter(theirs))
+    if not state.explicit_partitions:  # partitions are listed from storage: those of this change are included
+        added = state.partition_table.positions(delta.added.labels)
+        is_older = np.ones(len(state.partition_table), dtype=bool)
+        is_older[added[added >= 0]] = False
+        state = state.copy(partitions=state.partition_table.filter(is_older))
     touched = set(state.secondary_indices) - delta.new_indices
     scope_columns = {literal[0] for conjunction in delta.scope or () for literal in conjunction}
     if not len(delta.added) and delta.scope is None and delta.inputs is None:
         touched = set()
-    found: DatasetMetadata = load_needed_indices(state, touched | scope_columns, blobs)
-    return found
+    loaded: DatasetMetadata = load_needed_indices(state, touched | scope_columns, blobs)
+    return loaded
 
 
 def _is_committed(state: DatasetMetadata | None, delta: ChangeSet) -> bool:
-    """Whether this very commit got through already: its labels are UUIDs, nobody else adds them."""
+    """Whether the state contains this commit already."""
+    # Labels contain UUIDs: no other writer adds the same ones.
     if state is None:
         return False
     if delta.batch is not None:
@@ -561,10 +451,10 @@ def _is_committed(state: DatasetMetadata | None, delta: ChangeSet) -> bool:
 
 
 def _already_committed(blobs: BlobStore, base: BaseState, delta: ChangeSet) -> Result:
-    """The state as loading it gives, secondary indices by key only."""
+    """The stored state and its receipt; secondary indices by key only."""
     state: Any = base.state
     if base.record is not None and base.record.unconfirmed:
-        # ours, of which only the answer was lost, or one that is built on ours before this could confirm it
+        # only the answer to our commit was lost, or a commit on top of ours came before its confirmation
         _confirm(blobs, base, state, _files_of(state))
     unloaded = {column: index.unload() for column, index in state.secondary_indices.items()}
     return state.copy(indices=unloaded), base.published(base.header or b"", base.token, None, state)
@@ -573,11 +463,9 @@ def _already_committed(blobs: BlobStore, base: BaseState, delta: ChangeSet) -> R
 def _put_schema(
     blobs: BlobStore, base: BaseState, new: DatasetMetadata, replace: bool, content: bytes | None
 ) -> bytes | None:
-    """
-    Write the schema unless it is there; until the header follows, each header finds its own in it.
-
-    The first commit of a dataset always writes it: a collection may be about to delete what is there.
-    """
+    """Put the schema file before the header, unless it is stored already."""
+    # The file holds the old and the new version, so that both headers resolve to the right schema. The first
+    # commit of a dataset always writes it: a garbage collection may be about to delete the stored one.
     if new.schema is None:
         return None
     try:
@@ -586,25 +474,26 @@ def _put_schema(
         if base.state is not None:
             raise
         old = None
-    lineage = schema_version_of(new.metadata)
+    version = schema_version_of(new.metadata)
     same = base.old is not None and old is not None and old.schema.equals(new.schema, check_metadata=replace)
-    if same and old is not None and old.of(lineage).equals(new.schema):
+    if same and old is not None and old.of(version).equals(new.schema):
         return None
     replaced = None if base.state is None else schema_version_of(base.state.metadata)
     if content is None or base.state is not None:
-        content = schema_to_bytes(next_version(new.schema, lineage, old, replaced))
+        content = schema_to_bytes(next_version(new.schema, version, old, replaced))
     blobs.put_if(base.schema_key, content, base.schema_token)
     return content
 
 
 def _restore_schema(blobs: BlobStore, base: BaseState, ours: bytes | None) -> None:
-    """Put the schema of the header that is there first; ours stays known, should our header arrive late."""
+    """After a failed header write, make the schema of the stored header current again."""
+    # Ours stays in the file as a version, in case our header lands late.
     content, token = read_versioned(blobs, base.schema_key)
     if ours is None or content != ours or base.state is None or base.state.schema is None:
         return
-    lineage = schema_version_of(base.state.metadata)
+    version = schema_version_of(base.state.metadata)
     old = schema_file_from_bytes(ours, base.schema_key)
-    file = next_version(base.state.schema, lineage, old, lineage)
+    file = next_version(base.state.schema, version, old, version)
     blobs.put_if(base.schema_key, schema_to_bytes(file), token)
 
 
@@ -623,11 +512,8 @@ def _store_indices(blobs: BlobStore, state: DatasetMetadata, written: list[str])
 
 
 def _unreferenced(blobs: BlobStore, uuid: str, written: Sequence[str]) -> list[str]:
-    """
-    Index files that no state knows.
-
-    The answer to our put may be lost and a newer state, made of ours, be there: it still refers to them.
-    """
+    """Index files that the stored state does not refer to."""
+    # The answer to our put may be lost and a newer state, based on ours, be stored: it still refers to them.
     if not written:
         return []
     try:

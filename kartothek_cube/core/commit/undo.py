@@ -1,4 +1,4 @@
-"""Undo of a published commit, also after others have committed on top of it."""
+"""Undo of a published commit, also below later commits of other writers."""
 
 from __future__ import annotations
 
@@ -25,25 +25,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def rollback(blobs: BlobStore, published: CommitReceipt) -> None:
-    """
-    Take a commit back; what others have committed on top of it stays.
-
-    Files written for the commit stay as garbage.
-
-    Parameters
-    ----------
-    blobs
-        Store.
-    published
-        As returned by :func:`~kartothek_cube.core.commit.commit`.
-
-    Raises
-    ------
-    ConcurrentWriteError
-        Commits of others depend on this one: they have replaced its files, or those that it removed are gone.
-    OSError
-        The store fails again and again.
-    """
+    """Undo a commit; later commits of other writers stay, and its files become garbage."""
     if published.header == published.old_header:
         return None
     if retry_request(lambda: _restore_header(blobs, published)):
@@ -60,7 +42,7 @@ def rollback(blobs: BlobStore, published: CommitReceipt) -> None:
 
 
 def _restore_header(blobs: BlobStore, published: CommitReceipt) -> bool:
-    """Put the old header back if that of the commit is still there; False if it is not."""
+    """Restore the old header if that of the commit is still stored; False if it is not."""
     return restore_if_ours(blobs, published.header_key, published.header, published.old_header, delete=True)
 
 
@@ -74,7 +56,7 @@ def _invert_newest(blobs: BlobStore, published: CommitReceipt) -> None:
         return
     new = invert(state, published.old_state, published.state, blobs)
     if published.old_state is None and not len(new.partition_table):
-        # nothing of others is in it: tombstones at most
+        # no partitions of other writers, tombstones at most
         blobs.delete_if(base.header_key, base.token)
         return
     files = [key for keys in new.partition_table.files.values() for key in keys.to_pylist()]
@@ -83,46 +65,22 @@ def _invert_newest(blobs: BlobStore, published: CommitReceipt) -> None:
 
 
 def undo_all(blobs: BlobStore, published: Sequence[CommitReceipt]) -> bool:
-    """
-    Take the commits of an operation back, the last one first; whether all could be.
-
-    The failure that made this necessary is the one to raise, so that another one here is only logged.
-    """
+    """Undo the commits of an operation, last one first; False if one could not be undone."""
+    # The caller raises the failure that made this necessary, so another one is only logged.
     complete = True
-    for done in reversed(published):
+    for receipt in reversed(published):
         try:
-            rollback(blobs, done)
+            rollback(blobs, receipt)
         except (KartothekCubeError, OSError, KeyError, ValueError) as error:
             complete = False
-            _LOGGER.error("A commit to dataset %s could not be taken back: %s", done.uuid, error)
+            _LOGGER.error("A commit to dataset %s could not be taken back: %s", receipt.uuid, error)
     return complete
 
 
 def invert(
     state: DatasetMetadata, old: DatasetMetadata | None, new: DatasetMetadata, blobs: BlobStore
 ) -> DatasetMetadata:
-    """
-    The newest state without a commit that it is built on.
-
-    Parameters
-    ----------
-    state
-        The newest state.
-    old, new
-        What the commit put in place of what; ``old`` is None if it created the dataset.
-    blobs
-        Store, for the indices.
-
-    Returns
-    -------
-    DatasetMetadata
-        Changed indices are loaded and have no storage key.
-
-    Raises
-    ------
-    ConcurrentWriteError
-        Later commits depend on the commit.
-    """
+    """The newest state without an earlier commit; raises ConcurrentWriteError if later ones depend on it."""
     before = PartitionTable.empty((new.table_name,)) if old is None else old.partition_table
     added = _without(new.partition_table, before)
     removed = _without(before, new.partition_table)
@@ -141,9 +99,9 @@ def invert(
             "it added, or added some to a dataset that it replaced. Look at the newest state, and repeat the "
             "operation if it is still wanted.",
         )
-    # what the old state had comes first, in its order: later partitions hide the cells of earlier ones
-    stay = (before.positions(state.partition_table.labels), before.positions(removed.labels))
-    kept = np.sort(np.concatenate([positions[positions >= 0] for positions in stay]))
+    # partitions of the old state come first, in their order: later ones overwrite cells of earlier ones
+    remaining, restored = before.positions(state.partition_table.labels), before.positions(removed.labels)
+    kept = np.sort(np.concatenate([positions[positions >= 0] for positions in (remaining, restored)]))
     table = before.take(kept)
     table = table.concat(later) if len(table) and len(later) else (table if len(table) else later)
     indices = _invert_indices(state, old, added, removed, blobs)
@@ -151,12 +109,12 @@ def invert(
 
 
 def _without(table: PartitionTable, other: PartitionTable) -> PartitionTable:
-    """The partitions of one table whose labels another one does not have."""
+    """Partitions of one table whose labels are not in the other."""
     return table.filter(other.positions(table.labels) < 0) if len(table) else table
 
 
 def _same_layout(state: DatasetMetadata, old: DatasetMetadata | None, new: DatasetMetadata) -> bool:
-    """Whether partitions that were added to the new state fit the old one."""
+    """Whether partitions added to the new state fit the old one."""
     if old is None:
         return True
     same = list(old.partition_keys) == list(new.partition_keys) and set(old.indices) == set(new.indices)
@@ -166,7 +124,7 @@ def _same_layout(state: DatasetMetadata, old: DatasetMetadata | None, new: Datas
 def _invert_metadata(
     state: DatasetMetadata, old: DatasetMetadata | None, new: DatasetMetadata
 ) -> dict[str, Any]:
-    """The metadata of the newest state; keys that still have the value of the commit get their old one."""
+    """Metadata of the newest state; keys with the value of the commit get their old value back."""
     if old is None:
         return dict(state.metadata)
     result = dict(state.metadata)
@@ -192,12 +150,12 @@ def _invert_indices(
         loaded = index.load(blobs).remove_partitions(added.labels.to_pylist())
         if len(removed) and old is not None:
             if column not in old.secondary_indices:
-                # it would know nothing of the partitions that come back
+                # the index has no entries of the restored partitions
                 continue
-            past = old.secondary_indices[column].load(blobs)
-            columns = past.columns_data
+            old_index = old.secondary_indices[column].load(blobs)
+            columns = old_index.columns_data
             if columns is not None:
                 entries = columns.keep_labels(removed.labels)
-                loaded = loaded.update(ExplicitSecondaryIndex.from_columns(column, entries, past.dtype))
+                loaded = loaded.update(ExplicitSecondaryIndex.from_columns(column, entries, old_index.dtype))
         indices[column] = loaded
     return indices

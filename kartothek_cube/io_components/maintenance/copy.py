@@ -148,12 +148,12 @@ def _copied_state(
 
 def _schema_of(dataset: DatasetMetadata, content: bytes | None) -> bytes:
     """The schema file of a state: that of the source as it is, if it is that of the state."""
-    lineage, schema = schema_version_of(dataset.metadata), dataset.schema
+    version, schema = schema_version_of(dataset.metadata), dataset.schema
     if content is not None and (
-        schema is None or schema_file_from_bytes(content, dataset.uuid).of(lineage).equals(schema)
+        schema is None or schema_file_from_bytes(content, dataset.uuid).of(version).equals(schema)
     ):
         return content
-    return schema_to_bytes(VersionedSchema(schema or SchemaWrapper(pa.schema([]), dataset.uuid), lineage))
+    return schema_to_bytes(VersionedSchema(schema or SchemaWrapper(pa.schema([]), dataset.uuid), version))
 
 
 def run_copy(source: BlobStore, target: BlobStore, keys: Mapping[str, str]) -> None:

@@ -16,9 +16,9 @@ from kartothek_cube.core.history import (
     AsOf,
     DatasetState,
     check_as_of,
+    list_states,
     load_state,
     select_state,
-    states,
 )
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
@@ -67,7 +67,7 @@ def list_cube_history(cube: Cube, store: StoreInput) -> dict[str, list[DatasetSt
     """
     blobs = open_blobs(store)
     names = sorted(_chosen(cube, blobs, None))
-    return {name: states(cube.ktk_dataset_uuid(name), blobs) for name in names}
+    return {name: list_states(cube.ktk_dataset_uuid(name), blobs) for name in names}
 
 
 def keep_cube_history(
@@ -153,7 +153,7 @@ def datasets_as_of(
         if name not in moments:
             found[name] = DatasetMetadata.load_from_store(uuid, blobs)
             continue
-        known = states(uuid, blobs)
+        known = list_states(uuid, blobs)
         state = select_state(uuid, known, moments[name])
         if state is not None:
             found[name] = load_state(uuid, blobs, state)

@@ -43,7 +43,7 @@ from kartothek_cube.core.history import (
     expired_snapshots,
     history_folder,
     is_snapshot_key,
-    load_copy,
+    load_snapshot,
 )
 from kartothek_cube.core.naming import INDICES_DIRECTORY, TABLE_METADATA_FILE, TOMBSTONES_KEY
 from kartothek_cube.core.store import Blob, BlobStore, PreconditionFailed, open_blobs
@@ -203,7 +203,7 @@ def history_keys(uuid: str, blobs: BlobStore, young: Iterable[Blob] = ()) -> set
         keys.add(blob.key)
         if is_snapshot_key(blob.key):
             with suppress(KeyError):  # a commit has expired it meanwhile
-                state = load_copy(uuid, blobs, blob.key)
+                state = load_snapshot(uuid, blobs, blob.key)
                 keys.update((*data_keys(state), *index_keys(state)))
     return keys
 

@@ -14,9 +14,9 @@ from kartothek_cube.core.history import (
     KEEP_HISTORY,
     AsOf,
     DatasetState,
+    list_states,
     snapshot_retention,
     state_as_of,
-    states,
 )
 from kartothek_cube.core.schema.versions import schema_version_of
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
@@ -50,7 +50,7 @@ def list_history(uuid: str, store: StoreInput) -> list[DatasetState]:
     -------
     list of DatasetState
     """
-    return states(uuid, open_blobs(store))
+    return list_states(uuid, open_blobs(store))
 
 
 def keep_history(uuid: str, store: StoreInput, number: int) -> DatasetMetadata:

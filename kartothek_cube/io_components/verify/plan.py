@@ -13,7 +13,7 @@ from kartothek_cube.core.common_metadata import schema_file_from_bytes
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.references import data_keys, header_keys, index_keys
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError
-from kartothek_cube.core.history import history_folder, is_snapshot_key, load_copy
+from kartothek_cube.core.history import history_folder, is_snapshot_key, load_snapshot
 from kartothek_cube.core.naming import schema_key
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.versions import schema_version_of
@@ -227,7 +227,7 @@ def _history_problems(uuid: str, blobs: BlobStore) -> Iterator[Problem]:
     stored = {blob.key for blob in blobs.list(f"{uuid}/")}
     for copy in copies:
         try:
-            state = load_copy(uuid, blobs, copy)
+            state = load_snapshot(uuid, blobs, copy)
         except KeyError:
             continue  # a commit threw it away meanwhile
         except (CorruptDatasetError, NotImplementedError) as error:

@@ -14,7 +14,7 @@ from kartothek_cube.core.commit import (
     IndexUpdate,
     commit,
     confirm_pending,
-    merged_schema,
+    merge_schema,
     undo_all,
 )
 from kartothek_cube.core.cube.consistency import (
@@ -157,7 +157,7 @@ def _after_write(name: str, delta: ChangeSet, blobs: BlobStore) -> DatasetMetada
     if delta.mode != "update":
         return _prospective_dataset(delta)
     dataset = DatasetMetadata.load_from_store(delta.uuid, blobs)
-    return dataset if delta.schema is None else dataset.copy(schema=merged_schema(dataset, delta))
+    return dataset if delta.schema is None else dataset.copy(schema=merge_schema(dataset, delta))
 
 
 def _check_not_empty(

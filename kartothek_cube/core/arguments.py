@@ -1,4 +1,4 @@
-"""Converters for arguments: names, sets and tuples of names, and values given as text."""
+"""Converters of arguments: names, collections of names, values as text."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def _parse_bool(text: str) -> bool:
     return lowered in _TRUE
 
 
-def _unquoted(text: str) -> str:
+def _remove_quotes(text: str) -> str:
     quoted = len(text) >= 2 and text[0] == text[-1] and text[0] in "\"'"
     return text[1:-1] if quoted else text
 
@@ -229,6 +229,6 @@ _CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[str], object]]
     (pa.types.is_boolean, _parse_bool),
     (pa.types.is_integer, int),
     (pa.types.is_floating, float),
-    (_is_text, _unquoted),
+    (_is_text, _remove_quotes),
     (pa.types.is_timestamp, pd.Timestamp),
 )

@@ -1,4 +1,4 @@
-"""Frames and Arrow tables as Parquet files that kartothek 5.3 reads as well."""
+"""``ParquetSerializer``: frames and Arrow tables as Parquet files that kartothek 5.3 reads."""
 
 from __future__ import annotations
 
@@ -125,18 +125,18 @@ class ParquetSerializer(DataFrameSerializer):
         """
         check_filters(filter_query, predicates)
         blobs = open_blobs(store)
-        wanted = None if filter_query else columns
+        columns_to_load = None if filter_query else columns
 
         def read() -> pa.Table:
             try:
                 content = blobs.local_path(key) or blobs.get(key)
-                return read_parquet(content, key, wanted, predicates, None, predicate_pushdown_to_io)
+                return read_parquet(content, key, columns_to_load, predicates, None, predicate_pushdown_to_io)
             except FileNotFoundError as error:
                 raise KeyError(key) from error
 
         table = _retry(read, key)
-        chosen = [column for column in categories or () if column in table.column_names]
-        df = to_pandas(table, dates_as_object=date_as_object, categories=chosen)
+        categorical = [column for column in categories or () if column in table.column_names]
+        df = to_pandas(table, dates_as_object=date_as_object, categories=categorical)
         if filter_query:
             check_columns(columns or (), table.column_names, key)
             df = select_columns(filter_df(df, filter_query), columns).reset_index(drop=True)
@@ -185,34 +185,11 @@ class ParquetSerializer(DataFrameSerializer):
 
     @staticmethod
     def storable(table: pa.Table) -> pa.Table:
-        """Convert to types that files hold, and describe them for pandas, unless that is done already.
-
-        Parameters
-        ----------
-        table
-            A table; its slices can be written by :meth:`write_storable`.
-
-        Returns
-        -------
-        pyarrow.Table
-        """
+        """Convert to storage types with pandas metadata, unless they are there already."""
         return table if _is_storable(table.schema) else as_table(table)
 
     def write_storable(self, table: pa.Table, sink: str | BinaryIO | pa.NativeFile) -> None:
-        """Write a table that came out of :meth:`storable`; for many small files, the check is worth saving.
-
-        Parameters
-        ----------
-        table
-            The table.
-        sink
-            Path or file.
-
-        Raises
-        ------
-        ValueError
-            A time stamp is finer than microseconds; names the column.
-        """
+        """Write a table made by `storable`, or a slice of it, without checking its types again."""
         dictionaries = dictionary_columns(table)
         try:
             with pq.ParquetWriter(
@@ -245,7 +222,7 @@ class ParquetSerializer(DataFrameSerializer):
         source
             Path, content or seekable file.
         columns
-            Columns wanted, in this order; None for all. Only these, and those of ``predicates``, are decoded.
+            Columns, in this order; None for all. Only these, and those of ``predicates``, are decoded.
         predicates
             Filter in disjunctive normal form.
         schema
@@ -295,7 +272,7 @@ def _is_storable(schema: pa.Schema) -> bool:
 
 
 def _explain_timestamps(table: pa.Table, error: pa.ArrowInvalid) -> None:
-    """Name the column if a time stamp was the problem; Arrow's message does not."""
+    """Raise a ValueError with the column name if a time stamp is the cause of an error."""
     for name, column in zip(table.column_names, table.columns, strict=True):
         if pat.is_timestamp(column.type):
             try:
@@ -308,16 +285,18 @@ def _explain_timestamps(table: pa.Table, error: pa.ArrowInvalid) -> None:
 
 
 def _retry(read: Callable[[], pa.Table], key: str) -> pa.Table:
-    """Read again after a failure of the store, a bit later each time."""
+    """Repeat a read with exponential backoff while the store fails."""
     for attempt in range(1, MAX_NB_RETRIES + 1):
         try:
             return read()
         except OSError as error:
             _logger.warning("Attempt %d of %d to read %r failed: %r", attempt, MAX_NB_RETRIES, key, error)
-            last = error
+            failure = error
             if attempt < MAX_NB_RETRIES:
                 time.sleep(BACKOFF_TIME * 2 ** (attempt - 1))
-    raise ParquetReadError(f"{key!r} could not be read in {MAX_NB_RETRIES} attempts: {last!r}") from last
+    raise ParquetReadError(
+        f"{key!r} could not be read in {MAX_NB_RETRIES} attempts: {failure!r}"
+    ) from failure
 
 
 DataFrameSerializer.register_serializer(".parquet", ParquetSerializer)

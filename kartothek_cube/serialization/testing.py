@@ -1,4 +1,4 @@
-"""Helpers for tests of serialisers: a frame with all types that every format can hold."""
+"""Test helpers of serializers: a frame with all types of every format."""
 
 from __future__ import annotations
 

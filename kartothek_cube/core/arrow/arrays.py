@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from kartothek_cube.core.arrow.typing import Ints
 
 __all__ = ("label_array", "lookup", "abbreviate", "compact_buffers")
 
@@ -38,7 +39,7 @@ def label_array(labels: Iterable[str] | pa.Array | pa.ChunkedArray) -> pa.String
     return labels if labels.type.equals(pa.string()) else labels.cast(pa.string())
 
 
-def lookup(needles: pa.Array, haystack: pa.Array) -> npt.NDArray[np.int64]:
+def lookup(needles: pa.Array, haystack: pa.Array) -> Ints:
     """Position of the first occurrence of each needle in the haystack, -1 if absent.
 
     Examples
@@ -49,7 +50,7 @@ def lookup(needles: pa.Array, haystack: pa.Array) -> npt.NDArray[np.int64]:
     if needles is haystack:
         return np.arange(len(needles), dtype=np.int64)
     indices = pc.index_in(needles, value_set=haystack).fill_null(-1).to_numpy(zero_copy_only=False)
-    positions: npt.NDArray[np.int64] = indices.astype(np.int64)
+    positions: Ints = indices.astype(np.int64)
     return positions
 
 

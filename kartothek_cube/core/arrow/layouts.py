@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from kartothek_cube.core.arrow.typing import Ints
+
 __all__ = ("convert_layout", "convert_layouts", "has_foreign_layout")
 
 
@@ -117,7 +119,7 @@ def _convert_map(array: pa.Array) -> pa.Array:
     return pa.MapArray.from_arrays(pa.array(offsets.astype(np.int32)), keys, items, mask=nulls)
 
 
-def _offsets(lengths: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def _offsets(lengths: npt.NDArray[Any]) -> Ints:
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets

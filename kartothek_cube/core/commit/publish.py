@@ -43,7 +43,6 @@ from kartothek_cube.core.commit.tombstones import (
 from kartothek_cube.core.common_metadata import schema_file_from_bytes, schema_to_bytes
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.loading import HeaderBlob
-from kartothek_cube.core.dataset.pruning import load_needed_indices
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,
@@ -430,7 +429,7 @@ def _with_indices(blobs: BlobStore, state: Any, delta: ChangeSet) -> DatasetMeta
     scope_columns = {literal[0] for conjunction in delta.scope or () for literal in conjunction}
     if not len(delta.added) and delta.scope is None and delta.inputs is None:
         touched = set()
-    loaded: DatasetMetadata = load_needed_indices(state, touched | scope_columns, blobs)
+    loaded: DatasetMetadata = state.load_indices(touched | scope_columns, blobs)
     return loaded
 
 

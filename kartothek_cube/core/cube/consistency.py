@@ -1,4 +1,4 @@
-"""What makes datasets a valid cube: the rules of the cube format, checked on headers and schemas."""
+"""Consistency rules of cubes, checked on headers and schemas."""
 
 from __future__ import annotations
 
@@ -55,35 +55,19 @@ def get_dataset_columns(dataset: DatasetMetadata) -> set[str]:
 
 
 def arrow_schema(dataset: DatasetMetadata) -> pa.Schema:
-    """
-    The schema of a dataset of a cube, without metadata.
-
-    Raises
-    ------
-    ValueError
-        If it is not loaded.
-    """
+    """Schema of a dataset of a cube, without metadata; raises ValueError if it is not loaded."""
     if dataset.schema is None:
         raise ValueError(f"The schema of dataset {dataset.uuid} is not loaded")
     return dataset.schema.internal().remove_metadata()
 
 
 def get_payload_subset(columns: Iterable[str], cube: Cube) -> set[str]:
-    """
-    Those of the given columns that are payload, which is neither dimension nor partition column.
-
-    Examples
-    --------
-    >>> from kartothek_cube.core.cube.cube import Cube
-    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
-    >>> get_payload_subset(["CITY", "COUNTRY_CODE", "AVG_TEMP"], cube)
-    {'AVG_TEMP'}
-    """
+    """Payload columns among the given ones: neither dimension nor partition columns."""
     return set(columns) - set(cube.dimension_columns) - set(cube.partition_columns)
 
 
 def get_cube_payload(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> set[str]:
-    """Payload columns of all given datasets together."""
+    """Payload columns of all datasets together."""
     return set().union(*(get_payload_subset(get_dataset_columns(ds), cube) for ds in datasets.values()))
 
 
@@ -209,23 +193,23 @@ def _check_dimensions(name: str, dataset: DatasetMetadata, cube: Cube) -> None:
 def _check_indices(name: str, dataset: DatasetMetadata, cube: Cube) -> None:
     columns = get_dataset_columns(dataset)
     keys = set(dataset.partition_keys or [])
-    any_kind = columns & set(cube.index_columns)
+    of_any_kind = columns & set(cube.index_columns)
     explicit: set[str] = set()
     if name == cube.seed_dataset:
         explicit = set(cube.dimension_columns) - set(cube.suppress_index_on)
-    for column in sorted(keys | any_kind | explicit):
+    for column in sorted(keys | of_any_kind | explicit):
         index = dataset.indices.get(column)
         if index is None and column in keys - explicit:
-            continue  # the labels imply it
+            continue  # built from the labels
         if index is None and column not in keys:
             raise ValueError(f"ExplicitSecondaryIndex is missing in dataset {name!r} for column: {column}")
         if column in keys - explicit and not isinstance(index, PartitionIndex):
-            wanted = "PartitionIndex"
+            expected = "PartitionIndex"
         elif column in explicit and not isinstance(index, ExplicitSecondaryIndex):
-            wanted = "ExplicitSecondaryIndex"
+            expected = "ExplicitSecondaryIndex"
         else:
             continue
         raise ValueError(
             f"Wrong index type in dataset {name!r} for column {column}: "
-            f"expected {wanted} but got {type(index).__name__}"
+            f"expected {expected} but got {type(index).__name__}"
         )

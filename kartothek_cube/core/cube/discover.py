@@ -1,4 +1,4 @@
-"""Which cubes and datasets a store holds, found with one listing and one header per dataset."""
+"""Discovery of cubes and datasets: one listing, and one header per dataset."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: StoreInput) -> set[st
     set of str
         The parts of the dataset uuids behind ``++``; empty if there is no such cube.
     """
-    start = uuid_prefix + KTK_CUBE_UUID_SEPARATOR
+    prefix = uuid_prefix + KTK_CUBE_UUID_SEPARATOR
     suffixes = tuple(METADATA_BASE_SUFFIX + fmt for fmt in (METADATA_FORMAT_JSON, METADATA_FORMAT_MSGPACK))
-    found = set()
-    for name in open_blobs(store).list_dir(start):
+    dataset_ids = set()
+    for name in open_blobs(store).list_dir(prefix):
         for suffix in suffixes:
-            if name.startswith(start) and name.endswith(suffix):
-                found.add(name[len(start) : -len(suffix)])
-    return {name for name in found if name}
+            if name.startswith(prefix) and name.endswith(suffix):
+                dataset_ids.add(name[len(prefix) : -len(suffix)])
+    return {name for name in dataset_ids if name}
 
 
 def discover_datasets_unchecked(
@@ -95,11 +95,11 @@ def discover_datasets_unchecked(
         Dataset id to metadata, sorted by id. A dataset whose header or schema is gone
         is left out, with a warning in the log.
     """
-    wanted = converter_str_set_optional(filter_ktk_cube_dataset_ids)
+    requested = converter_str_set_optional(filter_ktk_cube_dataset_ids)
     blobs = open_blobs(store)
     result = {}
     for name in sorted(discover_ktk_cube_dataset_ids(uuid_prefix, blobs)):
-        if wanted is not None and name not in wanted:
+        if requested is not None and name not in requested:
             continue
         try:
             result[name] = DatasetMetadata.load_from_store(
@@ -133,18 +133,18 @@ def discover_datasets(
     Raises
     ------
     ValueError
-        If a wanted dataset does not exist, or if the datasets do not form the cube.
+        If a requested dataset does not exist, or if the datasets do not form the cube.
     """
     ensure_cube(cube)
-    wanted = converter_str_set_optional(filter_ktk_cube_dataset_ids)
-    datasets = discover_datasets_unchecked(cube.uuid_prefix, store, wanted)
-    if wanted is not None:
-        missing = wanted - set(datasets)
+    requested = converter_str_set_optional(filter_ktk_cube_dataset_ids)
+    datasets = discover_datasets_unchecked(cube.uuid_prefix, store, requested)
+    if requested is not None:
+        missing = requested - set(datasets)
         if missing:
-            known = discover_ktk_cube_dataset_ids(cube.uuid_prefix, store)
+            available = discover_ktk_cube_dataset_ids(cube.uuid_prefix, store)
             raise ValueError(
                 f"Could not find the following requested datasets of cube {cube.uuid_prefix}: "
-                + unknown_names("dataset", missing, known)
+                + unknown_names("dataset", missing, available)
             )
     check_cube(datasets, cube)
     return datasets
@@ -187,7 +187,7 @@ def discover_cube(
             f"its metadata has no {KTK_CUBE_METADATA_DIMENSION_COLUMNS}"
         )
     partitions = _partition_columns(uuid_prefix, seed, datasets[seed])
-    indexed = set().union(*(_indexed(ds) for ds in datasets.values()))
+    indexed = set().union(*(_indexed_columns(ds) for ds in datasets.values()))
     cube = Cube(
         uuid_prefix=uuid_prefix,
         dimension_columns=_names(dimensions, "dimension columns", seed),
@@ -254,13 +254,13 @@ def _partition_columns(uuid_prefix: str, seed: str, dataset: DatasetMetadata) ->
     return columns
 
 
-def _indexed(dataset: DatasetMetadata) -> set[str]:
-    """Columns with an index beyond the partition keys that the header implies."""
+def _indexed_columns(dataset: DatasetMetadata) -> set[str]:
+    """Columns with an explicit index."""
     return (set(dataset.indices) - set(dataset.partition_keys or [])) & get_dataset_columns(dataset)
 
 
 def select_datasets(cube: Cube, store: StoreInput, datasets: Any) -> dict[str, DatasetMetadata]:
-    """The ``datasets`` argument: all, ids, or loaded headers. Ids that do not exist are absent."""
+    """Datasets by the ``datasets`` argument: all, ids, or loaded headers; unknown ids are absent."""
     ensure_cube(cube)
     if isinstance(datasets, Mapping):
         return dict(datasets)

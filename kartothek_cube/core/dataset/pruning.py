@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.typing import Ints, Mask
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.expressions.literal import bind_literal
 from kartothek_cube.core.expressions.predicate import (
@@ -19,28 +19,36 @@ from kartothek_cube.core.expressions.predicate import (
     check_predicates,
     literal_mask,
 )
-from kartothek_cube.core.index import PartitionIndex
+from kartothek_cube.core.index import IndexBase, PartitionIndex
 from kartothek_cube.core.index.conversion import partition_frame, partition_rows
 from kartothek_cube.core.index.data import IndexColumns
-from kartothek_cube.core.store import BlobStore
-from kartothek_cube.core.typing import StoreInput
-
-if TYPE_CHECKING:
-    from kartothek_cube.core.dataset.base import DatasetMetadataBase
+from kartothek_cube.core.partition import PartitionTable
 
 __all__ = (
     "conjunction_mask",
     "index_rows",
     "indices_as_dataframe",
-    "load_needed_indices",
     "select_partitions",
 )
 
-Mask = npt.NDArray[np.bool_]
-DatasetT = TypeVar("DatasetT", bound="DatasetMetadataBase")
+
+class IndexedDataset(Protocol):
+    """Partitions and indices of a dataset, as far as pruning needs them."""
+
+    uuid: str
+    partition_table: PartitionTable
+    partition_keys: list[str]
+    indices: dict[str, IndexBase]
+
+    @property
+    def index_columns(self) -> set[str]:
+        """Columns with an index, partition keys included."""
+
+    def key_columns(self) -> dict[str, pa.Array]:
+        """Values of the partition keys."""
 
 
-def select_partitions(dataset: DatasetMetadataBase, predicates: PredicatesType) -> npt.NDArray[np.int64]:
+def select_partitions(dataset: IndexedDataset, predicates: PredicatesType) -> Ints:
     """Positions of the partitions that can hold rows which match the predicates; None selects all."""
     if predicates is None:
         return np.arange(len(dataset.partition_table), dtype=np.int64)
@@ -50,7 +58,7 @@ def select_partitions(dataset: DatasetMetadataBase, predicates: PredicatesType) 
     return np.flatnonzero(kept).astype(np.int64)
 
 
-def conjunction_mask(dataset: DatasetMetadataBase, conjunction: ConjunctionType) -> Mask:
+def conjunction_mask(dataset: IndexedDataset, conjunction: ConjunctionType) -> Mask:
     """Mask of the partitions that can hold rows which match all literals of a conjunction."""
     # Literals on columns without partition key or loaded index do not prune.
     kept = np.ones(len(dataset.partition_table), dtype=bool)
@@ -61,7 +69,7 @@ def conjunction_mask(dataset: DatasetMetadataBase, conjunction: ConjunctionType)
     return kept
 
 
-def _literal_mask(dataset: DatasetMetadataBase, literal: LiteralType) -> Mask | None:
+def _literal_mask(dataset: IndexedDataset, literal: LiteralType) -> Mask | None:
     """Mask of the partitions that can match a literal; None if it does not prune."""
     column, op, value = literal
     if column in dataset.partition_keys:
@@ -83,41 +91,8 @@ def _matches_nulls(dtype: pa.DataType, literal: LiteralType) -> bool:
     return bound.kind == "null" or bound.or_null
 
 
-def load_needed_indices(
-    dataset: DatasetT, columns: Collection[str], store: StoreInput | BlobStore
-) -> DatasetT:
-    """
-    Load just the indices of some columns.
-
-    Parameters
-    ----------
-    dataset
-        A dataset with its schema.
-    columns
-        Any columns; those without an index do not matter.
-    store
-        Store, factory or URL.
-
-    Returns
-    -------
-    DatasetMetadataBase
-        ``dataset`` itself if there is nothing to load.
-
-    Raises
-    ------
-    KeyError
-        The file of an index is missing.
-    CorruptDatasetError
-        It is not the file of an index on its column.
-    """
-    return dataset._load_indices(sorted(set(columns) - set(dataset.partition_keys)), store)
-
-
-Ints = npt.NDArray[np.int64]
-
-
 def indices_as_dataframe(
-    dataset: DatasetMetadataBase,
+    dataset: IndexedDataset,
     columns: Sequence[str] | None,
     date_as_object: bool,
     predicates: PredicatesType,
@@ -128,7 +103,7 @@ def indices_as_dataframe(
 
 
 def index_rows(
-    dataset: DatasetMetadataBase, columns: Sequence[str] | None, predicates: PredicatesType
+    dataset: IndexedDataset, columns: Sequence[str] | None, predicates: PredicatesType
 ) -> tuple[Ints, dict[str, pa.Array]]:
     """Index data joined by partition: positions of partitions, and the values of each column."""
     # One row per partition and combination of values; partition indices must be loaded.
@@ -139,7 +114,7 @@ def index_rows(
     return rows, {c: data.values.take(pa.array(i)) for (c, data), i in zip(indices.items(), ids, strict=True)}
 
 
-def _index_data(dataset: DatasetMetadataBase, columns: Sequence[str] | None) -> dict[str, IndexColumns]:
+def _index_data(dataset: IndexedDataset, columns: Sequence[str] | None) -> dict[str, IndexColumns]:
     names = sorted(dataset.indices) if columns is None else columns
     unknown = set(names) - set(dataset.indices)
     if unknown:
@@ -157,7 +132,7 @@ def _index_data(dataset: DatasetMetadataBase, columns: Sequence[str] | None) -> 
 
 
 def _rows(
-    dataset: DatasetMetadataBase, indices: dict[str, IndexColumns], conjunction: ConjunctionType
+    dataset: IndexedDataset, indices: dict[str, IndexColumns], conjunction: ConjunctionType
 ) -> tuple[Ints, list[Ints]]:
     """Partitions and value ids that match all literals of a conjunction."""
     # Literals on columns of the frame also select values within a partition.

@@ -14,6 +14,7 @@ import pyarrow.types as pat
 from kartothek_cube.core import clock
 from kartothek_cube.core.arrow.casting import normalize_value
 from kartothek_cube.core.arrow.types import is_nested, widen
+from kartothek_cube.core.arrow.typing import Mask
 from kartothek_cube.core.copying import CopyMixin
 from kartothek_cube.core.expressions.binding import is_null_value
 from kartothek_cube.core.expressions.predicate import (
@@ -229,7 +230,7 @@ class IndexBase(CopyMixin):
         # nulls are never indexed, not even as the text "None"
         return -1 if is_null_value(value) else data.find(value_array([value], data.values.type)[0])
 
-    def partitions_with(self, value: Any, table: PartitionTable) -> npt.NDArray[np.bool_]:
+    def partitions_with(self, value: Any, table: PartitionTable) -> Mask:
         """
         Which partitions of a dataset hold a value; the value is cast leniently.
 
@@ -251,7 +252,7 @@ class IndexBase(CopyMixin):
         value_mask[position : position + 1] = position >= 0
         return data.positions_matching(value_mask, table)
 
-    def mask(self, op: str, value: Any) -> npt.NDArray[np.bool_]:
+    def mask(self, op: str, value: Any) -> Mask:
         """
         Mask of the values that match a literal.
 
@@ -273,7 +274,7 @@ class IndexBase(CopyMixin):
             Unknown operator.
         """
         matches = literal_mask(self._data().values, op, value, self.column)
-        mask: npt.NDArray[np.bool_] = matches.to_numpy(zero_copy_only=False)
+        mask: Mask = matches.to_numpy(zero_copy_only=False)
         return mask
 
     def eval_operator(self, op: str, value: Any) -> set[str]:

@@ -15,6 +15,7 @@ import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.casting import normalize_value
 from kartothek_cube.core.arrow.pandas_conversion import to_memory, to_pandas
+from kartothek_cube.core.arrow.typing import Ints
 from kartothek_cube.core.index.data import IndexColumns
 
 __all__ = (
@@ -133,8 +134,6 @@ def _null_mask(values: Sequence[Any]) -> Sequence[bool]:
 
 #: name of the column of labels, reserved
 PARTITION = "partition"
-
-Ints = npt.NDArray[np.int64]
 
 
 def flat_series(

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.arrays import compact_buffers, label_array, lookup
+from kartothek_cube.core.arrow.typing import Ints, Mask
 from kartothek_cube.core.partition import PartitionTable
 
 __all__ = (
@@ -23,9 +24,6 @@ __all__ = (
     "rank",
     "sorted_within",
 )
-
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -6,13 +6,13 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.types import is_long, is_nested, widen
+from kartothek_cube.core.arrow.typing import Ints
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.index.data import IndexColumns
 
@@ -67,7 +67,7 @@ def _is_milliseconds(dtype: pa.DataType) -> bool:
     return bool(pat.is_timestamp(dtype) and dtype.unit == "ms")
 
 
-def _row_groups(columns: IndexColumns) -> npt.NDArray[np.int64]:
+def _row_groups(columns: IndexColumns) -> Ints:
     """Bounds of row groups; an empty index has one group without rows."""
     by_entries = columns.offsets[:-1] // _ENTRIES_PER_GROUP
     changes = np.flatnonzero(np.diff(by_entries)) + 1

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, NoReturn
 from urllib.parse import unquote_to_bytes
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.casting import parse_texts
+from kartothek_cube.core.arrow.typing import Mask
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.urlencode import quote, unquote
 
@@ -213,7 +213,7 @@ def _first_unparsable(encoded: _DictionaryTexts, dtype: pa.DataType) -> int:
 
 
 def _check_all(is_valid: pa.BooleanArray, labels: pa.StringArray, partition_keys: Sequence[str]) -> None:
-    mask: npt.NDArray[np.bool_] = is_valid.to_numpy(zero_copy_only=False)
+    mask: Mask = is_valid.to_numpy(zero_copy_only=False)
     if not mask.all():
         _raise_for(labels[int(np.argmin(mask))].as_py(), partition_keys)
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.arrays import abbreviate, compact_buffers, label_array, lookup
+from kartothek_cube.core.arrow.typing import Ints, Mask
 from kartothek_cube.core.errors import CorruptDatasetError, unknown_names
 from kartothek_cube.core.header.parse import common_tables, partition_texts, table_sets
 from kartothek_cube.core.naming import check_table_name, check_uuid
@@ -199,7 +200,7 @@ class PartitionTable:
         for keys in self.files.values():
             check_owned_keys(keys, uuid)
 
-    def positions(self, labels: Iterable[str] | pa.Array) -> npt.NDArray[np.int64]:
+    def positions(self, labels: Iterable[str] | pa.Array) -> Ints:
         """Position of each label, -1 for unknown ones."""
         return lookup(labels if labels is self.labels else label_array(labels), self.labels)
 
@@ -210,7 +211,7 @@ class PartitionTable:
             self.labels.take(indices), {t: keys.take(indices) for t, keys in self.files.items()}
         )
 
-    def filter(self, mask: npt.NDArray[np.bool_] | pa.BooleanArray) -> PartitionTable:
+    def filter(self, mask: Mask | pa.BooleanArray) -> PartitionTable:
         """Partitions where the mask is true."""
         selected = mask if isinstance(mask, pa.Array) else pa.array(mask, pa.bool_())
         return PartitionTable(

@@ -13,7 +13,7 @@ from kartothek_cube.core.cube.condition_types import Conjunction
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.pruning import load_needed_indices, select_partitions
+from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.expressions.predicate import filter_mask
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import data_key
@@ -182,7 +182,7 @@ def _prune_partitions(
     """Partitions of one dataset that pre-conditions leave ("Per-Dataset Partitions" in the specification)."""
     conjunction = intention.conditions[source.name]
     by_index = set(intention.owners) & {c for c, owner in intention.owners.items() if owner == source.name}
-    dataset = load_needed_indices(dataset, conjunction.columns | by_index, blobs)
+    dataset = dataset.load_indices(conjunction.columns | by_index, blobs)
     literals = list(conjunction.predicate or ())
     kept = select_partitions(dataset, [literals] if literals else None)
     keys = dataset.partition_table.keys(list(source.partition_keys), dataset.schema)

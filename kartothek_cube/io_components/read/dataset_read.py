@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.common_metadata import read_schema_metadata
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.pruning import load_needed_indices, select_partitions
+from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.expressions.predicate import (
     ConjunctionType,
     PredicatesType,
@@ -248,7 +248,7 @@ def _planned(
 ) -> ReadPlan:
     needed = columns_in_predicates(context.predicates) | set(dispatch_by or ()) | set(same_categories)
     check_dispatch(factory.dataset_metadata, dispatch_by or ())
-    dataset: DatasetMetadata = load_needed_indices(factory, needed, factory.store_factory).dataset_metadata
+    dataset: DatasetMetadata = factory.load_indices(needed, factory.store_factory).dataset_metadata
     context = attrs.evolve(context, categories=indexed_categories(dataset, same_categories))
     labels, files = dataset.partition_table.labels, dataset.partition_table.files
     partitions = PartitionTable(labels, {table: files.get(table, [])})

@@ -12,7 +12,7 @@ from kartothek_cube.core.arrow.casting import normalize_value
 from kartothek_cube.core.cube.condition_types import Conjunction
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.pruning import load_needed_indices, select_partitions
+from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.expressions.binding import is_null_value
 from kartothek_cube.core.expressions.predicate import ConjunctionType
@@ -61,7 +61,7 @@ def plan_removal(
     if not all(scope):
         return [], dataset.partition_table.labels
     columns = {column for conjunction in scope for column, _, _ in conjunction}
-    picked = select_partitions(load_needed_indices(dataset, columns, store), scope)
+    picked = select_partitions(dataset.load_indices(columns, store), scope)
     return scope, dataset.partition_table.take(picked).labels
 
 

@@ -167,20 +167,7 @@ class ParquetSerializer(DataFrameSerializer):
         return key
 
     def write_table(self, table: pa.Table, sink: str | BinaryIO | pa.NativeFile) -> None:
-        """Write an Arrow table.
-
-        Parameters
-        ----------
-        table
-            The table. Types that Parquet files of datasets do not have are converted (`to_storage`).
-        sink
-            Path or file.
-
-        Raises
-        ------
-        ValueError
-            A time stamp is finer than microseconds; names the column.
-        """
+        """Write an Arrow table to a path or file; raises ValueError for time stamps finer than us."""
         self.write_storable(self.storable(table), sink)
 
     @staticmethod
@@ -215,45 +202,7 @@ class ParquetSerializer(DataFrameSerializer):
         schema: pa.Schema | None = None,
         predicate_pushdown_to_io: bool = True,
     ) -> pa.Table:
-        """Read an Arrow table.
-
-        Parameters
-        ----------
-        source
-            Path, content or seekable file.
-        columns
-            Columns, in this order; None for all. Only these, and those of ``predicates``, are decoded.
-        predicates
-            Filter in disjunctive normal form.
-        schema
-            Schema of the dataset: predicates are checked against it, and columns of which the file knows no
-            type (all null) get the type from it.
-        predicate_pushdown_to_io
-            Whether other columns are decoded only in row groups in which the columns of ``predicates`` match;
-            the result does not depend on it.
-
-        Returns
-        -------
-        pyarrow.Table
-            Time stamps are in ns, dictionaries decoded.
-
-        Raises
-        ------
-        ValueError
-            A column does not exist.
-        TypeError
-            The value of a predicate does not fit its column.
-        CorruptDatasetError
-            This is no Parquet file, or a broken one; a ValueError.
-
-        Examples
-        --------
-        >>> sink = pa.BufferOutputStream()
-        >>> ParquetSerializer().write_table(pa.table({"CITY": ["Rom", "Bonn"], "STORE_ID": [1, 2]}), sink)
-        >>> table = ParquetSerializer.read_table(sink.getvalue(), ["CITY"], [[("STORE_ID", ">", 1)]])
-        >>> table.to_pylist()
-        [{'CITY': 'Bonn'}]
-        """
+        """Read an Arrow table from a path, content or file, see `ParquetColumns`."""
         name = source if isinstance(source, str) else "Parquet data"
         return read_parquet(source, name, columns, predicates, schema, predicate_pushdown_to_io)
 

@@ -56,7 +56,7 @@ class ChunkCache:
     def keep(self, file: ParquetColumns, columns: Sequence[str]) -> None:
         """Cache decoded columns with small pages; their memory is shared and becomes immutable."""
         for column in columns:
-            values, last = file.known(column), self._last.get(column)
+            values, last = file.get_decoded(column), self._last.get(column)
             if values is None or (last is not None and last[1] is values):
                 continue
             pages = _small_pages(file, column)

@@ -16,23 +16,23 @@ from kartothek_cube.core.arrow.typing import Ints
 __all__ = ("codecs", "dictionary_columns")
 
 # below this number of rows, dictionaries only cost time
-_DICTIONARIES_FROM = 1_000
+_MIN_ROWS_DICTIONARIES = 1_000
 # Parquet writers abandon dictionaries above 1 MB, after building them
 _MAX_VALUES = 100_000
 _SAMPLE = 4_096
 # below this number of rows, decompression takes no time worth saving
-_PLAIN_FROM = 10_000
+_MIN_ROWS_CODECS = 10_000
 # compression ratio above which decompression does not pay
-_HARDLY_SMALLER = 0.9
+_MAX_RATIO = 0.9
 # values and lengths of this number of runs take two disk blocks at most
-_FEW_RUNS = 512
+_MAX_RUNS = 512
 
 
 def dictionary_columns(table: pa.Table) -> list[str]:
     """Paths of the columns to write with a dictionary."""
     # Values that hardly ever repeat (measured numbers, unique names) are written several times faster without
     # one, and take less space.
-    if table.num_rows < _DICTIONARIES_FROM:
+    if table.num_rows < _MIN_ROWS_DICTIONARIES:
         return []
     columns = zip(table.schema, table.columns, strict=True)
     return [_path(field) for field, column in columns if _use_dictionary(column)]
@@ -71,7 +71,7 @@ def codecs(table: pa.Table, dictionaries: Collection[str], compression: str) -> 
     """The codec, or one per column path: ZSTD is left out where it hardly saves space."""
     # Noise, such as measured numbers with all their digits, is read three times faster then; few long runs of
     # equal values, such as the leading dimension of sorted cells, twice as fast.
-    if compression.upper() != "ZSTD" or table.num_rows < _PLAIN_FROM:
+    if compression.upper() != "ZSTD" or table.num_rows < _MIN_ROWS_CODECS:
         return compression
     uncompressed = {
         name
@@ -88,7 +88,7 @@ def _has_few_runs(column: pa.ChunkedArray) -> bool:
     if not _is_number(column.type) or column.null_count:
         return False
     values = column.to_numpy()
-    return bool(np.count_nonzero(values[1:] != values[:-1]) < _FEW_RUNS)
+    return bool(np.count_nonzero(values[1:] != values[:-1]) < _MAX_RUNS)
 
 
 def _is_incompressible(column: pa.ChunkedArray) -> bool:
@@ -96,7 +96,7 @@ def _is_incompressible(column: pa.ChunkedArray) -> bool:
         return False
     sample = column.slice(len(column) // 2 - _SAMPLE // 2, _SAMPLE).drop_null().to_numpy().tobytes()
     compressed = pa.Codec("zstd").compress(sample, asbytes=True)
-    return len(compressed) > _HARDLY_SMALLER * len(sample) > 0
+    return len(compressed) > _MAX_RATIO * len(sample) > 0
 
 
 def _is_number(dtype: pa.DataType) -> bool:

@@ -28,14 +28,14 @@ Source: TypeAlias = str | bytes | bytearray | memoryview | pa.Buffer | BinaryIO
 _CONTENT = (bytes, bytearray, memoryview, pa.Buffer)
 
 # cells below which starting threads takes longer than decoding
-_THREADS_FROM = 100_000
+_MIN_CELLS_THREADS = 100_000
 # longest footer that is parsed byte by byte
-_TAIL = 64 << 10
+_MAX_TAIL = 64 << 10
 # rows below which decoding all columns at once is faster than decoding those of the predicates first
-_LATE_FROM = 10_000
+_MIN_ROWS_LATE = 10_000
 # fast path: most pandas metadata have no index column and no extension type, and need no parsing
-_NAMES_INDEX = re.compile(rb'"index_columns":\s*\[\s*"')
-_NAMES_EXTENSION = re.compile(rb'"numpy_type":\s*"(string|boolean|U?Int\d+|Float\d+)"')
+_HAS_INDEX_COLUMNS = re.compile(rb'"index_columns":\s*\[\s*"')
+_HAS_EXTENSION_TYPES = re.compile(rb'"numpy_type":\s*"(string|boolean|U?Int\d+|Float\d+)"')
 
 
 class ParquetColumns:
@@ -50,8 +50,8 @@ class ParquetColumns:
         self._decoded: dict[str, pa.ChunkedArray] = {}
         self._metadata: dict[bytes, bytes] | None = None
         with self._convert_errors():
-            self._raw = _raw(source)
-            self._file = _open(source if self._raw is None else self._raw)
+            self._input = _open_input(source)
+            self._file = _open(source if self._input is None else self._input)
         if self._file.metadata.num_rows < 0:
             raise CorruptDatasetError(name, "the number of rows is negative")
 
@@ -60,8 +60,8 @@ class ParquetColumns:
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
-        if isinstance(self._source, str) and self._raw is not None:
-            self._raw.close()
+        if isinstance(self._source, str) and self._input is not None:
+            self._input.close()
 
     def __len__(self) -> int:
         rows: int = self._file.metadata.num_rows
@@ -83,16 +83,16 @@ class ParquetColumns:
 
     def content(self, start: int, length: int) -> bytes | None:
         """Bytes of the file; None if they cannot be read without moving its position."""
-        if self._raw is None or not 0 <= start <= start + length <= self._raw.size():
+        if self._input is None or not 0 <= start <= start + length <= self._input.size():
             return None
-        content: bytes = self._raw.read_at(length, start)
+        content: bytes = self._input.read_at(length, start)
         return content
 
     @cached_property
     def footer(self) -> bytes | None:
         """The footer as bytes; None if they are unavailable or many."""
-        size = 0 if self._raw is None else self._raw.size()
-        tail = self.content(max(0, size - _TAIL), min(size, _TAIL)) or b""
+        size = 0 if self._input is None else self._input.size()
+        tail = self.content(max(0, size - _MAX_TAIL), min(size, _MAX_TAIL)) or b""
         length = int.from_bytes(tail[-8:-4], "little")
         return tail[-8 - length : -8] if 0 < length + 8 <= len(tail) else None
 
@@ -105,7 +105,7 @@ class ParquetColumns:
     @property
     def use_late_materialization(self) -> bool:
         """Whether the file has so many rows that decoding some columns first pays."""
-        return len(self) >= _LATE_FROM
+        return len(self) >= _MIN_ROWS_LATE
 
     def check(self, predicates: PredicatesType) -> None:
         """Check that the columns of predicates exist and that their values fit."""
@@ -131,7 +131,7 @@ class ParquetColumns:
         """Decode columns that are needed in full."""
         missing = [column for column in columns if column not in self._decoded]
         if missing:
-            table = self._read(missing)
+            table = self._decode(missing)
             self._metadata = table.schema.metadata
             self._decoded.update(zip(table.column_names, table.columns, strict=True))
 
@@ -140,7 +140,7 @@ class ParquetColumns:
         self._metadata = self._schema_of_file.metadata
         self._decoded[column] = values
 
-    def known(self, column: str) -> pa.ChunkedArray | None:
+    def get_decoded(self, column: str) -> pa.ChunkedArray | None:
         """All values of a column; None if it is not decoded."""
         return self._decoded.get(column)
 
@@ -161,24 +161,24 @@ class ParquetColumns:
         if mask is not None and mask.true_count == len(mask):
             mask = None
         if columns is None and not self._decoded:
-            table = self._read(None)
+            table = self._decode(None)
         else:
             table = self._rows_of(self.names if columns is None else columns, mask)
-        if columns is None and _NAMES_INDEX.search((table.schema.metadata or {}).get(b"pandas", b"")):
+        if columns is None and _HAS_INDEX_COLUMNS.search((table.schema.metadata or {}).get(b"pandas", b"")):
             table = table.drop_columns(index_columns(table.schema))
         return _type_null_columns(to_memory(_drop_foreign_metadata(table)), self._schema)
 
     def _rows_of(self, columns: Sequence[str], mask: pa.BooleanArray | None) -> pa.Table:
         missing = list(dict.fromkeys(column for column in columns if column not in self._decoded))
         if len(missing) == len(columns) and mask is None:
-            return self._read(missing)
+            return self._decode(missing)
         if not columns:
             return pa.table({"_": pa.nulls(mask.true_count if mask is not None else len(self))}).select([])
         arrays = {column: self._decoded[column] for column in columns if column not in missing}
         if mask is not None:
             arrays = {column: values.filter(mask) for column, values in arrays.items()}
         if missing:
-            table = self._read(missing) if mask is None else self._read_masked(missing, mask)
+            table = self._decode(missing) if mask is None else self._read_masked(missing, mask)
             self._metadata = table.schema.metadata
             arrays.update(zip(table.column_names, table.columns, strict=True))
         return pa.Table.from_arrays(
@@ -195,11 +195,11 @@ class ParquetColumns:
         masks = [mask.slice(end - length, length) for end, length in zip(ends, lengths, strict=True)]
         groups = [number for number, group_mask in enumerate(masks) if group_mask.true_count]
         group_masks = pa.chunked_array([masks[number] for number in groups], type=pa.bool_())
-        return self._read(columns, groups).filter(group_masks)
+        return self._decode(columns, groups).filter(group_masks)
 
-    def _read(self, columns: list[str] | None, groups: list[int] | None = None) -> pa.Table:
+    def _decode(self, columns: list[str] | None, groups: list[int] | None = None) -> pa.Table:
         with self._convert_errors():
-            threads = self._threads and _worth_threads(self._file.metadata, columns)
+            threads = self._threads and _use_threads(self._file.metadata, columns)
             if groups is None:
                 table = self._file.read(columns, use_threads=threads)
             else:
@@ -240,7 +240,7 @@ def read_parquet(
         return file.read(columns, predicates, pushdown)
 
 
-def _raw(source: Source) -> pa.NativeFile | None:
+def _open_input(source: Source) -> pa.NativeFile | None:
     """Positional access to the bytes of a source; None for open files."""
     if isinstance(source, _CONTENT):
         return pa.BufferReader(source)
@@ -253,9 +253,9 @@ def _open(file: pa.NativeFile | BinaryIO) -> pq.ParquetFile:
     return pq.ParquetFile(file, pre_buffer=buffered, page_checksum_verification=True)
 
 
-def _worth_threads(metadata: pq.FileMetaData, columns: Collection[str] | None) -> bool:
+def _use_threads(metadata: pq.FileMetaData, columns: Collection[str] | None) -> bool:
     width = metadata.num_columns if columns is None else len(columns)
-    return bool(metadata.num_rows * width >= _THREADS_FROM)
+    return bool(metadata.num_rows * width >= _MIN_CELLS_THREADS)
 
 
 def _drop_foreign_metadata(table: pa.Table) -> pa.Table:
@@ -263,7 +263,7 @@ def _drop_foreign_metadata(table: pa.Table) -> pa.Table:
     metadata = table.schema.metadata
     if metadata is None or not table.num_columns:  # without columns, the number of rows would be lost
         return table
-    if _NAMES_EXTENSION.search(metadata.get(b"pandas", b"")):
+    if _HAS_EXTENSION_TYPES.search(metadata.get(b"pandas", b"")):
         extensions = extension_dtypes(table.schema)
         return table.replace_schema_metadata({"pandas": pandas_metadata(table.schema, extensions)})
     return table.replace_schema_metadata(None)

@@ -135,13 +135,13 @@ def parse_texts(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
     if is_nested(wide) or pat.is_null(wide):
         raise ValueError(f"Partition columns cannot be of type {dtype}.")
     try:
-        return _parse(texts, wide)
+        return _parse_array(texts, wide)
     except pa.ArrowInvalid as error:
-        invalid_text = _first_failure(texts, lambda part: _parse(part, wide))
+        invalid_text = _first_failure(texts, lambda part: _parse_array(part, wide))
         raise ValueError(f"{invalid_text!r} is no value of a partition column of type {wide}.") from error
 
 
-def _parse(texts: pa.Array, wide: pa.DataType) -> pa.Array:
+def _parse_array(texts: pa.Array, wide: pa.DataType) -> pa.Array:
     if pat.is_binary(wide):
         return texts.cast(wide)
     plain = texts.cast(pa.string())

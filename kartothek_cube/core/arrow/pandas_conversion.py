@@ -28,12 +28,12 @@ __all__ = (
     "to_storage",
 )
 
-# A string array addresses its bytes with 31 bits.
+# a string array addresses its bytes with 31 bits
 _MAX_STRING_BYTES = 2**31 - 2
-# Only dates get this type, and only those that nanoseconds do not reach.
+# dtype of dates outside the range of nanoseconds, and of nothing else
 _SECONDS = np.dtype("datetime64[s]")
-# Below, starting threads takes longer than the conversion.
-_THREADS_FROM = 10_000
+# rows below which starting threads takes longer than the conversion
+_MIN_ROWS_THREADS = 10_000
 
 
 def from_pandas(df: pd.DataFrame) -> pa.Table:
@@ -82,7 +82,7 @@ def _check_dtype(name: str, dtype: Any) -> None:
 
 
 def _is_extension(dtype: Any) -> bool:
-    # pandas 3's default "str" type is no extension type for readers: it is what plain text becomes there.
+    # pandas 3's default "str" type is no extension type: readers make it of any string column
     return str(dtype) in EXTENSION_DTYPES
 
 
@@ -243,7 +243,7 @@ def to_pandas(
     table = to_memory(table, dates_as_object=dates_as_object).replace_schema_metadata(None)
     for name, column in encoded.items():
         table = table.set_column(table.column_names.index(name), name, column)
-    threads = table.num_rows > _THREADS_FROM
+    threads = table.num_rows > _MIN_ROWS_THREADS
     # We own the list of columns but not their buffers: self_destruct frees each column once it is converted.
     frame: pd.DataFrame = table.to_pandas(
         date_as_object=dates_as_object, use_threads=threads, self_destruct=not extensions

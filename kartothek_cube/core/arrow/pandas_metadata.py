@@ -53,14 +53,7 @@ _COLUMN_INDEX = {
 
 
 def pandas_metadata(schema: pa.Schema, extensions: Mapping[str, str] | None = None) -> bytes:
-    """The ``pandas`` metadata of a table without an index, as JSON with sorted keys.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> b'"pandas_type": "unicode"' in pandas_metadata(pa.schema([("COUNTRY_CODE", pa.string())]))
-    True
-    """
+    """The ``pandas`` metadata of a table without an index, as JSON with sorted keys."""
     extensions = extensions or {}
     content = {
         "column_indexes": [_COLUMN_INDEX],
@@ -73,27 +66,13 @@ def pandas_metadata(schema: pa.Schema, extensions: Mapping[str, str] | None = No
 
 
 def with_pandas_metadata(schema: pa.Schema, extensions: Mapping[str, str] | None = None) -> pa.Schema:
-    """Replace all metadata of a schema by new pandas metadata.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> list(with_pandas_metadata(pa.schema([("CITY", pa.string())])).metadata)
-    [b'pandas']
-    """
+    """Replace all metadata of a schema by new pandas metadata."""
     plain = [pa.field(field.name, field.type) for field in schema]
     return pa.schema(plain, metadata={"pandas": pandas_metadata(schema, extensions)})
 
 
 def extension_dtypes(schema: pa.Schema) -> dict[str, str]:
-    """Pandas extension type by column, as far as the metadata fits the Arrow types.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> extension_dtypes(pa.schema([("CITY", pa.string())]))
-    {}
-    """
+    """Pandas extension type by column, as far as the metadata fits the Arrow types."""
     if not schema.metadata or b"pandas" not in schema.metadata:
         return {}
     dtypes = {}
@@ -107,14 +86,7 @@ def extension_dtypes(schema: pa.Schema) -> dict[str, str]:
 
 
 def index_columns(schema: pa.Schema) -> list[str]:
-    """Columns of the schema that hold the index of the original frame.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> index_columns(pa.schema([("CITY", pa.string())]))
-    []
-    """
+    """Columns of the schema that hold the index of the original frame."""
     if not schema.metadata or b"pandas" not in schema.metadata:
         return []
     entry = _load(schema).get("index_columns")

@@ -54,12 +54,12 @@ def tombstone_name(key: str) -> str:
 
 def tombstoned_files(metadata: Mapping[str, Any]) -> set[str]:
     """Names of the files under deletion, out of the metadata of a header."""
-    return {name for entry in tombstone_entries(metadata).values() for name in _names(entry)}
+    return {name for entry in tombstone_entries(metadata).values() for name in _file_names(entry)}
 
 
 def add_tombstones(metadata: Mapping[str, Any], collection: str, keys: Iterable[str]) -> dict[str, Any]:
     """Metadata with the tombstones of a garbage collection that is about to delete files."""
-    return {**metadata, TOMBSTONES_KEY: {**tombstone_entries(metadata), collection: _entry(keys)}}
+    return {**metadata, TOMBSTONES_KEY: {**tombstone_entries(metadata), collection: _new_entry(keys)}}
 
 
 def remove_tombstones(
@@ -71,7 +71,7 @@ def remove_tombstones(
     remaining = {
         name: entry
         for name, entry in tombstone_entries(metadata).items()
-        if name != collection and not (_is_old(entry) and _names(entry) <= set(deleted))
+        if name != collection and not (_is_old(entry) and _file_names(entry) <= set(deleted))
     }
     return inherit_tombstones(metadata, remaining)
 
@@ -88,12 +88,12 @@ def tombstone_entries(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return dict(entries) if isinstance(entries, dict) else {}
 
 
-def _entry(keys: Iterable[str]) -> dict[str, Any]:
+def _new_entry(keys: Iterable[str]) -> dict[str, Any]:
     now = clock.datetime_utcnow().isoformat()
     return {"since": now, "files": sorted({tombstone_name(key) for key in keys})}
 
 
-def _names(entry: Any) -> set[str]:
+def _file_names(entry: Any) -> set[str]:
     names = entry.get("files") if isinstance(entry, dict) else None
     return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
 
@@ -113,7 +113,7 @@ def put_tombstone_file(blobs: BlobStore, uuid: str, collection: str, keys: Itera
     """Announce the deletion of files of a dataset without header; returns the key."""
     check_uuid(uuid)
     key = f"{uuid}/{_DIRECTORY}/{collection}{_SUFFIX}"
-    blobs.put(key, json.dumps(_entry(keys)).encode(), durable=True)
+    blobs.put(key, json.dumps(_new_entry(keys)).encode(), durable=True)
     return key
 
 
@@ -131,11 +131,11 @@ def list_tombstone_files(blobs: BlobStore, uuid: str) -> dict[str, Any]:
             # a file that disappears belongs to a garbage collection that has finished
             with suppress(KeyError):
                 collection = blob.key.removeprefix(folder).removesuffix(_SUFFIX)
-                entries[collection] = _parse(blobs.get(blob.key))
+                entries[collection] = _parse_entry(blobs.get(blob.key))
     return entries
 
 
-def _parse(content: bytes) -> Any:
+def _parse_entry(content: bytes) -> Any:
     try:
         return json.loads(content)
     except ValueError:

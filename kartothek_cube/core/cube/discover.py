@@ -92,8 +92,8 @@ def discover_datasets_unchecked(
     Returns
     -------
     dict
-        Dataset id to metadata, sorted by id. A dataset whose header or schema is gone
-        is left out, with a warning in the log.
+        Dataset id to metadata, sorted by id. Datasets whose header or schema is missing
+        are skipped with a warning.
     """
     requested = converter_str_set_optional(filter_ktk_cube_dataset_ids)
     blobs = open_blobs(store)
@@ -180,7 +180,7 @@ def discover_cube(
     datasets = discover_datasets_unchecked(uuid_prefix, store, filter_ktk_cube_dataset_ids)
     seed = _find_seed(uuid_prefix, datasets)
     metadata = datasets[seed].metadata
-    dimensions = _first(metadata, KTK_CUBE_METADATA_DIMENSION_COLUMNS, KLEE_METADATA_DIMENSION_COLUMNS)
+    dimensions = _first_value(metadata, KTK_CUBE_METADATA_DIMENSION_COLUMNS, KLEE_METADATA_DIMENSION_COLUMNS)
     if dimensions is None:
         raise ValueError(
             f'Could not recover dimension columns from seed dataset ("{seed}") of cube "{uuid_prefix}": '
@@ -190,22 +190,22 @@ def discover_cube(
     indexed = set().union(*(_indexed_columns(ds) for ds in datasets.values()))
     cube = Cube(
         uuid_prefix=uuid_prefix,
-        dimension_columns=_names(dimensions, "dimension columns", seed),
+        dimension_columns=_check_names(dimensions, "dimension columns", seed),
         partition_columns=partitions,
         seed_dataset=seed,
         index_columns=indexed - set(dimensions) - set(partitions) - {KLEE_TIMESTAMP_COLUMN},
-        suppress_index_on=_names(
+        suppress_index_on=_check_names(
             metadata.get(KTK_CUBE_METADATA_SUPPRESS_INDEX_ON) or (), "suppress_index_on", seed
         ),
     )
     return cube, check_datasets(datasets, cube)
 
 
-def _first(metadata: Mapping[str, Any], *keys: str) -> Any:
+def _first_value(metadata: Mapping[str, Any], *keys: str) -> Any:
     return next((metadata[key] for key in keys if metadata.get(key) is not None), None)
 
 
-def _names(value: Any, what: str, seed: str) -> list[str]:
+def _check_names(value: Any, what: str, seed: str) -> list[str]:
     if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
         raise ValueError(
             f"The {what} in the metadata of seed dataset {seed!r} are not a list of names: {value!r}"
@@ -217,7 +217,7 @@ def _find_seed(uuid_prefix: str, datasets: Mapping[str, DatasetMetadata]) -> str
     seeds = [
         name
         for name, ds in datasets.items()
-        if _first(ds.metadata, KTK_CUBE_METADATA_KEY_IS_SEED, KLEE_METADATA_KEY_IS_SEED) is True
+        if _first_value(ds.metadata, KTK_CUBE_METADATA_KEY_IS_SEED, KLEE_METADATA_KEY_IS_SEED) is True
     ]
     if not seeds:
         raise ValueError(
@@ -232,10 +232,12 @@ def _find_seed(uuid_prefix: str, datasets: Mapping[str, DatasetMetadata]) -> str
 
 
 def _partition_columns(uuid_prefix: str, seed: str, dataset: DatasetMetadata) -> list[str]:
-    stored = _first(dataset.metadata, KTK_CUBE_METADATA_PARTITION_COLUMNS, KLEE_METADATA_PARTITION_COLUMNS)
+    stored = _first_value(
+        dataset.metadata, KTK_CUBE_METADATA_PARTITION_COLUMNS, KLEE_METADATA_PARTITION_COLUMNS
+    )
     timestamp = dataset.metadata.get(KLEE_METADATA_TIMESTAMP_COLUMN)
     if stored is not None:
-        columns = _names(stored, "partition columns", seed)
+        columns = _check_names(stored, "partition columns", seed)
     else:
         keys = list(dataset.partition_keys or [])
         if not keys:

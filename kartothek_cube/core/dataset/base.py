@@ -191,21 +191,7 @@ class DatasetMetadataBase(CopyMixin):
         return bool(self.partition_keys) and all(key in self.indices for key in self.partition_keys)
 
     def key_columns(self) -> dict[str, pa.Array]:
-        """
-        Values of the partition keys.
-
-        Returns
-        -------
-        dict of str to pyarrow.Array
-            One typed value per partition.
-
-        Raises
-        ------
-        ValueError
-            The schema is not loaded, or does not know a partition key.
-        CorruptDatasetError
-            A label does not fit the partition keys.
-        """
+        """Typed values of the partition keys by column; raises ValueError without schema."""
         schema = self.key_schema if self.schema is None else self.schema
         return self.partition_table.keys(self.partition_keys, schema)
 

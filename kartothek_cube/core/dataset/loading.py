@@ -211,12 +211,15 @@ _HEADER_BYTES = 1 << 12
 def parse_header_cached(stored: HeaderBlob, uuid: str) -> tuple[dict[str, Any], PartitionTable | None]:
     """Header without ``partitions`` (a copy) and its partitions, None if it does not list them."""
     parsed = CACHE.parse(
-        ("header", stored.key, uuid), stored.content, lambda content: _parse(content, stored, uuid), _size
+        ("header", stored.key, uuid),
+        stored.content,
+        lambda content: _parse_header(content, stored, uuid),
+        _parsed_size,
     )
     return copy.deepcopy(parsed.header), None if parsed.partitions is None else parsed.partitions.share()
 
 
-def _parse(content: bytes, stored: HeaderBlob, uuid: str) -> _ParsedHeader:
+def _parse_header(content: bytes, stored: HeaderBlob, uuid: str) -> _ParsedHeader:
     columns = split_header(content) if stored.format == "json" else None
     header = parse_header(content, stored.format, stored.key) if columns is None else columns[0]
     check_header(header, stored.key, uuid)
@@ -230,7 +233,7 @@ def _parse(content: bytes, stored: HeaderBlob, uuid: str) -> _ParsedHeader:
     return _ParsedHeader(header, partitions)
 
 
-def _size(parsed: _ParsedHeader) -> int:
+def _parsed_size(parsed: _ParsedHeader) -> int:
     table = parsed.partitions
     columns = () if table is None else (table.labels, *table.files.values())
     return _HEADER_BYTES + sum(int(column.nbytes) for column in columns)

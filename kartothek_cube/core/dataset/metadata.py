@@ -144,7 +144,7 @@ class DatasetMetadata(DatasetMetadataBase):
         NotImplementedError
             The dataset has another version of the format than 4.
         """
-        return DatasetMetadata.from_dict(_parse(buf, format), explicit_partitions)
+        return DatasetMetadata.from_dict(_decode_header(buf, format), explicit_partitions)
 
     @staticmethod
     def load_from_buffer(
@@ -173,7 +173,7 @@ class DatasetMetadata(DatasetMetadataBase):
         KeyError
             The schema is missing.
         """
-        return DatasetMetadata.load_from_dict(_parse(buf, format), store)
+        return DatasetMetadata.load_from_dict(_decode_header(buf, format), store)
 
     @staticmethod
     def load_from_dict(
@@ -279,7 +279,7 @@ class DatasetMetadata(DatasetMetadataBase):
         return _load(*parse_header_cached(stored, uuid), blobs, False, None)
 
 
-def _parse(buf: bytes | str, format: str) -> dict[str, Any]:
+def _decode_header(buf: bytes | str, format: str) -> dict[str, Any]:
     metadata_key_from_uuid("any", format)  # raises for unknown formats
     return parse_header(buf.encode() if isinstance(buf, str) else buf, format, _UNKNOWN_KEY)
 

@@ -55,17 +55,21 @@ def check_header(header: Mapping[str, Any], key: str, uuid: str | None = None) -
     """Check the types of a header's fields; raises CorruptDatasetError or NotImplementedError (version)."""
     # ``partitions`` are checked when they are converted to columns (`partition_texts`).
     _check_version(header, key)
-    header_uuid = _typed(header, UUID_KEY, str, key)
+    header_uuid = _get_typed(header, UUID_KEY, str, key)
     if not validate_uuid(header_uuid):
         raise CorruptDatasetError(key, f"{UUID_KEY!r} is {header_uuid!r}, which cannot be a dataset uuid")
     if uuid is not None and header_uuid != uuid:
         raise CorruptDatasetError(key, f"{UUID_KEY!r} is {header_uuid!r}, not {uuid!r}")
-    _check_texts(_typed(header, "metadata", dict, key, {}), "metadata", key)
-    keys = _typed(header, "partition_keys", list, key, []) if header.get("partition_keys") is not None else []
+    _check_texts(_get_typed(header, "metadata", dict, key, {}), "metadata", key)
+    keys = (
+        _get_typed(header, "partition_keys", list, key, [])
+        if header.get("partition_keys") is not None
+        else []
+    )
     _check_texts(keys, "partition_keys", key)
     if len(set(keys)) < len(keys):
         raise CorruptDatasetError(key, f"'partition_keys' has duplicates: {abbreviate(keys)}")
-    _check_indices(_typed(header, "indices", dict, key, {}), key)
+    _check_indices(_get_typed(header, "indices", dict, key, {}), key)
     check_record(header, key)
 
 
@@ -120,7 +124,7 @@ def _check_version(header: Mapping[str, Any], key: str) -> None:
     check_metadata_version(version)
 
 
-def _typed(header: Mapping[str, Any], part: str, expected: type, key: str, default: Any = None) -> Any:
+def _get_typed(header: Mapping[str, Any], part: str, expected: type, key: str, default: Any = None) -> Any:
     if part not in header and default is not None:
         return default
     if type(header.get(part)) is not expected:

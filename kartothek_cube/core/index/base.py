@@ -106,22 +106,7 @@ class IndexBase(CopyMixin):
 
     @classmethod
     def from_columns(cls, column: str, columns: IndexColumns, dtype: pa.DataType | None = None) -> Self:
-        """
-        Make an index from its data.
-
-        Parameters
-        ----------
-        column
-            The indexed column.
-        columns
-            Index data.
-        dtype
-            Type of the column; by default that of the values.
-
-        Returns
-        -------
-        IndexBase
-        """
+        """Make an index from index data; the type of the values is the default."""
         return cls(column, columns, dtype=columns.values.type if dtype is None else dtype)
 
     @property
@@ -231,21 +216,7 @@ class IndexBase(CopyMixin):
         return -1 if is_null_value(value) else data.find(value_array([value], data.values.type)[0])
 
     def partitions_with(self, value: Any, table: PartitionTable) -> Mask:
-        """
-        Which partitions of a dataset hold a value; the value is cast leniently.
-
-        Parameters
-        ----------
-        value
-            The value.
-        table
-            The dataset's partitions.
-
-        Returns
-        -------
-        numpy.ndarray of bool
-            One per partition of the table.
-        """
+        """Mask of the partitions of a dataset with a value, which is cast leniently."""
         data = self._data()
         value_mask = np.zeros(len(data), dtype=bool)
         position = self._position(data, value)
@@ -253,26 +224,7 @@ class IndexBase(CopyMixin):
         return data.positions_matching(value_mask, table)
 
     def mask(self, op: str, value: Any) -> Mask:
-        """
-        Mask of the values that match a literal.
-
-        Parameters
-        ----------
-        op, value
-            Operator and value of a predicate; types are strict.
-
-        Returns
-        -------
-        numpy.ndarray of bool
-            One per value of :attr:`columns_data`.
-
-        Raises
-        ------
-        TypeError
-            The value does not fit the column.
-        NotImplementedError
-            Unknown operator.
-        """
+        """Mask of the values that match an operator and a value of the column's type."""
         matches = literal_mask(self._data().values, op, value, self.column)
         mask: Mask = matches.to_numpy(zero_copy_only=False)
         return mask

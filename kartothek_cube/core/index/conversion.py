@@ -56,13 +56,7 @@ def columns_from_dict(dct: Mapping[Any, Iterable[str]], dtype: pa.DataType) -> t
 
 
 def infer_dtype(values: Sequence[Any]) -> pa.DataType:
-    """Arrow type of Python values, by the first one that is not null.
-
-    Examples
-    --------
-    >>> infer_dtype([17])
-    DataType(int64)
-    """
+    """Arrow type of Python values, by the first one that is not null."""
     first = next(
         (value for value, is_null in zip(values, _null_mask(values), strict=True) if not is_null), None
     )

@@ -93,7 +93,7 @@ def _write_group(
 def parse_index(buf: bytes, column: str, key: str) -> IndexColumns:
     """Index data of an index file; raises CorruptDatasetError."""
     try:
-        table = _read(buf)
+        table = _read_table(buf)
         _check_columns(table, column, key)
         table.validate(full=True)
         values = table.column(0).combine_chunks()
@@ -116,7 +116,7 @@ def parse_index(buf: bytes, column: str, key: str) -> IndexColumns:
     return replace(columns, file_type=dtype) if is_long(dtype) or _is_milliseconds(dtype) else columns
 
 
-def _read(buf: bytes) -> pa.Table:
+def _read_table(buf: bytes) -> pa.Table:
     """Content of the file, with dictionary-encoded labels: most of them repeat."""
     plain = pq.ParquetFile(pa.BufferReader(buf))
     labels = [plain.schema.column(i).path for i in range(1, plain.metadata.num_columns)]

@@ -122,24 +122,7 @@ class ExplicitSecondaryIndex(IndexBase):
         dtype: pa.DataType | None = None,
         index_storage_key: str | None = None,
     ) -> Self:
-        """
-        Make an index from its data.
-
-        Parameters
-        ----------
-        column
-            The indexed column.
-        columns
-            Index data.
-        dtype
-            Type of the column; by default that of the values.
-        index_storage_key
-            Where the index is stored.
-
-        Returns
-        -------
-        ExplicitSecondaryIndex
-        """
+        """Make an index from index data; the type of the values is the default."""
         return cls(column, columns, index_storage_key, dtype)
 
     @staticmethod
@@ -212,10 +195,10 @@ class ExplicitSecondaryIndex(IndexBase):
         key = str(self.index_storage_key)
         content = get_required(open_blobs(store), key)
         columns = CACHE.parse(
-            ("index", key, self.column), content, lambda buf: parse_index(buf, self.column, key), _size
+            ("index", key, self.column), content, lambda buf: parse_index(buf, self.column, key), _memory_size
         )
         file_dtype, dtype = columns.values.type, self.dtype
-        if dtype is not None and not dtype.equals(file_dtype) and not _both_zoned(dtype, file_dtype):
+        if dtype is not None and not dtype.equals(file_dtype) and not _are_zoned(dtype, file_dtype):
             raise CorruptDatasetError(
                 key, f"it holds values of type {file_dtype}, column {self.column!r} is {dtype}"
             )
@@ -280,10 +263,10 @@ class ExplicitSecondaryIndex(IndexBase):
         """Cache the index, so that a process that appends often need not parse it."""
         data = self._data()
         if data.values.type.equals(widen(data.values.type)):
-            CACHE.put(("index", key, self.column), content, data, _size(data))
+            CACHE.put(("index", key, self.column), content, data, _memory_size(data))
 
 
-def _size(columns: IndexColumns) -> int:
+def _memory_size(columns: IndexColumns) -> int:
     return sum(part.nbytes for part in (columns.values, columns.offsets, columns.codes, columns.labels))
 
 
@@ -367,7 +350,7 @@ def filter_indices(
     return result
 
 
-def _both_zoned(a: pa.DataType, b: pa.DataType) -> bool:
+def _are_zoned(a: pa.DataType, b: pa.DataType) -> bool:
     """Whether both are time stamps with a time zone."""
     # A file without Arrow's own schema says UTC, whatever the zone is.
     return bool(pat.is_timestamp(a) and pat.is_timestamp(b) and a.tz and b.tz)

@@ -18,8 +18,8 @@ from kartothek_cube.core.urlencode import quote, unquote
 
 __all__ = ("decode_labels", "encode_component", "quote_texts", "unquote_texts")
 
-# The escapes of timestamps, texts with blanks and large floats. None of the decoded characters can be part
-# of an escape, so replacing them all at once means the same as decoding from left to right.
+# Fast path for the escapes of timestamps, blanks and large floats: as no decoded character can be part of an
+# escape, replacing them one after the other equals decoding from left to right.
 _COMMON_ESCAPES = (("%20", " "), ("%3A", ":"), ("%2B", "+"))
 #: texts from which to decide whether dictionary encoding pays
 _SAMPLE = 1 << 10

@@ -59,10 +59,12 @@ def schema_from_bytes(buf: bytes, origin: str, schema_version: str | None = None
 
 def schema_file_from_bytes(buf: bytes, origin: str) -> VersionedSchema:
     """All schema versions in the content of a schema file; raises CorruptDatasetError."""
-    return CACHE.parse(("schema", origin), bytes(buf), lambda content: _parse(content, origin), _size)
+    return CACHE.parse(
+        ("schema", origin), bytes(buf), lambda content: _parse_schema_file(content, origin), _parsed_size
+    )
 
 
-def _read(content: bytes, origin: str) -> pa.Schema:
+def _read_arrow_schema(content: bytes, origin: str) -> pa.Schema:
     try:
         schema = pq.read_schema(pa.BufferReader(content))
         _ = schema.names  # decoded lazily: raises here if they are malformed
@@ -71,14 +73,14 @@ def _read(content: bytes, origin: str) -> pa.Schema:
     return schema
 
 
-def _parse(content: bytes, origin: str) -> VersionedSchema:
-    schema = _read(content, origin)
+def _parse_schema_file(content: bytes, origin: str) -> VersionedSchema:
+    schema = _read_arrow_schema(content, origin)
     if len(set(schema.names)) < len(schema.names):
         raise CorruptDatasetError(origin, "column names occur more than once")
     return decode_version(SchemaWrapper(schema, origin), schema.metadata, origin)
 
 
-def _size(parsed: VersionedSchema) -> int:
+def _parsed_size(parsed: VersionedSchema) -> int:
     return _COLUMN_BYTES * (1 + len(parsed.schema))
 
 
@@ -133,7 +135,7 @@ def long_types(
     """Columns with ``large_string`` or ``large_binary`` in the schema file, and these types."""
     # A SchemaWrapper does not contain them, but libraries that write them demand the same type of an index.
     key = schema_key(dataset_uuid, table)
-    schema = _read(get_required(open_blobs(store), key), key)
+    schema = _read_arrow_schema(get_required(open_blobs(store), key), key)
     return {field.name: field.type for field in schema if is_long(field.type)}
 
 

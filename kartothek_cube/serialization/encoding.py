@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.types import is_nested
-from kartothek_cube.core.arrow.typing import Ints
+from kartothek_cube.core.arrow.array_types import Ints
 
 __all__ = ("codecs", "dictionary_columns")
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.arrays import compact_buffers, label_array, lookup
-from kartothek_cube.core.arrow.typing import Ints, Mask
+from kartothek_cube.core.arrow.array_types import Ints, Mask
 from kartothek_cube.core.partition import PartitionTable
 
 __all__ = (

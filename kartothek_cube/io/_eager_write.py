@@ -19,15 +19,14 @@ from kartothek_cube.io_components.arguments import MetadataInput
 from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, ordered_map
 from kartothek_cube.io_components.write.dataset_commit import create_header, finish_update, run_update
 from kartothek_cube.io_components.write.dataset_plan import (
-    MetadataMerger,
     OnConflict,
-    UpdatePlan,
     plan_commit,
     plan_partition,
     plan_store,
     plan_update,
 )
 from kartothek_cube.io_components.write.inputs import iter_inputs
+from kartothek_cube.io_components.write.plan import DatasetWritePlan, MetadataMerger
 from kartothek_cube.io_components.write.table_writer import WriteResult
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -124,7 +123,7 @@ def store_dataframes_as_dataset(
     return _write_all(plan, dfs)
 
 
-def _write_all(plan: UpdatePlan, data: Any) -> DatasetMetadata:
+def _write_all(plan: DatasetWritePlan, data: Any) -> DatasetMetadata:
     """Write all inputs, several at once where waiting for the store takes the time, and commit."""
     items = list(iter_inputs(data))
     threads = 1 if open_blobs(plan.context.store).is_local else REMOTE_REQUESTS

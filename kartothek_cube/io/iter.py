@@ -22,13 +22,9 @@ from kartothek_cube.io_components.arguments import MetadataInput
 from kartothek_cube.io_components.read.dataset_read import plan_read, run_each
 from kartothek_cube.io_components.read.pandas_index import to_frame
 from kartothek_cube.io_components.write.dataset_commit import finish_update, run_update
-from kartothek_cube.io_components.write.dataset_plan import (
-    MetadataMerger,
-    OnConflict,
-    plan_store,
-    plan_update,
-)
+from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_store, plan_update
 from kartothek_cube.io_components.write.inputs import iter_inputs
+from kartothek_cube.io_components.write.plan import MetadataMerger
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from kartothek_cube.core.commit.backoff import attempts, retry_request
-from kartothek_cube.core.commit.change import CommitReceipt
+from kartothek_cube.core.commit.base_state import CommitReceipt, read_base
 from kartothek_cube.core.commit.header_store import restore_if_ours
-from kartothek_cube.core.commit.publish import publish, read_base
+from kartothek_cube.core.commit.publish import publish
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetNotFoundError, KartothekCubeError
 from kartothek_cube.core.index import ExplicitSecondaryIndex

@@ -16,7 +16,8 @@ from kartothek_cube.io.dask._graph import Graph
 from kartothek_cube.io_components.read.dataset_read import ReadContext, ReadTask, empty_table, run_read
 from kartothek_cube.io_components.read.pandas_index import to_frame
 from kartothek_cube.io_components.write.dataset_commit import finish_update, run_update
-from kartothek_cube.io_components.write.dataset_plan import UpdatePlan, with_scope, with_write_id
+from kartothek_cube.io_components.write.dataset_plan import with_scope
+from kartothek_cube.io_components.write.plan import DatasetWritePlan, with_write_id
 from kartothek_cube.io_components.write.table_writer import WriteContext, WriteResult, merge_results
 
 __all__ = (
@@ -42,7 +43,7 @@ Written = list[WriteResult]
 def write_dataset(
     end: Callable[..., R],
     operation: str,
-    plan: UpdatePlan,
+    plan: DatasetWritePlan,
     inputs: Sequence[Any],
     function: Callable[..., Written],
     arguments: Sequence[tuple[Any, ...]],
@@ -81,7 +82,7 @@ def _merged(parts: Iterable[Written]) -> Written:
     return [merge_results(results)] if results else []
 
 
-def _finish(plan: UpdatePlan, parts: list[Written]) -> DatasetMetadata:
+def _finish(plan: DatasetWritePlan, parts: list[Written]) -> DatasetMetadata:
     return finish_update(plan, _merged(parts))
 
 
@@ -116,7 +117,7 @@ def known_scope(delete_scope: Any) -> Any:
     return None if isinstance(delete_scope, Delayed) else delete_scope
 
 
-def _finish_late(plan: UpdatePlan, results: list[Any]) -> DatasetMetadata:
+def _finish_late(plan: DatasetWritePlan, results: list[Any]) -> DatasetMetadata:
     delete_scope, *parts = results
     return _finish(with_scope(plan, delete_scope), parts)
 

@@ -34,7 +34,8 @@ from kartothek_cube.io_components.write.build_index import (
     plan_index_build,
     run_index_build,
 )
-from kartothek_cube.io_components.write.dataset_plan import MetadataMerger, plan_store
+from kartothek_cube.io_components.write.dataset_plan import plan_store
+from kartothek_cube.io_components.write.plan import MetadataMerger
 from kartothek_cube.io_components.write.table_writer import merge_results
 from kartothek_cube.serialization import DataFrameSerializer
 

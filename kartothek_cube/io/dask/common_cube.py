@@ -31,7 +31,8 @@ from kartothek_cube.io_components.runtime.threads import batched
 from kartothek_cube.io_components.write.cube_commit import finish_write
 from kartothek_cube.io_components.write.cube_plan import CubeWritePlan
 from kartothek_cube.io_components.write.cube_write import merge_writes
-from kartothek_cube.io_components.write.incremental import commit_parts, with_write_id, without_commit_state
+from kartothek_cube.io_components.write.incremental import commit_parts, without_commit_state
+from kartothek_cube.io_components.write.plan import with_write_id
 from kartothek_cube.io_components.write.table_writer import WriteResult
 
 __all__ = (

@@ -29,13 +29,8 @@ from kartothek_cube.io.dask._graph import Graph
 from kartothek_cube.io.dask._shuffle import buckets, shuffled
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.utils import normalize_arg
-from kartothek_cube.io_components.write.dataset_plan import (
-    MetadataMerger,
-    OnConflict,
-    UpdatePlan,
-    plan_store,
-    plan_update,
-)
+from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_store, plan_update
+from kartothek_cube.io_components.write.plan import DatasetWritePlan, MetadataMerger
 from kartothek_cube.io_components.write.table_writer import WriteContext
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -204,7 +199,7 @@ def _check_stored_table(factory: DatasetFactory, table: str) -> None:
 
 
 def _arranged(
-    plan: UpdatePlan,
+    plan: DatasetWritePlan,
     ddf: Any,
     shuffle: bool,
     repartition_ratio: float | None,
@@ -229,7 +224,7 @@ def _arranged(
 
 
 def _write(
-    operation: str, plan: UpdatePlan, ddf: dd.DataFrame | None, shuffle: bool, delete_scope: Any = None
+    operation: str, plan: DatasetWritePlan, ddf: dd.DataFrame | None, shuffle: bool, delete_scope: Any = None
 ) -> Delayed:
     """One task per partition."""
     parts = [] if ddf is None else ddf.to_delayed()

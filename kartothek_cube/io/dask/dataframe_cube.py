@@ -155,7 +155,7 @@ def build_cube_from_dataframe(
     _check_columns(plan, frames)
     if shuffle:
         frames = {
-            name: shuffled(frame, plan.changes[name].rules.partition_on, bucket_by, num_buckets)
+            name: shuffled(frame, plan.changes[name].context.partition_on, bucket_by, num_buckets)
             for name, frame in frames.items()
         }
     return _write_partitions(plan, frames, _write_buckets)

@@ -34,14 +34,9 @@ from kartothek_cube.io_components.maintenance.delete import plan_delete, run_del
 from kartothek_cube.io_components.maintenance.garbage import delete_garbage, plan_garbage
 from kartothek_cube.io_components.read.dataset_read import plan_read
 from kartothek_cube.io_components.runtime.threads import batched
-from kartothek_cube.io_components.write.dataset_plan import (
-    MetadataMerger,
-    OnConflict,
-    UpdatePlan,
-    plan_store,
-    plan_update,
-)
+from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_store, plan_update
 from kartothek_cube.io_components.write.inputs import iter_inputs
+from kartothek_cube.io_components.write.plan import DatasetWritePlan, MetadataMerger
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -57,7 +52,7 @@ __all__ = (
 _BLOCK = 100
 
 
-def _write(operation: str, plan: UpdatePlan, data: Any, delete_scope: Any = None) -> Delayed:
+def _write(operation: str, plan: DatasetWritePlan, data: Any, delete_scope: Any = None) -> Delayed:
     """One task per Delayed."""
     items = [data] if isinstance(data, Delayed) else [delayed(item) for item in iter_inputs(data)]
     arguments = references(item.key for item in items)

@@ -37,12 +37,8 @@ from kartothek_cube.io_components.write.cube_plan import (
     plan_update,
 )
 from kartothek_cube.io_components.write.cube_write import merge_writes
-from kartothek_cube.io_components.write.incremental import (
-    check_duplicate_cells,
-    commit_parts,
-    with_write_id,
-    write_stream,
-)
+from kartothek_cube.io_components.write.incremental import check_duplicate_cells, commit_parts, write_stream
+from kartothek_cube.io_components.write.plan import with_write_id
 from kartothek_cube.io_components.write.table_writer import WriteResult
 
 if TYPE_CHECKING:
@@ -155,7 +151,7 @@ def _checked(plan: CubeWritePlan, schema: StructType) -> str:
     """Name of the dataset, if the schema fits it."""
     (name,) = plan.changes
     check_types(schema, name)
-    empty = to_storage_types(arrow_schema(schema).empty_table(), plan.changes[name].types)
+    empty = to_storage_types(arrow_schema(schema).empty_table(), plan.constraints[name].types)
     check_input(plan, {name: empty})
     return name
 
@@ -165,9 +161,9 @@ def _checked(plan: CubeWritePlan, schema: StructType) -> str:
 
 def _write(plan: CubeWritePlan, name: str, batches: Iterator[pa.RecordBatch]) -> bytes:
     """Write the rows of a task, in whatever order they come."""
-    change = plan.changes[name]
-    tables = rechunk_by_partition(batches, change.rules.partition_on, _ROWS, 4 * _ROWS)
-    rows = (to_storage_types(table, change.types) for table in tables)
+    constraints = plan.constraints[name]
+    tables = rechunk_by_partition(batches, constraints.partition_on, _ROWS, 4 * _ROWS)
+    rows = (to_storage_types(table, constraints.types) for table in tables)
     return attempt(partial(write_stream, plan, name, rows))
 
 

@@ -278,9 +278,9 @@ def write_cube(shared: CubeWriteJob, batches: Batches) -> Batches:
     pyarrow.RecordBatch
         One outcome: what was written, by dataset id.
     """
-    change, ordered = shared.plan.changes[shared.name], shared.file_rows is not None
-    tables = rechunk_by_partition(batches, change.rules.partition_on, limit=shared.file_rows)
-    rows = (to_storage_types(table, change.types) for table in tables)
+    constraints, ordered = shared.plan.constraints[shared.name], shared.file_rows is not None
+    tables = rechunk_by_partition(batches, constraints.partition_on, limit=shared.file_rows)
+    rows = (to_storage_types(table, constraints.types) for table in tables)
     yield outcome_of(0, partial(write_stream, shared.plan, shared.name, rows, ordered=ordered))
 
 

@@ -21,7 +21,8 @@ from kartothek_cube.io_components.write.abort import delete_uncommitted_attempts
 from kartothek_cube.io_components.write.cube_commit import check_schemas
 from kartothek_cube.io_components.write.cube_plan import CubeWritePlan
 from kartothek_cube.io_components.write.cube_write import check_announced, prepare
-from kartothek_cube.io_components.write.incremental import commit_parts, with_write_id, without_commit_state
+from kartothek_cube.io_components.write.incremental import commit_parts, without_commit_state
+from kartothek_cube.io_components.write.plan import with_write_id
 from kartothek_cube.io_components.write.table_writer import WriteContext, WriteResult
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def write_cube(plan: CubeWritePlan, frames: Frames, file_rows: int | None) -> di
     given = {name: df for name, df in frames.items() if df is not None}
     for name, df in given.items():
         check_frame(df, name)
-    check_input(plan, {name: empty_table(df, plan.changes[name].types) for name, df in given.items()})
+    check_input(plan, {name: empty_table(df, plan.constraints[name].types) for name, df in given.items()})
     plan = with_write_id(plan)
     # Spark does not even ask for what becomes of no rows
     contexts = {name: plan.changes[name].context for name in frames}
@@ -149,9 +150,9 @@ def _written(
 
 
 def _outcomes_of(plan: CubeWritePlan, name: str, df: DataFrame, file_rows: int | None) -> DataFrame:
-    rules = plan.changes[name].rules
-    cells = [c for c in rules.cube.dimension_columns if c in df.columns]
-    rows = shuffle_by_partition(df, rules.partition_on, cells, file_rows)
-    only = CubeWritePlan(plan.operation, plan.cube, plan.store, {name: plan.changes[name]})
+    change, constraints = plan.changes[name], plan.constraints[name]
+    cells = [c for c in plan.cube.dimension_columns if c in df.columns]
+    rows = shuffle_by_partition(df, constraints.partition_on, cells, file_rows)
+    only = CubeWritePlan(plan.operation, plan.cube, plan.store, {name: change}, {name: constraints})
     writing = _worker.CubeWriteJob(only, name, file_rows)
     return outcome_frame(rows, _worker.write_cube, writing, f"{plan.operation}_{name}")

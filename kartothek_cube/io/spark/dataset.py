@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core.commit import WriteMode
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
@@ -40,14 +41,8 @@ from kartothek_cube.io_components.write.build_index import (
     run_index_build,
 )
 from kartothek_cube.io_components.write.dataset_commit import check_update, finish_update
-from kartothek_cube.io_components.write.dataset_plan import (
-    MetadataMerger,
-    OnConflict,
-    UpdatePlan,
-    plan_store,
-    plan_update,
-    with_write_id,
-)
+from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_store, plan_update
+from kartothek_cube.io_components.write.plan import DatasetWritePlan, MetadataMerger, with_write_id
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:
@@ -212,7 +207,7 @@ def update_dataset_from_spark(
     )
     if frame is None:
         return finish_update(plan, [])
-    return _write(plan, frame, found if plan.mode == "update" else None, max_rows_per_file)
+    return _write(plan, frame, found if plan.mode is WriteMode.UPDATE else None, max_rows_per_file)
 
 
 def _frame(df: Any) -> DataFrame:
@@ -234,7 +229,7 @@ def _dataset(
 
 
 def _write(
-    plan: UpdatePlan, df: DataFrame, stored: DatasetFactory | None, file_rows: int | None
+    plan: DatasetWritePlan, df: DataFrame, stored: DatasetFactory | None, file_rows: int | None
 ) -> DatasetMetadata:
     schema = None if stored is None else stored.schema
     types = {} if schema is None else {field.name: field.type for field in schema.internal()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import attrs
@@ -12,7 +11,6 @@ import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_str_set_optional
 from kartothek_cube.core.arrow.pandas_metadata import extension_dtypes, with_pandas_metadata
-from kartothek_cube.core.commit import IndexUpdate, commit
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_datasets
@@ -20,7 +18,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.kernels.keys import (
     combine_keys,
@@ -33,9 +31,9 @@ from kartothek_cube.io_components.kernels.keys import (
 from kartothek_cube.io_components.read.data_files import concat_tables, read_files
 from kartothek_cube.io_components.runtime.threads import store_factory
 from kartothek_cube.io_components.write.abort import delete_uncommitted
+from kartothek_cube.io_components.write.commit import commit_change
 from kartothek_cube.io_components.write.cube_arguments import check_cube_serializer
 from kartothek_cube.io_components.write.delete_scope import partition_scope, removal_conditions
-from kartothek_cube.io_components.write.index_entries import index_entries_of
 from kartothek_cube.io_components.write.table_writer import (
     WriteContext,
     WriteResult,
@@ -170,7 +168,7 @@ def plan_compact(
             "Unknown ktk_cube_dataset_ids: " + unknown_names("dataset", names - set(existing), existing)
         )
     datasets, tasks = {}, []
-    for name in sorted(names, key=lambda name: (name == cube.seed_dataset, name)):
+    for name in cube.commit_order(names):
         dataset = existing[name]
         rows = select_partitions(dataset, partition_scope(conjunction, dataset) or None)
         datasets[name] = _compaction(cube, store, dataset, df_serializer)
@@ -338,20 +336,11 @@ def _commit(compaction: CompactionContext, results: Sequence[CompactResult]) -> 
     if not results:
         return
     written = [result.written for result in results if result.written is not None]
-    # whatever takes the place of the newest input is older than all that was committed since
+    # at the place of the newest input, the new file stays older than everything committed since
     places = [r.labels[-1] for r, new in zip(results, written, strict=True) for _ in range(len(new.labels))]
-    delta = merge_results(written).delta(
-        inputs=pa.array([label for r in results for label in r.labels], pa.string()),
-        places=pa.array(places, pa.string()),
+    change = merge_results(written).change_set(
+        replaces=pa.array([label for r in results for label in r.labels], pa.string()),
+        replaces_at=pa.array(places, pa.string()),
         partition_keys=compaction.write.partition_on,
     )
-    blobs = open_blobs(compaction.write.store)
-    commit(blobs, delta, partial(_read_entries, blobs, compaction.write))
-
-
-def _read_entries(blobs: BlobStore, context: WriteContext, column: str, labels: Sequence[str]) -> IndexUpdate:
-    """Entries of an index that was added while files were compacted."""
-    files = PartitionTable.from_labels(context.uuid, context.table, pa.array(labels, pa.string()))
-    tables = read_files(blobs, files.files[context.table].to_pylist(), [column])
-    schema = arrow_schema(DatasetMetadata.load_from_store(context.uuid, blobs))
-    return index_entries_of(column, labels, tables, schema.field(column).type)
+    commit_change(open_blobs(compaction.write.store), change)

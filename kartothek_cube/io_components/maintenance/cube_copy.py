@@ -109,7 +109,7 @@ def plan_copy(
             raise DatasetExistsError(target_cube.ktk_dataset_uuid(name))
     kept = discover_datasets_unchecked(target_cube.uuid_prefix, tgt_store, existing - set(names.values()))
     check_cube({**kept, **{names[name]: ds for name, ds in found.items()}}, target_cube)
-    order = sorted(found, key=lambda name: (name == cube.seed_dataset, name))
+    order = cube.commit_order(found)
     return CopyPlan(
         cube,
         store_factory(src_store),

@@ -46,7 +46,7 @@ def _chosen(cube: Cube, blobs: BlobStore, names: str | Iterable[str] | None) -> 
             f"Could not find datasets of cube {cube.uuid_prefix}: "
             + unknown_names("dataset", chosen - known, known)
         )
-    return sorted(chosen, key=lambda name: (name == cube.seed_dataset, name))
+    return cube.commit_order(chosen)
 
 
 def list_cube_history(cube: Cube, store: StoreInput) -> dict[str, list[DatasetState]]:
@@ -207,7 +207,7 @@ def return_cube(
     check_cube({**after, **{name: plan.state for name, plan in plans.items()}}, cube)
     done, result = [], {}
     try:
-        for name in sorted(plans, key=lambda name: (name == cube.seed_dataset, name)):
+        for name in cube.commit_order(plans):
             result[name], published = finish_rollback(blobs, plans[name])
             done.append(published)
     except (KartothekCubeError, OSError):

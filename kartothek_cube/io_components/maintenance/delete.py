@@ -80,7 +80,7 @@ def run_delete(store: StoreInput, plan: DeletePlan) -> None:
 def plan_cube_delete(cube: Cube, store: StoreInput, datasets: Any = None) -> DeletePlan:
     """Plan the deletion of a cube or of datasets; the seed leads, so that the cube is gone at once."""
     found = select_datasets(cube, store, datasets)
-    order = sorted(found, key=lambda name: (name != cube.seed_dataset, name))
+    order = cube.join_order(found)
     blobs = open_blobs(store)
     tracked = {key for ds in found.values() for key in (*get_dataset_keys(ds), *schema_keys(ds, blobs))}
     for dataset in found.values():

@@ -6,7 +6,15 @@ from collections.abc import Iterable
 
 import attrs
 
-from kartothek_cube.core.commit import BaseState, ChangeSet, CommitReceipt, commit, publish, read_base
+from kartothek_cube.core.commit import (
+    BaseState,
+    ChangeSet,
+    CommitReceipt,
+    WriteMode,
+    commit,
+    publish,
+    read_base,
+)
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.references import data_keys, index_keys
 from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError
@@ -190,7 +198,7 @@ def finish_rollback(blobs: BlobStore, plan: RollbackPlan) -> tuple[DatasetMetada
     """
     files: Iterable[str] = [*data_keys(plan.state), *index_keys(plan.state)]
     try:
-        return publish(blobs, plan.base, plan.state, list(files), replace=True)
+        return publish(blobs, plan.base, plan.state, list(files), mode=WriteMode.REPLACE)
     except PreconditionFailed as error:
         raise ConcurrentWriteError(
             plan.state.uuid, detail="Look at the newest state, and go back again if that is still wanted."

@@ -244,7 +244,7 @@ def _indices(cube: Cube, name: str, dataset: DatasetMetadata) -> Iterator[Proble
 
 def _overlaps(cube: Cube, datasets: Mapping[str, DatasetMetadata]) -> Iterator[Problem]:
     owners: dict[str, str] = {}
-    for name in sorted(datasets, key=lambda name: (name != cube.seed_dataset, name)):
+    for name in cube.join_order(datasets):
         for column in sorted(get_payload_subset(get_dataset_columns(datasets[name]), cube)):
             owner = owners.setdefault(column, name)
             if owner != name:

@@ -221,12 +221,12 @@ def finish_index_build(context: IndexContext, results: Iterable[WriteResult]) ->
         for c in columns
     }
     merged = merge_results([_result(context, nothing), *results])
-    delta = merged.delta(new_indices=frozenset(columns))
-    dataset, _ = commit(open_blobs(context.store), delta, partial(_entries, context))
+    change = merged.change_set(new_indices=frozenset(columns))
+    dataset, _ = commit(open_blobs(context.store), change, partial(_read_back, context))
     return dataset
 
 
-def _entries(context: IndexContext, column: str, labels: Sequence[str]) -> IndexUpdate:
+def _read_back(context: IndexContext, column: str, labels: Sequence[str]) -> IndexUpdate:
     """Entries of partitions that were added after the indices were planned."""
     wanted = {table: (column,) if column in columns else () for table, columns in context.columns.items()}
     files: dict[str, Any] = {

@@ -57,7 +57,7 @@ def flatten(data: Any) -> Iterator[Any]:
 
     Examples
     --------
-    >>> list(flat([["CITY", []], "DAY"]))
+    >>> list(flatten([["CITY", []], "DAY"]))
     ['CITY', 'DAY']
     """
     if isinstance(data, list):

@@ -117,7 +117,7 @@ class WriteResult:
             return PartitionTable(self.labels, {self.table: self.keys})
         return PartitionTable.from_labels(self.uuid, self.table, self.labels)
 
-    def delta(self, **changes: Any) -> ChangeSet:
+    def change_set(self, **updates: Any) -> ChangeSet:
         """The change that adds what was written."""
         return ChangeSet(
             uuid=self.uuid,
@@ -125,7 +125,7 @@ class WriteResult:
             added=self.partitions(),
             schema=self.schema,
             indices=dict(self.indices),
-            **changes,
+            **updates,
         )
 
 

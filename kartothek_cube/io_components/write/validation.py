@@ -29,28 +29,18 @@ __all__ = ("DatasetConstraints", "check_unique", "collect_input", "is_frame", "p
 
 @attrs.frozen
 class DatasetConstraints:
-    """
-    What the rows of one dataset have to meet.
+    """What the rows of one dataset have to meet."""
 
-    Attributes
-    ----------
-    name
-        Dataset id.
-    cube
-        The cube.
-    partition_on
-        Partition keys of the dataset.
-    indices
-        Columns to index, if the rows have them; None for what the cube specification asks for.
-    foreign
-        Payload columns of other datasets of the cube, with their dataset.
-    """
-
+    #: id of the dataset
     name: str
     cube: Cube
     partition_on: tuple[str, ...]
+    #: columns to index, if the rows have them; None for those of the cube specification
     indices: tuple[str, ...] | None
+    #: payload columns of other datasets of the cube, with their dataset
     foreign: Mapping[str, str] = attrs.field(factory=dict)
+    #: types of columns that the cube has already, for engines with other types of their own
+    types: Mapping[str, pa.DataType] = attrs.field(factory=dict)
 
     @property
     def is_seed(self) -> bool:

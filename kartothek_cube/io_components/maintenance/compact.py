@@ -9,14 +9,12 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arguments import converter_str_set_optional
 from kartothek_cube.core.arrow.pandas_metadata import extension_dtypes, with_pandas_metadata
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import discover_datasets
+from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
-from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
@@ -161,12 +159,7 @@ def plan_compact(
         raise ValueError(f"min_files has to be 2 or more, a single file is compact: {min_files}")
     conjunction = removal_conditions(cube, conditions)
     existing = discover_datasets(cube, store)
-    wanted = converter_str_set_optional(ktk_cube_dataset_ids)
-    names = set(existing) if wanted is None else set(wanted)
-    if names - set(existing):
-        raise ValueError(
-            "Unknown ktk_cube_dataset_ids: " + unknown_names("dataset", names - set(existing), existing)
-        )
+    names = choose_datasets(cube, ktk_cube_dataset_ids, existing)
     datasets, tasks = {}, []
     for name in cube.commit_order(names):
         dataset = existing[name]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-from kartothek_cube.core.arguments import converter_str_set_optional
 from kartothek_cube.core.commit import undo_all
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.cube.discover import discover_ktk_cube_dataset_ids
+from kartothek_cube.core.cube.discover import choose_datasets, discover_ktk_cube_dataset_ids
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import KartothekCubeError, StateNotFoundError, unknown_names
 from kartothek_cube.core.history import (
@@ -35,18 +34,11 @@ CubeAsOf: TypeAlias = AsOf | Mapping[str, AsOf]
 """A point in time for all datasets of a cube, or a version or time for some: the others are as they are."""
 
 
-def _chosen(cube: Cube, blobs: BlobStore, names: str | Iterable[str] | None) -> list[str]:
-    """Ids of datasets, which have to exist; all by default. The seed comes last."""
+def _choose(cube: Cube, blobs: BlobStore, names: str | Iterable[str] | None) -> list[str]:
+    """Ids of existing datasets, all by default, in commit order."""
     ensure_cube(cube)
-    known = discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)
-    wanted = converter_str_set_optional(names)
-    chosen = known if wanted is None else set(wanted)
-    if chosen - known:
-        raise ValueError(
-            f"Could not find datasets of cube {cube.uuid_prefix}: "
-            + unknown_names("dataset", chosen - known, known)
-        )
-    return cube.commit_order(chosen)
+    existing = discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)
+    return cube.commit_order(choose_datasets(cube, names, existing))
 
 
 def list_cube_history(cube: Cube, store: StoreInput) -> dict[str, list[DatasetState]]:
@@ -66,7 +58,7 @@ def list_cube_history(cube: Cube, store: StoreInput) -> dict[str, list[DatasetSt
         Dataset id to states, oldest first.
     """
     blobs = open_blobs(store)
-    names = sorted(_chosen(cube, blobs, None))
+    names = sorted(_choose(cube, blobs, None))
     return {name: states(cube.ktk_dataset_uuid(name), blobs) for name in names}
 
 
@@ -93,7 +85,7 @@ def keep_cube_history(
         Dataset id to metadata.
     """
     blobs = open_blobs(store)
-    names = _chosen(cube, blobs, ktk_cube_dataset_ids)
+    names = _choose(cube, blobs, ktk_cube_dataset_ids)
     return {name: keep_history(cube.ktk_dataset_uuid(name), store, number) for name in names}
 
 
@@ -145,7 +137,7 @@ def datasets_as_of(
         A state is not kept (any more), or a dataset that is asked for by name did not exist.
     """
     blobs = open_blobs(store)
-    chosen = sorted(_chosen(cube, blobs, names))
+    chosen = sorted(_choose(cube, blobs, names))
     moments = _resolve_as_of(cube, as_of, chosen)
     found = {}
     for name in chosen:
@@ -200,9 +192,9 @@ def return_cube(
         Somebody committed meanwhile; nothing is changed.
     """
     blobs = open_blobs(store)
-    moments = _resolve_as_of(cube, as_of, _chosen(cube, blobs, ktk_cube_dataset_ids))
+    moments = _resolve_as_of(cube, as_of, _choose(cube, blobs, ktk_cube_dataset_ids))
     plans = {name: plan_rollback(cube.ktk_dataset_uuid(name), blobs, when) for name, when in moments.items()}
-    others = set(_chosen(cube, blobs, None)) - set(plans)
+    others = set(_choose(cube, blobs, None)) - set(plans)
     after = {name: DatasetMetadata.load_from_store(cube.ktk_dataset_uuid(name), blobs) for name in others}
     check_cube({**after, **{name: plan.state for name, plan in plans.items()}}, cube)
     done, result = [], {}

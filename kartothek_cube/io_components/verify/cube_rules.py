@@ -6,10 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
-import pyarrow as pa
 
-from kartothek_cube.core.arguments import converter_str_set_optional
-from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_columns, get_payload_subset
+from kartothek_cube.core.cube.consistency import (
+    Rule,
+    Violation,
+    arrow_schema,
+    find_violations,
+    get_dataset_columns,
+)
 from kartothek_cube.core.cube.constants import (
     KLEE_METADATA_DIMENSION_COLUMNS,
     KLEE_METADATA_KEY_IS_SEED,
@@ -19,10 +23,9 @@ from kartothek_cube.core.cube.constants import (
     KTK_CUBE_METADATA_PARTITION_COLUMNS,
 )
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.cube.discover import discover_ktk_cube_dataset_ids
+from kartothek_cube.core.cube.discover import choose_datasets, discover_ktk_cube_dataset_ids
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
-from kartothek_cube.core.index import ExplicitSecondaryIndex
+from kartothek_cube.core.errors import DatasetNotFoundError
 from kartothek_cube.core.naming import SINGLE_TABLE, metadata_key_from_uuid, schema_key
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
@@ -97,14 +100,11 @@ def plan_cube_verify(
     """
     ensure_cube(cube)
     blobs = open_blobs(store)
-    known = discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)
-    wanted = converter_str_set_optional(ktk_cube_dataset_ids)
-    names = known if wanted is None else set(wanted)
-    if names - known or not known:
-        raise ValueError(
-            f"Could not find datasets of cube {cube.uuid_prefix}: "
-            + unknown_names("dataset", names - known or {cube.seed_dataset}, known)
-        )
+    existing = discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)
+    names = choose_datasets(cube, ktk_cube_dataset_ids, existing)
+    if not existing:
+        # a cube without any dataset is an error, too, and the seed is what it lacks
+        choose_datasets(cube, cube.seed_dataset, existing)
     keys = [*cube.dimension_columns, *cube.index_columns]
     plans: dict[str, VerifyPlan] = {}
     for name in sorted(names):
@@ -117,9 +117,12 @@ def plan_cube_verify(
                 not_null=list(dict.fromkeys(keys)),
             )
         except DatasetNotFoundError:
-            continue  # deleted meanwhile
-    found = {n: p.dataset for n, p in plans.items() if p.dataset is not None and p.dataset.schema is not None}
-    return CubeVerifyPlan(store_factory(store), plans, tuple(_cube_problems(cube, found, known)))
+            # deleted since the listing
+            continue
+    datasets = {
+        n: p.dataset for n, p in plans.items() if p.dataset is not None and p.dataset.schema is not None
+    }
+    return CubeVerifyPlan(store_factory(store), plans, tuple(_cube_problems(cube, datasets, existing)))
 
 
 def run_cube_verify(contexts: Mapping[str, VerifyContext], task: CubeVerifyTask) -> dict[str, VerifyResult]:
@@ -167,46 +170,63 @@ def finish_cube_verify(plan: CubeVerifyPlan, findings: Iterable[Mapping[str, Ver
 # -- the datasets together -----------------------------------------------------------------------------------
 
 
-def _cube_problems(cube: Cube, datasets: Mapping[str, DatasetMetadata], known: set[str]) -> Iterator[Problem]:
-    if cube.seed_dataset not in known:
-        text = f"the seed is missing; there are: {', '.join(sorted(known))}"
+def _cube_problems(cube: Cube, datasets: Mapping[str, DatasetMetadata], ids: set[str]) -> Iterator[Problem]:
+    if cube.seed_dataset not in ids:
+        text = f"the seed is missing; there are: {', '.join(sorted(ids))}"
         uuid = cube.ktk_dataset_uuid(cube.seed_dataset)
         yield Problem(uuid, "seed", metadata_key_from_uuid(uuid), text)
+    violations: dict[tuple[Rule, str], list[Violation]] = {}
+    for violation in find_violations(datasets, cube):
+        violations.setdefault((violation.rule, violation.dataset), []).append(violation)
+
+    def problems(rule: Rule, name: str) -> Iterator[Problem]:
+        for violation in violations.get((rule, name), ()):
+            yield _problem_of(violation, datasets)
+
     for name, dataset in datasets.items():
-        for check in (_table, _columns, _metadata, _indices):
-            yield from check(cube, name, dataset)
-    yield from _overlaps(cube, datasets)
-    yield from _types(datasets)
+        for rule in (Rule.TABLE, Rule.DIMENSIONS, Rule.PARTITION_KEYS):
+            yield from problems(rule, name)
+        yield from _metadata(cube, name, dataset)
+        for problem in problems(Rule.INDICES, name):
+            # an index of a column that is missing is no problem of its own
+            if problem.column in get_dataset_columns(dataset):
+                yield problem
+    for name in cube.join_order(datasets):
+        yield from problems(Rule.OVERLAP, name)
+    for name in sorted(datasets):
+        yield from problems(Rule.TYPES, name)
 
 
-def _problem(dataset: DatasetMetadata, kind: str, text: str, column: str | None = None) -> Problem:
-    key = metadata_key_from_uuid(dataset.uuid)
-    if kind in ("cube-columns", "payload-overlap", "type-conflict"):
-        key = schema_key(dataset.uuid, dataset.table_name)
-    return Problem(dataset.uuid, kind, key, text, column)
+#: kinds of problems, and whether they concern the schema file or the header
+_KINDS = {
+    Rule.TABLE: ("cube-table", False),
+    Rule.DIMENSIONS: ("cube-columns", True),
+    Rule.PARTITION_KEYS: ("cube-columns", True),
+    Rule.INDICES: ("index-absent", False),
+    Rule.OVERLAP: ("payload-overlap", True),
+    Rule.TYPES: ("type-conflict", True),
+}
 
 
-def _table(cube: Cube, name: str, dataset: DatasetMetadata) -> Iterator[Problem]:
-    if set(dataset.tables) != {SINGLE_TABLE}:
+def _problem_of(violation: Violation, datasets: Mapping[str, DatasetMetadata]) -> Problem:
+    dataset, other = datasets[violation.dataset], datasets.get(violation.other)
+    kind, in_schema = _KINDS[violation.rule]
+    key = schema_key(dataset.uuid, dataset.table_name) if in_schema else metadata_key_from_uuid(dataset.uuid)
+    columns = ", ".join(violation.columns)
+    if violation.rule is Rule.TABLE:
         text = f"a dataset of a cube has one table, {SINGLE_TABLE!r}; there are: {', '.join(dataset.tables)}"
-        yield _problem(dataset, "cube-table", text)
-
-
-def _columns(cube: Cube, name: str, dataset: DatasetMetadata) -> Iterator[Problem]:
-    columns, keys = get_dataset_columns(dataset), set(dataset.partition_keys)
-    dimensions = set(cube.dimension_columns)
-    missing = dimensions - columns if name == cube.seed_dataset else set()
-    if not dimensions & columns:
-        missing = dimensions
-    if missing:
-        text = f"dimension columns are missing: {', '.join(sorted(missing))}"
-        yield _problem(dataset, "cube-columns", text, min(missing))
-    unpartitioned = (set(cube.partition_columns) & columns) - keys
-    if name == cube.seed_dataset:
-        unpartitioned |= set(cube.partition_columns) - keys
-    if unpartitioned:
-        text = f"columns are no partition keys, but have to be: {', '.join(sorted(unpartitioned))}"
-        yield _problem(dataset, "cube-columns", text, min(unpartitioned))
+    elif violation.rule is Rule.DIMENSIONS:
+        text = f"dimension columns are missing: {columns}"
+    elif violation.rule is Rule.PARTITION_KEYS:
+        text = f"columns are no partition keys, but have to be: {columns}"
+    elif violation.rule is Rule.INDICES:
+        text = f"there is no index of {columns}"
+    elif violation.rule is Rule.OVERLAP or other is None:
+        text = f"column {columns} is payload of dataset {violation.other} already"
+    else:
+        dtype, other_dtype = (arrow_schema(ds).field(columns).type for ds in (dataset, other))
+        text = f"column {columns} has type {dtype}, but {other_dtype} in dataset {violation.other}"
+    return Problem(dataset.uuid, kind, key, text, min(violation.columns, default=None))
 
 
 def _metadata(cube: Cube, name: str, dataset: DatasetMetadata) -> Iterator[Problem]:
@@ -228,37 +248,4 @@ def _metadata(cube: Cube, name: str, dataset: DatasetMetadata) -> Iterator[Probl
         found = dataset.metadata.get(key, dataset.metadata.get(old_key, wanted))
         if found != wanted:
             text = f"the metadata say {key} = {found!r}, the specification of the cube {wanted!r}"
-            yield _problem(dataset, "cube-metadata", text)
-
-
-def _indices(cube: Cube, name: str, dataset: DatasetMetadata) -> Iterator[Problem]:
-    """Indices that the cube demands ("Indices" in the cube format)."""
-    keys, columns = set(dataset.partition_keys), get_dataset_columns(dataset)
-    wanted = (set(cube.index_columns) & columns) - keys
-    if name == cube.seed_dataset:
-        wanted |= (set(cube.dimension_columns) - set(cube.suppress_index_on)) & columns
-    for column in sorted(wanted):
-        if not isinstance(dataset.indices.get(column), ExplicitSecondaryIndex):
-            yield _problem(dataset, "index-absent", f"there is no index of {column}", column)
-
-
-def _overlaps(cube: Cube, datasets: Mapping[str, DatasetMetadata]) -> Iterator[Problem]:
-    owners: dict[str, str] = {}
-    for name in cube.join_order(datasets):
-        for column in sorted(get_payload_subset(get_dataset_columns(datasets[name]), cube)):
-            owner = owners.setdefault(column, name)
-            if owner != name:
-                text = f"column {column} is payload of dataset {owner} already"
-                yield _problem(datasets[name], "payload-overlap", text, column)
-
-
-def _types(datasets: Mapping[str, DatasetMetadata]) -> Iterator[Problem]:
-    first: dict[str, tuple[str, pa.DataType]] = {}
-    for name in sorted(datasets):
-        for field in arrow_schema(datasets[name]):
-            if pa.types.is_null(field.type):
-                continue
-            owner, dtype = first.setdefault(field.name, (name, field.type))
-            if not dtype.equals(field.type):
-                text = f"column {field.name} has type {field.type}, but {dtype} in dataset {owner}"
-                yield _problem(datasets[name], "type-conflict", text, field.name)
+            yield Problem(dataset.uuid, "cube-metadata", metadata_key_from_uuid(dataset.uuid), text)

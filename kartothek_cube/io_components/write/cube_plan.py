@@ -8,15 +8,19 @@ from typing import Any, Self
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.arguments import converter_str_set, converter_str_set_optional
+from kartothek_cube.core.arguments import converter_str_set
 from kartothek_cube.core.commit import WriteMode
 from kartothek_cube.core.cube.condition_types import Conjunction
 from kartothek_cube.core.cube.consistency import get_dataset_columns, get_payload_subset
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import discover_datasets, discover_ktk_cube_dataset_ids
+from kartothek_cube.core.cube.discover import (
+    choose_datasets,
+    discover_datasets,
+    discover_ktk_cube_dataset_ids,
+)
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
-from kartothek_cube.core.errors import DatasetExistsError, DatasetNotFoundError, unknown_names
+from kartothek_cube.core.errors import DatasetExistsError, DatasetNotFoundError
 from kartothek_cube.core.header.commit_record import parse_record
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.typing import StoreFactory, StoreInput
@@ -221,17 +225,9 @@ def plan_append(
     df_serializer: Any = None,
 ) -> CubeWritePlan:
     """Plan to add partitions to datasets of a cube."""
-    names = set(names)
     existing = discover_datasets(cube, store)
-    unknown = names - set(existing)
-    if unknown:
-        raise ValueError(
-            f"Unknown / non-existing datasets of cube {cube.uuid_prefix}: "
-            + unknown_names("dataset", unknown, existing)
-        )
-    return _plan_existing(
-        "append", cube, store, {name: existing[name] for name in names}, metadata, df_serializer
-    )
+    datasets = {name: existing[name] for name in choose_datasets(cube, names, existing)}
+    return _plan_existing("append", cube, store, datasets, metadata, df_serializer)
 
 
 def _plan_removal(
@@ -239,19 +235,14 @@ def _plan_removal(
     cube: Cube,
     store: StoreInput,
     conditions: Conjunction | None,
-    names: Iterable[str] | None,
+    names: str | Iterable[str] | None,
     metadata: Metadata | None,
     df_serializer: Any = None,
 ) -> CubeWritePlan:
     """Plan updates that also remove the partitions which meet conditions."""
     existing = discover_datasets(cube, store)
-    chosen = set(existing if names is None else names)
-    unknown = chosen - set(existing)
-    if unknown:
-        raise ValueError("Unknown ktk_cube_dataset_ids: " + unknown_names("dataset", unknown, existing))
-    plan = _plan_existing(
-        operation, cube, store, {name: existing[name] for name in chosen}, metadata, df_serializer
-    )
+    datasets = {name: existing[name] for name in choose_datasets(cube, names, existing)}
+    plan = _plan_existing(operation, cube, store, datasets, metadata, df_serializer)
     changes = dict(plan.changes)
     if conditions is not None:
         for name, change in plan.changes.items():
@@ -271,8 +262,7 @@ def plan_remove(
 ) -> CubeWritePlan:
     """Plan to remove the partitions that meet conditions on partition columns."""
     conjunction = removal_conditions(cube, conditions)
-    names = converter_str_set_optional(ktk_cube_dataset_ids)
-    plan = _plan_removal("remove_partitions", cube, store, conjunction, names, metadata)
+    plan = _plan_removal("remove_partitions", cube, store, conjunction, ktk_cube_dataset_ids, metadata)
     return attrs.evolve(plan, keep_empty=True, return_all=True)
 
 

@@ -21,12 +21,9 @@ if TYPE_CHECKING:
     from kartothek_cube.core.dataset import DatasetMetadata
 
 __all__ = (
-    "Rule",
-    "Violation",
     "arrow_schema",
     "check_cube",
     "check_datasets",
-    "find_violations",
     "get_cube_payload",
     "get_dataset_columns",
     "get_payload_subset",

@@ -28,12 +28,10 @@ from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
 
 __all__ = (
-    "choose_datasets",
     "discover_cube",
     "discover_datasets",
     "discover_datasets_unchecked",
     "discover_ktk_cube_dataset_ids",
-    "select_datasets",
 )
 
 _LOGGER = logging.getLogger(__name__)

@@ -59,14 +59,7 @@ def get_dataset_columns(dataset: DatasetMetadata) -> set[str]:
 
 
 def arrow_schema(dataset: DatasetMetadata) -> pa.Schema:
-    """
-    The schema of a dataset of a cube, without metadata.
-
-    Raises
-    ------
-    ValueError
-        If it is not loaded.
-    """
+    """The schema of a dataset of a cube, without metadata."""
     if dataset.schema is None:
         raise ValueError(f"The schema of dataset {dataset.uuid} is not loaded")
     return dataset.schema.internal().remove_metadata()

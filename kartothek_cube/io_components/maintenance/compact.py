@@ -1,4 +1,4 @@
-"""Compacting a cube: the files of a physical partition become one; cells that newer ones hide are dropped."""
+"""Compact a cube: rewrite the files of a physical partition as one, without hidden versions of cells."""
 
 from __future__ import annotations
 
@@ -55,24 +55,15 @@ Summary = dict[str, dict[str, int]]
 
 @attrs.frozen
 class CompactionContext:
-    """
-    One dataset that is compacted: what all its tasks share.
+    """What all tasks that compact one dataset share."""
 
-    Attributes
-    ----------
-    write
-        How files are written.
-    schema
-        Types of the columns.
-    cell
-        Columns whose values make a cell within a physical partition.
-    order
-        Columns by which rows are sorted.
-    """
-
+    #: how files are written
     write: WriteContext
+    #: types of the columns
     schema: pa.Schema
+    #: columns that identify a cell within a physical partition
     cell: tuple[str, ...]
+    #: sort order
     order: tuple[str, ...]
 
 
@@ -85,44 +76,27 @@ class CompactContext:
 
 @attrs.frozen
 class CompactTask:
-    """
-    The files of one physical partition of a dataset.
+    """The files of one physical partition of a dataset."""
 
-    Attributes
-    ----------
-    name
-        Dataset id.
-    labels
-        Partitions in the order of commit.
-    keys
-        Their files, where these do not follow from the labels.
-    """
-
+    #: id of the dataset
     name: str
+    #: partitions in the order of commit
     labels: tuple[str, ...]
+    #: their files, unless these follow from the labels
     keys: tuple[str, ...] | None = None
 
 
 @attrs.frozen
 class CompactResult:
-    """
-    What a task did.
+    """The result of a task."""
 
-    Attributes
-    ----------
-    name
-        Dataset id.
-    labels
-        Partitions that were read.
-    written
-        What was written in place of them; None if they were compact already.
-    stats
-        ``files``, ``bytes`` and ``rows`` before and after.
-    """
-
+    #: id of the dataset
     name: str
+    #: partitions that were read
     labels: tuple[str, ...]
+    #: what replaces them; None if they were compact already
     written: WriteResult | None
+    #: ``files``, ``bytes`` and ``rows`` before and after
     stats: Mapping[str, int]
 
 
@@ -137,24 +111,7 @@ def plan_compact(
     df_serializer: DataFrameSerializer | None = None,
     min_files: int = 2,
 ) -> tuple[CompactContext, list[CompactTask]]:
-    """
-    Find the physical partitions that consist of several files; no file is opened.
-
-    Parameters
-    ----------
-    cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files
-        As in :func:`kartothek_cube.io.eager_cube.compact_cube`.
-
-    Returns
-    -------
-    context, tasks
-
-    Raises
-    ------
-    ValueError
-        For conditions on columns that are no partition columns of the cube, unknown datasets, and
-        ``min_files`` below 2.
-    """
+    """Plan the compaction of physical partitions with several files; no file is opened."""
     if min_files < 2:
         raise ValueError(f"min_files has to be 2 or more, a single file is compact: {min_files}")
     conjunction = removal_conditions(cube, conditions)
@@ -207,22 +164,8 @@ def _tasks(name: str, cube: Cube, dataset: DatasetMetadata, rows: Any, min_files
 
 
 def run_compact(context: CompactContext, task: CompactTask) -> CompactResult:
-    """
-    Read the files of one physical partition, and write what is visible of them as one file.
-
-    Where a dataset has partition keys that the cube does not know, there is a file for each of their values.
-
-    Parameters
-    ----------
-    context
-        What all tasks share.
-    task
-        The partition.
-
-    Returns
-    -------
-    CompactResult
-    """
+    """Write the visible rows of one physical partition as one file."""
+    # one per value of further partition keys, where a dataset has such that the cube does not know
     compaction = context.datasets[task.name]
     write = compaction.write
     blobs = open_blobs(write.store)
@@ -285,27 +228,7 @@ def _visible(compaction: CompactionContext, table: pa.Table) -> pa.Table:
 
 
 def finish_compact(context: CompactContext, results: Iterable[CompactResult]) -> Summary:
-    """
-    Commit what tasks wrote, one commit per dataset. Appends that came meanwhile are newer and stay so.
-
-    Parameters
-    ----------
-    context
-        What all tasks share.
-    results
-        What they did.
-
-    Returns
-    -------
-    dict
-        Dataset id to counts of the partitions that were looked at.
-
-    Raises
-    ------
-    ConcurrentWriteError
-        Files that were compacted are gone: somebody removed, replaced or compacted them meanwhile. That
-        dataset is as it was, and those committed before it are compacted.
-    """
+    """Commit what tasks wrote, one commit per dataset; later appends stay newer than the new files."""
     by_name: dict[str, list[CompactResult]] = {name: [] for name in context.datasets}
     for result in results:
         by_name[result.name].append(result)

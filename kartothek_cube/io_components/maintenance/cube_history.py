@@ -1,4 +1,4 @@
-"""The history of a cube: that of its datasets, and consistent cuts through them."""
+"""The history of a cube: retention and listing of states, time travel, rollback of all datasets."""
 
 from __future__ import annotations
 
@@ -42,21 +42,7 @@ def _choose(cube: Cube, blobs: BlobStore, names: str | Iterable[str] | None) -> 
 
 
 def list_cube_history(cube: Cube, store: StoreInput) -> dict[str, list[DatasetState]]:
-    """
-    The states of all datasets of a cube that can be read.
-
-    Parameters
-    ----------
-    cube
-        The cube.
-    store
-        Store, factory or URL.
-
-    Returns
-    -------
-    dict
-        Dataset id to states, oldest first.
-    """
+    """The readable states of all datasets of a cube, oldest first."""
     blobs = open_blobs(store)
     names = sorted(_choose(cube, blobs, None))
     return {name: states(cube.ktk_dataset_uuid(name), blobs) for name in names}
@@ -65,25 +51,7 @@ def list_cube_history(cube: Cube, store: StoreInput) -> dict[str, list[DatasetSt
 def keep_cube_history(
     cube: Cube, store: StoreInput, number: int, ktk_cube_dataset_ids: str | Iterable[str] | None = None
 ) -> dict[str, DatasetMetadata]:
-    """
-    Say how many states of the datasets of a cube are kept.
-
-    Parameters
-    ----------
-    cube
-        The cube.
-    store
-        Store, factory or URL.
-    number
-        States beside the current one.
-    ktk_cube_dataset_ids
-        Datasets concerned; all by default.
-
-    Returns
-    -------
-    dict
-        Dataset id to metadata.
-    """
+    """Set how many states of the datasets of a cube are kept."""
     blobs = open_blobs(store)
     names = _choose(cube, blobs, ktk_cube_dataset_ids)
     return {name: keep_history(cube.ktk_dataset_uuid(name), store, number) for name in names}
@@ -110,32 +78,7 @@ def _resolve_as_of(cube: Cube, as_of: CubeAsOf, names: Iterable[str]) -> dict[st
 def datasets_as_of(
     cube: Cube, store: StoreInput | BlobStore, as_of: CubeAsOf, names: str | Iterable[str] | None = None
 ) -> dict[str, DatasetMetadata]:
-    """
-    The datasets of a cube as they were at a point in time, each in its newest state that is not newer.
-
-    Parameters
-    ----------
-    cube
-        The cube.
-    store
-        Store, factory or URL.
-    as_of
-        The time, or versions and times by dataset.
-    names
-        Ids of the datasets wanted; all by default.
-
-    Returns
-    -------
-    dict
-        Dataset id to metadata, without datasets that did not exist then.
-
-    Raises
-    ------
-    ValueError
-        A dataset does not exist, or the datasets did not form the cube.
-    StateNotFoundError
-        A state is not kept (any more), or a dataset that is asked for by name did not exist.
-    """
+    """The datasets of a cube at a point in time, each in its newest state that is not newer."""
     blobs = open_blobs(store)
     chosen = sorted(_choose(cube, blobs, names))
     moments = _resolve_as_of(cube, as_of, chosen)
@@ -163,34 +106,7 @@ def return_cube(
     as_of: CubeAsOf,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
-    """
-    Make older states of the datasets of a cube the current ones, the seed last.
-
-    Parameters
-    ----------
-    cube
-        The cube.
-    store
-        Store, factory or URL.
-    as_of
-        Point in time, or versions and times by dataset; then the others stay as they are.
-    ktk_cube_dataset_ids
-        Datasets concerned; all by default.
-
-    Returns
-    -------
-    dict
-        Dataset id to metadata of those that were changed.
-
-    Raises
-    ------
-    ValueError
-        A dataset does not exist, or the datasets would not form the cube.
-    StateNotFoundError
-        A state is not kept, or a dataset did not exist then.
-    ConcurrentWriteError
-        Somebody committed meanwhile; nothing is changed.
-    """
+    """Make older states of the datasets of a cube the current ones, the seed last."""
     blobs = open_blobs(store)
     moments = _resolve_as_of(cube, as_of, _choose(cube, blobs, ktk_cube_dataset_ids))
     plans = {name: plan_rollback(cube.ktk_dataset_uuid(name), blobs, when) for name, when in moments.items()}

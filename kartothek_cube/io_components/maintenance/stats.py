@@ -1,4 +1,4 @@
-"""TODO."""
+"""Sizes of the datasets of a cube: files, partitions, bytes and rows."""
 
 from __future__ import annotations
 
@@ -30,16 +30,7 @@ class StatsTask:
 def plan_stats(
     cube: Cube, store: StoreInput, datasets: Any = None, blocksize: int = 100
 ) -> tuple[dict[str, dict[str, int]], list[StatsTask]]:
-    """
-    What is known without opening a file, and what has to be looked up in files.
-
-    Returns
-    -------
-    base
-        Dataset id to stats with ``files`` and ``partitions``.
-    tasks
-        Files to open.
-    """
+    """Stats that need no file, by dataset id, and the tasks for the others."""
     base: dict[str, dict[str, int]] = {}
     tasks = []
     for name, dataset in sorted(select_datasets(cube, store, datasets).items()):

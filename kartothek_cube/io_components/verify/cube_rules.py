@@ -1,4 +1,4 @@
-"""Checking that datasets are what their headers say, and form the cube."""
+"""Verify the datasets of a cube, and that they form it."""
 
 from __future__ import annotations
 
@@ -40,29 +40,20 @@ __all__ = ("CubeVerifyPlan", "CubeVerifyTask", "finish_cube_verify", "plan_cube_
 
 @attrs.frozen
 class CubeVerifyPlan:
-    """
-    A planned check of a cube.
-
-    Attributes
-    ----------
-    store
-        Factory of the store.
-    plans
-        By dataset id.
-    problems
-        What is wrong with the datasets together.
-    """
+    """A planned verification of a cube."""
 
     store: StoreFactory
+    #: by id of the dataset
     plans: Mapping[str, VerifyPlan]
+    #: violations of the rules of the cube
     problems: tuple[Problem, ...]
 
     def contexts(self) -> dict[str, VerifyContext]:
-        """What the tasks share, by dataset id."""
+        """What the tasks of each dataset share."""
         return {name: plan.context for name, plan in self.plans.items() if plan.context is not None}
 
     def tasks(self) -> list[CubeVerifyTask]:
-        """Files to look at, of all datasets."""
+        """The tasks of all datasets."""
         return [CubeVerifyTask(name, task) for name, plan in self.plans.items() for task in plan.tasks]
 
 
@@ -81,23 +72,7 @@ def plan_cube_verify(
     *,
     deep: bool = True,
 ) -> CubeVerifyPlan:
-    """
-    Check a cube as far as that is possible without opening data files, and plan the rest.
-
-    Parameters
-    ----------
-    cube, store, ktk_cube_dataset_ids, deep
-        As in :func:`kartothek_cube.io.eager_cube.verify_cube`.
-
-    Returns
-    -------
-    CubeVerifyPlan
-
-    Raises
-    ------
-    ValueError
-        A dataset that is asked for does not exist, or there is none at all.
-    """
+    """Check a cube without opening data files, and plan the check of these."""
     ensure_cube(cube)
     blobs = open_blobs(store)
     existing = discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)
@@ -126,44 +101,17 @@ def plan_cube_verify(
 
 
 def run_cube_verify(contexts: Mapping[str, VerifyContext], task: CubeVerifyTask) -> dict[str, VerifyResult]:
-    """
-    Look at some files of one dataset.
-
-    Parameters
-    ----------
-    contexts
-        What all tasks share, by dataset id.
-    task
-        The files.
-
-    Returns
-    -------
-    dict
-        Dataset id to what was found.
-    """
+    """Check some files of one dataset."""
     return {task.name: run_verify(contexts[task.name], task.task)}
 
 
 def finish_cube_verify(plan: CubeVerifyPlan, findings: Iterable[Mapping[str, VerifyResult]]) -> Report:
-    """
-    Compare the indices with the data, and report.
-
-    Parameters
-    ----------
-    plan
-        The check.
-    findings
-        What tasks found.
-
-    Returns
-    -------
-    Report
-    """
+    """Compare the indices with the data, and report."""
     by_name: dict[str, list[VerifyResult]] = {name: [] for name in plan.plans}
     for part in findings:
-        for name, found in part.items():
-            by_name[name].append(found)
-    reports = [finish_verify(plan.plans[name], plan.store, found) for name, found in by_name.items()]
+        for name, result in part.items():
+            by_name[name].append(result)
+    reports = [finish_verify(plan.plans[name], plan.store, results) for name, results in by_name.items()]
     return merge_reports(reports, plan.problems)
 
 
@@ -230,7 +178,7 @@ def _problem_of(violation: Violation, datasets: Mapping[str, DatasetMetadata]) -
 
 
 def _metadata(cube: Cube, name: str, dataset: DatasetMetadata) -> Iterator[Problem]:
-    """What the dataset says about its cube."""
+    """Metadata of a dataset that contradict the specification of the cube."""
     expected: list[tuple[str, str, Any]] = [
         (KTK_CUBE_METADATA_KEY_IS_SEED, KLEE_METADATA_KEY_IS_SEED, name == cube.seed_dataset),
         (
@@ -244,8 +192,8 @@ def _metadata(cube: Cube, name: str, dataset: DatasetMetadata) -> Iterator[Probl
             list(cube.partition_columns),
         ),
     ]
-    for key, old_key, wanted in expected:
-        found = dataset.metadata.get(key, dataset.metadata.get(old_key, wanted))
-        if found != wanted:
-            text = f"the metadata say {key} = {found!r}, the specification of the cube {wanted!r}"
+    for key, old_key, value in expected:
+        stored = dataset.metadata.get(key, dataset.metadata.get(old_key, value))
+        if stored != value:
+            text = f"the metadata say {key} = {stored!r}, the specification of the cube {value!r}"
             yield Problem(dataset.uuid, "cube-metadata", metadata_key_from_uuid(dataset.uuid), text)

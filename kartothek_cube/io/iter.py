@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -18,10 +17,14 @@ from kartothek_cube.core.naming import (
     SINGLE_TABLE,
 )
 from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io._executor import execute
 from kartothek_cube.io_components.arguments import MetadataInput
 from kartothek_cube.io_components.read.dataset_read import plan_read, run_each
 from kartothek_cube.io_components.read.pandas_index import to_frame
-from kartothek_cube.io_components.write.dataset_commit import finish_update, run_update
+from kartothek_cube.io_components.write.dataset_commit import (
+    update_dataset_job,
+    write_input,
+)
 from kartothek_cube.io_components.write.dataset_plan import (
     MetadataMerger,
     OnConflict,
@@ -165,7 +168,7 @@ def update_dataset_from_dataframes__iter(
         table_name=table_name,
         on_conflict=on_conflict,
     )
-    return finish_update(plan, map(partial(run_update, plan.context), iter_inputs(df_generator)))
+    return execute(update_dataset_job(plan, iter_inputs(df_generator), write_input))
 
 
 def store_dataframes_as_dataset__iter(
@@ -227,4 +230,4 @@ def store_dataframes_as_dataset__iter(
         metadata_version=metadata_version,
         table_name=table_name,
     )
-    return finish_update(plan, map(partial(run_update, plan.context), iter_inputs(df_generator)))
+    return execute(update_dataset_job(plan, iter_inputs(df_generator), write_input))

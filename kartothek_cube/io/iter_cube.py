@@ -4,23 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
-from functools import partial
 from itertools import chain
-from typing import Any
 
 import pandas as pd
 
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.typing import ConditionsInput, CubeElement, CubeMetadata, DatasetsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io import eager_cube
+from kartothek_cube.io._executor import execute, iter_results
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
-from kartothek_cube.io_components.query.frame_conversion import run_frames
+from kartothek_cube.io_components.query.frame_conversion import query_job, run_frames
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.runtime.threads import limit_threads
 from kartothek_cube.io_components.verify.report import Report
-from kartothek_cube.io_components.write import cube_write as write
-from kartothek_cube.io_components.write.incremental import commit_parts, declared_ids, iter_input, write_parts
+from kartothek_cube.io_components.write.cube_plan import (
+    CubeWritePlan,
+    plan_append,
+    plan_build,
+    plan_extend,
+    plan_update,
+)
+from kartothek_cube.io_components.write.incremental import (
+    declared_ids,
+    iter_input,
+    write_part,
+    write_parts_job,
+)
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -38,19 +49,17 @@ __all__ = (
     "verify_cube__iter",
 )
 
-Metadata = Mapping[str, Mapping[str, Any]]
 
-
-def _write_iter(plan: write.CubeWritePlan, data: Any) -> dict[str, DatasetMetadata]:
-    return commit_parts(plan, [write_parts(plan, iter_input(data))])
+def _write_iter(plan: CubeWritePlan, data: Iterable[CubeElement]) -> dict[str, DatasetMetadata]:
+    return execute(write_parts_job(plan, iter_input(data), write_part))
 
 
 def build_cube__iter(
-    data: Iterable[Any],
+    data: Iterable[CubeElement],
     cube: Cube,
     store: StoreInput,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
     df_serializer: DataFrameSerializer | None = None,
@@ -98,16 +107,16 @@ def build_cube__iter(
     ['Bath']
     """
     names = declared_ids(ktk_cube_dataset_ids, [cube.seed_dataset])
-    plan = write.plan_build(cube, store, names, metadata, overwrite, partition_on, df_serializer)
+    plan = plan_build(cube, store, names, metadata, overwrite, partition_on, df_serializer)
     return _write_iter(plan, data)
 
 
 def extend_cube__iter(
-    data: Iterable[Any],
+    data: Iterable[CubeElement],
     cube: Cube,
     store: StoreInput,
     ktk_cube_dataset_ids: str | Iterable[str] | None,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
     df_serializer: DataFrameSerializer | None = None,
@@ -135,16 +144,16 @@ def extend_cube__iter(
         As :func:`~kartothek_cube.io.eager_cube.extend_cube`.
     """
     names = declared_ids(ktk_cube_dataset_ids)
-    plan = write.plan_extend(cube, store, names, metadata, overwrite, partition_on, df_serializer)
+    plan = plan_extend(cube, store, names, metadata, overwrite, partition_on, df_serializer)
     return _write_iter(plan, data)
 
 
 def append_to_cube__iter(
-    data: Iterable[Any],
+    data: Iterable[CubeElement],
     cube: Cube,
     store: StoreInput,
     ktk_cube_dataset_ids: str | Iterable[str] | None,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
 ) -> dict[str, DatasetMetadata]:
     """
@@ -169,17 +178,17 @@ def append_to_cube__iter(
     ValueError
         As :func:`~kartothek_cube.io.eager_cube.append_to_cube`.
     """
-    plan = write.plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
+    plan = plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
     return _write_iter(plan, data)
 
 
 def update_cube__iter(
-    data: Iterable[Any],
+    data: Iterable[CubeElement],
     cube: Cube,
     store: StoreInput,
-    remove_conditions: Any,
+    remove_conditions: ConditionsInput,
     ktk_cube_dataset_ids: str | Iterable[str],
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
 ) -> dict[str, DatasetMetadata]:
     """
@@ -202,15 +211,15 @@ def update_cube__iter(
     ValueError, RuntimeError
         As :func:`~kartothek_cube.io.eager_cube.update_cube`.
     """
-    plan = write.plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
+    plan = plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
     return _write_iter(plan, data)
 
 
 def query_cube__iterator(
     cube: Cube,
     store: StoreInput,
-    conditions: Any = None,
-    datasets: Any = None,
+    conditions: ConditionsInput = None,
+    datasets: DatasetsInput = None,
     dimension_columns: str | Iterable[str] | None = None,
     partition_by: str | Iterable[str] | None = None,
     payload_columns: str | Iterable[str] | None = None,
@@ -239,16 +248,15 @@ def query_cube__iterator(
     plan = plan_query(
         cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
     )
-    # unlike the loop of a generator, these hold no frame while the next one is read
-    return chain.from_iterable(map(partial(run_frames, plan.context), plan.tasks()))
+    return chain.from_iterable(iter_results(query_job(plan, plan.tasks(), run_frames)))
 
 
 def remove_partitions__iter(
     cube: Cube,
     store: StoreInput,
-    conditions: Any = None,
+    conditions: ConditionsInput = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
 ) -> dict[str, DatasetMetadata]:
     """
     Remove partitions; the same as :func:`kartothek_cube.io.eager_cube.remove_partitions`.
@@ -266,7 +274,7 @@ def remove_partitions__iter(
     return eager_cube.remove_partitions(cube, store, conditions, ktk_cube_dataset_ids, metadata)
 
 
-def delete_cube__iter(cube: Cube, store: StoreInput, datasets: Any = None) -> None:
+def delete_cube__iter(cube: Cube, store: StoreInput, datasets: DatasetsInput = None) -> None:
     """
     Delete a cube; the same as :func:`kartothek_cube.io.eager_cube.delete_cube`.
 
@@ -283,7 +291,7 @@ def copy_cube__iter(
     src_store: StoreInput,
     tgt_store: StoreInput,
     overwrite: bool = False,
-    datasets: Any = None,
+    datasets: DatasetsInput = None,
     renamed_cube_prefix: str | None = None,
     renamed_datasets: Mapping[str, str] | None = None,
 ) -> None:
@@ -300,7 +308,9 @@ def copy_cube__iter(
     )
 
 
-def collect_stats__iter(cube: Cube, store: StoreInput, datasets: Any = None) -> dict[str, dict[str, int]]:
+def collect_stats__iter(
+    cube: Cube, store: StoreInput, datasets: DatasetsInput = None
+) -> dict[str, dict[str, int]]:
     """
     Count what is stored; the same as :func:`kartothek_cube.io.eager_cube.collect_stats`.
 
@@ -332,7 +342,7 @@ def cleanup_cube__iter(cube: Cube, store: StoreInput, *, retention: timedelta | 
 def compact_cube__iter(
     cube: Cube,
     store: StoreInput,
-    conditions: Any = None,
+    conditions: ConditionsInput = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     df_serializer: DataFrameSerializer | None = None,
     *,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from dask.bag import Bag, Item
+from dask.task_spec import TaskRef
 
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
@@ -17,25 +18,20 @@ from kartothek_cube.core.naming import (
 )
 from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io.dask._dataset_graph import (
-    frames_of,
-    picklable_store,
-    references,
-    write_dataset,
-    write_inputs,
-)
-from kartothek_cube.io.dask._graph import Graph
+from kartothek_cube.io.dask._dataset_arguments import picklable_store, repeatable_update_job
+from kartothek_cube.io.dask._executor import answer_as_bag, answer_as_item, results_as_bag
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.read.dataset_read import plan_read
+from kartothek_cube.io_components.read.dataset_read import (
+    FrameOptions,
+    plan_read,
+    read_dataset_job,
+    read_frames,
+)
 from kartothek_cube.io_components.runtime.threads import batched
 from kartothek_cube.io_components.utils import normalize_arg
-from kartothek_cube.io_components.write.build_index import (
-    finish_index_build,
-    plan_index_build,
-    run_index_build,
-)
+from kartothek_cube.io_components.write.build_index import build_index_job
+from kartothek_cube.io_components.write.dataset_commit import write_inputs
 from kartothek_cube.io_components.write.dataset_plan import MetadataMerger, plan_store
-from kartothek_cube.io_components.write.table_writer import merge_results
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = ("build_dataset_indices__bag", "read_dataset_as_dataframe_bag", "store_bag_as_dataset")
@@ -113,9 +109,9 @@ def read_dataset_as_dataframe_bag(
         same_categories=True,
         as_of=as_of,
     )
-    graph, options, tasks = Graph("read_dataset"), (plan.context, dates_as_object), plan.tasks()
-    parts = batched(tasks, _partition_size(partition_size, len(tasks)))
-    return graph.bag(graph.map("partitions", frames_of, options, [(part,) for part in parts]))
+    options, tasks = FrameOptions(plan.context, dates_as_object), plan.tasks()
+    blocks = batched(tasks, _partition_size(partition_size, len(tasks)))
+    return results_as_bag(read_dataset_job(options, blocks, read_frames, "partitions"), flatten=True)
 
 
 def store_bag_as_dataset(
@@ -169,8 +165,8 @@ def store_bag_as_dataset(
         metadata_merger=metadata_merger,
         table_name=table_name,
     )
-    partitions = references((bag.name, i) for i in range(bag.npartitions))
-    return write_dataset(Graph.to_item, "store_dataset", plan, [bag], write_inputs, partitions)
+    partitions = [TaskRef((bag.name, i)) for i in range(bag.npartitions)]
+    return answer_as_item(repeatable_update_job(plan, partitions, write_inputs), [bag])
 
 
 def build_dataset_indices__bag(
@@ -202,7 +198,4 @@ def build_dataset_indices__bag(
     """
     dataset = dataset_factory(dataset_uuid, picklable_store(store), factory)
     size = _partition_size(partition_size, len(dataset.dataset_metadata.partition_table))
-    context, tasks = plan_index_build(dataset, normalize_arg("columns", columns) or [], size)
-    graph = Graph("build_indices")
-    found = graph.map("read", run_index_build, context, [(task,) for task in tasks])
-    return graph.to_bag("commit", finish_index_build, context, after=graph.merge(merge_results, found))
+    return answer_as_bag(build_index_job(dataset, normalize_arg("columns", columns) or [], size))

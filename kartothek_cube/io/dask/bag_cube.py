@@ -4,22 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Any
 
 from dask.bag import Bag
 from dask.task_spec import TaskRef
 
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.typing import ConditionsInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.typing import StoreFactory
-from kartothek_cube.io.dask import common_cube
-from kartothek_cube.io.dask._cube_maintenance import compact_cube_bag, verify_cube_bag
-from kartothek_cube.io.dask._graph import Graph
-from kartothek_cube.io_components.maintenance.cube_copy import plan_copy
+from kartothek_cube.io.dask._executor import answer_as_bag, results_as_bag
+from kartothek_cube.io.dask.common_cube import check_blocksize, check_store
+from kartothek_cube.io_components.maintenance.compact import compact_cube_job
+from kartothek_cube.io_components.maintenance.cube_copy import copy_cube_job, plan_copy
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
+from kartothek_cube.io_components.maintenance.delete import delete_cube_job
+from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job
+from kartothek_cube.io_components.maintenance.stats import collect_stats_job
+from kartothek_cube.io_components.query.frame_conversion import query_job, run_frame_blocks
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.runtime.threads import batched
+from kartothek_cube.io_components.verify.cube_rules import verify_cube_job
 from kartothek_cube.io_components.write import cube_write as write
-from kartothek_cube.io_components.write.incremental import declared_ids, write_parts
+from kartothek_cube.io_components.write.cube_write import remove_partitions_job
+from kartothek_cube.io_components.write.incremental import (
+    declared_ids,
+    with_write_id,
+    write_parts,
+    write_parts_job,
+)
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -37,15 +48,13 @@ __all__ = (
     "verify_cube_bag",
 )
 
-Metadata = Mapping[str, Mapping[str, Any]]
-
 
 def _write_bag(plan: write.CubeWritePlan, data: Bag) -> Bag:
     """One task per partition of the bag, from its elements to stored files."""
     if not isinstance(data, Bag):
         raise TypeError(f"data must be a dask bag but is {type(data).__name__}")
-    partitions = [(TaskRef((data.name, i)),) for i in range(data.npartitions)]
-    return common_cube.write_cube(Graph.to_bag, plan, [data], write_parts, partitions)
+    partitions = [TaskRef((data.name, i)) for i in range(data.npartitions)]
+    return answer_as_bag(write_parts_job(with_write_id(plan), partitions, write_parts), [data])
 
 
 def build_cube_from_bag(
@@ -53,7 +62,7 @@ def build_cube_from_bag(
     cube: Cube,
     store: StoreFactory,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
     df_serializer: DataFrameSerializer | None = None,
@@ -104,7 +113,7 @@ def build_cube_from_bag(
     >>> sorted(datasets), frame["CITY"].tolist()
     (['seed'], ['Bath', 'Ulm'])
     """
-    common_cube.check_store(store)
+    check_store(store)
     names = declared_ids(ktk_cube_dataset_ids, [cube.seed_dataset])
     plan = write.plan_build(cube, store, names, metadata, overwrite, partition_on, df_serializer)
     return _write_bag(plan, data)
@@ -115,7 +124,7 @@ def extend_cube_from_bag(
     cube: Cube,
     store: StoreFactory,
     ktk_cube_dataset_ids: str | Iterable[str] | None,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
     df_serializer: DataFrameSerializer | None = None,
@@ -144,7 +153,7 @@ def extend_cube_from_bag(
     ValueError, RuntimeError
         As :func:`~kartothek_cube.io.eager_cube.extend_cube`; those about the input when the bag is computed.
     """
-    common_cube.check_store(store)
+    check_store(store)
     names = declared_ids(ktk_cube_dataset_ids)
     plan = write.plan_extend(cube, store, names, metadata, overwrite, partition_on, df_serializer)
     return _write_bag(plan, data)
@@ -155,7 +164,7 @@ def append_to_cube_from_bag(
     cube: Cube,
     store: StoreFactory,
     ktk_cube_dataset_ids: str | Iterable[str] | None,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
 ) -> Bag:
     """
@@ -183,7 +192,7 @@ def append_to_cube_from_bag(
         As :func:`~kartothek_cube.io.eager_cube.append_to_cube`; those about the input when the bag is
         computed.
     """
-    common_cube.check_store(store)
+    check_store(store)
     plan = write.plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
     return _write_bag(plan, data)
 
@@ -192,9 +201,9 @@ def update_cube_from_bag(
     data: Bag,
     cube: Cube,
     store: StoreFactory,
-    remove_conditions: Any,
+    remove_conditions: ConditionsInput,
     ktk_cube_dataset_ids: str | Iterable[str],
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
 ) -> Bag:
     """
@@ -219,7 +228,7 @@ def update_cube_from_bag(
     ValueError, RuntimeError
         As :func:`~kartothek_cube.io.eager_cube.update_cube`; those about the input when the bag is computed.
     """
-    common_cube.check_store(store)
+    check_store(store)
     plan = write.plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
     return _write_bag(plan, data)
 
@@ -227,9 +236,9 @@ def update_cube_from_bag(
 def remove_partitions_bag(
     cube: Cube,
     store: StoreFactory,
-    conditions: Any = None,
+    conditions: ConditionsInput = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
 ) -> Bag:
     """
     Remove partitions. Their files stay until a cleanup.
@@ -253,16 +262,15 @@ def remove_partitions_bag(
     ValueError
         As :func:`~kartothek_cube.io.eager_cube.remove_partitions`.
     """
-    common_cube.check_store(store)
-    plan = write.plan_remove(cube, store, conditions, ktk_cube_dataset_ids, metadata)
-    return common_cube.finish_cube(Graph.to_bag, plan)
+    check_store(store)
+    return answer_as_bag(remove_partitions_job(cube, store, conditions, ktk_cube_dataset_ids, metadata))
 
 
 def query_cube_bag(
     cube: Cube,
     store: StoreFactory,
-    conditions: Any = None,
-    datasets: Any = None,
+    conditions: ConditionsInput = None,
+    datasets: DatasetsInput = None,
     dimension_columns: str | Iterable[str] | None = None,
     partition_by: str | Iterable[str] | None = None,
     payload_columns: str | Iterable[str] | None = None,
@@ -293,16 +301,18 @@ def query_cube_bag(
         As :func:`~kartothek_cube.io.eager_cube.query_cube`; also if the store is not a factory or the block
         size is not a positive integer.
     """
-    common_cube.check_store(store)
-    common_cube.check_blocksize(blocksize)
+    check_store(store)
+    check_blocksize(blocksize)
     plan = plan_query(
         cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
     )
-    graph, tasks = Graph("query_cube"), batched(plan.tasks(), blocksize)
-    return graph.bag(graph.map("groups", common_cube.frames_of, plan.context, [(block,) for block in tasks]))
+    blocks = batched(plan.tasks(), blocksize)
+    return results_as_bag(query_job(plan, blocks, run_frame_blocks, "groups"), flatten=True)
 
 
-def delete_cube_bag(cube: Cube, store: StoreFactory, blocksize: int = 100, datasets: Any = None) -> Bag:
+def delete_cube_bag(
+    cube: Cube, store: StoreFactory, blocksize: int = 100, datasets: DatasetsInput = None
+) -> Bag:
     """
     Delete a cube or some of its datasets, with all files that they refer to.
 
@@ -325,10 +335,9 @@ def delete_cube_bag(cube: Cube, store: StoreFactory, blocksize: int = 100, datas
     TypeError, ValueError
         If the store is not a factory or the block size is not a positive integer.
     """
-    common_cube.check_store(store)
-    common_cube.check_blocksize(blocksize)
-    graph, keys = common_cube.delete_cube(cube, store, datasets, blocksize)
-    return graph.bag(keys)
+    check_store(store)
+    check_blocksize(blocksize)
+    return results_as_bag(delete_cube_job(cube, store, datasets, blocksize))
 
 
 def cleanup_cube_bag(
@@ -358,10 +367,9 @@ def cleanup_cube_bag(
     TypeError, ValueError
         If the store is not a factory or the block size is not a positive integer.
     """
-    common_cube.check_store(store)
-    common_cube.check_blocksize(blocksize)
-    graph, keys = common_cube.cleanup_cube(cube, store, blocksize, retention)
-    return graph.bag(keys)
+    check_store(store)
+    check_blocksize(blocksize)
+    return results_as_bag(cube_garbage_job(cube, store, retention, blocksize))
 
 
 def copy_cube_bag(
@@ -370,7 +378,7 @@ def copy_cube_bag(
     tgt_store: StoreFactory,
     blocksize: int = 100,
     overwrite: bool = False,
-    datasets: Any = None,
+    datasets: DatasetsInput = None,
     *,
     renamed_cube_prefix: str | None = None,
     renamed_datasets: Mapping[str, str] | None = None,
@@ -399,14 +407,16 @@ def copy_cube_bag(
         As :func:`~kartothek_cube.io.eager_cube.copy_cube`; also if a store is not a factory or the block size
         is not a positive integer.
     """
-    common_cube.check_store(src_store)
-    common_cube.check_store(tgt_store)
-    common_cube.check_blocksize(blocksize)
+    check_store(src_store)
+    check_store(tgt_store)
+    check_blocksize(blocksize)
     plan = plan_copy(cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets)
-    return common_cube.copy_cube(Graph.to_bag, plan, blocksize)
+    return answer_as_bag(copy_cube_job(plan, blocksize))
 
 
-def collect_stats_bag(cube: Cube, store: StoreFactory, datasets: Any = None, blocksize: int = 100) -> Bag:
+def collect_stats_bag(
+    cube: Cube, store: StoreFactory, datasets: DatasetsInput = None, blocksize: int = 100
+) -> Bag:
     """
     Count what is stored.
 
@@ -429,6 +439,67 @@ def collect_stats_bag(cube: Cube, store: StoreFactory, datasets: Any = None, blo
     TypeError, ValueError
         If the store is not a factory or the block size is not a positive integer.
     """
-    common_cube.check_store(store)
-    common_cube.check_blocksize(blocksize)
-    return common_cube.collect_stats(Graph.to_bag, cube, store, datasets, blocksize)
+    check_store(store)
+    check_blocksize(blocksize)
+    return answer_as_bag(collect_stats_job(cube, store, datasets, blocksize))
+
+
+def compact_cube_bag(
+    cube: Cube,
+    store: StoreFactory,
+    conditions: ConditionsInput = None,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+    *,
+    min_files: int = 2,
+) -> Bag:
+    """
+    Merge the files of each physical partition into one; which these are is decided when the graph is built.
+
+    Parameters
+    ----------
+    cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files
+        As in :func:`~kartothek_cube.io.dask.delayed_cube.compact_cube_delayed`.
+
+    Returns
+    -------
+    dask.bag.Bag
+        One element: the result of :func:`~kartothek_cube.io.eager_cube.compact_cube`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As there.
+    """
+    check_store(store)
+    job = compact_cube_job(cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
+    return answer_as_bag(job)
+
+
+def verify_cube_bag(
+    cube: Cube,
+    store: StoreFactory,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    *,
+    deep: bool = True,
+) -> Bag:
+    """
+    Check a cube. Headers and the existence of files are checked when the graph is built, files in tasks.
+
+    Parameters
+    ----------
+    cube, store, ktk_cube_dataset_ids, deep
+        As in :func:`~kartothek_cube.io.dask.delayed_cube.verify_cube_delayed`.
+
+    Returns
+    -------
+    dask.bag.Bag
+        One element: the result of :func:`~kartothek_cube.io.eager_cube.verify_cube`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As there.
+    """
+    check_store(store)
+    return answer_as_bag(verify_cube_job(cube, store, ktk_cube_dataset_ids, deep=deep))

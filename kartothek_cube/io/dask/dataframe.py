@@ -9,6 +9,7 @@ from typing import Any
 import dask.dataframe as dd
 import pandas as pd
 from dask.delayed import Delayed
+from dask.task_spec import TaskRef
 
 from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
 from kartothek_cube.core.factory import DatasetFactory
@@ -16,19 +17,17 @@ from kartothek_cube.core.naming import DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.dask._dataframe_read import collect_dataset_metadata, hash_dataset, read_dataset_as_ddf
-from kartothek_cube.io.dask._dataset_graph import (
-    Written,
+from kartothek_cube.io.dask._dataset_arguments import (
+    DeleteScopeInput,
     check_table,
-    known_scope,
+    immediate_scope,
     picklable_store,
-    references,
-    write_dataset,
-    write_inputs,
+    update_as_delayed,
 )
-from kartothek_cube.io.dask._graph import Graph
 from kartothek_cube.io.dask._shuffle import buckets, shuffled
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.utils import normalize_arg
+from kartothek_cube.io_components.write.dataset_commit import Written, write_inputs
 from kartothek_cube.io_components.write.dataset_plan import (
     MetadataMerger,
     OnConflict,
@@ -123,7 +122,7 @@ def store_dataset_from_ddf(
         table_name=check_table(table),
     )
     rows = _arranged(plan, ddf, shuffle, repartition_ratio, num_buckets, bucket_by)
-    return _write("store_dataset", plan, rows, shuffle)
+    return _write(plan, rows, shuffle)
 
 
 def update_dataset_from_ddf(
@@ -136,7 +135,7 @@ def update_dataset_from_ddf(
     repartition_ratio: float | None = None,
     num_buckets: int | None = 1,
     sort_partitions_by: str | Sequence[str] | None = None,
-    delete_scope: Any = None,
+    delete_scope: DeleteScopeInput = None,
     metadata: MetadataInput = None,
     df_serializer: DataFrameSerializer | None = None,
     metadata_merger: MetadataMerger | None = None,
@@ -179,7 +178,7 @@ def update_dataset_from_ddf(
     _check_stored_table(found, check_table(table))
     plan = plan_update(
         factory=found,
-        delete_scope=known_scope(delete_scope),
+        delete_scope=immediate_scope(delete_scope),
         metadata=metadata,
         df_serializer=df_serializer,
         metadata_merger=metadata_merger,
@@ -191,7 +190,7 @@ def update_dataset_from_ddf(
         on_conflict=on_conflict,
     )
     rows = _arranged(plan, ddf, shuffle, repartition_ratio, num_buckets, bucket_by)
-    return _write("update_dataset", plan, rows, shuffle, delete_scope)
+    return _write(plan, rows, shuffle, delete_scope)
 
 
 def _check_stored_table(factory: DatasetFactory, table: str) -> None:
@@ -229,13 +228,14 @@ def _arranged(
 
 
 def _write(
-    operation: str, plan: UpdatePlan, ddf: dd.DataFrame | None, shuffle: bool, delete_scope: Any = None
+    plan: UpdatePlan, ddf: dd.DataFrame | None, shuffle: bool, delete_scope: DeleteScopeInput = None
 ) -> Delayed:
     """One task per partition."""
     parts = [] if ddf is None else ddf.to_delayed()
-    arguments = references(part.key for part in parts)
-    function = _write_buckets if shuffle else _write_partition
-    return write_dataset(Graph.to_delayed, operation, plan, parts[:1], function, arguments, delete_scope)
+    tasks = [TaskRef(part.key) for part in parts]
+    return update_as_delayed(
+        plan, parts[:1], tasks, _write_buckets if shuffle else _write_partition, delete_scope
+    )
 
 
 def _write_partition(context: WriteContext, frame: pd.DataFrame) -> Written:

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TypeAlias
 
 import dask.dataframe as dd
 import pandas as pd
 from dask.delayed import Delayed
-from dask.task_spec import TaskRef
+from dask.task_spec import List, TaskRef
 
 from kartothek_cube.core.arrow.pandas_conversion import dates_as_stamps
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.typing import ConditionsInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.typing import StoreFactory
-from kartothek_cube.io.dask import common_cube, delayed_cube
+from kartothek_cube.io.dask import delayed_cube
+from kartothek_cube.io.dask._executor import answer_as_delayed
 from kartothek_cube.io.dask._from_map import from_map
-from kartothek_cube.io.dask._graph import Graph
 from kartothek_cube.io.dask._shuffle import buckets, shuffled
+from kartothek_cube.io.dask.common_cube import check_store
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
+from kartothek_cube.io_components.query.frame_conversion import run_single_frame
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.query.projection_pushdown import project
 from kartothek_cube.io_components.write import cube_write as write
-from kartothek_cube.io_components.write.incremental import Written, write_part
+from kartothek_cube.io_components.write.incremental import Written, with_write_id, write_part, write_parts_job
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -40,13 +43,13 @@ __all__ = (
 )
 
 Frames = dict[str, dd.DataFrame]
-Metadata = Mapping[str, Mapping[str, Any]]
+DaskInput: TypeAlias = dd.DataFrame | Mapping[str, dd.DataFrame]
 
 
 # -- writes --------------------------------------------------------------------------------------------------
 
 
-def _by_id(data: Any, cube: Cube) -> Frames:
+def _by_id(data: DaskInput, cube: Cube) -> Frames:
     frames = dict(data) if isinstance(data, Mapping) else {cube.seed_dataset: data}
     for name, frame in frames.items():
         if not isinstance(frame, dd.DataFrame):
@@ -70,27 +73,29 @@ def _write_frames(plan: write.CubeWritePlan, frames: Frames) -> Delayed:
 def _write_partitions(plan: write.CubeWritePlan, frames: Frames, function: Callable[..., Written]) -> Delayed:
     """One task per partition of each dataset."""
     inputs: list[Delayed] = []
-    arguments: list[tuple[Any, ...]] = []
+    tasks: list[List] = []
     for name, frame in frames.items():
         parts = frame.to_delayed()
         inputs += parts[:1]
-        arguments += [(TaskRef(part.key), name) for part in parts]
-    return common_cube.write_cube(Graph.to_delayed, plan, inputs, function, arguments)
+        tasks += [List(name, TaskRef(part.key)) for part in parts]
+    return answer_as_delayed(write_parts_job(with_write_id(plan), tasks, function), inputs)
 
 
-def _write_partition(plan: write.CubeWritePlan, frame: pd.DataFrame, name: str) -> Written:
+def _write_partition(plan: write.CubeWritePlan, item: tuple[str, pd.DataFrame]) -> Written:
+    name, frame = item
     return write_part(plan, {name: frame})
 
 
-def _write_buckets(plan: write.CubeWritePlan, frame: pd.DataFrame, name: str) -> Written:
+def _write_buckets(plan: write.CubeWritePlan, item: tuple[str, pd.DataFrame]) -> Written:
+    name, frame = item
     return write.merge_writes([write_part(plan, {name: rows}, unique=False) for rows in buckets(frame)])
 
 
 def build_cube_from_dataframe(
-    data: Any,
+    data: DaskInput,
     cube: Cube,
     store: StoreFactory,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
     shuffle: bool = False,
@@ -149,7 +154,7 @@ def build_cube_from_dataframe(
     >>> query_cube_dataframe(cube, store)["TEMP"].max().compute(scheduler="sync")
     np.int64(8)
     """
-    common_cube.check_store(store)
+    check_store(store)
     frames = _by_id(data, cube)
     plan = write.plan_build(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
     _check_columns(plan, frames)
@@ -162,10 +167,10 @@ def build_cube_from_dataframe(
 
 
 def extend_cube_from_dataframe(
-    data: Any,
+    data: DaskInput,
     cube: Cube,
     store: StoreFactory,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
     df_serializer: DataFrameSerializer | None = None,
@@ -192,17 +197,17 @@ def extend_cube_from_dataframe(
     ValueError, RuntimeError
         As :func:`~kartothek_cube.io.eager_cube.extend_cube`; those about rows when the result is computed.
     """
-    common_cube.check_store(store)
+    check_store(store)
     frames = _by_id(data, cube)
     plan = write.plan_extend(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
     return _write_frames(plan, frames)
 
 
 def append_to_cube_from_dataframe(
-    data: Any,
+    data: DaskInput,
     cube: Cube,
     store: StoreFactory,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
 ) -> Delayed:
     """
@@ -227,19 +232,19 @@ def append_to_cube_from_dataframe(
     ValueError
         As :func:`~kartothek_cube.io.eager_cube.append_to_cube`; those about rows when the result is computed.
     """
-    common_cube.check_store(store)
+    check_store(store)
     frames = _by_id(data, cube)
     plan = write.plan_append(cube, store, frames, metadata, df_serializer)
     return _write_frames(plan, frames)
 
 
 def update_cube_from_dataframe(
-    data: Any,
+    data: DaskInput,
     cube: Cube,
     store: StoreFactory,
-    remove_conditions: Any,
+    remove_conditions: ConditionsInput,
     ktk_cube_dataset_ids: str | Iterable[str],
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
 ) -> Delayed:
     """
@@ -264,7 +269,7 @@ def update_cube_from_dataframe(
     ValueError, RuntimeError
         As :func:`~kartothek_cube.io.eager_cube.update_cube`; those about rows when the result is computed.
     """
-    common_cube.check_store(store)
+    check_store(store)
     frames = _by_id(data, cube)
     plan = write.plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
     return _write_frames(plan, frames)
@@ -276,8 +281,8 @@ def update_cube_from_dataframe(
 def query_cube_dataframe(
     cube: Cube,
     store: StoreFactory,
-    conditions: Any = None,
-    datasets: Any = None,
+    conditions: ConditionsInput = None,
+    datasets: DatasetsInput = None,
     dimension_columns: str | Iterable[str] | None = None,
     partition_by: str | Iterable[str] | None = None,
     payload_columns: str | Iterable[str] | None = None,
@@ -310,11 +315,11 @@ def query_cube_dataframe(
     ValueError, TypeError
         As :func:`~kartothek_cube.io.eager_cube.query_cube`; also if the store is not a factory.
     """
-    common_cube.check_store(store)
+    check_store(store)
     plan = plan_query(
         cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
     )
-    meta, tasks = common_cube.frame_of(plan.context, None), plan.tasks()
+    meta, tasks = run_single_frame(plan.context, None), plan.tasks()
     result: dd.DataFrame = from_map(_read, tasks, "query_cube", meta, plan.context, len(tasks) < 2)
     return result
 
@@ -324,7 +329,7 @@ def _read(
 ) -> pd.DataFrame:
     if columns is not None and task is not None:
         context, task = project(context, task, columns)
-    frame = common_cube.frame_of(context, task)
+    frame = run_single_frame(context, task)
     frame = frame if alone else dates_as_stamps(frame)
     return frame if columns is None else frame[list(columns)]
 
@@ -335,9 +340,9 @@ def _read(
 def remove_partitions_dataframe(
     cube: Cube,
     store: StoreFactory,
-    conditions: Any = None,
+    conditions: ConditionsInput = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
 ) -> Delayed:
     """
     Remove partitions; the same as :func:`kartothek_cube.io.dask.delayed_cube.remove_partitions_delayed`.
@@ -356,7 +361,7 @@ def remove_partitions_dataframe(
 
 
 def delete_cube_dataframe(
-    cube: Cube, store: StoreFactory, datasets: Any = None, blocksize: int = 100
+    cube: Cube, store: StoreFactory, datasets: DatasetsInput = None, blocksize: int = 100
 ) -> Delayed:
     """
     Delete a cube; the same as :func:`kartothek_cube.io.dask.delayed_cube.delete_cube_delayed`.
@@ -379,7 +384,7 @@ def copy_cube_dataframe(
     src_store: StoreFactory,
     tgt_store: StoreFactory,
     overwrite: bool = False,
-    datasets: Any = None,
+    datasets: DatasetsInput = None,
     renamed_cube_prefix: str | None = None,
     renamed_datasets: Mapping[str, str] | None = None,
     blocksize: int = 100,
@@ -403,7 +408,7 @@ def copy_cube_dataframe(
 
 
 def collect_stats_dataframe(
-    cube: Cube, store: StoreFactory, datasets: Any = None, blocksize: int = 100
+    cube: Cube, store: StoreFactory, datasets: DatasetsInput = None, blocksize: int = 100
 ) -> Delayed:
     """
     Count what is stored; the same as :func:`kartothek_cube.io.dask.delayed_cube.collect_stats_delayed`.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Any
 
 from dask.delayed import Delayed, delayed
 from dask.task_spec import TaskRef
@@ -19,21 +18,26 @@ from kartothek_cube.core.naming import (
 )
 from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io.dask._dataset_graph import (
+from kartothek_cube.io.dask._dataset_arguments import (
+    DeleteScopeInput,
     check_table,
-    frame_of,
-    known_scope,
+    immediate_scope,
     picklable_store,
-    references,
-    write_dataset,
-    write_input,
+    update_as_delayed,
 )
-from kartothek_cube.io.dask._graph import Graph, discard_results
+from kartothek_cube.io.dask._executor import answer_as_delayed, results_as_delayed
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.maintenance.delete import plan_delete, run_delete_headers
-from kartothek_cube.io_components.maintenance.garbage import delete_garbage, plan_garbage
-from kartothek_cube.io_components.read.dataset_read import plan_read
-from kartothek_cube.io_components.runtime.threads import batched
+from kartothek_cube.io_components.maintenance.delete import (
+    delete_dataset_job,
+)
+from kartothek_cube.io_components.maintenance.garbage import dataset_garbage_job
+from kartothek_cube.io_components.read.dataset_read import (
+    FrameOptions,
+    plan_read,
+    read_dataset_job,
+    read_frame,
+)
+from kartothek_cube.io_components.write.dataset_commit import write_input
 from kartothek_cube.io_components.write.dataset_plan import (
     MetadataMerger,
     OnConflict,
@@ -57,11 +61,13 @@ __all__ = (
 _BLOCK = 100
 
 
-def _write(operation: str, plan: UpdatePlan, data: Any, delete_scope: Any = None) -> Delayed:
+def _write(
+    plan: UpdatePlan, data: Iterable[Delayed] | Delayed, delete_scope: DeleteScopeInput = None
+) -> Delayed:
     """One task per Delayed."""
     items = [data] if isinstance(data, Delayed) else [delayed(item) for item in iter_inputs(data)]
-    arguments = references(item.key for item in items)
-    return write_dataset(Graph.to_delayed, operation, plan, items, write_input, arguments, delete_scope)
+    tasks = [TaskRef(item.key) for item in items]
+    return update_as_delayed(plan, items, tasks, write_input, delete_scope)
 
 
 def store_delayed_as_dataset(
@@ -124,14 +130,14 @@ def store_delayed_as_dataset(
         metadata_merger=metadata_merger,
         table_name=table_name,
     )
-    return _write("store_dataset", plan, delayed_tasks)
+    return _write(plan, delayed_tasks)
 
 
 def update_dataset_from_delayed(
     delayed_tasks: Iterable[Delayed],
     store: StoreInput | None = None,
     dataset_uuid: str | None = None,
-    delete_scope: Any = None,
+    delete_scope: DeleteScopeInput = None,
     metadata: MetadataInput = None,
     df_serializer: DataFrameSerializer | None = None,
     metadata_merger: MetadataMerger | None = None,
@@ -172,7 +178,7 @@ def update_dataset_from_delayed(
         dataset_uuid,
         picklable_store(store),
         factory,
-        delete_scope=known_scope(delete_scope),
+        delete_scope=immediate_scope(delete_scope),
         metadata=metadata,
         df_serializer=df_serializer,
         metadata_merger=metadata_merger,
@@ -183,7 +189,7 @@ def update_dataset_from_delayed(
         table_name=table_name,
         on_conflict=on_conflict,
     )
-    return _write("update_dataset", plan, delayed_tasks, delete_scope)
+    return _write(plan, delayed_tasks, delete_scope)
 
 
 def read_dataset_as_delayed(
@@ -249,8 +255,8 @@ def read_dataset_as_delayed(
         same_categories=True,
         as_of=as_of,
     )
-    graph, options = Graph("read_dataset"), (plan.context, dates_as_object)
-    return graph.delayed(graph.map("partition", frame_of, options, [(task,) for task in plan.tasks()]))
+    options = FrameOptions(plan.context, dates_as_object)
+    return results_as_delayed(read_dataset_job(options, plan.tasks(), read_frame, "partition"))
 
 
 def read_table_as_delayed(
@@ -318,22 +324,7 @@ def delete_dataset__delayed(
         There is no such dataset.
     """
     dataset = dataset_factory(dataset_uuid, picklable_store(store), factory, load_schema=False)
-    plan = plan_delete(dataset)
-    graph, opener = Graph("delete_dataset"), dataset.store_factory
-    first = graph.finalize("header", _delete_headers, opener, plan.uuids)
-    rest = [(block, TaskRef(first)) for block in batched(plan.keys, _BLOCK)]
-    deleted = graph.map("files", _collect_after, opener, rest) or [first]
-    return graph.to_delayed("done", discard_results, after=graph.merge(discard_results, deleted))
-
-
-def _delete_headers(store: StoreInput, uuids: Sequence[str]) -> list[None]:
-    run_delete_headers(store, uuids)
-    return [None]
-
-
-def _collect_after(store: StoreInput, keys: Sequence[str], _header: list[None]) -> list[None]:
-    delete_garbage(store, keys)
-    return [None]
+    return answer_as_delayed(delete_dataset_job(dataset, _BLOCK))
 
 
 def garbage_collect_dataset__delayed(
@@ -365,6 +356,4 @@ def garbage_collect_dataset__delayed(
         There is no such dataset.
     """
     dataset = dataset_factory(dataset_uuid, picklable_store(store), factory)
-    graph, keys = Graph("collect_garbage"), batched(plan_garbage(dataset, retention), chunk_size)
-    chunks = graph.map("files", delete_garbage, dataset.store_factory, [(block,) for block in keys])
-    return graph.delayed(chunks)
+    return results_as_delayed(dataset_garbage_job(dataset, retention, chunk_size))

@@ -10,15 +10,28 @@ from dask.delayed import Delayed, delayed
 from dask.task_spec import TaskRef
 
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.typing import ConditionsInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.typing import StoreFactory
-from kartothek_cube.io.dask import common_cube
-from kartothek_cube.io.dask._cube_maintenance import compact_cube_delayed, verify_cube_delayed
-from kartothek_cube.io.dask._graph import Graph
-from kartothek_cube.io_components.maintenance.cube_copy import plan_copy
+from kartothek_cube.io.dask._executor import answer_as_delayed, results_as_delayed
+from kartothek_cube.io.dask.common_cube import check_blocksize, check_store
+from kartothek_cube.io_components.maintenance.compact import compact_cube_job
+from kartothek_cube.io_components.maintenance.cube_copy import copy_cube_job, plan_copy
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
+from kartothek_cube.io_components.maintenance.delete import delete_cube_job
+from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job
+from kartothek_cube.io_components.maintenance.stats import collect_stats_job
+from kartothek_cube.io_components.query.frame_conversion import query_job, run_single_frame
 from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.verify.cube_rules import verify_cube_job
 from kartothek_cube.io_components.write import cube_write as write
-from kartothek_cube.io_components.write.incremental import declared_ids, iter_input, write_part
+from kartothek_cube.io_components.write.cube_write import remove_partitions_job
+from kartothek_cube.io_components.write.incremental import (
+    declared_ids,
+    iter_input,
+    with_write_id,
+    write_part,
+    write_parts_job,
+)
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -36,14 +49,12 @@ __all__ = (
     "verify_cube_delayed",
 )
 
-Metadata = Mapping[str, Mapping[str, Any]]
-
 
 def _write_delayed(plan: write.CubeWritePlan, data: Any) -> Delayed:
     """One task per Delayed."""
     items = [data] if isinstance(data, Delayed) else [delayed(element) for element in iter_input(data)]
-    arguments = [(TaskRef(item.key),) for item in items]
-    return common_cube.write_cube(Graph.to_delayed, plan, items, write_part, arguments)
+    tasks = [TaskRef(item.key) for item in items]
+    return answer_as_delayed(write_parts_job(with_write_id(plan), tasks, write_part), items)
 
 
 def build_cube_from_delayed(
@@ -51,7 +62,7 @@ def build_cube_from_delayed(
     cube: Cube,
     store: StoreFactory,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
     df_serializer: DataFrameSerializer | None = None,
@@ -105,7 +116,7 @@ def build_cube_from_delayed(
     >>> [frame["CITY"].tolist() for frame in frames]
     [['Ulm'], ['Bath']]
     """
-    common_cube.check_store(store)
+    check_store(store)
     names = declared_ids(ktk_cube_dataset_ids, [cube.seed_dataset])
     plan = write.plan_build(cube, store, names, metadata, overwrite, partition_on, df_serializer)
     return _write_delayed(plan, data)
@@ -116,7 +127,7 @@ def extend_cube_from_delayed(
     cube: Cube,
     store: StoreFactory,
     ktk_cube_dataset_ids: str | Iterable[str] | None,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
     df_serializer: DataFrameSerializer | None = None,
@@ -146,7 +157,7 @@ def extend_cube_from_delayed(
         As :func:`~kartothek_cube.io.eager_cube.extend_cube`; those about the input when the result is
         computed.
     """
-    common_cube.check_store(store)
+    check_store(store)
     names = declared_ids(ktk_cube_dataset_ids)
     plan = write.plan_extend(cube, store, names, metadata, overwrite, partition_on, df_serializer)
     return _write_delayed(plan, data)
@@ -157,7 +168,7 @@ def append_to_cube_from_delayed(
     cube: Cube,
     store: StoreFactory,
     ktk_cube_dataset_ids: str | Iterable[str] | None,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
 ) -> Delayed:
     """
@@ -185,7 +196,7 @@ def append_to_cube_from_delayed(
         As :func:`~kartothek_cube.io.eager_cube.append_to_cube`; those about the input when the result is
         computed.
     """
-    common_cube.check_store(store)
+    check_store(store)
     plan = write.plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
     return _write_delayed(plan, data)
 
@@ -194,9 +205,9 @@ def update_cube_from_delayed(
     data: Iterable[Delayed],
     cube: Cube,
     store: StoreFactory,
-    remove_conditions: Any,
+    remove_conditions: ConditionsInput,
     ktk_cube_dataset_ids: str | Iterable[str],
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
 ) -> Delayed:
     """
@@ -222,7 +233,7 @@ def update_cube_from_delayed(
         As :func:`~kartothek_cube.io.eager_cube.update_cube`; those about the input when the result is
         computed.
     """
-    common_cube.check_store(store)
+    check_store(store)
     plan = write.plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
     return _write_delayed(plan, data)
 
@@ -230,9 +241,9 @@ def update_cube_from_delayed(
 def remove_partitions_delayed(
     cube: Cube,
     store: StoreFactory,
-    conditions: Any = None,
+    conditions: ConditionsInput = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
 ) -> Delayed:
     """
     Remove partitions. Their files stay until a cleanup.
@@ -256,16 +267,15 @@ def remove_partitions_delayed(
     ValueError
         As :func:`~kartothek_cube.io.eager_cube.remove_partitions`.
     """
-    common_cube.check_store(store)
-    plan = write.plan_remove(cube, store, conditions, ktk_cube_dataset_ids, metadata)
-    return common_cube.finish_cube(Graph.to_delayed, plan)
+    check_store(store)
+    return answer_as_delayed(remove_partitions_job(cube, store, conditions, ktk_cube_dataset_ids, metadata))
 
 
 def query_cube_delayed(
     cube: Cube,
     store: StoreFactory,
-    conditions: Any = None,
-    datasets: Any = None,
+    conditions: ConditionsInput = None,
+    datasets: DatasetsInput = None,
     dimension_columns: str | Iterable[str] | None = None,
     partition_by: str | Iterable[str] | None = None,
     payload_columns: str | Iterable[str] | None = None,
@@ -293,18 +303,15 @@ def query_cube_delayed(
     ValueError, TypeError
         As :func:`~kartothek_cube.io.eager_cube.query_cube`; also if the store is not a factory.
     """
-    common_cube.check_store(store)
+    check_store(store)
     plan = plan_query(
         cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
     )
-    graph = Graph("query_cube")
-    return graph.delayed(
-        graph.map("group", common_cube.frame_of, plan.context, [(task,) for task in plan.tasks()])
-    )
+    return results_as_delayed(query_job(plan, plan.tasks(), run_single_frame))
 
 
 def delete_cube_delayed(
-    cube: Cube, store: StoreFactory, datasets: Any = None, blocksize: int = 100
+    cube: Cube, store: StoreFactory, datasets: DatasetsInput = None, blocksize: int = 100
 ) -> Delayed:
     """
     Delete a cube or some of its datasets, with all files that they refer to.
@@ -328,9 +335,9 @@ def delete_cube_delayed(
     TypeError, ValueError
         If the store is not a factory or the block size is not a positive integer.
     """
-    common_cube.check_store(store)
-    common_cube.check_blocksize(blocksize)
-    return common_cube.wait(*common_cube.delete_cube(cube, store, datasets, blocksize))
+    check_store(store)
+    check_blocksize(blocksize)
+    return answer_as_delayed(delete_cube_job(cube, store, datasets, blocksize))
 
 
 def cleanup_cube_delayed(
@@ -360,9 +367,9 @@ def cleanup_cube_delayed(
     TypeError, ValueError
         If the store is not a factory or the block size is not a positive integer.
     """
-    common_cube.check_store(store)
-    common_cube.check_blocksize(blocksize)
-    return common_cube.wait(*common_cube.cleanup_cube(cube, store, blocksize, retention))
+    check_store(store)
+    check_blocksize(blocksize)
+    return answer_as_delayed(cube_garbage_job(cube, store, retention, blocksize))
 
 
 def copy_cube_delayed(
@@ -370,7 +377,7 @@ def copy_cube_delayed(
     src_store: StoreFactory,
     tgt_store: StoreFactory,
     overwrite: bool = False,
-    datasets: Any = None,
+    datasets: DatasetsInput = None,
     renamed_cube_prefix: str | None = None,
     renamed_datasets: Mapping[str, str] | None = None,
     blocksize: int = 100,
@@ -399,15 +406,15 @@ def copy_cube_delayed(
         As :func:`~kartothek_cube.io.eager_cube.copy_cube`; also if a store is not a factory or the block size
         is not a positive integer.
     """
-    common_cube.check_store(src_store)
-    common_cube.check_store(tgt_store)
-    common_cube.check_blocksize(blocksize)
+    check_store(src_store)
+    check_store(tgt_store)
+    check_blocksize(blocksize)
     plan = plan_copy(cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets)
-    return common_cube.copy_cube(Graph.to_delayed, plan, blocksize)
+    return answer_as_delayed(copy_cube_job(plan, blocksize))
 
 
 def collect_stats_delayed(
-    cube: Cube, store: StoreFactory, datasets: Any = None, blocksize: int = 100
+    cube: Cube, store: StoreFactory, datasets: DatasetsInput = None, blocksize: int = 100
 ) -> Delayed:
     """
     Count what is stored.
@@ -431,6 +438,71 @@ def collect_stats_delayed(
     TypeError, ValueError
         If the store is not a factory or the block size is not a positive integer.
     """
-    common_cube.check_store(store)
-    common_cube.check_blocksize(blocksize)
-    return common_cube.collect_stats(Graph.to_delayed, cube, store, datasets, blocksize)
+    check_store(store)
+    check_blocksize(blocksize)
+    return answer_as_delayed(collect_stats_job(cube, store, datasets, blocksize))
+
+
+def compact_cube_delayed(
+    cube: Cube,
+    store: StoreFactory,
+    conditions: ConditionsInput = None,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+    *,
+    min_files: int = 2,
+) -> Delayed:
+    """
+    Merge the files of each physical partition into one; which these are is decided when the graph is built.
+
+    Parameters
+    ----------
+    store
+        Factory of the store.
+    cube, conditions, ktk_cube_dataset_ids, df_serializer, min_files
+        As in :func:`kartothek_cube.io.eager_cube.compact_cube`.
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        The result of :func:`~kartothek_cube.io.eager_cube.compact_cube`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As there; also if the store is not a factory.
+    """
+    check_store(store)
+    job = compact_cube_job(cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
+    return answer_as_delayed(job)
+
+
+def verify_cube_delayed(
+    cube: Cube,
+    store: StoreFactory,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    *,
+    deep: bool = True,
+) -> Delayed:
+    """
+    Check a cube. Headers and the existence of files are checked when the graph is built, files in tasks.
+
+    Parameters
+    ----------
+    store
+        Factory of the store.
+    cube, ktk_cube_dataset_ids, deep
+        As in :func:`kartothek_cube.io.eager_cube.verify_cube`.
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        The result of :func:`~kartothek_cube.io.eager_cube.verify_cube`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As there; also if the store is not a factory.
+    """
+    check_store(store)
+    return answer_as_delayed(verify_cube_job(cube, store, ktk_cube_dataset_ids, deep=deep))

@@ -4,29 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.typing import ConditionsInput, DatasetsInput
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io.spark._executor import call_all
+from kartothek_cube.io.spark._executor import execute
 from kartothek_cube.io.spark._session import active_session
 from kartothek_cube.io.spark._stores import picklable_store
-from kartothek_cube.io_components.maintenance.compact import finish_compact, plan_compact, run_compact
-from kartothek_cube.io_components.maintenance.cube_copy import (
-    copy_tasks,
-    finish_copies,
-    plan_copy,
-    run_copy_task,
-)
-from kartothek_cube.io_components.maintenance.delete import plan_cube_delete, run_delete_headers
-from kartothek_cube.io_components.maintenance.garbage import delete_garbage, plan_cube_garbage
-from kartothek_cube.io_components.maintenance.stats import plan_stats, run_stats, sum_stats
-from kartothek_cube.io_components.runtime.threads import batched
-from kartothek_cube.io_components.verify.cube_rules import (
-    finish_cube_verify,
-    plan_cube_verify,
-    run_cube_verify,
-)
+from kartothek_cube.io_components.maintenance.compact import compact_cube_job
+from kartothek_cube.io_components.maintenance.cube_copy import copy_cube_job, plan_copy
+from kartothek_cube.io_components.maintenance.delete import delete_cube_job
+from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job
+from kartothek_cube.io_components.maintenance.stats import collect_stats_job
+from kartothek_cube.io_components.verify.cube_rules import verify_cube_job
 from kartothek_cube.io_components.verify.report import Report
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -47,7 +38,7 @@ _BLOCK = 1000
 
 
 def delete_cube_spark(
-    cube: Cube, store: StoreInput, datasets: Any = None, *, spark: SparkSession | None = None
+    cube: Cube, store: StoreInput, datasets: DatasetsInput = None, *, spark: SparkSession | None = None
 ) -> None:
     """
     Delete a cube or some of its datasets, with all files that they refer to.
@@ -59,10 +50,8 @@ def delete_cube_spark(
     spark
         The session; the active one by default.
     """
-    session, factory = active_session(spark), picklable_store(store)
-    plan = plan_cube_delete(cube, factory, datasets)
-    run_delete_headers(factory, plan.uuids)
-    call_all(session, delete_garbage, factory, batched(plan.keys, _BLOCK), f"delete cube {cube.uuid_prefix}")
+    session = active_session(spark)
+    execute(session, delete_cube_job(cube, picklable_store(store), datasets, _BLOCK))
 
 
 def cleanup_cube_spark(
@@ -82,9 +71,8 @@ def cleanup_cube_spark(
     spark
         The session; the active one by default.
     """
-    session, factory = active_session(spark), picklable_store(store)
-    keys = batched(plan_cube_garbage(cube, factory, retention), _BLOCK)
-    call_all(session, delete_garbage, factory, keys, f"clean up cube {cube.uuid_prefix}")
+    session = active_session(spark)
+    execute(session, cube_garbage_job(cube, picklable_store(store), retention, _BLOCK))
 
 
 def copy_cube_spark(
@@ -92,7 +80,7 @@ def copy_cube_spark(
     src_store: StoreInput,
     tgt_store: StoreInput,
     overwrite: bool = False,
-    datasets: Any = None,
+    datasets: DatasetsInput = None,
     renamed_cube_prefix: str | None = None,
     renamed_datasets: Mapping[str, str] | None = None,
     *,
@@ -123,12 +111,11 @@ def copy_cube_spark(
         renamed_cube_prefix,
         renamed_datasets,
     )
-    call_all(session, run_copy_task, plan, copy_tasks(plan, _BLOCK), f"copy cube {cube.uuid_prefix}")
-    finish_copies(plan)
+    execute(session, copy_cube_job(plan, _BLOCK))
 
 
 def collect_stats_spark(
-    cube: Cube, store: StoreInput, datasets: Any = None, *, spark: SparkSession | None = None
+    cube: Cube, store: StoreInput, datasets: DatasetsInput = None, *, spark: SparkSession | None = None
 ) -> dict[str, dict[str, int]]:
     """
     Count what is stored.
@@ -145,16 +132,14 @@ def collect_stats_spark(
     dict
         As :func:`kartothek_cube.io.eager_cube.collect_stats`.
     """
-    session, factory = active_session(spark), picklable_store(store)
-    base, tasks = plan_stats(cube, factory, datasets, _BLOCK)
-    counted = call_all(session, run_stats, factory, tasks, f"count cube {cube.uuid_prefix}")
-    return sum_stats([base, *counted])
+    session = active_session(spark)
+    return execute(session, collect_stats_job(cube, picklable_store(store), datasets, _BLOCK))
 
 
 def compact_cube_spark(
     cube: Cube,
     store: StoreInput,
-    conditions: Any = None,
+    conditions: ConditionsInput = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     df_serializer: DataFrameSerializer | None = None,
     *,
@@ -177,9 +162,8 @@ def compact_cube_spark(
         As there.
     """
     session, factory = active_session(spark), picklable_store(store)
-    context, tasks = plan_compact(cube, factory, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
-    text = f"compact cube {cube.uuid_prefix}"
-    return finish_compact(context, call_all(session, run_compact, context, tasks, text))
+    job = compact_cube_job(cube, factory, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
+    return execute(session, job)
 
 
 def verify_cube_spark(
@@ -205,7 +189,4 @@ def verify_cube_spark(
     Report
     """
     session = active_session(spark)
-    plan = plan_cube_verify(cube, picklable_store(store), ktk_cube_dataset_ids, deep=deep)
-    text = f"verify cube {cube.uuid_prefix}"
-    found = call_all(session, run_cube_verify, plan.contexts(), plan.tasks(), text)
-    return finish_cube_verify(plan, found)
+    return execute(session, verify_cube_job(cube, picklable_store(store), ktk_cube_dataset_ids, deep=deep))

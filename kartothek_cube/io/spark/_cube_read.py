@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.pandas_conversion import as_table, to_memory
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.typing import ConditionsInput, DatasetsInput
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark import _worker
 from kartothek_cube.io.spark._executor import distribute_tasks
@@ -30,8 +31,8 @@ __all__ = ("map_cube_spark", "query_cube_spark")
 def query_cube_spark(
     cube: Cube,
     store: StoreInput,
-    conditions: Any = None,
-    datasets: Any = None,
+    conditions: ConditionsInput = None,
+    datasets: DatasetsInput = None,
     dimension_columns: str | Iterable[str] | None = None,
     partition_by: str | Iterable[str] | None = None,
     payload_columns: str | Iterable[str] | None = None,
@@ -88,8 +89,8 @@ def map_cube_spark(
     cube: Cube,
     store: StoreInput,
     schema: StructType | pa.Schema | str | None = None,
-    conditions: Any = None,
-    datasets: Any = None,
+    conditions: ConditionsInput = None,
+    datasets: DatasetsInput = None,
     dimension_columns: str | Iterable[str] | None = None,
     partition_by: str | Iterable[str] | None = None,
     payload_columns: str | Iterable[str] | None = None,
@@ -160,7 +161,7 @@ def _query_frame(
     function: Callable[[pa.Table], Any] | None,
     name: str,
 ) -> DataFrame:
-    querying = _worker.QueryJob(plan.context, arrow_schema(schema), function)
+    querying = _worker.QueryContext(plan.context, arrow_schema(schema), function)
     return distribute_tasks(
         spark, split_into_tasks(plan, workers(spark)), _worker.query, querying, schema, name
     )

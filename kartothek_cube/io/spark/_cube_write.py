@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.typing import ConditionsInput, CubeMetadata
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io.spark._input import frames_of
+from kartothek_cube.io._executor import execute
+from kartothek_cube.io.spark._input import SparkInput, frames_of
 from kartothek_cube.io.spark._stores import picklable_store
 from kartothek_cube.io.spark._write import check_file_rows, write_cube
 from kartothek_cube.io_components.write import cube_write as _write
@@ -22,14 +23,12 @@ __all__ = (
     "update_cube_from_spark",
 )
 
-Metadata = Mapping[str, Mapping[str, Any]]
-
 
 def build_cube_from_spark(
-    data: Any,
+    data: SparkInput,
     cube: Cube,
     store: StoreInput,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
     df_serializer: DataFrameSerializer | None = None,
@@ -95,10 +94,10 @@ def build_cube_from_spark(
 
 
 def extend_cube_from_spark(
-    data: Any,
+    data: SparkInput,
     cube: Cube,
     store: StoreInput,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
     df_serializer: DataFrameSerializer | None = None,
@@ -136,10 +135,10 @@ def extend_cube_from_spark(
 
 
 def append_to_cube_from_spark(
-    data: Any,
+    data: SparkInput,
     cube: Cube,
     store: StoreInput,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
     *,
     max_rows_per_file: int | None = None,
@@ -173,12 +172,12 @@ def append_to_cube_from_spark(
 
 
 def update_cube_from_spark(
-    data: Any,
+    data: SparkInput,
     cube: Cube,
     store: StoreInput,
-    remove_conditions: Any,
+    remove_conditions: ConditionsInput,
     ktk_cube_dataset_ids: str | Iterable[str],
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
     *,
     max_rows_per_file: int | None = None,
@@ -216,9 +215,9 @@ def update_cube_from_spark(
 def remove_partitions_spark(
     cube: Cube,
     store: StoreInput,
-    conditions: Any = None,
+    conditions: ConditionsInput = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
 ) -> dict[str, DatasetMetadata]:
     """
     Remove partitions. That is a commit on the driver; files stay until :func:`cleanup_cube_spark`.
@@ -238,5 +237,5 @@ def remove_partitions_spark(
     ValueError
         For conditions on other than partition columns, and for unknown datasets.
     """
-    plan = _write.plan_remove(cube, store, conditions, ktk_cube_dataset_ids, metadata)
-    return _write.finish_write(plan, {})
+    job = _write.remove_partitions_job(cube, store, conditions, ktk_cube_dataset_ids, metadata)
+    return execute(job)

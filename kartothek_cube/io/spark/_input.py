@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -13,7 +13,10 @@ from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ("shuffle_by_partition", "check_frame", "empty_table", "frames_of", "is_spark_frame")
+__all__ = ("SparkInput", "check_frame", "empty_table", "frames_of", "is_spark_frame", "shuffle_by_partition")
+
+SparkInput: TypeAlias = "DataFrame | Mapping[str, DataFrame | None]"
+"""The frame of the seed, or frames by dataset id."""
 
 #: column that tells how many tasks share a partition; no dataset can have it
 _SHARES = "__kartothek_cube_shares"

@@ -26,11 +26,11 @@ __all__ = (
     "BATCH_ROWS",
     "OUTCOMES",
     "TASKS",
-    "CallJob",
-    "CubeWriteJob",
-    "DatasetWriteJob",
-    "QueryJob",
-    "ReadJob",
+    "Call",
+    "CubeWriteContext",
+    "DatasetWriteContext",
+    "QueryContext",
+    "TableReadContext",
     "attempt",
     "batches_of",
     "call_each",
@@ -140,7 +140,7 @@ def _portable(error: Exception) -> Exception:
 
 
 @attrs.frozen
-class QueryJob:
+class QueryContext:
     """
     What the tasks of a query share.
 
@@ -159,7 +159,7 @@ class QueryJob:
     function: Callable[[pa.Table], Any] | None = None
 
 
-def query(shared: QueryJob, batches: Batches) -> Batches:
+def query(shared: QueryContext, batches: Batches) -> Batches:
     """
     Read, join, and transform.
 
@@ -203,7 +203,7 @@ def batches_of(table: pa.Table, target: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 @attrs.frozen
-class ReadJob:
+class TableReadContext:
     """
     What the tasks that read a dataset share.
 
@@ -219,7 +219,7 @@ class ReadJob:
     target: pa.Schema
 
 
-def read(shared: ReadJob, batches: Batches) -> Batches:
+def read(shared: TableReadContext, batches: Batches) -> Batches:
     """
     Read partitions.
 
@@ -243,7 +243,7 @@ def read(shared: ReadJob, batches: Batches) -> Batches:
 
 
 @attrs.frozen
-class CubeWriteJob:
+class CubeWriteContext:
     """
     What the tasks that write one dataset of a cube share.
 
@@ -262,7 +262,7 @@ class CubeWriteJob:
     file_rows: int | None = None
 
 
-def write_cube(shared: CubeWriteJob, batches: Batches) -> Batches:
+def write_cube(shared: CubeWriteContext, batches: Batches) -> Batches:
     """
     Check, sort, index and write rows, partition by partition.
 
@@ -285,7 +285,7 @@ def write_cube(shared: CubeWriteJob, batches: Batches) -> Batches:
 
 
 @attrs.frozen
-class DatasetWriteJob:
+class DatasetWriteContext:
     """
     What the tasks that write a dataset share.
 
@@ -304,7 +304,7 @@ class DatasetWriteJob:
     file_rows: int | None = None
 
 
-def write_dataset(shared: DatasetWriteJob, batches: Batches) -> Batches:
+def write_dataset(shared: DatasetWriteContext, batches: Batches) -> Batches:
     """
     Write rows, partition by partition.
 
@@ -329,7 +329,7 @@ def write_dataset(shared: DatasetWriteJob, batches: Batches) -> Batches:
 
 
 @attrs.frozen
-class CallJob:
+class Call:
     """
     What tasks share that are calls of a function.
 
@@ -345,7 +345,7 @@ class CallJob:
     shared: Any
 
 
-def call_each(shared: CallJob, batches: Batches) -> Batches:
+def call_each(shared: Call, batches: Batches) -> Batches:
     """
     Call a function for each task.
 

@@ -153,5 +153,5 @@ def _outcomes_of(plan: CubeWritePlan, name: str, df: DataFrame, file_rows: int |
     cells = [c for c in rules.cube.dimension_columns if c in df.columns]
     rows = shuffle_by_partition(df, rules.partition_on, cells, file_rows)
     only = CubeWritePlan(plan.operation, plan.cube, plan.store, {name: plan.changes[name]})
-    writing = _worker.CubeWriteJob(only, name, file_rows)
+    writing = _worker.CubeWriteContext(only, name, file_rows)
     return outcome_frame(rows, _worker.write_cube, writing, f"{plan.operation}_{name}")

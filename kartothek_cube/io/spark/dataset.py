@@ -22,22 +22,19 @@ from kartothek_cube.core.naming import (
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark import _worker
-from kartothek_cube.io.spark._executor import call_all, distribute_tasks, outcome_frame, outcomes, raise_first
+from kartothek_cube.io.spark._executor import distribute_tasks, execute, outcome_frame, outcomes, raise_first
 from kartothek_cube.io.spark._input import check_frame, empty_table, frames_of, shuffle_by_partition
 from kartothek_cube.io.spark._session import active_session, check_python, workers
 from kartothek_cube.io.spark._stores import picklable_store
 from kartothek_cube.io.spark._types import arrow_schema, spark_schema
 from kartothek_cube.io.spark._write import check_file_rows, delete_on_failure
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.maintenance.garbage import delete_garbage, plan_garbage
+from kartothek_cube.io_components.maintenance.garbage import dataset_garbage_job
 from kartothek_cube.io_components.read.dataset_read import ReadPlan, ReadTask, plan_read
 from kartothek_cube.io_components.runtime.task_sizing import SAMPLE, TASK_SIZE, mean_size, split_by_weight
-from kartothek_cube.io_components.runtime.threads import batched
 from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.io_components.write.build_index import (
-    finish_index_build,
-    plan_index_build,
-    run_index_build,
+    build_index_job,
 )
 from kartothek_cube.io_components.write.dataset_commit import check_update, finish_update
 from kartothek_cube.io_components.write.dataset_plan import (
@@ -247,7 +244,7 @@ def _write(
     check_python(spark)
     cells = context.sort_by or tuple(df.columns)
     rows = shuffle_by_partition(df, context.partition_on, cells, file_rows)
-    writing = _worker.DatasetWriteJob(context, types, file_rows)
+    writing = _worker.DatasetWriteContext(context, types, file_rows)
     frame = outcome_frame(rows, _worker.write_dataset, writing, f"write_{context.uuid}")
     with delete_on_failure([context]):
         results = raise_first(outcomes(spark, frame, f"write dataset {context.uuid}"))
@@ -313,7 +310,7 @@ def read_dataset_as_spark(
     schema = spark_schema(pa.schema([context.schema.field(name) for name in context.columns or ()]))
     if not schema.names:
         raise ValueError(f"Dataset {context.uuid!r}: a DataFrame of Spark needs at least one column")
-    reading = _worker.ReadJob(context, arrow_schema(schema))
+    reading = _worker.TableReadContext(context, arrow_schema(schema))
     tasks = _pack(plan, workers(session))
     return distribute_tasks(session, tasks, _worker.read, reading, schema, f"read_{context.uuid}")
 
@@ -366,10 +363,8 @@ def build_dataset_indices_spark(
     KeyError, RuntimeError
         As :func:`kartothek_cube.io.eager.build_dataset_indices`.
     """
-    session, found = active_session(spark), _dataset(dataset_uuid, store, factory)
-    context, tasks = plan_index_build(found, normalize_arg("columns", columns) or [], _PARTITIONS)
-    text = f"index dataset {context.uuid}"
-    return finish_index_build(context, call_all(session, run_index_build, context, tasks, text))
+    session, dataset = active_session(spark), _dataset(dataset_uuid, store, factory)
+    return execute(session, build_index_job(dataset, normalize_arg("columns", columns) or [], _PARTITIONS))
 
 
 def garbage_collect_dataset_spark(
@@ -395,7 +390,5 @@ def garbage_collect_dataset_spark(
     KeyError
         There is no such dataset.
     """
-    session, found = active_session(spark), _dataset(dataset_uuid, store, factory)
-    keys = batched(plan_garbage(found, retention), _BLOCK)
-    text = f"collect garbage of dataset {found.dataset_uuid}"
-    call_all(session, delete_garbage, found.store_factory, keys, text)
+    session, dataset = active_session(spark), _dataset(dataset_uuid, store, factory)
+    execute(session, dataset_garbage_job(dataset, retention, _BLOCK))

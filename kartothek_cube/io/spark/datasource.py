@@ -19,7 +19,7 @@ from kartothek_cube.io.spark._error_messages import concise_errors
 from kartothek_cube.io.spark._filters import to_conditions
 from kartothek_cube.io.spark._stores import picklable_store
 from kartothek_cube.io.spark._types import arrow_schema, spark_schema
-from kartothek_cube.io.spark._worker import QueryJob, batches_of, unpickled
+from kartothek_cube.io.spark._worker import QueryContext, batches_of, unpickled
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, split_into_tasks
 from kartothek_cube.io_components.query.planner import plan_query
@@ -71,7 +71,7 @@ class CubeReader(DataSourceReader):
         self._workers = workers
         self._conditions: list[Condition] = []
         self._plan: PhysicalPlan | None = None
-        self._querying: QueryJob | None = None
+        self._querying: QueryContext | None = None
 
     @concise_errors
     def pushFilters(self, filters: list[Any]) -> list[Any]:
@@ -128,7 +128,7 @@ class CubeReader(DataSourceReader):
         """The query, planned once filters are known."""
         if self._plan is None:
             self._plan = _planned(self._options, self._conditions, self._schema)
-            self._querying = QueryJob(self._plan.context, arrow_schema(self._schema))
+            self._querying = QueryContext(self._plan.context, arrow_schema(self._schema))
         return self._plan
 
     def __getstate__(self) -> dict[str, Any]:

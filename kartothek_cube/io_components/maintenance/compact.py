@@ -22,6 +22,7 @@ from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.keys import (
     combine_keys,
     encode_ordered,
@@ -49,6 +50,7 @@ __all__ = (
     "CompactResult",
     "CompactTask",
     "CompactionContext",
+    "compact_cube_job",
     "finish_compact",
     "plan_compact",
     "run_compact",
@@ -355,3 +357,25 @@ def _read_entries(blobs: BlobStore, context: WriteContext, column: str, labels: 
     tables = read_files(blobs, files.files[context.table].to_pylist(), [column])
     schema = arrow_schema(DatasetMetadata.load_from_store(context.uuid, blobs))
     return index_entries_of(column, labels, tables, schema.field(column).type)
+
+
+def compact_cube_job(
+    cube: Cube,
+    store: StoreInput,
+    conditions: Any = None,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+    min_files: int = 2,
+) -> Job[CompactContext, CompactTask, CompactResult, Summary]:
+    """Merge the files of each physical partition, then commit dataset by dataset."""
+    context, tasks = plan_compact(cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
+    return Job(
+        name="compact_cube",
+        description=f"compact cube {cube.uuid_prefix}",
+        context=context,
+        tasks=tasks,
+        run=run_compact,
+        finish=partial(finish_compact, context),
+        steps=("prepare", "partition", "commit"),
+        files=sum(len(task.labels) for task in tasks),
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import attrs
@@ -26,13 +27,21 @@ from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.naming import SINGLE_TABLE, metadata_key_from_uuid, schema_key
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.runtime.threads import store_factory
 from kartothek_cube.io_components.verify.finish import finish_verify
 from kartothek_cube.io_components.verify.plan import VerifyPlan, plan_verify
 from kartothek_cube.io_components.verify.report import Problem, Report, merge_reports
 from kartothek_cube.io_components.verify.run import VerifyContext, VerifyResult, VerifyTask, run_verify
 
-__all__ = ("CubeVerifyPlan", "CubeVerifyTask", "finish_cube_verify", "plan_cube_verify", "run_cube_verify")
+__all__ = (
+    "CubeVerifyPlan",
+    "CubeVerifyTask",
+    "finish_cube_verify",
+    "plan_cube_verify",
+    "run_cube_verify",
+    "verify_cube_job",
+)
 
 
 @attrs.frozen
@@ -262,3 +271,25 @@ def _types(datasets: Mapping[str, DatasetMetadata]) -> Iterator[Problem]:
             if not dtype.equals(field.type):
                 text = f"column {field.name} has type {field.type}, but {dtype} in dataset {owner}"
                 yield _problem(datasets[name], "type-conflict", text, field.name)
+
+
+def verify_cube_job(
+    cube: Cube,
+    store: StoreInput,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    *,
+    deep: bool = True,
+) -> Job[dict[str, VerifyContext], CubeVerifyTask, dict[str, VerifyResult], Report]:
+    """Check the files of the datasets of a cube, then their indices."""
+    plan = plan_cube_verify(cube, store, ktk_cube_dataset_ids, deep=deep)
+    tasks = plan.tasks()
+    return Job(
+        name="verify_cube",
+        description=f"verify cube {cube.uuid_prefix}",
+        context=plan.contexts(),
+        tasks=tasks,
+        run=run_cube_verify,
+        finish=partial(finish_cube_verify, plan),
+        steps=("prepare", "files", "report"),
+        files=sum(len(task.task.keys) for task in tasks),
+    )

@@ -56,25 +56,9 @@ def read_dataset_as_dataframes__iterator(
     as_of: AsOf | None = None,
 ) -> Iterator[pd.DataFrame]:
     """
-    Read a dataset, one frame per partition or per group, one after the other.
+    Read a dataset frame by frame; see :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
 
-    Parameters
-    ----------
-    dataset_uuid, store, columns, predicate_pushdown_to_io, categoricals, dates_as_object, predicates, factory
-        As in :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
-    dispatch_by, table_name, as_of
-        As there.
-
-    Yields
-    ------
-    pandas.DataFrame
-        The frames of :func:`~kartothek_cube.io.eager.read_dataset_as_dataframes`; each is read when it is
-        asked for.
-
-    Raises
-    ------
-    KeyError, ValueError, TypeError, RuntimeError
-        As there, when the first frame is asked for.
+    The read is planned when the first frame is taken; each frame is read when it is taken.
 
     Examples
     --------
@@ -123,27 +107,10 @@ def update_dataset_from_dataframes__iter(
     on_conflict: OnConflict = "raise",
 ) -> DatasetMetadata:
     """
-    Remove partitions and add others, in one step at the end. A dataset that does not exist is created.
+    Remove and add partitions in one commit.
 
-    Parameters
-    ----------
-    df_generator
-        The inputs, as in :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`; each one is written
-        before the next is asked for.
-    store, dataset_uuid, delete_scope, metadata, df_serializer, metadata_merger, default_metadata_version
-        As there.
-    partition_on, sort_partitions_by, secondary_indices, factory, table_name, on_conflict
-        As there.
-
-    Returns
-    -------
-    DatasetMetadata
-        The new state. If the generator fails, nothing is changed.
-
-    Raises
-    ------
-    ValueError, ConcurrentWriteError
-        As :func:`~kartothek_cube.io.eager.update_dataset_from_dataframes`.
+    See :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`. Each input of ``df_generator`` is
+    written before the next one is taken. If the generator fails, the dataset stays as it is.
 
     Examples
     --------
@@ -185,38 +152,9 @@ def store_dataframes_as_dataset__iter(
     table_name: str = SINGLE_TABLE,
 ) -> DatasetMetadata:
     """
-    Store a new dataset; it exists once the last input is written.
+    Store a new dataset; see :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`.
 
-    Parameters
-    ----------
-    df_generator
-        The inputs, as in :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`; each one is written
-        before the next is asked for.
-    store, dataset_uuid, metadata, partition_on, df_serializer, overwrite, metadata_storage_format
-        As there.
-    metadata_version
-        As there.
-    secondary_indices, table_name
-        As there.
-
-    Returns
-    -------
-    DatasetMetadata
-        The dataset, as loading it gives.
-
-    Raises
-    ------
-    ValueError, RuntimeError
-        As :func:`~kartothek_cube.io.eager.store_dataframes_as_dataset`.
-
-    Examples
-    --------
-    >>> from storefact import get_store_from_url
-    >>> days = (pd.DataFrame({"DAY": [day], "AVG_TEMP": [6]}) for day in range(3))
-    >>> store = get_store_from_url("hmemory://")
-    >>> store_dataframes_as_dataset__iter(days, store, "weather", partition_on="DAY")
-    DatasetMetadata(uuid=weather, tables=['table'], partition_keys=['DAY'], metadata_version=4, indices=[],
-        explicit_partitions=True)
+    Each input of ``df_generator`` is written before the next one is taken; the dataset appears at the end.
     """
     plan = plan_store(
         store,

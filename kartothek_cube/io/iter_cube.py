@@ -65,30 +65,12 @@ def build_cube__iter(
     df_serializer: DataFrameSerializer | None = None,
 ) -> dict[str, DatasetMetadata]:
     """
-    Store a new cube.
+    Store a new cube, element by element; see :func:`kartothek_cube.io.eager_cube.build_cube`.
 
-    Each element of the input is checked and written before the next one is taken; the cube becomes visible at
-    the end. If the iterable raises, or an element breaks a rule, no dataset appears.
-
-    Parameters
-    ----------
-    data
-        Iterable of DataFrames (for the seed), dicts of dataset id to DataFrame, and None. Cells have to be
-        unique within an element.
-    ktk_cube_dataset_ids
-        Ids that may occur in the input; by default only the seed. Those that do not occur are not written.
-    cube, store, metadata, overwrite, partition_on, df_serializer
-        As in :func:`kartothek_cube.io.eager_cube.build_cube`.
-
-    Returns
-    -------
-    dict
-        Dataset id to metadata.
-
-    Raises
-    ------
-    ValueError, RuntimeError
-        As :func:`~kartothek_cube.io.eager_cube.build_cube`.
+    ``data`` is an iterable of DataFrames (for the seed), dicts of dataset id to DataFrame, and None; cells
+    are unique within an element. Each element is checked and written before the next one is taken, and the
+    cube appears at the end. ``ktk_cube_dataset_ids`` are the ids that may occur in the input, by default the
+    seed.
 
     Examples
     --------
@@ -122,26 +104,9 @@ def extend_cube__iter(
     df_serializer: DataFrameSerializer | None = None,
 ) -> dict[str, DatasetMetadata]:
     """
-    Add datasets, and with them columns, to a cube.
+    Add datasets to a cube, element by element; see :func:`kartothek_cube.io.eager_cube.extend_cube`.
 
-    Parameters
-    ----------
-    data
-        As in :func:`build_cube__iter`.
-    ktk_cube_dataset_ids
-        Ids that may occur in the input.
-    cube, store, metadata, overwrite, partition_on, df_serializer
-        As in :func:`kartothek_cube.io.eager_cube.extend_cube`.
-
-    Returns
-    -------
-    dict
-        Dataset id to metadata of what was written.
-
-    Raises
-    ------
-    ValueError, RuntimeError
-        As :func:`~kartothek_cube.io.eager_cube.extend_cube`.
+    ``data`` is as in :func:`build_cube__iter`, ``ktk_cube_dataset_ids`` are the ids that may occur in it.
     """
     names = declared_ids(ktk_cube_dataset_ids)
     plan = plan_extend(cube, store, names, metadata, overwrite, partition_on, df_serializer)
@@ -157,26 +122,10 @@ def append_to_cube__iter(
     df_serializer: DataFrameSerializer | None = None,
 ) -> dict[str, DatasetMetadata]:
     """
-    Add partitions to datasets of a cube; nothing happens to a dataset without rows in the input.
+    Add partitions, element by element; see :func:`kartothek_cube.io.eager_cube.append_to_cube`.
 
-    Parameters
-    ----------
-    data
-        As in :func:`build_cube__iter`.
-    ktk_cube_dataset_ids
-        Ids that may occur in the input.
-    cube, store, metadata, df_serializer
-        As in :func:`kartothek_cube.io.eager_cube.append_to_cube`.
-
-    Returns
-    -------
-    dict
-        Dataset id to metadata of what was written.
-
-    Raises
-    ------
-    ValueError
-        As :func:`~kartothek_cube.io.eager_cube.append_to_cube`.
+    ``data`` is as in :func:`build_cube__iter`, ``ktk_cube_dataset_ids`` are the ids that may occur in it. A
+    dataset without rows in the input stays as it is.
     """
     plan = plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
     return _write_iter(plan, data)
@@ -192,24 +141,9 @@ def update_cube__iter(
     df_serializer: DataFrameSerializer | None = None,
 ) -> dict[str, DatasetMetadata]:
     """
-    Replace partitions: what meets the conditions goes, the input comes, in one commit per dataset.
+    Replace partitions, element by element; see :func:`kartothek_cube.io.eager_cube.update_cube`.
 
-    Parameters
-    ----------
-    data
-        As in :func:`build_cube__iter`.
-    cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer
-        As in :func:`kartothek_cube.io.eager_cube.update_cube`.
-
-    Returns
-    -------
-    dict
-        Dataset id to metadata of the updated datasets.
-
-    Raises
-    ------
-    ValueError, RuntimeError
-        As :func:`~kartothek_cube.io.eager_cube.update_cube`.
+    ``data`` is as in :func:`build_cube__iter`; removal and input of a dataset are one commit, at the end.
     """
     plan = plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
     return _write_iter(plan, data)
@@ -227,23 +161,10 @@ def query_cube__iterator(
     as_of: CubeAsOf | None = None,
 ) -> Iterator[pd.DataFrame]:
     """
-    Query a cube group by group. The query is planned at once, a group is read when it is asked for.
+    Query a cube group by group; see :func:`kartothek_cube.io.eager_cube.query_cube`.
 
-    Parameters
-    ----------
-    cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of
-        As in :func:`kartothek_cube.io.eager_cube.query_cube`.
-
-    Returns
-    -------
-    iterator of pandas.DataFrame
-        The frames of :func:`~kartothek_cube.io.eager_cube.query_cube`. As they are read one by one, a column
-        of dates is ``datetime64[s]`` only in those frames that need it.
-
-    Raises
-    ------
-    ValueError, TypeError
-        As :func:`~kartothek_cube.io.eager_cube.query_cube`, by the call itself.
+    The call plans the query and raises what is wrong with it; the files of a group are read when its frame is
+    taken. Frames come one by one, so a column of dates is ``datetime64[s]`` only in the frames that need it.
     """
     plan = plan_query(
         cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
@@ -258,31 +179,12 @@ def remove_partitions__iter(
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
 ) -> dict[str, DatasetMetadata]:
-    """
-    Remove partitions; the same as :func:`kartothek_cube.io.eager_cube.remove_partitions`.
-
-    Parameters
-    ----------
-    cube, store, conditions, ktk_cube_dataset_ids, metadata
-        As there.
-
-    Returns
-    -------
-    dict
-        Dataset id to metadata of all datasets of the cube.
-    """
+    """Remove partitions; same as :func:`kartothek_cube.io.eager_cube.remove_partitions`."""
     return eager_cube.remove_partitions(cube, store, conditions, ktk_cube_dataset_ids, metadata)
 
 
 def delete_cube__iter(cube: Cube, store: StoreInput, datasets: DatasetsInput = None) -> None:
-    """
-    Delete a cube; the same as :func:`kartothek_cube.io.eager_cube.delete_cube`.
-
-    Parameters
-    ----------
-    cube, store, datasets
-        As there.
-    """
+    """Delete a cube; same as :func:`kartothek_cube.io.eager_cube.delete_cube`."""
     eager_cube.delete_cube(cube, store, datasets)
 
 
@@ -295,14 +197,7 @@ def copy_cube__iter(
     renamed_cube_prefix: str | None = None,
     renamed_datasets: Mapping[str, str] | None = None,
 ) -> None:
-    """
-    Copy a cube; the same as :func:`kartothek_cube.io.eager_cube.copy_cube`.
-
-    Parameters
-    ----------
-    cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets
-        As there.
-    """
+    """Copy a cube; same as :func:`kartothek_cube.io.eager_cube.copy_cube`."""
     eager_cube.copy_cube(
         cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets
     )
@@ -311,31 +206,12 @@ def copy_cube__iter(
 def collect_stats__iter(
     cube: Cube, store: StoreInput, datasets: DatasetsInput = None
 ) -> dict[str, dict[str, int]]:
-    """
-    Count what is stored; the same as :func:`kartothek_cube.io.eager_cube.collect_stats`.
-
-    Parameters
-    ----------
-    cube, store, datasets
-        As there.
-
-    Returns
-    -------
-    dict
-        Dataset id to stats.
-    """
+    """Count what is stored; same as :func:`kartothek_cube.io.eager_cube.collect_stats`."""
     return eager_cube.collect_stats(cube, store, datasets)
 
 
 def cleanup_cube__iter(cube: Cube, store: StoreInput, *, retention: timedelta | None = None) -> None:
-    """
-    Remove what no dataset refers to; the same as :func:`kartothek_cube.io.eager_cube.cleanup_cube`.
-
-    Parameters
-    ----------
-    cube, store, retention
-        As there.
-    """
+    """Delete garbage; same as :func:`kartothek_cube.io.eager_cube.cleanup_cube`."""
     eager_cube.cleanup_cube(cube, store, retention=retention)
 
 
@@ -348,19 +224,7 @@ def compact_cube__iter(
     *,
     min_files: int = 2,
 ) -> dict[str, dict[str, int]]:
-    """
-    Merge files; the same as :func:`kartothek_cube.io.eager_cube.compact_cube`, one partition at a time.
-
-    Parameters
-    ----------
-    cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files
-        As there.
-
-    Returns
-    -------
-    dict
-        As there.
-    """
+    """Merge files; as :func:`kartothek_cube.io.eager_cube.compact_cube`, one partition at a time."""
     with limit_threads(1):
         return eager_cube.compact_cube(
             cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files=min_files
@@ -374,17 +238,6 @@ def verify_cube__iter(
     *,
     deep: bool = True,
 ) -> Report:
-    """
-    Check a cube; the same as :func:`kartothek_cube.io.eager_cube.verify_cube`, one file at a time.
-
-    Parameters
-    ----------
-    cube, store, ktk_cube_dataset_ids, deep
-        As there.
-
-    Returns
-    -------
-    Report
-    """
+    """Check a cube; as :func:`kartothek_cube.io.eager_cube.verify_cube`, one task at a time."""
     with limit_threads(1):
         return eager_cube.verify_cube(cube, store, ktk_cube_dataset_ids, deep=deep)

@@ -55,34 +55,14 @@ def read_dataset_as_ddf(
     as_of: AsOf | None = None,
 ) -> dd.DataFrame:
     """
-    Read a dataset. Of the columns, dask may ask for some only; then no others are read.
+    Read a dataset, a partition per partition or group.
 
-    Parameters
-    ----------
-    table
-        Name of the table.
-    columns
-        Columns wanted, in this order. None: all, partition keys first, the others sorted by name.
-    categoricals
-        Columns that become unordered categoricals. For columns with an index dask knows the categories.
-    dask_index_on
-        Indexed column that becomes the index of the result, with one partition per value and known divisions.
-        Not together with ``dispatch_by``.
-    dataset_uuid, store, predicate_pushdown_to_io, dates_as_object, predicates, factory, dispatch_by, as_of
-        As in :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
-
-    Returns
-    -------
-    dask.dataframe.DataFrame
-        One partition per partition of the dataset or per group; a single one without rows if there is none.
-        The types of the metadata are those of the schema, files may have narrower ones.
-        With ``dates_as_object=False`` and several partitions, dates that ``datetime64[ns]`` cannot hold are
-        objects, namely :class:`pandas.Timestamp`.
-
-    Raises
-    ------
-    KeyError, ValueError, TypeError, RuntimeError
-        As there, when the graph is built.
+    See :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`. The read is planned when the graph is
+    built, and only the columns that dask needs are read. By default, partition keys are the first columns and
+    the others are sorted by name. ``dask_index_on`` is an indexed column that becomes the index: one
+    partition per value, with known divisions. Types are those of the schema, files may have narrower ones.
+    With ``dates_as_object=False`` and several partitions, dates outside of ``datetime64[ns]`` are
+    :class:`pandas.Timestamp` objects.
 
     Examples
     --------
@@ -179,14 +159,14 @@ def collect_dataset_metadata(
     factory: DatasetFactory | None = None,
 ) -> dd.DataFrame:
     """
-    Look at the footers of the files of a dataset.
+    Statistics of the row groups in the files of a dataset.
 
     Parameters
     ----------
     store, dataset_uuid, factory
         As in :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
     predicates
-        Which partitions to look at; only what is said about indexed columns counts.
+        Partitions to read; only conditions on indexed columns count.
     frac
         Share of these partitions, chosen at random.
 
@@ -226,26 +206,10 @@ def hash_dataset(
     factory: DatasetFactory | None = None,
 ) -> dd.Series:
     """
-    Calculate hashes of a dataset that do not depend on the order of its rows.
+    Hash a dataset, whatever the order of its rows; other arguments as in :func:`read_dataset_as_ddf`.
 
-    Parameters
-    ----------
-    subset
-        Columns that count; all by default.
-    group_key
-        Columns by whose values the rows are hashed.
-    store, dataset_uuid, table, predicates, factory
-        As in :func:`read_dataset_as_ddf`.
-
-    Returns
-    -------
-    dask.dataframe.Series
-        uint64: one value per partition of the dataset, or with ``group_key`` one per value of these columns.
-
-    Raises
-    ------
-    KeyError, ValueError, TypeError, RuntimeError
-        As :func:`read_dataset_as_ddf`.
+    ``subset`` are the columns to hash, by default all. There is one ``uint64`` per partition, or one per
+    value of the columns ``group_key``.
 
     Examples
     --------

@@ -58,28 +58,11 @@ def read_dataset_as_dataframe_bag(
     as_of: AsOf | None = None,
 ) -> Bag:
     """
-    Read a dataset, one element per partition or per group.
+    Read a dataset, an element per partition or group.
 
-    Parameters
-    ----------
-    dataset_uuid, store, columns, predicate_pushdown_to_io, dates_as_object, predicates, factory, dispatch_by
-        As in :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
-    categoricals
-        As there, but a column with an index has the same categories in all frames: all its values.
-    partition_size
-        Elements per partition of the bag; by default 1, more from 100 elements on.
-    table_name, as_of
-        As there.
-
-    Returns
-    -------
-    dask.bag.Bag
-        The frames of :func:`~kartothek_cube.io.eager.read_dataset_as_dataframes`.
-
-    Raises
-    ------
-    KeyError, ValueError, TypeError, RuntimeError
-        As there, when the graph is built.
+    See :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`. The read is planned when the graph is
+    built. ``partition_size`` elements form a partition of the bag: by default 1, more from 100 elements on. A
+    categorical column with an index has the same categories in all frames: all values of the index.
 
     Examples
     --------
@@ -129,26 +112,10 @@ def store_bag_as_dataset(
     table_name: str = SINGLE_TABLE,
 ) -> Item:
     """
-    Store a new dataset. Each partition of the bag is written by one task, the last task makes it visible.
+    Store a new dataset; see :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`.
 
-    Parameters
-    ----------
-    bag
-        Bag of inputs as in :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`.
-    store, dataset_uuid, metadata, df_serializer, overwrite, metadata_version, partition_on
-        As there.
-    metadata_merger, metadata_storage_format, secondary_indices, table_name
-        As there, and in :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`.
-
-    Returns
-    -------
-    dask.bag.Item
-        The dataset.
-
-    Raises
-    ------
-    ValueError, RuntimeError
-        As there; what is wrong with the arguments is noticed when the graph is built.
+    ``bag`` is a bag of its inputs. One task writes each partition of the bag, the last task publishes the
+    dataset; arguments are checked when the graph is built.
     """
     if not isinstance(bag, Bag):
         raise TypeError(f"bag must be a dask bag but is {type(bag).__name__}")
@@ -177,24 +144,10 @@ def build_dataset_indices__bag(
     factory: DatasetFactory | None = None,
 ) -> Bag:
     """
-    Add secondary indices to a dataset, or build existing ones anew. Only the columns concerned are read.
+    Add or rebuild secondary indices; see :func:`kartothek_cube.io.eager.build_dataset_indices`.
 
-    Parameters
-    ----------
-    partition_size
-        Partitions of the dataset that a task looks at; by default 1, more from 100 partitions on.
-    store, dataset_uuid, columns, factory
-        As in :func:`kartothek_cube.io.eager.build_dataset_indices`.
-
-    Returns
-    -------
-    dask.bag.Bag
-        The dataset as its only element.
-
-    Raises
-    ------
-    KeyError, RuntimeError
-        As there, when the graph is built.
+    A task reads ``partition_size`` partitions of the dataset: by default 1, more from 100 partitions on. The
+    only element of the bag is the dataset.
     """
     dataset = dataset_factory(dataset_uuid, picklable_store(store), factory)
     size = _partition_size(partition_size, len(dataset.dataset_metadata.partition_table))

@@ -50,7 +50,7 @@ __all__ = (
 
 
 def _write_bag(plan: write.CubeWritePlan, data: Bag) -> Bag:
-    """One task per partition of the bag, from its elements to stored files."""
+    """Write each partition of the bag in one task, then commit."""
     if not isinstance(data, Bag):
         raise TypeError(f"data must be a dask bag but is {type(data).__name__}")
     partitions = [TaskRef((data.name, i)) for i in range(data.npartitions)]
@@ -68,34 +68,12 @@ def build_cube_from_bag(
     df_serializer: DataFrameSerializer | None = None,
 ) -> Bag:
     """
-    Store a new cube.
+    Store a new cube; see :func:`kartothek_cube.io.eager_cube.build_cube`.
 
-    Each element is checked and written by one task, the last task makes the cube visible. If a task fails, no
-    dataset appears. What can be checked without input is checked when the graph is built.
-
-    Parameters
-    ----------
-    data
-        Bag of DataFrames (for the seed), dicts of dataset id to DataFrame, and None. Cells have to be unique
-        within an element.
-    ktk_cube_dataset_ids
-        Ids that may occur in the bag; by default only the seed. Those that do not occur are not written.
-    store
-        Factory of the store.
-    cube, metadata, overwrite, partition_on, df_serializer
-        As in :func:`kartothek_cube.io.eager_cube.build_cube`.
-
-    Returns
-    -------
-    dask.bag.Bag
-        One element: a dict of dataset id to metadata.
-
-    Raises
-    ------
-    TypeError
-        If the store is not a factory.
-    ValueError, RuntimeError
-        As :func:`~kartothek_cube.io.eager_cube.build_cube`; those about the input when the bag is computed.
+    ``data`` is a bag of DataFrames (for the seed), dicts of dataset id to DataFrame, and None; cells are
+    unique within an element. One task checks and writes each partition of the bag, the last task publishes
+    the cube. ``store`` is a factory; ``ktk_cube_dataset_ids`` are the ids that may occur, by default the
+    seed.
 
     Examples
     --------
@@ -130,28 +108,10 @@ def extend_cube_from_bag(
     df_serializer: DataFrameSerializer | None = None,
 ) -> Bag:
     """
-    Add datasets, and with them columns, to a cube.
+    Add datasets to a cube; see :func:`kartothek_cube.io.eager_cube.extend_cube`.
 
-    Parameters
-    ----------
-    data, store
-        As in :func:`build_cube_from_bag`.
-    ktk_cube_dataset_ids
-        Ids that may occur in the bag.
-    cube, metadata, overwrite, partition_on, df_serializer
-        As in :func:`kartothek_cube.io.eager_cube.extend_cube`.
-
-    Returns
-    -------
-    dask.bag.Bag
-        One element: a dict of dataset id to metadata of what was written.
-
-    Raises
-    ------
-    TypeError
-        If the store is not a factory.
-    ValueError, RuntimeError
-        As :func:`~kartothek_cube.io.eager_cube.extend_cube`; those about the input when the bag is computed.
+    ``data`` and ``store`` are as in :func:`build_cube_from_bag`, ``ktk_cube_dataset_ids`` are the ids that
+    may occur in the bag. The only element of the result are the datasets that were written.
     """
     check_store(store)
     names = declared_ids(ktk_cube_dataset_ids)
@@ -168,29 +128,10 @@ def append_to_cube_from_bag(
     df_serializer: DataFrameSerializer | None = None,
 ) -> Bag:
     """
-    Add partitions to datasets of a cube; nothing happens to a dataset without rows in the bag.
+    Add partitions to datasets; see :func:`kartothek_cube.io.eager_cube.append_to_cube`.
 
-    Parameters
-    ----------
-    data, store
-        As in :func:`build_cube_from_bag`.
-    ktk_cube_dataset_ids
-        Ids that may occur in the bag.
-    cube, metadata, df_serializer
-        As in :func:`kartothek_cube.io.eager_cube.append_to_cube`.
-
-    Returns
-    -------
-    dask.bag.Bag
-        One element: a dict of dataset id to metadata of what was written.
-
-    Raises
-    ------
-    TypeError
-        If the store is not a factory.
-    ValueError
-        As :func:`~kartothek_cube.io.eager_cube.append_to_cube`; those about the input when the bag is
-        computed.
+    ``data`` and ``store`` are as in :func:`build_cube_from_bag`, ``ktk_cube_dataset_ids`` are the ids that
+    may occur in the bag. A dataset without rows in the bag stays as it is.
     """
     check_store(store)
     plan = write.plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
@@ -207,26 +148,9 @@ def update_cube_from_bag(
     df_serializer: DataFrameSerializer | None = None,
 ) -> Bag:
     """
-    Replace partitions: what meets the conditions goes, the input comes, in one commit per dataset.
+    Replace partitions; see :func:`kartothek_cube.io.eager_cube.update_cube`.
 
-    Parameters
-    ----------
-    data, store
-        As in :func:`build_cube_from_bag`.
-    cube, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer
-        As in :func:`kartothek_cube.io.eager_cube.update_cube`.
-
-    Returns
-    -------
-    dask.bag.Bag
-        One element: a dict of dataset id to metadata of the updated datasets.
-
-    Raises
-    ------
-    TypeError
-        If the store is not a factory.
-    ValueError, RuntimeError
-        As :func:`~kartothek_cube.io.eager_cube.update_cube`; those about the input when the bag is computed.
+    ``data`` and ``store`` are as in :func:`build_cube_from_bag`. The only element are the updated datasets.
     """
     check_store(store)
     plan = write.plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
@@ -241,26 +165,9 @@ def remove_partitions_bag(
     metadata: CubeMetadata | None = None,
 ) -> Bag:
     """
-    Remove partitions. Their files stay until a cleanup.
+    Remove partitions; see :func:`kartothek_cube.io.eager_cube.remove_partitions`.
 
-    Parameters
-    ----------
-    store
-        Factory of the store.
-    cube, conditions, ktk_cube_dataset_ids, metadata
-        As in :func:`kartothek_cube.io.eager_cube.remove_partitions`.
-
-    Returns
-    -------
-    dask.bag.Bag
-        One element: a dict of dataset id to metadata of all datasets of the cube.
-
-    Raises
-    ------
-    TypeError
-        If the store is not a factory.
-    ValueError
-        As :func:`~kartothek_cube.io.eager_cube.remove_partitions`.
+    ``store`` is a factory. The only element gives the result of that function.
     """
     check_store(store)
     return answer_as_bag(remove_partitions_job(cube, store, conditions, ktk_cube_dataset_ids, metadata))
@@ -279,27 +186,11 @@ def query_cube_bag(
     as_of: CubeAsOf | None = None,
 ) -> Bag:
     """
-    Query a cube. Headers and indices are read when the graph is built, files when it is computed.
+    Query a cube; see :func:`kartothek_cube.io.eager_cube.query_cube`.
 
-    Parameters
-    ----------
-    store
-        Factory of the store.
-    cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of
-        As in :func:`kartothek_cube.io.eager_cube.query_cube`.
-    blocksize
-        Groups per partition of the bag.
-
-    Returns
-    -------
-    dask.bag.Bag
-        The frames of :func:`~kartothek_cube.io.eager_cube.query_cube`.
-
-    Raises
-    ------
-    ValueError, TypeError
-        As :func:`~kartothek_cube.io.eager_cube.query_cube`; also if the store is not a factory or the block
-        size is not a positive integer.
+    ``store`` is a factory. The query is planned when the graph is built: headers and indices are read then,
+    files in tasks. Elements are the frames of that function, ``blocksize`` groups in each partition of the
+    bag.
     """
     check_store(store)
     check_blocksize(blocksize)
@@ -314,26 +205,10 @@ def delete_cube_bag(
     cube: Cube, store: StoreFactory, blocksize: int = 100, datasets: DatasetsInput = None
 ) -> Bag:
     """
-    Delete a cube or some of its datasets, with all files that they refer to.
+    Delete a cube; see :func:`kartothek_cube.io.eager_cube.delete_cube`.
 
-    Parameters
-    ----------
-    store
-        Factory of the store.
-    blocksize
-        Keys per task.
-    cube, datasets
-        As in :func:`kartothek_cube.io.eager_cube.delete_cube`.
-
-    Returns
-    -------
-    dask.bag.Bag
-        None from each task.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the store is not a factory or the block size is not a positive integer.
+    ``store`` is a factory. Headers are deleted first, then ``blocksize`` files per task. The elements are
+    None.
     """
     check_store(store)
     check_blocksize(blocksize)
@@ -344,28 +219,10 @@ def cleanup_cube_bag(
     cube: Cube, store: StoreFactory, blocksize: int = 100, *, retention: timedelta | None = None
 ) -> Bag:
     """
-    Remove keys of the cube that no dataset refers to.
+    Delete garbage of a cube; see :func:`kartothek_cube.io.eager_cube.cleanup_cube`.
 
-    Parameters
-    ----------
-    cube
-        Specification of the cube.
-    store
-        Factory of the store.
-    blocksize
-        Keys per task.
-    retention
-        As in :func:`kartothek_cube.io.eager_cube.cleanup_cube`.
-
-    Returns
-    -------
-    dask.bag.Bag
-        None from each task.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the store is not a factory or the block size is not a positive integer.
+    ``store`` is a factory. Garbage is listed when the graph is built, ``blocksize`` files are deleted per
+    task. The elements are None.
     """
     check_store(store)
     check_blocksize(blocksize)
@@ -384,28 +241,11 @@ def copy_cube_bag(
     renamed_datasets: Mapping[str, str] | None = None,
 ) -> Bag:
     """
-    Copy a cube from one store to another. All checks are made when the graph is built.
+    Copy a cube; see :func:`kartothek_cube.io.eager_cube.copy_cube`.
 
-    Parameters
-    ----------
-    src_store, tgt_store
-        Factories of the stores; must not be the same store, which is checked by a key that is put and
-        deleted.
-    blocksize
-        Files per task.
-    cube, overwrite, datasets, renamed_cube_prefix, renamed_datasets
-        As in :func:`kartothek_cube.io.eager_cube.copy_cube`.
-
-    Returns
-    -------
-    dask.bag.Bag
-        None from the task that makes the copy visible.
-
-    Raises
-    ------
-    TypeError, ValueError, RuntimeError
-        As :func:`~kartothek_cube.io.eager_cube.copy_cube`; also if a store is not a factory or the block size
-        is not a positive integer.
+    Stores are factories. Arguments are checked when the graph is built; to tell the stores apart, a key is
+    put and deleted. Each task copies ``blocksize`` files, the last one publishes the datasets. The elements
+    are None.
     """
     check_store(src_store)
     check_store(tgt_store)
@@ -418,26 +258,10 @@ def collect_stats_bag(
     cube: Cube, store: StoreFactory, datasets: DatasetsInput = None, blocksize: int = 100
 ) -> Bag:
     """
-    Count what is stored.
+    Count what is stored; see :func:`kartothek_cube.io.eager_cube.collect_stats`.
 
-    Parameters
-    ----------
-    store
-        Factory of the store.
-    blocksize
-        Files per task.
-    cube, datasets
-        As in :func:`kartothek_cube.io.eager_cube.collect_stats`.
-
-    Returns
-    -------
-    dask.bag.Bag
-        One element: the result of :func:`~kartothek_cube.io.eager_cube.collect_stats`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the store is not a factory or the block size is not a positive integer.
+    ``store`` is a factory; each task reads the footers of ``blocksize`` files. The only element gives the
+    counts.
     """
     check_store(store)
     check_blocksize(blocksize)
@@ -454,22 +278,10 @@ def compact_cube_bag(
     min_files: int = 2,
 ) -> Bag:
     """
-    Merge the files of each physical partition into one; which these are is decided when the graph is built.
+    Compact a cube; see :func:`kartothek_cube.io.eager_cube.compact_cube`.
 
-    Parameters
-    ----------
-    cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files
-        As in :func:`~kartothek_cube.io.dask.delayed_cube.compact_cube_delayed`.
-
-    Returns
-    -------
-    dask.bag.Bag
-        One element: the result of :func:`~kartothek_cube.io.eager_cube.compact_cube`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As there.
+    The partitions to compact are chosen when the graph is built. The only element gives the counts of that
+    function.
     """
     check_store(store)
     job = compact_cube_job(cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
@@ -484,22 +296,10 @@ def verify_cube_bag(
     deep: bool = True,
 ) -> Bag:
     """
-    Check a cube. Headers and the existence of files are checked when the graph is built, files in tasks.
+    Check a cube; see :func:`kartothek_cube.io.eager_cube.verify_cube`.
 
-    Parameters
-    ----------
-    cube, store, ktk_cube_dataset_ids, deep
-        As in :func:`~kartothek_cube.io.dask.delayed_cube.verify_cube_delayed`.
-
-    Returns
-    -------
-    dask.bag.Bag
-        One element: the result of :func:`~kartothek_cube.io.eager_cube.verify_cube`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As there.
+    Headers and the existence of files are checked when the graph is built, the files themselves in tasks. The
+    only element gives the report.
     """
     check_store(store)
     return answer_as_bag(verify_cube_job(cube, store, ktk_cube_dataset_ids, deep=deep))

@@ -66,37 +66,12 @@ def store_dataset_from_ddf(
     overwrite: bool = False,
 ) -> Delayed:
     """
-    Store a new dataset. Each partition is written by one task, the last task makes the dataset visible.
+    Store a new dataset; see :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`.
 
-    Parameters
-    ----------
-    ddf
-        The rows; its index is not stored.
-    table
-        Name of the table.
-    shuffle
-        Whether rows with the same partition keys are brought together first. Otherwise every partition of
-        the input writes its own files.
-    repartition_ratio
-        How many partitions of the input are put into one before anything else.
-    num_buckets
-        At most so many files are made per partition key, if ``shuffle`` is set.
-    bucket_by
-        Columns whose values tell in which of these files a row is; by default all.
-    store, dataset_uuid, metadata, df_serializer, metadata_version, partition_on, secondary_indices, overwrite
-        As in :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`.
-    sort_partitions_by, metadata_merger
-        As in :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        The dataset.
-
-    Raises
-    ------
-    TypeError, ValueError, RuntimeError
-        As there; what is wrong with the arguments is noticed when the graph is built.
+    One task writes each partition of ``ddf`` without its index, the last task publishes the dataset;
+    arguments are checked when the graph is built. ``repartition_ratio`` partitions of the input become one
+    before anything else. ``shuffle`` collects the rows of each partition key into at most ``num_buckets``
+    files, distributed by the values of ``bucket_by`` (all columns by default).
 
     Examples
     --------
@@ -147,32 +122,11 @@ def update_dataset_from_ddf(
     on_conflict: OnConflict = "raise",
 ) -> Delayed:
     """
-    Remove partitions and add others, in one step at the end. A dataset that does not exist is created.
+    Remove and add partitions in one commit.
 
-    Parameters
-    ----------
-    ddf
-        As in :func:`store_dataset_from_ddf`; None to only remove partitions.
-    table, shuffle, repartition_ratio, num_buckets, bucket_by
-        As there.
-    delete_scope
-        As in :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`, or a Delayed of that or None.
-    store, dataset_uuid, secondary_indices, sort_partitions_by, metadata, df_serializer, metadata_merger
-        As there.
-    default_metadata_version, partition_on, factory, on_conflict
-        As there.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        The dataset.
-
-    Raises
-    ------
-    TypeError
-        The dataset has a table of another name.
-    ValueError, ConcurrentWriteError
-        As there; what is wrong with the arguments is noticed when the graph is built.
+    See :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`. ``ddf`` and the arguments of the
+    shuffle are as in :func:`store_dataset_from_ddf`; ``ddf=None`` only removes partitions. ``delete_scope``
+    may be a Delayed as well. A ``table`` that the dataset does not have is a TypeError.
     """
     found = dataset_factory(dataset_uuid, picklable_store(store), factory)
     _check_stored_table(found, check_table(table))
@@ -230,7 +184,7 @@ def _arranged(
 def _write(
     plan: UpdatePlan, ddf: dd.DataFrame | None, shuffle: bool, delete_scope: DeleteScopeInput = None
 ) -> Delayed:
-    """One task per partition."""
+    """Write each partition in one task, then commit."""
     parts = [] if ddf is None else ddf.to_delayed()
     tasks = [TaskRef(part.key) for part in parts]
     return update_as_delayed(

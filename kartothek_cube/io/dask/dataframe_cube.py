@@ -61,7 +61,7 @@ def _by_id(data: DaskInput, cube: Cube) -> Frames:
 
 
 def _check_columns(plan: write.CubeWritePlan, frames: Frames) -> None:
-    """What can be said about the input without its rows."""
+    """Check columns and types of the input, which need no rows."""
     write.prepare(plan, {name: [frame._meta] for name, frame in frames.items()}, unique=False)
 
 
@@ -71,7 +71,7 @@ def _write_frames(plan: write.CubeWritePlan, frames: Frames) -> Delayed:
 
 
 def _write_partitions(plan: write.CubeWritePlan, frames: Frames, function: Callable[..., Written]) -> Delayed:
-    """One task per partition of each dataset."""
+    """Write each partition of each frame in one task, then commit."""
     inputs: list[Delayed] = []
     tasks: list[List] = []
     for name, frame in frames.items():
@@ -104,39 +104,12 @@ def build_cube_from_dataframe(
     df_serializer: DataFrameSerializer | None = None,
 ) -> Delayed:
     """
-    Store a new cube.
+    Store a new cube; see :func:`kartothek_cube.io.eager_cube.build_cube`.
 
-    Each partition is checked and written by one task, the last task makes the cube visible. If a task fails,
-    no dataset appears. What can be checked without rows is checked when the graph is built. Cells that occur
-    twice are not looked for.
-
-    Parameters
-    ----------
-    data
-        A dask DataFrame (the seed), or a dict of dataset id to dask DataFrame.
-    store
-        Factory of the store.
-    shuffle
-        Whether rows with the same values in the partition columns are brought together first. Otherwise every
-        partition of the input writes its own files.
-    num_buckets
-        At most so many files are made per physical partition, if ``shuffle`` is set.
-    bucket_by
-        Columns whose values tell in which of these files a row is; by default all.
-    cube, metadata, overwrite, partition_on, df_serializer
-        As in :func:`kartothek_cube.io.eager_cube.build_cube`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        Dict of dataset id to metadata.
-
-    Raises
-    ------
-    TypeError
-        If the store is not a factory, or the input is no dask DataFrame.
-    ValueError, RuntimeError
-        As :func:`~kartothek_cube.io.eager_cube.build_cube`; those about rows when the result is computed.
+    ``data`` is a dask DataFrame (the seed) or a dict of dataset id to dask DataFrame, ``store`` a factory.
+    One task checks and writes each partition of the input, the last task publishes the cube. Duplicate cells
+    are not detected. ``shuffle`` first collects the rows of each physical partition into at most
+    ``num_buckets`` files, distributed by the values of ``bucket_by`` (all columns by default).
 
     Examples
     --------
@@ -176,26 +149,10 @@ def extend_cube_from_dataframe(
     df_serializer: DataFrameSerializer | None = None,
 ) -> Delayed:
     """
-    Add datasets, and with them columns, to a cube.
+    Add datasets to a cube; see :func:`kartothek_cube.io.eager_cube.extend_cube`.
 
-    Parameters
-    ----------
-    data, store
-        As in :func:`build_cube_from_dataframe`. Cells have to be unique within a partition.
-    cube, metadata, overwrite, partition_on, df_serializer
-        As in :func:`kartothek_cube.io.eager_cube.extend_cube`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        Dict of dataset id to metadata of what was written.
-
-    Raises
-    ------
-    TypeError
-        If the store is not a factory, or the input is no dask DataFrame.
-    ValueError, RuntimeError
-        As :func:`~kartothek_cube.io.eager_cube.extend_cube`; those about rows when the result is computed.
+    ``data`` and ``store`` are as in :func:`build_cube_from_dataframe`; cells are unique within a partition of
+    the input. The Delayed gives the datasets that were written.
     """
     check_store(store)
     frames = _by_id(data, cube)
@@ -211,26 +168,10 @@ def append_to_cube_from_dataframe(
     df_serializer: DataFrameSerializer | None = None,
 ) -> Delayed:
     """
-    Add partitions to datasets of a cube; nothing happens to a dataset without rows in the input.
+    Add partitions to datasets; see :func:`kartothek_cube.io.eager_cube.append_to_cube`.
 
-    Parameters
-    ----------
-    data, store
-        As in :func:`extend_cube_from_dataframe`.
-    cube, metadata, df_serializer
-        As in :func:`kartothek_cube.io.eager_cube.append_to_cube`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        Dict of dataset id to metadata of what was written.
-
-    Raises
-    ------
-    TypeError
-        If the store is not a factory, or the input is no dask DataFrame.
-    ValueError
-        As :func:`~kartothek_cube.io.eager_cube.append_to_cube`; those about rows when the result is computed.
+    ``data`` and ``store`` are as in :func:`extend_cube_from_dataframe`. A dataset without rows in the input
+    stays as it is.
     """
     check_store(store)
     frames = _by_id(data, cube)
@@ -248,26 +189,9 @@ def update_cube_from_dataframe(
     df_serializer: DataFrameSerializer | None = None,
 ) -> Delayed:
     """
-    Replace partitions: what meets the conditions goes, the input comes, in one commit per dataset.
+    Replace partitions; see :func:`kartothek_cube.io.eager_cube.update_cube`.
 
-    Parameters
-    ----------
-    data, store
-        As in :func:`extend_cube_from_dataframe`; the dict may be empty.
-    cube, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer
-        As in :func:`kartothek_cube.io.eager_cube.update_cube`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        Dict of dataset id to metadata of the updated datasets.
-
-    Raises
-    ------
-    TypeError
-        If the store is not a factory, or the input is no dask DataFrame.
-    ValueError, RuntimeError
-        As :func:`~kartothek_cube.io.eager_cube.update_cube`; those about rows when the result is computed.
+    ``data`` and ``store`` are as in :func:`extend_cube_from_dataframe`; the dict may be empty.
     """
     check_store(store)
     frames = _by_id(data, cube)
@@ -290,30 +214,13 @@ def query_cube_dataframe(
     as_of: CubeAsOf | None = None,
 ) -> dd.DataFrame:
     """
-    Query a cube. Headers and indices are read when the graph is built, files when it is computed.
+    Query a cube; see :func:`kartothek_cube.io.eager_cube.query_cube`.
 
-    Of the result, dask may ask for some columns only; then no others are read.
-
-    Parameters
-    ----------
-    store
-        Factory of the store.
-    cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of
-        As in :func:`kartothek_cube.io.eager_cube.query_cube`.
-
-    Returns
-    -------
-    dask.dataframe.DataFrame
-        One partition per group, sorted by the values of ``partition_by``, or one in total; the divisions are
-        unknown. A group without rows is an empty partition. The types of the metadata are those of the
-        schema: a column in which a partition has missing or only narrow values may have another type there.
-        If there are several partitions, dates that ``datetime64[ns]`` cannot hold are objects, namely
-        :class:`pandas.Timestamp`: pandas does not concatenate timestamps of such different ranges.
-
-    Raises
-    ------
-    ValueError, TypeError
-        As :func:`~kartothek_cube.io.eager_cube.query_cube`; also if the store is not a factory.
+    The query is planned when the graph is built. There is one partition per group, in the order of
+    ``partition_by``, or one in total; divisions are unknown. Only the columns that dask needs are read. Types
+    are those of the schema; a partition may have narrower ones, or others where values are missing. With
+    several partitions, dates outside of ``datetime64[ns]`` are :class:`pandas.Timestamp` objects, since
+    pandas cannot concatenate time stamps of such different ranges.
     """
     check_store(store)
     plan = plan_query(
@@ -344,38 +251,14 @@ def remove_partitions_dataframe(
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
 ) -> Delayed:
-    """
-    Remove partitions; the same as :func:`kartothek_cube.io.dask.delayed_cube.remove_partitions_delayed`.
-
-    Parameters
-    ----------
-    cube, store, conditions, ktk_cube_dataset_ids, metadata
-        As there.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        Dict of dataset id to metadata of all datasets of the cube.
-    """
+    """Remove partitions; same as :func:`kartothek_cube.io.dask.delayed_cube.remove_partitions_delayed`."""
     return delayed_cube.remove_partitions_delayed(cube, store, conditions, ktk_cube_dataset_ids, metadata)
 
 
 def delete_cube_dataframe(
     cube: Cube, store: StoreFactory, datasets: DatasetsInput = None, blocksize: int = 100
 ) -> Delayed:
-    """
-    Delete a cube; the same as :func:`kartothek_cube.io.dask.delayed_cube.delete_cube_delayed`.
-
-    Parameters
-    ----------
-    cube, store, datasets, blocksize
-        As there.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        None.
-    """
+    """Delete a cube; same as :func:`kartothek_cube.io.dask.delayed_cube.delete_cube_delayed`."""
     return delayed_cube.delete_cube_delayed(cube, store, datasets, blocksize)
 
 
@@ -389,19 +272,7 @@ def copy_cube_dataframe(
     renamed_datasets: Mapping[str, str] | None = None,
     blocksize: int = 100,
 ) -> Delayed:
-    """
-    Copy a cube; the same as :func:`kartothek_cube.io.dask.delayed_cube.copy_cube_delayed`.
-
-    Parameters
-    ----------
-    cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets, blocksize
-        As there.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        None.
-    """
+    """Copy a cube; same as :func:`kartothek_cube.io.dask.delayed_cube.copy_cube_delayed`."""
     return delayed_cube.copy_cube_delayed(
         cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets, blocksize
     )
@@ -410,36 +281,12 @@ def copy_cube_dataframe(
 def collect_stats_dataframe(
     cube: Cube, store: StoreFactory, datasets: DatasetsInput = None, blocksize: int = 100
 ) -> Delayed:
-    """
-    Count what is stored; the same as :func:`kartothek_cube.io.dask.delayed_cube.collect_stats_delayed`.
-
-    Parameters
-    ----------
-    cube, store, datasets, blocksize
-        As there.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        The result of :func:`kartothek_cube.io.eager_cube.collect_stats`.
-    """
+    """Count what is stored; same as :func:`kartothek_cube.io.dask.delayed_cube.collect_stats_delayed`."""
     return delayed_cube.collect_stats_delayed(cube, store, datasets, blocksize)
 
 
 def cleanup_cube_dataframe(
     cube: Cube, store: StoreFactory, blocksize: int = 100, *, retention: timedelta | None = None
 ) -> Delayed:
-    """
-    Clean up; the same as :func:`kartothek_cube.io.dask.delayed_cube.cleanup_cube_delayed`.
-
-    Parameters
-    ----------
-    cube, store, blocksize, retention
-        As there.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        None.
-    """
+    """Delete garbage; same as :func:`kartothek_cube.io.dask.delayed_cube.cleanup_cube_delayed`."""
     return delayed_cube.cleanup_cube_delayed(cube, store, blocksize, retention=retention)

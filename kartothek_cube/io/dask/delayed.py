@@ -85,27 +85,10 @@ def store_delayed_as_dataset(
     secondary_indices: str | Sequence[str] | None = None,
 ) -> Delayed:
     """
-    Store a new dataset. Each input is written by one task, the last task makes the dataset visible.
+    Store a new dataset; see :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`.
 
-    Parameters
-    ----------
-    delayed_tasks
-        List of Delayed objects, each of an input as in
-        :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`.
-    store, dataset_uuid, metadata, df_serializer, overwrite, metadata_version, partition_on
-        As there.
-    metadata_merger, metadata_storage_format, table_name, secondary_indices
-        As there, and in :func:`update_dataset_from_delayed`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        The dataset.
-
-    Raises
-    ------
-    ValueError, RuntimeError
-        As there; what is wrong with the arguments is noticed when the graph is built.
+    ``delayed_tasks`` are Delayed objects of its inputs. One task writes each of them, the last task publishes
+    the dataset; arguments are checked when the graph is built.
 
     Examples
     --------
@@ -151,28 +134,10 @@ def update_dataset_from_delayed(
     on_conflict: OnConflict = "raise",
 ) -> Delayed:
     """
-    Remove partitions and add others, in one step at the end. A dataset that does not exist is created.
+    Remove and add partitions in one commit.
 
-    Parameters
-    ----------
-    delayed_tasks
-        As in :func:`store_delayed_as_dataset`.
-    delete_scope
-        As in :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`, or a Delayed of that or None.
-    store, dataset_uuid, metadata, df_serializer, metadata_merger, default_metadata_version, partition_on
-        As there.
-    sort_partitions_by, secondary_indices, factory, table_name, on_conflict
-        As there.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        The dataset.
-
-    Raises
-    ------
-    ValueError, ConcurrentWriteError
-        As there; what is wrong with the arguments is noticed when the graph is built.
+    See :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`. ``delayed_tasks`` are as in
+    :func:`store_delayed_as_dataset`; ``delete_scope`` may be a Delayed as well.
     """
     plan = plan_update(
         dataset_uuid,
@@ -207,26 +172,10 @@ def read_dataset_as_delayed(
     as_of: AsOf | None = None,
 ) -> list[Delayed]:
     """
-    Read a dataset, one Delayed per partition or per group.
+    Read a dataset, a Delayed per partition or group.
 
-    Parameters
-    ----------
-    dataset_uuid, store, columns, predicate_pushdown_to_io, dates_as_object, predicates, factory, dispatch_by
-        As in :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
-    categoricals
-        As there, but a column with an index has the same categories in all frames: all its values.
-    table_name, as_of
-        As there.
-
-    Returns
-    -------
-    list of dask.delayed.Delayed
-        The frames of :func:`~kartothek_cube.io.eager.read_dataset_as_dataframes`.
-
-    Raises
-    ------
-    KeyError, ValueError, TypeError, RuntimeError
-        As there, when the graph is built.
+    See :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`. The read is planned when the graph is
+    built. A categorical column with an index has the same categories in all frames: all values of the index.
 
     Examples
     --------
@@ -271,23 +220,7 @@ def read_table_as_delayed(
     factory: DatasetFactory | None = None,
     dispatch_by: str | Sequence[str] | None = None,
 ) -> list[Delayed]:
-    """
-    Read a dataset; the same as :func:`read_dataset_as_delayed`, under a name that kartothek had as well.
-
-    Parameters
-    ----------
-    table
-        Name of the table.
-    dataset_uuid, store, columns, predicate_pushdown_to_io, categoricals, dates_as_object, predicates, factory
-        As there.
-    dispatch_by
-        As there.
-
-    Returns
-    -------
-    list of dask.delayed.Delayed
-        DataFrames.
-    """
+    """Read a dataset; as :func:`read_dataset_as_delayed`, with another name of ``table_name``."""
     return read_dataset_as_delayed(
         dataset_uuid,
         store,
@@ -306,22 +239,9 @@ def delete_dataset__delayed(
     dataset_uuid: str | None = None, store: StoreInput | None = None, factory: DatasetFactory | None = None
 ) -> Delayed:
     """
-    Delete a dataset: its header first, then its files in any order.
+    Delete a dataset; see :func:`kartothek_cube.io.eager.delete_dataset`.
 
-    Parameters
-    ----------
-    dataset_uuid, store, factory
-        As in :func:`kartothek_cube.io.eager.delete_dataset`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        None.
-
-    Raises
-    ------
-    KeyError
-        There is no such dataset.
+    A first task deletes the header, others the files. The Delayed is None.
     """
     dataset = dataset_factory(dataset_uuid, picklable_store(store), factory, load_schema=False)
     return answer_as_delayed(delete_dataset_job(dataset, _BLOCK))
@@ -336,24 +256,9 @@ def garbage_collect_dataset__delayed(
     retention: timedelta | None = None,
 ) -> list[Delayed]:
     """
-    Delete files that a dataset does not refer to. What goes is decided when the graph is built.
+    Delete garbage of a dataset; see :func:`kartothek_cube.io.eager.garbage_collect_dataset`.
 
-    Parameters
-    ----------
-    chunk_size
-        Files per Delayed.
-    dataset_uuid, store, factory, retention
-        As in :func:`kartothek_cube.io.eager.garbage_collect_dataset`.
-
-    Returns
-    -------
-    list of dask.delayed.Delayed
-        One per chunk, each of None; there may be none.
-
-    Raises
-    ------
-    KeyError
-        There is no such dataset.
+    Garbage is listed when the graph is built. There is one Delayed of None for each ``chunk_size`` files.
     """
     dataset = dataset_factory(dataset_uuid, picklable_store(store), factory)
     return results_as_delayed(dataset_garbage_job(dataset, retention, chunk_size))

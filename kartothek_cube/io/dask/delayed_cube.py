@@ -51,7 +51,7 @@ __all__ = (
 
 
 def _write_delayed(plan: write.CubeWritePlan, data: Any) -> Delayed:
-    """One task per Delayed."""
+    """Write each Delayed in a task of its own, then commit."""
     items = [data] if isinstance(data, Delayed) else [delayed(element) for element in iter_input(data)]
     tasks = [TaskRef(item.key) for item in items]
     return answer_as_delayed(write_parts_job(with_write_id(plan), tasks, write_part), items)
@@ -68,35 +68,12 @@ def build_cube_from_delayed(
     df_serializer: DataFrameSerializer | None = None,
 ) -> Delayed:
     """
-    Store a new cube.
+    Store a new cube; see :func:`kartothek_cube.io.eager_cube.build_cube`.
 
-    Each Delayed is checked and written by one task, the last task makes the cube visible. If a task fails, no
-    dataset appears. What can be checked without input is checked when the graph is built.
-
-    Parameters
-    ----------
-    data
-        List of Delayed objects, each of a DataFrame (for the seed), a dict of dataset id to DataFrame, or
-        None. Cells have to be unique within each of them.
-    ktk_cube_dataset_ids
-        Ids that may occur; by default only the seed. Those that do not occur are not written.
-    store
-        Factory of the store.
-    cube, metadata, overwrite, partition_on, df_serializer
-        As in :func:`kartothek_cube.io.eager_cube.build_cube`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        Dict of dataset id to metadata.
-
-    Raises
-    ------
-    TypeError
-        If the store is not a factory.
-    ValueError, RuntimeError
-        As :func:`~kartothek_cube.io.eager_cube.build_cube`; those about the input when the result is
-        computed.
+    ``data`` are Delayed objects of a DataFrame (for the seed), a dict of dataset id to DataFrame, or None;
+    cells are unique within each. One task checks and writes each of them, the last task publishes the cube.
+    ``store`` is a factory; ``ktk_cube_dataset_ids`` are the ids that may occur in the input, by default the
+    seed.
 
     Examples
     --------
@@ -133,29 +110,10 @@ def extend_cube_from_delayed(
     df_serializer: DataFrameSerializer | None = None,
 ) -> Delayed:
     """
-    Add datasets, and with them columns, to a cube.
+    Add datasets to a cube; see :func:`kartothek_cube.io.eager_cube.extend_cube`.
 
-    Parameters
-    ----------
-    data, store
-        As in :func:`build_cube_from_delayed`.
-    ktk_cube_dataset_ids
-        Ids that may occur.
-    cube, metadata, overwrite, partition_on, df_serializer
-        As in :func:`kartothek_cube.io.eager_cube.extend_cube`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        Dict of dataset id to metadata of what was written.
-
-    Raises
-    ------
-    TypeError
-        If the store is not a factory.
-    ValueError, RuntimeError
-        As :func:`~kartothek_cube.io.eager_cube.extend_cube`; those about the input when the result is
-        computed.
+    ``data`` and ``store`` are as in :func:`build_cube_from_delayed`, ``ktk_cube_dataset_ids`` are the ids
+    that may occur in the input. The Delayed gives the datasets that were written.
     """
     check_store(store)
     names = declared_ids(ktk_cube_dataset_ids)
@@ -172,29 +130,10 @@ def append_to_cube_from_delayed(
     df_serializer: DataFrameSerializer | None = None,
 ) -> Delayed:
     """
-    Add partitions to datasets of a cube; nothing happens to a dataset without rows in the input.
+    Add partitions to datasets; see :func:`kartothek_cube.io.eager_cube.append_to_cube`.
 
-    Parameters
-    ----------
-    data, store
-        As in :func:`build_cube_from_delayed`.
-    ktk_cube_dataset_ids
-        Ids that may occur.
-    cube, metadata, df_serializer
-        As in :func:`kartothek_cube.io.eager_cube.append_to_cube`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        Dict of dataset id to metadata of what was written.
-
-    Raises
-    ------
-    TypeError
-        If the store is not a factory.
-    ValueError
-        As :func:`~kartothek_cube.io.eager_cube.append_to_cube`; those about the input when the result is
-        computed.
+    ``data`` and ``store`` are as in :func:`build_cube_from_delayed`, ``ktk_cube_dataset_ids`` are the ids
+    that may occur in the input. A dataset without rows in the input stays as it is.
     """
     check_store(store)
     plan = write.plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
@@ -211,27 +150,9 @@ def update_cube_from_delayed(
     df_serializer: DataFrameSerializer | None = None,
 ) -> Delayed:
     """
-    Replace partitions: what meets the conditions goes, the input comes, in one commit per dataset.
+    Replace partitions; see :func:`kartothek_cube.io.eager_cube.update_cube`.
 
-    Parameters
-    ----------
-    data, store
-        As in :func:`build_cube_from_delayed`.
-    cube, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer
-        As in :func:`kartothek_cube.io.eager_cube.update_cube`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        Dict of dataset id to metadata of the updated datasets.
-
-    Raises
-    ------
-    TypeError
-        If the store is not a factory.
-    ValueError, RuntimeError
-        As :func:`~kartothek_cube.io.eager_cube.update_cube`; those about the input when the result is
-        computed.
+    ``data`` and ``store`` are as in :func:`build_cube_from_delayed`. The Delayed gives the updated datasets.
     """
     check_store(store)
     plan = write.plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
@@ -246,26 +167,9 @@ def remove_partitions_delayed(
     metadata: CubeMetadata | None = None,
 ) -> Delayed:
     """
-    Remove partitions. Their files stay until a cleanup.
+    Remove partitions; see :func:`kartothek_cube.io.eager_cube.remove_partitions`.
 
-    Parameters
-    ----------
-    store
-        Factory of the store.
-    cube, conditions, ktk_cube_dataset_ids, metadata
-        As in :func:`kartothek_cube.io.eager_cube.remove_partitions`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        Dict of dataset id to metadata of all datasets of the cube.
-
-    Raises
-    ------
-    TypeError
-        If the store is not a factory.
-    ValueError
-        As :func:`~kartothek_cube.io.eager_cube.remove_partitions`.
+    ``store`` is a factory. The Delayed gives the result of that function.
     """
     check_store(store)
     return answer_as_delayed(remove_partitions_job(cube, store, conditions, ktk_cube_dataset_ids, metadata))
@@ -283,25 +187,11 @@ def query_cube_delayed(
     as_of: CubeAsOf | None = None,
 ) -> list[Delayed]:
     """
-    Query a cube. Headers and indices are read when the graph is built, files when it is computed.
+    Query a cube; see :func:`kartothek_cube.io.eager_cube.query_cube`.
 
-    Parameters
-    ----------
-    store
-        Factory of the store.
-    cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of
-        As in :func:`kartothek_cube.io.eager_cube.query_cube`.
-
-    Returns
-    -------
-    list of dask.delayed.Delayed
-        One DataFrame per group, sorted by the values of ``partition_by``; without it a single one, or none.
-        A group that turns out to have no rows is a DataFrame without rows.
-
-    Raises
-    ------
-    ValueError, TypeError
-        As :func:`~kartothek_cube.io.eager_cube.query_cube`; also if the store is not a factory.
+    ``store`` is a factory. The query is planned when the graph is built: headers and indices are read then,
+    files in tasks. There is one Delayed per group in the order of ``partition_by``, or a single one, or none
+    if no file can match; a group that proves empty is a DataFrame without rows.
     """
     check_store(store)
     plan = plan_query(
@@ -314,26 +204,9 @@ def delete_cube_delayed(
     cube: Cube, store: StoreFactory, datasets: DatasetsInput = None, blocksize: int = 100
 ) -> Delayed:
     """
-    Delete a cube or some of its datasets, with all files that they refer to.
+    Delete a cube; see :func:`kartothek_cube.io.eager_cube.delete_cube`.
 
-    Parameters
-    ----------
-    store
-        Factory of the store.
-    blocksize
-        Keys per task.
-    cube, datasets
-        As in :func:`kartothek_cube.io.eager_cube.delete_cube`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        None.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the store is not a factory or the block size is not a positive integer.
+    ``store`` is a factory. Headers are deleted first, then ``blocksize`` files per task. The Delayed is None.
     """
     check_store(store)
     check_blocksize(blocksize)
@@ -344,28 +217,10 @@ def cleanup_cube_delayed(
     cube: Cube, store: StoreFactory, blocksize: int = 100, *, retention: timedelta | None = None
 ) -> Delayed:
     """
-    Remove keys of the cube that no dataset refers to.
+    Delete garbage of a cube; see :func:`kartothek_cube.io.eager_cube.cleanup_cube`.
 
-    Parameters
-    ----------
-    cube
-        Specification of the cube.
-    store
-        Factory of the store.
-    blocksize
-        Keys per task.
-    retention
-        As in :func:`kartothek_cube.io.eager_cube.cleanup_cube`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        None.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the store is not a factory or the block size is not a positive integer.
+    ``store`` is a factory. Garbage is listed when the graph is built, ``blocksize`` files are deleted per
+    task. The Delayed is None.
     """
     check_store(store)
     check_blocksize(blocksize)
@@ -383,28 +238,11 @@ def copy_cube_delayed(
     blocksize: int = 100,
 ) -> Delayed:
     """
-    Copy a cube from one store to another. All checks are made when the graph is built.
+    Copy a cube; see :func:`kartothek_cube.io.eager_cube.copy_cube`.
 
-    Parameters
-    ----------
-    src_store, tgt_store
-        Factories of the stores; must not be the same store, which is checked by a key that is put and
-        deleted.
-    blocksize
-        Files per task.
-    cube, overwrite, datasets, renamed_cube_prefix, renamed_datasets
-        As in :func:`kartothek_cube.io.eager_cube.copy_cube`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        None.
-
-    Raises
-    ------
-    TypeError, ValueError, RuntimeError
-        As :func:`~kartothek_cube.io.eager_cube.copy_cube`; also if a store is not a factory or the block size
-        is not a positive integer.
+    Stores are factories. Arguments are checked when the graph is built; to tell the stores apart, a key is
+    put and deleted. Each task copies ``blocksize`` files, the last one publishes the datasets. The Delayed is
+    None.
     """
     check_store(src_store)
     check_store(tgt_store)
@@ -417,26 +255,9 @@ def collect_stats_delayed(
     cube: Cube, store: StoreFactory, datasets: DatasetsInput = None, blocksize: int = 100
 ) -> Delayed:
     """
-    Count what is stored.
+    Count what is stored; see :func:`kartothek_cube.io.eager_cube.collect_stats`.
 
-    Parameters
-    ----------
-    store
-        Factory of the store.
-    blocksize
-        Files per task.
-    cube, datasets
-        As in :func:`kartothek_cube.io.eager_cube.collect_stats`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        The result of :func:`~kartothek_cube.io.eager_cube.collect_stats`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the store is not a factory or the block size is not a positive integer.
+    ``store`` is a factory; each task reads the footers of ``blocksize`` files. The Delayed gives the counts.
     """
     check_store(store)
     check_blocksize(blocksize)
@@ -453,24 +274,10 @@ def compact_cube_delayed(
     min_files: int = 2,
 ) -> Delayed:
     """
-    Merge the files of each physical partition into one; which these are is decided when the graph is built.
+    Compact a cube; see :func:`kartothek_cube.io.eager_cube.compact_cube`.
 
-    Parameters
-    ----------
-    store
-        Factory of the store.
-    cube, conditions, ktk_cube_dataset_ids, df_serializer, min_files
-        As in :func:`kartothek_cube.io.eager_cube.compact_cube`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        The result of :func:`~kartothek_cube.io.eager_cube.compact_cube`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As there; also if the store is not a factory.
+    The partitions to compact are chosen when the graph is built. The Delayed gives the counts of that
+    function.
     """
     check_store(store)
     job = compact_cube_job(cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
@@ -485,24 +292,10 @@ def verify_cube_delayed(
     deep: bool = True,
 ) -> Delayed:
     """
-    Check a cube. Headers and the existence of files are checked when the graph is built, files in tasks.
+    Check a cube; see :func:`kartothek_cube.io.eager_cube.verify_cube`.
 
-    Parameters
-    ----------
-    store
-        Factory of the store.
-    cube, ktk_cube_dataset_ids, deep
-        As in :func:`kartothek_cube.io.eager_cube.verify_cube`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        The result of :func:`~kartothek_cube.io.eager_cube.verify_cube`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As there; also if the store is not a factory.
+    Headers and the existence of files are checked when the graph is built, the files themselves in tasks. The
+    Delayed gives the report.
     """
     check_store(store)
     return answer_as_delayed(verify_cube_job(cube, store, ktk_cube_dataset_ids, deep=deep))

@@ -40,16 +40,7 @@ _BLOCK = 1000
 def delete_cube_spark(
     cube: Cube, store: StoreInput, datasets: DatasetsInput = None, *, spark: SparkSession | None = None
 ) -> None:
-    """
-    Delete a cube or some of its datasets, with all files that they refer to.
-
-    Parameters
-    ----------
-    cube, store, datasets
-        As in :func:`kartothek_cube.io.eager_cube.delete_cube`.
-    spark
-        The session; the active one by default.
-    """
+    """Delete a cube, 1,000 files per task; see :func:`kartothek_cube.io.eager_cube.delete_cube`."""
     session = active_session(spark)
     execute(session, delete_cube_job(cube, picklable_store(store), datasets, _BLOCK))
 
@@ -61,16 +52,7 @@ def cleanup_cube_spark(
     retention: timedelta | None = None,
     spark: SparkSession | None = None,
 ) -> None:
-    """
-    Remove what overwritten, failed or removed data left behind: keys of the cube that no dataset refers to.
-
-    Parameters
-    ----------
-    cube, store, retention
-        As in :func:`kartothek_cube.io.eager_cube.cleanup_cube`.
-    spark
-        The session; the active one by default.
-    """
+    """Delete garbage, 1,000 files per task; see :func:`kartothek_cube.io.eager_cube.cleanup_cube`."""
     session = active_session(spark)
     execute(session, cube_garbage_job(cube, picklable_store(store), retention, _BLOCK))
 
@@ -87,19 +69,9 @@ def copy_cube_spark(
     spark: SparkSession | None = None,
 ) -> None:
     """
-    Copy a cube from one store to another.
+    Copy a cube; see :func:`kartothek_cube.io.eager_cube.copy_cube`.
 
-    Parameters
-    ----------
-    cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets
-        As in :func:`kartothek_cube.io.eager_cube.copy_cube`.
-    spark
-        The session; the active one by default.
-
-    Raises
-    ------
-    ValueError, RuntimeError
-        As :func:`kartothek_cube.io.eager_cube.copy_cube`.
+    Each task copies 1,000 files; the driver publishes the datasets.
     """
     session = active_session(spark)
     plan = plan_copy(
@@ -117,21 +89,7 @@ def copy_cube_spark(
 def collect_stats_spark(
     cube: Cube, store: StoreInput, datasets: DatasetsInput = None, *, spark: SparkSession | None = None
 ) -> dict[str, dict[str, int]]:
-    """
-    Count what is stored.
-
-    Parameters
-    ----------
-    cube, store, datasets
-        As in :func:`kartothek_cube.io.eager_cube.collect_stats`.
-    spark
-        The session; the active one by default.
-
-    Returns
-    -------
-    dict
-        As :func:`kartothek_cube.io.eager_cube.collect_stats`.
-    """
+    """Count what is stored; see :func:`kartothek_cube.io.eager_cube.collect_stats`."""
     session = active_session(spark)
     return execute(session, collect_stats_job(cube, picklable_store(store), datasets, _BLOCK))
 
@@ -147,19 +105,9 @@ def compact_cube_spark(
     spark: SparkSession | None = None,
 ) -> dict[str, dict[str, int]]:
     """
-    Merge the files of each physical partition into one, without the cells that newer ones hide.
+    Compact a cube; see :func:`kartothek_cube.io.eager_cube.compact_cube`.
 
-    Parameters
-    ----------
-    cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files
-        As in :func:`kartothek_cube.io.eager_cube.compact_cube`.
-    spark
-        The session; the active one by default.
-
-    Returns
-    -------
-    dict
-        As there.
+    Each task compacts one physical partition; the driver commits.
     """
     session, factory = active_session(spark), picklable_store(store)
     job = compact_cube_job(cube, factory, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
@@ -174,19 +122,6 @@ def verify_cube_spark(
     deep: bool = True,
     spark: SparkSession | None = None,
 ) -> Report:
-    """
-    Check that the datasets of a cube are what their headers say, and form the cube; nothing is changed.
-
-    Parameters
-    ----------
-    cube, store, ktk_cube_dataset_ids, deep
-        As in :func:`kartothek_cube.io.eager_cube.verify_cube`.
-    spark
-        The session; the active one by default.
-
-    Returns
-    -------
-    Report
-    """
+    """Check a cube; see :func:`kartothek_cube.io.eager_cube.verify_cube`."""
     session = active_session(spark)
     return execute(session, verify_cube_job(cube, picklable_store(store), ktk_cube_dataset_ids, deep=deep))

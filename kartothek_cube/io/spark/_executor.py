@@ -39,26 +39,7 @@ _OUTCOMES = "id int, outcome binary"
 def map_batches(
     df: DataFrame, function: Callable[..., Any], shared: Any, schema: StructType | str, name: str
 ) -> DataFrame:
-    """
-    Let executors call a function over the batches of a frame.
-
-    Parameters
-    ----------
-    df
-        The frame.
-    function
-        Function of `_worker`, called with ``shared`` and an iterator of batches.
-    shared
-        What all tasks share.
-    schema
-        Schema of the batches that it yields.
-    name
-        What it does, for Spark's plans.
-
-    Returns
-    -------
-    pyspark.sql.DataFrame
-    """
+    """Let executors call a function of `_worker` over the batches of a frame."""
     pickled = cloudpickle.dumps((function, shared))
     columns, help_text = list(df.columns), remedy()
 
@@ -84,22 +65,7 @@ def distribute_tasks(
     schema: StructType | str,
     name: str,
 ) -> DataFrame:
-    """
-    A frame of what executors make of tasks; its rows come in the order of the tasks.
-
-    Parameters
-    ----------
-    spark
-        The session.
-    tasks
-        Small and independent of each other.
-    function, shared, schema, name
-        As in :func:`map_batches`.
-
-    Returns
-    -------
-    pyspark.sql.DataFrame
-    """
+    """A frame of what executors make of tasks; its rows come in the order of the tasks."""
     check_python(spark)
     rows = [range(len(tasks)), [pickle.dumps(task) for task in tasks]]
     table = pa.table(
@@ -113,28 +79,7 @@ def distribute_tasks(
 
 
 def outcomes(spark: SparkSession, df: DataFrame, text: str) -> list[Any]:
-    """
-    Run a job whose tasks yield outcomes.
-
-    Parameters
-    ----------
-    spark
-        The session.
-    df
-        Result of :func:`map_batches` with a function that yields outcomes.
-    text
-        What the job does, for Spark's displays.
-
-    Returns
-    -------
-    list
-        Results, and exceptions where tasks found something wrong.
-
-    Raises
-    ------
-    RuntimeError
-        Executors have the wrong Python.
-    """
+    """Run a job whose tasks yield outcomes: results, and exceptions for wrong data."""
     try:
         with job_description(spark, text), no_pandas_warnings():
             table = df.toArrow()

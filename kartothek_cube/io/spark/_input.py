@@ -33,25 +33,7 @@ def is_spark_frame(obj: Any) -> bool:
 
 
 def frames_of(data: Any, default: str) -> dict[str, DataFrame | None]:
-    """
-    Input by dataset id.
-
-    Parameters
-    ----------
-    data
-        A DataFrame, or a dict of dataset id to DataFrame or None.
-    default
-        Id for a lone frame.
-
-    Returns
-    -------
-    dict
-
-    Raises
-    ------
-    TypeError
-        It is something else; says what to do.
-    """
+    """Input by dataset id; a lone frame belongs to ``default``."""
     by_id = {default: data} if is_spark_frame(data) else data
     if not isinstance(by_id, Mapping):
         raise TypeError(_not_a_frame(data))
@@ -70,23 +52,7 @@ def _not_a_frame(obj: Any) -> str:
 
 
 def check_frame(df: DataFrame, dataset: str) -> None:
-    """
-    Check names and types of the columns of a frame.
-
-    Parameters
-    ----------
-    df
-        The frame.
-    dataset
-        Whose input it is, for messages.
-
-    Raises
-    ------
-    ValueError
-        Two columns have the same name, or names that Spark cannot tell apart.
-    TypeError
-        A column has a type that no dataset can hold.
-    """
+    """Check names and types of the columns of a frame."""
     names = list(df.columns)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -103,42 +69,14 @@ def check_frame(df: DataFrame, dataset: str) -> None:
 
 
 def empty_table(df: DataFrame, stored: Mapping[str, pa.DataType]) -> pa.Table:
-    """
-    What a frame would be without rows, in the types that are stored.
-
-    Parameters
-    ----------
-    df
-        The frame.
-    stored
-        Types that columns have in the cube or dataset already.
-    """
+    """A frame without rows, in the types that would be stored."""
     return to_storage_types(arrow_schema(df.schema).empty_table(), stored)
 
 
 def shuffle_by_partition(
     df: DataFrame, keys: Sequence[str], cells: Sequence[str] = (), file_rows: int | None = None
 ) -> DataFrame:
-    """
-    Bring the rows of each logical partition together by one shuffle.
-
-    Parameters
-    ----------
-    df
-        The frame.
-    keys
-        Columns whose values make a partition; none: all rows are one.
-    cells
-        Columns whose values make a cell within a partition.
-    file_rows
-        Partitions with more rows are dealt out to several tasks, by cell. They are counted first, so that the
-        frame is computed twice.
-
-    Returns
-    -------
-    pyspark.sql.DataFrame
-        Rows of a task are sorted by partition, and by cell if partitions may be dealt out.
-    """
+    """Bring the rows of each logical partition together by one shuffle, sorted by partition."""
     names = [_quoted(key) for key in keys]
     if file_rows is not None:
         return _dealt_out(df, names, [_quoted(cell) for cell in cells], file_rows)

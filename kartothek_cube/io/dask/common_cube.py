@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from kartothek_cube.core.cube.consistency import get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
@@ -12,17 +11,10 @@ from kartothek_cube.core.dataset import DatasetMetadata
 __all__ = ("check_blocksize", "check_store", "ensure_valid_cube_indices")
 
 
-def check_store(store: Any) -> None:
+def check_store(store: object) -> None:
     """
-    Check that a store can travel to the tasks of a graph.
+    Check that tasks of a graph can open a store.
 
-    Raises
-    ------
-    TypeError
-        It is not a factory; names its class.
-
-    Examples
-    --------
     >>> check_store("hfs:///data")
     Traceback (most recent call last):
     ...
@@ -35,19 +27,10 @@ def check_store(store: Any) -> None:
         )
 
 
-def check_blocksize(blocksize: Any) -> None:
+def check_blocksize(blocksize: object) -> None:
     """
-    Check how many pieces of work a task gets.
+    Check the number of items per task.
 
-    Raises
-    ------
-    TypeError
-        It is no integer.
-    ValueError
-        It is not positive.
-
-    Examples
-    --------
     >>> check_blocksize(0)
     Traceback (most recent call last):
     ...
@@ -60,37 +43,19 @@ def check_blocksize(blocksize: Any) -> None:
 
 
 def ensure_valid_cube_indices(existing_datasets: Mapping[str, DatasetMetadata], cube: Cube) -> Cube:
-    """
-    Extend the specification of a cube by the indices that its datasets have.
-
-    Parameters
-    ----------
-    existing_datasets
-        Datasets by id.
-    cube
-        The specification.
-
-    Returns
-    -------
-    Cube
-
-    Raises
-    ------
-    ValueError
-        The specification wants an index on a column of a dataset that has none there.
-    """
-    found: set[str] = set()
+    """Extend a cube by the indices of its datasets; ValueError if a dataset lacks one of the cube."""
+    indexed: set[str] = set()
     for name, dataset in sorted(existing_datasets.items()):
-        wanted = set(cube.index_columns) & get_dataset_columns(dataset)
-        missing = wanted - set(dataset.secondary_indices)
+        required = set(cube.index_columns) & get_dataset_columns(dataset)
+        missing = required - set(dataset.secondary_indices)
         if missing:
             raise ValueError(
                 f"Dataset {name!r} has no index on {', '.join(sorted(missing))}, which is an index column of "
                 f"{cube}; indexed are: {', '.join(sorted(dataset.secondary_indices)) or 'none'}"
             )
-        found |= set(dataset.secondary_indices)
-    own = {*cube.dimension_columns, *cube.partition_columns}
+        indexed |= set(dataset.secondary_indices)
+    key_columns = {*cube.dimension_columns, *cube.partition_columns}
     return cube.copy(
-        index_columns=set(cube.index_columns) | (found - own),
-        suppress_index_on=set(cube.suppress_index_on) - found,
+        index_columns=set(cube.index_columns) | (indexed - key_columns),
+        suppress_index_on=set(cube.suppress_index_on) - indexed,
     )

@@ -67,22 +67,6 @@ class ReadOptions:
         """
         Read the options of a data source.
 
-        Parameters
-        ----------
-        options
-            As Spark hands them over.
-
-        Returns
-        -------
-        ReadOptions
-
-        Raises
-        ------
-        ValueError
-            One is missing, unknown, no list of names, or neither true nor false.
-
-        Examples
-        --------
         >>> ReadOptions.of({"store": "hfs:///data", "cube": "geodata", "columns": "AVG_TEMP, WIND"}).columns
         ('AVG_TEMP', 'WIND')
         """
@@ -134,22 +118,6 @@ class WriteOptions:
         """
         Read the options of a data source.
 
-        Parameters
-        ----------
-        options
-            As Spark hands them over.
-
-        Returns
-        -------
-        WriteOptions
-
-        Raises
-        ------
-        ValueError
-            One is missing, unknown, or has no meaning.
-
-        Examples
-        --------
         >>> WriteOptions.of({"store": "hfs:///data", "cube": "geodata", "data_set": "weather"})
         Traceback (most recent call last):
         ...

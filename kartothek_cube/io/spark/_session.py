@@ -127,17 +127,6 @@ def explained(error: BaseException) -> RuntimeError | None:
     """
     The reason why a job failed, if that is the Python of executors.
 
-    Parameters
-    ----------
-    error
-        What Spark raised.
-
-    Returns
-    -------
-    RuntimeError or None
-
-    Examples
-    --------
     >>> print(explained(RuntimeError("ModuleNotFoundError: No module named 'pyarrow'")))
     The Python of Spark's executors is not the right one (pyarrow). Executors need a Python of version ...
     """

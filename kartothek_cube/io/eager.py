@@ -99,33 +99,33 @@ def read_dataset_as_dataframes(
     store
         Store, factory or URL.
     columns
-        Columns wanted, in this order, partition keys included. None: partition keys, then the columns as the
-        file has them. ``[]``: rows without columns.
+        Columns to read, in this order. None: partition keys, then the columns in the order of the file.
+        ``[]``: rows without columns.
     predicate_pushdown_to_io
-        Whether statistics of the files may be used to skip rows; the result is the same.
+        Whether statistics of the files are used to skip rows; the result is the same.
     categoricals
         Columns that become unordered categoricals.
     dates_as_object
         Whether dates become :class:`datetime.date` objects; else ``datetime64[ns]``.
     predicates
-        Which rows are wanted: any of these conjunctions of ``(column, operator, value)``.
+        Rows to read: a list of conjunctions of ``(column, operator, value)``, one of which has to hold.
     factory
         The dataset itself, instead of ``dataset_uuid`` and ``store``.
     dispatch_by
         Indexed columns. The result has one frame for each combination of their values that the indices hold,
-        with exactly the rows that have these values. ``[]``: everything in one frame.
+        with exactly the rows of these values. ``[]``: everything in one frame.
     table_name
-        Which table to read; needed for datasets with several tables only.
+        Table to read; required only for datasets with several tables.
     as_of
-        Version, or point in time, of the state that is read, if the dataset keeps its history
+        Version or point in time of the state to read, if the dataset keeps its history
         (:func:`~kartothek_cube.io.eager.keep_dataset_history`); by default the current one.
 
     Returns
     -------
     list of pandas.DataFrame
         Partitions in the order of commit, or groups sorted by their values. Partitions that cannot hold a
-        matching row are left out. Partitions of a dataset without partition keys have the index of the frame
-        that was stored, reduced to the rows that match; others have a fresh one.
+        matching row are absent. In a dataset without partition keys, frames keep the index with which they
+        were stored; all others have a new one.
 
     Raises
     ------
@@ -189,12 +189,12 @@ def read_table(
     factory, table_name, as_of
         As there.
     columns
-        Columns wanted, in this order. None: all, partition keys first, the others sorted by name.
+        Columns to read, in this order. None: all, partition keys first, the others sorted by name.
 
     Returns
     -------
     pandas.DataFrame
-        With a fresh index; if nothing matches, without rows and with the types of the schema.
+        With a new index. If nothing matches, it has no rows and the types of the schema.
 
     Raises
     ------
@@ -257,27 +257,26 @@ def store_dataframes_as_dataset(
         None for nothing, or lists of these. A single one need not be in a list. The index of a frame is no
         column of the dataset; datasets without partition keys keep it for those who read frame by frame.
     metadata
-        What to store along: a dict that JSON can express, or a function that returns one.
+        User metadata: a dict that JSON can express, or a function that returns one.
     partition_on
-        Columns by whose values each input is split into partitions; they come back as columns when the
-        dataset is read.
+        Columns by whose values each input is split into partitions.
     df_serializer
         How files are written; Parquet with SNAPPY by default.
     overwrite
-        Whether a dataset that exists is replaced.
+        Whether an existing dataset is replaced.
     secondary_indices
-        Columns to index: reads whose predicates concern them open the files that hold the values only.
+        Columns to index: reads with predicates on them open only the files that hold the values.
     metadata_storage_format
         Format of the header, ``json`` or ``msgpack``.
     metadata_version
-        Version of the format; there is only 4.
+        Version of the format; always 4.
     table_name
         Name of the table.
 
     Returns
     -------
     DatasetMetadata
-        The dataset, as loading it gives.
+        The stored dataset.
 
     Raises
     ------
@@ -332,7 +331,7 @@ def create_empty_dataset_header(
     table_name: str = SINGLE_TABLE,
 ) -> DatasetMetadata:
     """
-    Create a dataset whose partitions are whatever files are there; the next commit makes them explicit.
+    Create a dataset whose partitions are all files in its directory; the next commit lists them explicitly.
 
     Parameters
     ----------
@@ -394,7 +393,7 @@ def write_single_partition(
     table_name: str = SINGLE_TABLE,
 ) -> WriteResult:
     """
-    Write files for a dataset that exists, to be added by :func:`commit_dataset` later.
+    Write files for an existing dataset, without committing them; see :func:`commit_dataset`.
 
     Parameters
     ----------
@@ -405,14 +404,14 @@ def write_single_partition(
     df_serializer, metadata_version, table_name
         As in :func:`store_dataframes_as_dataset`.
     partition_on
-        Partition keys of the dataset; need not be given.
+        Partition keys of the dataset; checked if given.
     secondary_indices
-        Indices of the dataset; need not be given, as all are kept up to date.
+        Indices of the dataset; checked if given. All indices are kept up to date anyway.
 
     Returns
     -------
     WriteResult
-        What :func:`commit_dataset` takes. It is small and can be pickled.
+        Input of :func:`commit_dataset`; small and picklable.
 
     Raises
     ------
@@ -463,14 +462,14 @@ def commit_dataset(
     on_conflict: OnConflict = "raise",
 ) -> DatasetMetadata:
     """
-    Add partitions written by :func:`write_single_partition`, remove others and set metadata, in one step.
+    Commit partitions of :func:`write_single_partition`, remove others and set metadata, in one step.
 
     Parameters
     ----------
     store, dataset_uuid, factory
         As in :func:`update_dataset_from_dataframes`.
     new_partitions
-        What :func:`write_single_partition` returned, once or several times in (nested) lists.
+        Results of :func:`write_single_partition`, also in (nested) lists.
     delete_scope, metadata, metadata_merger, default_metadata_version, partition_on
         As in :func:`update_dataset_from_dataframes`.
     secondary_indices, on_conflict
@@ -539,19 +538,19 @@ def update_dataset_from_dataframes(
     """
     Remove partitions and add others, in one step. A dataset that does not exist is created.
 
-    Several writers may do this at the same time: additions are all kept.
+    Concurrent writers may do this at the same time: no addition is lost.
 
     Parameters
     ----------
     df_list
-        The inputs, as in :func:`store_dataframes_as_dataset`; nothing of it is needed to remove partitions.
+        The inputs, as in :func:`store_dataframes_as_dataset`; empty to only remove partitions.
     store
         Store, factory or URL.
     dataset_uuid
         Uuid of the dataset.
     delete_scope
-        Which partitions go: a list of dicts of indexed column to value. A partition goes if it matches all
-        columns of a dict; the empty dict matches all partitions. The files stay until
+        Partitions to remove: a list of dicts of indexed column to value. A partition matches if it has all
+        values of a dict; the empty dict matches all partitions. The files stay until
         :func:`garbage_collect_dataset`.
     metadata
         Metadata to set; other entries stay.
@@ -560,20 +559,20 @@ def update_dataset_from_dataframes(
     metadata_merger
         Function of a list of two dicts, the stored metadata and ``metadata``, that returns the new metadata.
     default_metadata_version
-        Version of the format of a dataset that is created.
+        Version of the format of a new dataset.
     partition_on
-        Partition keys of the dataset; need not be given unless it is created.
+        Partition keys of the dataset; required only to create it.
     sort_partitions_by
         Columns by which each input is sorted before it is split.
     secondary_indices
-        Indices of the dataset; need not be given unless it is created. All indices are kept up to date.
+        Indices of the dataset; required only to create it. All indices are kept up to date.
     table_name
         Name of the table.
     factory
-        The dataset itself, instead of ``dataset_uuid`` and ``store``. What it has loaded is not changed.
+        The dataset itself, instead of ``dataset_uuid`` and ``store``. It is not modified.
     on_conflict
-        What to do if somebody else writes partitions that match ``delete_scope`` while this runs: ``raise``,
-        or ``replace`` them as well.
+        What to do about partitions that a concurrent writer adds and ``delete_scope`` matches: ``raise`` an
+        error, or ``replace`` them as well.
 
     Returns
     -------
@@ -585,7 +584,7 @@ def update_dataset_from_dataframes(
     ValueError
         Inputs or arguments do not fit the dataset; there is no input and no dataset.
     ConcurrentWriteError
-        Somebody else wrote partitions that would be removed; nothing is changed then.
+        A concurrent writer added partitions that would be removed; nothing is changed.
 
     Examples
     --------
@@ -626,20 +625,19 @@ def garbage_collect_dataset(
     retention: timedelta | None = None,
 ) -> None:
     """
-    Delete what failed, overwritten or removed writes left behind: files that the dataset does not refer to.
+    Delete garbage: files of failed, overwritten or removed writes, to which the dataset does not refer.
 
-    Files of older states that are kept (:func:`keep_dataset_history`) stay.
+    Files of archived snapshots (:func:`keep_dataset_history`) stay.
 
     Parameters
     ----------
     dataset_uuid, store, factory
         As in :func:`~kartothek_cube.io.eager.read_dataset_as_dataframes`.
     retention
-        Files that were written less than this time ago stay, since a writer that has not committed yet may
-        need them; so do files of which the store does not tell the age. Their time stamp is compared with the
-        clock of the store, which is read from an empty file that is put and deleted. None: files of any age
-        go, and writers that are not done with theirs get a ConcurrentWriteError. It does not protect readers
-        of older states, whose files may be old: a history does.
+        Minimum age of garbage, by the clock of the store; younger files may belong to a write that has not
+        committed yet. Files of unknown age stay. The clock is read from an empty file that is put and
+        deleted. None: files of any age are deleted, and a write that still needs them gets a
+        ConcurrentWriteError. A retention does not protect readers of older states; a history does.
 
     Raises
     ------
@@ -670,18 +668,18 @@ def list_dataset_garbage(
     retention: timedelta | None = None,
 ) -> list[Blob]:
     """
-    What :func:`garbage_collect_dataset` would delete; nothing is deleted.
+    List the files that :func:`garbage_collect_dataset` would delete.
 
     Parameters
     ----------
     dataset_uuid, store, factory, retention
-        As there.
+        As in :func:`garbage_collect_dataset`.
 
     Returns
     -------
     list of Blob
-        Each with ``key``, ``size`` in bytes and ``mtime`` in seconds since 1970 (None where the store does
-        not tell), sorted by key.
+        Each with ``key``, ``size`` in bytes and ``mtime`` in seconds since 1970 (None if unknown),
+        sorted by key.
 
     Raises
     ------
@@ -706,10 +704,10 @@ def list_dataset_garbage(
 
 def keep_dataset_history(dataset_uuid: str, store: StoreInput, states: int) -> DatasetMetadata:
     """
-    Keep older states of a dataset from now on, so that they can be read and returned to.
+    Archive a snapshot of each state of a dataset from now on, for time travel and rollback.
 
-    The number is remembered in the metadata of the dataset, under ``kartothek_cube_keep_history``; it may be
-    given there right when the dataset is written. An overwrite takes it over.
+    The number is stored in the metadata of the dataset, under ``kartothek_cube_keep_history``; it may be set
+    there when the dataset is written. An overwrite keeps it.
 
     Parameters
     ----------
@@ -718,8 +716,7 @@ def keep_dataset_history(dataset_uuid: str, store: StoreInput, states: int) -> D
     store
         Store, factory or URL.
     states
-        How many states are kept beside the current one. With 0 all of them are thrown away; their files are
-        garbage then.
+        Number of snapshots to keep beside the current state. 0 drops all of them; their files become garbage.
 
     Returns
     -------
@@ -730,7 +727,7 @@ def keep_dataset_history(dataset_uuid: str, store: StoreInput, states: int) -> D
     KeyError
         There is no such dataset.
     ValueError
-        ``states`` is no number of states.
+        ``states`` is not a number of states.
 
     Examples
     --------
@@ -757,7 +754,7 @@ def keep_dataset_history(dataset_uuid: str, store: StoreInput, states: int) -> D
 
 def list_dataset_history(dataset_uuid: str, store: StoreInput) -> list[DatasetState]:
     """
-    The states of a dataset that can be read.
+    The readable states of a dataset.
 
     Parameters
     ----------
@@ -781,7 +778,7 @@ def list_dataset_history(dataset_uuid: str, store: StoreInput) -> list[DatasetSt
 
 def rollback_dataset(dataset_uuid: str, store: StoreInput, as_of: AsOf) -> DatasetMetadata:
     """
-    Make an older state of a dataset the current one, by a commit of its own: what it replaces is kept, too.
+    Make an older state of a dataset the current one, by a new commit; the replaced state is archived.
 
     Parameters
     ----------
@@ -802,11 +799,11 @@ def rollback_dataset(dataset_uuid: str, store: StoreInput, as_of: AsOf) -> Datas
     KeyError
         There is no such dataset.
     StateNotFoundError
-        The state is not kept (any more).
+        The state is not archived (any more).
     CorruptDatasetError
-        Files of that state are gone. Nothing is changed.
+        Files of that state are missing. Nothing is changed.
     ConcurrentWriteError
-        Somebody committed meanwhile. Nothing is changed.
+        Another writer committed at the same time. Nothing is changed.
     """
     blobs = open_blobs(store)
     return rollback.finish_rollback(blobs, rollback.plan_rollback(dataset_uuid, blobs, as_of))[0]
@@ -820,10 +817,10 @@ def verify_dataset(
     deep: bool = True,
 ) -> Report:
     """
-    Check that a dataset is what its header says; nothing is changed.
+    Check a dataset against its header; nothing is changed.
 
-    Every file exists and can be read, has the recorded schema and lies in its partition; indices know every
-    value of the data and no others; older states that are kept are complete.
+    Every file exists and can be read, has the recorded schema and lies in its partition; indices hold
+    exactly the values of the data; archived snapshots are complete.
 
     Parameters
     ----------
@@ -836,7 +833,7 @@ def verify_dataset(
     Returns
     -------
     Report
-        ``report.ok`` tells whether all is well, ``report.problems`` what is not and what to do about it.
+        ``report.ok`` is True without problems; ``report.problems`` also say what to do.
 
     Raises
     ------
@@ -859,7 +856,7 @@ def verify_dataset(
     >>> repair_dataset("geodata", store).ok
     True
     """
-    # what is rarely called is imported late: importing this module stays quick
+    # imported when needed, as in other rare operations: importing this module stays quick
     # imported when needed, as in other rare operations: importing this module stays quick
     from kartothek_cube.io_components.verify.finish import verify_dataset_job
 
@@ -873,10 +870,9 @@ def repair_dataset(
     factory: DatasetFactory | None = None,
 ) -> Report:
     """
-    Check a dataset and build anew what can be: wrong and missing indices, by one commit.
+    Check a dataset and rebuild wrong and missing indices, by one commit.
 
-    Nothing is done where data files are missing or cannot be read, since nobody knows then what an index has
-    to hold.
+    An index stays as it is if data files are missing or unreadable, since its entries are unknown then.
 
     Parameters
     ----------
@@ -886,7 +882,7 @@ def repair_dataset(
     Returns
     -------
     Report
-        What is still wrong afterwards, and what was ``repaired``.
+        Remaining problems, and those that were ``repaired``.
 
     Raises
     ------
@@ -909,7 +905,7 @@ def build_dataset_indices(
     factory: DatasetFactory | None = None,
 ) -> DatasetMetadata:
     """
-    Add secondary indices to a dataset, or build existing ones anew. Only the columns concerned are read.
+    Add secondary indices to a dataset, or rebuild existing ones. Only these columns are read.
 
     Parameters
     ----------
@@ -947,11 +943,9 @@ def delete_dataset(
     dataset_uuid: str | None = None, store: StoreInput | None = None, factory: DatasetFactory | None = None
 ) -> None:
     """
-    Delete a dataset: its header first, so that it is there as a whole or not at all, then all its files.
+    Delete a dataset: its header first, so that it exists as a whole or not at all, then its files.
 
-    Called again, it deletes what an earlier call that died has left.
-
-    Other keys that start with its uuid stay.
+    A repetition deletes the files that an interrupted call has left. Other keys with this prefix stay.
 
     Parameters
     ----------
@@ -960,7 +954,7 @@ def delete_dataset(
     store
         Store, factory or URL.
     factory
-        The dataset itself, instead of the two others.
+        The dataset itself, instead of ``dataset_uuid`` and ``store``.
 
     Raises
     ------
@@ -995,23 +989,23 @@ def copy_dataset(
     source_dataset_uuid
         The dataset.
     store
-        Where it is.
+        Its store.
     target_dataset_uuid
         Name of the copy; the same by default.
     target_store
-        Where the copy goes; the same store by default.
+        Store of the copy; the same by default.
 
     Returns
     -------
     dict
-        Key of the new header to its metadata.
+        Key of the new header to metadata.
 
     Raises
     ------
     ValueError
-        If neither name nor store differ.
+        Neither name nor store differ.
     KeyError
-        If there is no such dataset.
+        There is no such dataset.
 
     Examples
     --------

@@ -78,7 +78,7 @@ def build_cube(
     ----------
     data
         A DataFrame (the seed), a dict of dataset id to DataFrame, or an iterable of these. Anything
-        that speaks the Arrow C stream interface (a :class:`pyarrow.Table`, a polars frame, ...) may
+        with the Arrow C stream interface (a :class:`pyarrow.Table`, a polars frame, ...) may
         stand for a DataFrame.
     cube
         Specification of the cube.
@@ -196,7 +196,7 @@ def append_to_cube(
     """
     Add partitions to datasets of a cube.
 
-    A cell that exists already in its partition is hidden by the new one.
+    New cells hide older ones with the same key in the same partition.
 
     Parameters
     ----------
@@ -241,7 +241,7 @@ def update_cube(
     progress: bool = False,
 ) -> dict[str, DatasetMetadata]:
     """
-    Replace partitions of datasets, in one commit per dataset: what meets the conditions goes, input comes.
+    Remove partitions of datasets and add others, in one commit per dataset.
 
     Parameters
     ----------
@@ -252,7 +252,7 @@ def update_cube(
     store
         Store, factory or URL.
     remove_conditions
-        Which partitions go, as in :func:`remove_partitions`; None removes nothing.
+        Partitions to remove, as in :func:`remove_partitions`; None removes nothing.
     ktk_cube_dataset_ids
         Datasets to update, also those for which there is no input.
     metadata
@@ -298,8 +298,8 @@ def remove_partitions(
     store
         Store, factory or URL.
     conditions
-        Conditions on partition columns of the cube. A dataset that is not partitioned by a column loses
-        partitions whatever the condition on that column says.
+        Conditions on partition columns of the cube. A condition on a column is ignored in datasets that are
+        not partitioned by it.
     ktk_cube_dataset_ids
         Datasets concerned; all by default.
     metadata
@@ -344,13 +344,13 @@ def query_cube(
     conditions
         Conditions that all have to hold, made with :class:`~kartothek_cube.core.cube.conditions.C`.
     datasets
-        Ids of the datasets to look at, or a dict of id to metadata; by default all of the cube.
+        Ids of the datasets to join, or a dict of id to metadata; by default all of the cube.
     dimension_columns
         Dimensions of the result, in sort order; by default all. Fewer dimensions project the cube.
     partition_by
         Indexed columns by whose values the result is split.
     payload_columns
-        Columns wanted; by default all.
+        Columns to read; by default all.
     as_of
         Point in time: each dataset is read in its newest state that is not newer, as far as the datasets keep
         their history (:func:`keep_cube_history`). Or a dict of dataset id to version or time, for some of
@@ -385,7 +385,7 @@ def query_cube(
 
 def delete_cube(cube: Cube, store: StoreInput, datasets: DatasetsInput = None) -> None:
     """
-    Delete a cube or some of its datasets, with all files that they refer to.
+    Delete a cube or some of its datasets, with all their files.
 
     Parameters
     ----------
@@ -424,9 +424,9 @@ def copy_cube(
     datasets
         Ids, or a dict of id to metadata; by default all datasets of the cube.
     renamed_cube_prefix
-        Prefix of the copy, if it shall have another name.
+        Prefix of the copy; the same by default.
     renamed_datasets
-        Old to new ids of datasets that shall have another name.
+        Old to new ids of renamed datasets.
     progress
         Show a bar of files, bytes and the time left; needs tqdm.
 
@@ -473,9 +473,9 @@ def collect_stats(
 
 def cleanup_cube(cube: Cube, store: StoreInput, *, retention: timedelta | None = None) -> None:
     """
-    Remove what overwritten, failed or removed data left behind: keys of the cube that no dataset refers to.
+    Delete garbage: files of failed, overwritten or removed writes, to which no dataset refers.
 
-    Files of older states that are kept (:func:`keep_cube_history`) stay.
+    Files of archived snapshots (:func:`keep_cube_history`) stay.
 
     Parameters
     ----------
@@ -484,28 +484,28 @@ def cleanup_cube(cube: Cube, store: StoreInput, *, retention: timedelta | None =
     store
         Store, factory or URL.
     retention
-        Files that were written less than this time ago stay, since a writer that has not committed yet may
-        need them; so do files of which the store does not tell the age. Their time stamp is compared with the
-        clock of the store, which is read from an empty file that is put and deleted. None: files of any age
-        go, and writers that are not done with theirs get a ConcurrentWriteError.
+        Minimum age of garbage, by the clock of the store; younger files may belong to a write that has not
+        committed yet. Files of unknown age stay. The clock is read from an empty file that is put and
+        deleted. None: files of any age are deleted, and a write that still needs them gets a
+        ConcurrentWriteError.
     """
     execute(cube_garbage_job(cube, store, retention))
 
 
 def list_cube_garbage(cube: Cube, store: StoreInput, *, retention: timedelta | None = None) -> list[Blob]:
     """
-    What :func:`cleanup_cube` would delete; nothing is deleted.
+    List the files that :func:`cleanup_cube` would delete.
 
     Parameters
     ----------
     cube, store, retention
-        As there.
+        As in :func:`cleanup_cube`.
 
     Returns
     -------
     list of Blob
-        Each with ``key``, ``size`` in bytes and ``mtime`` in seconds since 1970 (None where the store does
-        not tell), sorted by key.
+        Each with ``key``, ``size`` in bytes and ``mtime`` in seconds since 1970 (None if unknown),
+        sorted by key.
 
     Examples
     --------
@@ -533,10 +533,10 @@ def keep_cube_history(
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
     """
-    Keep older states of the datasets of a cube from now on, so that they can be queried and returned to.
+    Archive a snapshot of each state of the datasets from now on, for time travel and rollback.
 
-    The number is remembered in the metadata of each dataset, under ``kartothek_cube_keep_history``; it may be
-    given there right when the cube is built.
+    The number is stored in the metadata of each dataset, under ``kartothek_cube_keep_history``; it may be
+    set there when the cube is built.
 
     Parameters
     ----------
@@ -545,8 +545,8 @@ def keep_cube_history(
     store
         Store, factory or URL.
     states
-        How many states of each dataset are kept beside the current one. With 0 all of them are thrown away;
-        their files are garbage then.
+        Number of snapshots of each dataset to keep beside the current state. 0 drops all of them; their files
+        become garbage.
     ktk_cube_dataset_ids
         Datasets concerned; all by default.
 
@@ -558,7 +558,7 @@ def keep_cube_history(
     Raises
     ------
     ValueError
-        ``states`` is no number of states, or there is no such dataset.
+        ``states`` is not a number of states, or there is no such dataset.
 
     Examples
     --------
@@ -584,7 +584,7 @@ def keep_cube_history(
 
 def list_cube_history(cube: Cube, store: StoreInput) -> dict[str, list[DatasetState]]:
     """
-    The states of the datasets of a cube that can be read.
+    The readable states of the datasets of a cube.
 
     Parameters
     ----------
@@ -609,7 +609,7 @@ def rollback_cube(
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
     """
-    Make older states of datasets the current ones, each by a commit of its own; what they replace is kept.
+    Make older states of datasets the current ones, by one commit each; the replaced states are archived.
 
     Parameters
     ----------
@@ -619,7 +619,7 @@ def rollback_cube(
         Store, factory or URL.
     as_of
         Point in time: each dataset returns to its newest state that is not newer. Or a dict of dataset id to
-        version or time; then the others stay as they are.
+        version or time; other datasets stay as they are.
     ktk_cube_dataset_ids
         Datasets concerned; all by default.
 
@@ -633,12 +633,12 @@ def rollback_cube(
     ValueError
         A dataset does not exist, or the datasets would not form the cube.
     StateNotFoundError
-        A state is not kept (any more), or a dataset did not exist then: delete that dataset first, or name
-        the others.
+        A state is not archived (any more), or a dataset did not exist then: delete that dataset first, or
+        name the others.
     CorruptDatasetError
-        Files of a state are gone. Nothing is changed.
+        Files of a state are missing. Nothing is changed.
     ConcurrentWriteError
-        Somebody committed meanwhile. Nothing is changed.
+        Another writer committed at the same time. Nothing is changed.
     """
     return cube_history.return_cube(cube, store, as_of, ktk_cube_dataset_ids)
 
@@ -654,10 +654,10 @@ def compact_cube(
     progress: bool = False,
 ) -> dict[str, dict[str, int]]:
     """
-    Merge the files of each physical partition into one, without the cells that newer ones hide.
+    Merge the files of each physical partition into one, without cells that newer files hide.
 
-    Queries give the same before and after. Each dataset is compacted by one commit. Appends may go on
-    meanwhile: what they add stays newer. The old files stay until :func:`cleanup_cube`.
+    Results of queries stay the same. Each dataset is compacted by one commit; concurrent appends are allowed
+    and stay newer. The old files stay until :func:`cleanup_cube`.
 
     Parameters
     ----------
@@ -666,7 +666,7 @@ def compact_cube(
     store
         Store, factory or URL.
     conditions
-        Conditions on partition columns of the cube that choose partitions; by default all.
+        Conditions on partition columns of the cube that select partitions; by default all.
     ktk_cube_dataset_ids
         Datasets concerned; all by default.
     df_serializer
@@ -679,7 +679,7 @@ def compact_cube(
     Returns
     -------
     dict
-        Dataset id to the number of ``partitions`` that were looked at, and their ``files_before``,
+        Dataset id to the number of examined ``partitions``, and their ``files_before``,
         ``files_after``, ``bytes_before``, ``bytes_after``, ``rows_before`` and ``rows_after``.
 
     Raises
@@ -687,7 +687,7 @@ def compact_cube(
     ValueError
         For conditions on other columns, and unknown datasets.
     ConcurrentWriteError
-        Somebody replaced or removed files while they were compacted. That dataset is as it was.
+        A concurrent writer replaced or removed files. That dataset is as it was.
 
     Examples
     --------
@@ -704,7 +704,7 @@ def compact_cube(
     >>> counts["files_before"], counts["files_after"], counts["rows_before"], counts["rows_after"]
     (2, 1, 3, 2)
     """
-    # what is rarely called is imported late: importing this module stays quick
+    # imported when needed, as in other rare operations: importing this module stays quick
     # imported when needed, as in other rare operations: importing this module stays quick
     from kartothek_cube.io_components.maintenance.compact import compact_cube_job
 
@@ -722,11 +722,11 @@ def verify_cube(
     progress: bool = False,
 ) -> Report:
     """
-    Check that the datasets of a cube are what their headers say, and form the cube; nothing is changed.
+    Check the datasets of a cube against their headers and the rules of the cube; nothing is changed.
 
-    On top of :func:`~kartothek_cube.io.eager.verify_dataset`: there is a seed, types agree, payload belongs
-    to one dataset, rows are sorted by cell, keys are not null, and there are all indices that the cube
-    demands.
+    In addition to :func:`~kartothek_cube.io.eager.verify_dataset`: the seed exists, types agree, a payload
+    column belongs to one dataset, rows are sorted by cell, keys are not null, and all indices of the cube
+    exist.
 
     Parameters
     ----------
@@ -745,12 +745,12 @@ def verify_cube(
     Returns
     -------
     Report
-        ``report.ok`` tells whether all is well, ``report.problems`` what is not and what to do about it.
+        ``report.ok`` is True without problems; ``report.problems`` also say what to do.
 
     Raises
     ------
     ValueError
-        There is no such cube, or a dataset that is asked for does not exist.
+        There is no such cube or dataset.
 
     Examples
     --------
@@ -780,7 +780,7 @@ def repair_cube(
     cube: Cube, store: StoreInput, ktk_cube_dataset_ids: str | Iterable[str] | None = None
 ) -> Report:
     """
-    Check a cube and build anew what can be: indices that are wrong or missing, by one commit per dataset.
+    Check a cube and rebuild wrong and missing indices, by one commit per dataset.
 
     Parameters
     ----------
@@ -790,7 +790,7 @@ def repair_cube(
     Returns
     -------
     Report
-        What is still wrong afterwards, and what was ``repaired``.
+        Remaining problems, and those that were ``repaired``.
 
     Raises
     ------

@@ -109,8 +109,8 @@ def _check_index(dask_index_on: Any, dispatch_by: Sequence[str] | None) -> str |
 
 
 def _with_index(columns: Any, index: str | None) -> Any:
-    wanted = isinstance(columns, list) and index is not None and index not in columns
-    return [*columns, index] if wanted else columns
+    add = isinstance(columns, list) and index is not None and index not in columns
+    return [*columns, index] if add else columns
 
 
 def _meta(options: FrameOptions, index: str | None) -> pd.DataFrame:

@@ -108,10 +108,10 @@ class WriteTarget:
             return self._new_cube()
         cube, _ = discover_cube(given.cube, self.store)
         for option in ("dimension_columns", "partition_columns"):
-            wanted = getattr(given, option)
-            if wanted is not None and wanted != getattr(cube, option):
+            columns = getattr(given, option)
+            if columns is not None and columns != getattr(cube, option):
                 raise ValueError(
-                    f"Format {FORMAT}: option {option!r} is {', '.join(wanted)}, but the cube "
+                    f"Format {FORMAT}: option {option!r} is {', '.join(columns)}, but the cube "
                     f"{given.cube!r} has {', '.join(getattr(cube, option))}"
                 )
         return cube.copy(index_columns=set(cube.index_columns) | set(given.index_columns or ()))

@@ -254,8 +254,8 @@ def _pack(plan: ReadPlan, at_once: int) -> list[tuple[ReadTask, ...]]:
         return []
     keys = plan.partitions.files[plan.context.table]
     sample = keys.take(pa.array(np.arange(count)[:: max(1, count // SAMPLE)])).to_pylist()
-    wanted = len(plan.context.columns or ()) / max(len(plan.context.schema.names), 1)
-    size = mean_size(open_blobs(plan.context.store), sample) * wanted
+    share = len(plan.context.columns or ()) / max(len(plan.context.schema.names), 1)
+    size = mean_size(open_blobs(plan.context.store), sample) * share
     if plan.groups is None:
         cuts = split_by_weight(np.full(count, size), 3 * at_once, TASK_SIZE)
         return [(task,) for task in plan.block_tasks(cuts)]

@@ -157,9 +157,9 @@ def _given(text: str | None, datasets: Mapping[str, DatasetMetadata]) -> Sequenc
     return parse_conditions(text, types).conditions
 
 
-def _check_schema(wanted: StructType, plan: PhysicalPlan) -> None:
+def _check_schema(expected: StructType, plan: PhysicalPlan) -> None:
     known = {field.name: field.dataType for field in spark_schema(plan.context.output)}
-    for field in wanted:
+    for field in expected:
         if field.dataType != known[field.name]:
             raise ValueError(
                 f"Column {field.name!r} of the cube has type {known[field.name].simpleString()}, but the "

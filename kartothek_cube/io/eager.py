@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +49,7 @@ from kartothek_cube.io_components.write.dataset_plan import (
 )
 from kartothek_cube.io_components.write.inputs import iter_inputs
 from kartothek_cube.io_components.write.table_writer import WriteResult
+from kartothek_cube.io_components.write.typing import DatasetElement, DatasetInput, HandlesInput, SchemaInput
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:
@@ -233,7 +234,7 @@ def read_table(
 def store_dataframes_as_dataset(
     store: StoreInput,
     dataset_uuid: str | None,
-    dfs: Iterable[Any] | Any,
+    dfs: DatasetInput,
     metadata: MetadataInput = None,
     partition_on: str | Sequence[str] | None = None,
     df_serializer: DataFrameSerializer | None = None,
@@ -313,7 +314,7 @@ def store_dataframes_as_dataset(
     return _write_all(plan, dfs)
 
 
-def _write_all(plan: UpdatePlan, data: Any) -> DatasetMetadata:
+def _write_all(plan: UpdatePlan, data: DatasetInput) -> DatasetMetadata:
     """Write all inputs, several at once where waiting for the store takes the time, and commit."""
     job = update_dataset_job(plan, list(iter_inputs(data)), write_input)
     return execute(job, 1 if open_blobs(plan.context.store).is_local else REMOTE_REQUESTS)
@@ -322,7 +323,7 @@ def _write_all(plan: UpdatePlan, data: Any) -> DatasetMetadata:
 def create_empty_dataset_header(
     store: StoreInput,
     dataset_uuid: str,
-    schema: Any,
+    schema: SchemaInput,
     partition_on: str | Sequence[str] | None = None,
     metadata: MetadataInput = None,
     overwrite: bool = False,
@@ -384,7 +385,7 @@ def create_empty_dataset_header(
 def write_single_partition(
     store: StoreInput | None = None,
     dataset_uuid: str | None = None,
-    data: Any = None,
+    data: DatasetElement = None,
     df_serializer: DataFrameSerializer | None = None,
     metadata_version: int = DEFAULT_METADATA_VERSION,
     partition_on: str | Sequence[str] | None = None,
@@ -450,7 +451,7 @@ def write_single_partition(
 def commit_dataset(
     store: StoreInput | None = None,
     dataset_uuid: str | None = None,
-    new_partitions: Any = None,
+    new_partitions: HandlesInput = None,
     delete_scope: Sequence[dict[str, Any]] | None = None,
     metadata: MetadataInput = None,
     metadata_merger: MetadataMerger | None = None,
@@ -519,7 +520,7 @@ def commit_dataset(
 
 
 def update_dataset_from_dataframes(
-    df_list: Iterable[Any] | Any,
+    df_list: DatasetInput,
     store: StoreInput | None = None,
     dataset_uuid: str | None = None,
     delete_scope: Sequence[dict[str, Any]] | None = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
@@ -32,6 +32,7 @@ from kartothek_cube.io_components.write.dataset_plan import (
     plan_update,
 )
 from kartothek_cube.io_components.write.inputs import iter_inputs
+from kartothek_cube.io_components.write.typing import DatasetInput
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -90,7 +91,7 @@ def read_dataset_as_dataframes__iterator(
 
 
 def update_dataset_from_dataframes__iter(
-    df_generator: Iterable[Any] | Any,
+    df_generator: DatasetInput,
     store: StoreInput | None = None,
     dataset_uuid: str | None = None,
     delete_scope: Sequence[dict[str, Any]] | None = None,
@@ -139,7 +140,7 @@ def update_dataset_from_dataframes__iter(
 
 
 def store_dataframes_as_dataset__iter(
-    df_generator: Iterable[Any] | Any,
+    df_generator: DatasetInput,
     store: StoreInput,
     dataset_uuid: str | None = None,
     metadata: MetadataInput = None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Any
 
 from dask.delayed import Delayed, delayed
 from dask.task_spec import TaskRef
@@ -50,7 +49,7 @@ __all__ = (
 )
 
 
-def _write_delayed(plan: write.CubeWritePlan, data: Any) -> Delayed:
+def _write_delayed(plan: write.CubeWritePlan, data: Iterable[Delayed] | Delayed) -> Delayed:
     """Write each Delayed in a task of its own, then commit."""
     items = [data] if isinstance(data, Delayed) else [delayed(element) for element in iter_input(data)]
     tasks = [TaskRef(item.key) for item in items]

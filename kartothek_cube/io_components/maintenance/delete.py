@@ -13,6 +13,7 @@ from kartothek_cube.core.commit import delete_headers
 from kartothek_cube.core.commit.backoff import retry_request
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import select_datasets
+from kartothek_cube.core.cube.typing import DatasetsInput
 from kartothek_cube.core.dataset.references import (
     data_keys,
     header_keys,
@@ -94,7 +95,7 @@ def plan_cube_delete(cube: Cube, store: StoreInput, datasets: Any = None) -> Del
 
 
 def delete_cube_job(
-    cube: Cube, store: StoreInput, datasets: Any = None, blocksize: int | None = None
+    cube: Cube, store: StoreInput, datasets: DatasetsInput = None, blocksize: int | None = None
 ) -> Job[StoreFactory, Sequence[str], None, None]:
     """Delete the headers of a cube, then all other files in any order."""
     plan = plan_cube_delete(cube, store, datasets)

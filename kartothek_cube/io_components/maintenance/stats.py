@@ -10,6 +10,7 @@ import attrs
 
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import select_datasets
+from kartothek_cube.core.cube.typing import DatasetsInput
 from kartothek_cube.core.dataset.references import (
     data_keys,
 )
@@ -83,7 +84,7 @@ def sum_stats(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dic
 
 
 def collect_stats_job(
-    cube: Cube, store: StoreInput, datasets: Any = None, blocksize: int = 100
+    cube: Cube, store: StoreInput, datasets: DatasetsInput = None, blocksize: int = 100
 ) -> Job[StoreFactory, StatsTask, Stats, Stats]:
     """Count the files of the datasets of a cube, then add up."""
     base, tasks = plan_stats(cube, store, datasets, blocksize)

@@ -13,6 +13,7 @@ from kartothek_cube.core.cube.consistency import (
     get_payload_subset,
 )
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.typing import ConditionsInput, CubeMetadata
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import (
     MultiTableCommitAborted,
@@ -178,9 +179,9 @@ def write_cube_job(
 def remove_partitions_job(
     cube: Cube,
     store: StoreInput,
-    conditions: Any = None,
+    conditions: ConditionsInput = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    metadata: Mapping[str, Mapping[str, Any]] | None = None,
+    metadata: CubeMetadata | None = None,
 ) -> Job[None, None, dict[str, WriteResult], dict[str, DatasetMetadata]]:
     """Remove partitions: a commit, without tasks."""
     plan = plan_remove(cube, store, conditions, ktk_cube_dataset_ids, metadata)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
@@ -13,11 +14,13 @@ from kartothek_cube.core.arrow.pandas_metadata import extension_dtypes, with_pan
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
+from kartothek_cube.core.cube.typing import ConditionsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.keys import (
     combine_keys,
     encode_ordered,
@@ -45,6 +48,7 @@ __all__ = (
     "CompactResult",
     "CompactTask",
     "CompactionContext",
+    "compact_cube_job",
     "finish_compact",
     "plan_compact",
     "run_compact",
@@ -260,3 +264,25 @@ def _commit(compaction: CompactionContext, results: Sequence[CompactResult]) -> 
         partition_keys=compaction.write.partition_on,
     )
     commit_change(open_blobs(compaction.write.store), change)
+
+
+def compact_cube_job(
+    cube: Cube,
+    store: StoreInput,
+    conditions: ConditionsInput = None,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+    min_files: int = 2,
+) -> Job[CompactContext, CompactTask, CompactResult, Summary]:
+    """Merge the files of each physical partition, then commit dataset by dataset."""
+    context, tasks = plan_compact(cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
+    return Job(
+        name="compact_cube",
+        description=f"compact cube {cube.uuid_prefix}",
+        context=context,
+        tasks=tasks,
+        run=run_compact,
+        finish=partial(finish_compact, context),
+        steps=("prepare", "partition", "commit"),
+        files=sum(len(task.labels) for task in tasks),
+    )

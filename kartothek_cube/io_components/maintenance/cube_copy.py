@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import attrs
@@ -27,6 +28,7 @@ from kartothek_cube.core.errors import (
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
+from kartothek_cube.io_components.job import Job, discard_results
 from kartothek_cube.io_components.maintenance.copy import (
     FAILURES,
     DatasetCopy,
@@ -180,3 +182,22 @@ def _missing(target: BlobStore, copy: DatasetCopy) -> dict[str, str]:
     """What the target lacks."""
     present = {blob.key for blob in target.list(f"{copy.target_uuid}/")}
     return {key: new for key, new in copy.keys.items() if new not in present}
+
+
+def copy_cube_job(plan: CopyPlan, blocksize: int | None = None) -> Job[CopyPlan, CopyTask, None, None]:
+    """Copy files in blocks, then schemas and headers; without block size all of it in the last step."""
+    return Job(
+        name="copy_cube",
+        description=f"copy cube {plan.cube.uuid_prefix}",
+        context=plan,
+        tasks=[] if blocksize is None else copy_tasks(plan, blocksize),
+        run=run_copy_task,
+        finish=partial(_finish_copy_job, copy_datasets if blocksize is None else finish_copies, plan),
+        merge=discard_results,
+        steps=("prepare", "files", "headers"),
+    )
+
+
+def _finish_copy_job(finish: Callable[[CopyPlan], None], plan: CopyPlan, copied: Iterable[None]) -> None:
+    discard_results(copied)
+    finish(plan)

@@ -13,6 +13,7 @@ from kartothek_cube.core.commit import delete_headers
 from kartothek_cube.core.commit.backoff import retry_request
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import select_datasets
+from kartothek_cube.core.cube.typing import DatasetsInput
 from kartothek_cube.core.dataset.references import (
     data_keys,
     header_keys,
@@ -25,8 +26,10 @@ from kartothek_cube.core.errors import (
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import KEEP_HISTORY, history_folder
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.io_components.job import Job, discard_results
 from kartothek_cube.io_components.maintenance.garbage import delete_garbage, history_keys, list_garbage
+from kartothek_cube.io_components.runtime.threads import batched, store_factory
 from kartothek_cube.utils.ktk_adapters import get_dataset_keys
 
 
@@ -76,3 +79,36 @@ def plan_cube_delete(cube: Cube, store: StoreInput, datasets: Any = None) -> Del
             tracked.update(blob.key for blob in blobs.list(history_folder(dataset.uuid)))
     headers = {key for ds in selected.values() for key in header_keys(ds.uuid)}
     return DeletePlan([selected[name].uuid for name in order], sorted(tracked - headers))
+
+
+def delete_cube_job(
+    cube: Cube, store: StoreInput, datasets: DatasetsInput = None, blocksize: int | None = None
+) -> Job[StoreFactory, Sequence[str], None, None]:
+    """Delete the headers of a cube, then all other files in any order."""
+    plan = plan_cube_delete(cube, store, datasets)
+    description = f"delete cube {cube.uuid_prefix}"
+    return _delete_job("delete_cube", description, store_factory(store), plan, blocksize, "headers")
+
+
+def delete_dataset_job(
+    dataset: DatasetFactory, blocksize: int | None = None
+) -> Job[StoreFactory, Sequence[str], None, None]:
+    """Delete the header of a dataset, then its files in any order."""
+    plan, description = plan_delete(dataset), f"delete dataset {dataset.dataset_uuid}"
+    return _delete_job("delete_dataset", description, dataset.store_factory, plan, blocksize, "header")
+
+
+def _delete_job(
+    name: str, description: str, store: StoreFactory, plan: DeletePlan, blocksize: int | None, headers: str
+) -> Job[StoreFactory, Sequence[str], None, None]:
+    return Job(
+        name=name,
+        description=description,
+        context=store,
+        tasks=batched(plan.keys, blocksize or max(len(plan.keys), 1)),
+        run=delete_garbage,
+        finish=discard_results,
+        merge=discard_results,
+        prepare=partial(run_delete_headers, store, plan.uuids),
+        steps=(headers, "files", "done"),
+    )

@@ -47,11 +47,15 @@ from kartothek_cube.core.history import (
 )
 from kartothek_cube.core.naming import INDICES_DIRECTORY, TABLE_METADATA_FILE, TOMBSTONES_KEY
 from kartothek_cube.core.store import Blob, BlobStore, PreconditionFailed, open_blobs
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
+from kartothek_cube.io_components.job import Job, discard_results
+from kartothek_cube.io_components.runtime.threads import batched, store_factory
 from kartothek_cube.utils.ktk_adapters import get_dataset_keys
 
 __all__ = (
+    "cube_garbage_job",
+    "dataset_garbage_job",
     "delete_garbage",
     "finished_tombstones",
     "history_keys",
@@ -351,3 +355,36 @@ def list_cube_garbage(cube: Cube, store: StoreInput, retention: timedelta | None
     for uuid in sorted({blob.key.partition("/")[0] for blob in files if is_tombstone_file(blob.key)}):
         garbage += finished_tombstones(blobs, uuid, garbage, limit)
     return sorted(garbage)
+
+
+def cube_garbage_job(
+    cube: Cube, store: StoreInput, retention: timedelta | None = None, blocksize: int | None = None
+) -> Job[StoreFactory, Sequence[str], None, None]:
+    """Delete the files with the prefix of a cube that no dataset refers to."""
+    keys = plan_cube_garbage(cube, store, retention)
+    description = f"clean up cube {cube.uuid_prefix}"
+    return _garbage_job("cleanup_cube", description, store_factory(store), keys, blocksize)
+
+
+def dataset_garbage_job(
+    dataset: DatasetFactory, retention: timedelta | None = None, blocksize: int | None = None
+) -> Job[StoreFactory, Sequence[str], None, None]:
+    """Delete the files in the directories of a dataset that it does not refer to."""
+    keys = plan_garbage(dataset, retention)
+    description = f"collect garbage of dataset {dataset.dataset_uuid}"
+    return _garbage_job("collect_garbage", description, dataset.store_factory, keys, blocksize)
+
+
+def _garbage_job(
+    name: str, description: str, store: StoreFactory, keys: Sequence[str], blocksize: int | None
+) -> Job[StoreFactory, Sequence[str], None, None]:
+    return Job(
+        name=name,
+        description=description,
+        context=store,
+        tasks=batched(keys, blocksize or max(len(keys), 1)),
+        run=delete_garbage,
+        finish=discard_results,
+        merge=discard_results,
+        steps=("prepare", "files", "done"),
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import attrs
@@ -29,13 +30,21 @@ from kartothek_cube.core.errors import DatasetNotFoundError
 from kartothek_cube.core.naming import SINGLE_TABLE, metadata_key_from_uuid, schema_key
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.runtime.threads import store_factory
 from kartothek_cube.io_components.verify.finish import finish_verify
 from kartothek_cube.io_components.verify.plan import VerifyPlan, plan_verify
 from kartothek_cube.io_components.verify.report import Problem, Report, merge_reports
 from kartothek_cube.io_components.verify.run import VerifyContext, VerifyResult, VerifyTask, run_verify
 
-__all__ = ("CubeVerifyPlan", "CubeVerifyTask", "finish_cube_verify", "plan_cube_verify", "run_cube_verify")
+__all__ = (
+    "CubeVerifyPlan",
+    "CubeVerifyTask",
+    "finish_cube_verify",
+    "plan_cube_verify",
+    "run_cube_verify",
+    "verify_cube_job",
+)
 
 
 @attrs.frozen
@@ -197,3 +206,25 @@ def _metadata(cube: Cube, name: str, dataset: DatasetMetadata) -> Iterator[Probl
         if stored != value:
             text = f"the metadata say {key} = {stored!r}, the specification of the cube {value!r}"
             yield Problem(dataset.uuid, "cube-metadata", metadata_key_from_uuid(dataset.uuid), text)
+
+
+def verify_cube_job(
+    cube: Cube,
+    store: StoreInput,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    *,
+    deep: bool = True,
+) -> Job[dict[str, VerifyContext], CubeVerifyTask, dict[str, VerifyResult], Report]:
+    """Check the files of the datasets of a cube, then their indices."""
+    plan = plan_cube_verify(cube, store, ktk_cube_dataset_ids, deep=deep)
+    tasks = plan.tasks()
+    return Job(
+        name="verify_cube",
+        description=f"verify cube {cube.uuid_prefix}",
+        context=plan.contexts(),
+        tasks=tasks,
+        run=run_cube_verify,
+        finish=partial(finish_cube_verify, plan),
+        steps=("prepare", "files", "report"),
+        files=sum(len(task.task.keys) for task in tasks),
+    )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -10,14 +12,25 @@ import pyarrow as pa
 
 from kartothek_cube.core.commit import IndexUpdate
 from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io_components.verify.plan import VerifyPlan
+from kartothek_cube.io_components.job import Job
+from kartothek_cube.io_components.verify.plan import VerifyPlan, plan_verify
 from kartothek_cube.io_components.verify.report import Problem, Report
-from kartothek_cube.io_components.verify.run import VerifyResult, merge_verify_results
+from kartothek_cube.io_components.verify.run import (
+    VerifyContext,
+    VerifyResult,
+    VerifyTask,
+    merge_verify_results,
+    run_verify,
+)
 
-__all__ = ("finish_verify",)
+__all__ = (
+    "finish_verify",
+    "verify_dataset_job",
+)
 
 _EXAMPLES = 3
 
@@ -120,3 +133,21 @@ def _number_entries(a: IndexColumns, b: IndexColumns) -> tuple[Ints, Ints, Descr
         return [f"{value.as_py()!r} in {label.as_py()}" for value, label in rows]
 
     return codes[: len(sides[0])], codes[len(sides[0]) :], describe
+
+
+def verify_dataset_job(
+    dataset: DatasetFactory, *, deep: bool = True
+) -> Job[VerifyContext, VerifyTask, VerifyResult, Report]:
+    """Check the files of a dataset, then its indices."""
+    plan = plan_verify(dataset.dataset_uuid, dataset.store_factory, deep=deep)
+    return Job(
+        name="verify_dataset",
+        description=f"verify dataset {dataset.dataset_uuid}",
+        # None if the header is unreadable: then there are no tasks either
+        context=cast(VerifyContext, plan.context),
+        tasks=plan.tasks,
+        run=run_verify,
+        finish=partial(finish_verify, plan, dataset.store_factory),
+        steps=("prepare", "files", "report"),
+        files=sum(len(task.keys) for task in plan.tasks),
+    )

@@ -20,11 +20,19 @@ from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory
+from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.read.data_files import read_files
 from kartothek_cube.io_components.write.index_entries import index_entries_of
 from kartothek_cube.io_components.write.table_writer import WriteResult, merge_results
 
-__all__ = ("IndexContext", "IndexTask", "finish_index_build", "plan_index_build", "run_index_build")
+__all__ = (
+    "IndexContext",
+    "IndexTask",
+    "build_index_job",
+    "finish_index_build",
+    "plan_index_build",
+    "run_index_build",
+)
 
 
 @attrs.frozen
@@ -160,3 +168,20 @@ def _read_back(context: IndexContext, column: str, labels: Sequence[str]) -> Ind
     }
     result = run_index_build(attrs.evolve(context, columns=wanted), IndexTask(tuple(labels), files))
     return result.indices[column]
+
+
+def build_index_job(
+    dataset: DatasetFactory, columns: Sequence[str], partitions_per_task: int | None = None
+) -> Job[IndexContext, IndexTask, WriteResult, DatasetMetadata]:
+    """Collect the index entries of all partitions, then commit the indices."""
+    context, tasks = plan_index_build(dataset, columns, partitions_per_task)
+    return Job(
+        name="build_indices",
+        description=f"index dataset {context.uuid}",
+        context=context,
+        tasks=tasks,
+        run=run_index_build,
+        finish=partial(finish_index_build, context),
+        merge=merge_results,
+        steps=("prepare", "read", "commit"),
+    )

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.cube.consistency import get_payload_subset
+from kartothek_cube.core.cube.consistency import (
+    get_payload_subset,
+)
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.typing import ConditionsInput, CubeMetadata
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import MultiTableCommitAborted
+from kartothek_cube.core.errors import (
+    MultiTableCommitAborted,
+)
+from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.write.cube_commit import abort_error, check_schemas, finish_write
 from kartothek_cube.io_components.write.cube_plan import (
     CubeWritePlan,
@@ -27,8 +36,9 @@ from kartothek_cube.io_components.write.validation import prepare_table
 __all__ = (
     "CubeWritePlan",
     "DatasetWritePlan",
-    "check_schemas",
     "MultiTableCommitAborted",
+    "check_announced",
+    "check_schemas",
     "finish_write",
     "merge_writes",
     "plan_append",
@@ -37,7 +47,9 @@ __all__ = (
     "plan_remove",
     "plan_update",
     "prepare",
+    "remove_partitions_job",
     "run_write",
+    "write_cube_job",
 )
 
 
@@ -107,3 +119,59 @@ def write_at_once(plan: CubeWritePlan, frames: Mapping[str, Sequence[Any]]) -> d
         problem = ValueError(f"Cannot write empty datasets: {', '.join(empty)}")
         raise abort_error(plan, str(problem)) from problem
     return finish_write(plan, run_write(plan, tables))
+
+
+def write_cube_job(
+    plan: CubeWritePlan, frames: Mapping[str, Sequence[Any]]
+) -> Job[CubeWritePlan, tuple[str, pa.Table], dict[str, WriteResult], dict[str, DatasetMetadata]]:
+    """Check all input, write it dataset by dataset, then commit, the seed last."""
+    tables = prepare(plan, frames)
+    empty = sorted(set(frames) - set(tables))
+    if empty and not plan.commit_all:
+        problem = ValueError(f"Cannot write empty datasets: {', '.join(empty)}")
+        raise abort_error(plan, str(problem)) from problem
+    return Job(
+        name=f"{plan.operation}_cube",
+        description=f"{plan.operation} cube {plan.cube.uuid_prefix}",
+        context=plan,
+        tasks=list(tables.items()),
+        run=_write_named,
+        finish=partial(_finish_merged, plan),
+        merge=merge_writes,
+        steps=("prepare", "write", "commit"),
+    )
+
+
+def remove_partitions_job(
+    cube: Cube,
+    store: StoreInput,
+    conditions: ConditionsInput = None,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    metadata: CubeMetadata | None = None,
+) -> Job[None, None, dict[str, WriteResult], dict[str, DatasetMetadata]]:
+    """Remove partitions: a commit, without tasks."""
+    plan = plan_remove(cube, store, conditions, ktk_cube_dataset_ids, metadata)
+    return Job(
+        name="remove_partitions",
+        description=f"remove partitions of cube {cube.uuid_prefix}",
+        context=None,
+        tasks=(),
+        run=_write_nothing,
+        finish=partial(_finish_merged, plan),
+        merge=merge_writes,
+        steps=("prepare", "write", "commit"),
+    )
+
+
+def _write_named(plan: CubeWritePlan, item: tuple[str, pa.Table]) -> dict[str, WriteResult]:
+    return run_write(plan, dict([item]))
+
+
+def _write_nothing(_context: None, _task: None) -> dict[str, WriteResult]:
+    return {}
+
+
+def _finish_merged(
+    plan: CubeWritePlan, parts: Iterable[Mapping[str, WriteResult]]
+) -> dict[str, DatasetMetadata]:
+    return finish_write(plan, merge_writes(parts))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any, TypeAlias, TypeVar
 
 import attrs
 import pyarrow as pa
@@ -22,6 +24,7 @@ from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import MetadataInput
+from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.keys import sort_order
 from kartothek_cube.io_components.utils import extract_duplicates, normalize_args
 from kartothek_cube.io_components.write.abort import delete_uncommitted
@@ -37,7 +40,23 @@ from kartothek_cube.io_components.write.table_writer import (
     write_table,
 )
 
-__all__ = ("check_update", "create_header", "finish_update", "run_update", "run_updates")
+__all__ = (
+    "Written",
+    "check_update",
+    "create_header",
+    "finish_update",
+    "finish_written",
+    "merge_written",
+    "run_update",
+    "run_updates",
+    "update_dataset_job",
+    "write_input",
+    "write_inputs",
+)
+
+Input = TypeVar("Input")
+#: what a task wrote: one result, none without input
+Written: TypeAlias = list[WriteResult]
 
 
 def run_update(context: WriteContext, data: Any, schema: SchemaWrapper | None = None) -> WriteResult:
@@ -165,3 +184,40 @@ def create_header(
     change = plan.change_set(WriteResult(dataset_uuid, table_name, wrapped))
     dataset, _ = commit(open_blobs(plan.context.store), attrs.evolve(change, explicit=False))
     return dataset
+
+
+def write_input(context: WriteContext, item: Any) -> Written:
+    """Write one input."""
+    return [run_update(context, item)]
+
+
+def write_inputs(context: WriteContext, items: Iterable[Any]) -> Written:
+    """Write several inputs, one after the other; no result if there are none."""
+    return merge_written(write_input(context, item) for item in items)
+
+
+def merge_written(parts: Iterable[Written]) -> Written:
+    """Results of many tasks as one; none if nothing was written."""
+    results = list(chain.from_iterable(parts))
+    return [merge_results(results)] if results else []
+
+
+def update_dataset_job(
+    plan: DatasetWritePlan, tasks: Iterable[Input], run: Callable[[WriteContext, Input], Written]
+) -> Job[WriteContext, Input, Written, DatasetMetadata]:
+    """Write inputs in independent tasks, then commit them together."""
+    return Job(
+        name="update_dataset" if plan.mode in (WriteMode.UPDATE, WriteMode.UPSERT) else "store_dataset",
+        description=f"write dataset {plan.context.uuid}",
+        context=plan.context,
+        tasks=tasks,
+        run=run,
+        finish=partial(finish_written, plan),
+        merge=merge_written,
+        steps=("prepare", "write", "commit"),
+    )
+
+
+def finish_written(plan: DatasetWritePlan, parts: Iterable[Written]) -> DatasetMetadata:
+    """Commit the results of all tasks of a write."""
+    return finish_update(plan, chain.from_iterable(parts))

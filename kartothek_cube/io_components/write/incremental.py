@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import numpy as np
@@ -15,6 +15,7 @@ from kartothek_cube.core.arguments import converter_str_set_optional
 from kartothek_cube.core.commit import WriteMode
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.read.data_files import read_files
 from kartothek_cube.io_components.write.abort import delete_uncommitted
 from kartothek_cube.io_components.write.cube_commit import abort_error, finish_write
@@ -36,8 +37,11 @@ __all__ = (
     "without_commit_state",
     "write_part",
     "write_parts",
+    "write_parts_job",
     "write_stream",
 )
+
+Input = TypeVar("Input")
 
 Written = dict[str, WriteResult]
 
@@ -163,3 +167,19 @@ def _check_partition(plan: CubeWritePlan, name: str, result: WriteResult) -> Non
     for column, values in files.keys(list(constraints.partition_on), schema).items():
         table = table.append_column(column, pa.repeat(values[0], len(table)))
     check_unique(constraints, table)
+
+
+def write_parts_job(
+    plan: CubeWritePlan, tasks: Iterable[Input], run: Callable[[CubeWritePlan, Input], Written]
+) -> Job[CubeWritePlan, Input, Written, dict[str, DatasetMetadata]]:
+    """Write elements of input in independent tasks, then commit dataset by dataset, the seed last."""
+    return Job(
+        name=f"{plan.operation}_cube",
+        description=f"{plan.operation} cube {plan.cube.uuid_prefix}",
+        context=without_commit_state(plan),
+        tasks=tasks,
+        run=run,
+        finish=partial(commit_parts, plan),
+        merge=merge_writes,
+        steps=("prepare", "write", "commit"),
+    )

@@ -1,4 +1,4 @@
-"""Exponential backoff of commit attempts and of failed requests."""
+"""Exponential backoff: attempts of a compare-and-swap, repetitions of a failed request."""
 
 from __future__ import annotations
 
@@ -11,16 +11,21 @@ __all__ = ("attempts", "retry_request")
 
 T = TypeVar("T")
 
-#: commit attempts before a writer gives up; about a minute with the pauses below
+#: attempts before a writer gives up against faster ones; with the pauses below this is about a minute
 _ATTEMPTS = 60
 _LONGEST_PAUSE_S = 2.0
-#: stores repeat failed requests themselves; this is for failures that remain
+#: stores repeat requests themselves; this is for errors that remain
 _REPETITIONS = 3
 _PAUSE_S = 0.1
 
 
 def attempts() -> Iterator[int]:
-    """Numbers of commit attempts, with exponentially growing, randomised pauses in between."""
+    """Count attempts, with a pause before each but the first that grows and is random.
+
+    >>> next(attempts())
+    0
+    """
+    # random, so that writers that met once do not meet again
     yield 0
     for attempt in range(1, _ATTEMPTS):
         time.sleep(min(_LONGEST_PAUSE_S, 0.005 * 1.5 ** (attempt - 1)) * random.random())
@@ -28,8 +33,8 @@ def attempts() -> Iterator[int]:
 
 
 def retry_request(request: Callable[[], T]) -> T:
-    """Repeat a request a few times if it fails with an OSError."""
-    # For steps after a published commit: one lost request must not make an error of a success.
+    """Repeat a request that fails, a few times."""
+    # for requests after a commit that is there: a lost one must not make an error of a success
     for attempt in range(_REPETITIONS):
         if attempt:
             time.sleep(_PAUSE_S * attempt)

@@ -1,4 +1,4 @@
-"""Header and schema blobs: versioned reads, compare-and-swap, conditional undo, deletion."""
+"""Headers and schema files in the store: read with a version, compare-and-swap, restore, delete."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ __all__ = (
 
 
 def header_format(key: str) -> str:
-    """Format of a header by its key."""
+    """The format of the header at a key."""
     return "json" if key.endswith(".json") else "msgpack"
 
 
 def render(state: DatasetMetadata, key: str) -> bytes:
-    """Serialised header of a state, in the format of its key."""
+    """Render the header of a state in the format of its key."""
     return state.to_json() if header_format(key) == "json" else state.to_msgpack()
 
 
 def read_versioned(blobs: BlobStore, key: str) -> tuple[bytes | None, Any]:
-    """Content and version of a blob; None for both if it is absent."""
+    """Content and version of a blob; None for both if there is none."""
     try:
         return blobs.get_with_token(key)
     except KeyError:
@@ -44,17 +44,17 @@ def read_versioned(blobs: BlobStore, key: str) -> tuple[bytes | None, Any]:
 def compare_and_swap_header(
     blobs: BlobStore, uuid: str, key: str, content: bytes, old: bytes | None, token: Any
 ) -> Any:
-    """Put a header if the old one is still stored; returns the version of the new one."""
+    """Put a header if the stored one is that which was read; return its version."""
     try:
         return blobs.put_if(key, content, token)
     except PreconditionFailed:
-        # a store client that repeats a lost request is refused by its own first attempt
         stored, version = read_versioned(blobs, key)
         if stored != content:
             raise
+        # the client repeated a request whose answer was lost: it is our header that is there
         return version
     except FlushError as failure:
-        # reading our header back proves nothing: it may be lost in a power failure
+        # to find our header there proves nothing: it may be gone after a power failure
         raise UnknownOutcomeError(uuid, str(failure)) from failure
     except OSError as failure:
         try:
@@ -62,21 +62,22 @@ def compare_and_swap_header(
         except OSError:
             raise UnknownOutcomeError(uuid, str(failure)) from failure
         if stored == content:
+            # only the answer was lost
             return version
         if stored == old:
             raise
-        # another header: ours may have been stored before it
+        # ours may have been there before the one of another writer
         raise UnknownOutcomeError(uuid, str(failure)) from failure
 
 
 def other_header_key(uuid: str, key: str) -> str:
-    """Key of the header of a dataset in the other format."""
+    """The key of the header in the other format."""
     (other,) = {metadata_key_from_uuid(uuid, fmt) for fmt in ("json", "msgpack")} - {key}
     return other
 
 
 def check_one_header(blobs: BlobStore, uuid: str, key: str) -> None:
-    """Raise CorruptDatasetError if the dataset has a second header, in the other format."""
+    """Raise CorruptDatasetError if a dataset has headers in both formats."""
     other = other_header_key(uuid, key)
     if blobs.exists(other):
         raise CorruptDatasetError(
@@ -87,8 +88,8 @@ def check_one_header(blobs: BlobStore, uuid: str, key: str) -> None:
 
 
 def delete_blob(blobs: BlobStore, key: str) -> bool:
-    """Delete the newest version of a blob at a fixed key; False if it is absent."""
-    # Conditional: a plain deletion that arrives late would delete a blob that was put since.
+    """Delete the newest version of a blob at a fixed key; False if there was none."""
+    # By condition also here: a plain deletion that arrives late would meet a blob that was put since.
     for _ in attempts():
         content, token = read_versioned(blobs, key)
         if content is None:
@@ -106,8 +107,8 @@ def delete_blob(blobs: BlobStore, key: str) -> bool:
 
 
 def delete_headers(blobs: BlobStore, uuid: str) -> bool:
-    """Delete a dataset by its headers in both formats; False if there was none."""
-    # JSON comes last: it wins over msgpack, so that readers never see an older state in between.
+    """Delete a dataset by its header, in both formats; False if there was none."""
+    # JSON last: it wins over the other format, so that readers never see an older state in between.
     deleted = [delete_blob(blobs, metadata_key_from_uuid(uuid, kind)) for kind in ("msgpack", "json")]
     return any(deleted)
 
@@ -115,8 +116,8 @@ def delete_headers(blobs: BlobStore, uuid: str) -> bool:
 def restore_if_ours(
     blobs: BlobStore, key: str, ours: bytes | None, old: bytes | None, *, delete: bool = False
 ) -> bool:
-    """Restore the blob that ours has replaced; False if another writer has replaced ours."""
-    # Without an old blob, ours stays unless `delete` is set: a schema may be that of another writer with the
+    """Put back the replaced content if the stored one is still ours; False if it is another writer's."""
+    # What was not there before stays unless `delete` is set: a schema may be that of another writer, with the
     # same content, and is garbage at worst.
     stored, token = read_versioned(blobs, key)
     if ours is None or stored != ours or old == ours:
@@ -127,5 +128,6 @@ def restore_if_ours(
         elif delete:
             blobs.delete_if(key, token)
     except PreconditionFailed:
+        # another writer was faster: it is no longer ours
         return False
     return True

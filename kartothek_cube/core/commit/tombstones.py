@@ -45,55 +45,68 @@ _LIFETIME = timedelta(days=1)
 
 
 def tombstone_name(key: str) -> str:
-    """Identity of a file of a dataset: the last part of its key, which holds a UUID."""
-    # Names of index files are times and those of schemas are fixed: they need their directory.
+    """What identifies a file within its dataset: the last part of its key, which holds a UUID.
+
+    >>> tombstone_name("sales/table/DAY=2020-01-01/2f1d.parquet")
+    '2f1d.parquet'
+    >>> tombstone_name("sales/indices/DAY/2020.by-dataset-index.parquet")
+    'DAY/2020.by-dataset-index.parquet'
+    """
     parts = key.split("/")
-    needs_directory = parts[1:2] == [INDICES_DIRECTORY] or parts[-1] == TABLE_METADATA_FILE
-    return "/".join(parts[-2:]) if needs_directory else parts[-1]
+    # the name of an index file is a time and that of a schema is fixed: their directory makes them unique
+    whole = parts[1:2] == [INDICES_DIRECTORY] or parts[-1] == TABLE_METADATA_FILE
+    return "/".join(parts[-2:]) if whole else parts[-1]
 
 
 def tombstoned_files(metadata: Mapping[str, Any]) -> set[str]:
-    """Names of the files under deletion, out of the metadata of a header."""
-    return {name for entry in tombstone_entries(metadata).values() for name in _file_names(entry)}
+    """Names of the files under deletion, according to the metadata of a header.
+
+    >>> marked = add_tombstones({}, "2f1d", ["sales/table/2b7c.parquet"])
+    >>> tombstoned_files(marked)
+    {'2b7c.parquet'}
+    >>> remove_tombstones(marked, "2f1d", set())
+    {}
+    """
+    return {name for entry in tombstone_entries(metadata).values() for name in _names(entry)}
 
 
 def add_tombstones(metadata: Mapping[str, Any], collection: str, keys: Iterable[str]) -> dict[str, Any]:
-    """Metadata with the tombstones of a garbage collection that is about to delete files."""
-    return {**metadata, TOMBSTONES_KEY: {**tombstone_entries(metadata), collection: _new_entry(keys)}}
+    """Metadata with the tombstones of files that a collection is about to delete."""
+    return {**metadata, TOMBSTONES_KEY: {**tombstone_entries(metadata), collection: _entry(keys)}}
 
 
 def remove_tombstones(
     metadata: Mapping[str, Any], collection: str, deleted: Collection[str]
 ) -> dict[str, Any]:
-    """Metadata without the tombstones of a finished garbage collection."""
-    # Those of another collection, which has died, are removed once they are old and all their files are
-    # deleted: a file whose name holds a UUID does not come back.
-    remaining = {
+    """Metadata without the tombstones of a collection that has finished deleting these names."""
+    # Those of another one, which has died, are removed as well once they are old and all their files are
+    # deleted: a file whose name holds a UUID is never written again.
+    entries = {
         name: entry
         for name, entry in tombstone_entries(metadata).items()
-        if name != collection and not (_is_old(entry) and _file_names(entry) <= set(deleted))
+        if name != collection and not (_is_old(entry) and _names(entry) <= set(deleted))
     }
-    return inherit_tombstones(metadata, remaining)
+    return inherit_tombstones(metadata, entries)
 
 
 def inherit_tombstones(metadata: Mapping[str, Any], entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata with exactly these tombstones, which every commit takes over from the old header."""
+    """Metadata with exactly these tombstones; every commit inherits those of the header that it replaces."""
     others = {key: value for key, value in metadata.items() if key != TOMBSTONES_KEY}
     return {**others, TOMBSTONES_KEY: dict(entries)} if entries else others
 
 
 def tombstone_entries(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Garbage collections and the files they are deleting; empty where the metadata are malformed."""
+    """Tombstones in the metadata of a header, by collection."""
     entries = metadata.get(TOMBSTONES_KEY)
     return dict(entries) if isinstance(entries, dict) else {}
 
 
-def _new_entry(keys: Iterable[str]) -> dict[str, Any]:
+def _entry(keys: Iterable[str]) -> dict[str, Any]:
     now = clock.datetime_utcnow().isoformat()
     return {"since": now, "files": sorted({tombstone_name(key) for key in keys})}
 
 
-def _file_names(entry: Any) -> set[str]:
+def _names(entry: Any) -> set[str]:
     names = entry.get("files") if isinstance(entry, dict) else None
     return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
 
@@ -102,7 +115,7 @@ def _is_old(entry: Any) -> bool:
     try:
         return abs(clock.datetime_utcnow() - datetime.fromisoformat(entry["since"])) >= _LIFETIME
     except (TypeError, KeyError, ValueError):
-        # malformed, so by another program: it protects no file of this library
+        # written by other software: it protects nothing that this library wrote
         return True
 
 
@@ -110,10 +123,10 @@ def _is_old(entry: Any) -> bool:
 
 
 def put_tombstone_file(blobs: BlobStore, uuid: str, collection: str, keys: Iterable[str]) -> str:
-    """Announce the deletion of files of a dataset without header; returns the key."""
+    """Put the tombstones of files of a dataset without a header; return the key of their file."""
     check_uuid(uuid)
     key = f"{uuid}/{_DIRECTORY}/{collection}{_SUFFIX}"
-    blobs.put(key, json.dumps(_new_entry(keys)).encode(), durable=True)
+    blobs.put(key, json.dumps(_entry(keys)).encode(), durable=True)
     return key
 
 
@@ -123,19 +136,19 @@ def is_tombstone_file(key: str) -> bool:
 
 
 def list_tombstone_files(blobs: BlobStore, uuid: str) -> dict[str, Any]:
-    """Tombstones in files, in the form of `tombstone_entries`."""
+    """Tombstones in files, by collection, as those in a header."""
     folder = f"{uuid}/{_DIRECTORY}/"
     entries = {}
     for blob in blobs.list(folder):
         if blob.key.endswith(_SUFFIX):
-            # a file that disappears belongs to a garbage collection that has finished
+            # a file that is deleted since is that of a collection that has finished
             with suppress(KeyError):
                 collection = blob.key.removeprefix(folder).removesuffix(_SUFFIX)
-                entries[collection] = _parse_entry(blobs.get(blob.key))
+                entries[collection] = _parse(blobs.get(blob.key))
     return entries
 
 
-def _parse_entry(content: bytes) -> Any:
+def _parse(content: bytes) -> Any:
     try:
         return json.loads(content)
     except ValueError:
@@ -150,27 +163,26 @@ _PAGE = 1000
 def check_files(
     blobs: BlobStore, uuid: str, files: Sequence[str], tombstones: Set[str], *, others: int = 0
 ) -> None:
-    """Raise ConcurrentWriteError unless all files of a commit exist and none has a tombstone."""
-    # Called after the base was read and before the header is swapped: a garbage collection that begins in
-    # between changes the header, so that the swap fails. `others` is the rough number of other files.
+    """Raise ConcurrentWriteError if a file of a commit is missing or has a tombstone."""
+    # Called after the base was read and before the header is swapped: a collection that begins in between
+    # changes the header, so that the swap fails.
     if tombstones:
-        _refuse_missing(uuid, [key for key in files if tombstone_name(key) in tombstones])
-    # local files are checked one by one; remote ones by a listing if that takes fewer requests
+        _refuse(uuid, [key for key in files if tombstone_name(key) in tombstones])
+    # local files cost less one by one; elsewhere it is the number of requests that counts
     if not blobs.is_local and len(files) > 1 + (others + len(files)) // _PAGE:
         stored = {blob.key for blob in blobs.list(f"{uuid}/")}
         files = [key for key in files if key not in stored]
-    # a listing may be stale
-    _refuse_missing(uuid, [key for key in files if not blobs.exists(key)])
+    # a listing may be outdated
+    _refuse(uuid, [key for key in files if not blobs.exists(key)])
 
 
 def confirm_first_commit(
     blobs: BlobStore, uuid: str, header_key: str, files: Sequence[str], commit: str
 ) -> set[str]:
-    """Check the files of a dataset's first commit, and undo it if they are deleted."""
-    # There was no header for tombstones. A garbage collection puts a tombstone file, then looks for a header,
-    # and spares the files of the header. So either it has seen the header, or its tombstones are seen here.
-    # If it has finished already, files are missing: these are checked second. Returns the other tombstoned
-    # files.
+    """Check the files of a first commit again, undo it if one is missing; return all tombstoned names."""
+    # There was no header in which a garbage collection could have put tombstones. It puts a tombstone file,
+    # then looks for a header, and spares the files of that header. So either it has seen the header, or its
+    # tombstones are seen here. If it has finished already, files are missing: these are checked second.
 
     def check() -> set[str]:
         tombstones = tombstoned_files({TOMBSTONES_KEY: list_tombstone_files(blobs, uuid)})
@@ -183,15 +195,15 @@ def confirm_first_commit(
         except ConcurrentWriteError:
             if retry_request(lambda: _undo_first_commit(blobs, header_key, commit)):
                 raise
-            # another commit is on top of this one: it saw no tombstones of these files, and any garbage
-            # collection that has begun since has seen the header
+            # another commit is built on this one: it saw that no collection concerns these files, and any
+            # that has begun since has seen the header
             return set()
     except OSError as error:
         raise UnknownOutcomeError(uuid, str(error)) from error
 
 
 def _undo_first_commit(blobs: BlobStore, header_key: str, commit: str) -> bool:
-    """Delete the header of a first commit; False if another commit is on top of it."""
+    """Delete the header of a first commit; False if another commit is built on it."""
     for _ in attempts():
         content, token = read_versioned(blobs, header_key)
         if content is None:
@@ -202,13 +214,13 @@ def _undo_first_commit(blobs: BlobStore, header_key: str, commit: str) -> bool:
         try:
             blobs.delete_if(header_key, token)
         except PreconditionFailed:
-            # another garbage collection added tombstones in between
+            # tombstones of another collection came in between
             continue
         return True
     return False
 
 
-def _refuse_missing(uuid: str, missing: Sequence[str]) -> None:
+def _refuse(uuid: str, missing: Sequence[str]) -> None:
     if missing:
         raise ConcurrentWriteError(
             uuid,

@@ -1,4 +1,4 @@
-"""Undo of a published commit, also below later commits of other writers."""
+"""Undo of a published commit, also after others have committed on top of it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from kartothek_cube.core.commit.backoff import attempts, retry_request
-from kartothek_cube.core.commit.change import CommitReceipt
+from kartothek_cube.core.commit.base_state import CommitReceipt, read_base
 from kartothek_cube.core.commit.header_store import restore_if_ours
-from kartothek_cube.core.commit.publish import publish, read_base
+from kartothek_cube.core.commit.publish import publish
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetNotFoundError, KartothekCubeError
 from kartothek_cube.core.index import ExplicitSecondaryIndex
@@ -24,39 +24,38 @@ __all__ = ("invert", "rollback", "undo_all")
 _LOGGER = logging.getLogger(__name__)
 
 
-def rollback(blobs: BlobStore, published: CommitReceipt) -> None:
-    """Undo a commit; later commits of other writers stay, and its files become garbage."""
-    if published.header == published.old_header:
+def rollback(blobs: BlobStore, receipt: CommitReceipt) -> None:
+    """Undo a commit; later commits of other writers stay. Its files become garbage."""
+    if receipt.header == receipt.old_header:
         return None
-    if retry_request(lambda: _restore_header(blobs, published)):
-        retry_request(
-            lambda: restore_if_ours(blobs, published.schema_key, published.schema, published.old_schema)
-        )
+    if retry_request(lambda: _restore_header(blobs, receipt)):
+        retry_request(lambda: restore_if_ours(blobs, receipt.schema_key, receipt.schema, receipt.old_schema))
         return None
     for _ in attempts():
         try:
-            return retry_request(lambda: _invert_newest(blobs, published))
+            return retry_request(lambda: _invert_newest(blobs, receipt))
         except PreconditionFailed:
+            # another commit came in between
             continue
-    raise ConcurrentWriteError(published.uuid)
+    raise ConcurrentWriteError(receipt.uuid)
 
 
-def _restore_header(blobs: BlobStore, published: CommitReceipt) -> bool:
-    """Restore the old header if that of the commit is still stored; False if it is not."""
-    return restore_if_ours(blobs, published.header_key, published.header, published.old_header, delete=True)
+def _restore_header(blobs: BlobStore, receipt: CommitReceipt) -> bool:
+    """Put the old header back if that of the commit is still there; False if it is not."""
+    return restore_if_ours(blobs, receipt.header_key, receipt.header, receipt.old_header, delete=True)
 
 
-def _invert_newest(blobs: BlobStore, published: CommitReceipt) -> None:
+def _invert_newest(blobs: BlobStore, receipt: CommitReceipt) -> None:
     try:
-        base = read_base(blobs, published.uuid, published.state.table_name)
+        base = read_base(blobs, receipt.uuid, receipt.state.table_name)
     except DatasetNotFoundError:
         return
     state: Any = base.state
-    if published.old_state is not None and state == published.old_state:
+    if receipt.old_state is not None and state == receipt.old_state:
         return
-    new = invert(state, published.old_state, published.state, blobs)
-    if published.old_state is None and not len(new.partition_table):
-        # no partitions of other writers, tombstones at most
+    new = invert(state, receipt.old_state, receipt.state, blobs)
+    if receipt.old_state is None and not len(new.partition_table):
+        # nothing of other writers is in it but tombstones
         blobs.delete_if(base.header_key, base.token)
         return
     files = [key for keys in new.partition_table.files.values() for key in keys.to_pylist()]
@@ -64,11 +63,11 @@ def _invert_newest(blobs: BlobStore, published: CommitReceipt) -> None:
     publish(blobs, base, new, [*files, *indices])
 
 
-def undo_all(blobs: BlobStore, published: Sequence[CommitReceipt]) -> bool:
-    """Undo the commits of an operation, last one first; False if one could not be undone."""
-    # The caller raises the failure that made this necessary, so another one is only logged.
+def undo_all(blobs: BlobStore, receipts: Sequence[CommitReceipt]) -> bool:
+    """Undo the commits of an operation, the last one first; return whether all could be undone."""
+    # The failure that made this necessary is the one to raise, so that another one here is only logged.
     complete = True
-    for receipt in reversed(published):
+    for receipt in reversed(receipts):
         try:
             rollback(blobs, receipt)
         except (KartothekCubeError, OSError, KeyError, ValueError) as error:
@@ -80,7 +79,7 @@ def undo_all(blobs: BlobStore, published: Sequence[CommitReceipt]) -> bool:
 def invert(
     state: DatasetMetadata, old: DatasetMetadata | None, new: DatasetMetadata, blobs: BlobStore
 ) -> DatasetMetadata:
-    """The newest state without an earlier commit; raises ConcurrentWriteError if later ones depend on it."""
+    """The newest state without one of the commits that led to it; changed indices have no key yet."""
     before = PartitionTable.empty((new.table_name,)) if old is None else old.partition_table
     added = _without(new.partition_table, before)
     removed = _without(before, new.partition_table)
@@ -99,9 +98,9 @@ def invert(
             "it added, or added some to a dataset that it replaced. Look at the newest state, and repeat the "
             "operation if it is still wanted.",
         )
-    # partitions of the old state come first, in their order: later ones overwrite cells of earlier ones
-    remaining, restored = before.positions(state.partition_table.labels), before.positions(removed.labels)
-    kept = np.sort(np.concatenate([positions[positions >= 0] for positions in (remaining, restored)]))
+    # what the old state had comes first, in its order: later partitions hide the cells of earlier ones
+    stay = (before.positions(state.partition_table.labels), before.positions(removed.labels))
+    kept = np.sort(np.concatenate([positions[positions >= 0] for positions in stay]))
     table = before.take(kept)
     table = table.concat(later) if len(table) and len(later) else (table if len(table) else later)
     indices = _invert_indices(state, old, added, removed, blobs)
@@ -109,12 +108,12 @@ def invert(
 
 
 def _without(table: PartitionTable, other: PartitionTable) -> PartitionTable:
-    """Partitions of one table whose labels are not in the other."""
+    """The partitions of one table whose labels another one does not have."""
     return table.filter(other.positions(table.labels) < 0) if len(table) else table
 
 
 def _same_layout(state: DatasetMetadata, old: DatasetMetadata | None, new: DatasetMetadata) -> bool:
-    """Whether partitions added to the new state fit the old one."""
+    """Whether partitions that were added to the new state fit the old one as well."""
     if old is None:
         return True
     same = list(old.partition_keys) == list(new.partition_keys) and set(old.indices) == set(new.indices)
@@ -124,7 +123,7 @@ def _same_layout(state: DatasetMetadata, old: DatasetMetadata | None, new: Datas
 def _invert_metadata(
     state: DatasetMetadata, old: DatasetMetadata | None, new: DatasetMetadata
 ) -> dict[str, Any]:
-    """Metadata of the newest state; keys with the value of the commit get their old value back."""
+    """The metadata of the newest state; keys that still have the value of the commit get their old one."""
     if old is None:
         return dict(state.metadata)
     result = dict(state.metadata)
@@ -150,12 +149,12 @@ def _invert_indices(
         loaded = index.load(blobs).remove_partitions(added.labels.to_pylist())
         if len(removed) and old is not None:
             if column not in old.secondary_indices:
-                # the index has no entries of the restored partitions
+                # it would have no entries of the partitions that are restored
                 continue
-            old_index = old.secondary_indices[column].load(blobs)
-            columns = old_index.columns_data
+            past = old.secondary_indices[column].load(blobs)
+            columns = past.columns_data
             if columns is not None:
                 entries = columns.keep_labels(removed.labels)
-                loaded = loaded.update(ExplicitSecondaryIndex.from_columns(column, entries, old_index.dtype))
+                loaded = loaded.update(ExplicitSecondaryIndex.from_columns(column, entries, past.dtype))
         indices[column] = loaded
     return indices

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import attrs
 
@@ -123,6 +123,14 @@ class Cube(CopyMixin):
         """All columns that are indexed in the seed: partition, index and not suppressed dimension columns."""
         dimensions = set(self.dimension_columns) - self.suppress_index_on
         return dimensions.union(self.partition_columns, self.index_columns)
+
+    def commit_order(self, names: Iterable[str]) -> list[str]:
+        """Sort dataset ids, the seed last: it makes a cube of the others."""
+        return sorted(names, key=lambda name: (name == self.seed_dataset, name))
+
+    def join_order(self, names: Iterable[str]) -> list[str]:
+        """Sort dataset ids, the seed first: the others are joined to its cells."""
+        return sorted(names, key=lambda name: (name != self.seed_dataset, name))
 
     def _repr_html_(self) -> str:
         suppressed = self.suppress_index_on

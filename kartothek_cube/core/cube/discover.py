@@ -1,12 +1,12 @@
-"""Discovery of cubes and datasets: one listing, and one header per dataset."""
+"""Which cubes and datasets a store holds, found with one listing and one header per dataset."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
-from kartothek_cube.core.arguments import converter_str_set_optional
+from kartothek_cube.core.arguments import converter_str_set, converter_str_set_optional
 from kartothek_cube.core.cube.consistency import check_cube, check_datasets, get_dataset_columns
 from kartothek_cube.core.cube.constants import (
     KLEE_METADATA_DIMENSION_COLUMNS,
@@ -22,15 +22,10 @@ from kartothek_cube.core.cube.constants import (
 )
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import (
-    unknown_names,
-)
+from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.naming import METADATA_BASE_SUFFIX, METADATA_FORMAT_JSON, METADATA_FORMAT_MSGPACK
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
-
-if TYPE_CHECKING:
-    from kartothek_cube.core.typing import StoreInput
 
 __all__ = (
     "discover_cube",
@@ -58,14 +53,14 @@ def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: StoreInput) -> set[st
     set of str
         The parts of the dataset uuids behind ``++``; empty if there is no such cube.
     """
-    prefix = uuid_prefix + KTK_CUBE_UUID_SEPARATOR
+    start = uuid_prefix + KTK_CUBE_UUID_SEPARATOR
     suffixes = tuple(METADATA_BASE_SUFFIX + fmt for fmt in (METADATA_FORMAT_JSON, METADATA_FORMAT_MSGPACK))
-    dataset_ids = set()
-    for name in open_blobs(store).list_dir(prefix):
+    ids = set()
+    for name in open_blobs(store).list_dir(start):
         for suffix in suffixes:
-            if name.startswith(prefix) and name.endswith(suffix):
-                dataset_ids.add(name[len(prefix) : -len(suffix)])
-    return {name for name in dataset_ids if name}
+            if name.startswith(start) and name.endswith(suffix):
+                ids.add(name[len(start) : -len(suffix)])
+    return ids - {""}
 
 
 def discover_datasets_unchecked(
@@ -92,14 +87,14 @@ def discover_datasets_unchecked(
     Returns
     -------
     dict
-        Dataset id to metadata, sorted by id. Datasets whose header or schema is missing
-        are skipped with a warning.
+        Dataset id to metadata, sorted by id. A dataset whose header or schema is gone
+        is left out, with a warning in the log.
     """
-    requested = converter_str_set_optional(filter_ktk_cube_dataset_ids)
+    wanted = converter_str_set_optional(filter_ktk_cube_dataset_ids)
     blobs = open_blobs(store)
     result = {}
     for name in sorted(discover_ktk_cube_dataset_ids(uuid_prefix, blobs)):
-        if requested is not None and name not in requested:
+        if wanted is not None and name not in wanted:
             continue
         try:
             result[name] = DatasetMetadata.load_from_store(
@@ -133,19 +128,15 @@ def discover_datasets(
     Raises
     ------
     ValueError
-        If a requested dataset does not exist, or if the datasets do not form the cube.
+        If a wanted dataset does not exist, or if the datasets do not form the cube.
     """
     ensure_cube(cube)
-    requested = converter_str_set_optional(filter_ktk_cube_dataset_ids)
-    datasets = discover_datasets_unchecked(cube.uuid_prefix, store, requested)
-    if requested is not None:
-        missing = requested - set(datasets)
+    wanted = converter_str_set_optional(filter_ktk_cube_dataset_ids)
+    datasets = discover_datasets_unchecked(cube.uuid_prefix, store, wanted)
+    if wanted is not None:
+        missing = wanted - set(datasets)
         if missing:
-            available = discover_ktk_cube_dataset_ids(cube.uuid_prefix, store)
-            raise ValueError(
-                f"Could not find the following requested datasets of cube {cube.uuid_prefix}: "
-                + unknown_names("dataset", missing, available)
-            )
+            raise _not_found(cube, missing, discover_ktk_cube_dataset_ids(cube.uuid_prefix, store))
     check_cube(datasets, cube)
     return datasets
 
@@ -180,32 +171,32 @@ def discover_cube(
     datasets = discover_datasets_unchecked(uuid_prefix, store, filter_ktk_cube_dataset_ids)
     seed = _find_seed(uuid_prefix, datasets)
     metadata = datasets[seed].metadata
-    dimensions = _first_value(metadata, KTK_CUBE_METADATA_DIMENSION_COLUMNS, KLEE_METADATA_DIMENSION_COLUMNS)
+    dimensions = _first(metadata, KTK_CUBE_METADATA_DIMENSION_COLUMNS, KLEE_METADATA_DIMENSION_COLUMNS)
     if dimensions is None:
         raise ValueError(
             f'Could not recover dimension columns from seed dataset ("{seed}") of cube "{uuid_prefix}": '
             f"its metadata has no {KTK_CUBE_METADATA_DIMENSION_COLUMNS}"
         )
     partitions = _partition_columns(uuid_prefix, seed, datasets[seed])
-    indexed = set().union(*(_indexed_columns(ds) for ds in datasets.values()))
+    indexed = set().union(*(_indexed(ds) for ds in datasets.values()))
     cube = Cube(
         uuid_prefix=uuid_prefix,
-        dimension_columns=_check_names(dimensions, "dimension columns", seed),
+        dimension_columns=_names(dimensions, "dimension columns", seed),
         partition_columns=partitions,
         seed_dataset=seed,
         index_columns=indexed - set(dimensions) - set(partitions) - {KLEE_TIMESTAMP_COLUMN},
-        suppress_index_on=_check_names(
+        suppress_index_on=_names(
             metadata.get(KTK_CUBE_METADATA_SUPPRESS_INDEX_ON) or (), "suppress_index_on", seed
         ),
     )
     return cube, check_datasets(datasets, cube)
 
 
-def _first_value(metadata: Mapping[str, Any], *keys: str) -> Any:
+def _first(metadata: Mapping[str, Any], *keys: str) -> Any:
     return next((metadata[key] for key in keys if metadata.get(key) is not None), None)
 
 
-def _check_names(value: Any, what: str, seed: str) -> list[str]:
+def _names(value: Any, what: str, seed: str) -> list[str]:
     if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
         raise ValueError(
             f"The {what} in the metadata of seed dataset {seed!r} are not a list of names: {value!r}"
@@ -217,7 +208,7 @@ def _find_seed(uuid_prefix: str, datasets: Mapping[str, DatasetMetadata]) -> str
     seeds = [
         name
         for name, ds in datasets.items()
-        if _first_value(ds.metadata, KTK_CUBE_METADATA_KEY_IS_SEED, KLEE_METADATA_KEY_IS_SEED) is True
+        if _first(ds.metadata, KTK_CUBE_METADATA_KEY_IS_SEED, KLEE_METADATA_KEY_IS_SEED) is True
     ]
     if not seeds:
         raise ValueError(
@@ -232,12 +223,10 @@ def _find_seed(uuid_prefix: str, datasets: Mapping[str, DatasetMetadata]) -> str
 
 
 def _partition_columns(uuid_prefix: str, seed: str, dataset: DatasetMetadata) -> list[str]:
-    stored = _first_value(
-        dataset.metadata, KTK_CUBE_METADATA_PARTITION_COLUMNS, KLEE_METADATA_PARTITION_COLUMNS
-    )
+    stored = _first(dataset.metadata, KTK_CUBE_METADATA_PARTITION_COLUMNS, KLEE_METADATA_PARTITION_COLUMNS)
     timestamp = dataset.metadata.get(KLEE_METADATA_TIMESTAMP_COLUMN)
     if stored is not None:
-        columns = _check_names(stored, "partition columns", seed)
+        columns = _names(stored, "partition columns", seed)
     else:
         keys = list(dataset.partition_keys or [])
         if not keys:
@@ -256,13 +245,27 @@ def _partition_columns(uuid_prefix: str, seed: str, dataset: DatasetMetadata) ->
     return columns
 
 
-def _indexed_columns(dataset: DatasetMetadata) -> set[str]:
-    """Columns with an explicit index."""
+def _indexed(dataset: DatasetMetadata) -> set[str]:
+    """Columns with an index beyond the partition keys that the header implies."""
     return (set(dataset.indices) - set(dataset.partition_keys or [])) & get_dataset_columns(dataset)
 
 
+def choose_datasets(cube: Cube, ids: str | Iterable[str] | None, existing: Collection[str]) -> set[str]:
+    """The dataset ids that a user gave, all of which have to exist; None for all existing ones."""
+    chosen = set(existing) if ids is None else set(converter_str_set(ids))
+    if chosen - set(existing):
+        raise _not_found(cube, chosen - set(existing), existing)
+    return chosen
+
+
+def _not_found(cube: Cube, missing: Collection[str], existing: Collection[str]) -> ValueError:
+    return ValueError(
+        f"Could not find datasets of cube {cube.uuid_prefix}: " + unknown_names("dataset", missing, existing)
+    )
+
+
 def select_datasets(cube: Cube, store: StoreInput, datasets: Any) -> dict[str, DatasetMetadata]:
-    """Datasets by the ``datasets`` argument: all, ids, or loaded headers; unknown ids are absent."""
+    """The ``datasets`` argument: all, ids, or loaded headers. Ids that do not exist are absent."""
     ensure_cube(cube)
     if isinstance(datasets, Mapping):
         return dict(datasets)

@@ -244,7 +244,7 @@ def _group_column_owners(
     For a dimension that is always the seed, whichever has the index: only the seed has all cells.
     """
     _check_known("partition-by", groups, set().union(*columns.values()))
-    names = sorted(datasets, key=lambda name: (name != cube.seed_dataset, name))
+    names = cube.join_order(datasets)
     owners = {}
     for column in groups:
         for name in names:

@@ -28,33 +28,7 @@ __all__ = (
 def plan_removal(
     dataset: DatasetMetadata, delete_scope: Sequence[Mapping[str, Any]], store: StoreInput
 ) -> tuple[list[ConjunctionType] | None, pa.StringArray | None]:
-    """
-    Turn a ``delete_scope`` into what a commit understands.
-
-    Parameters
-    ----------
-    dataset
-        The dataset as it is now.
-    delete_scope
-        Dicts of column to value; a partition goes if it matches all columns of one of them. The empty dict
-        matches every partition.
-    store
-        Where its indices are.
-
-    Returns
-    -------
-    scope
-        Predicate on indexed columns; ``[]`` for everything, None for nothing.
-    expected
-        Labels of the partitions that match now; None if nothing is removed.
-
-    Raises
-    ------
-    TypeError
-        An element is no dict.
-    ValueError
-        A column has no index, or a value is null or none of its column's type.
-    """
+    """The predicate of a ``delete_scope``, and the labels that it selects now; None for no removal."""
     if not delete_scope:
         return None, None
     scope = [_conjunction(dataset, element) for element in delete_scope]
@@ -102,46 +76,14 @@ Predicates = list[list[tuple[str, str, Any]]]
 
 
 def partition_scope(conditions: Conjunction, dataset: DatasetMetadata) -> Predicates:
-    """
-    The conditions that concern partition keys of a dataset.
-
-    Parameters
-    ----------
-    conditions
-        Conditions on partition columns of the cube.
-    dataset
-        The dataset.
-
-    Returns
-    -------
-    list
-        Predicate; ``[]`` (everything) if no condition concerns the dataset.
-    """
+    """The predicate of those conditions that concern partition keys of a dataset; [] if none does."""
     keys = set(dataset.partition_keys or ())
     literals = Conjunction([c for c in conditions.conditions if c.column in keys]).predicate
     return [literals] if literals else []
 
 
 def removal_conditions(cube: Cube, conditions: Any) -> Conjunction:
-    """
-    Conditions that choose physical partitions.
-
-    Parameters
-    ----------
-    cube
-        The cube.
-    conditions
-        What a user gave.
-
-    Returns
-    -------
-    Conjunction
-
-    Raises
-    ------
-    ValueError
-        If one is on another column than the partition columns of the cube.
-    """
+    """Check that conditions concern partition columns only."""
     ensure_cube(cube)
     conjunction = Conjunction(conditions)
     wrong = conjunction.columns - set(cube.partition_columns)

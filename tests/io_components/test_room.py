@@ -218,7 +218,7 @@ def test_columns_of_large_files_are_held_once(tmp_path, each_file_a_block, monke
 @pytest.mark.parametrize("rows_worth_a_look", [0, 10_000])
 def test_groups_are_independent_of_each_other(tmp_path, each_file_a_block, rows_worth_a_look, monkeypatch):
     """Also if their cells are the same, and were decoded once."""
-    monkeypatch.setattr(parquet_reader, "_LATE_FROM", rows_worth_a_look)
+    monkeypatch.setattr(parquet_reader, "_MIN_ROWS_LATE", rows_worth_a_look)
     cube = Cube(dimension_columns=["x", "y"], partition_columns=["p"], uuid_prefix="cube")
     cells = pd.DataFrame(list(itertools.product(range(20), range(200), range(3))), columns=["x", "y", "p"])
     eager_cube.build_cube(data=cells.assign(v0=0.5), cube=cube, store=disk(tmp_path))

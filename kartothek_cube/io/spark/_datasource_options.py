@@ -19,9 +19,9 @@ __all__ = (
     "install",
 )
 
-#: what users pass to ``format(...)``
+#: name of the format
 FORMAT = "kartothek_cube"
-#: what Spark adds to the options of users
+#: options that Spark adds to those of users
 _OF_SPARK = frozenset({"path", "checkpointlocation", "queryname"})
 
 Names = tuple[str, ...]
@@ -30,25 +30,24 @@ Names = tuple[str, ...]
 @attrs.frozen
 class ReadOptions:
     """
-    Options of a read.
+    Options of a read; users pass them as text.
 
     Attributes
     ----------
     store
-        URL of the store; the path of ``load(path)`` will do as well.
+        URL of the store, or the path of ``load(path)``.
     cube
         Prefix of the cube.
     columns
-        Payload columns wanted; None for all.
+        Payload columns of the result; None for all.
     dimension_columns
         Dimensions of the result; None for all.
     datasets
-        Datasets to look at; None for all.
+        Datasets to join; None for all.
     as_of
-        Read the cube as it was at this time; None for now.
+        Point in time of the states to read; None for the current ones.
     conditions
-        Text of the conditions that rows have to meet, such as ``DAY >= 2020-01-31 & CITY == Ulm``; None for
-        none.
+        Text of the conditions, such as ``DAY >= 2020-01-31 & CITY == Ulm``; None for all rows.
     push_filters
         Evaluate Spark's filters while files are read, also where Spark mixes up those of several scans.
     """
@@ -67,22 +66,6 @@ class ReadOptions:
         """
         Read the options of a data source.
 
-        Parameters
-        ----------
-        options
-            As Spark hands them over.
-
-        Returns
-        -------
-        ReadOptions
-
-        Raises
-        ------
-        ValueError
-            One is missing, unknown, no list of names, or neither true nor false.
-
-        Examples
-        --------
         >>> ReadOptions.of({"store": "hfs:///data", "cube": "geodata", "columns": "AVG_TEMP, WIND"}).columns
         ('AVG_TEMP', 'WIND')
         """
@@ -134,22 +117,6 @@ class WriteOptions:
         """
         Read the options of a data source.
 
-        Parameters
-        ----------
-        options
-            As Spark hands them over.
-
-        Returns
-        -------
-        WriteOptions
-
-        Raises
-        ------
-        ValueError
-            One is missing, unknown, or has no meaning.
-
-        Examples
-        --------
         >>> WriteOptions.of({"store": "hfs:///data", "cube": "geodata", "data_set": "weather"})
         Traceback (most recent call last):
         ...
@@ -257,9 +224,9 @@ def _saving(method: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         chosen = self.__dict__.get(_CHOSEN, {})
         if str(format or chosen.get("format", "")).lower() == FORMAT:
-            wanted = str(mode or chosen.get("mode", "error")).lower()
-            if wanted in _MODES:
-                options["if_exists"], mode = _MODES[wanted], "append"
+            save_mode = str(mode or chosen.get("mode", "error")).lower()
+            if save_mode in _MODES:
+                options["if_exists"], mode = _MODES[save_mode], "append"
         return method(self, path, format, mode, partitionBy, **options)
 
     setattr(save, _MARK, True)

@@ -22,19 +22,7 @@ _HIDDEN = "SPARK_HIDE_TRACEBACK"
 
 
 def concise_errors(method: Callable[P, T]) -> Callable[P, T]:
-    """
-    Let Spark tell no more than the text of an error.
-
-    Parameters
-    ----------
-    method
-        Method that a worker of Spark calls.
-
-    Returns
-    -------
-    callable
-        The method.
-    """
+    """Decorate a method that a worker of Spark calls: errors carry their text, no stack trace."""
 
     @wraps(method)
     def called(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -34,24 +34,8 @@ _COMPARISONS: Mapping[type, Callable[[Any, Any], Condition]] = {
 
 def to_conditions(filters: Sequence[Any], schema: pa.Schema) -> tuple[list[Condition], list[Any]]:
     """
-    Conditions that filters stand for.
+    Conditions that follow from filters, and the filters that Spark still has to evaluate.
 
-    Parameters
-    ----------
-    filters
-        Filters of Spark, which all have to hold.
-    schema
-        Columns of the query and their types in the cube.
-
-    Returns
-    -------
-    conditions
-        What all rows fulfil that fulfil the filters.
-    left
-        Filters that Spark has to evaluate, since the conditions do not say the same.
-
-    Examples
-    --------
     >>> schema = pa.schema([("CITY", pa.string()), ("DAY", pa.int64())])
     >>> filters = [ds.IsNotNull(("DAY",)), ds.GreaterThan(("DAY",), 3), ds.StringEndsWith(("CITY",), "burg")]
     >>> conditions, left = to_conditions(filters, schema)

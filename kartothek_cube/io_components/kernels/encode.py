@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core.arrow.array_types import Ints
 from kartothek_cube.io_components.kernels.take import Column, as_chunked
 
 __all__ = (
@@ -24,7 +23,6 @@ __all__ = (
     "unify_types",
 )
 
-Ints: TypeAlias = npt.NDArray[np.int64]
 
 #: combined codes stay below this: one more addition cannot overflow int64
 MAX_CODE = 1 << 62

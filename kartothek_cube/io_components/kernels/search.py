@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core.arrow.array_types import Ints
 from kartothek_cube.io_components.kernels.encode import (
     MAX_CODE,
-    Ints,
     integers,
     is_dense,
     normalize_zeros,

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core.arrow.array_types import Ints, Mask
 from kartothek_cube.io_components.kernels.encode import (
-    Ints,
     combine_keys,
     decode_dictionary,
     encode_ordered,
@@ -22,8 +20,6 @@ from kartothek_cube.io_components.kernels.encode import (
 from kartothek_cube.io_components.kernels.take import Column, as_chunked
 
 __all__ = ("last_occurrence_mask", "run_starts_mask", "sort_order", "strictly_increasing")
-
-Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def strictly_increasing(columns: Sequence[Column], length: int, block_starts: Ints | None = None) -> bool:

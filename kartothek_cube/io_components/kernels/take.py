@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.array_types import Ints
 from kartothek_cube.io_components.kernels.allocate import allocate_array
 
 __all__ = ("Column", "as_chunked", "expand_ranges", "repeat", "take_values", "to_single_array")
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
-Ints: TypeAlias = npt.NDArray[np.int64]
 
 
 def as_chunked(column: Column) -> pa.ChunkedArray:

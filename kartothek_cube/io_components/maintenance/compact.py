@@ -1,4 +1,4 @@
-"""Compacting a cube: the files of a physical partition become one; cells that newer ones hide are dropped."""
+"""Compact a cube: rewrite the files of a physical partition as one, without hidden versions of cells."""
 
 from __future__ import annotations
 
@@ -10,27 +10,26 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arguments import converter_str_set_optional
 from kartothek_cube.core.arrow.pandas_metadata import extension_dtypes, with_pandas_metadata
-from kartothek_cube.core.commit import IndexUpdate, commit
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import discover_datasets
+from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
+from kartothek_cube.core.cube.typing import ConditionsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
-from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered, group_codes
 from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, sort_order
 from kartothek_cube.io_components.kernels.take import take_values
 from kartothek_cube.io_components.read.data_files import concat_tables, read_files
 from kartothek_cube.io_components.runtime.threads import store_factory
 from kartothek_cube.io_components.write.abort import delete_uncommitted
+from kartothek_cube.io_components.write.commit import commit_change
 from kartothek_cube.io_components.write.cube_arguments import check_cube_serializer
 from kartothek_cube.io_components.write.delete_scope import partition_scope, removal_conditions
-from kartothek_cube.io_components.write.index_entries import index_entries_of
 from kartothek_cube.io_components.write.table_writer import (
     WriteContext,
     WriteResult,
@@ -44,6 +43,7 @@ __all__ = (
     "CompactResult",
     "CompactTask",
     "CompactionContext",
+    "compact_cube_job",
     "finish_compact",
     "plan_compact",
     "run_compact",
@@ -54,24 +54,15 @@ Summary = dict[str, dict[str, int]]
 
 @attrs.frozen
 class CompactionContext:
-    """
-    One dataset that is compacted: what all its tasks share.
+    """What all tasks that compact one dataset share."""
 
-    Attributes
-    ----------
-    write
-        How files are written.
-    schema
-        Types of the columns.
-    cell
-        Columns whose values make a cell within a physical partition.
-    order
-        Columns by which rows are sorted.
-    """
-
+    #: how files are written
     write: WriteContext
+    #: types of the columns
     schema: pa.Schema
+    #: columns that identify a cell within a physical partition
     cell: tuple[str, ...]
+    #: sort order
     order: tuple[str, ...]
 
 
@@ -84,44 +75,27 @@ class CompactContext:
 
 @attrs.frozen
 class CompactTask:
-    """
-    The files of one physical partition of a dataset.
+    """The files of one physical partition of a dataset."""
 
-    Attributes
-    ----------
-    name
-        Dataset id.
-    labels
-        Partitions in the order of commit.
-    keys
-        Their files, where these do not follow from the labels.
-    """
-
+    #: id of the dataset
     name: str
+    #: partitions in the order of commit
     labels: tuple[str, ...]
+    #: their files, unless these follow from the labels
     keys: tuple[str, ...] | None = None
 
 
 @attrs.frozen
 class CompactResult:
-    """
-    What a task did.
+    """The result of a task."""
 
-    Attributes
-    ----------
-    name
-        Dataset id.
-    labels
-        Partitions that were read.
-    written
-        What was written in place of them; None if they were compact already.
-    stats
-        ``files``, ``bytes`` and ``rows`` before and after.
-    """
-
+    #: id of the dataset
     name: str
+    #: partitions that were read
     labels: tuple[str, ...]
+    #: what replaces them; None if they were compact already
     written: WriteResult | None
+    #: ``files``, ``bytes`` and ``rows`` before and after
     stats: Mapping[str, int]
 
 
@@ -136,36 +110,14 @@ def plan_compact(
     df_serializer: DataFrameSerializer | None = None,
     min_files: int = 2,
 ) -> tuple[CompactContext, list[CompactTask]]:
-    """
-    Find the physical partitions that consist of several files; no file is opened.
-
-    Parameters
-    ----------
-    cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files
-        As in :func:`kartothek_cube.io.eager_cube.compact_cube`.
-
-    Returns
-    -------
-    context, tasks
-
-    Raises
-    ------
-    ValueError
-        For conditions on columns that are no partition columns of the cube, unknown datasets, and
-        ``min_files`` below 2.
-    """
+    """Plan the compaction of physical partitions with several files; no file is opened."""
     if min_files < 2:
         raise ValueError(f"min_files has to be 2 or more, a single file is compact: {min_files}")
     conjunction = removal_conditions(cube, conditions)
     existing = discover_datasets(cube, store)
-    wanted = converter_str_set_optional(ktk_cube_dataset_ids)
-    names = set(existing) if wanted is None else set(wanted)
-    if names - set(existing):
-        raise ValueError(
-            "Unknown ktk_cube_dataset_ids: " + unknown_names("dataset", names - set(existing), existing)
-        )
+    names = choose_datasets(cube, ktk_cube_dataset_ids, existing)
     datasets, tasks = {}, []
-    for name in sorted(names, key=lambda name: (name == cube.seed_dataset, name)):
+    for name in cube.commit_order(names):
         dataset = existing[name]
         rows = select_partitions(dataset, partition_scope(conjunction, dataset) or None)
         datasets[name] = _compaction(cube, store, dataset, df_serializer)
@@ -211,22 +163,8 @@ def _tasks(name: str, cube: Cube, dataset: DatasetMetadata, rows: Any, min_files
 
 
 def run_compact(context: CompactContext, task: CompactTask) -> CompactResult:
-    """
-    Read the files of one physical partition, and write what is visible of them as one file.
-
-    Where a dataset has partition keys that the cube does not know, there is a file for each of their values.
-
-    Parameters
-    ----------
-    context
-        What all tasks share.
-    task
-        The partition.
-
-    Returns
-    -------
-    CompactResult
-    """
+    """Write the visible rows of one physical partition as one file."""
+    # one per value of further partition keys, where a dataset has such that the cube does not know
     compaction = context.datasets[task.name]
     write = compaction.write
     blobs = open_blobs(write.store)
@@ -289,27 +227,7 @@ def _visible(compaction: CompactionContext, table: pa.Table) -> pa.Table:
 
 
 def finish_compact(context: CompactContext, results: Iterable[CompactResult]) -> Summary:
-    """
-    Commit what tasks wrote, one commit per dataset. Appends that came meanwhile are newer and stay so.
-
-    Parameters
-    ----------
-    context
-        What all tasks share.
-    results
-        What they did.
-
-    Returns
-    -------
-    dict
-        Dataset id to counts of the partitions that were looked at.
-
-    Raises
-    ------
-    ConcurrentWriteError
-        Files that were compacted are gone: somebody removed, replaced or compacted them meanwhile. That
-        dataset is as it was, and those committed before it are compacted.
-    """
+    """Commit what tasks wrote, one commit per dataset; later appends stay newer than the new files."""
     by_name: dict[str, list[CompactResult]] = {name: [] for name in context.datasets}
     for result in results:
         by_name[result.name].append(result)
@@ -333,20 +251,33 @@ def _commit(compaction: CompactionContext, results: Sequence[CompactResult]) -> 
     if not results:
         return
     written = [result.written for result in results if result.written is not None]
-    # whatever takes the place of the newest input is older than all that was committed since
+    # at the place of the newest input, the new file stays older than everything committed since
     places = [r.labels[-1] for r, new in zip(results, written, strict=True) for _ in range(len(new.labels))]
-    delta = merge_results(written).delta(
-        inputs=pa.array([label for r in results for label in r.labels], pa.string()),
-        places=pa.array(places, pa.string()),
+    change = merge_results(written).change_set(
+        replaces=pa.array([label for r in results for label in r.labels], pa.string()),
+        replaces_at=pa.array(places, pa.string()),
         partition_keys=compaction.write.partition_on,
     )
-    blobs = open_blobs(compaction.write.store)
-    commit(blobs, delta, partial(_read_entries, blobs, compaction.write))
+    commit_change(open_blobs(compaction.write.store), change)
 
 
-def _read_entries(blobs: BlobStore, context: WriteContext, column: str, labels: Sequence[str]) -> IndexUpdate:
-    """Entries of an index that was added while files were compacted."""
-    files = PartitionTable.from_labels(context.uuid, context.table, pa.array(labels, pa.string()))
-    tables = read_files(blobs, files.files[context.table].to_pylist(), [column])
-    schema = arrow_schema(DatasetMetadata.load_from_store(context.uuid, blobs))
-    return index_entries_of(column, labels, tables, schema.field(column).type)
+def compact_cube_job(
+    cube: Cube,
+    store: StoreInput,
+    conditions: ConditionsInput = None,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+    min_files: int = 2,
+) -> Job[CompactContext, CompactTask, CompactResult, Summary]:
+    """Merge the files of each physical partition, then commit dataset by dataset."""
+    context, tasks = plan_compact(cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
+    return Job(
+        name="compact_cube",
+        description=f"compact cube {cube.uuid_prefix}",
+        context=context,
+        tasks=tasks,
+        run=run_compact,
+        finish=partial(finish_compact, context),
+        steps=("prepare", "partition", "commit"),
+        files=sum(len(task.labels) for task in tasks),
+    )

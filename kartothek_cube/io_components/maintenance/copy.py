@@ -39,44 +39,25 @@ __all__ = (
 
 @attrs.frozen
 class DatasetCopy:
-    """
-    A dataset to copy, in the state in which its header was when the copy was planned.
-
-    Attributes
-    ----------
-    source_uuid, target_uuid
-        Its names.
-    keys
-        Source key to target key of the data and index files, which never change.
-    header_key, header
-        Key and content of the new header.
-    schemas
-        Target key to content of the schema files.
-    state
-        The copied state.
-    """
+    """A dataset to copy, in the state in which it was planned."""
 
     source_uuid: str
     target_uuid: str
+    #: source key to target key of the data and index files, which never change
     keys: Mapping[str, str]
+    #: key and content of the new header
     header_key: str
     header: bytes
+    #: target key to content of the schema files
     schemas: Mapping[str, bytes]
+    #: the copied state
     state: DatasetMetadata
 
 
 def check_different_stores(src_store: StoreInput, tgt_store: StoreInput, uuid: str, token: str) -> None:
-    """
-    Check that two stores are not the same, by a key written to the target and looked for in the source.
-
-    The key has the form of a temporary file of the dataset: should this process die, the next garbage
-    collection deletes it.
-
-    Raises
-    ------
-    ValueError
-        If they are.
-    """
+    """Raise ValueError if a key that is written to the target appears in the source."""
+    # It has the form of a temporary file of the dataset: should this process die, the next garbage collection
+    # deletes it.
     source, target = open_blobs(src_store), open_blobs(tgt_store)
     key = f"{uuid}.{token}.tmp"
     target.put(key, b"")
@@ -93,16 +74,7 @@ def _renamed(key: str, source_uuid: str, target_uuid: str) -> str:
 
 
 def plan_copy_dataset(source: BlobStore, source_uuid: str, target_uuid: str) -> DatasetCopy:
-    """
-    Read the state of a dataset, once: what is committed to the source afterwards is not part of the copy.
-
-    Raises
-    ------
-    DatasetNotFoundError
-        If there is no such dataset.
-    ValueError
-        If the name is illegal.
-    """
+    """Read the state of a dataset once; later commits to the source are not part of the copy."""
     check_uuid(target_uuid)
     # schemas first: one that is written for a later header still holds that of the header which is there
     dataset = DatasetMetadata.load_from_store(source_uuid, source, load_schema=False)
@@ -148,12 +120,12 @@ def _copied_state(
 
 def _schema_of(dataset: DatasetMetadata, content: bytes | None) -> bytes:
     """The schema file of a state: that of the source as it is, if it is that of the state."""
-    lineage, schema = schema_version_of(dataset.metadata), dataset.schema
+    version, schema = schema_version_of(dataset.metadata), dataset.schema
     if content is not None and (
-        schema is None or schema_file_from_bytes(content, dataset.uuid).of(lineage).equals(schema)
+        schema is None or schema_file_from_bytes(content, dataset.uuid).of(version).equals(schema)
     ):
         return content
-    return schema_to_bytes(VersionedSchema(schema or SchemaWrapper(pa.schema([]), dataset.uuid), lineage))
+    return schema_to_bytes(VersionedSchema(schema or SchemaWrapper(pa.schema([]), dataset.uuid), version))
 
 
 def run_copy(source: BlobStore, target: BlobStore, keys: Mapping[str, str]) -> None:
@@ -176,32 +148,7 @@ def _copy_one(source: BlobStore, target: BlobStore, item: tuple[str, str]) -> No
 def finish_copy(
     target: BlobStore, copy: DatasetCopy, *, overwrite: bool = True
 ) -> tuple[dict[str, DatasetMetadata], CommitReceipt]:
-    """
-    Put the header of the copy: with it the dataset exists.
-
-    Parameters
-    ----------
-    target
-        Where the copy goes; its files are there.
-    copy
-        The copy.
-    overwrite
-        Whether a dataset of that name is replaced.
-
-    Returns
-    -------
-    dict
-        Key of the new header to its metadata.
-    published
-        As :func:`~kartothek_cube.core.commit.commit`.
-
-    Raises
-    ------
-    DatasetExistsError
-        The dataset exists, and is not to be overwritten.
-    ConcurrentWriteError
-        Others were faster again and again, or a garbage collection deletes files of the copy.
-    """
+    """Put the header of a copy, with which the dataset exists; return its key and state, and a receipt."""
     table = copy.state.table_name
     own = schema_key(copy.target_uuid, table)
     for key, content in copy.schemas.items():

@@ -1,8 +1,9 @@
-"""TODO."""
+"""Copy of a cube: data files in independent tasks, then the headers, the seed last."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import attrs
@@ -27,6 +28,7 @@ from kartothek_cube.core.errors import (
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
+from kartothek_cube.io_components.job import Job, discard_results
 from kartothek_cube.io_components.maintenance.copy import (
     FAILURES,
     DatasetCopy,
@@ -43,25 +45,14 @@ from kartothek_cube.io_components.runtime.threads import (
 
 @attrs.frozen
 class CopyPlan:
-    """
-    Datasets to copy.
-
-    Attributes
-    ----------
-    cube
-        The cube.
-    source, target
-        Factories of the stores.
-    uuids
-        Source uuid to target uuid, in the order of copying: the seed comes last.
-    overwrite
-        Whether existing datasets are replaced.
-    """
+    """The datasets to copy."""
 
     cube: Cube
     source: StoreFactory
     target: StoreFactory
+    #: source uuid to target uuid, in the order of copying: the seed comes last
     uuids: Mapping[str, str]
+    #: whether existing datasets are replaced
     overwrite: bool = False
 
 
@@ -74,16 +65,7 @@ def plan_copy(
     renamed_cube_prefix: str | None = None,
     renamed_datasets: Mapping[str, str] | None = None,
 ) -> CopyPlan:
-    """
-    Check a copy; nothing is copied.
-
-    Raises
-    ------
-    ValueError
-        If both stores are the same, or the target would not be a valid cube.
-    RuntimeError
-        If a dataset is missing in the source, or exists in the target.
-    """
+    """Check a copy of a cube; nothing is copied yet."""
     renamed_cube = cube.copy(uuid_prefix=renamed_cube_prefix or cube.uuid_prefix)
     uuid = renamed_cube.ktk_dataset_uuid(cube.seed_dataset)
     check_different_stores(src_store, tgt_store, uuid, gen_uuid())
@@ -110,7 +92,7 @@ def plan_copy(
             raise DatasetExistsError(target_cube.ktk_dataset_uuid(name))
     kept = discover_datasets_unchecked(target_cube.uuid_prefix, tgt_store, existing - set(names.values()))
     check_cube({**kept, **{names[name]: ds for name, ds in found.items()}}, target_cube)
-    order = sorted(found, key=lambda name: (name == cube.seed_dataset, name))
+    order = cube.commit_order(found)
     return CopyPlan(
         cube,
         store_factory(src_store),
@@ -154,21 +136,7 @@ class CopyTask:
 
 
 def copy_tasks(plan: CopyPlan, blocksize: int) -> list[CopyTask]:
-    """
-    Files to copy before any header is.
-
-    Parameters
-    ----------
-    plan
-        The copy.
-    blocksize
-        Files per task.
-
-    Returns
-    -------
-    list of CopyTask
-        Independent of each other.
-    """
+    """Independent tasks that copy files, before any header is copied."""
     source = open_blobs(plan.source)
     return [
         CopyTask(target_uuid, dict(block))
@@ -180,14 +148,7 @@ def copy_tasks(plan: CopyPlan, blocksize: int) -> list[CopyTask]:
 
 
 def run_copy_task(plan: CopyPlan, task: CopyTask) -> None:
-    """
-    Copy the files of one task.
-
-    Raises
-    ------
-    MultiTableCommitAborted, RuntimeError
-        If that fails; no header has been copied then.
-    """
+    """Copy the files of one task."""
     try:
         run_copy(open_blobs(plan.source), open_blobs(plan.target), task.keys)
     except FAILURES as exc:
@@ -195,30 +156,12 @@ def run_copy_task(plan: CopyPlan, task: CopyTask) -> None:
 
 
 def copy_datasets(plan: CopyPlan) -> None:
-    """
-    Copy the datasets of a plan one after the other, each in the state in which it is when its turn comes.
-
-    Raises
-    ------
-    MultiTableCommitAborted, RuntimeError
-        If one fails; what was published before is taken back.
-    UnknownOutcomeError
-        The store does not tell whether the last one was published.
-    """
+    """Copy the datasets of a plan one after the other, each in its newest state."""
     _copy_datasets(plan, lambda target, copy: copy.keys)
 
 
 def finish_copies(plan: CopyPlan) -> None:
-    """
-    Publish datasets whose files tasks have copied, and copy what has been committed to the source since.
-
-    Raises
-    ------
-    MultiTableCommitAborted, RuntimeError
-        If one fails; what was published before is taken back.
-    UnknownOutcomeError
-        The store does not tell whether the last one was published.
-    """
+    """Publish datasets whose files tasks have copied, with what was committed to the source since."""
     _copy_datasets(plan, _missing)
 
 
@@ -239,3 +182,22 @@ def _missing(target: BlobStore, copy: DatasetCopy) -> dict[str, str]:
     """What the target lacks."""
     present = {blob.key for blob in target.list(f"{copy.target_uuid}/")}
     return {key: new for key, new in copy.keys.items() if new not in present}
+
+
+def copy_cube_job(plan: CopyPlan, blocksize: int | None = None) -> Job[CopyPlan, CopyTask, None, None]:
+    """Copy files in blocks, then schemas and headers; without block size all of it in the last step."""
+    return Job(
+        name="copy_cube",
+        description=f"copy cube {plan.cube.uuid_prefix}",
+        context=plan,
+        tasks=[] if blocksize is None else copy_tasks(plan, blocksize),
+        run=run_copy_task,
+        finish=partial(_finish_copy_job, copy_datasets if blocksize is None else finish_copies, plan),
+        merge=discard_results,
+        steps=("prepare", "files", "headers"),
+    )
+
+
+def _finish_copy_job(finish: Callable[[CopyPlan], None], plan: CopyPlan, copied: Iterable[None]) -> None:
+    discard_results(copied)
+    finish(plan)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
+from kartothek_cube.core.arrow.array_types import Ints
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore
@@ -18,7 +19,6 @@ from kartothek_cube.serialization.footers import read_footer
 
 __all__ = ("Widths", "bits", "fit", "stored_bits", "widths_of_files", "with_bits")
 
-Ints: TypeAlias = npt.NDArray[np.int64]
 Widths: TypeAlias = npt.NDArray[np.int8]
 
 _SIGNED = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.array_types import Ints
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.kernels.encode import group_codes, join_codes
@@ -34,7 +34,6 @@ __all__ = (
     "row_counts",
 )
 
-Ints: TypeAlias = npt.NDArray[np.int64]
 
 #: bytes in the files of a block: its columns fit into the cache of a core, and outweigh the cost of a block
 _BLOCK = 1 << 20

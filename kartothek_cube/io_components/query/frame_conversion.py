@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, pairwise
+from typing import TypeVar
 
 import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.pandas_conversion import align_date_units, to_pandas
+from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.output_buffer import MAX_COLUMNS, OutputBuffer, zero_copy_view
-from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask
+from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, ScanContext, ScanTask
 
-__all__ = ("frames_of_tables", "run_frames")
+__all__ = (
+    "frames_of_tables",
+    "query_job",
+    "run_frame_blocks",
+    "run_frames",
+    "run_single_frame",
+)
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
 
 #: tables with fewer rows are concatenated first: each conversion takes longer than copying that many
 _SMALL = 1_000
@@ -97,3 +108,29 @@ def _cut(frame: pd.DataFrame, bounds: list[int]) -> Iterator[pd.DataFrame]:
             rows = rows.copy()
         rows.index = pd.RangeIndex(stop - start)
         yield rows
+
+
+def query_job(
+    plan: PhysicalPlan, tasks: Iterable[Task], run: Callable[[ScanContext, Task], Result], step: str = "group"
+) -> Job[ScanContext, Task, Result, list[Result]]:
+    """Execute scan tasks, or blocks of these; the answer is the list of their results."""
+    return Job(
+        name="query_cube",
+        description="query cube",
+        context=plan.context,
+        tasks=tasks,
+        run=run,
+        finish=list,
+        steps=("prepare", step, "done"),
+    )
+
+
+def run_frame_blocks(context: ScanContext, tasks: Iterable[ScanTask]) -> list[pd.DataFrame]:
+    """Frames of several tasks; groups without rows are absent."""
+    return [frame for task in tasks for frame in run_frames(context, task)]
+
+
+def run_single_frame(context: ScanContext, task: ScanTask | None) -> pd.DataFrame:
+    """Frame of a task with at most one group; without task or rows, the planned columns and types."""
+    frames = [] if task is None else run_frames(context, task)
+    return frames[0] if frames else to_pandas(context.output.empty_table())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.array_types import Ints
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.kernels.search import lookup_keys
 from kartothek_cube.io_components.kernels.sort import sort_order, strictly_increasing
@@ -22,7 +22,6 @@ from kartothek_cube.io_components.read.data_files import concat_tables
 
 __all__ = ("GroupRows", "GroupSplitter", "GroupedBatch")
 
-Ints: TypeAlias = npt.NDArray[np.int64]
 
 #: tables of a group with at least so many rows on average are compared by their first and last rows only:
 #: for shorter ones that costs as much as comparing all rows

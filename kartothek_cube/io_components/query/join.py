@@ -11,9 +11,9 @@ from typing import TypeAlias
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.array_types import Ints
 from kartothek_cube.io_components.kernels.encode import join_codes
 from kartothek_cube.io_components.kernels.search import lookup_keys, search_sorted
 from kartothek_cube.io_components.kernels.sort import run_starts_mask
@@ -23,7 +23,6 @@ from kartothek_cube.io_components.query.row_batch import RowBatch, take_rows
 
 __all__ = ("join",)
 
-Ints: TypeAlias = npt.NDArray[np.int64]
 #: joins the payload of the second batch to the first; None if it does not apply
 JoinStrategy: TypeAlias = Callable[[RowBatch, RowBatch], RowBatch | None]
 

@@ -219,7 +219,7 @@ def _group_column_owners(
 ) -> dict[str, str]:
     """For each column the dataset whose values make the groups: the first with an index, the seed first."""
     _check_columns("partition-by", groups, set().union(*columns.values()))
-    names = sorted(datasets, key=lambda name: (name != cube.seed_dataset, name))
+    names = cube.join_order(datasets)
     owners = {}
     for column in groups:
         for name in names:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.array_types import Ints
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.naming import data_key
 from kartothek_cube.core.partition import PartitionTable
@@ -32,7 +33,6 @@ __all__ = (
     "split_into_tasks",
 )
 
-Ints: TypeAlias = npt.NDArray[np.int64]
 #: conjunction of (column, operator, value)
 Predicates: TypeAlias = tuple[tuple[str, str, Any], ...]
 Group: TypeAlias = tuple[Any, ...]

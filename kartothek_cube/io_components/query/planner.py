@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.array_types import Ints
 from kartothek_cube.core.cube.condition_types import Conjunction
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.pruning import load_needed_indices, select_partitions
+from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.expressions.predicate import filter_mask
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import data_key
@@ -40,8 +40,6 @@ from kartothek_cube.io_components.read.data_files import read_files
 from kartothek_cube.io_components.runtime.threads import store_factory
 
 __all__ = ("QueryPlanning", "plan_query", "plan_query_in_steps")
-
-Ints: TypeAlias = npt.NDArray[np.int64]
 
 
 @attrs.frozen
@@ -168,7 +166,7 @@ def _prune_partitions(
     """Data files that the conditions on one dataset leave ("Per-Dataset Partitions" in the specification)."""
     conjunction = logical_plan.conditions[scan.name]
     group_columns = {column for column, owner in logical_plan.owners.items() if owner == scan.name}
-    dataset = load_needed_indices(dataset, conjunction.columns | group_columns, blobs)
+    dataset = dataset.load_indices(conjunction.columns | group_columns, blobs)
     predicates = list(conjunction.predicate or ())
     positions = select_partitions(dataset, [predicates] if predicates else None)
     keys = dataset.partition_table.keys(list(scan.partition_keys), dataset.schema)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.array_types import Ints, Mask
 from kartothek_cube.io_components.kernels.take import repeat, take_values
 from kartothek_cube.io_components.query.column_widths import Widths, bits, widths_of_files
 from kartothek_cube.io_components.query.physical_plan import DatasetScan
@@ -18,7 +18,6 @@ from kartothek_cube.io_components.runtime.threads import available_cores, ordere
 
 __all__ = ("RowBatch", "concat_rows", "take_columns", "take_rows")
 
-Ints: TypeAlias = npt.NDArray[np.int64]
 
 #: with fewer values to take, starting threads costs more
 _THREADS_FROM = 1 << 20
@@ -90,7 +89,7 @@ class RowBatch:
             return repeat(values, self.counts)
         return values.take(pa.array(self.file_numbers()))
 
-    def filter(self, mask: npt.NDArray[np.bool_]) -> RowBatch:
+    def filter(self, mask: Mask) -> RowBatch:
         """Only the rows of a mask."""
         counts = self._count_rows(self.file_numbers()[mask])
         return attrs.evolve(self, table=self.table.filter(pa.array(mask)), counts=counts)

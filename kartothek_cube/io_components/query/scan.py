@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.array_types import Ints, Mask
 from kartothek_cube.core.expressions.predicate import filter_mask
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
@@ -21,8 +21,6 @@ from kartothek_cube.io_components.read.data_files import concat_tables, read_fil
 
 __all__ = ("load_rows", "pushdown_predicates", "stored_columns")
 
-Ints: TypeAlias = npt.NDArray[np.int64]
-Mask: TypeAlias = npt.NDArray[np.bool_]
 
 #: the order of smaller files is checked once for all of them: a check per file costs more than its rows
 _MIN_ROWS_TO_CHECK_ORDER = 1 << 12

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import numpy as np
-import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.array_types import Ints
 from kartothek_cube.core.common_metadata import read_schema_metadata
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.pruning import load_needed_indices, select_partitions
+from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.expressions.predicate import (
     ConjunctionType,
     PredicatesType,
@@ -30,6 +31,7 @@ from kartothek_cube.core.partition.storage_keys import derived_keys
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.arguments import check_columns, check_table, dataset_factory
+from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.dictionary import categorize, indexed_categories
 from kartothek_cube.io_components.kernels.encode import group_codes
 from kartothek_cube.io_components.read.data_files import (
@@ -39,12 +41,27 @@ from kartothek_cube.io_components.read.data_files import (
     read_threads,
 )
 from kartothek_cube.io_components.read.groups import Group, check_dispatch, dispatch_groups
+from kartothek_cube.io_components.read.pandas_index import to_frame
 from kartothek_cube.io_components.runtime.threads import ordered_map
 from kartothek_cube.io_components.utils import normalize_args
 
-__all__ = ("ReadContext", "ReadPlan", "ReadTask", "empty_table", "plan_read", "run_each", "run_read")
+__all__ = (
+    "FrameOptions",
+    "ReadContext",
+    "ReadPlan",
+    "ReadTask",
+    "empty_table",
+    "plan_read",
+    "read_dataset_job",
+    "read_frame",
+    "read_frames",
+    "run_each",
+    "run_read",
+)
 
 Values = Mapping[str, pa.Array]
+Task = TypeVar("Task")
+Result = TypeVar("Result")
 
 
 @attrs.frozen
@@ -108,11 +125,11 @@ class ReadPlan:
         """All partitions as one task; None if there is nothing to read."""
         return self._task(None, ()) if len(self.partitions) else None
 
-    def block_tasks(self, bounds: npt.NDArray[np.int64]) -> list[ReadTask]:
+    def block_tasks(self, bounds: Ints) -> list[ReadTask]:
         """Tasks over the partitions between the bounds, in the order of the result."""
         return [self._task(np.arange(start, stop), ()) for start, stop in itertools.pairwise(bounds.tolist())]
 
-    def _task(self, positions: npt.NDArray[np.int64] | None, group: tuple[Any, ...]) -> ReadTask:
+    def _task(self, positions: Ints | None, group: tuple[Any, ...]) -> ReadTask:
         partitions = self.partitions if positions is None else self.partitions.take(positions)
         files = partitions.files[self.context.table]
         derived = PartitionTable.from_labels(self.context.uuid, self.context.table, partitions.labels)
@@ -185,7 +202,7 @@ def _plan_partitions(
 ) -> ReadPlan:
     needed = columns_in_predicates(context.predicates) | set(dispatch_by or ()) | set(same_categories)
     check_dispatch(factory.dataset_metadata, dispatch_by or ())
-    dataset: DatasetMetadata = load_needed_indices(factory, needed, factory.store_factory).dataset_metadata
+    dataset: DatasetMetadata = factory.load_indices(needed, factory.store_factory).dataset_metadata
     context = attrs.evolve(context, categories=indexed_categories(dataset, same_categories))
     labels, files = dataset.partition_table.labels, dataset.partition_table.files
     partitions = PartitionTable(labels, {table: files.get(table, [])})
@@ -341,3 +358,37 @@ def empty_table(context: ReadContext) -> pa.Table:
     columns = list(context.schema.names) if context.columns is None else list(context.columns)
     table = context.schema.empty_table().select(columns)
     return categorize(table, context.categoricals, [], context.categories)
+
+
+@attrs.frozen
+class FrameOptions:
+    """What tasks that read frames share."""
+
+    read: ReadContext
+    dates_as_object: bool = True
+
+
+def read_frame(options: FrameOptions, task: ReadTask | None) -> pd.DataFrame:
+    """Frame of a task; without task, one without rows."""
+    table = empty_table(options.read) if task is None else run_read(options.read, task)
+    return to_frame(table, options.dates_as_object, options.read.categoricals)
+
+
+def read_frames(options: FrameOptions, tasks: Iterable[ReadTask]) -> list[pd.DataFrame]:
+    """Frames of several tasks."""
+    return [read_frame(options, task) for task in tasks]
+
+
+def read_dataset_job(
+    options: FrameOptions, tasks: Iterable[Task], run: Callable[[FrameOptions, Task], Result], step: str
+) -> Job[FrameOptions, Task, Result, list[Result]]:
+    """Read partitions or groups, or blocks of these; the answer is the list of their results."""
+    return Job(
+        name="read_dataset",
+        description=f"read dataset {options.read.uuid}",
+        context=options,
+        tasks=tasks,
+        run=run,
+        finish=list,
+        steps=("prepare", step, "done"),
+    )

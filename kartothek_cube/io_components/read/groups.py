@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.array_types import Ints
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import index_rows
 from kartothek_cube.core.expressions.predicate import PredicatesType
@@ -17,7 +17,7 @@ from kartothek_cube.io_components.kernels.encode import group_codes
 __all__ = ("Group", "check_dispatch", "dispatch_groups")
 
 #: values of the dispatch columns, and positions of the partitions in commit order
-Group: TypeAlias = tuple[tuple[Any, ...], npt.NDArray[np.int64]]
+Group: TypeAlias = tuple[tuple[Any, ...], Ints]
 
 
 def check_dispatch(dataset: DatasetMetadata, dispatch_by: Sequence[str]) -> None:

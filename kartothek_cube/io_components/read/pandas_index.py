@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kartothek_cube.core.arrow.array_types import Ints
 from kartothek_cube.core.arrow.pandas_conversion import from_pandas, to_pandas
 from kartothek_cube.core.arrow.pandas_metadata import pandas_types
 from kartothek_cube.core.expressions.predicate import PredicatesType, columns_in_predicates, filter_mask
@@ -108,9 +108,7 @@ def _listed_index(schema: pa.Schema) -> tuple[Any, str | None]:
     return index, name if isinstance(name, str) and name != _COLUMN else None
 
 
-def _matching_rows(
-    source: str | bytes, predicates: PredicatesType, schema: pa.Schema | None
-) -> npt.NDArray[np.int64]:
+def _matching_rows(source: str | bytes, predicates: PredicatesType, schema: pa.Schema | None) -> Ints:
     """Positions of the rows that match; only the columns of the predicates are read for that."""
     table = ParquetSerializer.read_table(source, sorted(columns_in_predicates(predicates)), schema=schema)
     return np.flatnonzero(filter_mask(table, predicates).to_numpy(zero_copy_only=False))

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from kartothek_cube.core.arrow.array_types import Ints
 from kartothek_cube.core.errors import MissingFileError
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, ordered_map
@@ -35,7 +36,7 @@ def _size(blobs: BlobStore, key: str) -> int:
         raise MissingFileError(key) from error
 
 
-def split_by_weight(weights: npt.NDArray[np.float64], least: int, size: int) -> npt.NDArray[np.int64]:
+def split_by_weight(weights: npt.NDArray[np.float64], least: int, size: int) -> Ints:
     """
     Bounds of consecutive slices of equal weight: at least so many if they are worth a task, by size more.
 
@@ -46,5 +47,5 @@ def split_by_weight(weights: npt.NDArray[np.float64], least: int, size: int) -> 
     total = float(ends[-1])
     n_slices = max(int(np.ceil(total / size)), min(least, int(np.ceil(total / _WORTH_A_TASK))), 1)
     cuts = np.searchsorted(ends, total * np.arange(1, n_slices) / n_slices, "left") + 1
-    bounds: npt.NDArray[np.int64] = np.unique(np.concatenate([[0], cuts, [len(weights)]]))
+    bounds: Ints = np.unique(np.concatenate([[0], cuts, [len(weights)]]))
     return bounds

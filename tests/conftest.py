@@ -28,7 +28,7 @@ settings.load_profile(os.environ.get("KARTOTHEK_CUBE_HYPOTHESIS", "kartothek_cub
 
 #: needs a JVM, and stores that other processes can open
 SPARK = "spark"
-#: names of the façades in tests/support/facades.py, which is only imported when a test wants one
+#: names of the façades in tests/support/cube_facades.py, which is only imported when a test wants one
 FACADE_NAMES = ("eager", "iter", "delayed", "bag_bs1", "bag_bs3", "dataframe", SPARK)
 
 
@@ -119,7 +119,7 @@ def store(store_factory: StoreFactory) -> Any:
 
 @pytest.fixture
 def driver(facade: str) -> Any:
-    """A façade with the methods of tests/support/facades.py; once per façade."""
+    """A façade with the methods of tests/support/cube_facades.py; once per façade."""
     if facade == SPARK:
         return importlib.import_module("tests.support.facade_spark").Spark()
-    return importlib.import_module("tests.support.facades").FACADES[facade]()
+    return importlib.import_module("tests.support.cube_facades").FACADES[facade]()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -26,9 +25,10 @@ from kartothek_cube.api.dataset import (
 )
 from kartothek_cube.core.store import open_blobs
 from tests.support.object_server import running
+from tests.support.paths import ROOT
 
 CUBE = Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube", index_columns=["i1"])
-DOCS = Path(__file__).parents[2] / "docs/stores.rst"
+DOCS = ROOT / "docs/stores.rst"
 
 
 @pytest.fixture(scope="module")

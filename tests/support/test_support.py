@@ -29,7 +29,7 @@ def test_stores_start_empty_and_are_independent(store_factory, other_store_facto
 
 
 def test_every_facade_has_a_name_for_the_command_line():
-    from tests.support.facades import FACADES
+    from tests.support.cube_facades import FACADES
 
     assert (*FACADES, "spark") == FACADE_NAMES
 

@@ -17,8 +17,8 @@ from kartothek_cube.io.eager import (
     verify_dataset,
 )
 from kartothek_cube.io_components.write.table_writer import WriteContext, merge_results, write_table
-from tests.dataset.look import frame, keys, labels
 from tests.support.factories import memory as new_memory
+from tests.support.stored_files import frame, keys, labels
 from tests.support.stores import FaultyStore, InjectedError
 
 HEADER = "by-dataset-metadata"

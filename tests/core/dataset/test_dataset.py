@@ -4,7 +4,6 @@ import datetime
 import itertools
 import json
 import pickle
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -27,8 +26,9 @@ from kartothek_cube.core.index import ExplicitSecondaryIndex, PartitionIndex
 from kartothek_cube.core.partition import Partition, PartitionTable
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.testing import TIME_TO_FREEZE, TIME_TO_FREEZE_ISO, cm_frozen_time
+from tests.support.paths import DATA
 
-GOLDEN = sorted((Path(__file__).parents[1] / "data" / "golden" / "stores").glob("*/*.by-dataset-metadata.*"))
+GOLDEN = sorted((DATA / "golden" / "stores").glob("*/*.by-dataset-metadata.*"))
 DAY, NEXT_DAY = datetime.date(2020, 1, 31), datetime.date(2020, 2, 1)
 
 LABELS = ["p=1/q=x/a", "p=2/q=x/a", "p=2/q=y/b"]

@@ -23,8 +23,8 @@ from kartothek_cube.io.eager import (
     update_dataset_from_dataframes,
     verify_dataset,
 )
-from tests.dataset.look import frame
 from tests.support.factories import memory as new_memory
+from tests.support.stored_files import frame
 from tests.support.stores import FaultyStore, InjectedError
 
 OLD, NEW = frame(x=[1]), frame(x=["a"], y=[1.5])

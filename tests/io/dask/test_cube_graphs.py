@@ -16,8 +16,8 @@ from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.io import eager_cube, iter_cube
 from kartothek_cube.io.dask import bag_cube, dataframe_cube, delayed_cube
 from tests.support import headers
+from tests.support.cube_facades import DataFrame, Delayed, LargeBag
 from tests.support.cubes import CUBE, build, dataset_ids, frame, header, memory, snapshot, unchanged
-from tests.support.facades import DataFrame, Delayed, LargeBag
 from tests.support.stores import CountingStore, FaultyStore, InjectedError, Same, UnpicklableStore, Wrapped
 
 SEED = frame(x=[0, 1], p=[0, 1], v1=[10, 11])
@@ -370,7 +370,7 @@ def test_a_graph_that_is_computed_again_commits_once(built, name):
 @pytest.mark.parametrize("driver", [Delayed, LargeBag, DataFrame], ids=lambda cls: cls.name)
 @pytest.mark.parametrize("scheduler", ["sync", "threads"])
 def test_results_do_not_depend_on_the_scheduler(monkeypatch, driver, scheduler):
-    monkeypatch.setattr("tests.support.facades.SCHEDULER", scheduler)
+    monkeypatch.setattr("tests.support.cube_facades.SCHEDULER", scheduler)
     store, cells = Same.of(memory()), list(range(60))
     data = {
         "seed": frame(x=cells, p=[0, 1, 2] * 20, v1=cells),

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.dataset.facades import FACADES, Eager
+from tests.support.dataset_facades import FACADES, Eager
 from tests.support.factories import STORES, StoreFactory
 
 
 @pytest.fixture(params=list(FACADES))
 def io(request: pytest.FixtureRequest) -> Eager:
-    """A façade with the methods of tests/dataset/facades.py; once per façade."""
+    """A façade with the methods of tests/support/dataset_facades.py; once per façade."""
     return FACADES[request.param]()
 
 

@@ -16,7 +16,7 @@ from kartothek_cube.io.arrow import (
     read_table_arrow,
 )
 from kartothek_cube.io.eager import store_dataframes_as_dataset
-from tests.dataset.look import frame
+from tests.support.stored_files import frame
 from tests.support.stores import CountingStore
 
 DAY = datetime.date(2020, 1, 31)

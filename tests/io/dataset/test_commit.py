@@ -21,7 +21,16 @@ from kartothek_cube.io.eager import (
     update_dataset_from_dataframes,
     write_single_partition,
 )
-from tests.dataset.look import check_integrity, contents, directories, frame, header, index, keys, snapshot
+from tests.support.stored_files import (
+    check_integrity,
+    contents,
+    directories,
+    frame,
+    header,
+    index,
+    keys,
+    snapshot,
+)
 
 PX = frame(p=[1, 1, 2], x=[1, 2, 3])
 

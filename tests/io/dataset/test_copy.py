@@ -15,7 +15,7 @@ from kartothek_cube.io.eager import (
     update_dataset_from_dataframes,
     write_single_partition,
 )
-from tests.dataset.look import frame, keys, snapshot
+from tests.support.stored_files import frame, keys, snapshot
 from tests.support.stores import FaultyStore, InjectedError, ReadOnlyStore, Wrapped
 
 PX = frame(p=[1, 1, 2], x=[1, 2, 3], u=["u/table", "u", ""])

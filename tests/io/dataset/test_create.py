@@ -22,7 +22,7 @@ from kartothek_cube.core.testing import (
 from kartothek_cube.io.eager import read_table, store_dataframes_as_dataset
 from kartothek_cube.io.iter import store_dataframes_as_dataset__iter
 from kartothek_cube.serialization import CsvSerializer, ParquetSerializer
-from tests.dataset.look import (
+from tests.support.stored_files import (
     all_rows,
     check_integrity,
     contents,

@@ -9,7 +9,7 @@ import pytest
 
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.io.eager import store_dataframes_as_dataset, update_dataset_from_dataframes
-from tests.dataset.look import all_rows, frame
+from tests.support.stored_files import all_rows, frame
 from tests.support.stores import CountingStore
 
 DAY, NEXT_DAY = datetime.date(2020, 1, 31), datetime.date(2020, 2, 1)

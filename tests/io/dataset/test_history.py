@@ -39,7 +39,7 @@ from kartothek_cube.io.eager import (
 )
 from kartothek_cube.io.iter import read_dataset_as_dataframes__iterator
 from kartothek_cube.io_components.maintenance.rollback import finish_rollback, plan_rollback
-from tests.dataset.look import frame, header, keys, snapshot
+from tests.support.stored_files import frame, header, keys, snapshot
 from tests.support.stores import FaultyStore, InjectedError
 
 KEEP = {KEEP_HISTORY: 3}

@@ -28,7 +28,7 @@ from kartothek_cube.io_components.write.build_index import (
     plan_index_build,
     run_index_build,
 )
-from tests.dataset.look import check_integrity, frame, header, index, keys, labels, snapshot
+from tests.support.stored_files import check_integrity, frame, header, index, keys, labels, snapshot
 from tests.support.stores import CountingStore, FaultyStore, InjectedError
 
 PXY = frame(p=[1, 1, 2], x=[1, 2, 3], y=["a", None, "a"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pandas as pd
 import pandas.testing as pdt
@@ -23,9 +22,10 @@ from kartothek_cube.io.eager import (
     update_dataset_from_dataframes,
     write_single_partition,
 )
-from tests.dataset.look import all_rows, frame, header, keys, rows, snapshot
+from tests.support.paths import DATA
+from tests.support.stored_files import all_rows, frame, header, keys, rows, snapshot
 
-GOLDEN = Path(__file__).parents[1] / "data" / "golden" / "stores" / "states"
+GOLDEN = DATA / "golden" / "stores" / "states"
 UUID = "two-tables"
 
 

@@ -18,11 +18,12 @@ from plateau.io import eager as plateau
 
 from kartothek_cube.api.dataset import DatasetFactory
 from kartothek_cube.io import eager
+from tests.support.paths import DATA
 
 # plateau and its stores warn about themselves
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
-RECORDED = Path(__file__).parent.parent / "data/interop"
+RECORDED = DATA / "interop"
 
 SALES = {"partition_on": ["COUNTRY"], "secondary_indices": ["SHOP", "CITY"]}
 NUMBERS = {"partition_on": ["YEAR"], "secondary_indices": ["SHOP"]}

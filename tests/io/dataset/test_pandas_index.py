@@ -19,7 +19,7 @@ from kartothek_cube.io.eager import (
     update_dataset_from_dataframes,
 )
 from kartothek_cube.io.iter import read_dataset_as_dataframes__iterator
-from tests.dataset.look import contents, frame, keys
+from tests.support.stored_files import contents, frame, keys
 
 INDICES = {
     "default": pd.RangeIndex(4),

@@ -22,8 +22,8 @@ from kartothek_cube.io.eager import (
     update_dataset_from_dataframes,
 )
 from kartothek_cube.serialization import ParquetSerializer
-from tests.dataset.look import check_integrity
 from tests.support.predicates import KINDS, brute_force, plain, predicates_of, rows_of, tables
+from tests.support.stored_files import check_integrity
 
 #: files hold no nanoseconds
 NAMES = sorted(set(KINDS) - {"timestamp_ns"})

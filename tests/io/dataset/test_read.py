@@ -24,7 +24,7 @@ from kartothek_cube.io.eager import (
 )
 from kartothek_cube.io.iter import read_dataset_as_dataframes__iterator
 from kartothek_cube.serialization import ParquetSerializer
-from tests.dataset.look import all_rows, contents, frame, header, keys, rows
+from tests.support.stored_files import all_rows, contents, frame, header, keys, rows
 from tests.support.stores import CountingStore, ReadOnlyStore, Same, Wrapped
 
 DAY, NEXT_DAY = datetime.date(2020, 1, 31), datetime.date(2020, 2, 1)

@@ -26,7 +26,7 @@ from kartothek_cube.io.eager import (
 )
 from kartothek_cube.io.iter import update_dataset_from_dataframes__iter
 from kartothek_cube.io_components.utils import combine_metadata
-from tests.dataset.look import (
+from tests.support.stored_files import (
     all_rows,
     check_integrity,
     contents,

@@ -1,6 +1,6 @@
 """A session of Spark for all tests of this folder, in a time zone that is not that of the data.
 
-Most of the tests also run with Spark Connect: ``SPARK_REMOTE="local[2]" pytest tests/spark``.
+Most of the tests also run with Spark Connect: ``SPARK_REMOTE="local[2]" pytest tests/io/spark``.
 """
 
 from __future__ import annotations

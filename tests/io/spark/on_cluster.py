@@ -42,6 +42,7 @@ from kartothek_cube.io.spark.cube import (
 from kartothek_cube.io.spark.dataset import read_dataset_as_spark, store_dataset_from_spark
 from tests.support import sabotage
 from tests.support.cubes import header
+from tests.support.paths import ROOT
 from tests.support.sabotage import Sabotaged, hang, kill_executor, note, notes, once
 from tests.support.spark_session import CONFIG
 from tests.support.standalone import cluster, has_addresses
@@ -53,7 +54,7 @@ OPTIONS = {
     **CONFIG,
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": CONFIG["spark.driver.extraJavaOptions"],
-    "spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[2]),
+    "spark.executorEnv.PYTHONPATH": str(ROOT),
     "spark.scheduler.minRegisteredResourcesRatio": 1.0,
     # several tasks even for few rows, so that there is something to be faster than
     "spark.sql.shuffle.partitions": TASKS,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.support.paths import ROOT
 
 #: tests of this folder that run again, in a process whose session is one of Spark Connect
 TESTS = {
@@ -40,7 +39,7 @@ TESTS = {
 
 
 def test_the_main_path_works_with_spark_connect():
-    tests = [f"tests/spark/{module}::{name}" for module, names in TESTS.items() for name in names]
+    tests = [f"tests/io/spark/{module}::{name}" for module, names in TESTS.items() for name in names]
     # a port of its own: that of Spark Connect may be taken
     env = {**os.environ, "SPARK_REMOTE": "local[2]", "SPARK_TESTING": "1", "PYTHONPATH": str(ROOT)}
     result = subprocess.run(

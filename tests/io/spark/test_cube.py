@@ -1,4 +1,4 @@
-"""What is special about cubes on Spark; common behaviour is tested in tests/cube with ``--facade spark``."""
+"""What is special about cubes on Spark; tests/io/cube covers common behaviour with ``--facade spark``."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from kartothek_cube.io_components.write.incremental import (
     without_commit_state,
     write_stream,
 )
-from tests.dataset.test_memory import measured
+from tests.io.dataset.test_memory import measured
 
 CUBE = Cube(["x", "y"], ["p"], "cube")
 FEW, MANY = 200, 600

@@ -17,9 +17,8 @@ from kartothek_cube.io.spark.cube import (
     cleanup_cube_spark,
     query_cube_spark,
 )
-from tests.spark.test_cube import CUBE, seed
-
-ROOT = Path(__file__).parents[2]
+from tests.io.spark.test_cube import CUBE, seed
+from tests.support.paths import ROOT
 
 
 def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kartothek_cube.io_components.kernels import key_lookup
 from kartothek_cube.io_components.kernels.key_lookup import lookup_join
-from tests.io_components.test_columns import TYPES, arrow
+from tests.io_components.kernels.test_keys import TYPES, arrow
 
 FLOATS = st.sampled_from([0.0, -0.0, 1.5, math.nan, math.inf, None])
 

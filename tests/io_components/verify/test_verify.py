@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from urllib.parse import quote
 
 import pandas as pd
@@ -36,6 +35,7 @@ from kartothek_cube.io.eager_cube import append_to_cube, build_cube, query_cube,
 from kartothek_cube.io.iter_cube import verify_cube__iter
 from kartothek_cube.io_components.verify.report import REMEDIES, REPAIRABLE, Problem, Report
 from tests.support.cubes import edit_header, file_keys, frame, header, memory, snapshot
+from tests.support.paths import DATA
 from tests.support.stores import FaultyStore, ReadOnlyStore
 
 CUBE = Cube(["x"], ["p"], "cube", index_columns=["i1"])
@@ -299,7 +299,7 @@ def test_a_cube_as_it_has_to_be(store):
     assert snapshot(lambda: store) == before
 
 
-EMPTY_LISTS = Path(__file__).parents[1] / "data" / "empty-lists"
+EMPTY_LISTS = DATA / "empty-lists"
 
 
 @pytest.mark.parametrize("deep", [True, False])

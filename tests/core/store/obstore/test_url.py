@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from datetime import timedelta
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from kartothek_cube.core.store.obstore.client import ObjectStoreError
 from kartothek_cube.core.store.obstore.url import _KNOWN, _duration, _flag, parse_url, settings
 from kartothek_cube.core.store.resolve import UrlStoreFactory, ensure_store, lazy_store
+from tests.support.paths import ROOT
 
 
 @pytest.mark.parametrize(
@@ -201,6 +201,6 @@ def test_obstore_knows_every_option(kind, name, tmp_path, monkeypatch):
 
 
 def test_documentation_names_every_option():
-    text = (Path(__file__).parents[3] / "docs/stores.rst").read_text()
+    text = (ROOT / "docs/stores.rst").read_text()
     # another name of sas_token
     assert [name for _, name in ALL if f"``{name}``" not in text and name != "sas_key"] == []

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import os
 import pickle
 import re
+import subprocess
+import sys
 
 import pandas as pd
 import pytest
 
 from tests.conftest import FACADE_NAMES
 from tests.support import power
+from tests.support.factories import STORES
+from tests.support.paths import ROOT
 from tests.support.values import compare_frames, compare_json, decode, encode
 
 
@@ -32,6 +37,21 @@ def test_every_facade_has_a_name_for_the_command_line():
     from tests.support.cube_facades import FACADES
 
     assert (*FACADES, "spark") == FACADE_NAMES
+
+
+def test_every_facade_meets_every_store():
+    pytest_ = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+    command = [*pytest_, "-q", "--collect-only", "tests/io/cube"]
+    output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    facades, stores = "|".join(FACADE_NAMES), "|".join(STORES)
+    # parameters of fixtures come in the order of the arguments of the test
+    pairs = {
+        (facade, store)
+        for line in output.splitlines()
+        for facade in re.findall(rf"\b({facades})\b", line.partition("[")[2])
+        for store in re.findall(rf"\b({stores})\b", line.partition("[")[2])
+    }
+    assert pairs == {*itertools.product(FACADE_NAMES[:-1], STORES), ("spark", "local")}
 
 
 FRAME = pd.DataFrame({"x": [1, 2], "y": ["a", None]})

@@ -15,7 +15,7 @@ from storefact import get_store_from_url
 
 from kartothek_cube.core.store import NoCompareAndSwapWarning, PreconditionFailed, open_blobs
 from kartothek_cube.core.store.simplekv_driver import GenericBlobStore
-from tests.core.store.contract import StoreContract, SwapContract, count_up
+from kartothek_cube.testing import CompareAndSwapContract, StoreContract, increment_counter
 from tests.support.stores import (
     CountingStore,
     FaultyStore,
@@ -36,18 +36,16 @@ def directory(tmp_path) -> KeyValueStore:
     return get_store_from_url(f"hfs://{tmp_path}/store?create_if_missing=true")
 
 
-class TestMemory(SwapContract):
+class TestMemory(CompareAndSwapContract):
     driver = GenericBlobStore
-    tells_details = False
 
     @pytest.fixture
     def store(self):
         return memory()
 
 
-class TestPrefix(SwapContract):
+class TestPrefix(CompareAndSwapContract):
     driver = GenericBlobStore
-    tells_details = False
 
     @pytest.fixture
     def store(self):
@@ -56,31 +54,24 @@ class TestPrefix(SwapContract):
         return PrefixDecorator("pre/", store)
 
 
-class TestWrapper(SwapContract):
+class TestWrapper(CompareAndSwapContract):
     driver = GenericBlobStore
-    tells_details = False
 
     @pytest.fixture
     def store(self):
         return CountingStore(memory())
 
 
-@pytest.mark.filterwarnings("ignore::kartothek_cube.core.store.NoCompareAndSwapWarning")
 class TestWrappedDirectory(StoreContract):
     driver = GenericBlobStore
-    can_swap = False
-    tells_details = False
 
     @pytest.fixture
     def store(self, tmp_path):
         return WrapperStore(directory(tmp_path))
 
 
-@pytest.mark.filterwarnings("ignore::kartothek_cube.core.store.NoCompareAndSwapWarning")
 class TestMinimal(StoreContract):
     driver = GenericBlobStore
-    can_swap = False
-    tells_details = False
 
     @pytest.fixture(params=[MinimalStore, MinimalIterStore])
     def store(self, request):
@@ -298,7 +289,7 @@ def test_slow_memory_loses_no_update():
     store = LatencyStore(memory(), seconds=0.001)
     store.put("counter", b"0")
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: count_up(open_blobs(store), 5), range(4)))
+        list(pool.map(lambda _: increment_counter(open_blobs(store), 5), range(4)))
     assert store.get("counter") == b"20"
 
 

@@ -9,14 +9,14 @@ from kartothek_cube.core.store.base import _WARNED
 from kartothek_cube.core.store.obstore.client import ObjectStoreError
 from kartothek_cube.core.store.obstore.driver import ObjectBlobStore
 from kartothek_cube.core.store.resolve import ensure_store
-from tests.core.store.contract import SwapContract
+from kartothek_cube.testing import CompareAndSwapContract
 from tests.support.object_server import Stored, running
 from tests.support.servers import azure_url, s3_url
 
 
-class ObjectContract(SwapContract):
+class ObjectContract(CompareAndSwapContract):
     driver = ObjectBlobStore
-    tells_details = True
+    lists_details = True
 
 
 class TestS3(ObjectContract):

@@ -141,8 +141,8 @@ class StoreContract:
         self, blobs: BlobStore, store: KeyValueStore, ranges: Sequence[tuple[int, int]]
     ) -> None:
         self.write_directly(store, "f", b"0123456789")
-        found = [bytes(part) for part in blobs.get_ranges("f", ranges)]
-        assert found == [b"0123456789"[start : start + length] for start, length in ranges]
+        contents = [bytes(buffer) for buffer in blobs.get_ranges("f", ranges)]
+        assert contents == [b"0123456789"[start : start + length] for start, length in ranges]
 
     @pytest.mark.parametrize("data", [b"", b"1", b"0123456789"])
     @pytest.mark.parametrize("length", [1, 4, 10, 100])
@@ -388,7 +388,7 @@ class CompareAndSwapContract(StoreContract):
     def test_threads_lose_no_update(self, blobs: BlobStore, store: KeyValueStore) -> None:
         blobs.put("counter", b"0")
         with ThreadPoolExecutor(4) as pool:
-            # each one with a driver of its own, as in separate operations
+            # one driver per thread, as in separate operations
             list(pool.map(lambda _: increment_counter(open_blobs(store), 25), range(4)))
         assert blobs.get("counter") == b"100"
 

@@ -629,11 +629,11 @@ def test_broken_link_in_the_way_of_a_directory(blobs, root):
 
 
 def test_many_directories(blobs, monkeypatch):
-    monkeypatch.setattr("kartothek_cube.core.store.local._KNOWN_FOLDERS", 10)
+    monkeypatch.setattr("kartothek_cube.core.store.local._MAX_CHECKED_FOLDERS", 10)
     for number in range(30):
         blobs.put(f"d/{number}/f", b"1")
     assert len(blobs.list("d/")) == 30
-    assert len(blobs._inside) <= 12
+    assert len(blobs._checked_folders) <= 12
 
 
 @pytest.mark.parametrize("size", [0, 6, 7, 8, 100])

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from kartothek_cube.core.store.obstore.client import ObjectStoreError
-from kartothek_cube.core.store.obstore.url import _KNOWN, _duration, _flag, parse_url, settings
+from kartothek_cube.core.store.obstore.url import _OPTIONS, _parse_duration, _parse_flag, parse_url, settings
 from kartothek_cube.core.store.resolve import UrlStoreFactory, ensure_store, lazy_store
 from tests.support.paths import ROOT
 
@@ -182,8 +182,8 @@ VALUES = {
     "sas_token": "sig=secret",
     "sas_key": "sig=secret",
 }
-NO_TEXT = {_flag: "false", _duration: "2s"}
-ALL = [(kind, name) for kind, options in sorted(_KNOWN.items()) for name in sorted(options)]
+NO_TEXT = {_parse_flag: "false", _parse_duration: "2s"}
+ALL = [(kind, name) for kind, options in sorted(_OPTIONS.items()) for name in sorted(options)]
 
 
 @pytest.mark.parametrize("kind, name", ALL)
@@ -195,7 +195,7 @@ def test_obstore_knows_every_option(kind, name, tmp_path, monkeypatch):
     account_file.write_text(ACCOUNT)
     files = {"service_account": str(account_file), "application_credentials": str(account_file)}
     values = {**VALUES, **files, "service_account_key": ACCOUNT}
-    value = values.get(name) or NO_TEXT.get(_KNOWN[kind][name].read, "text")
+    value = values.get(name) or NO_TEXT.get(_OPTIONS[kind][name].parse, "text")
     account = "account=acc&" if kind == "az" and name != "account" else ""
     ensure_store(f"{kind}://bucket?{account}{name}={quote(value, safe='')}")
 

@@ -74,12 +74,6 @@ def run_delete_headers(store: StoreInput, uuids: Iterable[str]) -> None:
         retry_request(partial(delete_headers, blobs, uuid))
 
 
-def run_delete(store: StoreInput, plan: DeletePlan) -> None:
-    """Delete datasets; what is gone already does not matter."""
-    run_delete_headers(store, plan.uuids)
-    delete_garbage(store, plan.keys)
-
-
 def plan_cube_delete(cube: Cube, store: StoreInput, datasets: Any = None) -> DeletePlan:
     """Plan the deletion of a cube or of datasets; the seed leads, so that the cube is gone at once."""
     found = select_datasets(cube, store, datasets)

@@ -121,8 +121,8 @@ class WriteTarget:
         missing = [o for o in ("dimension_columns", "partition_columns") if getattr(options, o) is None]
         if missing:
             raise ValueError(
-                f"Format {FORMAT}: there is no cube {options.cube!r} yet; to build it, name its columns in the "
-                f"option(s) {', '.join(missing)}"
+                f"Format {FORMAT}: there is no cube {options.cube!r} yet; to build it, name its columns "
+                f"in the option(s) {', '.join(missing)}"
             )
         return Cube(
             dimension_columns=options.dimension_columns,

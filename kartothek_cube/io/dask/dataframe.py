@@ -123,10 +123,10 @@ def update_dataset_from_ddf(
     shuffle are as in :func:`store_dataset_from_ddf`; ``ddf=None`` only removes partitions. ``delete_scope``
     may be a Delayed as well. A ``table`` that the dataset does not have is a TypeError.
     """
-    found = dataset_factory(dataset_uuid, picklable_store(store), factory)
-    _check_stored_table(found, check_table(table))
+    dataset = dataset_factory(dataset_uuid, picklable_store(store), factory)
+    _check_stored_table(dataset, check_table(table))
     plan = plan_update(
-        factory=found,
+        factory=dataset,
         delete_scope=immediate_scope(delete_scope),
         metadata=metadata,
         df_serializer=df_serializer,

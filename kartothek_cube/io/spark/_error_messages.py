@@ -15,7 +15,7 @@ __all__ = ("concise_errors",)
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: what users can mend; of everything else, where it was raised is the first thing to know
+#: errors that users can correct; all others need their stack trace
 _FOR_USERS = (KartothekCubeError, ValueError, TypeError, RuntimeError)
 #: Spark's workers look for this when they report an error; then they end
 _HIDDEN = "SPARK_HIDE_TRACEBACK"

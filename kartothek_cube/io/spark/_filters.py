@@ -43,22 +43,22 @@ def to_conditions(filters: Sequence[Any], schema: pa.Schema) -> tuple[list[Condi
     DAY > 3 [StringEndsWith(attribute=('CITY',), value='burg')]
     """
     conditions: list[Condition] = []
-    left: list[Any] = []
+    remaining_filters: list[Any] = []
     not_null = []
     for item in filters:
         if isinstance(item, ds.IsNotNull):
             not_null.append(item)
             continue
-        found, same = _translated(item, schema)
-        if not _bindable(found, schema):
-            found, same = [], False
-        conditions += found
+        translated, same = _translated(item, schema)
+        if not _bindable(translated, schema):
+            translated, same = [], False
+        conditions += translated
         if not same:
-            left.append(item)
+            remaining_filters.append(item)
     # no condition matches a null
     valid = {condition.column for condition in conditions}
-    left += [item for item in not_null if _column(item) not in valid]
-    return conditions, left
+    remaining_filters += [item for item in not_null if _column(item) not in valid]
+    return conditions, remaining_filters
 
 
 def _column(item: Any) -> str:

@@ -132,10 +132,10 @@ def explained(error: BaseException) -> RuntimeError | None:
     """
     text = str(error)
     for sign in _SIGNS:
-        found = sign.search(text)
-        if found is None:
+        match = sign.search(text)
+        if match is None:
             continue
-        what = found.group("what")
+        what = match.group("what")
         if sign is _SIGNS[0] and what.partition(".")[0] not in _OURS:
             continue
         return RuntimeError(f"The Python of Spark's executors is not the right one ({what}). {remedy()}")

@@ -53,7 +53,7 @@ TASKS = pa.schema([("id", pa.int32()), ("task", pa.binary())])
 #: what came out of a task, or why nothing did
 OUTCOMES = pa.schema([("id", pa.int32()), ("outcome", pa.binary())])
 
-#: what is wrong with the data, and would be so in another attempt; everything else is for Spark to try again
+#: errors in the data, which another attempt would meet again; Spark repeats tasks after all others
 _FINAL = (KartothekCubeError, ValueError, TypeError, KeyError, RuntimeError)
 
 

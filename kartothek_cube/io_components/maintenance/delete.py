@@ -60,12 +60,6 @@ def run_delete_headers(store: StoreInput, uuids: Iterable[str]) -> None:
         retry_request(partial(delete_headers, blobs, uuid))
 
 
-def run_delete(store: StoreInput, plan: DeletePlan) -> None:
-    """Delete datasets; files that are deleted already do not matter."""
-    run_delete_headers(store, plan.uuids)
-    delete_garbage(store, plan.keys)
-
-
 def plan_cube_delete(cube: Cube, store: StoreInput, datasets: Any = None) -> DeletePlan:
     """Plan the deletion of a cube or of some of its datasets."""
     selected = select_datasets(cube, store, datasets)

@@ -111,16 +111,6 @@ def merge_writes(parts: Iterable[Mapping[str, WriteResult]]) -> dict[str, WriteR
     return {name: merge_results(results) for name, results in sorted(by_name.items())}
 
 
-def write_at_once(plan: CubeWritePlan, frames: Mapping[str, Sequence[Any]]) -> dict[str, DatasetMetadata]:
-    """Do the whole write in this process: check all input, write all files, commit."""
-    tables = prepare(plan, frames)
-    empty = sorted(set(frames) - set(tables))
-    if empty and not plan.commit_all:
-        problem = ValueError(f"Cannot write empty datasets: {', '.join(empty)}")
-        raise abort_error(plan, str(problem)) from problem
-    return finish_write(plan, run_write(plan, tables))
-
-
 def write_cube_job(
     plan: CubeWritePlan, frames: Mapping[str, Sequence[Any]]
 ) -> Job[CubeWritePlan, tuple[str, pa.Table], dict[str, WriteResult], dict[str, DatasetMetadata]]:

@@ -69,7 +69,7 @@ def check_different_stores(src_store: StoreInput, tgt_store: StoreInput, uuid: s
         raise ValueError("Stores are identical but should not be: a copy needs two different stores")
 
 
-def _renamed(key: str, source_uuid: str, target_uuid: str) -> str:
+def _rename(key: str, source_uuid: str, target_uuid: str) -> str:
     return target_uuid + key[len(source_uuid) :]
 
 
@@ -81,7 +81,7 @@ def plan_copy_dataset(source: BlobStore, source_uuid: str, target_uuid: str) -> 
     tables = dataset.tables or [SINGLE_TABLE]
     contents = {table: read_versioned(source, schema_key(source_uuid, table))[0] for table in tables}
     dataset, key, _, header = DatasetMetadata.load_with_token(source_uuid, source)
-    target_key = _renamed(key, source_uuid, target_uuid)
+    target_key = _rename(key, source_uuid, target_uuid)
     if source_uuid != target_uuid:
         builder = DatasetMetadataBuilder.from_dataset(dataset)
         builder.modify_uuid(target_uuid)
@@ -90,7 +90,7 @@ def plan_copy_dataset(source: BlobStore, source_uuid: str, target_uuid: str) -> 
     return DatasetCopy(
         source_uuid,
         target_uuid,
-        {key: _renamed(key, source_uuid, target_uuid) for key in keys},
+        {key: _rename(key, source_uuid, target_uuid) for key in keys},
         target_key,
         header,
         {
@@ -98,11 +98,11 @@ def plan_copy_dataset(source: BlobStore, source_uuid: str, target_uuid: str) -> 
             for table, content in contents.items()
             if content is not None or (table == dataset.table_name and dataset.schema is not None)
         },
-        _copied_state(source, header, target_key, target_uuid, dataset),
+        _target_state(source, header, target_key, target_uuid, dataset),
     )
 
 
-def _copied_state(
+def _target_state(
     source: BlobStore, header: bytes, key: str, uuid: str, dataset: DatasetMetadata
 ) -> DatasetMetadata:
     """The state that the new header describes."""
@@ -130,11 +130,11 @@ def _schema_of(dataset: DatasetMetadata, content: bytes | None) -> bytes:
 
 def run_copy(source: BlobStore, target: BlobStore, keys: Mapping[str, str]) -> None:
     """Copy blobs as they are."""
-    for _ in _copied(source, target, keys):
+    for _ in _copy_all(source, target, keys):
         pass
 
 
-def _copied(source: BlobStore, target: BlobStore, keys: Mapping[str, str]) -> Iterator[None]:
+def _copy_all(source: BlobStore, target: BlobStore, keys: Mapping[str, str]) -> Iterator[None]:
     progress_add_total(len(keys))
     return ordered_map(partial(_copy_one, source, target), list(keys.items()), REMOTE_REQUESTS)
 
@@ -152,7 +152,8 @@ def finish_copy(
     table = copy.state.table_name
     own = schema_key(copy.target_uuid, table)
     for key, content in copy.schemas.items():
-        if key != own:  # further tables, which only kartothek 3 wrote
+        # further tables, which only kartothek 3 wrote
+        if key != own:
             target.put(key, content, durable=True)
     for _ in attempts():
         base = read_replaced_base(target, copy.target_uuid, table, copy.header_key)
@@ -163,6 +164,7 @@ def finish_copy(
                 target, base, copy.state, copy.header, copy.schemas.get(own), list(copy.keys.values())
             )
         except PreconditionFailed:
+            # another writer was faster: decide again on its state
             continue
         if not state.explicit_partitions:
             state = DatasetMetadata.load_from_store(copy.target_uuid, target)
@@ -170,5 +172,5 @@ def finish_copy(
     raise ConcurrentWriteError(copy.target_uuid)
 
 
-#: what a store raises if something is missing or fails
+#: errors of a store, or of what it holds
 FAILURES = (KartothekCubeError, RuntimeError, ValueError, KeyError, OSError)

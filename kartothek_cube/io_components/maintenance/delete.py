@@ -37,7 +37,7 @@ from kartothek_cube.utils.ktk_adapters import get_dataset_keys
 class DeletePlan:
     """The files to delete with datasets."""
 
-    #: the datasets. Their headers go first, in this order: a dataset is there as a whole or not at all
+    #: the datasets, whose headers are deleted first, in this order: a dataset exists as a whole or not at all
     uuids: Sequence[str]
     #: all other files. If they are not reached, they are garbage
     keys: Sequence[str]

@@ -128,10 +128,10 @@ def finish_update(plan: DatasetWritePlan, results: Iterable[WriteResult]) -> Dat
     parts = list(results)
     _check_content(plan, parts)
     result = merge_results([WriteResult(context.uuid, context.table), *parts])
-    twice = extract_duplicates(result.labels.to_pylist())
-    if twice:
+    duplicates = extract_duplicates(result.labels.to_pylist())
+    if duplicates:
         raise ValueError(
-            f"Duplicate partition labels for dataset {context.uuid!r}: {', '.join(sorted(twice))}"
+            f"Duplicate partition labels for dataset {context.uuid!r}: {', '.join(sorted(duplicates))}"
         )
     if result.schema is None and plan.mode is not WriteMode.UPDATE:
         result = attrs.evolve(result, schema=SchemaWrapper(pa.schema([]), context.uuid))

@@ -160,7 +160,7 @@ def finish_copy(
         if base.state is not None and not overwrite and base.header != copy.header:
             raise DatasetExistsError(copy.target_uuid)
         try:
-            state, published = publish_copy(
+            state, receipt = publish_copy(
                 target, base, copy.state, copy.header, copy.schemas.get(own), list(copy.keys.values())
             )
         except PreconditionFailed:
@@ -168,7 +168,7 @@ def finish_copy(
             continue
         if not state.explicit_partitions:
             state = DatasetMetadata.load_from_store(copy.target_uuid, target)
-        return {copy.header_key: state}, published
+        return {copy.header_key: state}, receipt
     raise ConcurrentWriteError(copy.target_uuid)
 
 

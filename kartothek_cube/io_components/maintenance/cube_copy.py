@@ -115,13 +115,13 @@ def _check_found(cube: Cube, selected: Mapping[str, DatasetMetadata], datasets: 
         )
 
 
-def rollback_copy(plan: CopyPlan, done: Sequence[CommitReceipt], failed: str, exc: BaseException) -> NoReturn:
+def rollback_copy(plan: CopyPlan, receipts: Sequence[CommitReceipt], failed: str, exc: BaseException) -> NoReturn:
     """Undo what was published of a copy, and raise the failure."""
-    undone = undo_all(open_blobs(plan.target), done)
+    undone = undo_all(open_blobs(plan.target), receipts)
     if isinstance(exc, UnknownOutcomeError):
         # not a failure for certain: the dataset may be there, with commits of others on top
         raise exc
-    names = [published.uuid for published in done]
+    names = [receipt.uuid for receipt in receipts]
     if plan.overwrite:
         advice = "" if undone else ". Datasets may have been overwritten; copy the cube again"
         raise RuntimeError(f"Failed to copy dataset {failed}: {exc}{advice}") from exc
@@ -168,15 +168,15 @@ def finish_copies(plan: CopyPlan) -> None:
 
 def _copy_datasets(plan: CopyPlan, files: Callable[[BlobStore, DatasetCopy], Mapping[str, str]]) -> None:
     source, target = open_blobs(plan.source), open_blobs(plan.target)
-    done: list[CommitReceipt] = []
+    receipts: list[CommitReceipt] = []
     for source_uuid, target_uuid in plan.uuids.items():
         try:
             copy = plan_copy_dataset(source, source_uuid, target_uuid)
             run_copy(source, target, files(target, copy))
-            _, published = finish_copy(target, copy, overwrite=plan.overwrite)
+            _, receipt = finish_copy(target, copy, overwrite=plan.overwrite)
         except FAILURES as exc:
-            rollback_copy(plan, done, target_uuid, exc)
-        done.append(published)
+            rollback_copy(plan, receipts, target_uuid, exc)
+        receipts.append(receipt)
 
 
 def _missing(target: BlobStore, copy: DatasetCopy) -> dict[str, str]:

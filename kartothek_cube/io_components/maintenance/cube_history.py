@@ -113,12 +113,12 @@ def return_cube(
     others = set(_choose(cube, blobs, None)) - set(plans)
     after = {name: DatasetMetadata.load_from_store(cube.ktk_dataset_uuid(name), blobs) for name in others}
     check_cube({**after, **{name: plan.state for name, plan in plans.items()}}, cube)
-    done, result = [], {}
+    receipts, result = [], {}
     try:
         for name in cube.commit_order(plans):
-            result[name], published = finish_rollback(blobs, plans[name])
-            done.append(published)
+            result[name], receipt = finish_rollback(blobs, plans[name])
+            receipts.append(receipt)
     except (KartothekCubeError, OSError):
-        undo_all(blobs, done)
+        undo_all(blobs, receipts)
         raise
     return {name: result[name] for name in sorted(result)}

@@ -19,7 +19,9 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io._executor import execute
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.maintenance import rollback
-from kartothek_cube.io_components.maintenance.copy import finish_copy, plan_copy_dataset, run_copy
+from kartothek_cube.io_components.maintenance.copy import (
+    copy_dataset_job,
+)
 from kartothek_cube.io_components.maintenance.delete import delete_dataset_job
 from kartothek_cube.io_components.maintenance.garbage import (
     dataset_garbage_job,
@@ -1023,7 +1025,4 @@ def copy_dataset(
         raise ValueError(
             "Cannot copy a dataset onto itself: give another target_dataset_uuid or another target_store"
         )
-    source, target = open_blobs(store), open_blobs(target_input)
-    copy = plan_copy_dataset(source, source_dataset_uuid, target_uuid)
-    run_copy(source, target, copy.keys)
-    return finish_copy(target, copy)[0]
+    return execute(copy_dataset_job(store, source_dataset_uuid, target_input, target_uuid))

@@ -16,7 +16,7 @@ __all__ = ("DatasetElement", "DatasetInput", "HandlesInput", "SchemaInput")
 DatasetElement: TypeAlias = "Frame | WriteResult | list[DatasetElement] | None"
 """One input of a write: a table, files that are written already, lists of these, or nothing."""
 
-DatasetInput: TypeAlias = DatasetElement | Iterable[DatasetElement]
+DatasetInput: TypeAlias = "DatasetElement | Iterable[DatasetElement]"
 """Inputs of a write."""
 
 HandlesInput: TypeAlias = "WriteResult | list[HandlesInput] | None"

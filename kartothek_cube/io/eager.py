@@ -860,7 +860,6 @@ def verify_dataset(
     True
     """
     # imported when needed, as in other rare operations: importing this module stays quick
-    # imported when needed, as in other rare operations: importing this module stays quick
     from kartothek_cube.io_components.verify.finish import verify_dataset_job
 
     dataset = dataset_factory(dataset_uuid, store, factory, load_schema=False)

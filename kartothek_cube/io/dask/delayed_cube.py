@@ -50,7 +50,7 @@ __all__ = (
 
 
 def _write_delayed(plan: write.CubeWritePlan, data: Iterable[Delayed] | Delayed) -> Delayed:
-    """Write each Delayed in a task of its own, then commit."""
+    """Write each Delayed in one task, then commit."""
     items = [data] if isinstance(data, Delayed) else [delayed(element) for element in iter_input(data)]
     tasks = [TaskRef(item.key) for item in items]
     return answer_as_delayed(write_parts_job(with_write_id(plan), tasks, write_part), items)

@@ -1,4 +1,4 @@
-"""Writing cubes with Spark: one job shuffles and writes, one commit on the driver ends it."""
+"""Writes of cubes with Spark: one job shuffles and writes, the driver commits."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def _arranged(
     num_buckets: int | None,
     bucket_by: str | Sequence[str] | None,
 ) -> dd.DataFrame | None:
-    """The input with its rows in the partitions in which they are written."""
+    """The input, repartitioned and shuffled."""
     if ddf is None:
         return None
     if not isinstance(ddf, dd.DataFrame):
@@ -188,12 +188,12 @@ def _write(
 
 
 def _write_partition(context: WriteContext, frame: pd.DataFrame) -> Written:
-    """Write the rows, or a file without any; nothing where no file would come of it."""
+    """Write the rows; without rows a file of the schema, unless the dataset has partition keys."""
     return write_inputs(context, [] if context.partition_on and not len(frame) else [_without_index(frame)])
 
 
 def _write_buckets(context: WriteContext, frame: pd.DataFrame) -> Written:
-    """Write the rows of each bucket; a shuffle leaves partitions without rows."""
+    """Write the rows of each bucket; a shuffle may leave partitions empty."""
     return write_inputs(context, [_without_index(rows) for rows in buckets(frame) if len(rows)])
 
 

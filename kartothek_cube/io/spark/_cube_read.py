@@ -127,7 +127,7 @@ def _query_frame(
 
 
 def _schema_of(func: Callable[[pa.Table], Any], plan: PhysicalPlan) -> StructType:
-    """What the function gives for no rows."""
+    """Schema of the result of the function for an empty table."""
     empty = to_memory(plan.context.output.empty_table())
     try:
         result = func(empty)
@@ -143,7 +143,7 @@ def _schema_of(func: Callable[[pa.Table], Any], plan: PhysicalPlan) -> StructTyp
 
 
 def _with_known_types(schema: pa.Schema, result: Any, query_schema: pa.Schema) -> pa.Schema:
-    """Without rows, columns of objects in pandas could be anything: take them for those of the query."""
+    """Schema of an empty frame; its object columns have the types of the query, as they could be anything."""
     if not isinstance(result, pd.DataFrame):
         return schema
     objects = {name for name, dtype in result.dtypes.items() if pd.api.types.is_object_dtype(dtype)}

@@ -1,4 +1,4 @@
-"""Options of the data source: text, checked and read."""
+"""Options of the data source: checked and parsed."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ _MARK = "_kartothek_cube_wraps"
 
 
 def install() -> None:
-    """Teach the writers of all kinds of sessions that are imported; once is enough."""
+    """Install the save modes in the writers of all imported kinds of sessions; repeatable."""
     for module in ("pyspark.sql.readwriter", "pyspark.sql.connect.readwriter"):
         if module in sys.modules:
             writer = sys.modules[module].DataFrameWriter

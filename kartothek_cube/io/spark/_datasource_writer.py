@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 
 __all__ = ("CubeStreamWriter", "CubeWriter", "batch_writer", "stream_writer")
 
-#: rows that a task collects before it writes: they may come in any order
+#: rows that a task collects before it writes, since they come in any order
 _ROWS = 1 << 20
 
 
 @dataclass
 class TaskCommit(WriterCommitMessage):
-    """What a task wrote or why it did not, and to which query it belongs."""
+    """Result or error of a task, with the id of its query."""
 
     outcome: bytes
     query: str | None = None
@@ -142,7 +142,7 @@ def _checked(plan: CubeWritePlan, schema: StructType) -> str:
 
 
 def _write(plan: CubeWritePlan, name: str, batches: Iterator[pa.RecordBatch]) -> bytes:
-    """Write the rows of a task, in whatever order they come."""
+    """Write the rows of a task, which come in any order."""
     constraints = plan.constraints[name]
     tables = rechunk_by_partition(batches, constraints.partition_on, _ROWS, 4 * _ROWS)
     rows = (to_storage_types(table, constraints.types) for table in tables)
@@ -150,7 +150,7 @@ def _write(plan: CubeWritePlan, name: str, batches: Iterator[pa.RecordBatch]) ->
 
 
 def _results(messages: Iterable[Any]) -> list[dict[str, WriteResult]]:
-    """What tasks wrote, or the first error of one."""
+    """Results of all tasks; the first error is raised."""
     results = [unpickled(message.outcome) for message in messages if message is not None]
     for result in results:
         if isinstance(result, Exception):

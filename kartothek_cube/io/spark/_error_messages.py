@@ -1,4 +1,4 @@
-"""Errors of the data source as sentences: Spark tells their text alone, without where they were raised."""
+"""Errors of the data source without stack traces: Spark shows their text alone."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ def concise_errors(method: Callable[P, T]) -> Callable[P, T]:
 
 
 def _is_worker() -> bool:
-    """Whether this process is one of Spark's own, started to call this."""
+    """Whether Spark started this process to call the data source."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return spec is not None and spec.name.startswith("pyspark.")

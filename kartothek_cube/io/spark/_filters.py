@@ -1,4 +1,4 @@
-"""Filters of Spark as conditions on a cube, as far as they mean exactly the same."""
+"""Translation of Spark filters to conditions on a cube, as far as both are equivalent."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _bindable(conditions: Sequence[Condition], schema: pa.Schema) -> bool:
 
 
 def _translated(item: Any, schema: pa.Schema) -> tuple[list[Condition], bool]:
-    """Conditions, and whether these say all that the filter says."""
+    """Conditions that follow from a filter, and whether they are equivalent to it."""
     negated = isinstance(item, ds.Not)
     inner = item.child if negated else item
     column = _column(inner)
@@ -149,7 +149,7 @@ def _one_of(column: str, values: list[Any], dtype: pa.DataType) -> tuple[list[Co
 
 
 def _prefix(column: str, prefix: str) -> list[Condition]:
-    """A range that holds all texts with a prefix; it is for Spark to look closer."""
+    """A range that contains all texts with a prefix; Spark evaluates the rest."""
     if not prefix:
         return []
     after = ord(prefix[-1]) + 1

@@ -1,4 +1,4 @@
-"""Types of Arrow and Spark: the one place where one becomes the other.
+"""Conversion of types and tables between Arrow and Spark.
 
 ========================  =====================  ==============================================
 Arrow                     Spark                  remarks
@@ -172,7 +172,7 @@ def _bases(dtype: st.DataType) -> set[str]:
 
 
 def _unsupported(dtype: st.DataType) -> st.DataType | None:
-    """The type, or one inside it, for which there is no Arrow type."""
+    """The type, or a nested one, that Arrow does not have."""
     inner: list[st.DataType] = []
     if isinstance(dtype, st.ArrayType):
         inner = [dtype.elementType]
@@ -224,7 +224,7 @@ def _converted(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
 
 
 def _whole_microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Instants rounded down, also before 1970, as filters take for granted."""
+    """Instants rounded down, also before 1970: filters rely on it."""
     target = pa.timestamp("us", column.type.tz)
     try:
         return column.cast(target)

@@ -1,4 +1,4 @@
-"""Writing out of Spark: check by schema, one job for all datasets, one commit on the driver."""
+"""Writes of Spark frames: check of schemas, one Spark job for all datasets, commit on the driver."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def write_cube(plan: CubeWritePlan, frames: Frames, file_rows: int | None) -> di
         check_frame(df, name)
     check_input(plan, {name: empty_table(df, plan.constraints[name].types) for name, df in inputs.items()})
     plan = with_write_id(plan)
-    # Spark does not even ask for what becomes of no rows
+    # Spark runs no task for a frame without rows
     contexts = {name: plan.changes[name].context for name in frames}
     nothing = {name: WriteResult(context.uuid, context.table) for name, context in contexts.items()}
     with delete_on_failure(change.context for change in plan.changes.values()):

@@ -243,7 +243,7 @@ def read_dataset_as_spark(
 
 
 def _pack(plan: ReadPlan, at_once: int) -> list[tuple[ReadTask, ...]]:
-    """What tasks of Spark read: consecutive partitions or groups, enough to keep all workers busy."""
+    """Blocks of consecutive partitions or groups, about three for each worker."""
     count = len(plan.partitions)
     if not count or plan.groups == ():
         return []

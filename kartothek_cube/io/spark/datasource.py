@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ("KartothekCubeDataSource", "data_source")
 
-#: tasks per worker; each costs some 40 ms more than in a job of ours
+#: tasks per worker; each costs some 40 ms more than in `mapInArrow`
 _TASKS_PER_WORKER = 2
 #: Spark 4.1 to 4.3 hand what one scan of a table pushed to all others, in the same query and in later ones.
 #: They do so no longer since limits are pushed as well.
@@ -95,7 +95,7 @@ class CubeReader(DataSourceReader):
 class KartothekCubeDataSource(DataSource):
     """Cubes as tables of Spark; see :func:`kartothek_cube.io.spark.register`."""
 
-    #: how many tasks a session runs at the same time
+    #: number of tasks that a session runs at the same time
     workers = 8
 
     @classmethod

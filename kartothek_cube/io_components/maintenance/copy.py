@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import attrs
@@ -20,17 +20,22 @@ from kartothek_cube.core.naming import SINGLE_TABLE, check_uuid, schema_key
 from kartothek_cube.core.schema.versions import VersionedSchema, schema_version_of
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.store.resolve import ensure_store
+from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.io_components.job import Job, discard_results
 from kartothek_cube.io_components.runtime.threads import (
     REMOTE_REQUESTS,
+    batched,
     ordered_map,
     progress_add_total,
     progress_advance,
+    store_factory,
 )
 
 __all__ = (
     "DatasetCopy",
     "check_different_stores",
+    "copy_dataset_job",
     "finish_copy",
     "plan_copy_dataset",
     "run_copy",
@@ -174,3 +179,38 @@ def finish_copy(
 
 #: errors of a store, or of what it holds
 FAILURES = (KartothekCubeError, RuntimeError, ValueError, KeyError, OSError)
+
+
+def copy_dataset_job(
+    source_store: StoreInput,
+    source_uuid: str,
+    target_store: StoreInput,
+    target_uuid: str,
+    blocksize: int | None = None,
+) -> Job[tuple[StoreFactory, StoreFactory], Sequence[tuple[str, str]], None, dict[str, DatasetMetadata]]:
+    """Copy the files of a dataset in blocks, then its schemas and header."""
+    source, target = ensure_store(source_store), ensure_store(target_store)
+    copy = plan_copy_dataset(open_blobs(source), source_uuid, target_uuid)
+    keys = list(copy.keys.items())
+    return Job(
+        name="copy_dataset",
+        description=f"copy dataset {source_uuid}",
+        context=(store_factory(source), store_factory(target)),
+        tasks=batched(keys, blocksize or max(len(keys), 1)),
+        run=_run_copy_block,
+        finish=partial(_finish_copy_job, target, copy),
+        merge=discard_results,
+        steps=("prepare", "files", "header"),
+    )
+
+
+def _run_copy_block(stores: tuple[StoreFactory, StoreFactory], block: Sequence[tuple[str, str]]) -> None:
+    source, target = stores
+    run_copy(open_blobs(source), open_blobs(target), dict(block))
+
+
+def _finish_copy_job(
+    target_store: StoreInput, copy: DatasetCopy, copied: Iterable[None]
+) -> dict[str, DatasetMetadata]:
+    discard_results(copied)
+    return finish_copy(open_blobs(target_store), copy)[0]

@@ -37,10 +37,7 @@ from kartothek_cube.io_components.maintenance.copy import (
     plan_copy_dataset,
     run_copy,
 )
-from kartothek_cube.io_components.runtime.threads import (
-    batched,
-    store_factory,
-)
+from kartothek_cube.io_components.runtime.threads import batched, store_factory
 
 
 @attrs.frozen
@@ -115,7 +112,9 @@ def _check_found(cube: Cube, selected: Mapping[str, DatasetMetadata], datasets: 
         )
 
 
-def rollback_copy(plan: CopyPlan, receipts: Sequence[CommitReceipt], failed: str, exc: BaseException) -> NoReturn:
+def rollback_copy(
+    plan: CopyPlan, receipts: Sequence[CommitReceipt], failed: str, exc: BaseException
+) -> NoReturn:
     """Undo what was published of a copy, and raise the failure."""
     undone = undo_all(open_blobs(plan.target), receipts)
     if isinstance(exc, UnknownOutcomeError):

@@ -11,14 +11,7 @@ from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_ktk_cube_dataset_ids
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import KartothekCubeError, StateNotFoundError, unknown_names
-from kartothek_cube.core.history import (
-    AsOf,
-    DatasetState,
-    check_as_of,
-    load_state,
-    select_state,
-    states,
-)
+from kartothek_cube.core.history import AsOf, DatasetState, check_as_of, load_state, select_state, states
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.maintenance.rollback import finish_rollback, keep_history, plan_rollback

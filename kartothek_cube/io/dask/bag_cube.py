@@ -23,7 +23,7 @@ from kartothek_cube.io_components.query.frame_conversion import query_job, run_f
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.runtime.threads import batched
 from kartothek_cube.io_components.verify.cube_rules import verify_cube_job
-from kartothek_cube.io_components.write import cube_write as write
+from kartothek_cube.io_components.write import cube_plan as write
 from kartothek_cube.io_components.write.cube_write import remove_partitions_job
 from kartothek_cube.io_components.write.incremental import declared_ids, write_parts, write_parts_job
 from kartothek_cube.io_components.write.plan import with_write_id

@@ -25,7 +25,8 @@ from kartothek_cube.io_components.query.frame_conversion import run_single_frame
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.query.projection_pushdown import project
-from kartothek_cube.io_components.write import cube_write as write
+from kartothek_cube.io_components.write import cube_plan as write
+from kartothek_cube.io_components.write.cube_write import merge_writes, prepare
 from kartothek_cube.io_components.write.incremental import Written, write_part, write_parts_job
 from kartothek_cube.io_components.write.plan import with_write_id
 from kartothek_cube.serialization import DataFrameSerializer
@@ -63,7 +64,7 @@ def _by_id(data: DaskInput, cube: Cube) -> Frames:
 
 def _check_columns(plan: write.CubeWritePlan, frames: Frames) -> None:
     """Check columns and types of the input, which need no rows."""
-    write.prepare(plan, {name: [frame._meta] for name, frame in frames.items()}, unique=False)
+    prepare(plan, {name: [frame._meta] for name, frame in frames.items()}, unique=False)
 
 
 def _write_frames(plan: write.CubeWritePlan, frames: Frames) -> Delayed:
@@ -89,7 +90,7 @@ def _write_partition(plan: write.CubeWritePlan, item: tuple[str, pd.DataFrame]) 
 
 def _write_buckets(plan: write.CubeWritePlan, item: tuple[str, pd.DataFrame]) -> Written:
     name, frame = item
-    return write.merge_writes([write_part(plan, {name: rows}, unique=False) for rows in buckets(frame)])
+    return merge_writes([write_part(plan, {name: rows}, unique=False) for rows in buckets(frame)])
 
 
 def build_cube_from_dataframe(

@@ -22,7 +22,7 @@ from kartothek_cube.io_components.maintenance.stats import collect_stats_job
 from kartothek_cube.io_components.query.frame_conversion import query_job, run_single_frame
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.verify.cube_rules import verify_cube_job
-from kartothek_cube.io_components.write import cube_write as write
+from kartothek_cube.io_components.write import cube_plan as write
 from kartothek_cube.io_components.write.cube_write import remove_partitions_job
 from kartothek_cube.io_components.write.incremental import (
     declared_ids,
@@ -50,7 +50,7 @@ __all__ = (
 
 
 def _write_delayed(plan: write.CubeWritePlan, data: Iterable[Delayed] | Delayed) -> Delayed:
-    """Write each Delayed in a task of its own, then commit."""
+    """Write each Delayed in one task, then commit."""
     items = [data] if isinstance(data, Delayed) else [delayed(element) for element in iter_input(data)]
     tasks = [TaskRef(item.key) for item in items]
     return answer_as_delayed(write_parts_job(with_write_id(plan), tasks, write_part), items)

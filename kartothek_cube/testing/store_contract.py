@@ -56,11 +56,11 @@ class StoreContract:
     Examples
     --------
     >>> from simplekv.decorator import PrefixDecorator
-    >>> from simplekv.memory import DictStore
-    >>> class TestPrefix(StoreContract):
+    >>> from kartothek_cube.core.utils import ensure_store
+    >>> class TestMyStore(StoreContract):
     ...     @pytest.fixture
-    ...     def store(self) -> PrefixDecorator:
-    ...         return PrefixDecorator("prefix/", DictStore())
+    ...     def store(self, tmp_path: Path) -> KeyValueStore:
+    ...         return PrefixDecorator("prefix/", ensure_store(f"hfs://{tmp_path}"))
     """
 
     driver: ClassVar[type[BlobStore] | None] = None

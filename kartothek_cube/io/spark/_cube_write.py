@@ -12,7 +12,7 @@ from kartothek_cube.io._executor import execute
 from kartothek_cube.io.spark._input import SparkInput, frames_of
 from kartothek_cube.io.spark._stores import picklable_store
 from kartothek_cube.io.spark._write import check_file_rows, write_cube
-from kartothek_cube.io_components.write import cube_plan as _plans
+from kartothek_cube.io_components.write.cube_plan import plan_append, plan_build, plan_extend, plan_update
 from kartothek_cube.io_components.write.cube_write import remove_partitions_job
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -62,9 +62,7 @@ def build_cube_from_spark(
     """
     check_file_rows(max_rows_per_file)
     frames = frames_of(data, cube.seed_dataset)
-    plan = _plans.plan_build(
-        cube, picklable_store(store), frames, metadata, overwrite, partition_on, df_serializer
-    )
+    plan = plan_build(cube, picklable_store(store), frames, metadata, overwrite, partition_on, df_serializer)
     return write_cube(plan, frames, max_rows_per_file)
 
 
@@ -86,9 +84,7 @@ def extend_cube_from_spark(
     """
     check_file_rows(max_rows_per_file)
     frames = frames_of(data, cube.seed_dataset)
-    plan = _plans.plan_extend(
-        cube, picklable_store(store), frames, metadata, overwrite, partition_on, df_serializer
-    )
+    plan = plan_extend(cube, picklable_store(store), frames, metadata, overwrite, partition_on, df_serializer)
     return write_cube(plan, frames, max_rows_per_file)
 
 
@@ -108,7 +104,7 @@ def append_to_cube_from_spark(
     """
     check_file_rows(max_rows_per_file)
     frames = frames_of(data, cube.seed_dataset)
-    plan = _plans.plan_append(cube, picklable_store(store), frames, metadata, df_serializer)
+    plan = plan_append(cube, picklable_store(store), frames, metadata, df_serializer)
     return write_cube(plan, frames, max_rows_per_file)
 
 
@@ -131,7 +127,7 @@ def update_cube_from_spark(
     """
     check_file_rows(max_rows_per_file)
     frames = frames_of(data, cube.seed_dataset)
-    plan = _plans.plan_update(
+    plan = plan_update(
         cube, picklable_store(store), remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer
     )
     return write_cube(plan, frames, max_rows_per_file)

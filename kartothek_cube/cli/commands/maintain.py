@@ -246,7 +246,7 @@ def _describe_compaction(count: dict[str, int]) -> str:
     metavar="TIME|VERSION",
     help="Restore the states at a time (UTC), or a version of one dataset (--include).",
 )
-@datasets_option("listed, configured or rolled back")
+@datasets_option("selected")
 @as_json
 @yes_option
 @pass_state

@@ -127,7 +127,7 @@ class _Imports(ast.NodeVisitor):
         prefix = ""
         for part in text.values:
             if isinstance(part, ast.Constant):
-                prefix += part.value
+                prefix += str(part.value)
             elif isinstance(part, ast.FormattedValue) and getattr(part.value, "id", None) == "__name__":
                 prefix += self.module
             else:

@@ -1,8 +1,8 @@
 """Check a report page in a browser (usage: look_at_report.py PAGE.html [FOLDER [CHROMIUM]]).
 
-Needs ``pip install playwright`` and Chromium. In light and dark mode, the page must load no other resources, log no
-errors, and change its colours with the three buttons; it must fit the screen of a phone. Screenshots are written
-to FOLDER.
+Needs ``pip install playwright`` and Chromium. In light and dark mode, the page must load no other resources,
+log no errors, and change its colours with the three buttons; it must fit the screen of a phone. Screenshots
+are written to FOLDER.
 """
 
 from __future__ import annotations

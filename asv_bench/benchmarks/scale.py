@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core import common_metadata, index
+from kartothek_cube.core import caching
 from kartothek_cube.core.common_metadata import make_meta, store_schema_metadata
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder, loading
+from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import open_blobs
@@ -49,13 +49,6 @@ def make_headers(url, n):
         blobs.put(*builder.to_json())
 
 
-def forget():
-    """Clear all caches, as in a new process."""
-    loading._CACHE.clear()
-    index._CACHE.clear()
-    common_metadata._CACHE.clear()
-
-
 class Planning:
     """Headers of 20,000 to 1,000,000 partitions; time and memory should grow in proportion."""
 
@@ -72,7 +65,7 @@ class Planning:
         return urls
 
     def setup(self, urls, n, condition):
-        forget()
+        caching.clear()
 
     def time_plan(self, urls, n, condition):
         plan_query(CUBE, urls[n], CONDITIONS[condition])

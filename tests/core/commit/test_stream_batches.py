@@ -1,0 +1,60 @@
+"""Commits that carry the number of a batch of a stream: once, whoever repeats them."""
+
+from __future__ import annotations
+
+import attrs
+import pyarrow as pa
+import pytest
+
+from kartothek_cube.core.commit import ChangeSet, WriteMode, commit, last_batch
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io_components.write.table_writer import WriteContext, write_table
+from tests.support.factories import memory
+
+
+@pytest.fixture
+def context(tmp_path):
+    return WriteContext(memory(tmp_path), "uuid", indices=("x",))
+
+
+def change(context, number, stream="a", **more) -> ChangeSet:
+    written = write_table(context, pa.table({"x": [number]}))
+    return attrs.evolve(written.change_set(mode=WriteMode.UPSERT, **more), batch=(stream, number))
+
+
+def published(context, delta):
+    return commit(open_blobs(context.store), delta)[0]
+
+
+def test_a_batch_counts_once(context):
+    first = published(context, change(context, 0))
+    assert last_batch(first, "a") == 0
+    assert published(context, change(context, 0)) == first
+    second = published(context, change(context, 1))
+    assert len(second.partition_table) == 2
+    assert last_batch(second, "a") == 1
+    assert published(context, change(context, 0)) == second
+
+
+def test_streams_do_not_know_each_other(context):
+    published(context, change(context, 5))
+    both = published(context, change(context, 3, stream="b"))
+    assert (last_batch(both, "a"), last_batch(both, "b"), last_batch(both, "c")) == (5, 3, None)
+    assert len(both.partition_table) == 2
+
+
+def test_creating_again_is_no_error_if_it_was_the_same_batch(context):
+    first = published(context, attrs.evolve(change(context, 0), mode=WriteMode.CREATE))
+    assert published(context, attrs.evolve(change(context, 0), mode=WriteMode.CREATE)) == first
+
+
+def test_other_metadata_stays(context):
+    published(context, change(context, 0, metadata={"k": 1}))
+    assert published(context, change(context, 1)).metadata["k"] == 1
+
+
+@pytest.mark.parametrize("strange", ["text", {"a": "text"}, [1]])
+def test_strange_records_count_as_none(context, strange):
+    state = published(context, change(context, 0, metadata={"kartothek_cube_batches": strange}))
+    assert last_batch(state, "a") == 0
+    assert last_batch(state.copy(metadata={"kartothek_cube_batches": strange}), "a") is None

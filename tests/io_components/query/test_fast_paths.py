@@ -1,0 +1,243 @@
+"""Queries over files of all kinds against brute force: no shortcut may change a result."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import functools
+import itertools
+import math
+import tempfile
+from unittest import mock
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from storefact import get_store_from_url
+
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io import eager_cube
+from kartothek_cube.io_components.query import executor, group_output, scan
+from kartothek_cube.io_components.query import file_groups as query_files
+from kartothek_cube.serialization import ParquetSerializer
+from kartothek_cube.serialization import parquet_reader as reading
+from tests.support.cubes import file_keys, memory
+
+CUBE = Cube(dimension_columns=["x", "y"], partition_columns=["p"], uuid_prefix="cube")
+XS = {
+    "int": [1, 2, 3],
+    "text": ["a", "b", "ü"],
+    "float": [0.0, 1.5, math.nan],
+    "day": [datetime.date(2020, 1, day) for day in (1, 2, 3)],
+}
+TYPES = {"int": pa.int64(), "text": pa.string(), "float": pa.float64(), "day": pa.date32()}
+NARROW = {"int": pa.int8(), "text": pa.dictionary(pa.int8(), pa.string()), "float": pa.float32()}
+CELLS = {"seed": ["x", "y"], "enrich": ["x", "y"], "extra": ["x"], "whole": ["y"]}
+PAYLOAD = {"seed": "v", "enrich": "w", "extra": "u", "whole": "z"}
+YS = [0, 1, 2]
+
+
+@functools.cache
+def store_of(kind):
+    """Build a cube in which each partition may hold every cell; two datasets have two files in one."""
+    store = memory()
+    xs = [
+        2.5 if order_of(x)[0] else x for x in XS[kind]
+    ]  # no NaN can be written, but files by others may have it
+    grid = pd.DataFrame(list(itertools.product(xs, YS, [0, 1])), columns=["x", "y", "p"])
+    datasets = {
+        "seed": grid.assign(v=1.0),
+        "enrich": grid.assign(w=1.0),
+        "extra": grid[["x", "p"]].drop_duplicates().assign(u=1.0),
+        "whole": grid[["y"]].drop_duplicates().assign(z=1.0),
+    }
+    eager_cube.build_cube(data=datasets, cube=CUBE, store=lambda: store, partition_on={"whole": []})
+    again = {id_: datasets[id_][datasets[id_].p == 1] for id_ in ("seed", "enrich")}
+    eager_cube.append_to_cube(data=again, cube=CUBE, store=lambda: store)
+    return store
+
+
+@st.composite
+def file_rows(draw, kind, id_, base):
+    """Rows of a file: often those of another one, or a part of them, in order or not, at times with nulls."""
+    cells = draw(st.one_of(st.just(base), st.sets(st.sampled_from(base)).map(sorted_cells))) if base else []
+    change = draw(st.sampled_from(["no", "no", "no", "shuffle", "repeat", "null", "zero"]))
+    if change == "shuffle":
+        cells = draw(st.permutations(cells))
+    if change == "repeat":
+        cells = cells + cells[:2]
+    if change == "null":
+        cells = [*cells, (None, *cells[0][1:])] if cells and id_ != "whole" else cells
+    if change == "zero" and kind == "float":
+        cells = [tuple(-0.0 if value == 0.0 else value for value in cell) for cell in cells]
+    values = draw(st.lists(st.sampled_from([0.0, 1.0, 2.0, None]), min_size=len(cells), max_size=len(cells)))
+    return [
+        dict(zip(CELLS[id_], cell, strict=True)) | {PAYLOAD[id_]: value}
+        for cell, value in zip(cells, values, strict=True)
+    ]
+
+
+def order_of(value):
+    """Sort values as queries do: NaN and null are last."""
+    if value is None:
+        return (2, 0)
+    return (1, 0) if isinstance(value, float) and math.isnan(value) else (0, value)
+
+
+def sorted_cells(cells):
+    return sorted(cells, key=lambda cell: [order_of(value) for value in cell])
+
+
+def key_of(row, columns):
+    return tuple(order_of(row[column]) for column in columns)
+
+
+def write(store, key, rows, id_, kind, how):
+    """Replace a file."""
+    columns = {name: [row[name] for row in rows] for name in [*CELLS[id_], PAYLOAD[id_]]}
+    types = {"x": TYPES[kind], "y": pa.int64()}
+    table = pa.table(
+        {name: pa.array(values, types.get(name, pa.float64())) for name, values in columns.items()}
+    )
+    if how == "narrow" and kind in NARROW and "x" in columns:
+        dtype = NARROW[kind]
+        x = table["x"].dictionary_encode() if kind == "text" else table["x"].cast(dtype)
+        table = table.set_column(0, "x", x)
+    sink = pa.BufferOutputStream()
+    if how == "ours":
+        ParquetSerializer("ZSTD").write_table(table, sink)
+    else:
+        pq.write_table(table, sink, row_group_size=2, compression="snappy")
+    store.put(key, sink.getvalue().to_pybytes())
+
+
+def latest(parts, id_, conditions):
+    """Give the rows of a partition, each cell in its last version, by key."""
+    own = {*CELLS[id_], PAYLOAD[id_]}
+    conditions = [(column, test) for column, test in conditions if column in own]
+    stable = [c for c in conditions if len(parts) == 1 or c[0] in CELLS[id_]]
+    found = {}
+    for row in itertools.chain.from_iterable(parts):
+        if all(row[column] is not None and test(row[column]) for column, test in stable):
+            found.pop(key_of(row, CELLS[id_]), None)
+            found[key_of(row, CELLS[id_])] = row
+    return {
+        key: row
+        for key, row in found.items()
+        if all(row[column] is not None and test(row[column]) for column, test in conditions)
+    }
+
+
+def expected_rows(content, conditions):
+    """Join by brute force."""
+    result = []
+    restricted = {id_ for id_, name in PAYLOAD.items() if any(column == name for column, _ in conditions)}
+    for p in (0, 1):
+        found = {id_: latest(content[id_][0 if id_ == "whole" else p], id_, conditions) for id_ in CELLS}
+        for row in found["seed"].values():
+            joined = {**row, "p": p}
+            for id_ in ("enrich", "extra", "whole"):
+                partner = found[id_].get(key_of(row, CELLS[id_]))
+                if partner is None and id_ in restricted:
+                    break
+                joined[PAYLOAD[id_]] = partner[PAYLOAD[id_]] if partner else None
+            else:
+                result.append(joined)
+    return sorted(result, key=lambda row: (*key_of(row, ["x", "y"]), row["p"]))
+
+
+def plain(value):
+    """Make values of a frame comparable."""
+    if value is None or value is pd.NaT or (isinstance(value, float) and math.isnan(value)):
+        return None
+    return value.date() if isinstance(value, pd.Timestamp) else value
+
+
+CONDITIONS = {
+    "nothing": ((), []),
+    "seed": ((C("v") > 0.5,), [("v", lambda v: v > 0.5)]),
+    "enrichment": ((C("w") > 0.5,), [("w", lambda v: v > 0.5)]),
+    "dimension": ((C("y") < 2,), [("y", lambda v: v < 2)]),
+    "all": (
+        (C("v") < 1.5, C("w") > 0.5, C("y") != 0),
+        [("v", lambda v: v < 1.5), ("w", lambda v: v > 0.5), ("y", lambda v: v != 0)],
+    ),
+    "shared": ((C("z") > 0.5, C("u") < 1.5), [("z", lambda v: v > 0.5), ("u", lambda v: v < 1.5)]),
+    "none": ((C("v") > 9.0,), [("v", lambda v: v > 9)]),
+}
+#: modules and their thresholds below which shortcuts are not tried, or above which rows are joined late
+SHORTCUTS = {
+    "always": {
+        reading: {"_MIN_ROWS_LATE": 0},
+        scan: {"_MIN_ROWS_TO_CHECK_ORDER": 0},
+        group_output: {"_LONG": 0, "_SPLIT_FROM": 0},
+    },
+    "some": {reading: {"_MIN_ROWS_LATE": 0}},
+    "never": {},
+}
+
+
+@contextlib.contextmanager
+def copy_of(store, where):
+    """Give a copy of a store, in memory or in a directory."""
+    with tempfile.TemporaryDirectory() as directory:
+        copy = memory() if where == "memory" else get_store_from_url(f"hfs://{directory}")
+        for key in store.keys():
+            copy.put(key, store.get(key))
+        yield copy
+
+
+@pytest.mark.parametrize("shortcuts", SHORTCUTS)
+@pytest.mark.parametrize("kind", XS)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_queries_against_brute_force(kind, shortcuts, data):
+    store = store_of(kind)
+    content, how = {}, {}
+    grid = list(itertools.product(XS[kind], YS))
+    base = {"enrich": grid, "extra": [(x,) for x in XS[kind]], "whole": [(y,) for y in YS]}
+    for id_ in CELLS:
+        content[id_] = [[], []]
+        for p, count in [(0, 1)] if id_ == "whole" else [(0, 1), (1, 2 if id_ in ("seed", "enrich") else 1)]:
+            for _ in range(count):
+                content[id_][p].append(data.draw(file_rows(kind, id_, base.get(id_, grid)), label=id_))
+        how[id_] = data.draw(st.sampled_from(["ours", "ours", "foreign", "narrow"]))
+    if data.draw(st.booleans(), label="the same cells"):
+        for p in (0, 1):
+            for number, rows in enumerate(content["seed"][p]):
+                content["enrich"][p][number] = [
+                    {"x": row["x"], "y": row["y"], "w": float(n % 3)} for n, row in enumerate(rows)
+                ]
+    name = data.draw(st.sampled_from(sorted(CONDITIONS)))
+    conditions, tests = CONDITIONS[name]
+    block, looks = data.draw(st.sampled_from([(0.1, 0), (0.1, 1 << 22), (1 << 20, 0)]))
+    partition_by = data.draw(st.sampled_from([None, "p", "y"]))
+    with (
+        copy_of(store, data.draw(st.sampled_from(["memory", "disk"]))) as copy,
+        contextlib.ExitStack() as stack,
+    ):
+        for id_ in CELLS:
+            for key, rows in zip(
+                file_keys(lambda: copy, f"cube++{id_}").values(), itertools.chain(*content[id_]), strict=True
+            ):
+                write(copy, key, rows, id_, kind, how[id_])
+        for module, values in SHORTCUTS[shortcuts].items():
+            for attribute, value in values.items():
+                stack.enter_context(mock.patch.object(module, attribute, value))
+        stack.enter_context(mock.patch.object(query_files, "_BLOCK", block))
+        stack.enter_context(mock.patch.object(executor, "_BROADCAST_ROWS", looks))
+        found = eager_cube.query_cube(
+            cube=CUBE, store=lambda: copy, conditions=conditions, partition_by=partition_by
+        )
+    expected = expected_rows(content, tests)
+    if partition_by:
+        expected = sorted(expected, key=lambda row: row[partition_by])
+    names = ["x", "y", "p", "v", "w", "u", "z"]
+    rows = [row for df in found for row in df[names].itertuples(index=False)]
+    assert [[plain(value) for value in row] for row in rows] == [
+        [plain(row[name]) for name in names] for row in expected
+    ]

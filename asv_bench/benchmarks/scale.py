@@ -1,4 +1,4 @@
-"""What grows with the number of partitions: planning by headers alone, reading and writing small files."""
+"""Costs that grow with the number of partitions: planning, reading and writing small files."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core import common_metadata, index
+from kartothek_cube.core import caching
 from kartothek_cube.core.common_metadata import make_meta, store_schema_metadata
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder, loading
+from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import open_blobs
@@ -25,7 +25,7 @@ CONDITIONS = {"partition key": C("p") == 77, "index": C("y") == 77 * 7, "none": 
 
 
 def make_headers(url, n):
-    """A cube of two datasets with n partitions each, and no data file."""
+    """A cube of two datasets with n partitions each, without data files."""
     blobs = open_blobs(url)
     numbers = np.arange(n)
     labels = pa.array([f"p={i}/{i:032x}" for i in range(n)])
@@ -49,13 +49,6 @@ def make_headers(url, n):
         blobs.put(*builder.to_json())
 
 
-def forget():
-    """What a new process does not know."""
-    loading._CACHE.clear()
-    index._CACHE.clear()
-    common_metadata._CACHE.clear()
-
-
 class Planning:
     """Headers of 20,000 to 1,000,000 partitions; time and memory should grow in proportion."""
 
@@ -72,7 +65,7 @@ class Planning:
         return urls
 
     def setup(self, urls, n, condition):
-        forget()
+        caching.clear()
 
     def time_plan(self, urls, n, condition):
         plan_query(CUBE, urls[n], CONDITIONS[condition])

@@ -1,4 +1,4 @@
-"""What a dataset and a cube are: names, headers, schemas, partitions, indices, stores, commits."""
+"""The table format: names, headers, schemas, partitions, indices, stores, commits, cubes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first asked for: a module of core must not load all others."""
+    """Import a name on first access: a module of core must not load all others."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)

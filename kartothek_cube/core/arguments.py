@@ -1,4 +1,4 @@
-"""Converters for arguments: names, sets and tuples of names, and values given as text."""
+"""Converters of arguments: names, collections of names, values as text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TRUE = frozenset({"1", "t", "y", "true", "yes"})
 
 
 def converter_str(obj: object) -> str:
-    """Take a name as text or bytes.
+    """Convert a name to str.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def converter_str(obj: object) -> str:
 
 
 def converter_tuple(obj: object) -> tuple[object, ...]:
-    """Take one object or many as a tuple, in the order given.
+    """Convert one or several objects to a tuple, in their order.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def converter_tuple(obj: object) -> tuple[object, ...]:
 
 
 def converter_str_set(obj: object) -> frozenset[str]:
-    """Take one name or many as a set.
+    """Convert one or several names to a set.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def converter_str_set(obj: object) -> frozenset[str]:
 
 
 def converter_str_set_optional(obj: object) -> frozenset[str] | None:
-    """Take one name or many as a set, where None means "not given".
+    """Convert one or several names to a set; None stays None.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def converter_str_set_optional(obj: object) -> frozenset[str] | None:
 
 
 def converter_str_tupleset(obj: object) -> tuple[str, ...]:
-    """Take one name or many as a tuple without duplicates, in the order given.
+    """Convert one or several names to a tuple without duplicates, in their order.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ def converter_str_tupleset(obj: object) -> tuple[str, ...]:
 
 
 def get_str_to_python_converter(pa_type: pa.DataType) -> Callable[[str], object]:
-    """Find the function that makes a value of a column out of text.
+    """Find the function that parses values of a column.
 
     Booleans are ``0 f n false no`` and ``1 t y true yes`` in any case. Of text, one pair of matching quotes
     around the whole is removed. Time stamps become :class:`pandas.Timestamp`; for a column with a time zone,
@@ -203,7 +203,7 @@ def _parse_bool(text: str) -> bool:
     return lowered in _TRUE
 
 
-def _unquoted(text: str) -> str:
+def _remove_quotes(text: str) -> str:
     quoted = len(text) >= 2 and text[0] == text[-1] and text[0] in "\"'"
     return text[1:-1] if quoted else text
 
@@ -229,6 +229,6 @@ _CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[str], object]]
     (pa.types.is_boolean, _parse_bool),
     (pa.types.is_integer, int),
     (pa.types.is_floating, float),
-    (_is_text, _unquoted),
+    (_is_text, _remove_quotes),
     (pa.types.is_timestamp, pd.Timestamp),
 )

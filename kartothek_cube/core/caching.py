@@ -1,44 +1,42 @@
-"""What this process parsed last, remembered by the very bytes that it was parsed from."""
+"""The process-wide cache of parsed headers, schemas and indices."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from threading import Lock
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
-__all__ = ("ParseCache",)
+__all__ = ("CACHE", "ParseCache", "clear")
 
 ParsedT = TypeVar("ParsedT")
 
+#: bytes of contents and parsed objects together; a header of a million partitions takes about 100 MB
+_CAPACITY = 208 << 20
 
-class _Entry(NamedTuple, Generic[ParsedT]):
+
+class _Entry(NamedTuple):
     content: bytes
-    parsed: ParsedT
+    parsed: object
     size: int
 
 
-class ParseCache(Generic[ParsedT]):
+class ParseCache:
     """
-    Results of parsing; for use by several threads.
+    Thread-safe cache of parsed blobs: least recently used ones are evicted beyond `capacity` bytes.
 
-    Parameters
-    ----------
-    capacity
-        How many bytes are kept, of contents and results together.
-    smallest
-        Shorter contents are parsed in no time, and not kept.
+    An entry counts only if its content is equal: blobs of other stores or versions are never mixed up.
 
     Examples
     --------
-    >>> cache = ParseCache[int](capacity=1000, smallest=2)
-    >>> cache.parse("DAY", b"0017", int, lambda number: 8)
+    >>> cache = ParseCache(capacity=1000)
+    >>> cache.parse("key", b"17", int, lambda parsed: 28)
     17
     """
 
-    def __init__(self, capacity: int, smallest: int) -> None:
-        self._capacity, self._smallest = capacity, smallest
-        self._entries: OrderedDict[Hashable, _Entry[ParsedT]] = OrderedDict()
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
         self._used = 0
         self._lock = Lock()
 
@@ -49,62 +47,52 @@ class ParseCache(Generic[ParsedT]):
         parse: Callable[[bytes], ParsedT],
         size: Callable[[ParsedT], int],
     ) -> ParsedT:
-        """
-        Parse a content, unless that was done before.
-
-        Parameters
-        ----------
-        key
-            Where the content comes from.
-        content
-            The content.
-        parse
-            Parses it.
-        size
-            Tells the bytes that a result takes.
-
-        Returns
-        -------
-        object
-        """
+        """Parse a content, or return the cached result; `key` tells the kind of the result and its origin."""
         with self._lock:
-            known = self._entries.get(key)
-            if known is not None:
+            entry = self._entries.get(key)
+            if entry is not None:
                 self._entries.move_to_end(key)
-        if known is not None and known.content == content:
-            return known.parsed
+        if entry is not None and entry.content == content:
+            return cast(ParsedT, entry.parsed)
         parsed = parse(content)
-        self.remember(key, content, parsed, size(parsed))
+        self.put(key, content, parsed, size(parsed))
         return parsed
 
-    def remember(self, key: Hashable, content: bytes, parsed: ParsedT, size: int) -> None:
-        """
-        Keep a result, and forget the ones that were not used for the longest time.
-
-        Parameters
-        ----------
-        key, content
-            As in :meth:`parse`.
-        parsed
-            The result; nobody may change it any more.
-        size
-            Bytes that it takes.
-        """
+    def put(self, key: Hashable, content: bytes, parsed: object, size: int) -> None:
+        """Cache a result of `size` bytes, which must not be changed any more."""
         total = size + len(content)
         with self._lock:
-            self._forget(self._entries.pop(key, None))
-            if len(content) < self._smallest or total > self._capacity:
+            self._evict(self._entries.pop(key, None))
+            if total > self._capacity:
                 return
             self._entries[key] = _Entry(content, parsed, total)
             self._used += total
             while self._used > self._capacity:
-                self._forget(self._entries.popitem(last=False)[1])
+                self._evict(self._entries.popitem(last=False)[1])
 
-    def _forget(self, entry: _Entry[ParsedT] | None) -> None:
+    def _evict(self, entry: _Entry | None) -> None:
         self._used -= 0 if entry is None else entry.size
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all entries."""
         with self._lock:
             self._entries.clear()
             self._used = 0
+
+
+CACHE = ParseCache(_CAPACITY)
+
+
+def clear() -> None:
+    """
+    Free the memory of cached headers, schemas and indices.
+
+    A process keeps what it has parsed, up to 208 MiB, and reuses it while the stored bytes are the same. So
+    there is no need to clear the cache for correct results, only to free memory or to measure cold reads.
+
+    Examples
+    --------
+    >>> from kartothek_cube.core import caching
+    >>> caching.clear()
+    """
+    CACHE.clear()

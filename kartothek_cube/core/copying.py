@@ -1,4 +1,4 @@
-"""Behaviour shared by value classes: :class:`CopyMixin`."""
+"""Copies of value objects with changed constructor arguments."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class CopyMixin:
         """
         return type(self)(**self._constructor_arguments(kwargs) | kwargs)
 
-    def _constructor_arguments(self, given: Container[str]) -> dict[str, Any]:
-        """Parameters of the constructor that are not given, with the value that the object knows."""
-        named = _parameters(type(self).__init__)
-        return {name: getattr(self, name) for name in named if name not in given and self._is_state(name)}
+    def _constructor_arguments(self, replaced: Container[str]) -> dict[str, Any]:
+        """Constructor parameters that are not replaced, with their current values."""
+        names = _parameters(type(self).__init__)
+        return {name: getattr(self, name) for name in names if name not in replaced and self._is_state(name)}
 
     def _is_state(self, name: str) -> bool:
-        # a method of that name (load_all_indices) is not the value that was given to the constructor
+        # a method of that name (load_all_indices) is no constructor argument
         attribute = inspect.getattr_static(self, name, _MISSING)
         is_method = isinstance(attribute, FunctionType | staticmethod | classmethod)
         return attribute is not _MISSING and not is_method
@@ -54,6 +54,7 @@ class CopyMixin:
 
 @lru_cache(maxsize=64)
 def _parameters(constructor: Callable[..., None]) -> tuple[str, ...]:
-    """Names of the parameters of a constructor; to look them up takes longer than to call it."""
+    """Names of the parameters of a constructor."""
+    # Cached: the inspection takes longer than the constructor.
     parameters = list(inspect.signature(constructor).parameters.values())[1:]
     return tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))

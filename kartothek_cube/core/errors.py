@@ -52,14 +52,14 @@ class KartothekCubeError(Exception):
 def _restore(
     cls: type[KartothekCubeError], args: tuple[Any, ...], state: dict[str, Any]
 ) -> KartothekCubeError:
-    """Make an error again from its parts; the constructors take facts, not the finished message."""
+    """Rebuild an unpickled error; the constructors take facts, not the finished message."""
     error = cls.__new__(cls, *args)  # BaseException keeps these as ``args``
     error.__dict__.update(state)
     return error
 
 
 class ConcurrentWriteError(KartothekCubeError, RuntimeError):
-    """Somebody else changed the dataset, and this commit does not fit the new state; it was not applied.
+    """Another writer changed the dataset, and this commit does not fit the new state; it was not applied.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class ConcurrentWriteError(KartothekCubeError, RuntimeError):
 
 
 class UnknownOutcomeError(KartothekCubeError, RuntimeError):
-    """The store did not answer, and nobody knows whether the commit was applied; nothing was deleted.
+    """The store did not answer, and it is unknown whether the commit was applied; nothing was deleted.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ class UnknownOutcomeError(KartothekCubeError, RuntimeError):
 
 
 class DatasetExistsError(KartothekCubeError, RuntimeError):
-    """A dataset that was to be created is already there; nothing was written.
+    """A dataset that was to be created exists already; nothing was written.
 
     Parameters
     ----------
@@ -398,42 +398,28 @@ class MultiTableCommitAborted(KartothekCubeError, RuntimeError):
 
 
 def unknown_names(kind: str, unknown: Iterable[object], available: Iterable[object]) -> str:
-    """Say which names are unknown, which ones were probably meant, and which ones there are.
-
-    Parameters
-    ----------
-    kind
-        What the names stand for, such as ``"column"``.
-    unknown
-        The names that do not exist; all are listed.
-    available
-        The names that exist; a long list is cut.
-
-    Returns
-    -------
-    str
-        A text without a final period, to be used as or in the message of an error.
+    """Message about unknown names: probable corrections, and the available names.
 
     Examples
     --------
     >>> unknown_names("column", ["CITI"], ["COUNTRY_CODE", "CITY", "DAY"])
     'unknown column CITI; did you mean CITY? available: CITY, COUNTRY_CODE, DAY'
     """
-    known = sorted({str(name) for name in available})
+    names = sorted({str(name) for name in available})
     missing = sorted({str(name) for name in unknown})
-    nearest = sorted({match for name in missing for match in _nearest(name, known)})
+    nearest = sorted({match for name in missing for match in _nearest(name, names)})
     hint = f"did you mean {', '.join(nearest)}? " if nearest else ""
-    return f"unknown {kind} {', '.join(missing)}; {hint}available: {_listing(known) or 'none'}"
+    return f"unknown {kind} {', '.join(missing)}; {hint}available: {_listing(names) or 'none'}"
 
 
 def _nearest(name: str, known: list[str]) -> list[str]:
-    """Find the name that was probably meant, in any case of letters; none if there is nothing alike."""
+    """Most similar known name, ignoring case; none if nothing is similar."""
     by_lower = {candidate.lower(): candidate for candidate in known}
     return [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=1)]
 
 
 def _listing(names: Iterable[str]) -> str:
-    """Join names by commas; a long list is cut."""
+    """Comma-separated names; a long list is cut."""
     shown = list(names)
-    rest = len(shown) - _MAX_SHOWN
-    return ", ".join(shown[:_MAX_SHOWN]) + (f", … and {rest} more" if rest > 0 else "")
+    n_hidden = len(shown) - _MAX_SHOWN
+    return ", ".join(shown[:_MAX_SHOWN]) + (f", … and {n_hidden} more" if n_hidden > 0 else "")

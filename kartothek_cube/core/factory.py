@@ -1,4 +1,4 @@
-"""Datasets that are loaded when first needed: :class:`DatasetFactory`."""
+"""``DatasetFactory``: a dataset that is loaded on first access."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ("DatasetFactory",)
 
 class DatasetFactory(DatasetMetadataBase):
     """
-    A dataset that is loaded when one of its attributes is first asked for.
+    A dataset that is loaded on first access to one of its attributes.
 
-    All attributes and methods of :class:`~kartothek_cube.core.dataset.DatasetMetadata` are there.
+    Has all attributes and methods of :class:`~kartothek_cube.core.dataset.DatasetMetadata`.
 
     Parameters
     ----------
@@ -101,11 +101,11 @@ class DatasetFactory(DatasetMetadataBase):
     def dataset_metadata(self) -> DatasetMetadata:
         """The dataset, loaded once."""
         if self._cache_metadata is None:
-            self._cache_metadata = self._state()
+            self._cache_metadata = self._load_dataset()
         self.is_loaded = True
         return self._cache_metadata
 
-    def _state(self) -> DatasetMetadata:
+    def _load_dataset(self) -> DatasetMetadata:
         if self._as_of is None:
             return DatasetMetadata.load_from_store(
                 self.dataset_uuid,
@@ -117,8 +117,8 @@ class DatasetFactory(DatasetMetadataBase):
         return state.load_all_indices(self.store) if self._all_indices else state
 
     def __getattr__(self, name: str) -> Any:
-        # only asked for what the factory does not have itself
-        if name.startswith("__") or name in _OWN:
+        # called only for names that are no attributes of the factory itself
+        if name.startswith("__") or name in _FACTORY_ATTRIBUTES:
             raise AttributeError(name)
         return getattr(self.dataset_metadata, name)
 
@@ -132,7 +132,7 @@ class DatasetFactory(DatasetMetadataBase):
         return new
 
     def invalidate(self) -> None:
-        """Forget the dataset and the store; both are made again when needed."""
+        """Drop the loaded dataset and the store; both are loaded again on access."""
         self.is_loaded = False
         self._cache_metadata = None
         self._cache_store = None
@@ -160,8 +160,9 @@ class DatasetFactory(DatasetMetadataBase):
         """
         if column in self.dataset_metadata.partition_keys:
             return self.load_partition_indices()
-        used = self.store if store is None else store
-        self._cache_metadata = self.dataset_metadata.load_index(column, used)
+        self._cache_metadata = self.dataset_metadata.load_index(
+            column, self.store if store is None else store
+        )
         return self
 
     def load_all_indices(self, store: StoreInput | BlobStore | None = None) -> Self:
@@ -183,8 +184,7 @@ class DatasetFactory(DatasetMetadataBase):
         KeyError
             A file is missing.
         """
-        used = self.store if store is None else store
-        self._cache_metadata = self.dataset_metadata.load_all_indices(used)
+        self._cache_metadata = self.dataset_metadata.load_all_indices(self.store if store is None else store)
         return self
 
     def load_partition_indices(self) -> Self:
@@ -204,7 +204,7 @@ class DatasetFactory(DatasetMetadataBase):
         return self
 
 
-_OWN = frozenset(
+_FACTORY_ATTRIBUTES = frozenset(
     {
         "dataset_uuid",
         "store_factory",
@@ -224,36 +224,16 @@ def _ensure_factory(
     factory: DatasetFactory | None,
     load_schema: bool = True,
 ) -> DatasetFactory:
-    """
-    The factory that was passed, or one for the dataset and the store that were.
-
-    Parameters
-    ----------
-    dataset_uuid, store
-        Dataset and store; or
-    factory
-        their factory.
-    load_schema
-        Load the schema along with the header.
-
-    Returns
-    -------
-    DatasetFactory
-
-    Raises
-    ------
-    ValueError
-        Neither one nor the other was passed, or both.
-    """
+    """The factory passed, or one for the dataset and store passed; raises ValueError for both or none."""
     if factory is not None and dataset_uuid is None and store is None:
         return factory
     if factory is None and dataset_uuid is not None and store is not None:
         return DatasetFactory(dataset_uuid, lazy_store(store), load_schema=load_schema)
-    given = [
+    passed = [
         n
         for n, v in (("dataset_uuid", dataset_uuid), ("store", store), ("factory", factory))
         if v is not None
     ]
     raise ValueError(
-        f"Pass either `factory`, or `dataset_uuid` and `store`; got {' and '.join(given) or 'none of them'}"
+        f"Pass either `factory`, or `dataset_uuid` and `store`; got {' and '.join(passed) or 'none of them'}"
     )

@@ -1,7 +1,5 @@
-"""Names in storage: constants, the rules for uuids, and the only builders of storage keys.
-
-The layout is the one of the dataset specification, section "Filenames".
-"""
+"""Storage keys and names: constants, rules for uuids, and the only builders of storage keys."""
+# The layout is that of the dataset specification, section "Filenames".
 
 from __future__ import annotations
 
@@ -56,7 +54,7 @@ SINGLE_TABLE = "table"
 
 METADATA_VERSION_KEY = "dataset_metadata_version"
 UUID_KEY = "dataset_uuid"
-#: metadata key under which a header holds the files that are being deleted, by garbage collection
+#: metadata key of the files under deletion, by garbage collection
 TOMBSTONES_KEY = "kartothek_cube_going"
 
 _UUID = re.compile(r"[A-Za-z0-9+\-_]+")
@@ -65,80 +63,24 @@ _FORMAT_SUFFIXES = {"json": METADATA_FORMAT_JSON, "msgpack": METADATA_FORMAT_MSG
 
 
 def validate_uuid(uuid: object) -> bool:
-    """Tell whether a text can be the uuid of a dataset: one or more of ``a-z A-Z 0-9 + - _``.
-
-    Parameters
-    ----------
-    uuid
-        The text; nothing else is legal.
-
-    Returns
-    -------
-    bool
-
-    Examples
-    --------
-    >>> validate_uuid("sales++seed"), validate_uuid("sales/seed")
-    (True, False)
-    """
+    """Whether a text can be the uuid of a dataset: one or more of ``a-z A-Z 0-9 + - _``."""
     return isinstance(uuid, str) and _UUID.fullmatch(uuid) is not None
 
 
 def check_uuid(uuid: object) -> None:
-    """Refuse a text that cannot be the uuid of a dataset.
-
-    Parameters
-    ----------
-    uuid
-        The text.
-
-    Raises
-    ------
-    ValueError
-        It has characters other than ``a-z A-Z 0-9 + - _``, or none.
-
-    Examples
-    --------
-    >>> check_uuid("sales/seed")
-    Traceback (most recent call last):
-    ...
-    ValueError: 'sales/seed' cannot be a dataset uuid: one or more of a-z A-Z 0-9 + - _ are allowed
-    """
+    """Raise ValueError unless a text can be the uuid of a dataset."""
     if not validate_uuid(uuid):
         raise ValueError(f"{uuid!r} cannot be a dataset uuid: one or more of a-z A-Z 0-9 + - _ are allowed")
 
 
 def check_table_name(table: object) -> None:
-    """Refuse a table name that is not exactly one component of a storage key.
-
-    Parameters
-    ----------
-    table
-        The name.
-
-    Raises
-    ------
-    ValueError
-        It is empty, ``.``, ``..`` or ``indices`` (where the indices are), or holds a slash or a control
-        character.
-    """
+    """Raise ValueError unless a table name is one legal component of a storage key."""
     if not isinstance(table, str) or _TABLE.fullmatch(table) is None or not table.isprintable():
         raise ValueError(f"{table!r} cannot be the name of a table: it is no component of a storage key")
 
 
 def check_metadata_version(version: int) -> None:
-    """Refuse versions of the dataset format that this package does not speak.
-
-    Parameters
-    ----------
-    version
-        The version.
-
-    Raises
-    ------
-    NotImplementedError
-        It is not 4.
-    """
+    """Raise NotImplementedError for versions of the dataset format other than 4."""
     if isinstance(version, bool) or version != DEFAULT_METADATA_VERSION:
         raise NotImplementedError(f"Dataset metadata version {version!r} is not supported, only version 4 is")
 
@@ -177,23 +119,7 @@ def metadata_key_from_uuid(uuid: str, format: str = "json") -> str:
 
 
 def schema_key(uuid: str, table: str = SINGLE_TABLE) -> str:
-    """Build the key of the file that holds the schema of a table.
-
-    Parameters
-    ----------
-    uuid
-        Uuid of the dataset.
-    table
-        Name of the table.
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    ValueError
-        The uuid or the table name is illegal.
+    """Storage key of the schema file of a table.
 
     Examples
     --------
@@ -246,25 +172,7 @@ def get_partition_file_prefix(
 
 
 def data_key(uuid: str, table: str, label: str) -> str:
-    """Build the key of the Parquet file of a partition.
-
-    Parameters
-    ----------
-    uuid
-        Uuid of the dataset.
-    table
-        Name of the table.
-    label
-        Label of the partition, ``<column>=<value>/.../<hex>`` with columns and values encoded.
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    ValueError
-        The uuid or the table name is illegal, or the label has an empty, ``.`` or ``..`` component.
+    """Storage key of the Parquet file of a partition.
 
     Examples
     --------
@@ -275,25 +183,7 @@ def data_key(uuid: str, table: str, label: str) -> str:
 
 
 def index_key(uuid: str, column: str, timestamp: datetime) -> str:
-    """Build the key of a secondary index.
-
-    Parameters
-    ----------
-    uuid
-        Uuid of the dataset.
-    column
-        The indexed column; it is encoded.
-    timestamp
-        When the index was made, naive UTC; written as ``YYYY-MM-DDTHH:MM:SS.ffffff`` and encoded.
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    ValueError
-        The uuid is illegal, or the column is called ``.`` or ``..`` or nothing at all.
+    """Storage key of a secondary index; `timestamp` is naive UTC.
 
     Examples
     --------
@@ -308,23 +198,7 @@ def index_key(uuid: str, column: str, timestamp: datetime) -> str:
 
 
 def legacy_index_key(uuid: str, column: str) -> str:
-    """Build the key under which early versions of the format stored a secondary index.
-
-    Parameters
-    ----------
-    uuid
-        Uuid of the dataset.
-    column
-        The indexed column; not encoded.
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    ValueError
-        The uuid is illegal, or the column holds a slash.
+    """Storage key of a secondary index in early versions of the format.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Helpers for tests: a frozen time, and frames with all types that datasets can hold."""
+"""Test helpers: frozen time, frames with all types of datasets."""
 
 from __future__ import annotations
 
@@ -29,23 +29,7 @@ _NUMBERS = ("float32", "float64", *(f"{kind}{bits}" for kind in ("int", "uint") 
 
 @contextmanager
 def cm_frozen_time(time_to_freeze: datetime) -> Iterator[None]:
-    """Let the library believe that it is always the same time.
-
-    Parameters
-    ----------
-    time_to_freeze
-        That time, naive UTC.
-
-    Yields
-    ------
-    None
-
-    Examples
-    --------
-    >>> with cm_frozen_time(TIME_TO_FREEZE):
-    ...     print(clock.datetime_utcnow())
-    2000-01-01 01:01:01.000001
-    """
+    """Freeze the time of the library, naive UTC."""
     now, utcnow = clock.datetime_now, clock.datetime_utcnow
     clock.datetime_now = clock.datetime_utcnow = lambda: time_to_freeze
     try:
@@ -55,18 +39,7 @@ def cm_frozen_time(time_to_freeze: datetime) -> Iterator[None]:
 
 
 def get_dataframe_not_nested() -> pd.DataFrame:
-    """Make a frame of one row with a column for every type, lists excepted.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Columns sorted by name; each is named after its type.
-
-    Examples
-    --------
-    >>> get_dataframe_not_nested()["uint8"].dtype
-    dtype('uint8')
-    """
+    """Frame of one row with a column of every type but lists."""
     columns = {
         **{name: pd.Series([1], dtype=name) for name in _NUMBERS},
         "bool": pd.Series([True]),
@@ -80,19 +53,7 @@ def get_dataframe_not_nested() -> pd.DataFrame:
 
 
 def get_dataframe_alltypes() -> pd.DataFrame:
-    """Make a frame of one row with a column for every type, lists included.
-
-    Returns
-    -------
-    pandas.DataFrame
-        :func:`get_dataframe_not_nested` and columns ``array_<type>`` whose cells are numpy arrays; sorted by
-        name.
-
-    Examples
-    --------
-    >>> get_dataframe_alltypes()["array_int8"][0].dtype
-    dtype('int8')
-    """
+    """Frame of one row with a column of every type, lists (``array_<type>``) included."""
     arrays = {f"array_{name}": np.array([1], dtype=name) for name in _NUMBERS}
     arrays["array_unicode"] = np.array(["Ö"], dtype=object)
     nested = pd.DataFrame({name: pd.Series([array], dtype=object) for name, array in arrays.items()})

@@ -10,7 +10,7 @@ from simplekv import KeyValueStore
 __all__ = ("StoreFactory", "StoreInput")
 
 StoreFactory: TypeAlias = Callable[[], KeyValueStore]
-"""Makes a store; the form in which stores travel to workers."""
+"""Makes a store; the picklable form of stores."""
 
 StoreInput: TypeAlias = str | KeyValueStore | StoreFactory
 """What users may pass as ``store``: a URL, a store, or a factory."""

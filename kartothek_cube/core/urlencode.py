@@ -1,4 +1,4 @@
-"""Percent-encoding of partition columns and values, and the decoding of storage keys."""
+"""Percent-encoding of partition columns and values, decoding of storage keys."""
 
 from __future__ import annotations
 

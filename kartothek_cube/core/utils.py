@@ -1,4 +1,4 @@
-"""Small checks used everywhere: stores, metadata versions, strings."""
+"""Checks of stores, metadata versions and strings."""
 
 from __future__ import annotations
 

@@ -38,10 +38,10 @@ def gen_uuid() -> str:
 
 
 def _uuid_hook_object() -> uuid.UUID:
-    """Make the id; a test replaces this to know all ids beforehand."""
+    """Generate an id; tests replace this."""
     return uuid.uuid4()
 
 
 def _uuid_hook_str() -> str:
-    """Make the id as text; a test replaces this to know the texts beforehand."""
+    """Generate an id as text; tests replace this."""
     return gen_uuid_object().hex

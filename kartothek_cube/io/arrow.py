@@ -43,25 +43,10 @@ def read_table_arrow(
     as_of: AsOf | None = None,
 ) -> pa.Table:
     """
-    Read a dataset into one Arrow table.
+    Read a dataset into one Arrow table; see :func:`kartothek_cube.io.eager.read_table`.
 
-    Parameters
-    ----------
-    dataset_uuid, store, columns, predicate_pushdown_to_io, predicates, factory, table_name, as_of
-        As in :func:`kartothek_cube.io.eager.read_table`.
-    categoricals
-        Columns to be dictionary-encoded.
-
-    Returns
-    -------
-    pyarrow.Table
-        Columns have the types of the files, partition keys those of the schema; timestamps are in ns, dates
-        stay dates, missing values are null and change no type.
-
-    Raises
-    ------
-    KeyError, ValueError, TypeError, RuntimeError
-        As :func:`~kartothek_cube.io.eager.read_table`.
+    Columns have the types of the files, partition keys those of the schema: time stamps are in ns, dates stay
+    dates, and missing values change no type. ``categoricals`` are dictionary-encoded.
 
     Examples
     --------
@@ -103,36 +88,9 @@ def read_dataset_as_arrow(
     as_of: AsOf | None = None,
 ) -> list[pa.Table]:
     """
-    Read a dataset, one Arrow table per partition or per group.
+    Read a dataset, an Arrow table per partition or group.
 
-    Parameters
-    ----------
-    dataset_uuid, store, columns, predicate_pushdown_to_io, predicates, factory, dispatch_by
-        As in :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
-    table_name, as_of
-        As there.
-    categoricals
-        Columns to be dictionary-encoded.
-
-    Returns
-    -------
-    list of pyarrow.Table
-        With types as in :func:`read_table_arrow`.
-
-    Raises
-    ------
-    KeyError, ValueError, TypeError, RuntimeError
-        As :func:`~kartothek_cube.io.eager.read_dataset_as_dataframes`.
-
-    Examples
-    --------
-    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> cities = pa.table({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
-    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
-    >>> [len(table) for table in read_dataset_as_arrow("geodata", store, dispatch_by="COUNTRY_CODE")]
-    [2, 1]
+    See :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`. Types are as in :func:`read_table_arrow`.
     """
     plan = plan_read(
         dataset_uuid,
@@ -163,33 +121,9 @@ def read_dataset_as_arrow__iterator(
     as_of: AsOf | None = None,
 ) -> Iterator[pa.Table]:
     """
-    Read a dataset, one Arrow table per partition or per group, one after the other.
+    Read a dataset, one Arrow table after the other; see :func:`read_dataset_as_arrow`.
 
-    Parameters
-    ----------
-    dataset_uuid, store, columns, predicate_pushdown_to_io, categoricals, predicates, factory
-        As in :func:`read_dataset_as_arrow`.
-    dispatch_by, table_name, as_of
-        As there.
-
-    Yields
-    ------
-    pyarrow.Table
-        The tables of :func:`read_dataset_as_arrow`; each is read when it is asked for.
-
-    Raises
-    ------
-    KeyError, ValueError, TypeError, RuntimeError
-        As there, when the first table is asked for.
-
-    Examples
-    --------
-    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> _ = store_dataframes_as_dataset(store, "geodata", [pa.table({"CITY": ["Bonn", "Rom"]})])
-    >>> next(read_dataset_as_arrow__iterator("geodata", store)).to_pydict()
-    {'CITY': ['Bonn', 'Rom']}
+    The read is planned when the first table is taken; each table is read when it is taken.
     """
     plan = plan_read(
         dataset_uuid,
@@ -218,22 +152,10 @@ def read_dataset_as_record_batches(
     as_of: AsOf | None = None,
 ) -> pa.RecordBatchReader:
     """
-    Read a dataset as a stream that other engines (DuckDB, polars, Spark) consume partition by partition.
+    Read a dataset as a stream for other engines (DuckDB, polars, Spark).
 
-    Parameters
-    ----------
-    dataset_uuid, store, columns, predicate_pushdown_to_io, predicates, factory, table_name, as_of
-        As in :func:`kartothek_cube.io.eager.read_table`.
-
-    Returns
-    -------
-    pyarrow.RecordBatchReader
-        All batches have the types of the dataset's schema, whatever the width in each file.
-
-    Raises
-    ------
-    KeyError, ValueError, TypeError, RuntimeError
-        As :func:`~kartothek_cube.io.eager.read_table`.
+    See :func:`kartothek_cube.io.eager.read_table`. Batches come partition by partition, with the types of the
+    schema whatever the width in each file.
 
     Examples
     --------

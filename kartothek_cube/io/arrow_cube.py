@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.pandas_conversion import to_memory
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.typing import ConditionsInput, DatasetsInput
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
 from kartothek_cube.io_components.query.executor import run_task
@@ -20,8 +20,8 @@ __all__ = ("query_cube_arrow",)
 def query_cube_arrow(
     cube: Cube,
     store: StoreInput,
-    conditions: Any = None,
-    datasets: Any = None,
+    conditions: ConditionsInput = None,
+    datasets: DatasetsInput = None,
     dimension_columns: str | Iterable[str] | None = None,
     partition_by: str | Iterable[str] | None = None,
     payload_columns: str | Iterable[str] | None = None,
@@ -29,26 +29,10 @@ def query_cube_arrow(
     as_of: CubeAsOf | None = None,
 ) -> list[pa.Table]:
     """
-    Query a cube; results are Arrow tables.
+    Query a cube; the tables that :func:`kartothek_cube.io.eager_cube.query_cube` turns into frames.
 
-    Input of the write functions of :mod:`kartothek_cube.io.eager_cube` may be Arrow as well, so that a
-    pipeline need not touch pandas at all.
-
-    Parameters
-    ----------
-    cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of
-        As in :func:`kartothek_cube.io.eager_cube.query_cube`.
-
-    Returns
-    -------
-    list of pyarrow.Table
-        The tables that :func:`~kartothek_cube.io.eager_cube.query_cube` turns into frames; timestamps
-        are in ns, dates stay dates, missing values are null and change no type.
-
-    Raises
-    ------
-    ValueError, TypeError
-        As :func:`~kartothek_cube.io.eager_cube.query_cube`.
+    Time stamps are in ns, dates stay dates, and missing values change no type. The write functions of
+    :mod:`kartothek_cube.io.eager_cube` take Arrow tables as well, so that a pipeline need not use pandas.
 
     Examples
     --------

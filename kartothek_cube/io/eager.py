@@ -3,37 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
+from kartothek_cube.core.arrow.pandas_conversion import align_date_units, to_pandas
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.store import open_blobs
+from kartothek_cube.core.history import AsOf, DatasetState
+from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
+from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io._eager_maintenance import (
-    garbage_collect_dataset,
-    keep_dataset_history,
-    list_dataset_garbage,
-    list_dataset_history,
-    repair_dataset,
-    rollback_dataset,
-    verify_dataset,
+from kartothek_cube.io._executor import execute
+from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
+from kartothek_cube.io_components.maintenance import rollback
+from kartothek_cube.io_components.maintenance.copy import (
+    copy_dataset_job,
 )
-from kartothek_cube.io._eager_read import read_dataset_as_dataframes, read_table
-from kartothek_cube.io._eager_write import (
-    commit_dataset,
-    create_empty_dataset_header,
-    store_dataframes_as_dataset,
-    update_dataset_from_dataframes,
-    write_single_partition,
+from kartothek_cube.io_components.maintenance.delete import delete_dataset_job
+from kartothek_cube.io_components.maintenance.garbage import (
+    dataset_garbage_job,
+    list_garbage,
+    with_sizes,
 )
-from kartothek_cube.io_components.arguments import dataset_factory
-from kartothek_cube.io_components.maintenance.copy import finish_copy, plan_copy_dataset, run_copy
-from kartothek_cube.io_components.maintenance.delete import plan_delete, run_delete
+from kartothek_cube.io_components.read.dataset_read import empty_table, plan_read, run_each, run_read
+from kartothek_cube.io_components.read.pandas_index import to_frame
+from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, available_cores
 from kartothek_cube.io_components.utils import normalize_arg
-from kartothek_cube.io_components.write.build_index import (
-    finish_index_build,
-    plan_index_build,
-    run_index_build,
+from kartothek_cube.io_components.write.build_index import build_index_job
+from kartothek_cube.io_components.write.dataset_commit import (
+    create_header,
+    finish_update,
+    run_update,
+    update_dataset_job,
+    write_input,
 )
+from kartothek_cube.io_components.write.dataset_plan import (
+    OnConflict,
+    plan_commit,
+    plan_partition,
+    plan_store,
+    plan_update,
+)
+from kartothek_cube.io_components.write.inputs import iter_inputs
+from kartothek_cube.io_components.write.plan import DatasetWritePlan, MetadataMerger
+from kartothek_cube.io_components.write.table_writer import WriteResult
+from kartothek_cube.io_components.write.typing import DatasetElement, DatasetInput, HandlesInput, SchemaInput
+from kartothek_cube.serialization import DataFrameSerializer
+
+if TYPE_CHECKING:
+    from kartothek_cube.io_components.verify.report import Report
 
 __all__ = (
     "build_dataset_indices",
@@ -56,6 +77,828 @@ __all__ = (
 )
 
 
+def read_dataset_as_dataframes(
+    dataset_uuid: str | None = None,
+    store: StoreInput | None = None,
+    columns: list[str] | None = None,
+    predicate_pushdown_to_io: bool = True,
+    categoricals: list[str] | None = None,
+    dates_as_object: bool = True,
+    predicates: PredicatesType = None,
+    factory: DatasetFactory | None = None,
+    dispatch_by: str | Sequence[str] | None = None,
+    *,
+    table_name: str | None = None,
+    as_of: AsOf | None = None,
+) -> list[pd.DataFrame]:
+    """
+    Read a dataset, one frame per partition or per group.
+
+    Parameters
+    ----------
+    dataset_uuid
+        Uuid of the dataset.
+    store
+        Store, factory or URL.
+    columns
+        Columns to read, in this order. None: partition keys, then the columns in the order of the file.
+        ``[]``: rows without columns.
+    predicate_pushdown_to_io
+        Whether statistics of the files are used to skip rows; the result is the same.
+    categoricals
+        Columns that become unordered categoricals.
+    dates_as_object
+        Whether dates become :class:`datetime.date` objects; else ``datetime64[ns]``.
+    predicates
+        Rows to read: a list of conjunctions of ``(column, operator, value)``, one of which has to hold.
+    factory
+        The dataset itself, instead of ``dataset_uuid`` and ``store``.
+    dispatch_by
+        Indexed columns. The result has one frame for each combination of their values that the indices hold,
+        with exactly the rows of these values. ``[]``: everything in one frame.
+    table_name
+        Table to read; required only for datasets with several tables.
+    as_of
+        Version or point in time of the state to read, if the dataset keeps its history
+        (:func:`~kartothek_cube.io.eager.keep_dataset_history`); by default the current one.
+
+    Returns
+    -------
+    list of pandas.DataFrame
+        Partitions in the order of commit, or groups sorted by their values. Partitions that cannot hold a
+        matching row are absent. In a dataset without partition keys, frames keep the index with which they
+        were stored; all others have a new one.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+    ValueError
+        A column does not exist, or predicates have the wrong form.
+    TypeError
+        The value of a predicate does not fit its column.
+    RuntimeError
+        A column of ``dispatch_by`` has no index, or there are several tables.
+
+    Examples
+    --------
+    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
+    >>> [df["CITY"].tolist() for df in read_dataset_as_dataframes("geodata", store)]
+    [['Bonn', 'Ulm'], ['Rom']]
+    """
+    plan = plan_read(
+        dataset_uuid,
+        store,
+        factory,
+        columns=columns,
+        predicate_pushdown_to_io=predicate_pushdown_to_io,
+        categoricals=categoricals,
+        predicates=predicates,
+        dispatch_by=dispatch_by,
+        table_name=table_name,
+        as_of=as_of,
+        row_index=True,
+    )
+    frames = [to_frame(table, dates_as_object, plan.context.categoricals) for table in run_each(plan)]
+    align_date_units(frames)
+    return frames
+
+
+def read_table(
+    dataset_uuid: str | None = None,
+    store: StoreInput | None = None,
+    columns: list[str] | None = None,
+    predicate_pushdown_to_io: bool = True,
+    categoricals: list[str] | None = None,
+    dates_as_object: bool = True,
+    predicates: PredicatesType = None,
+    factory: DatasetFactory | None = None,
+    *,
+    table_name: str | None = None,
+    as_of: AsOf | None = None,
+) -> pd.DataFrame:
+    """
+    Read a dataset into one frame.
+
+    Parameters
+    ----------
+    dataset_uuid, store, predicate_pushdown_to_io, categoricals, dates_as_object, predicates
+        As in :func:`read_dataset_as_dataframes`.
+    factory, table_name, as_of
+        As there.
+    columns
+        Columns to read, in this order. None: all, partition keys first, the others sorted by name.
+
+    Returns
+    -------
+    pandas.DataFrame
+        With a new index. If nothing matches, it has no rows and the types of the schema.
+
+    Raises
+    ------
+    KeyError, ValueError, TypeError, RuntimeError
+        As :func:`read_dataset_as_dataframes`.
+
+    Examples
+    --------
+    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
+    >>> read_table("geodata", store, predicates=[[("CITY", ">", "C")]])
+      COUNTRY_CODE CITY
+    0           DE  Ulm
+    1           IT  Rom
+    """
+    plan = plan_read(
+        dataset_uuid,
+        store,
+        factory,
+        columns=columns,
+        predicate_pushdown_to_io=predicate_pushdown_to_io,
+        categoricals=categoricals,
+        predicates=predicates,
+        table_name=table_name,
+        as_of=as_of,
+        in_schema_order=True,
+    )
+    task = plan.single_task()
+    table = empty_table(plan.context) if task is None else run_read(plan.context, task)
+    return to_pandas(table, dates_as_object=dates_as_object, categories=plan.context.categoricals)
+
+
+def store_dataframes_as_dataset(
+    store: StoreInput,
+    dataset_uuid: str | None,
+    dfs: DatasetInput,
+    metadata: MetadataInput = None,
+    partition_on: str | Sequence[str] | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+    overwrite: bool = False,
+    secondary_indices: str | Sequence[str] | None = None,
+    metadata_storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT,
+    metadata_version: int = DEFAULT_METADATA_VERSION,
+    table_name: str = SINGLE_TABLE,
+) -> DatasetMetadata:
+    """
+    Store a new dataset.
+
+    Parameters
+    ----------
+    store
+        Store, factory or URL.
+    dataset_uuid
+        Uuid of the dataset; None for a random one.
+    dfs
+        The inputs: DataFrames, anything that Arrow reads as a table (:class:`pyarrow.Table`, polars, DuckDB),
+        None for nothing, or lists of these. A single one need not be in a list. The index of a frame is no
+        column of the dataset; datasets without partition keys keep it for those who read frame by frame.
+    metadata
+        User metadata: a dict that JSON can express, or a function that returns one.
+    partition_on
+        Columns by whose values each input is split into partitions.
+    df_serializer
+        How files are written; Parquet with SNAPPY by default.
+    overwrite
+        Whether an existing dataset is replaced.
+    secondary_indices
+        Columns to index: reads with predicates on them open only the files that hold the values.
+    metadata_storage_format
+        Format of the header, ``json`` or ``msgpack``.
+    metadata_version
+        Version of the format; always 4.
+    table_name
+        Name of the table.
+
+    Returns
+    -------
+    DatasetMetadata
+        The stored dataset.
+
+    Raises
+    ------
+    RuntimeError
+        The dataset exists and ``overwrite`` is not set; a partition column is to be indexed, or a column to
+        index is missing.
+    ValueError
+        There is no input; inputs have different schemas, lack a partition column, or hold a null in one.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from storefact import get_store_from_url
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> store = get_store_from_url("hmemory://")
+    >>> store_dataframes_as_dataset(
+    ...     store, "geodata", [cities], partition_on="COUNTRY_CODE", secondary_indices="CITY"
+    ... )
+    DatasetMetadata(uuid=geodata, tables=['table'], partition_keys=['COUNTRY_CODE'], metadata_version=4,
+        indices=['CITY'], explicit_partitions=True)
+    """
+    plan = plan_store(
+        store,
+        dataset_uuid,
+        metadata=metadata,
+        partition_on=partition_on,
+        df_serializer=df_serializer,
+        overwrite=overwrite,
+        secondary_indices=secondary_indices,
+        metadata_storage_format=metadata_storage_format,
+        metadata_version=metadata_version,
+        table_name=table_name,
+    )
+    return _write_all(plan, dfs)
+
+
+def _write_all(plan: DatasetWritePlan, data: DatasetInput) -> DatasetMetadata:
+    """Write all inputs, several at once where waiting for the store takes the time, and commit."""
+    job = update_dataset_job(plan, list(iter_inputs(data)), write_input)
+    return execute(job, 1 if open_blobs(plan.context.store).is_local else REMOTE_REQUESTS)
+
+
+def create_empty_dataset_header(
+    store: StoreInput,
+    dataset_uuid: str,
+    schema: SchemaInput,
+    partition_on: str | Sequence[str] | None = None,
+    metadata: MetadataInput = None,
+    overwrite: bool = False,
+    metadata_storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT,
+    metadata_version: int = DEFAULT_METADATA_VERSION,
+    table_name: str = SINGLE_TABLE,
+) -> DatasetMetadata:
+    """
+    Create a dataset whose partitions are all files in its directory; the next commit lists them explicitly.
+
+    Parameters
+    ----------
+    store, dataset_uuid, partition_on, metadata, overwrite, metadata_storage_format
+        As in :func:`store_dataframes_as_dataset`.
+    metadata_version, table_name
+        As there.
+    schema
+        Schema of the table: a DataFrame or Arrow table of that kind, a :class:`pyarrow.Schema`, or a
+        :class:`~kartothek_cube.core.common_metadata.SchemaWrapper`.
+
+    Returns
+    -------
+    DatasetMetadata
+        Without partitions.
+
+    Raises
+    ------
+    RuntimeError
+        The dataset exists and ``overwrite`` is not set.
+    ValueError
+        The schema is none of these, or lacks a partition column.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn"]})
+    >>> create_empty_dataset_header(store, "geodata", cities).explicit_partitions
+    False
+    >>> _ = write_single_partition(store, "geodata", cities)
+    >>> from kartothek_cube.io.eager import read_table
+    >>> read_table("geodata", store)["CITY"].tolist()
+    ['Bonn']
+    """
+    return create_header(
+        store,
+        dataset_uuid,
+        schema,
+        partition_on=partition_on,
+        metadata=metadata,
+        overwrite=overwrite,
+        metadata_storage_format=metadata_storage_format,
+        metadata_version=metadata_version,
+        table_name=table_name,
+    )
+
+
+def write_single_partition(
+    store: StoreInput | None = None,
+    dataset_uuid: str | None = None,
+    data: DatasetElement = None,
+    df_serializer: DataFrameSerializer | None = None,
+    metadata_version: int = DEFAULT_METADATA_VERSION,
+    partition_on: str | Sequence[str] | None = None,
+    factory: DatasetFactory | None = None,
+    secondary_indices: str | Sequence[str] | None = None,
+    table_name: str = SINGLE_TABLE,
+) -> WriteResult:
+    """
+    Write files for an existing dataset, without committing them; see :func:`commit_dataset`.
+
+    Parameters
+    ----------
+    store, dataset_uuid, factory
+        As in :func:`update_dataset_from_dataframes`.
+    data
+        One input, or a list of them, as in :func:`store_dataframes_as_dataset`.
+    df_serializer, metadata_version, table_name
+        As in :func:`store_dataframes_as_dataset`.
+    partition_on
+        Partition keys of the dataset; checked if given.
+    secondary_indices
+        Indices of the dataset; checked if given. All indices are kept up to date anyway.
+
+    Returns
+    -------
+    WriteResult
+        Input of :func:`commit_dataset`; small and picklable.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+    TypeError
+        There is no ``data``.
+    ValueError
+        The data does not fit the dataset; nothing is written then.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"]})
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities])
+    >>> write_single_partition(store, "geodata", cities).rows
+    2
+    """
+    if data is None:
+        raise TypeError("write_single_partition needs data, got None.")
+    context, schema = plan_partition(
+        dataset_uuid,
+        store,
+        factory,
+        df_serializer=df_serializer,
+        metadata_version=metadata_version,
+        partition_on=partition_on,
+        secondary_indices=secondary_indices,
+        table_name=table_name,
+    )
+    return run_update(context, data, schema)
+
+
+def commit_dataset(
+    store: StoreInput | None = None,
+    dataset_uuid: str | None = None,
+    new_partitions: HandlesInput = None,
+    delete_scope: Sequence[dict[str, Any]] | None = None,
+    metadata: MetadataInput = None,
+    metadata_merger: MetadataMerger | None = None,
+    default_metadata_version: int = DEFAULT_METADATA_VERSION,
+    partition_on: str | Sequence[str] | None = None,
+    factory: DatasetFactory | None = None,
+    secondary_indices: str | Sequence[str] | None = None,
+    *,
+    on_conflict: OnConflict = "raise",
+) -> DatasetMetadata:
+    """
+    Commit partitions of :func:`write_single_partition`, remove others and set metadata, in one step.
+
+    Parameters
+    ----------
+    store, dataset_uuid, factory
+        As in :func:`update_dataset_from_dataframes`.
+    new_partitions
+        Results of :func:`write_single_partition`, also in (nested) lists.
+    delete_scope, metadata, metadata_merger, default_metadata_version, partition_on
+        As in :func:`update_dataset_from_dataframes`.
+    secondary_indices, on_conflict
+        As there.
+
+    Returns
+    -------
+    DatasetMetadata
+        The new state.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+    ValueError
+        There is nothing to do, or something does not fit the dataset.
+    RuntimeError
+        Partitions were written for another dataset or table.
+    ConcurrentWriteError
+        As :func:`update_dataset_from_dataframes`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"]})
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities[:1]])
+    >>> written = [write_single_partition(store, "geodata", cities[i : i + 1]) for i in (1, 2)]
+    >>> len(commit_dataset(store, "geodata", written).partitions)
+    3
+    """
+    plan, results = plan_commit(
+        dataset_uuid,
+        store,
+        factory,
+        new_partitions=new_partitions,
+        delete_scope=delete_scope,
+        metadata=metadata,
+        metadata_merger=metadata_merger,
+        default_metadata_version=default_metadata_version,
+        partition_on=partition_on,
+        secondary_indices=secondary_indices,
+        on_conflict=on_conflict,
+    )
+    return finish_update(plan, results)
+
+
+def update_dataset_from_dataframes(
+    df_list: DatasetInput,
+    store: StoreInput | None = None,
+    dataset_uuid: str | None = None,
+    delete_scope: Sequence[dict[str, Any]] | None = None,
+    metadata: MetadataInput = None,
+    df_serializer: DataFrameSerializer | None = None,
+    metadata_merger: MetadataMerger | None = None,
+    default_metadata_version: int = DEFAULT_METADATA_VERSION,
+    partition_on: str | Sequence[str] | None = None,
+    sort_partitions_by: str | Sequence[str] | None = None,
+    secondary_indices: str | Sequence[str] | None = None,
+    table_name: str = SINGLE_TABLE,
+    factory: DatasetFactory | None = None,
+    *,
+    on_conflict: OnConflict = "raise",
+) -> DatasetMetadata:
+    """
+    Remove partitions and add others, in one step. A dataset that does not exist is created.
+
+    Concurrent writers may do this at the same time: no addition is lost.
+
+    Parameters
+    ----------
+    df_list
+        The inputs, as in :func:`store_dataframes_as_dataset`; empty to only remove partitions.
+    store
+        Store, factory or URL.
+    dataset_uuid
+        Uuid of the dataset.
+    delete_scope
+        Partitions to remove: a list of dicts of indexed column to value. A partition matches if it has all
+        values of a dict; the empty dict matches all partitions. The files stay until
+        :func:`garbage_collect_dataset`.
+    metadata
+        Metadata to set; other entries stay.
+    df_serializer
+        How files are written; Parquet with SNAPPY by default.
+    metadata_merger
+        Function of a list of two dicts, the stored metadata and ``metadata``, that returns the new metadata.
+    default_metadata_version
+        Version of the format of a new dataset.
+    partition_on
+        Partition keys of the dataset; required only to create it.
+    sort_partitions_by
+        Columns by which each input is sorted before it is split.
+    secondary_indices
+        Indices of the dataset; required only to create it. All indices are kept up to date.
+    table_name
+        Name of the table.
+    factory
+        The dataset itself, instead of ``dataset_uuid`` and ``store``. It is not modified.
+    on_conflict
+        What to do about partitions that a concurrent writer adds and ``delete_scope`` matches: ``raise`` an
+        error, or ``replace`` them as well.
+
+    Returns
+    -------
+    DatasetMetadata
+        The new state.
+
+    Raises
+    ------
+    ValueError
+        Inputs or arguments do not fit the dataset; there is no input and no dataset.
+    ConcurrentWriteError
+        A concurrent writer added partitions that would be removed; nothing is changed.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> weather = pd.DataFrame({"DAY": [1, 2], "AVG_TEMP": [6, 5]})
+    >>> _ = update_dataset_from_dataframes([weather], store, "weather", partition_on="DAY")
+    >>> corrected = pd.DataFrame({"DAY": [2], "AVG_TEMP": [8]})
+    >>> _ = update_dataset_from_dataframes([corrected], store, "weather", delete_scope=[{"DAY": 2}])
+    >>> from kartothek_cube.io.eager import read_table
+    >>> read_table("weather", store)["AVG_TEMP"].tolist()
+    [6, 8]
+    """
+    plan = plan_update(
+        dataset_uuid,
+        store,
+        factory,
+        delete_scope=delete_scope,
+        metadata=metadata,
+        df_serializer=df_serializer,
+        metadata_merger=metadata_merger,
+        default_metadata_version=default_metadata_version,
+        partition_on=partition_on,
+        sort_partitions_by=sort_partitions_by,
+        secondary_indices=secondary_indices,
+        table_name=table_name,
+        on_conflict=on_conflict,
+    )
+    return _write_all(plan, df_list)
+
+
+def garbage_collect_dataset(
+    dataset_uuid: str | None = None,
+    store: StoreInput | None = None,
+    factory: DatasetFactory | None = None,
+    *,
+    retention: timedelta | None = None,
+) -> None:
+    """
+    Delete garbage: files of failed, overwritten or removed writes, to which the dataset does not refer.
+
+    Files of archived snapshots (:func:`keep_dataset_history`) stay.
+
+    Parameters
+    ----------
+    dataset_uuid, store, factory
+        As in :func:`~kartothek_cube.io.eager.read_dataset_as_dataframes`.
+    retention
+        Minimum age of garbage, by the clock of the store; younger files may belong to a write that has not
+        committed yet. Files of unknown age stay. The clock is read from an empty file that is put and
+        deleted. None: files of any age are deleted, and a write that still needs them gets a
+        ConcurrentWriteError. A retention does not protect readers of older states; a history does.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset, write_single_partition
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [pd.DataFrame({"CITY": ["Bonn", "Rom"]})])
+    >>> before = set(store.keys())
+    >>> _ = write_single_partition(store, "geodata", pd.DataFrame({"CITY": ["Ulm"]}))  # never committed
+    >>> garbage_collect_dataset("geodata", store)
+    >>> set(store.keys()) == before
+    True
+    """
+    execute(dataset_garbage_job(dataset_factory(dataset_uuid, store, factory), retention))
+
+
+def list_dataset_garbage(
+    dataset_uuid: str | None = None,
+    store: StoreInput | None = None,
+    factory: DatasetFactory | None = None,
+    *,
+    retention: timedelta | None = None,
+) -> list[Blob]:
+    """
+    List the files that :func:`garbage_collect_dataset` would delete.
+
+    Parameters
+    ----------
+    dataset_uuid, store, factory, retention
+        As in :func:`garbage_collect_dataset`.
+
+    Returns
+    -------
+    list of Blob
+        Each with ``key``, ``size`` in bytes and ``mtime`` in seconds since 1970 (None if unknown),
+        sorted by key.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"]})
+    >>> for _ in range(2):
+    ...     _ = store_dataframes_as_dataset(store, "geodata", [cities], overwrite=True)
+    >>> len(list_dataset_garbage("geodata", store))
+    1
+    """
+    dataset = dataset_factory(dataset_uuid, store, factory)
+    return with_sizes(open_blobs(dataset.store_factory), list_garbage(dataset, retention))
+
+
+def keep_dataset_history(dataset_uuid: str, store: StoreInput, states: int) -> DatasetMetadata:
+    """
+    Archive a snapshot of each state of a dataset from now on, for time travel and rollback.
+
+    The number is stored in the metadata of the dataset, under ``kartothek_cube_keep_history``; it may be set
+    there when the dataset is written. An overwrite keeps it.
+
+    Parameters
+    ----------
+    dataset_uuid
+        Uuid of the dataset.
+    store
+        Store, factory or URL.
+    states
+        Number of snapshots to keep beside the current state. 0 drops all of them; their files become garbage.
+
+    Returns
+    -------
+    DatasetMetadata
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+    ValueError
+        ``states`` is not a number of states.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.eager import read_table, store_dataframes_as_dataset
+    >>> from kartothek_cube.io.eager import update_dataset_from_dataframes
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> metadata = {"kartothek_cube_keep_history": 10}
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [pd.DataFrame({"CITY": ["Rom"]})], metadata)
+    >>> _ = update_dataset_from_dataframes([pd.DataFrame({"CITY": ["Ulm"]})], store, "geodata")
+    >>> [(state.version, state.current) for state in list_dataset_history("geodata", store)]
+    [(1, False), (2, True)]
+    >>> read_table("geodata", store, as_of=1)["CITY"].tolist()
+    ['Rom']
+    >>> _ = rollback_dataset("geodata", store, as_of=1)
+    >>> read_table("geodata", store)["CITY"].tolist()
+    ['Rom']
+    >>> [state.version for state in list_dataset_history("geodata", store)]
+    [1, 2, 3]
+    """
+    return rollback.keep_history(dataset_uuid, store, states)
+
+
+def list_dataset_history(dataset_uuid: str, store: StoreInput) -> list[DatasetState]:
+    """
+    The readable states of a dataset.
+
+    Parameters
+    ----------
+    dataset_uuid
+        Uuid of the dataset.
+    store
+        Store, factory or URL.
+
+    Returns
+    -------
+    list of DatasetState
+        Each with ``version``, ``time`` (UTC) and whether it is the ``current`` one; oldest first.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+    """
+    return rollback.list_history(dataset_uuid, store)
+
+
+def rollback_dataset(dataset_uuid: str, store: StoreInput, as_of: AsOf) -> DatasetMetadata:
+    """
+    Make an older state of a dataset the current one, by a new commit; the replaced state is archived.
+
+    Parameters
+    ----------
+    dataset_uuid
+        Uuid of the dataset.
+    store
+        Store, factory or URL.
+    as_of
+        Version of the state, or a point in time for the newest one that is not newer.
+
+    Returns
+    -------
+    DatasetMetadata
+        The new state.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+    StateNotFoundError
+        The state is not archived (any more).
+    CorruptDatasetError
+        Files of that state are missing. Nothing is changed.
+    ConcurrentWriteError
+        Another writer committed at the same time. Nothing is changed.
+    """
+    blobs = open_blobs(store)
+    return rollback.finish_rollback(blobs, rollback.plan_rollback(dataset_uuid, blobs, as_of))[0]
+
+
+def verify_dataset(
+    dataset_uuid: str | None = None,
+    store: StoreInput | None = None,
+    factory: DatasetFactory | None = None,
+    *,
+    deep: bool = True,
+) -> Report:
+    """
+    Check a dataset against its header; nothing is changed.
+
+    Every file exists and can be read, has the recorded schema and lies in its partition; indices hold
+    exactly the values of the data; archived snapshots are complete.
+
+    Parameters
+    ----------
+    dataset_uuid, store, factory
+        As in :func:`~kartothek_cube.io.eager.read_dataset_as_dataframes`.
+    deep
+        Whether all rows are read; otherwise only the footers of files are, and indices are not compared with
+        the data.
+
+    Returns
+    -------
+    Report
+        ``report.ok`` is True without problems; ``report.problems`` also say what to do.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"]})
+    >>> dataset = store_dataframes_as_dataset(store, "geodata", [cities], secondary_indices="CITY")
+    >>> verify_dataset("geodata", store)
+    no problems in 1 datasets, 1 files, 2 rows, 1 indices
+    >>> store.delete(dataset.indices["CITY"].index_storage_key)
+    >>> [problem.kind for problem in verify_dataset("geodata", store).problems]
+    ['missing-index']
+    >>> repair_dataset("geodata", store).ok
+    True
+    """
+    # imported when needed, as in other rare operations: importing this module stays quick
+    from kartothek_cube.io_components.verify.finish import verify_dataset_job
+
+    dataset = dataset_factory(dataset_uuid, store, factory, load_schema=False)
+    return execute(verify_dataset_job(dataset, deep=deep), available_cores())
+
+
+def repair_dataset(
+    dataset_uuid: str | None = None,
+    store: StoreInput | None = None,
+    factory: DatasetFactory | None = None,
+) -> Report:
+    """
+    Check a dataset and rebuild wrong and missing indices, by one commit.
+
+    An index stays as it is if data files are missing or unreadable, since its entries are unknown then.
+
+    Parameters
+    ----------
+    dataset_uuid, store, factory
+        As in :func:`verify_dataset`.
+
+    Returns
+    -------
+    Report
+        Remaining problems, and those that were ``repaired``.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+    """
+    from kartothek_cube.io_components.verify.repair import compare_reports, repair
+
+    dataset = dataset_factory(dataset_uuid, store, factory, load_schema=False)
+    before = verify_dataset(factory=dataset)
+    if not repair(dataset.dataset_uuid, dataset.store_factory, before.problems):
+        return before
+    return compare_reports(before, verify_dataset(factory=dataset))
+
+
 def build_dataset_indices(
     store: StoreInput | None,
     dataset_uuid: str | None,
@@ -63,7 +906,7 @@ def build_dataset_indices(
     factory: DatasetFactory | None = None,
 ) -> DatasetMetadata:
     """
-    Add secondary indices to a dataset, or build existing ones anew. Only the columns concerned are read.
+    Add secondary indices to a dataset, or rebuild existing ones. Only these columns are read.
 
     Parameters
     ----------
@@ -93,20 +936,17 @@ def build_dataset_indices(
     >>> sorted(build_dataset_indices(store, "geodata", ["CITY"]).indices)
     ['CITY']
     """
-    wanted = normalize_arg("columns", columns) or []
-    context, tasks = plan_index_build(dataset_factory(dataset_uuid, store, factory), wanted)
-    return finish_index_build(context, [run_index_build(context, task) for task in tasks])
+    dataset = dataset_factory(dataset_uuid, store, factory)
+    return execute(build_index_job(dataset, normalize_arg("columns", columns) or []))
 
 
 def delete_dataset(
     dataset_uuid: str | None = None, store: StoreInput | None = None, factory: DatasetFactory | None = None
 ) -> None:
     """
-    Delete a dataset: its header first, so that it is there as a whole or not at all, then all its files.
+    Delete a dataset: its header first, so that it exists as a whole or not at all, then its files.
 
-    Called again, it deletes what an earlier call that died has left.
-
-    Other keys that start with its uuid stay.
+    A repetition deletes the files that an interrupted call has left. Other keys with this prefix stay.
 
     Parameters
     ----------
@@ -115,7 +955,7 @@ def delete_dataset(
     store
         Store, factory or URL.
     factory
-        The dataset itself, instead of the two others.
+        The dataset itself, instead of ``dataset_uuid`` and ``store``.
 
     Raises
     ------
@@ -133,7 +973,7 @@ def delete_dataset(
     []
     """
     dataset = dataset_factory(dataset_uuid, store, factory, load_schema=False)
-    run_delete(dataset.store_factory, plan_delete(dataset))
+    execute(delete_dataset_job(dataset))
 
 
 def copy_dataset(
@@ -150,23 +990,23 @@ def copy_dataset(
     source_dataset_uuid
         The dataset.
     store
-        Where it is.
+        Its store.
     target_dataset_uuid
         Name of the copy; the same by default.
     target_store
-        Where the copy goes; the same store by default.
+        Store of the copy; the same by default.
 
     Returns
     -------
     dict
-        Key of the new header to its metadata.
+        Key of the new header to metadata.
 
     Raises
     ------
     ValueError
-        If neither name nor store differ.
+        Neither name nor store differ.
     KeyError
-        If there is no such dataset.
+        There is no such dataset.
 
     Examples
     --------
@@ -183,7 +1023,4 @@ def copy_dataset(
         raise ValueError(
             "Cannot copy a dataset onto itself: give another target_dataset_uuid or another target_store"
         )
-    source, target = open_blobs(store), open_blobs(target_input)
-    copy = plan_copy_dataset(source, source_dataset_uuid, target_uuid)
-    run_copy(source, target, copy.keys)
-    return finish_copy(target, copy)[0]
+    return execute(copy_dataset_job(store, source_dataset_uuid, target_input, target_uuid))

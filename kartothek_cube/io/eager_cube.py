@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from datetime import timedelta
+from itertools import chain
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.typing import ConditionsInput, CubeInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.history import DatasetState
+from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io._eager_cube_maintenance import (
-    cleanup_cube,
-    collect_stats,
-    compact_cube,
-    keep_cube_history,
-    list_cube_garbage,
-    list_cube_history,
-    repair_cube,
-    rollback_cube,
-    verify_cube,
-)
-from kartothek_cube.io_components.maintenance.cube_copy import copy_datasets, plan_copy
+from kartothek_cube.io._executor import execute
+from kartothek_cube.io_components.maintenance import cube_history, garbage
+from kartothek_cube.io_components.maintenance.cube_copy import copy_cube_job, plan_copy
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
-from kartothek_cube.io_components.maintenance.delete import plan_cube_delete, run_delete
+from kartothek_cube.io_components.maintenance.delete import delete_cube_job
+from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job, with_sizes
+from kartothek_cube.io_components.maintenance.stats import collect_stats_job
 from kartothek_cube.io_components.query.explain import explain_query
-from kartothek_cube.io_components.query.frame_conversion import run_frames
+from kartothek_cube.io_components.query.frame_conversion import query_job, run_frames
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.runtime.progress import progress_bar
-from kartothek_cube.io_components.write import cube_write as write
+from kartothek_cube.io_components.runtime.threads import available_cores
+from kartothek_cube.io_components.write.cube_plan import plan_append, plan_build, plan_extend, plan_update
+from kartothek_cube.io_components.write.cube_write import remove_partitions_job, write_cube_job
 from kartothek_cube.io_components.write.validation import collect_input
 from kartothek_cube.serialization import DataFrameSerializer
+
+if TYPE_CHECKING:
+    from kartothek_cube.io_components.verify.report import Report
 
 __all__ = (
     "append_to_cube",
@@ -55,10 +58,10 @@ __all__ = (
 
 
 def build_cube(
-    data: Any,
+    data: CubeInput,
     cube: Cube,
     store: StoreInput,
-    metadata: Mapping[str, Mapping[str, Any]] | None = None,
+    metadata: CubeMetadata | None = None,
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
     df_serializer: DataFrameSerializer | None = None,
@@ -75,7 +78,7 @@ def build_cube(
     ----------
     data
         A DataFrame (the seed), a dict of dataset id to DataFrame, or an iterable of these. Anything
-        that speaks the Arrow C stream interface (a :class:`pyarrow.Table`, a polars frame, ...) may
+        with the Arrow C stream interface (a :class:`pyarrow.Table`, a polars frame, ...) may
         stand for a DataFrame.
     cube
         Specification of the cube.
@@ -129,15 +132,15 @@ def build_cube(
     """
     with progress_bar("build", progress):
         frames = collect_input(data, cube)
-        plan = write.plan_build(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
-        return write.write_at_once(plan, frames)
+        plan = plan_build(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
+        return execute(write_cube_job(plan, frames))
 
 
 def extend_cube(
-    data: Any,
+    data: CubeInput,
     cube: Cube,
     store: StoreInput,
-    metadata: Mapping[str, Mapping[str, Any]] | None = None,
+    metadata: CubeMetadata | None = None,
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
     df_serializer: DataFrameSerializer | None = None,
@@ -177,15 +180,15 @@ def extend_cube(
     """
     with progress_bar("extend", progress):
         frames = collect_input(data, cube)
-        plan = write.plan_extend(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
-        return write.write_at_once(plan, frames)
+        plan = plan_extend(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
+        return execute(write_cube_job(plan, frames))
 
 
 def append_to_cube(
-    data: Any,
+    data: CubeInput,
     cube: Cube,
     store: StoreInput,
-    metadata: Mapping[str, Mapping[str, Any]] | None = None,
+    metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
     *,
     progress: bool = False,
@@ -193,7 +196,7 @@ def append_to_cube(
     """
     Add partitions to datasets of a cube.
 
-    A cell that exists already in its partition is hidden by the new one.
+    New cells hide older ones with the same key in the same partition.
 
     Parameters
     ----------
@@ -222,23 +225,23 @@ def append_to_cube(
     """
     with progress_bar("append", progress):
         frames = collect_input(data, cube)
-        plan = write.plan_append(cube, store, frames, metadata, df_serializer)
-        return write.write_at_once(plan, frames)
+        plan = plan_append(cube, store, frames, metadata, df_serializer)
+        return execute(write_cube_job(plan, frames))
 
 
 def update_cube(
-    data: Any,
+    data: CubeInput,
     cube: Cube,
     store: StoreInput,
-    remove_conditions: Any,
+    remove_conditions: ConditionsInput,
     ktk_cube_dataset_ids: str | Iterable[str],
-    metadata: Mapping[str, Mapping[str, Any]] | None = None,
+    metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
     *,
     progress: bool = False,
 ) -> dict[str, DatasetMetadata]:
     """
-    Replace partitions of datasets, in one commit per dataset: what meets the conditions goes, input comes.
+    Remove partitions of datasets and add others, in one commit per dataset.
 
     Parameters
     ----------
@@ -249,7 +252,7 @@ def update_cube(
     store
         Store, factory or URL.
     remove_conditions
-        Which partitions go, as in :func:`remove_partitions`; None removes nothing.
+        Partitions to remove, as in :func:`remove_partitions`; None removes nothing.
     ktk_cube_dataset_ids
         Datasets to update, also those for which there is no input.
     metadata
@@ -274,18 +277,16 @@ def update_cube(
     """
     with progress_bar("update", progress):
         frames = collect_input(data, cube)
-        plan = write.plan_update(
-            cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer
-        )
-        return write.write_at_once(plan, frames)
+        plan = plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
+        return execute(write_cube_job(plan, frames))
 
 
 def remove_partitions(
     cube: Cube,
     store: StoreInput,
-    conditions: Any = None,
+    conditions: ConditionsInput = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    metadata: Mapping[str, Mapping[str, Any]] | None = None,
+    metadata: CubeMetadata | None = None,
 ) -> dict[str, DatasetMetadata]:
     """
     Remove partitions. Their files stay until :func:`cleanup_cube`.
@@ -297,8 +298,8 @@ def remove_partitions(
     store
         Store, factory or URL.
     conditions
-        Conditions on partition columns of the cube. A dataset that is not partitioned by a column loses
-        partitions whatever the condition on that column says.
+        Conditions on partition columns of the cube. A condition on a column is ignored in datasets that are
+        not partitioned by it.
     ktk_cube_dataset_ids
         Datasets concerned; all by default.
     metadata
@@ -314,15 +315,14 @@ def remove_partitions(
     ValueError
         For conditions on other columns, and for unknown datasets.
     """
-    plan = write.plan_remove(cube, store, conditions, ktk_cube_dataset_ids, metadata)
-    return write.finish_write(plan, {})
+    return execute(remove_partitions_job(cube, store, conditions, ktk_cube_dataset_ids, metadata))
 
 
 def query_cube(
     cube: Cube,
     store: StoreInput,
-    conditions: Any = None,
-    datasets: Any = None,
+    conditions: ConditionsInput = None,
+    datasets: DatasetsInput = None,
     dimension_columns: str | Iterable[str] | None = None,
     partition_by: str | Iterable[str] | None = None,
     payload_columns: str | Iterable[str] | None = None,
@@ -344,13 +344,13 @@ def query_cube(
     conditions
         Conditions that all have to hold, made with :class:`~kartothek_cube.core.cube.conditions.C`.
     datasets
-        Ids of the datasets to look at, or a dict of id to metadata; by default all of the cube.
+        Ids of the datasets to join, or a dict of id to metadata; by default all of the cube.
     dimension_columns
         Dimensions of the result, in sort order; by default all. Fewer dimensions project the cube.
     partition_by
         Indexed columns by whose values the result is split.
     payload_columns
-        Columns wanted; by default all.
+        Columns to read; by default all.
     as_of
         Point in time: each dataset is read in its newest state that is not newer, as far as the datasets keep
         their history (:func:`keep_cube_history`). Or a dict of dataset id to version or time, for some of
@@ -378,12 +378,14 @@ def query_cube(
             cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
         )
         task = plan.single_task()
-        return [] if task is None else run_frames(plan.context, task)
+        tasks = [] if task is None else [task]
+        parts = execute(query_job(plan, tasks, run_frames))
+        return list(chain.from_iterable(parts))
 
 
-def delete_cube(cube: Cube, store: StoreInput, datasets: Any = None) -> None:
+def delete_cube(cube: Cube, store: StoreInput, datasets: DatasetsInput = None) -> None:
     """
-    Delete a cube or some of its datasets, with all files that they refer to.
+    Delete a cube or some of its datasets, with all their files.
 
     Parameters
     ----------
@@ -394,7 +396,7 @@ def delete_cube(cube: Cube, store: StoreInput, datasets: Any = None) -> None:
     datasets
         Ids, or a dict of id to metadata; by default all datasets of the cube.
     """
-    run_delete(store, plan_cube_delete(cube, store, datasets))
+    execute(delete_cube_job(cube, store, datasets))
 
 
 def copy_cube(
@@ -402,7 +404,7 @@ def copy_cube(
     src_store: StoreInput,
     tgt_store: StoreInput,
     overwrite: bool = False,
-    datasets: Any = None,
+    datasets: DatasetsInput = None,
     renamed_cube_prefix: str | None = None,
     renamed_datasets: Mapping[str, str] | None = None,
     *,
@@ -422,9 +424,9 @@ def copy_cube(
     datasets
         Ids, or a dict of id to metadata; by default all datasets of the cube.
     renamed_cube_prefix
-        Prefix of the copy, if it shall have another name.
+        Prefix of the copy; the same by default.
     renamed_datasets
-        Old to new ids of datasets that shall have another name.
+        Old to new ids of renamed datasets.
     progress
         Show a bar of files, bytes and the time left; needs tqdm.
 
@@ -439,4 +441,365 @@ def copy_cube(
         plan = plan_copy(
             cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets
         )
-        copy_datasets(plan)
+        execute(copy_cube_job(plan))
+
+
+def collect_stats(
+    cube: Cube, store: StoreInput, datasets: DatasetsInput = None, *, progress: bool = False
+) -> dict[str, dict[str, int]]:
+    """
+    Count what is stored.
+
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+    datasets
+        Ids, or a dict of id to metadata; by default all datasets of the cube.
+    progress
+        Show a bar of files, bytes and the time left; needs tqdm.
+
+    Returns
+    -------
+    dict
+        Dataset id to ``blobsize`` (bytes of data files), ``files``, ``partitions`` (different values of the
+        partition keys) and ``rows`` (in files, hidden ones included).
+    """
+    with progress_bar("stats", progress):
+        return execute(collect_stats_job(cube, store, datasets))
+
+
+def cleanup_cube(cube: Cube, store: StoreInput, *, retention: timedelta | None = None) -> None:
+    """
+    Delete garbage: files of failed, overwritten or removed writes, to which no dataset refers.
+
+    Files of archived snapshots (:func:`keep_cube_history`) stay.
+
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+    retention
+        Minimum age of garbage, by the clock of the store; younger files may belong to a write that has not
+        committed yet. Files of unknown age stay. The clock is read from an empty file that is put and
+        deleted. None: files of any age are deleted, and a write that still needs them gets a
+        ConcurrentWriteError.
+    """
+    execute(cube_garbage_job(cube, store, retention))
+
+
+def list_cube_garbage(cube: Cube, store: StoreInput, *, retention: timedelta | None = None) -> list[Blob]:
+    """
+    List the files that :func:`cleanup_cube` would delete.
+
+    Parameters
+    ----------
+    cube, store, retention
+        As in :func:`cleanup_cube`.
+
+    Returns
+    -------
+    list of Blob
+        Each with ``key``, ``size`` in bytes and ``mtime`` in seconds since 1970 (None if unknown),
+        sorted by key.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.core.cube.cube import Cube
+    >>> from kartothek_cube.io.eager_cube import build_cube, remove_partitions
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+    >>> cities = pd.DataFrame({"CITY": ["Rom", "Ulm"], "COUNTRY_CODE": ["IT", "DE"]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> list_cube_garbage(cube, store)
+    []
+    >>> _ = remove_partitions(cube, store)
+    >>> sum(blob.key.startswith("geodata++seed/table/") for blob in list_cube_garbage(cube, store))
+    2
+    """
+    return with_sizes(open_blobs(store), garbage.list_cube_garbage(cube, store, retention))
+
+
+def keep_cube_history(
+    cube: Cube,
+    store: StoreInput,
+    states: int,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+) -> dict[str, DatasetMetadata]:
+    """
+    Archive a snapshot of each state of the datasets from now on, for time travel and rollback.
+
+    The number is stored in the metadata of each dataset, under ``kartothek_cube_keep_history``; it may be
+    set there when the cube is built.
+
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+    states
+        Number of snapshots of each dataset to keep beside the current state. 0 drops all of them; their files
+        become garbage.
+    ktk_cube_dataset_ids
+        Datasets concerned; all by default.
+
+    Returns
+    -------
+    dict
+        Dataset id to metadata.
+
+    Raises
+    ------
+    ValueError
+        ``states`` is not a number of states, or there is no such dataset.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.core.cube.cube import Cube
+    >>> from kartothek_cube.io.eager_cube import append_to_cube, build_cube, query_cube
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+    >>> cities = pd.DataFrame({"CITY": ["Ulm"], "COUNTRY_CODE": ["DE"], "PEOPLE": [126_000]})
+    >>> built = build_cube(cities, cube, store)
+    >>> _ = keep_cube_history(cube, store, states=5)
+    >>> monday = list_cube_history(cube, store)["seed"][-1].time
+    >>> _ = append_to_cube(cities.assign(PEOPLE=126_329), cube, store)
+    >>> query_cube(cube, store, as_of=monday)[0]["PEOPLE"].tolist()
+    [126000]
+    >>> _ = rollback_cube(cube, store, as_of=monday)
+    >>> query_cube(cube, store)[0]["PEOPLE"].tolist()
+    [126000]
+    """
+    return cube_history.keep_cube_history(cube, store, states, ktk_cube_dataset_ids)
+
+
+def list_cube_history(cube: Cube, store: StoreInput) -> dict[str, list[DatasetState]]:
+    """
+    The readable states of the datasets of a cube.
+
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+
+    Returns
+    -------
+    dict
+        Dataset id to states, each with ``version``, ``time`` (UTC) and whether it is the ``current`` one;
+        oldest first.
+    """
+    return cube_history.list_cube_history(cube, store)
+
+
+def rollback_cube(
+    cube: Cube,
+    store: StoreInput,
+    as_of: CubeAsOf,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+) -> dict[str, DatasetMetadata]:
+    """
+    Make older states of datasets the current ones, by one commit each; the replaced states are archived.
+
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+    as_of
+        Point in time: each dataset returns to its newest state that is not newer. Or a dict of dataset id to
+        version or time; other datasets stay as they are.
+    ktk_cube_dataset_ids
+        Datasets concerned; all by default.
+
+    Returns
+    -------
+    dict
+        Dataset id to metadata of the datasets concerned.
+
+    Raises
+    ------
+    ValueError
+        A dataset does not exist, or the datasets would not form the cube.
+    StateNotFoundError
+        A state is not archived (any more), or a dataset did not exist then: delete that dataset first, or
+        name the others.
+    CorruptDatasetError
+        Files of a state are missing. Nothing is changed.
+    ConcurrentWriteError
+        Another writer committed at the same time. Nothing is changed.
+    """
+    return cube_history.return_cube(cube, store, as_of, ktk_cube_dataset_ids)
+
+
+def compact_cube(
+    cube: Cube,
+    store: StoreInput,
+    conditions: ConditionsInput = None,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+    *,
+    min_files: int = 2,
+    progress: bool = False,
+) -> dict[str, dict[str, int]]:
+    """
+    Merge the files of each physical partition into one, without cells that newer files hide.
+
+    Results of queries stay the same. Each dataset is compacted by one commit; concurrent appends are allowed
+    and stay newer. The old files stay until :func:`cleanup_cube`.
+
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+    conditions
+        Conditions on partition columns of the cube that select partitions; by default all.
+    ktk_cube_dataset_ids
+        Datasets concerned; all by default.
+    df_serializer
+        How files are written; Parquet with ZSTD by default.
+    min_files
+        Partitions with fewer files are left as they are.
+    progress
+        Show a bar of files, bytes and the time left; needs tqdm.
+
+    Returns
+    -------
+    dict
+        Dataset id to the number of examined ``partitions``, and their ``files_before``,
+        ``files_after``, ``bytes_before``, ``bytes_after``, ``rows_before`` and ``rows_after``.
+
+    Raises
+    ------
+    ValueError
+        For conditions on other columns, and unknown datasets.
+    ConcurrentWriteError
+        A concurrent writer replaced or removed files. That dataset is as it was.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.core.cube.cube import Cube
+    >>> from kartothek_cube.io.eager_cube import append_to_cube, build_cube
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Ulm"], "COUNTRY_CODE": ["DE", "DE"], "PEOPLE": [336, 126]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> _ = append_to_cube(cities.tail(1).assign(PEOPLE=127), cube, store)
+    >>> counts = compact_cube(cube, store)["seed"]
+    >>> counts["files_before"], counts["files_after"], counts["rows_before"], counts["rows_after"]
+    (2, 1, 3, 2)
+    """
+    # imported when needed, as in other rare operations: importing this module stays quick
+    from kartothek_cube.io_components.maintenance.compact import compact_cube_job
+
+    job = compact_cube_job(cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
+    with progress_bar("compact", progress):
+        return execute(job, available_cores())
+
+
+def verify_cube(
+    cube: Cube,
+    store: StoreInput,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    *,
+    deep: bool = True,
+    progress: bool = False,
+) -> Report:
+    """
+    Check the datasets of a cube against their headers and the rules of the cube; nothing is changed.
+
+    In addition to :func:`~kartothek_cube.io.eager.verify_dataset`: the seed exists, types agree, a payload
+    column belongs to one dataset, rows are sorted by cell, keys are not null, and all indices of the cube
+    exist.
+
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+    ktk_cube_dataset_ids
+        Datasets concerned; all by default.
+    deep
+        Whether all rows are read; otherwise only the footers of files are, and indices are not compared with
+        the data.
+    progress
+        Show a bar of files, bytes and the time left; needs tqdm.
+
+    Returns
+    -------
+    Report
+        ``report.ok`` is True without problems; ``report.problems`` also say what to do.
+
+    Raises
+    ------
+    ValueError
+        There is no such cube or dataset.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.core.cube.cube import Cube
+    >>> from kartothek_cube.io.eager_cube import build_cube
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> dataset = build_cube(cities, cube, store)["seed"]
+    >>> verify_cube(cube, store).ok
+    True
+    >>> store.delete(dataset.indices["CITY"].index_storage_key)
+    >>> repair_cube(cube, store)  # doctest: +ELLIPSIS
+    no problems in 1 datasets, 2 files, 2 rows, 1 indices
+    repaired: geodata++seed: missing-index: the index of CITY does not exist [...]
+    """
+    from kartothek_cube.io_components.verify.cube_rules import verify_cube_job
+
+    job = verify_cube_job(cube, store, ktk_cube_dataset_ids, deep=deep)
+    with progress_bar("verify", progress):
+        return execute(job, available_cores())
+
+
+def repair_cube(
+    cube: Cube, store: StoreInput, ktk_cube_dataset_ids: str | Iterable[str] | None = None
+) -> Report:
+    """
+    Check a cube and rebuild wrong and missing indices, by one commit per dataset.
+
+    Parameters
+    ----------
+    cube, store, ktk_cube_dataset_ids
+        As in :func:`verify_cube`.
+
+    Returns
+    -------
+    Report
+        Remaining problems, and those that were ``repaired``.
+
+    Raises
+    ------
+    ValueError
+        As :func:`verify_cube`.
+    """
+    from kartothek_cube.io_components.verify.repair import compare_reports, repair
+
+    before = verify_cube(cube, store, ktk_cube_dataset_ids)
+    uuids = sorted({problem.dataset for problem in before.problems if problem.repairable})
+    if not [uuid for uuid in uuids if repair(uuid, store, before.problems)]:
+        return before
+    return compare_reports(before, verify_cube(cube, store, ktk_cube_dataset_ids))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
@@ -18,17 +17,18 @@ from kartothek_cube.core.naming import (
     SINGLE_TABLE,
 )
 from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io._executor import execute
 from kartothek_cube.io_components.arguments import MetadataInput
 from kartothek_cube.io_components.read.dataset_read import plan_read, run_each
 from kartothek_cube.io_components.read.pandas_index import to_frame
-from kartothek_cube.io_components.write.dataset_commit import finish_update, run_update
-from kartothek_cube.io_components.write.dataset_plan import (
-    MetadataMerger,
-    OnConflict,
-    plan_store,
-    plan_update,
+from kartothek_cube.io_components.write.dataset_commit import (
+    update_dataset_job,
+    write_input,
 )
+from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_store, plan_update
 from kartothek_cube.io_components.write.inputs import iter_inputs
+from kartothek_cube.io_components.write.plan import MetadataMerger
+from kartothek_cube.io_components.write.typing import DatasetInput
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -53,25 +53,9 @@ def read_dataset_as_dataframes__iterator(
     as_of: AsOf | None = None,
 ) -> Iterator[pd.DataFrame]:
     """
-    Read a dataset, one frame per partition or per group, one after the other.
+    Read a dataset frame by frame; see :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
 
-    Parameters
-    ----------
-    dataset_uuid, store, columns, predicate_pushdown_to_io, categoricals, dates_as_object, predicates, factory
-        As in :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
-    dispatch_by, table_name, as_of
-        As there.
-
-    Yields
-    ------
-    pandas.DataFrame
-        The frames of :func:`~kartothek_cube.io.eager.read_dataset_as_dataframes`; each is read when it is
-        asked for.
-
-    Raises
-    ------
-    KeyError, ValueError, TypeError, RuntimeError
-        As there, when the first frame is asked for.
+    The read is planned when the first frame is taken; each frame is read when it is taken.
 
     Examples
     --------
@@ -103,7 +87,7 @@ def read_dataset_as_dataframes__iterator(
 
 
 def update_dataset_from_dataframes__iter(
-    df_generator: Iterable[Any] | Any,
+    df_generator: DatasetInput,
     store: StoreInput | None = None,
     dataset_uuid: str | None = None,
     delete_scope: Sequence[dict[str, Any]] | None = None,
@@ -120,27 +104,10 @@ def update_dataset_from_dataframes__iter(
     on_conflict: OnConflict = "raise",
 ) -> DatasetMetadata:
     """
-    Remove partitions and add others, in one step at the end. A dataset that does not exist is created.
+    Remove and add partitions in one commit.
 
-    Parameters
-    ----------
-    df_generator
-        The inputs, as in :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`; each one is written
-        before the next is asked for.
-    store, dataset_uuid, delete_scope, metadata, df_serializer, metadata_merger, default_metadata_version
-        As there.
-    partition_on, sort_partitions_by, secondary_indices, factory, table_name, on_conflict
-        As there.
-
-    Returns
-    -------
-    DatasetMetadata
-        The new state. If the generator fails, nothing is changed.
-
-    Raises
-    ------
-    ValueError, ConcurrentWriteError
-        As :func:`~kartothek_cube.io.eager.update_dataset_from_dataframes`.
+    See :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`. Each input of ``df_generator`` is
+    written before the next one is taken. If the generator fails, the dataset stays as it is.
 
     Examples
     --------
@@ -165,11 +132,11 @@ def update_dataset_from_dataframes__iter(
         table_name=table_name,
         on_conflict=on_conflict,
     )
-    return finish_update(plan, map(partial(run_update, plan.context), iter_inputs(df_generator)))
+    return execute(update_dataset_job(plan, iter_inputs(df_generator), write_input))
 
 
 def store_dataframes_as_dataset__iter(
-    df_generator: Iterable[Any] | Any,
+    df_generator: DatasetInput,
     store: StoreInput,
     dataset_uuid: str | None = None,
     metadata: MetadataInput = None,
@@ -182,38 +149,9 @@ def store_dataframes_as_dataset__iter(
     table_name: str = SINGLE_TABLE,
 ) -> DatasetMetadata:
     """
-    Store a new dataset; it exists once the last input is written.
+    Store a new dataset; see :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`.
 
-    Parameters
-    ----------
-    df_generator
-        The inputs, as in :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`; each one is written
-        before the next is asked for.
-    store, dataset_uuid, metadata, partition_on, df_serializer, overwrite, metadata_storage_format
-        As there.
-    metadata_version
-        As there.
-    secondary_indices, table_name
-        As there.
-
-    Returns
-    -------
-    DatasetMetadata
-        The dataset, as loading it gives.
-
-    Raises
-    ------
-    ValueError, RuntimeError
-        As :func:`~kartothek_cube.io.eager.store_dataframes_as_dataset`.
-
-    Examples
-    --------
-    >>> from storefact import get_store_from_url
-    >>> days = (pd.DataFrame({"DAY": [day], "AVG_TEMP": [6]}) for day in range(3))
-    >>> store = get_store_from_url("hmemory://")
-    >>> store_dataframes_as_dataset__iter(days, store, "weather", partition_on="DAY")
-    DatasetMetadata(uuid=weather, tables=['table'], partition_keys=['DAY'], metadata_version=4, indices=[],
-        explicit_partitions=True)
+    Each input of ``df_generator`` is written before the next one is taken; the dataset appears at the end.
     """
     plan = plan_store(
         store,
@@ -227,4 +165,4 @@ def store_dataframes_as_dataset__iter(
         metadata_version=metadata_version,
         table_name=table_name,
     )
-    return finish_update(plan, map(partial(run_update, plan.context), iter_inputs(df_generator)))
+    return execute(update_dataset_job(plan, iter_inputs(df_generator), write_input))

@@ -1,4 +1,4 @@
-"""DataFrame and Arrow <-> Parquet (and CSV), and the filters that are pushed down to the files."""
+"""Serialisation of frames and Arrow tables as Parquet and CSV, with predicate pushdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames as CSV: for people and other programs to read; types are not kept."""
+"""``CsvSerializer``: frames as CSV, for people and other programs; types are lost."""
 
 from __future__ import annotations
 

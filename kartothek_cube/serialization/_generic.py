@@ -1,4 +1,4 @@
-"""The interface of serializers, and filters on frames in memory."""
+"""``DataFrameSerializer``, the interface of serializers, and filters on frames."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
 
+from kartothek_cube.core.arrow.array_types import Mask
 from kartothek_cube.core.expressions.predicate import (
     ConjunctionType,
     LiteralType,
@@ -41,8 +41,6 @@ __all__ = (
     "filter_df_from_predicates",
     "filter_predicates_by_column",
 )
-
-Mask = npt.NDArray[np.bool_]
 
 
 class DataFrameSerializer(ABC):
@@ -93,7 +91,7 @@ class DataFrameSerializer(ABC):
         filter_query
             Deprecated: filter in the syntax of :meth:`pandas.DataFrame.query`.
         columns
-            Columns wanted, in this order; None for all. Columns that only ``predicates`` need are read and
+            Columns, in this order; None for all. Columns that only ``predicates`` need are read and
             dropped again.
         predicate_pushdown_to_io
             Whether less may be read where nothing matches; the result does not depend on it.
@@ -127,8 +125,8 @@ class DataFrameSerializer(ABC):
                     predicates=predicates,
                     date_as_object=date_as_object,
                 )
-        known = ", ".join(sorted(cls._serializers))
-        raise ValueError(f"The file format of {key!r} is not supported; known suffixes are: {known}.")
+        suffixes = ", ".join(sorted(cls._serializers))
+        raise ValueError(f"The file format of {key!r} is not supported; known suffixes are: {suffixes}.")
 
     @abstractmethod
     def store(self, store: StoreInput | BlobStore, key_prefix: str, df: pd.DataFrame | pa.Table) -> str:
@@ -285,14 +283,14 @@ def _to_arrow(array_like: Any, column: str) -> pa.Array:
 
 
 def _unify_dates(array: pa.Array, op: str, value: Any) -> tuple[pa.Array, Any]:
-    """Dates as midnights, where dates and time stamps meet."""
-    listed = op in ("in", "not in") and isinstance(value, Iterable) and not isinstance(value, (str, bytes))
-    items = list(value) if listed else [value]
+    """Convert dates to time stamps at midnight where both are compared."""
+    is_list = op in ("in", "not in") and isinstance(value, Iterable) and not isinstance(value, (str, bytes))
+    items = list(value) if is_list else [value]
     if pat.is_date(array.type) and any(_is_stamp(item) for item in items):
         array = array.cast(pa.timestamp("s"))  # holds every date, also those beyond nanoseconds
     if pat.is_timestamp(array.type) and array.type.tz is None:
         items = [_midnight(item) for item in items]
-    return array, items if listed else items[0]
+    return array, items if is_list else items[0]
 
 
 def _is_stamp(value: Any) -> bool:

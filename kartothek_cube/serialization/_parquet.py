@@ -1,4 +1,4 @@
-"""Frames and Arrow tables as Parquet files that kartothek 5.3 reads as well."""
+"""``ParquetSerializer``: frames and Arrow tables as Parquet files that kartothek 5.3 reads."""
 
 from __future__ import annotations
 
@@ -125,18 +125,18 @@ class ParquetSerializer(DataFrameSerializer):
         """
         check_filters(filter_query, predicates)
         blobs = open_blobs(store)
-        wanted = None if filter_query else columns
+        columns_to_load = None if filter_query else columns
 
         def read() -> pa.Table:
             try:
                 content = blobs.local_path(key) or blobs.get(key)
-                return read_parquet(content, key, wanted, predicates, None, predicate_pushdown_to_io)
+                return read_parquet(content, key, columns_to_load, predicates, None, predicate_pushdown_to_io)
             except FileNotFoundError as error:
                 raise KeyError(key) from error
 
         table = _retry(read, key)
-        chosen = [column for column in categories or () if column in table.column_names]
-        df = to_pandas(table, dates_as_object=date_as_object, categories=chosen)
+        categorical = [column for column in categories or () if column in table.column_names]
+        df = to_pandas(table, dates_as_object=date_as_object, categories=categorical)
         if filter_query:
             check_columns(columns or (), table.column_names, key)
             df = select_columns(filter_df(df, filter_query), columns).reset_index(drop=True)
@@ -167,52 +167,16 @@ class ParquetSerializer(DataFrameSerializer):
         return key
 
     def write_table(self, table: pa.Table, sink: str | BinaryIO | pa.NativeFile) -> None:
-        """Write an Arrow table.
-
-        Parameters
-        ----------
-        table
-            The table. Types that Parquet files of datasets do not have are converted (`to_storage`).
-        sink
-            Path or file.
-
-        Raises
-        ------
-        ValueError
-            A time stamp is finer than microseconds; names the column.
-        """
+        """Write an Arrow table to a path or file; raises ValueError for time stamps finer than us."""
         self.write_storable(self.storable(table), sink)
 
     @staticmethod
     def storable(table: pa.Table) -> pa.Table:
-        """Convert to types that files hold, and describe them for pandas, unless that is done already.
-
-        Parameters
-        ----------
-        table
-            A table; its slices can be written by :meth:`write_storable`.
-
-        Returns
-        -------
-        pyarrow.Table
-        """
+        """Convert to storage types with pandas metadata, unless they are there already."""
         return table if _is_storable(table.schema) else as_table(table)
 
     def write_storable(self, table: pa.Table, sink: str | BinaryIO | pa.NativeFile) -> None:
-        """Write a table that came out of :meth:`storable`; for many small files, the check is worth saving.
-
-        Parameters
-        ----------
-        table
-            The table.
-        sink
-            Path or file.
-
-        Raises
-        ------
-        ValueError
-            A time stamp is finer than microseconds; names the column.
-        """
+        """Write a table made by `storable`, or a slice of it, without checking its types again."""
         dictionaries = dictionary_columns(table)
         try:
             with pq.ParquetWriter(
@@ -238,45 +202,7 @@ class ParquetSerializer(DataFrameSerializer):
         schema: pa.Schema | None = None,
         predicate_pushdown_to_io: bool = True,
     ) -> pa.Table:
-        """Read an Arrow table.
-
-        Parameters
-        ----------
-        source
-            Path, content or seekable file.
-        columns
-            Columns wanted, in this order; None for all. Only these, and those of ``predicates``, are decoded.
-        predicates
-            Filter in disjunctive normal form.
-        schema
-            Schema of the dataset: predicates are checked against it, and columns of which the file knows no
-            type (all null) get the type from it.
-        predicate_pushdown_to_io
-            Whether other columns are decoded only in row groups in which the columns of ``predicates`` match;
-            the result does not depend on it.
-
-        Returns
-        -------
-        pyarrow.Table
-            Time stamps are in ns, dictionaries decoded.
-
-        Raises
-        ------
-        ValueError
-            A column does not exist.
-        TypeError
-            The value of a predicate does not fit its column.
-        CorruptDatasetError
-            This is no Parquet file, or a broken one; a ValueError.
-
-        Examples
-        --------
-        >>> sink = pa.BufferOutputStream()
-        >>> ParquetSerializer().write_table(pa.table({"CITY": ["Rom", "Bonn"], "STORE_ID": [1, 2]}), sink)
-        >>> table = ParquetSerializer.read_table(sink.getvalue(), ["CITY"], [[("STORE_ID", ">", 1)]])
-        >>> table.to_pylist()
-        [{'CITY': 'Bonn'}]
-        """
+        """Read an Arrow table from a path, content or file, see `ParquetColumns`."""
         name = source if isinstance(source, str) else "Parquet data"
         return read_parquet(source, name, columns, predicates, schema, predicate_pushdown_to_io)
 
@@ -295,7 +221,7 @@ def _is_storable(schema: pa.Schema) -> bool:
 
 
 def _explain_timestamps(table: pa.Table, error: pa.ArrowInvalid) -> None:
-    """Name the column if a time stamp was the problem; Arrow's message does not."""
+    """Raise a ValueError with the column name if a time stamp is the cause of an error."""
     for name, column in zip(table.column_names, table.columns, strict=True):
         if pat.is_timestamp(column.type):
             try:
@@ -308,16 +234,18 @@ def _explain_timestamps(table: pa.Table, error: pa.ArrowInvalid) -> None:
 
 
 def _retry(read: Callable[[], pa.Table], key: str) -> pa.Table:
-    """Read again after a failure of the store, a bit later each time."""
+    """Repeat a read with exponential backoff while the store fails."""
     for attempt in range(1, MAX_NB_RETRIES + 1):
         try:
             return read()
         except OSError as error:
             _logger.warning("Attempt %d of %d to read %r failed: %r", attempt, MAX_NB_RETRIES, key, error)
-            last = error
+            failure = error
             if attempt < MAX_NB_RETRIES:
                 time.sleep(BACKOFF_TIME * 2 ** (attempt - 1))
-    raise ParquetReadError(f"{key!r} could not be read in {MAX_NB_RETRIES} attempts: {last!r}") from last
+    raise ParquetReadError(
+        f"{key!r} could not be read in {MAX_NB_RETRIES} attempts: {failure!r}"
+    ) from failure
 
 
 DataFrameSerializer.register_serializer(".parquet", ParquetSerializer)

@@ -1,4 +1,4 @@
-"""What all serializers need: checks of arguments, and columns by name."""
+"""Checks and column selection shared by all serializers."""
 
 from __future__ import annotations
 
@@ -13,69 +13,22 @@ __all__ = ("check_columns", "check_filters", "columns_to_read", "select_columns"
 
 
 def check_filters(filter_query: str | None, predicates: PredicatesType) -> None:
-    """
-    Refuse two filters at once, and predicates of the wrong form.
-
-    Parameters
-    ----------
-    filter_query, predicates
-        The arguments of ``restore_dataframe``.
-
-    Raises
-    ------
-    ValueError
-        Both are given, or the predicates have the wrong form.
-
-    Examples
-    --------
-    >>> check_filters("CITY == 'Rom'", None)
-    """
+    """Raise ValueError for two filters at once, and for malformed predicates."""
     if filter_query and predicates is not None:
         raise ValueError("Use either predicates or filter_query (deprecated) to filter, not both.")
     check_predicates(predicates)
 
 
-def check_columns(wanted: Iterable[str], available: Collection[str], where: str = "") -> None:
-    """
-    Refuse columns that do not exist.
-
-    Parameters
-    ----------
-    wanted, available
-        Names of columns.
-    where
-        The file, for the message.
-
-    Raises
-    ------
-    ValueError
-        Names the columns that are missing, and those that there are.
-
-    Examples
-    --------
-    >>> check_columns(["CITY"], ["CITY", "DAY"])
-    """
-    unknown = set(wanted) - set(available)
+def check_columns(columns: Iterable[str], available: Collection[str], where: str = "") -> None:
+    """Raise ValueError for columns that do not exist."""
+    unknown = set(columns) - set(available)
     if unknown:
         prefix = f"{where}: " if where else ""
         raise ValueError(f"{prefix}{unknown_names('column', unknown, available)}.")
 
 
 def columns_to_read(columns: Sequence[str] | None, predicates: PredicatesType) -> list[str] | None:
-    """
-    Columns that have to be read to filter and to return some.
-
-    Parameters
-    ----------
-    columns
-        Columns to return; None for all.
-    predicates
-        The filter.
-
-    Returns
-    -------
-    list of str or None
-        Each column once; None for all.
+    """Columns needed to filter and to return some; None for all.
 
     Examples
     --------
@@ -88,23 +41,5 @@ def columns_to_read(columns: Sequence[str] | None, predicates: PredicatesType) -
 
 
 def select_columns(df: pd.DataFrame, columns: Sequence[str] | None) -> pd.DataFrame:
-    """
-    The frame with exactly these columns.
-
-    Parameters
-    ----------
-    df
-        The frame.
-    columns
-        Columns in the order wanted; None for all.
-
-    Returns
-    -------
-    pandas.DataFrame
-
-    Examples
-    --------
-    >>> select_columns(pd.DataFrame({"DAY": [1], "CITY": ["Rom"]}), ["CITY"]).columns.tolist()
-    ['CITY']
-    """
+    """Columns of a frame in this order; None for all."""
     return df if columns is None else df[list(columns)]

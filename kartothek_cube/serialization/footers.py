@@ -1,4 +1,4 @@
-"""The footers of Parquet files in a store: sizes and types without the data."""
+"""Footers of Parquet files in a store: sizes and types without data."""
 
 from __future__ import annotations
 
@@ -14,39 +14,7 @@ __all__ = ("read_footer",)
 
 
 def read_footer(blobs: BlobStore, key: str) -> tuple[pq.FileMetaData, int]:
-    """
-    Read the footer of a data file, and nothing else of it.
-
-    Parameters
-    ----------
-    blobs
-        Store.
-    key
-        Key of the file.
-
-    Returns
-    -------
-    pyarrow.parquet.FileMetaData
-    int
-        Size of the file in bytes.
-
-    Raises
-    ------
-    MissingFileError
-        There is no such file.
-    CorruptDatasetError
-        The file is no Parquet file, or damaged.
-
-    Examples
-    --------
-    >>> from kartothek_cube.core.store import open_blobs
-    >>> blobs = open_blobs("hmemory://")
-    >>> _ = blobs.put("sales/table/1.parquet", b"PAR1")
-    >>> read_footer(blobs, "sales/table/1.parquet")
-    Traceback (most recent call last):
-      ...
-    kartothek_cube.core.errors.CorruptDatasetError: Corrupt object 'sales/table/1.parquet': ...
-    """
+    """Footer and size of a data file; raises MissingFileError or CorruptDatasetError."""
     try:
         file = blobs.open_read(key)
     except KeyError as error:
@@ -55,12 +23,12 @@ def read_footer(blobs: BlobStore, key: str) -> tuple[pq.FileMetaData, int]:
         try:
             footer = pq.read_metadata(pa.PythonFile(file, mode="r"))
         except (pa.ArrowException, OSError) as error:
-            if _is_of_the_store(error):
+            if _is_store_error(error):
                 raise
             raise CorruptDatasetError(key, f"its footer is not readable: {error}") from error
         return footer, file.seek(0, io.SEEK_END)
 
 
-def _is_of_the_store(error: Exception) -> bool:
-    """Whether a read failed, not the parser, which raises naked OSErrors."""
+def _is_store_error(error: Exception) -> bool:
+    """Whether the store failed, not the parser, which raises OSErrors without errno."""
     return isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None)

@@ -1,4 +1,4 @@
-"""Of a Parquet file behind a network, fetches the footer and the columns needed, in one or two requests."""
+"""Ranged reads: footer and needed column chunks of a remote Parquet file in one or two requests."""
 
 from __future__ import annotations
 
@@ -16,58 +16,38 @@ __all__ = ("ColumnChunk", "chunks_of", "fetch")
 
 Ranges: TypeAlias = list[tuple[int, int]]
 
-#: the end of a file that is read first; a whole file, if it is not larger
+#: bytes at the end of a file that are read first; the whole of a smaller file
 TAIL = 64 << 10
-#: bytes that are rather read in vain than left out by another request
+#: largest gap between ranges that is read instead of making another request
 GAP = 4 << 20
 _MAGIC = b"PAR1"
 _LENGTH = 8
-# what Arrow reads behind a column chunk, because old writers counted too short
+# bytes that Arrow reads behind a column chunk, as old writers recorded sizes that are too small
 _PADDING = 128
 
 
 def fetch(blobs: BlobStore, key: str, columns: Collection[str] | None) -> bytes | pa.Buffer:
-    """
-    Fetch what is needed of a Parquet file.
-
-    Parameters
-    ----------
-    blobs
-        Store.
-    key
-        Key of the file.
-    columns
-        Columns needed; None for all.
-
-    Returns
-    -------
-    bytes or pyarrow.Buffer
-        The file; what is not needed of a large one may be zeros, which take no memory. If such a file turns
-        out to be broken, that may be our fault: fetch it again with ``columns=None``.
-
-    Raises
-    ------
-    KeyError
-        There is no such file.
-    """
+    """Needed column chunks of a Parquet file, or all of it; raises KeyError."""
+    # Other chunks of a large file are zeros, which take no memory. If such a file turns out to be broken,
+    # this may be the cause: fetch it again with ``columns=None``.
     if columns is None:
         return blobs.get(key)
     tail, size = blobs.get_tail(key, TAIL)
     if len(tail) == size:
         return tail
-    needed = _needed(tail, size, columns)
+    needed = _needed_ranges(tail, size, columns)
     if needed is None:
         return blobs.get(key)
-    parts = blobs.get_ranges(key, needed) if needed else []
+    contents = blobs.get_ranges(key, needed) if needed else []
     content = mmap.mmap(-1, size)
-    for (start, length), part in zip(needed, parts, strict=True):
-        content[start : start + length] = part
+    for (start, length), chunk in zip(needed, contents, strict=True):
+        content[start : start + length] = chunk
     content[size - len(tail) :] = tail
     return pa.py_buffer(content)
 
 
-def _needed(tail: bytes, size: int, columns: Collection[str]) -> Ranges | None:
-    """Ranges to be read before the tail; None for the whole file: its footer is too long or unusual."""
+def _needed_ranges(tail: bytes, size: int, columns: Collection[str]) -> Ranges | None:
+    """Ranges to read before the tail; None for the whole file, if its footer is too long or unusual."""
     start_of_tail = size - len(tail)
     length = int.from_bytes(tail[-_LENGTH:-4], "little")
     if tail[-4:] != _MAGIC or length + _LENGTH > len(tail):
@@ -89,17 +69,17 @@ def _needed(tail: bytes, size: int, columns: Collection[str]) -> Ranges | None:
 
 
 def _chunks(tail: bytes, length: int, columns: Collection[str]) -> list[tuple[int, int]] | None:
-    """Start and end of the chunks of these columns; None if they are not in the same number of row groups."""
+    """Start and end of the chunks of some columns; None if their numbers of row groups differ."""
     footer = tail[-length - _LENGTH : -_LENGTH]
-    found = [chunks_of(footer, column) for column in columns]
-    # no column at all: the number of rows is wanted, which the footer tells
-    if len({len(chunks) for chunks in found}) > 1 or any(not chunks for chunks in found):
+    by_column = [chunks_of(footer, column) for column in columns]
+    # without columns, only the number of rows is needed, which is part of the footer
+    if len({len(chunks) for chunks in by_column}) > 1 or any(not chunks for chunks in by_column):
         return None
-    return [(chunk.start, chunk.start + chunk.length) for chunks in found for chunk in chunks]
+    return [(chunk.start, chunk.start + chunk.length) for chunks in by_column for chunk in chunks]
 
 
 class ColumnChunk(NamedTuple):
-    """What the footer tells of a column in a row group: codec, number of values, first byte, bytes."""
+    """Column chunk in a row group: codec, number of values, first byte, bytes."""
 
     codec: int
     values: int
@@ -108,29 +88,16 @@ class ColumnChunk(NamedTuple):
 
 
 def chunks_of(footer: bytes, column: str) -> list[ColumnChunk]:
-    """
-    Where the values of a flat column are, by row group.
-
-    pyarrow (26) would tell, but ends the process when it looks at a chunk whose description is broken.
-
-    Parameters
-    ----------
-    footer
-        The footer of a Parquet file, without length and magic number.
-    column
-        Name of the column.
-    """
+    """Chunks of a flat column by row group, out of the footer without length and magic number."""
+    # pyarrow (26) can tell them, but ends the process if the metadata of a chunk are broken.
     return [_chunk(match) for match in _pattern(column).finditer(footer)]
 
 
 @lru_cache(maxsize=4096)
 def _pattern(column: str) -> re.Pattern[bytes]:
-    """
-    How the footer speaks of a chunk of a flat column.
-
-    In Thrift's compact protocol: the path (a list of one text, field 3), codec (4), number of values (5),
-    size without compression (6), size (7), offset of data (9) and, after that, of the dictionary (11).
-    """
+    """Pattern of the metadata of a chunk of a flat column in the footer."""
+    # Thrift's compact protocol: path (a list of one text, field 3), codec (4), number of values (5), size
+    # without compression (6), size (7), offset of data (9) and, after that, of the dictionary (11).
     name = column.encode()
     number = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
     path = rb"\x19\x18" + re.escape(_varint(len(name)) + name)
@@ -155,6 +122,6 @@ def _varint(value: int) -> bytes:
 
 
 def _number(data: bytes) -> int:
-    """A signed number, of which small ones are short whatever their sign."""
+    """Zigzag-encoded number: small ones are short, whatever their sign."""
     value = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(data))
     return value >> 1 ^ -(value & 1)

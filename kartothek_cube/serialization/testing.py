@@ -1,4 +1,4 @@
-"""Helpers for tests of serialisers: a frame with all types that every format can hold."""
+"""Test helpers of serializers: a frame with all types of every format."""
 
 from __future__ import annotations
 
@@ -11,25 +11,7 @@ _NUMBERS = ("float32", "float64", *(f"{kind}{bits}" for kind in ("int", "uint") 
 
 
 def get_dataframe_not_nested(n: int) -> pd.DataFrame:
-    """Make a frame with a column for every type, lists excepted.
-
-    Numbers, dates and texts count the rows (numbers wrap around in narrow types); the bytes are no UTF-8.
-
-    Parameters
-    ----------
-    n
-        Number of rows.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Columns sorted by name; each is named after its type.
-
-    Examples
-    --------
-    >>> get_dataframe_not_nested(3)["unicode"].tolist()
-    ['0', '1', '2']
-    """
+    """Frame with a column of every type but lists; values count the rows."""
     rows = np.arange(n)
     texts = [str(row) for row in rows]
     days = np.datetime64("2018-01-02") + rows

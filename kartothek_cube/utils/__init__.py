@@ -1,1 +1,1 @@
-"""Small helpers that have no home elsewhere."""
+"""Helpers of kartothek's public ``utils`` modules."""

@@ -1,4 +1,4 @@
-"""Converters for arguments; they live in ``core``, which uses them too."""
+"""Converters of arguments, re-exported from ``core.arguments``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views of datasets as cubes see them: visible columns, tracked keys, partitions as a frame."""
+"""Adapters between datasets and cubes: visible columns, tracked keys, partitions as a frame."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def metadata_factory_from_dataset(
 
 
 def footer_stats(blobs: BlobStore, key: str) -> tuple[int, int]:
-    """Size in bytes and number of rows of a data file; only its footer is read."""
+    """Size in bytes and number of rows of a data file, by its footer."""
     footer, size = read_footer(blobs, key)
     return size, footer.num_rows
 
@@ -110,8 +110,8 @@ def get_physical_partition_stats(metapartitions: Iterable[Any], store: StoreInpu
         ``blobsize``, ``files``, ``partitions`` (always 1) and ``rows``.
     """
     blobs = open_blobs(store)
-    parts: list[Partition] = list(metapartitions)
-    counted = [footer_stats(blobs, key) for part in parts for key in part.files.values()]
+    partitions: list[Partition] = list(metapartitions)
+    counted = [footer_stats(blobs, key) for partition in partitions for key in partition.files.values()]
     return {
         "blobsize": sum(size for size, _ in counted),
         "files": len(counted),

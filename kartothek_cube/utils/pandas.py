@@ -1,4 +1,4 @@
-"""Frames of sorted rows: concatenated, sorted, freed of duplicates, aggregated, joined."""
+"""Operations on frames of sorted rows: concatenate, sort, drop duplicates, aggregate, join."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
+
+from kartothek_cube.core.arrow.array_types import Mask
 
 __all__ = (
     "aggregate_to_lists",
@@ -20,8 +21,6 @@ __all__ = (
 )
 
 _CONSTANT = "__ktk_cube_join_dummy"
-
-Mask = npt.NDArray[np.bool_]
 
 
 def concat_dataframes(dfs: Iterable[pd.DataFrame], default: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -60,25 +59,25 @@ def concat_dataframes(dfs: Iterable[pd.DataFrame], default: pd.DataFrame | None 
         if default is None:
             raise ValueError("Cannot concatenate 0 dataframes.")
         return default
-    result = frames[0] if len(frames) == 1 else _concatenated(frames)
+    result = frames[0] if len(frames) == 1 else _concat_columns(frames)
     frames.clear()
     return result
 
 
-def _concatenated(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+def _concat_columns(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     columns = list(frames[0].columns)
     for df in frames:
         if set(df.columns) != set(columns):
             raise ValueError(
                 f"Not all DataFrames have the same set of columns: {columns} and {list(df.columns)}."
             )
-    parts = {column: pd.concat([df[column] for df in frames], ignore_index=True) for column in columns}
-    return pd.DataFrame(parts, index=pd.RangeIndex(sum(map(len, frames))), copy=False)
+    columns_data = {column: pd.concat([df[column] for df in frames], ignore_index=True) for column in columns}
+    return pd.DataFrame(columns_data, index=pd.RangeIndex(sum(map(len, frames))), copy=False)
 
 
 def is_dataframe_sorted(df: pd.DataFrame, columns: Iterable[str]) -> bool:
     """
-    Whether the rows of a frame are sorted; this takes less time than to sort them.
+    Whether the rows of a frame are sorted; faster than sorting them.
 
     Parameters
     ----------
@@ -110,13 +109,13 @@ def is_dataframe_sorted(df: pd.DataFrame, columns: Iterable[str]) -> bool:
     if not names:
         raise ValueError("`columns` must contain at least 1 column")
     arrays = [_values(df[name]) for name in names]
-    in_order = undecided = np.ones(max(len(df) - 1, 0), dtype=bool)
+    is_sorted = is_tied = np.ones(max(len(df) - 1, 0), dtype=bool)
     for array in arrays:
         rows, following = array[:-1], array[1:]
         same = _as_mask(rows == following)
-        in_order = in_order & (~undecided | same | _as_mask(rows < following))
-        undecided = undecided & same
-    return bool(in_order.all())
+        is_sorted = is_sorted & (~is_tied | same | _as_mask(rows < following))
+        is_tied = is_tied & same
+    return bool(is_sorted.all())
 
 
 def sort_dataframe(df: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
@@ -152,14 +151,14 @@ def sort_dataframe(df: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
     names = list(columns)
     if is_dataframe_sorted(df, names):
         return df
-    # the last key counts most
+    # the last key of lexsort is the primary one
     order = np.lexsort([np.asarray(_values(df[name])) for name in reversed(names)])
     return df.iloc[order].reset_index(drop=True)
 
 
-def mask_sorted_duplicates_keep_last(df: pd.DataFrame, columns: Iterable[str]) -> npt.NDArray[np.bool_]:
+def mask_sorted_duplicates_keep_last(df: pd.DataFrame, columns: Iterable[str]) -> Mask:
     """
-    Which rows of a sorted frame are followed by one that is equal in some columns.
+    Mask of the rows of a sorted frame that are followed by one that is equal in some columns.
 
     Parameters
     ----------
@@ -231,7 +230,7 @@ def aggregate_to_lists(df: pd.DataFrame, by: Iterable[str], data_col: str) -> pd
     df
         The frame.
     by
-        Columns that tell the groups, without nulls; may be none: all rows are one group then.
+        Grouping columns, without nulls; if empty, all rows are one group.
     data_col
         Column with the values.
 
@@ -303,7 +302,7 @@ def merge_dataframes_robust(
 
 
 def _values(column: pd.Series[Any]) -> Any:
-    """The array below a column: categories by value, whose order may be another; zoned times in UTC."""
+    """Array of a column: categories by value, whose order may differ; zoned times in UTC."""
     if isinstance(column.dtype, pd.CategoricalDtype):
         return np.asarray(column)
     if isinstance(column.dtype, pd.DatetimeTZDtype):
@@ -312,7 +311,7 @@ def _values(column: pd.Series[Any]) -> Any:
 
 
 def _same_as_next(df: pd.DataFrame, columns: Sequence[str]) -> Mask:
-    """Per row but the last: whether it is equal to the following one."""
+    """Mask, one shorter than the frame, of rows that equal the following one."""
     same = np.ones(len(df) - 1, dtype=bool)
     for column in columns:
         values = _values(df[column])
@@ -321,7 +320,7 @@ def _same_as_next(df: pd.DataFrame, columns: Sequence[str]) -> Mask:
 
 
 def _as_mask(compared: Any) -> Mask:
-    """The result of a comparison; what is null does not compare."""
+    """Boolean array of a comparison; null is False."""
     if isinstance(compared, np.ndarray):
         return compared.astype(bool, copy=False)
     mask: Mask = compared.to_numpy(dtype=bool, na_value=False)

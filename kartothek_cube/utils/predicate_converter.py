@@ -1,4 +1,4 @@
-"""Conversion of predicates, as datasets take them, to conditions, as cubes take them."""
+"""Conversion of dataset predicates to cube conditions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OPERATORS = {
 
 
 def write_predicate_as_cube_condition(predicate: Sequence[Any]) -> Condition:
-    """Make the condition that says the same as one literal of a predicate.
+    """Convert one literal of a predicate to a condition.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def write_predicate_as_cube_condition(predicate: Sequence[Any]) -> Condition:
 def convert_predicates_to_cube_conditions(
     predicates: Sequence[Sequence[Sequence[Any]]] | None,
 ) -> tuple[Condition, ...]:
-    """Make the conditions that say the same as a predicate.
+    """Convert a predicate to conditions.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Copying of keys from one store to another."""
+"""Copies of blobs between stores."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ("copy_keys", "copy_rename_keys")
 
 
 class Header(Protocol):
-    """Dataset metadata, as far as it is rendered here."""
+    """Dataset metadata that can be serialised."""
 
     def to_json(self) -> bytes:
-        """Render as JSON."""
+        """Serialise as JSON."""
         ...
 
     def to_msgpack(self) -> bytes:
-        """Render as msgpack."""
+        """Serialise as msgpack."""
         ...
 
 
@@ -30,8 +30,8 @@ def copy_keys(
 ) -> None:
     """Copy blobs from one store to another.
 
-    All keys are checked first. Headers come last, in the order given: a dataset is only there when it is
-    complete.
+    All keys are checked first. Headers are copied last, in the order given, so that no incomplete dataset is
+    visible.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def copy_keys(
     src_store
         Store, factory or URL to read from.
     tgt_store
-        Store, factory or URL to write to; what is there under these keys is replaced.
+        Store, factory or URL to write to; blobs at these keys are replaced.
 
     Raises
     ------
@@ -70,8 +70,8 @@ def copy_rename_keys(
 ) -> None:
     """Copy blobs from one store to another, under new keys.
 
-    All keys are checked first. Headers come last, in the order given: a dataset is only there when it is
-    complete.
+    All keys are checked first. Headers are copied last, in the order given, so that no incomplete dataset is
+    visible.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def copy_rename_keys(
     src_store
         Store, factory or URL to read from.
     tgt_store
-        Store, factory or URL to write to; what is there under these keys is replaced.
+        Store, factory or URL to write to; blobs at these keys are replaced.
     md_transformed
         Key in the target to metadata. Such a header is not copied but rendered, in the format of its key.
 
@@ -103,7 +103,7 @@ def copy_rename_keys(
 
     for old, new in files.items():
         copy(old, new)
-    # a header must not name what a power failure can take away
+    # files have to survive a power failure before a header names them
     target.flush(list(files.values()))
     for old, new in headers.items():
         copy(old, new)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from kartothek_cube.core.caching import ParseCache
+from kartothek_cube.core.caching import CACHE, ParseCache, clear
 from kartothek_cube.core.common_metadata import read_schema_metadata, store_schema_metadata
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.store import open_blobs
@@ -13,9 +13,9 @@ from kartothek_cube.core.store import open_blobs
 class Parser:
     """Parses numbers and counts how often."""
 
-    def __init__(self, **kwargs: int) -> None:
+    def __init__(self) -> None:
         self.calls = 0
-        self.cache: ParseCache[int] = ParseCache(**{"capacity": 100, "smallest": 0, **kwargs})
+        self.cache: ParseCache = ParseCache(capacity=100)
 
     def __call__(self, key: str, content: bytes, size: int = 0) -> int:
         return self.cache.parse(key, content, self._parse, lambda parsed: size)
@@ -42,13 +42,12 @@ def test_what_was_used_last_stays():
     assert parse.calls == 4  # a, b, c instead of b, b
 
 
-def test_what_is_too_short_or_too_long_is_not_kept():
-    parse = Parser(smallest=2)
+def test_entries_above_the_capacity_are_not_cached():
+    parse = Parser()
     for _ in range(2):
-        parse("short", b"1")
         parse("long", b"11", size=99)
         parse("right", b"11", size=98)
-    assert parse.calls == 5
+    assert parse.calls == 3
 
 
 def test_forgetting():
@@ -56,6 +55,12 @@ def test_forgetting():
     parse("a", b"1")
     parse.cache.clear()
     assert [parse("a", b"1"), parse.calls] == [1, 2]
+
+
+def test_clearing_the_cache_of_the_process():
+    CACHE.put("key", b"1", 1, 28)
+    clear()
+    assert CACHE.parse("key", b"1", lambda content: 2, lambda parsed: 28) == 2
 
 
 def test_indices_are_known_by_their_bytes():

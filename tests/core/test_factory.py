@@ -10,7 +10,7 @@ from simplekv import KeyValueStore
 
 from kartothek_cube.core.common_metadata import make_meta, store_schema_metadata
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.pruning import load_needed_indices, select_partitions
+from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import DatasetNotFoundError
 from kartothek_cube.core.factory import DatasetFactory, _ensure_factory
 from kartothek_cube.core.index import ExplicitSecondaryIndex
@@ -114,9 +114,9 @@ def test_indices_on_partition_keys_need_no_store(source):
 
 
 def test_only_needed_indices_are_loaded(factory, source):
-    assert load_needed_indices(factory, {"unknown"}, source()) is factory
+    assert factory.load_indices({"unknown"}, source()) is factory
     assert not factory.indices["v"].loaded
-    assert load_needed_indices(factory, {"v"}, source()) is factory
+    assert factory.load_indices({"v"}, source()) is factory
     assert factory.indices["v"].loaded and not factory.primary_indices_loaded
     assert select_partitions(factory, [[("v", "==", 2)]]).tolist() == [0]
 

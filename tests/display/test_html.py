@@ -48,8 +48,13 @@ def built():
 
 def views(built):
     store, datasets = built
-    _, intention, plan = plan_query_in_steps(CUBE, store, C("p") != EVIL)
-    return {"cube": CUBE, "dataset": datasets["seed"], "intention": intention, "plan": plan}
+    planning = plan_query_in_steps(CUBE, store, C("p") != EVIL)
+    return {
+        "cube": CUBE,
+        "dataset": datasets["seed"],
+        "intention": planning.logical_plan,
+        "plan": planning.physical_plan,
+    }
 
 
 @pytest.mark.parametrize(

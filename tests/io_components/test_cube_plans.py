@@ -64,7 +64,7 @@ def test_query_tasks_travel_and_stay_small(many: Any, n: int) -> None:
     assert max(sizes) < 600
     assert len(pickle.dumps(plan.context)) < 8_000
     assert pickle.loads(pickle.dumps(tasks[3])) == tasks[3]
-    assert pickle.loads(pickle.dumps(plan.context)).sources == plan.context.sources
+    assert pickle.loads(pickle.dumps(plan.context)).scans == plan.context.scans
 
 
 @pytest.mark.parametrize("n", [10, 1_000, 100_000])

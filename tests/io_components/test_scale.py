@@ -14,13 +14,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.common_metadata import _CACHE as SCHEMAS
+from kartothek_cube.core import caching
 from kartothek_cube.core.common_metadata import make_meta, schema_to_bytes
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset.builder import DatasetMetadataBuilder
-from kartothek_cube.core.dataset.loading import _CACHE as HEADERS
-from kartothek_cube.core.index import _CACHE as INDICES
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.naming import schema_key
 from kartothek_cube.core.partition import PartitionTable
@@ -38,8 +36,7 @@ METADATA = {"dimension_columns": ["x", "y"], "partition_columns": ["p"]}
 
 def calls(function):
     """How many functions are called."""
-    HEADERS.clear()
-    INDICES.clear()
+    caching.clear()
     profile = cProfile.Profile()
     profile.runcall(function)
     return pstats.Stats(profile).total_calls
@@ -101,7 +98,9 @@ def test_an_append_takes_as_many_calls_for_any_number_of_partitions(stores):
 
 
 def test_what_was_just_written_is_not_parsed(stores, monkeypatch):
-    monkeypatch.setattr("kartothek_cube.core.index.parse_index", lambda *args: pytest.fail("parsed"))
+    monkeypatch.setattr(
+        "kartothek_cube.core.index.secondary.parse_index", lambda *args: pytest.fail("parsed")
+    )
     index = ExplicitSecondaryIndex("x", {i: [f"p={i}/{i:032x}"] for i in range(2_000)})
     blobs = open_blobs(stores[10_000])
     index.store(blobs, "cube++other")
@@ -122,8 +121,7 @@ def test_each_file_of_a_write_takes_a_few_calls(tmp_path):
 
 def peak(function):
     """Most bytes that Python, numpy and Arrow hold at a time."""
-    HEADERS.clear()
-    INDICES.clear()
+    caching.clear()
     usual, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
     pa.set_memory_pool(pool)
     POOLS.append(pool)
@@ -135,8 +133,7 @@ def peak(function):
         tracemalloc.stop()
         pa.set_memory_pool(usual)
         # what caches keep must not outlive the pool
-        for cache in (HEADERS, INDICES, SCHEMAS):
-            cache.clear()
+        caching.clear()
 
 
 def test_planning_takes_memory_in_proportion_to_the_headers(stores):

@@ -112,9 +112,9 @@ def test_what_is_provided_is_what_the_file_holds(writer, data):
             assert file.table(["x"]).equals(other.table(["x"]), check_metadata=True)
             file.load(["x"])
             last.keep(file, ["x", "missing"])
-            known = file.known("x")
+            known = file.get_decoded("x")
             last.provide(other, ["x"])
-            assert other.known("x") is None or other.known("x").to_pylist() == known.to_pylist()
+            assert other.get_decoded("x") is None or other.get_decoded("x").to_pylist() == known.to_pylist()
 
 
 def test_repeated_pages_are_decoded_once():
@@ -128,7 +128,7 @@ def test_repeated_pages_are_decoded_once():
         last.keep(file, ["x", "y", "v"])
     with ParquetColumns(contents[1], "b") as file:
         last.provide(file, ["x", "y", "v"])
-        assert [file.known(column) is None for column in ("x", "y", "v")] == [False, False, True]
+        assert [file.get_decoded(column) is None for column in ("x", "y", "v")] == [False, False, True]
         assert file.table().to_pydict() == {**table.to_pydict(), "v": [1] * 2000}
 
 
@@ -137,7 +137,7 @@ def test_large_pages_are_not_remembered():
     for _ in range(2):
         with ParquetColumns(content, "a") as file:
             last.provide(file, ["x"])
-            assert file.known("x") is None
+            assert file.get_decoded("x") is None
             file.load(["x"])
             last.keep(file, ["x"])
 

@@ -36,7 +36,7 @@ def test_all_ways_to_filter_agree(name, data):
         predicates = data.draw(predicates_of(names))
         expected = brute_force(rows_of(table), predicates)
         for late_from, pushdown in [(0, True), (0, False), (10_000, True)]:
-            with mock.patch.object(reading, "_LATE_FROM", late_from):
+            with mock.patch.object(reading, "_MIN_ROWS_LATE", late_from):
                 found = ParquetSerializer.read_table(
                     sink.getvalue(), ["row"], predicates, predicate_pushdown_to_io=pushdown
                 )
@@ -64,7 +64,7 @@ def spoil(content, value):
     [(2, []), (3, []), (7, ["c"]), (1, CorruptDatasetError), (5, CorruptDatasetError)],
 )
 def test_other_columns_are_decoded_only_where_something_matches(monkeypatch, x, expected):
-    monkeypatch.setattr(reading, "_LATE_FROM", 0)
+    monkeypatch.setattr(reading, "_MIN_ROWS_LATE", 0)
     sink = io.BytesIO()
     table = pa.table({"x": [1, 5, 7, 8], "y": ["a" * 50, "a" * 50, "c", "d"]})
     ParquetSerializer("NONE", chunk_size=2).write_table(table, sink)

@@ -1,4 +1,4 @@
-"""Small helpers around Arrow arrays that the columns of partitions and indices share."""
+"""Helpers for Arrow arrays: labels, lookup, compact buffers."""
 
 from __future__ import annotations
 
@@ -6,30 +6,16 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from kartothek_cube.core.arrow.array_types import Ints
 
 __all__ = ("label_array", "lookup", "abbreviate", "compact_buffers")
 
 
 def label_array(labels: Iterable[str] | pa.Array | pa.ChunkedArray) -> pa.StringArray:
-    """
-    Labels as one Arrow array.
-
-    Parameters
-    ----------
-    labels
-        Texts; a single text stands for itself.
-
-    Returns
-    -------
-    pyarrow.StringArray
-
-    Raises
-    ------
-    TypeError
-        Something in it is no text.
+    """Partition labels as one Arrow string array; raises TypeError for anything but text.
 
     Examples
     --------
@@ -42,10 +28,10 @@ def label_array(labels: Iterable[str] | pa.Array | pa.ChunkedArray) -> pa.String
         labels = labels.combine_chunks()
     if not isinstance(labels, pa.Array):
         texts = list(labels)
-        wrong = set(map(type, texts)) - {str, np.str_}
-        if wrong:
+        invalid_types = set(map(type, texts)) - {str, np.str_}
+        if invalid_types:
             raise TypeError(
-                f"Partition labels have to be str, not {', '.join(sorted(t.__name__ for t in wrong))}"
+                f"Partition labels have to be str, not {', '.join(sorted(t.__name__ for t in invalid_types))}"
             )
         labels = pa.array(texts, pa.string())
     if labels.null_count:
@@ -53,19 +39,8 @@ def label_array(labels: Iterable[str] | pa.Array | pa.ChunkedArray) -> pa.String
     return labels if labels.type.equals(pa.string()) else labels.cast(pa.string())
 
 
-def lookup(needles: pa.Array, haystack: pa.Array) -> npt.NDArray[np.int64]:
-    """
-    Where each value stands in another array.
-
-    Parameters
-    ----------
-    needles, haystack
-        Arrays of one type.
-
-    Returns
-    -------
-    numpy.ndarray of int64
-        Per needle the position of its first occurrence, -1 if there is none.
+def lookup(needles: pa.Array, haystack: pa.Array) -> Ints:
+    """Position of the first occurrence of each needle in the haystack, -1 if absent.
 
     Examples
     --------
@@ -74,47 +49,25 @@ def lookup(needles: pa.Array, haystack: pa.Array) -> npt.NDArray[np.int64]:
     """
     if needles is haystack:
         return np.arange(len(needles), dtype=np.int64)
-    found = pc.index_in(needles, value_set=haystack).fill_null(-1).to_numpy(zero_copy_only=False)
-    positions: npt.NDArray[np.int64] = found.astype(np.int64)
+    indices = pc.index_in(needles, value_set=haystack).fill_null(-1).to_numpy(zero_copy_only=False)
+    positions: Ints = indices.astype(np.int64)
     return positions
 
 
 def compact_buffers(array: Any) -> Any:
-    """
-    The same values without memory that belongs to others; a slice would take its whole parent into a pickle.
-
-    Parameters
-    ----------
-    array
-        An Arrow array.
-
-    Returns
-    -------
-    pyarrow.Array
-    """
+    """Copy an array whose buffers are larger than its values."""
+    # A pickled slice contains the buffers of its whole parent.
     if array.get_total_buffer_size() <= array.nbytes + 1024:
         return array
     return array.take(pa.array(np.arange(len(array))))
 
 
 def abbreviate(names: Iterable[object], limit: int = 5) -> str:
-    """
-    The first few of many names, for a message.
-
-    Parameters
-    ----------
-    names
-        Anything with a text.
-    limit
-        How many to show.
-
-    Returns
-    -------
-    str
+    """Comma-separated names, cut after `limit` with the total number.
 
     Examples
     --------
-    >>> plural(["a", "b", "c"], limit=2)
+    >>> abbreviate(["a", "b", "c"], limit=2)
     'a, b, … (3 in total)'
     """
     texts = [str(name) for name in names]

@@ -1,4 +1,4 @@
-"""Conversion of values and of whole columns to an Arrow type: generous, lossless, from partition texts."""
+"""Conversion of values and columns to an Arrow type."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ("cast_column", "describe", "normalize_value", "parse_texts")
 
 
 def describe(value: object) -> str:
-    """Value and its type for a message, without numpy's ``np.int64(1)``, cut after 100 characters."""
+    """Shortened value and its type for a message, without numpy's ``np.int64(1)``."""
     plain = value.item() if isinstance(value, (np.number, np.bool_, np.str_, np.bytes_)) else value
     text = repr(plain)
     text = text if len(text) <= 100 else text[:97] + "..."
@@ -27,30 +27,7 @@ def describe(value: object) -> str:
 
 
 def normalize_value(dtype: pa.DataType | None, value: Any) -> Any:
-    """
-    Python form of ``value`` in a column of type ``dtype``; generous, as look-ups in indices are.
-
-    Parameters
-    ----------
-    dtype
-        Type of the column.
-    value
-        A value that stands for one of that type, ``"1"`` for an integer, ``"2020-01-01"`` for a date.
-
-    Returns
-    -------
-    object
-        ``str``, ``bytes``, ``int``, ``float``, ``bool``, :class:`datetime.date`, :class:`numpy.datetime64`
-        (in ns; UTC for zoned columns) or :class:`decimal.Decimal`.
-
-    Raises
-    ------
-    ValueError
-        The type is not known (None), or the value is a text that cannot be parsed.
-    TypeError
-        The value cannot be converted without loss.
-    NotImplementedError
-        Columns of this type hold no index.
+    """Python form of a value in a column of a type, lenient as index look-ups are ("1" for 1).
 
     Examples
     --------
@@ -146,27 +123,7 @@ _CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, A
 
 
 def parse_texts(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """
-    Typed values of a partition column from the texts in the partition labels, all at once.
-
-    The texts are those that kartothek writes (specification, "partition content encoding"): ``True``, ``-1``,
-    ``1e-05``, ``2020-01-01``, ``2020-01-01 12:00:00.5+01:00``.
-
-    Parameters
-    ----------
-    texts
-        The unquoted values, string or (for bytes that are no UTF-8) binary.
-    dtype
-        Type of the column; the result has it in its widened form (:func:`widen`).
-
-    Returns
-    -------
-    pyarrow.Array
-
-    Raises
-    ------
-    ValueError
-        A text cannot be parsed; the message names the text and the type.
+    """Typed values of a partition column from the unquoted texts of partition labels.
 
     Examples
     --------
@@ -178,13 +135,13 @@ def parse_texts(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
     if is_nested(wide) or pat.is_null(wide):
         raise ValueError(f"Partition columns cannot be of type {dtype}.")
     try:
-        return _parse(texts, wide)
+        return _parse_array(texts, wide)
     except pa.ArrowInvalid as error:
-        bad = _first_failure(texts, lambda part: _parse(part, wide))
-        raise ValueError(f"{bad!r} is no value of a partition column of type {wide}.") from error
+        invalid_text = _first_failure(texts, lambda part: _parse_array(part, wide))
+        raise ValueError(f"{invalid_text!r} is no value of a partition column of type {wide}.") from error
 
 
-def _parse(texts: pa.Array, wide: pa.DataType) -> pa.Array:
+def _parse_array(texts: pa.Array, wide: pa.DataType) -> pa.Array:
     if pat.is_binary(wide):
         return texts.cast(wide)
     plain = texts.cast(pa.string())
@@ -198,24 +155,26 @@ def _parse(texts: pa.Array, wide: pa.DataType) -> pa.Array:
 
 
 def _parse_zoned(texts: pa.Array, wide: pa.DataType) -> pa.Array:
-    """Time stamps with offsets; old ones (local mean time) have seconds, which Arrow does not parse."""
-    old = pc.extract_regex(texts, r"(?P<sign>[+-])\d\d:\d\d:(?P<seconds>\d\d)$")
-    if old.null_count == len(old):
+    """Parse time stamps with UTC offsets."""
+    # Offsets of local mean time (before standard time) have seconds, which Arrow does not parse.
+    second_offsets = pc.extract_regex(texts, r"(?P<sign>[+-])\d\d:\d\d:(?P<seconds>\d\d)$")
+    if second_offsets.null_count == len(second_offsets):
         return texts.cast(wide)
-    seconds = pc.struct_field(old, "seconds").cast(pa.int64())
-    east = pc.equal(pc.struct_field(old, "sign"), "+")
+    seconds = pc.struct_field(second_offsets, "seconds").cast(pa.int64())
+    east = pc.equal(pc.struct_field(second_offsets, "sign"), "+")
     shift = pc.if_else(east, pc.negate(seconds), seconds).fill_null(0).cast(pa.duration("s"))
     minutes = pc.replace_substring_regex(texts, r"([+-]\d\d:\d\d):\d\d$", r"\1")
     return pc.add_checked(minutes.cast(wide), shift.cast(pa.duration("ns")))
 
 
-def _reject(texts: pa.Array, bad: pa.Array) -> None:
-    if pc.any(bad).as_py():
+def _reject(texts: pa.Array, is_invalid: pa.Array) -> None:
+    if pc.any(is_invalid).as_py():
         raise pa.ArrowInvalid("not the text of a value")
 
 
 def _first_failure(array: pa.Array, attempt: Callable[[pa.Array], object]) -> Any:
-    """First element on which ``attempt`` fails; by halves, as this runs only once something is wrong."""
+    """First element on which `attempt` fails."""
+    # Binary search: this runs only after the whole array has failed.
     while len(array) > 1:
         half = len(array) // 2
         try:
@@ -230,28 +189,7 @@ def _first_failure(array: pa.Array, attempt: Callable[[pa.Array], object]) -> An
 def cast_column(
     array: pa.Array | pa.ChunkedArray, dtype: pa.DataType, column: str
 ) -> pa.Array | pa.ChunkedArray:
-    """
-    The column as another type, if every value stays the same.
-
-    Parameters
-    ----------
-    array
-        The values.
-    dtype
-        Type wanted.
-    column
-        Name of the column, for the message.
-
-    Returns
-    -------
-    pyarrow.Array or pyarrow.ChunkedArray
-        As given; ``array`` itself if it has that type.
-
-    Raises
-    ------
-    TypeError
-        A value does not fit, or the types have nothing in common; the message names column, value and both
-        types.
+    """Lossless cast of a column; raises TypeError that names column, value and types.
 
     Examples
     --------
@@ -269,9 +207,9 @@ def cast_column(
     try:
         return _exact_cast(array, dtype)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        bad = describe(_first_failure(array, lambda part: _exact_cast(part, dtype)))
+        invalid_value = describe(_first_failure(array, lambda part: _exact_cast(part, dtype)))
         raise TypeError(
-            f"Column {column!r}: {bad} cannot be converted to type {dtype} without loss."
+            f"Column {column!r}: {invalid_value} cannot be converted to type {dtype} without loss."
         ) from error
 
 
@@ -281,8 +219,8 @@ def _exact_cast(array: pa.Array, dtype: pa.DataType) -> pa.Array:
     result = array.cast(dtype)
     if pat.is_floating(dtype) and pat.is_floating(array.type) and dtype.bit_width < array.type.bit_width:
         back = result.cast(array.type)
-        same = pc.or_(pc.equal(back, array), pc.is_nan(array))
-        _reject(array, pc.invert(same))
+        is_exact = pc.or_(pc.equal(back, array), pc.is_nan(array))
+        _reject(array, pc.invert(is_exact))
     return result
 
 

@@ -1,4 +1,4 @@
-"""Layouts of arrays that files do not have (views, runs) as the layouts that they have."""
+"""Conversion of view and run-end encoded arrays to layouts that Parquet files have."""
 
 from __future__ import annotations
 
@@ -11,31 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from kartothek_cube.core.arrow.array_types import Ints
+
 __all__ = ("convert_layout", "convert_layouts", "has_foreign_layout")
 
 
 @lru_cache(maxsize=1024)
 def has_foreign_layout(t: pa.DataType) -> bool:
-    """
-    Whether arrays of a type contain views or run-end encoded values, at any depth.
-
-    Arrow (26) casts list views as if their offsets were those of lists, which gives other values or ends the
-    process; it does not cast run-end encoded values, nor decode dictionaries of string views.
-
-    Parameters
-    ----------
-    t
-        Any Arrow type.
-
-    Returns
-    -------
-    bool
-
-    Examples
-    --------
-    >>> has_foreign_layout(pa.list_(pa.list_view(pa.int64()))), has_foreign_layout(pa.list_(pa.int64()))
-    (True, False)
-    """
+    """Whether arrays of a type contain views or run-end encoded values, at any depth."""
+    # Arrow (26) casts list views as if their offsets were those of lists, which gives other values or ends
+    # the process; it does not cast run-end encoded values, nor decode dictionaries of string views.
     if _is_list_view(t) or _is_text_view(t) or pat.is_run_end_encoded(t):
         return True
     if isinstance(t, pa.BaseExtensionType):
@@ -46,22 +31,7 @@ def has_foreign_layout(t: pa.DataType) -> bool:
 
 
 def convert_layout(array: pa.Array) -> pa.Array:
-    """
-    The same values, with lists and texts instead of views, and repeated values instead of runs.
-
-    Parameters
-    ----------
-    array
-        Values of a type for which :func:`has_foreign_layout` is true; slices are fine.
-
-    Returns
-    -------
-    pyarrow.Array
-
-    Raises
-    ------
-    pyarrow.ArrowNotImplementedError
-        Views or runs are in a type that can't be taken apart, such as a union.
+    """Convert views to lists and strings, and run-end encoded values to plain ones; slices are fine.
 
     Examples
     --------
@@ -76,34 +46,22 @@ def convert_layout(array: pa.Array) -> pa.Array:
     if _is_text_view(t):
         return array.cast(pa.large_string() if pat.is_string_view(t) else pa.large_binary())
     if pat.is_run_end_encoded(t):
-        return _decoded_runs(array)
+        return _decode_runs(array)
     if pat.is_dictionary(t):
         return convert_layout(array.dictionary).take(array.indices)
     if pat.is_struct(t):
-        return _converted_struct(array)
+        return _convert_struct(array)
     if pat.is_map(t):
-        return _converted_map(array)
+        return _convert_map(array)
     if pat.is_fixed_size_list(t):
-        return _converted_fixed_size_list(array)
+        return _convert_fixed_size_list(array)
     if _is_list_view(t) or pat.is_list(t) or pat.is_large_list(t):
-        return _converted_list(array)
+        return _convert_list(array)
     raise pa.ArrowNotImplementedError(f"views and runs within {t} are not supported")
 
 
 def convert_layouts(table: pa.Table) -> pa.Table:
-    """
-    A table whose columns can be filtered and compared, whatever their layouts are.
-
-    Parameters
-    ----------
-    table
-        For example as read from a file that another program wrote.
-
-    Returns
-    -------
-    pyarrow.Table
-        ``table`` itself if nothing has to change.
-    """
+    """Convert all columns with foreign layouts; the table itself if there are none."""
     for position, field in enumerate(table.schema):
         if has_foreign_layout(field.type):
             chunks = table.column(position).chunks or [pa.array([], field.type)]
@@ -120,29 +78,30 @@ def _is_text_view(t: pa.DataType) -> bool:
     return bool(pat.is_string_view(t) or pat.is_binary_view(t))
 
 
-def _decoded_runs(array: pa.Array) -> pa.Array:
-    """Each value as often as its run says; by positions, as Arrow decodes runs of few types only."""
+def _decode_runs(array: pa.Array) -> pa.Array:
+    """Decode run-end encoded values."""
+    # Arrow decodes runs of few types only, so the values are taken by position.
     ends = array.run_ends.to_numpy()
     rows = np.arange(array.offset, array.offset + len(array))
     return convert_layout(array.values).take(pa.array(np.searchsorted(ends, rows, side="right")))
 
 
-def _converted_struct(array: pa.Array) -> pa.Array:
-    # flattened children are null where the struct is, and cut like it
+def _convert_struct(array: pa.Array) -> pa.Array:
+    # flattened children are null where the struct is null, and sliced like the struct
     children = [convert_layout(child) for child in array.flatten()]
     fields = [pa.field(f.name, c.type) for f, c in zip(array.type, children, strict=True)]
     return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
 
 
-def _converted_list(array: pa.Array) -> pa.Array:
-    # flattening leaves out what nulls hide, and puts the elements of views in the order of the rows
+def _convert_list(array: pa.Array) -> pa.Array:
+    # flattening drops elements under nulls and puts the elements of views into row order
     elements = convert_layout(array.flatten())
     lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
     return pa.LargeListArray.from_arrays(pa.array(_offsets(lengths)), elements, mask=array.is_null())
 
 
-def _converted_fixed_size_list(array: pa.Array) -> pa.Array:
-    # nulls have elements, too; flattening leaves them out, but not if these are dictionaries of list views
+def _convert_fixed_size_list(array: pa.Array) -> pa.Array:
+    # nulls have elements, too; flattening drops them, but not those of dictionaries of list views
     nulls, size = array.is_null(), array.type.list_size
     valid = np.repeat(~nulls.to_numpy(zero_copy_only=False), size)
     elements = convert_layout(array.values[array.offset * size : (array.offset + len(array)) * size])
@@ -150,8 +109,8 @@ def _converted_fixed_size_list(array: pa.Array) -> pa.Array:
     return pa.LargeListArray.from_arrays(pa.array(offsets), elements.filter(pa.array(valid)), mask=nulls)
 
 
-def _converted_map(array: pa.Array) -> pa.Array:
-    # maps cannot be flattened; of a slice, the offsets are cut, but not the keys and items
+def _convert_map(array: pa.Array) -> pa.Array:
+    # maps cannot be flattened; a slice cuts the offsets, but neither keys nor items
     nulls, bounds = array.is_null(), array.offsets.to_numpy()
     lengths = np.where(nulls.to_numpy(zero_copy_only=False), 0, np.diff(bounds))
     offsets = _offsets(lengths)
@@ -160,7 +119,7 @@ def _converted_map(array: pa.Array) -> pa.Array:
     return pa.MapArray.from_arrays(pa.array(offsets.astype(np.int32)), keys, items, mask=nulls)
 
 
-def _offsets(lengths: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def _offsets(lengths: npt.NDArray[Any]) -> Ints:
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets

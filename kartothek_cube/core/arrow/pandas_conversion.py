@@ -1,4 +1,4 @@
-"""Frames to Arrow and back: the one conversion of user data in each direction."""
+"""Conversion of pandas frames to Arrow tables and back."""
 
 from __future__ import annotations
 
@@ -28,36 +28,16 @@ __all__ = (
     "to_storage",
 )
 
-# A string array addresses its bytes with 31 bits.
+# a string array addresses its bytes with 31 bits
 _MAX_STRING_BYTES = 2**31 - 2
-# Only dates get this type, and only those that nanoseconds do not reach.
+# dtype of dates outside the range of nanoseconds, and of nothing else
 _SECONDS = np.dtype("datetime64[s]")
-# Below, starting threads takes longer than the conversion.
-_THREADS_FROM = 10_000
+# rows below which starting threads takes longer than the conversion
+_MIN_ROWS_THREADS = 10_000
 
 
 def from_pandas(df: pd.DataFrame) -> pa.Table:
-    """
-    A frame as an Arrow table with storage types, the same for every version of pandas.
-
-    Parameters
-    ----------
-    df
-        The frame. Its index is not part of the table. Integer and bytes column names become text.
-
-    Returns
-    -------
-    pyarrow.Table
-        With ``pandas`` metadata that kartothek 5.3 reads.
-
-    Raises
-    ------
-    NotImplementedError
-        Columns or rows have a MultiIndex.
-    TypeError
-        A column is sparse, or holds values that a dataset cannot hold; named in the message.
-    ValueError
-        Two columns have the same name, or a column holds values of several types.
+    """Convert a frame without its index to a table of storage types, the same for every pandas version.
 
     Examples
     --------
@@ -89,8 +69,8 @@ def from_pandas(df: pd.DataFrame) -> pa.Table:
 def _column_names(columns: Iterable[object]) -> list[str]:
     names = [name.decode("utf-8") if isinstance(name, bytes) else str(name) for name in columns]
     if len(set(names)) < len(names):
-        double = sorted({name for name in names if names.count(name) > 1})
-        raise ValueError(f"Column names occur more than once: {', '.join(double)}.")
+        duplicates = sorted({name for name in names if names.count(name) > 1})
+        raise ValueError(f"Column names occur more than once: {', '.join(duplicates)}.")
     return names
 
 
@@ -102,28 +82,12 @@ def _check_dtype(name: str, dtype: Any) -> None:
 
 
 def _is_extension(dtype: Any) -> bool:
-    # pandas 3's default "str" type is no extension type for readers: it is what plain text becomes there.
+    # pandas 3's default "str" type is no extension type: readers make it of any string column
     return str(dtype) in EXTENSION_DTYPES
 
 
 def as_table(obj: Any) -> pa.Table:
-    """
-    Whatever holds a table as an Arrow table with storage types.
-
-    Parameters
-    ----------
-    obj
-        A pandas frame, a pyarrow Table, RecordBatch or RecordBatchReader, or any object with the Arrow C
-        stream interface (``__arrow_c_stream__``: polars, DuckDB).
-
-    Returns
-    -------
-    pyarrow.Table
-
-    Raises
-    ------
-    TypeError
-        It is none of these; names the type.
+    """Convert a frame, an Arrow object or any Arrow C stream (polars, DuckDB) to a table of storage types.
 
     Examples
     --------
@@ -148,25 +112,7 @@ def as_table(obj: Any) -> pa.Table:
 
 
 def to_storage(table: pa.Table) -> pa.Table:
-    """
-    Arrow data with the types under which it is stored; no copy where they fit already.
-
-    Parameters
-    ----------
-    table
-        Any table. What pandas put in as an unnamed index (``__index_level_0__``) is left out.
-
-    Returns
-    -------
-    pyarrow.Table
-        With ``pandas`` metadata that kartothek 5.3 reads.
-
-    Raises
-    ------
-    TypeError
-        A column has a type that a dataset cannot hold.
-    ValueError
-        Two columns have the same name, or a time stamp does not fit nanoseconds.
+    """Cast a table to storage types, without copies where types fit; drops ``__index_level_0__``.
 
     Examples
     --------
@@ -197,7 +143,7 @@ def _contains_union(t: pa.DataType) -> bool:
 
 
 def _convert(column: pa.ChunkedArray, target: pa.DataType, name: str) -> pa.ChunkedArray:
-    """Change the flavour of a column; nothing is copied if the type is right."""
+    """Cast a column; nothing is copied if it has the target type."""
     source = column.type
     if source.equals(target):
         return column
@@ -218,45 +164,27 @@ def _convert(column: pa.ChunkedArray, target: pa.DataType, name: str) -> pa.Chun
 
 
 def _cast_dictionaries(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
-    """Dictionaries of the flavour wanted: Arrow does not decode all flavours, but it converts them."""
+    """Cast the dictionaries of a column."""
+    # Arrow cannot decode all dictionaries (string views), but it can cast them.
     chunks = [pa.DictionaryArray.from_arrays(c.indices, c.dictionary.cast(target)) for c in column.chunks]
     return pa.chunked_array(chunks, type=pa.dictionary(column.type.index_type, target))
 
 
 def _split_large(column: pa.ChunkedArray, limit: int = _MAX_STRING_BYTES) -> pa.ChunkedArray:
-    """Cut the chunks so that each addresses its bytes with 31 bits."""
-    todo, done = list(reversed(column.chunks)), []
-    while todo:
-        chunk = todo.pop()
+    """Cut chunks so that 31 bits address the bytes of each."""
+    stack, chunks = list(reversed(column.chunks)), []
+    while stack:
+        chunk = stack.pop()
         if len(chunk) > 1 and chunk.nbytes > limit:
             half = len(chunk) // 2
-            todo += [chunk[half:], chunk[:half]]
+            stack += [chunk[half:], chunk[:half]]
         else:
-            done.append(chunk)
-    return pa.chunked_array(done, type=column.type)
+            chunks.append(chunk)
+    return pa.chunked_array(chunks, type=column.type)
 
 
 def to_memory(table: pa.Table, *, dates_as_object: bool = True) -> pa.Table:
-    """
-    A table with the types that readers see: ``timestamp[ns]``, ``string``, dictionaries decoded.
-
-    Parameters
-    ----------
-    table
-        For example as read from a file, where time stamps are microseconds.
-    dates_as_object
-        Whether dates stay dates; else they become naive timestamps, ``timestamp[s]`` in columns with dates
-        that do not fit nanoseconds.
-
-    Returns
-    -------
-    pyarrow.Table
-        ``table`` itself if nothing has to change.
-
-    Raises
-    ------
-    ValueError
-        A time stamp does not fit nanoseconds; names the column.
+    """Cast a table to the types that readers see: ``timestamp[ns]``, ``string``, decoded dictionaries.
 
     Examples
     --------
@@ -281,7 +209,8 @@ def _in_memory(column: pa.ChunkedArray, name: str, dates_as_object: bool) -> pa.
 def _with_date_unit(
     dtype: pa.DataType, convert: Callable[[pa.DataType], pa.ChunkedArray], dates_as_object: bool
 ) -> pa.ChunkedArray:
-    """Convert to the type in memory; seconds hold dates that nanoseconds do not reach, such as 9999-12-31."""
+    """Convert to the type in memory."""
+    # Seconds hold dates outside the range of nanoseconds, such as 9999-12-31.
     target = memory_type(dtype, dates_as_object=dates_as_object)
     try:
         return convert(target)
@@ -295,29 +224,7 @@ def _with_date_unit(
 def to_pandas(
     table: pa.Table, *, dates_as_object: bool = False, categories: Iterable[str] = ()
 ) -> pd.DataFrame:
-    """
-    A table as a pandas frame with a fresh :class:`~pandas.RangeIndex` and columns that can be written to.
-
-    Parameters
-    ----------
-    table
-        The table.
-    dates_as_object
-        Whether dates become :class:`datetime.date` objects; else ``datetime64[ns]``, and ``datetime64[s]`` in
-        columns with dates that do not fit that (before 1677-09-22 or after 2262-04-11).
-    categories
-        Columns that become unordered categoricals; one that is dictionary-encoded keeps its dictionary.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Timestamps are ``datetime64[ns]``, strings have the default string type of the installed pandas.
-        Integers with nulls become ``float64``, booleans with nulls ``object``, lists numpy arrays.
-
-    Raises
-    ------
-    ValueError
-        A time stamp does not fit nanoseconds (names the column), or a column of ``categories`` is missing.
+    """Convert a table to a frame with a RangeIndex and writable columns.
 
     Examples
     --------
@@ -325,34 +232,35 @@ def to_pandas(
     >>> to_pandas(pa.table({"DAY": pa.array([0], pa.date32())})).dtypes["DAY"]
     dtype('<M8[ns]')
     """
-    wanted = list(categories)
-    missing = sorted(set(wanted) - set(table.column_names))
+    categorical = list(categories)
+    missing = sorted(set(categorical) - set(table.column_names))
     if missing:
         raise ValueError(f"Columns to make categorical do not exist: {', '.join(missing)}.")
     if not table.num_columns:  # most operations on such a table would forget how many rows there are
         return pd.DataFrame(index=pd.RangeIndex(table.num_rows))
-    extensions = {n: t for n, t in extension_dtypes(table.schema).items() if n not in wanted}
-    encoded = {name: _encode(table.column(name), dates_as_object) for name in wanted}
+    extensions = {n: t for n, t in extension_dtypes(table.schema).items() if n not in categorical}
+    encoded = {name: _encode(table.column(name), dates_as_object) for name in categorical}
     table = to_memory(table, dates_as_object=dates_as_object).replace_schema_metadata(None)
     for name, column in encoded.items():
         table = table.set_column(table.column_names.index(name), name, column)
-    threads = table.num_rows > _THREADS_FROM
-    # ours alone is this list of columns, not what is in them: that goes away as soon as nobody else needs it
+    threads = table.num_rows > _MIN_ROWS_THREADS
+    # We own the list of columns but not their buffers: self_destruct frees each column once it is converted.
     frame: pd.DataFrame = table.to_pandas(
         date_as_object=dates_as_object, use_threads=threads, self_destruct=not extensions
     )
     for name, dtype in extensions.items():
         extension: Any = pd.api.types.pandas_dtype(dtype)
         frame[name] = extension.__from_arrow__(table.column(name))
-    for name in (c for c in wanted if frame[c].cat.categories.empty):
+    for name in (c for c in categorical if frame[c].cat.categories.empty):
         frame[name] = frame[name].cat.set_categories(_no_values(encoded[name].type.value_type))
     return frame
 
 
 def _no_values(dtype: pa.DataType) -> pd.Index:
-    """Categories of a type that do not exist; a conversion together with the column makes them objects."""
-    nothing: pd.Index[Any] = pd.Index(pa.array([], dtype).to_pandas())
-    return nothing
+    """Empty categories of a type."""
+    # Converted together with the column, they would become objects.
+    categories: pd.Index[Any] = pd.Index(pa.array([], dtype).to_pandas())
+    return categories
 
 
 def _encode(column: pa.ChunkedArray, dates_as_object: bool) -> pa.ChunkedArray:
@@ -365,14 +273,7 @@ def _encode(column: pa.ChunkedArray, dates_as_object: bool) -> pa.ChunkedArray:
 
 
 def align_date_units(frames: Sequence[pd.DataFrame]) -> None:
-    """
-    Give dates one type in all frames of a result, changing frames in place.
-
-    Parameters
-    ----------
-    frames
-        Frames of the same columns, as made by :func:`to_pandas`. If a column is ``datetime64[s]`` in one of
-        them, it becomes that in all.
+    """Give date columns one dtype in all frames, in place: ``datetime64[s]`` where one frame needs it.
 
     Examples
     --------
@@ -393,18 +294,7 @@ def align_date_units(frames: Sequence[pd.DataFrame]) -> None:
 
 
 def dates_as_stamps(frame: pd.DataFrame) -> pd.DataFrame:
-    """
-    Replace ``datetime64[s]`` by objects, in place; pandas refuses to concatenate it with ``datetime64[ns]``.
-
-    Parameters
-    ----------
-    frame
-        A frame as made by :func:`to_pandas`: only dates that ``datetime64[ns]`` cannot hold have that type.
-
-    Returns
-    -------
-    pandas.DataFrame
-        The frame, with :class:`pandas.Timestamp` in these columns.
+    """Convert ``datetime64[s]`` columns to Timestamp objects, in place.
 
     Examples
     --------
@@ -412,6 +302,7 @@ def dates_as_stamps(frame: pd.DataFrame) -> pd.DataFrame:
     >>> dates_as_stamps(to_pandas(pa.table({"UNTIL": [datetime.date(9999, 12, 31)]})))["UNTIL"].tolist()
     [Timestamp('9999-12-31 00:00:00')]
     """
+    # pandas refuses to concatenate datetime64[s] with datetime64[ns].
     for name, dtype in frame.dtypes.items():
         if dtype == _SECONDS:
             frame[name] = frame[name].astype(object)

@@ -1,4 +1,4 @@
-"""The ``pandas`` metadata of a schema: written so that kartothek 5.3 reads it, read without trusting it."""
+"""The ``pandas`` metadata of a schema: written for kartothek 5.3, read without trusting it."""
 
 from __future__ import annotations
 
@@ -53,26 +53,7 @@ _COLUMN_INDEX = {
 
 
 def pandas_metadata(schema: pa.Schema, extensions: Mapping[str, str] | None = None) -> bytes:
-    """
-    The ``pandas`` metadata of a table of this schema without an index, as JSON with sorted keys.
-
-    Parameters
-    ----------
-    schema
-        Storage types only (:func:`~kartothek_cube.core.arrow.types.storage_type`).
-    extensions
-        Column to pandas extension type (:data:`EXTENSION_DTYPES`), if it is not the plain one.
-
-    Returns
-    -------
-    bytes
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> b'"pandas_type": "unicode"' in pandas_metadata(pa.schema([("COUNTRY_CODE", pa.string())]))
-    True
-    """
+    """The ``pandas`` metadata of a table without an index, as JSON with sorted keys."""
     extensions = extensions or {}
     content = {
         "column_indexes": [_COLUMN_INDEX],
@@ -85,114 +66,46 @@ def pandas_metadata(schema: pa.Schema, extensions: Mapping[str, str] | None = No
 
 
 def with_pandas_metadata(schema: pa.Schema, extensions: Mapping[str, str] | None = None) -> pa.Schema:
-    """
-    The schema with fresh pandas metadata and no other.
-
-    Parameters
-    ----------
-    schema, extensions
-        As in :func:`pandas_metadata`.
-
-    Returns
-    -------
-    pyarrow.Schema
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> list(with_pandas_metadata(pa.schema([("CITY", pa.string())])).metadata)
-    [b'pandas']
-    """
+    """Replace all metadata of a schema by new pandas metadata."""
     plain = [pa.field(field.name, field.type) for field in schema]
     return pa.schema(plain, metadata={"pandas": pandas_metadata(schema, extensions)})
 
 
 def extension_dtypes(schema: pa.Schema) -> dict[str, str]:
-    """
-    The columns that come back with a pandas extension type, as far as the metadata can be believed.
-
-    Parameters
-    ----------
-    schema
-        A schema, for example of a file.
-
-    Returns
-    -------
-    dict of str to str
-        Column to name of the pandas type.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> extension_dtypes(pa.schema([("CITY", pa.string())]))
-    {}
-    """
+    """Pandas extension type by column, as far as the metadata fits the Arrow types."""
     if not schema.metadata or b"pandas" not in schema.metadata:
         return {}
-    found = {}
+    dtypes = {}
     for entry in _entries(_load(schema), "columns"):
         name, dtype = entry.get("field_name") or entry.get("name"), entry.get("numpy_type")
         if isinstance(name, str) and isinstance(dtype, str) and dtype in EXTENSION_DTYPES:
             index = schema.get_field_index(name)
             if index >= 0 and str(schema.field(index).type) in _arrow_names(dtype):
-                found[name] = dtype
-    return found
+                dtypes[name] = dtype
+    return dtypes
 
 
 def index_columns(schema: pa.Schema) -> list[str]:
-    """
-    Columns of the schema that hold the index of the frame it was made from.
-
-    Parameters
-    ----------
-    schema
-        A schema, for example of a file.
-
-    Returns
-    -------
-    list of str
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> index_columns(pa.schema([("CITY", pa.string())]))
-    []
-    """
+    """Columns of the schema that hold the index of the original frame."""
     if not schema.metadata or b"pandas" not in schema.metadata:
         return []
-    listed = _load(schema).get("index_columns")
-    names = listed if isinstance(listed, list) else []
+    entry = _load(schema).get("index_columns")
+    names = entry if isinstance(entry, list) else []
     return [name for name in names if isinstance(name, str) and schema.get_field_index(name) >= 0]
 
 
 def check_single_index(schema: pa.Schema) -> None:
-    """
-    Refuse the schema of a frame with a MultiIndex.
-
-    Parameters
-    ----------
-    schema
-        A schema made by pandas.
-
-    Raises
-    ------
-    NotImplementedError
-        It has more than one index column.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> check_single_index(pa.schema([("CITY", pa.string())]))
-    """
-    index = index_columns(schema)
-    if len(index) > 1:
+    """Raise NotImplementedError for the schema of a frame with a MultiIndex."""
+    index_names = index_columns(schema)
+    if len(index_names) > 1:
         raise NotImplementedError(
-            f"A frame with a MultiIndex cannot be stored; call reset_index(). Index: {', '.join(index)}."
+            "A frame with a MultiIndex cannot be stored; call reset_index(). "
+            f"Index: {', '.join(index_names)}."
         )
 
 
 def _load(schema: pa.Schema) -> dict[str, Any]:
-    """The metadata as a dict; somebody else's metadata that is no JSON object counts as none."""
+    """The pandas metadata as a dict; empty if it is no JSON object."""
     try:
         content = json.loads(schema.metadata[b"pandas"])
     except (ValueError, RecursionError):
@@ -225,18 +138,7 @@ def _column(field: pa.Field, extension: str | None) -> dict[str, Any]:
 
 
 def pandas_types(t: pa.DataType) -> tuple[str, str, dict[str, Any] | None]:
-    """
-    How pandas metadata describes a column of an Arrow type.
-
-    Parameters
-    ----------
-    t
-        A storage type.
-
-    Returns
-    -------
-    tuple
-        ``pandas_type``, ``numpy_type`` and ``metadata``.
+    """``pandas_type``, ``numpy_type`` and ``metadata`` of a column of an Arrow type.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Which Arrow types are the same: widening for schemas, the types of files and the types in memory."""
+"""Equivalence classes of Arrow types: widened, storage and memory types."""
 
 from __future__ import annotations
 
@@ -16,21 +16,7 @@ _BINARIES = {pa.large_binary(), pa.binary_view()}
 
 @lru_cache(maxsize=1024)
 def widen(t: pa.DataType) -> pa.DataType:
-    """
-    Widest type of the kind of ``t``: what schemas and indices hold, whatever the width in a file.
-
-    Parameters
-    ----------
-    t
-        Any Arrow type.
-
-    Returns
-    -------
-    pyarrow.DataType
-        Signed integers become ``int64``, unsigned ones ``uint64``, floats ``float64``, timestamps
-        ``timestamp[ns]`` (the zone is kept), dates ``date32``, times ``time64[us]``; string and binary
-        flavours become ``string`` and ``binary``, a dictionary its values, a list a list of the widened
-        values. Other types are kept.
+    """Widest type of the same kind: the type of schemas and indices, whatever the width in a file.
 
     Examples
     --------
@@ -55,18 +41,7 @@ def widen(t: pa.DataType) -> pa.DataType:
 
 @lru_cache(maxsize=1024)
 def storage_type(t: pa.DataType) -> pa.DataType:
-    """
-    Type under which values of type ``t`` are written: of the same width, in a flavour that kartothek reads.
-
-    Parameters
-    ----------
-    t
-        Any Arrow type.
-
-    Returns
-    -------
-    pyarrow.DataType
-        As :func:`widen`, but integers and floats keep their width (half floats become ``float``).
+    """Type under which values are written: the same width, in a flavour that kartothek reads.
 
     Examples
     --------
@@ -83,22 +58,7 @@ def storage_type(t: pa.DataType) -> pa.DataType:
 
 @lru_cache(maxsize=1024)
 def memory_type(t: pa.DataType, *, dates_as_object: bool = True, date_unit: str = "ns") -> pa.DataType:
-    """
-    Type in which values of type ``t`` are handed to pandas.
-
-    Parameters
-    ----------
-    t
-        Any Arrow type.
-    dates_as_object
-        Whether dates stay dates; else they become naive timestamps.
-    date_unit
-        Unit of these timestamps.
-
-    Returns
-    -------
-    pyarrow.DataType
-        The :func:`storage_type`, with dates as timestamps unless they stay objects, also inside lists.
+    """Type in which values are passed to pandas: the storage type, dates as timestamps if requested.
 
     Examples
     --------
@@ -116,17 +76,7 @@ def memory_type(t: pa.DataType, *, dates_as_object: bool = True, date_unit: str 
 
 
 def same_type(a: pa.DataType, b: pa.DataType) -> bool:
-    """
-    Whether two types are the same but for width, string flavour, time unit and dictionary encoding.
-
-    Parameters
-    ----------
-    a, b
-        Arrow types. ``null`` is the same as ``null`` only.
-
-    Returns
-    -------
-    bool
+    """Whether two types are equal but for width, string flavour, time unit and dictionary encoding.
 
     Examples
     --------
@@ -138,51 +88,17 @@ def same_type(a: pa.DataType, b: pa.DataType) -> bool:
 
 
 def is_long(t: pa.DataType) -> bool:
-    """
-    Whether this is ``large_string`` or ``large_binary``: same values, but other types to other libraries.
-
-    Parameters
-    ----------
-    t
-        Any Arrow type.
-
-    Returns
-    -------
-    bool
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> is_long(pa.large_string()), is_long(pa.string())
-    (True, False)
-    """
+    """Whether a type is ``large_string`` or ``large_binary``."""
     return bool(pat.is_large_string(t) or pat.is_large_binary(t))
 
 
 def is_nested(t: pa.DataType) -> bool:
-    """
-    Whether values of type ``t`` contain other values, as lists, structs and maps do.
-
-    Parameters
-    ----------
-    t
-        Any Arrow type.
-
-    Returns
-    -------
-    bool
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> is_nested(pa.list_(pa.int64()))
-    True
-    """
+    """Whether values of a type contain other values (lists, structs, maps)."""
     return bool(pat.is_nested(t))
 
 
 def _rebuild(t: pa.DataType, inner: Callable[[pa.DataType], pa.DataType], timestamp_unit: str) -> pa.DataType:
-    """Normalise the flavour of ``t`` and apply ``inner`` to the types it contains."""
+    """Normalise the flavour of a type and apply `inner` to the types it contains."""
     if isinstance(t, pa.BaseExtensionType):
         return inner(t.storage_type)
     if pat.is_dictionary(t) or pat.is_run_end_encoded(t):

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 from kartothek_cube.core.commit.apply import apply, last_batch, merged_schema
+from kartothek_cube.core.commit.base_state import BaseState, CommitReceipt, read_base, read_replaced_base
 from kartothek_cube.core.commit.change import (
-    BaseState,
     ChangeSet,
-    CommitReceipt,
     IndexUpdate,
     MissingIndexEntries,
+    NoUnseenPartitions,
+    Requirement,
+    WriteMode,
 )
 from kartothek_cube.core.commit.header_store import delete_headers
-from kartothek_cube.core.commit.publish import (
-    commit,
-    confirm_pending,
-    publish,
-    publish_copy,
-    read_base,
-    read_replaced_base,
-)
+from kartothek_cube.core.commit.pending import confirm_pending
+from kartothek_cube.core.commit.publish import commit, publish, publish_copy
 from kartothek_cube.core.commit.undo import rollback, undo_all
 
 __all__ = (
     "BaseState",
     "ChangeSet",
+    "CommitReceipt",
     "IndexUpdate",
     "MissingIndexEntries",
-    "CommitReceipt",
+    "NoUnseenPartitions",
+    "Requirement",
+    "WriteMode",
     "apply",
     "commit",
     "confirm_pending",

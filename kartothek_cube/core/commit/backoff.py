@@ -1,4 +1,4 @@
-"""How often, and after which pauses, requests are repeated: swaps that others were faster with, lost ones."""
+"""Exponential backoff: attempts of a compare-and-swap, repetitions of a failed request."""
 
 from __future__ import annotations
 
@@ -14,25 +14,18 @@ T = TypeVar("T")
 #: attempts before a writer gives up against faster ones; with the pauses below this is about a minute
 _ATTEMPTS = 60
 _LONGEST_PAUSE_S = 2.0
-#: stores repeat requests themselves; this is for what gets through nevertheless
+#: stores repeat requests themselves; this is for errors that remain
 _REPETITIONS = 3
 _PAUSE_S = 0.1
 
 
 def attempts() -> Iterator[int]:
-    """
-    Count attempts; wait before each but the first, longer and longer, and not all writers equally long.
+    """Count attempts, with a pause before each but the first that grows and is random.
 
-    Yields
-    ------
-    int
-        Number of the attempt, from 0.
-
-    Examples
-    --------
     >>> next(attempts())
     0
     """
+    # random, so that writers that met once do not meet again
     yield 0
     for attempt in range(1, _ATTEMPTS):
         time.sleep(min(_LONGEST_PAUSE_S, 0.005 * 1.5 ** (attempt - 1)) * random.random())
@@ -40,16 +33,8 @@ def attempts() -> Iterator[int]:
 
 
 def retry_request(request: Callable[[], T]) -> T:
-    """
-    Repeat a request that fails, a few times.
-
-    For what follows a commit that is there: one lost request must not make an error of a success.
-
-    Raises
-    ------
-    OSError
-        It fails again and again.
-    """
+    """Repeat a request that fails, a few times."""
+    # for requests after a successful commit: a lost one must not turn it into an error
     for attempt in range(_REPETITIONS):
         if attempt:
             time.sleep(_PAUSE_S * attempt)

@@ -1,130 +1,69 @@
-"""A change of a dataset as data, and what is known of it once it is published."""
+"""A change of a dataset as data: the updates, and the requirements that the newest state has to meet."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from enum import Enum
+from typing import Any, Protocol
 
 import attrs
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.loading import HeaderBlob
-from kartothek_cube.core.header.commit_record import CommitRecord, parse_record
+from kartothek_cube.core.dataset.pruning import select_partitions
+from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError, DatasetNotFoundError
 from kartothek_cube.core.index import IndexColumns
-from kartothek_cube.core.naming import SINGLE_TABLE, schema_key
+from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 
 __all__ = (
-    "BaseState",
     "ChangeSet",
-    "CommitReceipt",
+    "DatasetAbsent",
+    "DatasetPresent",
     "IndexUpdate",
+    "InputsPresent",
     "MissingIndexEntries",
+    "NoUnseenPartitions",
     "Predicates",
+    "Requirement",
+    "SamePartitionKeys",
+    "WriteMode",
 )
 
 Predicates = list[list[tuple[str, str, Any]]]
+MetadataMerger = Callable[[list[dict[str, Any]]], dict[str, Any]]
+Mask = npt.NDArray[np.bool_]
+
+
+class WriteMode(Enum):
+    """What a change does with the state that it meets."""
+
+    #: the dataset must not exist
+    CREATE = "create"
+    #: as CREATE, but a dataset left behind by an operation on several datasets that died counts as absent
+    CREATE_OVER_PENDING = "create over pending"
+    #: the old state, if any, is replaced as a whole
+    REPLACE = "replace"
+    #: the dataset must exist
+    UPDATE = "update"
+    #: updated if it exists, else created
+    UPSERT = "upsert"
+
+    @property
+    def is_create(self) -> bool:
+        """Whether the dataset must not exist."""
+        return self in (WriteMode.CREATE, WriteMode.CREATE_OVER_PENDING)
 
 
 @attrs.frozen
 class IndexUpdate:
-    """Index entries of one column, and the labels of the partitions that they speak about."""
+    """Index entries of one column, and the labels of the partitions that they cover."""
 
     entries: IndexColumns
     covered: pa.StringArray
-
-
-@attrs.frozen
-class ChangeSet:
-    """
-    A change of one dataset.
-
-    Attributes
-    ----------
-    uuid, table
-        The dataset.
-    mode
-        ``create``: must not exist yet; ``replace``: whatever is there is replaced; ``update``: must exist;
-        ``upsert``: updated if it exists, else created.
-    added
-        New partitions.
-    scope
-        Partitions to remove, as a predicate on indexed columns; ``None`` for none, ``[]`` for all.
-    expected
-        Labels that the scope matched when the operation was planned; None if nothing is assumed. If the
-        newest state has others in the scope, somebody wrote there meanwhile.
-    inputs
-        Labels of partitions that the added ones stand for. They go; all of them have to be there.
-    places
-        For each added partition the label of one of the inputs, whose place in the order of commit it takes;
-        None to add at the end.
-    schema
-        Schema of the added partitions.
-    partition_keys
-        Partition keys, for a dataset that is created; checked otherwise, unless None.
-    indices
-        Index entries of the added partitions, by column; on creation these are all indices, on update other
-        columns than the indexed ones are ignored unless named in ``new_indices``. Where the header did not
-        list the partitions so far, any column of them gets an index.
-    new_indices
-        Columns of ``indices`` for which an index is added or replaced; their entries cover all partitions.
-    metadata
-        User metadata to set.
-    merge_metadata
-        How to combine stored and given metadata; by default given keys replace stored ones.
-    storage_format
-        Format of the header of a new dataset.
-    batch
-        Name of a stream and number of a batch of it. The number of the last batch is kept in the metadata; a
-        batch that is not newer was committed already and changes nothing.
-    write_id
-        Part of the names of all files of this write, whichever attempts of its tasks made them. If the newest
-        state has such files, the write was committed before, maybe with the files of other attempts, and
-        nothing changes. Empty if tasks run only once.
-    pending
-        Id of the operation on several datasets that creates this one, if others follow.
-    replace_pending
-        Whether a dataset that such an operation has left behind counts as absent when one is created.
-    """
-
-    uuid: str
-    table: str = SINGLE_TABLE
-    mode: Literal["create", "replace", "update", "upsert"] = "update"
-    added: PartitionTable = attrs.field(factory=PartitionTable.empty)
-    scope: Predicates | None = None
-    expected: pa.StringArray | None = None
-    inputs: pa.StringArray | None = None
-    places: pa.StringArray | None = None
-    schema: SchemaWrapper | None = None
-    partition_keys: tuple[str, ...] | None = None
-    indices: Mapping[str, IndexUpdate] = attrs.field(factory=dict)
-    new_indices: frozenset[str] = frozenset()
-    metadata: Mapping[str, Any] = attrs.field(factory=dict)
-    merge_metadata: Callable[[list[dict[str, Any]]], dict[str, Any]] | None = None
-    storage_format: str = "json"
-    explicit: bool = True
-    batch: tuple[str, int] | None = None
-    write_id: str = ""
-    pending: str = ""
-    replace_pending: bool = False
-
-
-@attrs.frozen
-class CommitReceipt:
-    """The receipt of a commit: what it put in place of what, which is enough to take it back."""
-
-    uuid: str
-    header_key: str
-    header: bytes
-    token: Any
-    old_header: bytes | None
-    schema_key: str
-    schema: bytes | None
-    old_schema: bytes | None
-    state: DatasetMetadata
-    old_state: DatasetMetadata | None
 
 
 class MissingIndexEntries(Exception):
@@ -137,66 +76,148 @@ class MissingIndexEntries(Exception):
 
 
 @attrs.frozen
-class BaseState:
-    """
-    What a change is applied to: the newest state and how it is stored.
-
-    Attributes
-    ----------
-    uuid, table
-        The dataset.
-    header_key, token
-        Where the new header goes, and which version of it was there.
-    old
-        The header that is there; None if there is none.
-    state
-        Its state; None if there is none, or none that can be read.
-    schema, schema_token
-        Content and version of the schema file.
-    """
+class ChangeSet:
+    """Updates of one dataset, with the requirements under which they may be committed."""
 
     uuid: str
-    table: str
-    header_key: str
-    token: Any
-    old: HeaderBlob | None
-    state: DatasetMetadata | None
-    schema: bytes | None
-    schema_token: Any
+    table: str = SINGLE_TABLE
+    mode: WriteMode = WriteMode.UPDATE
+    #: new partitions; their data files are stored already
+    added: PartitionTable = attrs.field(factory=PartitionTable.empty)
+    #: partitions to remove, as a predicate on indexed columns; None for none, ``[]`` for all
+    remove_where: Predicates | None = None
+    #: labels of the partitions that the added ones replace (compaction)
+    replaces: pa.StringArray | None = None
+    #: for each added partition the replaced label whose place in the order of commit it takes; None: the end
+    replaces_at: pa.StringArray | None = None
+    #: schema of the added partitions
+    schema: SchemaWrapper | None = None
+    #: partition keys of a new dataset; an existing one must have the same, unless None
+    partition_keys: tuple[str, ...] | None = None
+    #: index entries of the added partitions. A new dataset gets exactly these indices; an update ignores
+    #: columns without an index that are not in `new_indices`, unless its header lists no partitions
+    indices: Mapping[str, IndexUpdate] = attrs.field(factory=dict)
+    #: columns of `indices` whose index is added or rebuilt; their entries cover all partitions
+    new_indices: frozenset[str] = frozenset()
+    #: user metadata to set; by default its keys replace stored ones
+    metadata: Mapping[str, Any] = attrs.field(factory=dict)
+    merge_metadata: MetadataMerger | None = None
+    #: format of the header of a new dataset
+    storage_format: str = "json"
+    #: whether the header of a new dataset lists its partitions
+    explicit: bool = True
+    #: stream and number of its batch; not newer than the last committed one: nothing changes
+    batch: tuple[str, int] | None = None
+    #: part of all file names of this write, of all attempts of its tasks. If the newest state has such files,
+    #: the write is committed already and nothing changes. Empty if tasks run only once
+    write_id: str = ""
+    #: id of the operation on several datasets that creates this one, if other datasets follow
+    pending: str = ""
+    #: requirements beside those that follow from the fields above
+    requires: tuple[Requirement, ...] = ()
 
     @property
-    def header(self) -> bytes | None:
-        """The header that is there."""
-        return None if self.old is None else self.old.content
+    def requirements(self) -> tuple[Requirement, ...]:
+        """All requirements, in the order in which they are checked."""
+        if self.mode is WriteMode.REPLACE:
+            return self.requires
+        implied: list[Requirement] = []
+        if self.mode.is_create:
+            implied.append(DatasetAbsent())
+        if self.mode is WriteMode.UPDATE:
+            implied.append(DatasetPresent())
+        if self.partition_keys is not None:
+            implied.append(SamePartitionKeys(self.partition_keys))
+        implied.extend(self.requires)
+        if self.replaces is not None:
+            implied.append(InputsPresent(self.replaces))
+        return tuple(implied)
 
-    @property
-    def schema_key(self) -> str:
-        """Where the schema is."""
-        return schema_key(self.uuid, self.table)
+    def removal_mask(self, state: DatasetMetadata) -> Mask:
+        """Mask of the partitions of a state that `remove_where` selects, without the added ones."""
+        mask = np.zeros(len(state.partition_table), dtype=bool)
+        if self.remove_where is not None:
+            mask[select_partitions(state, self.remove_where or None)] = True
+            own = state.partition_table.positions(self.added.labels)
+            mask[own[own >= 0]] = False
+        return mask
 
-    @property
-    def record(self) -> CommitRecord | None:
-        """The commit record of the state; None if there is none."""
-        return None if self.state is None else parse_record(self.state.extra)
 
-    @property
-    def is_confirmed(self) -> bool:
-        """Whether tombstones of all collections that may meet this dataset are in its header."""
-        return self.state is not None and (self.record is None or self.record.unconfirmed is None)
+class Requirement(Protocol):
+    """What a change requires of the newest state."""
 
-    def published(
-        self, header: bytes, token: Any, schema: bytes | None, new: DatasetMetadata
-    ) -> CommitReceipt:
-        """What was put in place of this."""
-        return CommitReceipt(
-            self.uuid,
-            self.header_key,
-            header,
-            token,
-            self.header,
-            self.schema_key,
-            schema,
-            self.schema,
-            new,
-            self.state,
-        )
+    def check(self, state: DatasetMetadata | None, change: ChangeSet) -> None:
+        """Raise if the state does not meet the requirement; None is the state of an absent dataset."""
+
+
+@attrs.frozen
+class DatasetAbsent:
+    """The dataset does not exist."""
+
+    def check(self, state: DatasetMetadata | None, change: ChangeSet) -> None:
+        """Raise DatasetExistsError if it does."""
+        if state is not None:
+            raise DatasetExistsError(change.uuid)
+
+
+@attrs.frozen
+class DatasetPresent:
+    """The dataset exists."""
+
+    def check(self, state: DatasetMetadata | None, change: ChangeSet) -> None:
+        """Raise DatasetNotFoundError if it does not."""
+        if state is None:
+            raise DatasetNotFoundError(change.uuid)
+
+
+@attrs.frozen
+class SamePartitionKeys:
+    """An existing dataset has these partition keys."""
+
+    partition_keys: tuple[str, ...]
+
+    def check(self, state: DatasetMetadata | None, change: ChangeSet) -> None:
+        """Raise ValueError if it has others."""
+        if state is not None and list(self.partition_keys) != list(state.partition_keys or []):
+            raise ValueError(
+                f"Incompatible set of partition keys for dataset {change.uuid}: it is partitioned by "
+                f"{list(state.partition_keys or [])}, but {list(self.partition_keys)} was given"
+            )
+
+
+@attrs.frozen
+class NoUnseenPartitions:
+    """The change removes no other partitions than those that its predicate selected when it was planned."""
+
+    labels: pa.StringArray
+
+    def check(self, state: DatasetMetadata | None, change: ChangeSet) -> None:
+        """Raise ConcurrentWriteError if another writer has added one since."""
+        if state is None or change.remove_where is None:
+            return
+        unseen = change.removal_mask(state)
+        seen = state.partition_table.positions(self.labels)
+        unseen[seen[seen >= 0]] = False
+        if unseen.any():
+            raise ConcurrentWriteError(
+                change.uuid, state.partition_table.labels.filter(pa.array(unseen)).to_pylist()
+            )
+
+
+@attrs.frozen
+class InputsPresent:
+    """The partitions that the added ones were made of are still there."""
+
+    labels: pa.StringArray
+
+    def check(self, state: DatasetMetadata | None, change: ChangeSet) -> None:
+        """Raise ConcurrentWriteError if one was replaced or removed."""
+        if state is None:
+            return
+        absent = state.partition_table.positions(self.labels) < 0
+        if absent.any():
+            raise ConcurrentWriteError(
+                change.uuid,
+                self.labels.filter(pa.array(absent)).to_pylist(),
+                "They were replaced or removed since this operation read them. Repeat it.",
+            )

@@ -1,4 +1,4 @@
-"""Headers and schemas in the store: reading with a version, compare-and-swap, conditional undo, deletion."""
+"""Headers and schema files in the store: read with a version, compare-and-swap, restore, delete."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = (
 
 
 def header_format(key: str) -> str:
-    """The format of a header, which its key tells."""
+    """The format of the header at a key."""
     return "json" if key.endswith(".json") else "msgpack"
 
 
 def render(state: DatasetMetadata, key: str) -> bytes:
-    """The header of a state, in the format that its key tells."""
+    """Render the header of a state in the format of its key."""
     return state.to_json() if header_format(key) == "json" else state.to_msgpack()
 
 
@@ -44,75 +44,40 @@ def read_versioned(blobs: BlobStore, key: str) -> tuple[bytes | None, Any]:
 def compare_and_swap_header(
     blobs: BlobStore, uuid: str, key: str, content: bytes, old: bytes | None, token: Any
 ) -> Any:
-    """
-    Put a header if the one that was read is still there.
-
-    Parameters
-    ----------
-    blobs
-        The store.
-    uuid
-        The dataset.
-    key
-        Key of the header.
-    content
-        The new header.
-    old, token
-        Content and version of the one that was read; None if there was none.
-
-    Returns
-    -------
-    Token
-        Version of the new header.
-
-    Raises
-    ------
-    PreconditionFailed
-        Somebody else was faster. If only the answer to our put was lost, it is our header that is there, and
-        there is no error.
-    OSError
-        The store failed, and our header is not there.
-    UnknownOutcomeError
-        The store failed, and it does not tell whether our header got there before another one, or whether
-        it is on disk.
-    """
+    """Put a header if the stored one is that which was read; return its version."""
     try:
         return blobs.put_if(key, content, token)
     except PreconditionFailed:
-        found, version = read_versioned(blobs, key)
-        if found != content:
+        stored, version = read_versioned(blobs, key)
+        if stored != content:
             raise
+        # the client repeated a request whose answer was lost: our header is the stored one
         return version
     except FlushError as failure:
         # to find our header there proves nothing: it may be gone after a power failure
         raise UnknownOutcomeError(uuid, str(failure)) from failure
     except OSError as failure:
         try:
-            found, version = read_versioned(blobs, key)
+            stored, version = read_versioned(blobs, key)
         except OSError:
             raise UnknownOutcomeError(uuid, str(failure)) from failure
-        if found == content:
+        if stored == content:
+            # only the answer was lost
             return version
-        if found == old:
+        if stored == old:
             raise
+        # ours may have been there before the one of another writer
         raise UnknownOutcomeError(uuid, str(failure)) from failure
 
 
 def other_header_key(uuid: str, key: str) -> str:
-    """Where the header of a dataset would be in the other format."""
+    """The key of the header in the other format."""
     (other,) = {metadata_key_from_uuid(uuid, fmt) for fmt in ("json", "msgpack")} - {key}
     return other
 
 
 def check_one_header(blobs: BlobStore, uuid: str, key: str) -> None:
-    """
-    Check that a dataset has no header in the other format.
-
-    Raises
-    ------
-    CorruptDatasetError
-        It has.
-    """
+    """Raise CorruptDatasetError if a dataset has headers in both formats."""
     other = other_header_key(uuid, key)
     if blobs.exists(other):
         raise CorruptDatasetError(
@@ -123,11 +88,8 @@ def check_one_header(blobs: BlobStore, uuid: str, key: str) -> None:
 
 
 def delete_blob(blobs: BlobStore, key: str) -> bool:
-    """
-    Delete a blob at a fixed key in the newest version, whatever that is; False if there was none.
-
-    By condition also here: a plain deletion that arrives late would meet a blob that was put since.
-    """
+    """Delete the newest version of a blob at a fixed key; False if there was none."""
+    # By condition also here: a plain deletion that arrives late would meet a blob that was put since.
     for _ in attempts():
         content, token = read_versioned(blobs, key)
         if content is None:
@@ -145,32 +107,27 @@ def delete_blob(blobs: BlobStore, key: str) -> bool:
 
 
 def delete_headers(blobs: BlobStore, uuid: str) -> bool:
-    """
-    Delete a dataset by its header, in both formats; False if there was none.
-
-    JSON comes last: it wins over the other format, so that readers never see an older state in between.
-    """
-    found = [delete_blob(blobs, metadata_key_from_uuid(uuid, kind)) for kind in ("msgpack", "json")]
-    return any(found)
+    """Delete a dataset by its header, in both formats; False if there was none."""
+    # JSON last: it wins over the other format, so that readers never see an older state in between.
+    deleted = [delete_blob(blobs, metadata_key_from_uuid(uuid, kind)) for kind in ("msgpack", "json")]
+    return any(deleted)
 
 
 def restore_if_ours(
-    blobs: BlobStore, key: str, ours: bytes | None, old: bytes | None, *, delete: bool = False
+    blobs: BlobStore, key: str, put: bytes | None, old: bytes | None, *, delete: bool = False
 ) -> bool:
-    """
-    Put back what we replaced, if what is there is still ours; False if it is another's.
-
-    What was not there before stays unless ``delete`` is set: a schema may be that of another writer, with the
-    same content, and is garbage at worst.
-    """
-    found, token = read_versioned(blobs, key)
-    if ours is None or found != ours or old == ours:
-        return found == old
+    """Put back the replaced content if the stored one is still ours; False if it is another writer's."""
+    # What did not exist before stays unless `delete` is set: a schema may be that of another writer, with the
+    # same content, and is garbage at worst.
+    stored, token = read_versioned(blobs, key)
+    if put is None or stored != put or old == put:
+        return stored == old
     try:
         if old is not None:
             blobs.put_if(key, old, token)
         elif delete:
             blobs.delete_if(key, token)
     except PreconditionFailed:
+        # another writer was faster: it is no longer ours
         return False
     return True

@@ -45,29 +45,22 @@ _LIFETIME = timedelta(days=1)
 
 
 def tombstone_name(key: str) -> str:
-    """
-    What identifies a file of a dataset: the last part of its key, which holds a UUID.
+    """What identifies a file within its dataset: the last part of its key, which holds a UUID.
 
-    The name of an index file is a time and that of a schema is fixed, so that their directory is part of it.
-
-    Examples
-    --------
     >>> tombstone_name("sales/table/DAY=2020-01-01/2f1d.parquet")
     '2f1d.parquet'
     >>> tombstone_name("sales/indices/DAY/2020.by-dataset-index.parquet")
     'DAY/2020.by-dataset-index.parquet'
     """
     parts = key.split("/")
+    # the name of an index file is a time and that of a schema is fixed: their directory makes them unique
     whole = parts[1:2] == [INDICES_DIRECTORY] or parts[-1] == TABLE_METADATA_FILE
     return "/".join(parts[-2:]) if whole else parts[-1]
 
 
 def tombstoned_files(metadata: Mapping[str, Any]) -> set[str]:
-    """
-    Names of the files that are being deleted, out of the metadata of a header.
+    """Names of the files under deletion, according to the metadata of a header.
 
-    Examples
-    --------
     >>> marked = add_tombstones({}, "2f1d", ["sales/table/2b7c.parquet"])
     >>> tombstoned_files(marked)
     {'2b7c.parquet'}
@@ -78,35 +71,32 @@ def tombstoned_files(metadata: Mapping[str, Any]) -> set[str]:
 
 
 def add_tombstones(metadata: Mapping[str, Any], collection: str, keys: Iterable[str]) -> dict[str, Any]:
-    """Metadata that says that a collection is about to delete these files."""
+    """Metadata with the tombstones of files that a collection is about to delete."""
     return {**metadata, TOMBSTONES_KEY: {**tombstone_entries(metadata), collection: _entry(keys)}}
 
 
 def remove_tombstones(
     metadata: Mapping[str, Any], collection: str, deleted: Collection[str]
 ) -> dict[str, Any]:
-    """
-    Metadata without the tombstones of a collection that has finished.
-
-    Those of another one, which has died, go as well once they are old and all their files are ``deleted``
-    (names): a file whose name holds a UUID does not come back.
-    """
-    rest = {
+    """Metadata without the tombstones of a collection that has finished deleting these names."""
+    # Those of another one, which has died, are removed as well once they are old and all their files are
+    # deleted: a file whose name holds a UUID is never written again.
+    entries = {
         name: entry
         for name, entry in tombstone_entries(metadata).items()
         if name != collection and not (_is_old(entry) and _names(entry) <= set(deleted))
     }
-    return inherit_tombstones(metadata, rest)
+    return inherit_tombstones(metadata, entries)
 
 
 def inherit_tombstones(metadata: Mapping[str, Any], entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata with exactly these tombstones, which every commit takes over from the header it replaces."""
+    """Metadata with exactly these tombstones; every commit inherits those of the header that it replaces."""
     others = {key: value for key, value in metadata.items() if key != TOMBSTONES_KEY}
     return {**others, TOMBSTONES_KEY: dict(entries)} if entries else others
 
 
 def tombstone_entries(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Collections and the files that they delete; empty where the metadata hold something else."""
+    """Tombstones in the metadata of a header, by collection."""
     entries = metadata.get(TOMBSTONES_KEY)
     return dict(entries) if isinstance(entries, dict) else {}
 
@@ -125,7 +115,7 @@ def _is_old(entry: Any) -> bool:
     try:
         return abs(clock.datetime_utcnow() - datetime.fromisoformat(entry["since"])) >= _LIFETIME
     except (TypeError, KeyError, ValueError):
-        # written by a stranger: it protects nothing that this library wrote
+        # written by other software: it protects nothing that this library wrote
         return True
 
 
@@ -133,7 +123,7 @@ def _is_old(entry: Any) -> bool:
 
 
 def put_tombstone_file(blobs: BlobStore, uuid: str, collection: str, keys: Iterable[str]) -> str:
-    """Announce that a collection is about to delete files of a dataset that has no header; give the key."""
+    """Put the tombstones of files of a dataset without a header; return the key of their file."""
     check_uuid(uuid)
     key = f"{uuid}/{_DIRECTORY}/{collection}{_SUFFIX}"
     blobs.put(key, json.dumps(_entry(keys)).encode(), durable=True)
@@ -146,23 +136,23 @@ def is_tombstone_file(key: str) -> bool:
 
 
 def list_tombstone_files(blobs: BlobStore, uuid: str) -> dict[str, Any]:
-    """The tombstones of collections that met no header, as :func:`tombstone_entries` gives them."""
+    """Tombstones in files, by collection, as those in a header."""
     folder = f"{uuid}/{_DIRECTORY}/"
-    found = {}
+    entries = {}
     for blob in blobs.list(folder):
         if blob.key.endswith(_SUFFIX):
-            # a file that has gone meanwhile is that of a collection that has finished
+            # a file that is deleted since is that of a collection that has finished
             with suppress(KeyError):
                 collection = blob.key.removeprefix(folder).removesuffix(_SUFFIX)
-                found[collection] = _parse(blobs.get(blob.key))
-    return found
+                entries[collection] = _parse(blobs.get(blob.key))
+    return entries
 
 
 def _parse(content: bytes) -> Any:
     try:
         return json.loads(content)
     except ValueError:
-        # no work of this library, which puts the file in one piece
+        # not written by this library, which puts the file in one piece
         return {}
 
 
@@ -173,28 +163,9 @@ _PAGE = 1000
 def check_files(
     blobs: BlobStore, uuid: str, files: Sequence[str], tombstones: Set[str], *, others: int = 0
 ) -> None:
-    """
-    Check that the files of a commit exist and that no garbage collection is about to delete one.
-
-    Called after the base was read and before the header is swapped: a collection that begins in between
-    changes the header, so that the swap fails.
-
-    Parameters
-    ----------
-    blobs, uuid
-        Store and dataset.
-    files
-        Keys of the files.
-    tombstones
-        Names of files that are being deleted.
-    others
-        How many files the dataset has beside these, about.
-
-    Raises
-    ------
-    ConcurrentWriteError
-        A file is gone, or has a tombstone.
-    """
+    """Raise ConcurrentWriteError if a file of a commit is missing or has a tombstone."""
+    # Called after the base was read and before the header is swapped: a collection that begins in between
+    # changes the header, so that the swap fails.
     if tombstones:
         _refuse(uuid, [key for key in files if tombstone_name(key) in tombstones])
     # local files cost less one by one; elsewhere it is the number of requests that counts
@@ -208,45 +179,21 @@ def check_files(
 def confirm_first_commit(
     blobs: BlobStore, uuid: str, header_key: str, files: Sequence[str], commit: str
 ) -> set[str]:
-    """
-    Check the files of the commit that has created a dataset, and take it back if they are deleted.
+    """Check the files of a first commit again, undo it if one is missing; return all tombstoned names."""
+    # There was no header in which a garbage collection could have put tombstones. It puts a tombstone file,
+    # then looks for a header, and spares the files of that header. So either it has seen the header, or its
+    # tombstones are seen here. If it has finished already, files are missing: these are checked second.
 
-    There was no header in which a garbage collection could have put tombstones. It puts a tombstone file,
-    then looks for a header, and spares what that refers to. So either it has seen the header, or its
-    tombstones are seen here. If it has finished already, files are missing: these are looked for second.
-
-    Parameters
-    ----------
-    blobs, uuid, header_key
-        Store, dataset, and where its header is.
-    files
-        Keys of the files that the header refers to.
-    commit
-        Id of the commit, in its record.
-
-    Returns
-    -------
-    set of str
-        Names of the files that have tombstones; none of them is one of ``files``.
-
-    Raises
-    ------
-    ConcurrentWriteError
-        The commit was taken back.
-    UnknownOutcomeError
-        The store does not answer; the header is there.
-    """
-
-    def look() -> set[str]:
+    def check() -> set[str]:
         tombstones = tombstoned_files({TOMBSTONES_KEY: list_tombstone_files(blobs, uuid)})
         check_files(blobs, uuid, files, tombstones)
         return tombstones
 
     try:
         try:
-            return retry_request(look)
+            return retry_request(check)
         except ConcurrentWriteError:
-            if retry_request(lambda: _take_back(blobs, header_key, commit)):
+            if retry_request(lambda: _undo_first_commit(blobs, header_key, commit)):
                 raise
             # another commit is built on this one: it saw that no collection concerns these files, and any
             # that has begun since has seen the header
@@ -255,8 +202,8 @@ def confirm_first_commit(
         raise UnknownOutcomeError(uuid, str(error)) from error
 
 
-def _take_back(blobs: BlobStore, header_key: str, commit: str) -> bool:
-    """Delete the header of a first commit; False if another commit has been built on it."""
+def _undo_first_commit(blobs: BlobStore, header_key: str, commit: str) -> bool:
+    """Delete the header of a first commit; False if another commit is built on it."""
     for _ in attempts():
         content, token = read_versioned(blobs, header_key)
         if content is None:
@@ -273,11 +220,11 @@ def _take_back(blobs: BlobStore, header_key: str, commit: str) -> bool:
     return False
 
 
-def _refuse(uuid: str, gone: Sequence[str]) -> None:
-    if gone:
+def _refuse(uuid: str, missing: Sequence[str]) -> None:
+    if missing:
         raise ConcurrentWriteError(
             uuid,
-            detail=f"Files of this commit were deleted while it was under way, such as {gone[0]}: a cleanup "
-            "or garbage collection ran at the same time. Write again, and give cleanups a retention. If none "
-            "is running, one has died: run it again before you write.",
+            detail=f"Files of this commit were deleted while it was under way, such as {missing[0]}: a "
+            "cleanup or garbage collection ran at the same time. Write again, and give cleanups a retention. "
+            "If none is running, one has died: run it again before you write.",
         )

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from kartothek_cube.core.commit.backoff import attempts, retry_request
-from kartothek_cube.core.commit.change import CommitReceipt
+from kartothek_cube.core.commit.base_state import CommitReceipt, read_base
 from kartothek_cube.core.commit.header_store import restore_if_ours
-from kartothek_cube.core.commit.publish import publish, read_base
+from kartothek_cube.core.commit.publish import publish
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetNotFoundError, KartothekCubeError
 from kartothek_cube.core.index import ExplicitSecondaryIndex
@@ -24,57 +24,38 @@ __all__ = ("invert", "rollback", "undo_all")
 _LOGGER = logging.getLogger(__name__)
 
 
-def rollback(blobs: BlobStore, published: CommitReceipt) -> None:
-    """
-    Take a commit back; what others have committed on top of it stays.
-
-    Files written for the commit stay as garbage.
-
-    Parameters
-    ----------
-    blobs
-        Store.
-    published
-        As returned by :func:`~kartothek_cube.core.commit.commit`.
-
-    Raises
-    ------
-    ConcurrentWriteError
-        Commits of others depend on this one: they have replaced its files, or those that it removed are gone.
-    OSError
-        The store fails again and again.
-    """
-    if published.header == published.old_header:
+def rollback(blobs: BlobStore, receipt: CommitReceipt) -> None:
+    """Undo a commit; later commits of other writers stay. Its files become garbage."""
+    if receipt.header == receipt.old_header:
         return None
-    if retry_request(lambda: _restore_header(blobs, published)):
-        retry_request(
-            lambda: restore_if_ours(blobs, published.schema_key, published.schema, published.old_schema)
-        )
+    if retry_request(lambda: _restore_header(blobs, receipt)):
+        retry_request(lambda: restore_if_ours(blobs, receipt.schema_key, receipt.schema, receipt.old_schema))
         return None
     for _ in attempts():
         try:
-            return retry_request(lambda: _invert_newest(blobs, published))
+            return retry_request(lambda: _invert_newest(blobs, receipt))
         except PreconditionFailed:
+            # another commit came in between
             continue
-    raise ConcurrentWriteError(published.uuid)
+    raise ConcurrentWriteError(receipt.uuid)
 
 
-def _restore_header(blobs: BlobStore, published: CommitReceipt) -> bool:
+def _restore_header(blobs: BlobStore, receipt: CommitReceipt) -> bool:
     """Put the old header back if that of the commit is still there; False if it is not."""
-    return restore_if_ours(blobs, published.header_key, published.header, published.old_header, delete=True)
+    return restore_if_ours(blobs, receipt.header_key, receipt.header, receipt.old_header, delete=True)
 
 
-def _invert_newest(blobs: BlobStore, published: CommitReceipt) -> None:
+def _invert_newest(blobs: BlobStore, receipt: CommitReceipt) -> None:
     try:
-        base = read_base(blobs, published.uuid, published.state.table_name)
+        base = read_base(blobs, receipt.uuid, receipt.state.table_name)
     except DatasetNotFoundError:
         return
     state: Any = base.state
-    if published.old_state is not None and state == published.old_state:
+    if receipt.old_state is not None and state == receipt.old_state:
         return
-    new = invert(state, published.old_state, published.state, blobs)
-    if published.old_state is None and not len(new.partition_table):
-        # nothing of others is in it: tombstones at most
+    new = invert(state, receipt.old_state, receipt.state, blobs)
+    if receipt.old_state is None and not len(new.partition_table):
+        # nothing of other writers is in it but tombstones
         blobs.delete_if(base.header_key, base.token)
         return
     files = [key for keys in new.partition_table.files.values() for key in keys.to_pylist()]
@@ -82,47 +63,23 @@ def _invert_newest(blobs: BlobStore, published: CommitReceipt) -> None:
     publish(blobs, base, new, [*files, *indices])
 
 
-def undo_all(blobs: BlobStore, published: Sequence[CommitReceipt]) -> bool:
-    """
-    Take the commits of an operation back, the last one first; whether all could be.
-
-    The failure that made this necessary is the one to raise, so that another one here is only logged.
-    """
+def undo_all(blobs: BlobStore, receipts: Sequence[CommitReceipt]) -> bool:
+    """Undo the commits of an operation, the last one first; return whether all could be undone."""
+    # The failure that made this necessary is the one to raise, so that another one here is only logged.
     complete = True
-    for done in reversed(published):
+    for receipt in reversed(receipts):
         try:
-            rollback(blobs, done)
+            rollback(blobs, receipt)
         except (KartothekCubeError, OSError, KeyError, ValueError) as error:
             complete = False
-            _LOGGER.error("A commit to dataset %s could not be taken back: %s", done.uuid, error)
+            _LOGGER.error("A commit to dataset %s could not be taken back: %s", receipt.uuid, error)
     return complete
 
 
 def invert(
     state: DatasetMetadata, old: DatasetMetadata | None, new: DatasetMetadata, blobs: BlobStore
 ) -> DatasetMetadata:
-    """
-    The newest state without a commit that it is built on.
-
-    Parameters
-    ----------
-    state
-        The newest state.
-    old, new
-        What the commit put in place of what; ``old`` is None if it created the dataset.
-    blobs
-        Store, for the indices.
-
-    Returns
-    -------
-    DatasetMetadata
-        Changed indices are loaded and have no storage key.
-
-    Raises
-    ------
-    ConcurrentWriteError
-        Later commits depend on the commit.
-    """
+    """The newest state without one of the commits that led to it; changed indices have no key yet."""
     before = PartitionTable.empty((new.table_name,)) if old is None else old.partition_table
     added = _without(new.partition_table, before)
     removed = _without(before, new.partition_table)
@@ -156,7 +113,7 @@ def _without(table: PartitionTable, other: PartitionTable) -> PartitionTable:
 
 
 def _same_layout(state: DatasetMetadata, old: DatasetMetadata | None, new: DatasetMetadata) -> bool:
-    """Whether partitions that were added to the new state fit the old one."""
+    """Whether partitions that were added to the new state fit the old one as well."""
     if old is None:
         return True
     same = list(old.partition_keys) == list(new.partition_keys) and set(old.indices) == set(new.indices)
@@ -192,7 +149,7 @@ def _invert_indices(
         loaded = index.load(blobs).remove_partitions(added.labels.to_pylist())
         if len(removed) and old is not None:
             if column not in old.secondary_indices:
-                # it would know nothing of the partitions that come back
+                # it would have no entries of the partitions that are restored
                 continue
             past = old.secondary_indices[column].load(blobs)
             columns = past.columns_data

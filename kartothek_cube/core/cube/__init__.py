@@ -1,4 +1,4 @@
-"""What a cube is: its specification, the conditions of queries, and constants."""
+"""Cubes: specification, conditions of queries, constants."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ KTK_CUBE_DF_SERIALIZER: Any
 
 
 def __getattr__(name: str) -> Any:
-    """Hand on ``KTK_CUBE_DF_SERIALIZER``, which is made when it is first asked for."""
+    """Pass ``KTK_CUBE_DF_SERIALIZER`` on, which is created on first access."""
     if name != "KTK_CUBE_DF_SERIALIZER":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return constants.KTK_CUBE_DF_SERIALIZER

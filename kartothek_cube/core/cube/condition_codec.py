@@ -1,4 +1,4 @@
-"""What conditions are made of: their values, their forms as text and JSON, and the filter they stand for."""
+"""Conditions: validation of their values, text and JSON forms, evaluation on frames."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _CONDITION = re.compile(
     r"\s*(?P<value>[^=)]*?)\s*\)?\s*"
 )
 _JSON_SCALARS = (str, bool, int, float)
-# nothing of these types needs a closer look, however many there are
+# fast path: values of these types are neither null nor unhashable
 _NEVER_NULL = frozenset({str, bytes, bool, int, date, datetime, pd.Timestamp})
 
 
 class Incomparable:
-    """Base of everything that conditions are made of, and which therefore is no value to compare with."""
+    """Base of conditions and columns, which are no values to compare with."""
 
     __slots__ = ()
 
@@ -39,31 +39,31 @@ class Incomparable:
 
 
 def to_python_scalar(value: Any) -> Any:
-    """Make Python scalars of numpy's, so that conditions look and travel alike; times keep their unit."""
+    """Convert numpy scalars to Python's for reproducible texts; times keep their unit."""
     return value.item() if isinstance(value, np.bool_ | np.number | np.str_ | np.bytes_) else value
 
 
 def to_python_scalar_keep_int(value: Any) -> Any:
-    """Make Python scalars of numpy's, but for integers, whose type tells whether they have a sign."""
+    """Convert numpy scalars to Python's but for integers, whose type tells their sign."""
     return value if isinstance(value, np.integer) else to_python_scalar(value)
 
 
-def plain_tuple(values: object) -> tuple[Any, ...]:
-    """Take one value or many, as :func:`typed` ones."""
+def to_value_tuple(values: object) -> tuple[Any, ...]:
+    """Tuple of one or several values, without numpy scalars but integers."""
     elements = converter_tuple(values)
     from_numpy = any(issubclass(kind, np.generic) for kind in set(map(type, elements)))
     return tuple(map(to_python_scalar_keep_int, elements)) if from_numpy else elements
 
 
 def check_values(column: str, values: tuple[Any, ...]) -> None:
-    """Refuse everything that is not a value to compare a column with."""
+    """Raise for anything but values to compare a column with."""
     if not _NEVER_NULL.issuperset(map(type, values)):
         for value in values:
             check_value(column, value)
 
 
 def check_value(column: str, value: Any) -> None:
-    """Refuse everything that is not a single value to compare a column with."""
+    """Raise for anything but a single value to compare a column with."""
     if isinstance(value, Incomparable):
         raise TypeError(f"Column {column!r} cannot be compared with {value._noun}")
     if pd.api.types.is_list_like(value):
@@ -78,25 +78,7 @@ def check_value(column: str, value: Any) -> None:
 
 
 def parse_text(s: str, all_types: Mapping[str, pa.DataType]) -> tuple[str, str, Any]:
-    """Take the text of a condition apart.
-
-    Parameters
-    ----------
-    s
-        The text, ``column operator value`` in parentheses or not.
-    all_types
-        Arrow type of every column.
-
-    Returns
-    -------
-    tuple
-        Column, operator (``=`` included) and value.
-
-    Raises
-    ------
-    ValueError
-        The text has another form, the column is unknown, or the value does not fit its type.
-    """
+    """Column, operator and value of a condition's text; raises ValueError."""
     match = _CONDITION.fullmatch(s)
     if match is None:
         raise ValueError(
@@ -114,26 +96,7 @@ def parse_text(s: str, all_types: Mapping[str, pa.DataType]) -> tuple[str, str, 
 
 
 def from_json(element: dict[str, Any], classes: Mapping[str, type]) -> Any:
-    """Build a condition from its form in JSON.
-
-    Parameters
-    ----------
-    element
-        The object; it is not changed.
-    classes
-        The classes that may be built, by name.
-
-    Returns
-    -------
-    Condition
-
-    Raises
-    ------
-    TypeError
-        The element is no dict, its type unknown, or its fields are not those of the type.
-    ValueError
-        It has no type, or compares with null.
-    """
+    """Make a condition from its JSON form; raises TypeError or ValueError."""
     if not isinstance(element, dict):
         raise TypeError(f"A condition in JSON is an object, not a {type(element).__name__}: {element!r}")
     if "type" not in element:
@@ -149,26 +112,11 @@ def from_json(element: dict[str, Any], classes: Mapping[str, type]) -> Any:
 
 
 def to_json(condition: Any) -> dict[str, Any]:
-    """Write a condition as an object that JSON can express.
-
-    Parameters
-    ----------
-    condition
-        The condition.
-
-    Returns
-    -------
-    dict
-
-    Raises
-    ------
-    TypeError
-        A value is no str, bool, int or float.
-    """
-    fields = {field.name: getattr(condition, field.name) for field in attrs.fields(type(condition))}
+    """JSON form of a condition; raises TypeError for values other than str, bool, int and float."""
+    values = {field.name: getattr(condition, field.name) for field in attrs.fields(type(condition))}
     fields = {
         n: tuple(map(to_python_scalar, v)) if isinstance(v, tuple) else to_python_scalar(v)
-        for n, v in fields.items()
+        for n, v in values.items()
     }
     for name, value in fields.items():
         for single in value if isinstance(value, tuple) else (value,):
@@ -183,36 +131,14 @@ def to_json(condition: Any) -> dict[str, Any]:
 
 
 def filter_rows(df: pd.DataFrame, columns: Collection[str], literals: list[Literal]) -> pd.DataFrame:
-    """Select the rows for which all literals hold.
-
-    Parameters
-    ----------
-    df
-        The frame.
-    columns
-        The columns that occur in the literals; no other is looked at.
-    literals
-        At least one ``(column, operator, value)``.
-
-    Returns
-    -------
-    pandas.DataFrame
-        The rows with their index.
-
-    Raises
-    ------
-    TypeError
-        A value does not fit the type of its column.
-    ValueError
-        The frame lacks a column.
-    """
+    """Rows of a frame for which all literals hold; raises TypeError or ValueError."""
     missing = set(columns).difference(df.columns)
     if missing:
         raise ValueError(f"Conditions: {unknown_names('column', missing, df.columns)}")
     frame = df[sorted(columns)].reset_index(drop=True)
-    # queries return dates such as 9999-12-31 as times that cannot be stored, but can be compared
+    # queries return dates such as 9999-12-31 as datetime64[s], which cannot be stored but compared
     seconds = {name: pa.array(frame[name]) for name in frame if frame[name].dtype == "datetime64[s]"}
     others = from_pandas(frame.drop(columns=list(seconds)))
-    compared = pa.table(dict(zip(others.column_names, others.columns, strict=True)) | seconds)
-    mask: np.ndarray = filter_mask(compared, [literals]).to_numpy(zero_copy_only=False)
+    comparable = pa.table(dict(zip(others.column_names, others.columns, strict=True)) | seconds)
+    mask: np.ndarray = filter_mask(comparable, [literals]).to_numpy(zero_copy_only=False)
     return df.loc[mask]

@@ -1,4 +1,4 @@
-"""What rows of a query have to fulfil: conditions on single columns, and conjunctions of them."""
+"""Conditions on single columns, and conjunctions of them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from kartothek_cube.core.cube import condition_codec
 
 @attrs.frozen
 class Condition(condition_codec.Incomparable, ABC):
-    """Something about one column that rows have to fulfil; immutable, comparable and hashable.
+    """Condition on one column; immutable, comparable and hashable.
 
-    Rows in which the column is null fulfil no condition.
+    Null matches no condition.
 
     Parameters
     ----------
@@ -31,19 +31,19 @@ class Condition(condition_codec.Incomparable, ABC):
     @property
     @abstractmethod
     def active(self) -> bool:
-        """Whether the condition restricts anything."""
+        """Whether the condition filters anything."""
 
     @property
     @abstractmethod
     def predicate_part(self) -> list[condition_codec.Literal]:
-        """The condition as literals ``(column, operator, value)``, all of which have to hold."""
+        """Literals ``(column, operator, value)`` that all have to hold."""
 
     @staticmethod
     def from_string(s: str, all_types: Mapping[str, pa.DataType]) -> SimpleCondition:
         """Read a condition from text: ``column operator value``, in parentheses or not.
 
-        The operator is one of ``== = != < <= > >=``. The value has no ``=`` and no ``)``; how it is read
-        is said at :func:`~kartothek_cube.utils.converters.get_str_to_python_converter`.
+        The operator is one of ``== = != < <= > >=``. The value contains neither ``=`` nor ``)``; see
+        :func:`~kartothek_cube.utils.converters.get_str_to_python_converter` for its form.
 
         Parameters
         ----------
@@ -70,7 +70,7 @@ class Condition(condition_codec.Incomparable, ABC):
         return _BY_OPERATOR[operator](column, value)
 
     def filter_df(self, df: pd.DataFrame) -> pd.DataFrame:
-        """Select the rows that fulfil the condition.
+        """Select the rows that match the condition.
 
         Parameters
         ----------
@@ -196,7 +196,7 @@ class IsInCondition(SimpleCondition):
         The values, or a single one; their order is kept.
     """
 
-    value: tuple[Any, ...] = attrs.field(converter=condition_codec.plain_tuple)
+    value: tuple[Any, ...] = attrs.field(converter=condition_codec.to_value_tuple)
 
     OP = "in"
 
@@ -246,8 +246,8 @@ class InIntervalCondition(Condition):
         return f"{self.column}.in_interval({self.start}, {self.stop})"
 
 
-def _flat(conditions: object) -> tuple[Condition, ...]:
-    """Take no condition, one, an iterable of them, or a conjunction."""
+def _to_conditions(conditions: object) -> tuple[Condition, ...]:
+    """Conditions of no condition, one, an iterable of them, or a conjunction."""
     if isinstance(conditions, Conjunction):
         return conditions.conditions
     elements = converter_tuple(conditions)
@@ -269,7 +269,7 @@ class Conjunction(condition_codec.Incomparable):
     Raises
     ------
     TypeError
-        There is something else among them.
+        Something else is passed.
 
     Examples
     --------
@@ -277,7 +277,7 @@ class Conjunction(condition_codec.Incomparable):
     (COUNTRY_CODE == DE) & (DAY > 17)
     """
 
-    conditions: tuple[Condition, ...] = attrs.field(converter=_flat)
+    conditions: tuple[Condition, ...] = attrs.field(converter=_to_conditions)
 
     @classmethod
     def from_two(cls, left: Condition | Conjunction, right: Condition | Conjunction) -> Conjunction:
@@ -286,7 +286,7 @@ class Conjunction(condition_codec.Incomparable):
         Parameters
         ----------
         left, right
-            What has to hold.
+            Conditions or conjunctions.
 
         Returns
         -------
@@ -295,12 +295,12 @@ class Conjunction(condition_codec.Incomparable):
         Raises
         ------
         TypeError
-            One of them is something else.
+            Something else is passed.
         """
-        for side in (left, right):
-            if not isinstance(side, Condition | Conjunction):
-                raise TypeError(f"Only conditions can be joined, not {type(side).__name__}: {side!r}")
-        return cls(_flat(left) + _flat(right))
+        for operand in (left, right):
+            if not isinstance(operand, Condition | Conjunction):
+                raise TypeError(f"Only conditions can be joined, not {type(operand).__name__}: {operand!r}")
+        return cls(_to_conditions(left) + _to_conditions(right))
 
     @staticmethod
     def from_string(s: str, all_types: Mapping[str, pa.DataType]) -> Conjunction:
@@ -373,7 +373,7 @@ class Conjunction(condition_codec.Incomparable):
         Raises
         ------
         TypeError
-            A value is no str, bool, int or float: JSON has no form for it that is read as the same value.
+            A value is no str, bool, int or float, so JSON would not preserve it.
 
         Examples
         --------
@@ -384,16 +384,16 @@ class Conjunction(condition_codec.Incomparable):
 
     @property
     def columns(self) -> set[str]:
-        """The columns that are restricted."""
+        """The columns of active conditions."""
         return {condition.column for condition in self.conditions if condition.active}
 
     @property
     def predicate(self) -> list[condition_codec.Literal] | None:
-        """The literals of all conditions, one conjunction of a predicate; None if nothing is restricted."""
+        """The literals of all conditions: one conjunction of a predicate; None if no condition is active."""
         return [literal for condition in self.conditions for literal in condition.predicate_part] or None
 
     def split_by_column(self) -> dict[str, Conjunction]:
-        """Sort the active conditions by column.
+        """Group the active conditions by column.
 
         Returns
         -------
@@ -405,7 +405,7 @@ class Conjunction(condition_codec.Incomparable):
         return {name: Conjunction(c for c in active if c.column == name) for name in columns}
 
     def filter_df(self, df: pd.DataFrame) -> pd.DataFrame:
-        """Select the rows that fulfil all conditions; a null in a column of a condition fulfils none.
+        """Select the rows that match all conditions; null matches none.
 
         Parameters
         ----------
@@ -415,7 +415,7 @@ class Conjunction(condition_codec.Incomparable):
         Returns
         -------
         pandas.DataFrame
-            The rows with their index; the frame itself if nothing is restricted.
+            The rows with their index; the frame itself if no condition is active.
 
         Raises
         ------

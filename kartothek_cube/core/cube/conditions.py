@@ -1,4 +1,4 @@
-"""Conditions of cube queries, built from columns (``C("CITY") == "Köln"``), from text or from JSON."""
+"""Conditions of cube queries, from columns (``C("CITY") == "Köln"``), text or JSON."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ __all__ = (
 
 @attrs.frozen(eq=False)
 class VirtualColumn(Incomparable):
-    """A column whose comparison with a value makes a condition; short name: ``C``.
+    """A column; comparing it with a value makes a condition. Short name: ``C``.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class VirtualColumn(Incomparable):
 
     name: str = attrs.field(converter=converter_str)
 
-    # "==" builds a condition, so two columns cannot be compared and a set could not find them
+    # "==" makes a condition, so columns cannot be compared and are useless in sets
     __hash__: ClassVar[None]  # type: ignore[assignment]
 
     def __eq__(self, other: object) -> EqualityCondition:  # type: ignore[override]
@@ -87,7 +87,7 @@ class VirtualColumn(Incomparable):
         return GreaterEqualCondition(self.name, other)
 
     def isin(self, other: object) -> IsInCondition:
-        """Make the condition that the column has one of several values.
+        """Condition that the column has one of several values.
 
         Parameters
         ----------
@@ -106,7 +106,7 @@ class VirtualColumn(Incomparable):
         return IsInCondition(self.name, other)
 
     def in_interval(self, start: object = None, stop: object = None) -> InIntervalCondition:
-        """Make the condition that the column lies in an interval.
+        """Condition that the column lies in an interval.
 
         Parameters
         ----------
@@ -131,24 +131,7 @@ C = VirtualColumn
 
 
 def parse_conditions(text: str, types: Mapping[str, pa.DataType]) -> Conjunction:
-    """
-    Read conditions, on columns of dates as well.
-
-    Parameters
-    ----------
-    text
-        ``column operator value``, joined by ``&``.
-    types
-        Types of all columns.
-
-    Returns
-    -------
-    Conjunction
-
-    Raises
-    ------
-    ValueError
-        One cannot be read.
+    """Parse conditions, also on date columns; raises ValueError.
 
     Examples
     --------
@@ -163,7 +146,7 @@ def parse_conditions(text: str, types: Mapping[str, pa.DataType]) -> Conjunction
 
 
 def _with_date(condition: Any) -> Condition:
-    """Compare a column of dates with a date, which was read like a time stamp."""
+    """Convert the time stamp of a condition on a date column to a date."""
     stamp = condition.value
     if stamp != stamp.normalize():
         raise ValueError(

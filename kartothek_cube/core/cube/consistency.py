@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
 from typing import TYPE_CHECKING
 
+import attrs
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.types import same_type
 from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN, KTK_CUBE_METADATA_VERSION
+from kartothek_cube.core.errors import SchemaConflictError
 from kartothek_cube.core.index import ExplicitSecondaryIndex, PartitionIndex
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.schema.compare import validate_shared_columns
@@ -55,14 +59,7 @@ def get_dataset_columns(dataset: DatasetMetadata) -> set[str]:
 
 
 def arrow_schema(dataset: DatasetMetadata) -> pa.Schema:
-    """
-    The schema of a dataset of a cube, without metadata.
-
-    Raises
-    ------
-    ValueError
-        If it is not loaded.
-    """
+    """The schema of a dataset of a cube, without metadata."""
     if dataset.schema is None:
         raise ValueError(f"The schema of dataset {dataset.uuid} is not loaded")
     return dataset.schema.internal().remove_metadata()
@@ -126,106 +123,162 @@ def check_cube(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> None:
     ValueError
         If a rule does not hold; the text names the dataset and the columns.
     """
+    for violation in find_violations(datasets, cube):
+        raise violation.error
+
+
+class Rule(Enum):
+    """The rules of the cube format, in the order in which they are checked."""
+
+    SEED = "there is a seed"
+    VERSION = "headers have the version of cubes"
+    TABLE = "a dataset has one table"
+    OVERLAP = "a payload column belongs to one dataset"
+    TYPES = "shared columns have one type"
+    PARTITION_KEYS = "partition columns are partition keys"
+    DIMENSIONS = "datasets have dimension columns, the seed all of them"
+    INDICES = "dimension columns of the seed and index columns have an index"
+    KEY_INDICES = "partition keys have no secondary index"
+
+
+@attrs.frozen
+class Violation:
+    """A dataset that breaks a rule."""
+
+    rule: Rule
+    dataset: str
+    error: ValueError
+    columns: tuple[str, ...] = ()
+    #: the dataset with which it is in conflict
+    other: str = ""
+
+
+def find_violations(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> Iterator[Violation]:
+    """Find all violations of the rules of a cube; the next rule is checked when its result is asked for."""
     if cube.seed_dataset not in datasets:
-        raise ValueError(
+        error = ValueError(
             f"Seed dataset ({cube.seed_dataset}) is missing. "
             f"The cube {cube.uuid_prefix} has: {_join(datasets) or 'no dataset'}"
         )
-    for check in (_check_version, _check_table):
-        for name in sorted(datasets):
-            check(name, datasets[name])
-    _check_overlap(datasets, cube)
-    validate_shared_columns([datasets[name].schema for name in sorted(datasets)], ignore_pandas=True)
-    for name in sorted(datasets):
-        _check_partition_keys(name, datasets[name], cube)
-    for name in sorted(datasets):
-        _check_dimensions(name, datasets[name], cube)
-    for name in sorted(datasets):
-        _check_indices(name, datasets[name], cube)
+        yield Violation(Rule.SEED, cube.seed_dataset, error)
+    ordered = {name: datasets[name] for name in sorted(datasets)}
+    for name, dataset in ordered.items():
+        yield from _version_violations(name, dataset)
+    for name, dataset in ordered.items():
+        yield from _table_violations(name, dataset)
+    yield from _overlaps(ordered, cube)
+    yield from _type_conflicts(ordered)
+    for rule in (_partition_key_violations, _dimension_violations, _index_violations):
+        for name, dataset in ordered.items():
+            yield from rule(name, dataset, cube)
 
 
-def _check_version(name: str, dataset: DatasetMetadata) -> None:
+def _version_violations(name: str, dataset: DatasetMetadata) -> Iterator[Violation]:
     if dataset.metadata_version != KTK_CUBE_METADATA_VERSION:
-        raise ValueError(
+        error = ValueError(
             f"Invalid metadata version in dataset {name}: {dataset.metadata_version}, "
             f"a cube needs version {KTK_CUBE_METADATA_VERSION}"
         )
+        yield Violation(Rule.VERSION, name, error)
 
 
-def _check_table(name: str, dataset: DatasetMetadata) -> None:
+def _table_violations(name: str, dataset: DatasetMetadata) -> Iterator[Violation]:
     tables = set(dataset.tables)
     if tables != {SINGLE_TABLE} or dataset.schema is None:
-        raise ValueError(
+        error = ValueError(
             f"Invalid table(s) in dataset {name}: a dataset of a cube has exactly the table "
             f"{SINGLE_TABLE!r}, "
             f"this one has: {_join(tables) or 'none'}"
         )
+        yield Violation(Rule.TABLE, name, error)
 
 
-def _check_overlap(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> None:
+def _overlaps(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> Iterator[Violation]:
     owners: dict[str, list[str]] = {}
-    for name in sorted(datasets):
+    # the seed owns a column before others do
+    order = cube.join_order(datasets)
+    for name in order:
         for column in get_payload_subset(get_dataset_columns(datasets[name]), cube):
             owners.setdefault(column, []).append(name)
     clashes = {column: names for column, names in owners.items() if len(names) > 1}
-    if clashes:
-        text = "; ".join(f"{column} in {', '.join(names)}" for column, names in sorted(clashes.items()))
-        raise ValueError(
-            f"Found columns present in multiple datasets: {text}. A payload column belongs to one dataset"
-        )
+    text = "; ".join(f"{column} in {_join(names)}" for column, names in sorted(clashes.items()))
+    error = ValueError(
+        f"Found columns present in multiple datasets: {text}. A payload column belongs to one dataset"
+    )
+    for name in order:
+        for column, (owner, *others) in sorted(clashes.items()):
+            if name in others:
+                yield Violation(Rule.OVERLAP, name, error, (column,), owner)
 
 
-def _check_partition_keys(name: str, dataset: DatasetMetadata, cube: Cube) -> None:
+def _type_conflicts(datasets: Mapping[str, DatasetMetadata]) -> Iterator[Violation]:
+    try:
+        validate_shared_columns([dataset.schema for dataset in datasets.values()], ignore_pandas=True)
+    except SchemaConflictError as error:
+        first: dict[str, tuple[str, pa.DataType]] = {}
+        for name, dataset in datasets.items():
+            for field in arrow_schema(dataset):
+                if pa.types.is_null(field.type):
+                    continue
+                other, dtype = first.setdefault(field.name, (name, field.type))
+                if not same_type(dtype, field.type):
+                    yield Violation(Rule.TYPES, name, error, (field.name,), other)
+
+
+def _partition_key_violations(name: str, dataset: DatasetMetadata, cube: Cube) -> Iterator[Violation]:
     keys = list(dataset.partition_keys or [])
-    if name == cube.seed_dataset:
-        missing = set(cube.partition_columns) - set(keys)
-        if missing:
-            raise ValueError(
-                f"Seed dataset {name!r} has missing partition keys: {_join(missing)} "
-                f"(it is partitioned by: {_join(keys) or 'nothing'})"
-            )
-    unused = (set(cube.partition_columns) & get_dataset_columns(dataset)) - set(keys)
+    missing = set(cube.partition_columns) - set(keys)
+    if name == cube.seed_dataset and missing:
+        error = ValueError(
+            f"Seed dataset {name!r} has missing partition keys: {_join(missing)} "
+            f"(it is partitioned by: {_join(keys) or 'nothing'})"
+        )
+        yield Violation(Rule.PARTITION_KEYS, name, error, tuple(sorted(missing)))
+        return
+    unused = missing & get_dataset_columns(dataset)
     if unused:
-        raise ValueError(
+        error = ValueError(
             f"Unspecified but provided partition columns in dataset {name!r}: {_join(unused)}. A cube "
             f"partition column "
             "that a dataset contains must be one of its partition keys"
         )
+        yield Violation(Rule.PARTITION_KEYS, name, error, tuple(sorted(unused)))
 
 
-def _check_dimensions(name: str, dataset: DatasetMetadata, cube: Cube) -> None:
-    columns = get_dataset_columns(dataset)
-    dimensions = set(cube.dimension_columns)
+def _dimension_violations(name: str, dataset: DatasetMetadata, cube: Cube) -> Iterator[Violation]:
+    missing = set(cube.dimension_columns) - get_dataset_columns(dataset)
     if name == cube.seed_dataset:
-        missing = dimensions - columns
-        if missing:
-            raise ValueError(f"Seed dataset {name!r} has missing dimension columns: {_join(missing)}")
-    elif not dimensions & columns:
-        raise ValueError(
-            f"Dataset {name!r} must have at least one of the following dimension columns: {_join(dimensions)}"
+        problem = f"Seed dataset {name!r} has missing dimension columns: {_join(missing)}"
+    elif len(missing) == len(cube.dimension_columns):
+        problem = (
+            f"Dataset {name!r} must have at least one of the following dimension columns: {_join(missing)}"
         )
+    else:
+        return
+    if missing:
+        yield Violation(Rule.DIMENSIONS, name, ValueError(problem), tuple(sorted(missing)))
 
 
-def _check_indices(name: str, dataset: DatasetMetadata, cube: Cube) -> None:
-    columns = get_dataset_columns(dataset)
+def _index_violations(name: str, dataset: DatasetMetadata, cube: Cube) -> Iterator[Violation]:
     keys = set(dataset.partition_keys or [])
-    any_kind = columns & set(cube.index_columns)
+    required = get_dataset_columns(dataset) & set(cube.index_columns)
     explicit: set[str] = set()
     if name == cube.seed_dataset:
         explicit = set(cube.dimension_columns) - set(cube.suppress_index_on)
-    for column in sorted(keys | any_kind | explicit):
+    for column in sorted(keys | required | explicit):
         index = dataset.indices.get(column)
-        if index is None and column in keys - explicit:
-            continue  # the labels imply it
-        if index is None and column not in keys:
-            raise ValueError(f"ExplicitSecondaryIndex is missing in dataset {name!r} for column: {column}")
-        if column in keys - explicit and not isinstance(index, PartitionIndex):
-            wanted = "PartitionIndex"
-        elif column in explicit and not isinstance(index, ExplicitSecondaryIndex):
-            wanted = "ExplicitSecondaryIndex"
-        else:
+        rule, expected = Rule.INDICES, "ExplicitSecondaryIndex"
+        if column in keys - explicit:
+            # without an index, the labels imply one
+            if index is None or isinstance(index, PartitionIndex):
+                continue
+            rule, expected = Rule.KEY_INDICES, "PartitionIndex"
+        elif isinstance(index, ExplicitSecondaryIndex):
             continue
-        raise ValueError(
-            f"Wrong index type in dataset {name!r} for column {column}: "
-            f"expected {wanted} but got {type(index).__name__}"
-        )
+        problem = f"ExplicitSecondaryIndex is missing in dataset {name!r} for column: {column}"
+        if index is not None or column in keys:
+            problem = (
+                f"Wrong index type in dataset {name!r} for column {column}: "
+                f"expected {expected} but got {type(index).__name__}"
+            )
+        yield Violation(rule, name, ValueError(problem), (column,))

@@ -1,7 +1,5 @@
-"""Constants of cubes: how their datasets are named, marked and stored.
-
-``KTK_CUBE_DF_SERIALIZER`` is made when it is first asked for: ``core`` does not import ``serialization``.
-"""
+"""Constants of cubes: names, metadata keys and storage of their datasets."""
+# ``KTK_CUBE_DF_SERIALIZER`` is created on first access: ``core`` must not import ``serialization``.
 
 from __future__ import annotations
 
@@ -39,13 +37,13 @@ KTK_CUBE_METADATA_STORAGE_FORMAT = "json"
 KTK_CUBE_METADATA_VERSION = 4
 
 KTK_CUBE_UUID_SEPARATOR = "++"
-"""Stands between the uuid prefix of the cube and the id of the dataset; neither may contain it."""
+"""Separator of the uuid prefix of the cube and the id of the dataset; neither may contain it."""
 
 KTK_CUBE_UUID_SEPERATOR = KTK_CUBE_UUID_SEPARATOR  # kartothek's spelling
 
 
 def __getattr__(name: str) -> Any:
-    """Make ``KTK_CUBE_DF_SERIALIZER`` once."""
+    """Create ``KTK_CUBE_DF_SERIALIZER`` on first access."""
     if name != "KTK_CUBE_DF_SERIALIZER":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     serialization = importlib.import_module("kartothek_cube.serialization")

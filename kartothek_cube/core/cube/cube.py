@@ -1,8 +1,8 @@
-"""The specification of a cube: :class:`Cube`."""
+"""``Cube``: the specification of a cube."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import attrs
 
@@ -10,13 +10,13 @@ from kartothek_cube.core.arguments import converter_str, converter_str_set, conv
 from kartothek_cube.core.copying import CopyMixin
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.naming import check_uuid
-from kartothek_cube.display.html import cube_html
+from kartothek_cube.display.html import card, facts, table
 
 __all__ = ("Cube",)
 
 
 def _repr_set(names: frozenset[str]) -> str:
-    """Show a set in the same order every time."""
+    """Representation of a set in a reproducible order."""
     return f"frozenset({{{', '.join(repr(name) for name in sorted(names))}}})" if names else "frozenset()"
 
 
@@ -77,10 +77,10 @@ class Cube(CopyMixin):
         self._check_disjoint("index_columns", "partition_columns")
         unknown = self.suppress_index_on.difference(self.dimension_columns)
         if unknown:
-            dimensions = _listed(self.dimension_columns)
+            dimensions = _join_sorted(self.dimension_columns)
             raise ValueError(
                 f"suppress_index_on must be a subset of dimension_columns ({dimensions}), "
-                f"but also has: {_listed(unknown)}"
+                f"but also has: {_join_sorted(unknown)}"
             )
         _check_uuid_part("uuid_prefix", self.uuid_prefix)
         _check_uuid_part("seed_dataset", self.seed_dataset)
@@ -88,7 +88,7 @@ class Cube(CopyMixin):
     def _check_disjoint(self, field: str, other: str) -> None:
         shared = set(getattr(self, field)).intersection(getattr(self, other))
         if shared:
-            raise ValueError(f"{field} and {other} must not share columns, but share: {_listed(shared)}")
+            raise ValueError(f"{field} and {other} must not share columns, but share: {_join_sorted(shared)}")
 
     def ktk_dataset_uuid(self, ktk_cube_dataset_id: str | bytes) -> str:
         """Build the uuid of one of the cube's datasets.
@@ -124,30 +124,30 @@ class Cube(CopyMixin):
         dimensions = set(self.dimension_columns) - self.suppress_index_on
         return dimensions.union(self.partition_columns, self.index_columns)
 
+    def commit_order(self, names: Iterable[str]) -> list[str]:
+        """Sort dataset ids, the seed last: it makes a cube of the others."""
+        return sorted(names, key=lambda name: (name == self.seed_dataset, name))
+
+    def join_order(self, names: Iterable[str]) -> list[str]:
+        """Sort dataset ids, the seed first: the others are joined to its cells."""
+        return sorted(names, key=lambda name: (name != self.seed_dataset, name))
+
     def _repr_html_(self) -> str:
-        return cube_html(self)
+        suppressed = self.suppress_index_on
+        columns: list[tuple[str, str, str]] = [
+            *((name, "dimension", "no" if name in suppressed else "seed") for name in self.dimension_columns),
+            *((name, "partition", "labels") for name in self.partition_columns),
+            *((name, "payload", "every dataset that has it") for name in sorted(self.index_columns)),
+        ]
+        return card(
+            f"Cube {self.uuid_prefix}",
+            facts({"seed dataset": self.seed_dataset, "datasets are named": f"{self.uuid_prefix}++<id>"}),
+            table("Columns of the specification", ["column", "role", "indexed"], columns),
+        )
 
 
 def ensure_cube(cube: object) -> None:
-    """Check that an argument is a cube specification.
-
-    Parameters
-    ----------
-    cube
-        What a user passed.
-
-    Raises
-    ------
-    TypeError
-        It is something else.
-
-    Examples
-    --------
-    >>> ensure_cube("geodata")
-    Traceback (most recent call last):
-    TypeError: expected a Cube, got str; discover_cube(uuid_prefix, store) gives the specification of a
-    stored cube
-    """
+    """Raise TypeError unless the argument is a cube specification."""
     if not isinstance(cube, Cube):
         raise TypeError(
             f"expected a Cube, got {type(cube).__name__}; "
@@ -155,12 +155,12 @@ def ensure_cube(cube: object) -> None:
         )
 
 
-def _listed(names: Collection[str]) -> str:
+def _join_sorted(names: Collection[str]) -> str:
     return ", ".join(sorted(names))
 
 
 def _check_uuid_part(field: str, value: str) -> None:
-    """Refuse what cannot stand on one side of ``++`` in the uuid of a cube's dataset."""
+    """Refuse a name that cannot be one side of ``++`` in the uuid of a cube's dataset."""
     try:
         check_uuid(value)
     except ValueError as error:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
-from kartothek_cube.core.arguments import converter_str_set_optional
+from kartothek_cube.core.arguments import converter_str_set, converter_str_set_optional
 from kartothek_cube.core.cube.consistency import check_cube, check_datasets, get_dataset_columns
 from kartothek_cube.core.cube.constants import (
     KLEE_METADATA_DIMENSION_COLUMNS,
@@ -22,15 +22,10 @@ from kartothek_cube.core.cube.constants import (
 )
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import (
-    unknown_names,
-)
+from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.naming import METADATA_BASE_SUFFIX, METADATA_FORMAT_JSON, METADATA_FORMAT_MSGPACK
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
-
-if TYPE_CHECKING:
-    from kartothek_cube.core.typing import StoreInput
 
 __all__ = (
     "discover_cube",
@@ -60,12 +55,12 @@ def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: StoreInput) -> set[st
     """
     start = uuid_prefix + KTK_CUBE_UUID_SEPARATOR
     suffixes = tuple(METADATA_BASE_SUFFIX + fmt for fmt in (METADATA_FORMAT_JSON, METADATA_FORMAT_MSGPACK))
-    found = set()
+    ids = set()
     for name in open_blobs(store).list_dir(start):
         for suffix in suffixes:
             if name.startswith(start) and name.endswith(suffix):
-                found.add(name[len(start) : -len(suffix)])
-    return {name for name in found if name}
+                ids.add(name[len(start) : -len(suffix)])
+    return ids - {""}
 
 
 def discover_datasets_unchecked(
@@ -141,11 +136,7 @@ def discover_datasets(
     if wanted is not None:
         missing = wanted - set(datasets)
         if missing:
-            known = discover_ktk_cube_dataset_ids(cube.uuid_prefix, store)
-            raise ValueError(
-                f"Could not find the following requested datasets of cube {cube.uuid_prefix}: "
-                + unknown_names("dataset", missing, known)
-            )
+            raise _not_found(cube, missing, discover_ktk_cube_dataset_ids(cube.uuid_prefix, store))
     check_cube(datasets, cube)
     return datasets
 
@@ -257,6 +248,20 @@ def _partition_columns(uuid_prefix: str, seed: str, dataset: DatasetMetadata) ->
 def _indexed(dataset: DatasetMetadata) -> set[str]:
     """Columns with an index beyond the partition keys that the header implies."""
     return (set(dataset.indices) - set(dataset.partition_keys or [])) & get_dataset_columns(dataset)
+
+
+def choose_datasets(cube: Cube, ids: str | Iterable[str] | None, existing: Collection[str]) -> set[str]:
+    """The dataset ids that a user gave, all of which have to exist; None for all existing ones."""
+    chosen = set(existing) if ids is None else set(converter_str_set(ids))
+    if chosen - set(existing):
+        raise _not_found(cube, chosen - set(existing), existing)
+    return chosen
+
+
+def _not_found(cube: Cube, missing: Collection[str], existing: Collection[str]) -> ValueError:
+    return ValueError(
+        f"Could not find datasets of cube {cube.uuid_prefix}: " + unknown_names("dataset", missing, existing)
+    )
 
 
 def select_datasets(cube: Cube, store: StoreInput, datasets: Any) -> dict[str, DatasetMetadata]:

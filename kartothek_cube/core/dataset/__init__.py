@@ -1,4 +1,4 @@
-"""Datasets: what is known of a dataset once its header is read, and the header under construction."""
+"""Dataset metadata: the parsed header and its builder."""
 
 from __future__ import annotations
 

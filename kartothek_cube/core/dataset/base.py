@@ -1,4 +1,4 @@
-"""What a loaded dataset is and can tell: partitions, indices, queries on index data, its header."""
+"""``DatasetMetadataBase``: state of a dataset, its indices, queries on index data, its header."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class DatasetMetadataBase(CopyMixin):
     partitions
         Its partitions, as a table or as label to :class:`~kartothek_cube.core.partition.Partition`.
     metadata
-        What users (and cubes) store along; ``creation_time`` is added if missing.
+        Metadata of users and cubes; ``creation_time`` is added if missing.
     indices
         Column to index.
     metadata_version
         Version of the format.
     explicit_partitions
-        Whether the header lists the partitions; if not, they are whatever data files exist.
+        Whether the header lists the partitions; otherwise they are all data files in the store.
     partition_keys
         Columns whose values are in the labels, in order.
     schema
@@ -56,7 +56,7 @@ class DatasetMetadataBase(CopyMixin):
     table_name
         Name of the table.
     extra
-        Parts of the header that this version does not know; written back unchanged.
+        Unknown fields of the header, written back unchanged.
     key_schema
         Types of the partition keys where there is no ``schema``, as in a dataset with several tables.
 
@@ -107,8 +107,8 @@ class DatasetMetadataBase(CopyMixin):
         self.explicit_partitions = explicit_partitions
         self.partition_keys: list[str] = list(partition_keys or [])
         self.schema = schema
-        only = list(self.partition_table.files)
-        self.table_name = only[0] if table_name == SINGLE_TABLE and len(only) == 1 else table_name
+        tables = list(self.partition_table.files)
+        self.table_name = tables[0] if table_name == SINGLE_TABLE and len(tables) == 1 else table_name
         self.extra: dict[str, Any] = dict(extra or {})
         self.key_schema = key_schema
 
@@ -191,21 +191,7 @@ class DatasetMetadataBase(CopyMixin):
         return bool(self.partition_keys) and all(key in self.indices for key in self.partition_keys)
 
     def key_columns(self) -> dict[str, pa.Array]:
-        """
-        Values of the partition keys.
-
-        Returns
-        -------
-        dict of str to pyarrow.Array
-            One typed value per partition.
-
-        Raises
-        ------
-        ValueError
-            The schema is not loaded, or does not know a partition key.
-        CorruptDatasetError
-            A label does not fit the partition keys.
-        """
+        """Typed values of the partition keys by column; raises ValueError without schema."""
         schema = self.key_schema if self.schema is None else self.schema
         return self.partition_table.keys(self.partition_keys, schema)
 
@@ -214,7 +200,7 @@ class DatasetMetadataBase(CopyMixin):
     @staticmethod
     def exists(uuid: str, store: StoreInput | BlobStore) -> bool:
         """
-        Tell whether there is a dataset of that uuid.
+        Whether there is a dataset of that uuid.
 
         Parameters
         ----------
@@ -256,14 +242,14 @@ class DatasetMetadataBase(CopyMixin):
         blobs = open_blobs(store)
         return sorted(blob.key for prefix in (f"{uuid}.", f"{uuid}/") for blob in blobs.list(prefix))
 
-    def _content(self) -> HeaderDocument:
-        listed = self.explicit_partitions or len(self.partition_table) > 0
+    def _document(self) -> HeaderDocument:
+        has_partitions = self.explicit_partitions or len(self.partition_table) > 0
         return HeaderDocument(
             uuid=self.uuid,
             version=self.metadata_version,
             indices=self.indices,
             metadata=self.metadata,
-            partitions=self.partition_table if listed else None,
+            partitions=self.partition_table if has_partitions else None,
             partition_keys=self.partition_keys,
             extra=self.extra,
         )
@@ -277,7 +263,7 @@ class DatasetMetadataBase(CopyMixin):
         dict
             Loaded indices are inline, others are storage keys.
         """
-        return self._content().to_dict()
+        return self._document().to_dict()
 
     def to_json(self) -> bytes:
         """
@@ -292,7 +278,7 @@ class DatasetMetadataBase(CopyMixin):
         NotImplementedError
             The version of the format is not 4.
         """
-        return self._content().to_json()
+        return self._document().to_json()
 
     def to_msgpack(self) -> bytes:
         """
@@ -307,18 +293,18 @@ class DatasetMetadataBase(CopyMixin):
         NotImplementedError
             The version of the format is not 4.
         """
-        return self._content().to_msgpack()
+        return self._document().to_msgpack()
 
     # indices
 
     def load_partition_indices(self) -> Self:
         """
-        Build an index for each partition key from the labels; the store is not asked.
+        Build an index for each partition key from the labels, without store access.
 
         Returns
         -------
         DatasetMetadataBase
-            ``self`` if they are there, or there are no partition keys.
+            ``self`` if they are loaded, or there are no partition keys.
 
         Raises
         ------
@@ -331,11 +317,11 @@ class DatasetMetadataBase(CopyMixin):
             return self
         labels = self.partition_table.labels
         rows = np.arange(len(labels))
-        built = {
+        partition_indices = {
             column: PartitionIndex.from_columns(column, IndexColumns.from_pairs(values, labels, rows))
             for column, values in self.key_columns().items()
         }
-        return self.copy(indices={**self.indices, **built})
+        return self.copy(indices={**self.indices, **partition_indices})
 
     def load_index(self, column: str, store: StoreInput | BlobStore) -> Self:
         """
@@ -390,6 +376,10 @@ class DatasetMetadataBase(CopyMixin):
         """
         return self._load_indices(self.secondary_indices, store).load_partition_indices()
 
+    def load_indices(self, columns: Iterable[str], store: StoreInput | BlobStore) -> Self:
+        """Load secondary indices of some columns; partition keys and columns without index are ignored."""
+        return self._load_indices(sorted(set(columns) - set(self.partition_keys)), store)
+
     def _load_indices(self, columns: Iterable[str], store: StoreInput | BlobStore) -> Self:
         explicit = self.secondary_indices
         missing = [column for column in columns if column in explicit and not explicit[column].loaded]
@@ -403,20 +393,20 @@ class DatasetMetadataBase(CopyMixin):
         loaded = index.load(blobs)
         if self.explicit_partitions or loaded.columns_data is None:
             return loaded
-        # the index was written for partitions of which some may be gone
+        # some partitions of the index may have been deleted since
         kept = loaded.columns_data.keep_labels(self.partition_table.labels)
         return loaded.copy(index_dct=kept, index_storage_key=loaded.index_storage_key)
 
     def query(self, indices: Iterable[IndexBase] | None = None, **kwargs: Any) -> list[str]:
         """
-        Partitions that hold the given values, one value per column.
+        Partitions with the given values, one value per column.
 
         Parameters
         ----------
         indices
             Indices to use beside (and instead of) those of the dataset.
         **kwargs
-            Column to value; values are cast generously. Columns without a loaded index are ignored.
+            Column to value; values are cast leniently. Columns without a loaded index are ignored.
 
         Returns
         -------
@@ -448,7 +438,7 @@ class DatasetMetadataBase(CopyMixin):
         date_as_object
             Dates as :class:`datetime.date` instead of ``datetime64[ns]``.
         predicates
-            Keep only rows that can meet them; literals on columns without a loaded index do not restrict.
+            Keep only rows that can match; literals on columns without a loaded index are ignored.
 
         Returns
         -------
@@ -464,7 +454,7 @@ class DatasetMetadataBase(CopyMixin):
         """
         if isinstance(columns, str):
             raise TypeError(f"columns has to be a list of columns, not {columns!r}")
-        wanted = None if columns is None else list(dict.fromkeys(columns))
-        with_keys = wanted is None or not set(wanted).isdisjoint(self.partition_keys)
+        names = None if columns is None else list(dict.fromkeys(columns))
+        with_keys = names is None or not set(names).isdisjoint(self.partition_keys)
         dataset = self.load_partition_indices() if with_keys else self
-        return indices_as_dataframe(dataset, wanted, date_as_object, predicates)
+        return indices_as_dataframe(dataset, names, date_as_object, predicates)

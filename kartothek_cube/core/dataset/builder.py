@@ -1,4 +1,4 @@
-"""Headers under construction: the mutable counterpart of a loaded dataset."""
+"""``DatasetMetadataBuilder``: a header under construction."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class DatasetMetadataBuilder(CopyMixin):
     @staticmethod
     def from_dataset(dataset: DatasetMetadataBase) -> DatasetMetadataBuilder:
         """
-        Start from a dataset, which stays as it is.
+        Make a builder from a dataset, which is not changed.
 
         Parameters
         ----------
@@ -155,13 +155,13 @@ class DatasetMetadataBuilder(CopyMixin):
         key
             Its name.
         value
-            Anything JSON has a form for.
+            A value that JSON can represent.
         """
         self.metadata[key] = value
 
     def add_embedded_index(self, column: str, index: IndexBase) -> None:
         """
-        Add an index whose data stands in the header itself.
+        Add an index whose data is part of the header.
 
         Parameters
         ----------
@@ -201,7 +201,7 @@ class DatasetMetadataBuilder(CopyMixin):
 
     def modify_uuid(self, target_uuid: str) -> Self:
         """
-        Give the dataset another name: files and indices are expected where a copy of the dataset has them.
+        Rename the dataset, with the storage keys that its copy has.
 
         Parameters
         ----------
@@ -220,9 +220,9 @@ class DatasetMetadataBuilder(CopyMixin):
         """
         check_uuid(target_uuid)
         table = self._partition_table()
-        files = {name: _renamed_keys(keys, self.uuid, target_uuid) for name, keys in table.files.items()}
+        files = {name: _rename_keys(keys, self.uuid, target_uuid) for name, keys in table.files.items()}
         self._table = PartitionTable(table.labels, files)
-        self.indices = {c: _renamed_index(index, self.uuid, target_uuid) for c, index in self.indices.items()}
+        self.indices = {c: _rename_index(index, self.uuid, target_uuid) for c, index in self.indices.items()}
         self.uuid = target_uuid
         return self
 
@@ -260,7 +260,7 @@ class DatasetMetadataBuilder(CopyMixin):
         -------
         dict
         """
-        return self._content().to_dict()
+        return self._document().to_dict()
 
     def to_json(self) -> tuple[str, bytes]:
         """
@@ -272,7 +272,7 @@ class DatasetMetadataBuilder(CopyMixin):
             Its storage key.
         content : bytes
         """
-        return metadata_key_from_uuid(self.uuid, "json"), self._content().to_json()
+        return metadata_key_from_uuid(self.uuid, "json"), self._document().to_json()
 
     def to_msgpack(self) -> tuple[str, bytes]:
         """
@@ -284,9 +284,9 @@ class DatasetMetadataBuilder(CopyMixin):
             Its storage key.
         content : bytes
         """
-        return metadata_key_from_uuid(self.uuid, "msgpack"), self._content().to_msgpack()
+        return metadata_key_from_uuid(self.uuid, "msgpack"), self._document().to_msgpack()
 
-    def _content(self) -> HeaderDocument:
+    def _document(self) -> HeaderDocument:
         return HeaderDocument(
             uuid=self.uuid,
             version=self.metadata_version,
@@ -298,13 +298,13 @@ class DatasetMetadataBuilder(CopyMixin):
         )
 
 
-def _renamed_keys(keys: pa.StringArray, old: str, new: str) -> pa.StringArray:
-    """Storage keys with another uuid in front; keys that start with something else stay."""
+def _rename_keys(keys: pa.StringArray, old: str, new: str) -> pa.StringArray:
+    """Replace the uuid in storage keys; other keys stay."""
     renamed = pc.binary_join_element_wise(new, pc.utf8_slice_codeunits(keys, start=len(old)), "")
     return pc.if_else(pc.starts_with(keys, f"{old}/"), renamed, keys)
 
 
-def _renamed_index(index: IndexBase | str, old: str, new: str) -> IndexBase | str:
+def _rename_index(index: IndexBase | str, old: str, new: str) -> IndexBase | str:
     if isinstance(index, str):
         return index.replace(old, new, 1)
     key = getattr(index, "index_storage_key", None)

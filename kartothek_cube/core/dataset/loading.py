@@ -1,4 +1,4 @@
-"""From the store to a dataset: header, schema, index keys, and partitions that no header lists."""
+"""Loading of datasets: header, schema, indices, and partitions that no header lists."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.arrays import abbreviate
-from kartothek_cube.core.caching import ParseCache
+from kartothek_cube.core.caching import CACHE
 from kartothek_cube.core.common_metadata import read_schema_metadata
 from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
 from kartothek_cube.core.header.commit_record import parse_record
@@ -43,7 +43,7 @@ __all__ = (
 
 
 class HeaderBlob(NamedTuple):
-    """A header as it is in the store: where, its bytes, its format, its version (None if not asked for)."""
+    """Header as stored: key, content, format and version (None if not requested)."""
 
     key: str
     content: bytes
@@ -52,7 +52,7 @@ class HeaderBlob(NamedTuple):
 
 
 class TableSchema(NamedTuple):
-    """Which table is meant, its schema, and what types the partition keys if there is no such table."""
+    """Table of a dataset and its schema, or the schema of the partition keys if no table was chosen."""
 
     table_name: str
     schema: SchemaWrapper | None = None
@@ -60,27 +60,7 @@ class TableSchema(NamedTuple):
 
 
 def read_header(uuid: str, blobs: BlobStore, *, with_token: bool = False) -> HeaderBlob:
-    """
-    Read the header of a dataset, JSON first.
-
-    Parameters
-    ----------
-    uuid
-        Uuid of the dataset.
-    blobs
-        The store.
-    with_token
-        Ask for the version as well.
-
-    Returns
-    -------
-    StoredHeader
-
-    Raises
-    ------
-    DatasetNotFoundError
-        There is none, in neither format.
-    """
+    """Read the header of a dataset, JSON first; raises DatasetNotFoundError."""
     for kind in ("json", "msgpack"):
         key = metadata_key_from_uuid(uuid, kind)
         try:
@@ -92,56 +72,24 @@ def read_header(uuid: str, blobs: BlobStore, *, with_token: bool = False) -> Hea
 
 
 def extra_fields(header: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Parts of a header that this version does not know.
-
-    Parameters
-    ----------
-    header
-        The decoded header.
-
-    Returns
-    -------
-    dict
-    """
+    """Fields of a header that this version does not know."""
     return {part: value for part, value in header.items() if part not in HEADER_KEYS}
 
 
 def header_indices(
     header: Mapping[str, Any], schema: SchemaWrapper | None, *, owned: bool
 ) -> dict[str, IndexBase]:
-    """
-    The indices that a header lists.
-
-    Parameters
-    ----------
-    header
-        The decoded and checked header.
-    schema
-        Schema that types them, if it is known.
-    owned
-        Refuse storage keys outside the dataset.
-
-    Returns
-    -------
-    dict of str to IndexBase
-        Those with a storage key are not loaded.
-
-    Raises
-    ------
-    CorruptDatasetError
-        A storage key leads out of the dataset.
-    """
+    """Indices listed in a header; `owned` refuses storage keys outside of the dataset."""
     indices: dict[str, IndexBase] = {}
-    for column, given in header.get("indices", {}).items():
-        if owned and isinstance(given, str):
-            check_owned(given, header["dataset_uuid"])
+    for column, entry in header.get("indices", {}).items():
+        if owned and isinstance(entry, str):
+            check_owned(entry, header["dataset_uuid"])
         dtype = _type_of(schema, column)
-        if isinstance(given, str):
-            indices[column] = ExplicitSecondaryIndex(column, index_storage_key=given, dtype=dtype)
+        if isinstance(entry, str):
+            indices[column] = ExplicitSecondaryIndex(column, index_storage_key=entry, dtype=dtype)
         else:
             inferred = pa.string() if dtype is None else dtype
-            indices[column] = ExplicitSecondaryIndex(column, index_dct=given, dtype=inferred)
+            indices[column] = ExplicitSecondaryIndex(column, index_dct=entry, dtype=inferred)
     return indices
 
 
@@ -155,29 +103,8 @@ def _type_of(schema: SchemaWrapper | None, column: str) -> pa.DataType | None:
 def list_partitions(
     uuid: str, blobs: BlobStore, partition_keys: Sequence[str] | None
 ) -> tuple[PartitionTable, list[str]]:
-    """
-    The partitions of a dataset whose header does not list them: whatever data files exist.
-
-    Parameters
-    ----------
-    uuid
-        Uuid of the dataset.
-    blobs
-        The store.
-    partition_keys
-        Partition keys of the header; None: told by the first file.
-
-    Returns
-    -------
-    partitions
-        Sorted by label; where there are several tables, only those that all tables have.
-    partition_keys
-
-    Raises
-    ------
-    RuntimeError
-        The files have different numbers of partition values in their path.
-    """
+    """Partitions of a dataset whose header does not list them, by its data files; and the partition keys."""
+    # Sorted by label; of several tables, only partitions that all tables have.
     keys = pa.array([blob.key for blob in blobs.list(f"{uuid}/")], pa.string())
     data = pc.and_not(
         pc.ends_with(keys, PARQUET_FILE_SUFFIX), pc.starts_with(keys, f"{uuid}/{INDICES_DIRECTORY}/")
@@ -190,22 +117,11 @@ def list_partitions(
     )
     _check_depth(uuid, labels)
     keys_of_labels = partition_keys_of(labels) if partition_keys is None else partition_keys
-    return _by_table(keys, tables, labels), list(keys_of_labels)
+    return _table_of_files(keys, tables, labels), list(keys_of_labels)
 
 
 def partition_keys_of(labels: pa.StringArray) -> list[str]:
-    """
-    The partition keys of a dataset whose header does not tell them, as in early headers of version 4.
-
-    Parameters
-    ----------
-    labels
-        Its partitions; the first one tells.
-
-    Returns
-    -------
-    list of str
-    """
+    """Partition keys by the first label, for headers without them (early version 4)."""
     first = labels[0].as_py().split("/")[:-1] if len(labels) else []
     return [column for column, _ in unquote_indices(first)]
 
@@ -220,7 +136,7 @@ def _check_depth(uuid: str, labels: pa.StringArray) -> None:
         )
 
 
-def _by_table(keys: pa.StringArray, tables: pa.StringArray, labels: pa.StringArray) -> PartitionTable:
+def _table_of_files(keys: pa.StringArray, tables: pa.StringArray, labels: pa.StringArray) -> PartitionTable:
     names = tables.unique().to_pylist()
     if len(names) <= 1:
         return PartitionTable(labels, dict.fromkeys(names, keys))
@@ -228,8 +144,8 @@ def _by_table(keys: pa.StringArray, tables: pa.StringArray, labels: pa.StringArr
     common = labels.filter(masks[names[0]])
     for mask in masks.values():
         common = common.filter(pc.is_in(common, value_set=labels.filter(mask)))
-    places = {name: pc.index_in(common, value_set=labels.filter(mask)) for name, mask in masks.items()}
-    return PartitionTable(common, {name: keys.filter(masks[name]).take(places[name]) for name in names})
+    positions = {name: pc.index_in(common, value_set=labels.filter(mask)) for name, mask in masks.items()}
+    return PartitionTable(common, {name: keys.filter(masks[name]).take(positions[name]) for name in names})
 
 
 def read_schemas(
@@ -237,53 +153,28 @@ def read_schemas(
     blobs: BlobStore,
     partitions: PartitionTable,
     table_name: str | None,
-    lineage: str | None = None,
+    schema_version: str | None = None,
 ) -> TableSchema:
-    """
-    Find the table that is meant and read its schema.
-
-    Parameters
-    ----------
-    uuid
-        Uuid of the dataset.
-    blobs
-        The store.
-    partitions
-        The dataset's partitions.
-    table_name
-        The table; None: the only one.
-    lineage
-        Line of the header; None for the newest one.
-
-    Returns
-    -------
-    Schemas
-        Without ``schema`` if there are several tables and none was named; then the first one types the keys.
-
-    Raises
-    ------
-    KeyError
-        The schema file is missing.
-    ValueError
-        There is no such table.
-    """
+    """Table of a dataset and its schema, out of the schema file."""
+    # Without a table name, several tables have no common schema; the first one types the partition keys.
     tables = sorted(partitions.files)
     if table_name is not None and tables and table_name not in tables:
         raise ValueError(f"Dataset {uuid!r}: {unknown_names('table', [table_name], tables)}")
     if table_name is None and not tables:
-        return _find_table(uuid, blobs, lineage)
+        return _find_table(uuid, blobs, schema_version)
     if table_name is None and len(tables) > 1:
         return TableSchema(
-            SINGLE_TABLE, key_schema=read_schema_metadata(uuid, blobs, tables[0], lineage=lineage)
+            SINGLE_TABLE,
+            key_schema=read_schema_metadata(uuid, blobs, tables[0], schema_version=schema_version),
         )
     name = table_name or tables[0]
-    return TableSchema(name, read_schema_metadata(uuid, blobs, name, lineage=lineage))
+    return TableSchema(name, read_schema_metadata(uuid, blobs, name, schema_version=schema_version))
 
 
 def embedded_schemas(
     header: Mapping[str, Any], partitions: PartitionTable, table_name: str | None
 ) -> TableSchema | None:
-    """The schema out of the commit record of a header; None if there is none, or not one table."""
+    """Schema in the commit record of a header; None if it is absent or not that of one table."""
     tables, record = sorted(partitions.files), parse_record(header)
     if record is None or record.schema is None or len(tables) > 1:
         return None
@@ -291,10 +182,12 @@ def embedded_schemas(
     return TableSchema(name, record.embedded_schema(schema_key(header["dataset_uuid"], name)))
 
 
-def _find_table(uuid: str, blobs: BlobStore, lineage: str | None) -> TableSchema:
-    """A dataset without partitions tells its tables by their schema files only."""
+def _find_table(uuid: str, blobs: BlobStore, schema_version: str | None) -> TableSchema:
+    """Table of a dataset without partitions, by its schema files."""
     try:
-        return TableSchema(SINGLE_TABLE, read_schema_metadata(uuid, blobs, SINGLE_TABLE, lineage=lineage))
+        return TableSchema(
+            SINGLE_TABLE, read_schema_metadata(uuid, blobs, SINGLE_TABLE, schema_version=schema_version)
+        )
     except KeyError:
         directories = [
             key.removeprefix(f"{uuid}/").rstrip("/") for key in blobs.list_dir(f"{uuid}/") if key[-1] == "/"
@@ -302,64 +195,45 @@ def _find_table(uuid: str, blobs: BlobStore, lineage: str | None) -> TableSchema
         tables = [t for t in directories if t != INDICES_DIRECTORY and blobs.exists(schema_key(uuid, t))]
         if not tables:
             raise
-    first = read_schema_metadata(uuid, blobs, tables[0], lineage=lineage)
+    first = read_schema_metadata(uuid, blobs, tables[0], schema_version=schema_version)
     return TableSchema(tables[0], first) if len(tables) == 1 else TableSchema(SINGLE_TABLE, key_schema=first)
 
 
-class _Parsed(NamedTuple):
-    rest: dict[str, Any]
+class _ParsedHeader(NamedTuple):
+    header: dict[str, Any]
     partitions: PartitionTable | None
 
 
-_CACHE: ParseCache[_Parsed] = ParseCache(capacity=1 << 27, smallest=0)
-#: bytes that a header without its partitions takes, about
-_REST = 1 << 12
+#: rough size of a header without its partitions
+_HEADER_BYTES = 1 << 12
 
 
 def parse_header_cached(stored: HeaderBlob, uuid: str) -> tuple[dict[str, Any], PartitionTable | None]:
-    """
-    Parse and check a header.
-
-    Parameters
-    ----------
-    stored
-        The header. What is remembered counts only if it was parsed from the very same bytes.
-    uuid
-        Dataset that it has to be of.
-
-    Returns
-    -------
-    header : dict
-        Without ``partitions``; the caller's own.
-    partitions : PartitionTable or None
-        None if the header does not list them.
-
-    Raises
-    ------
-    CorruptDatasetError, NotImplementedError
-        As :func:`~kartothek_cube.core.header.parse.check_header`.
-    """
-    found = _CACHE.parse(
-        (stored.key, uuid), stored.content, lambda content: _parse(content, stored, uuid), _size
+    """Header without ``partitions`` (a copy) and its partitions, None if it does not list them."""
+    parsed = CACHE.parse(
+        ("header", stored.key, uuid),
+        stored.content,
+        lambda content: _parse_header(content, stored, uuid),
+        _parsed_size,
     )
-    return copy.deepcopy(found.rest), None if found.partitions is None else found.partitions.share()
+    return copy.deepcopy(parsed.header), None if parsed.partitions is None else parsed.partitions.share()
 
 
-def _parse(content: bytes, stored: HeaderBlob, uuid: str) -> _Parsed:
-    found = split_header(content) if stored.format == "json" else None
-    header = parse_header(content, stored.format, stored.key) if found is None else found[0]
+def _parse_header(content: bytes, stored: HeaderBlob, uuid: str) -> _ParsedHeader:
+    columns = split_header(content) if stored.format == "json" else None
+    header = parse_header(content, stored.format, stored.key) if columns is None else columns[0]
     check_header(header, stored.key, uuid)
     partitions = None
-    if found is not None:
-        partitions = PartitionTable(*found[1:])
+    if columns is not None:
+        partitions = PartitionTable(*columns[1:])
     elif "partitions" in header:
         partitions = PartitionTable.from_header(header.pop("partitions"), stored.key)
     if partitions is not None:
         partitions.check_owned(uuid)
-    return _Parsed(header, partitions)
+    return _ParsedHeader(header, partitions)
 
 
-def _size(parsed: _Parsed) -> int:
+def _parsed_size(parsed: _ParsedHeader) -> int:
     table = parsed.partitions
     columns = () if table is None else (table.labels, *table.files.values())
-    return _REST + sum(int(column.nbytes) for column in columns)
+    return _HEADER_BYTES + sum(int(column.nbytes) for column in columns)

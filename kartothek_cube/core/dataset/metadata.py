@@ -1,4 +1,4 @@
-"""Datasets as they are loaded: :class:`DatasetMetadata`."""
+"""``DatasetMetadata``: a dataset as it is loaded."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ from kartothek_cube.core.schema.versions import schema_version_of
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, Token, open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.display.html import dataset_html
+from kartothek_cube.display.html import card, facts, table
 
 __all__ = ("DatasetMetadata",)
 
-_SOMEWHERE = "header"
+#: key of the header in messages, if it is unknown
+_UNKNOWN_KEY = "header"
 
 
 class DatasetMetadata(DatasetMetadataBase):
@@ -58,7 +59,27 @@ class DatasetMetadata(DatasetMetadataBase):
         )
 
     def _repr_html_(self) -> str:
-        return dataset_html(self)
+        keys = list(self.partition_keys)
+        indexed = [name for name in self.indices if name not in keys]
+        columns = []
+        for field in self.schema or ():
+            role = "partition key" if field.name in keys else "indexed" if field.name in indexed else ""
+            columns.append((field.name, str(field.type), role))
+        metadata = [(name, str(value)) for name, value in sorted(self.metadata.items())]
+        return card(
+            f"Dataset {self.uuid}",
+            facts(
+                {
+                    "files": len(self.partition_table),
+                    "partition keys": keys,
+                    "secondary indices": indexed,
+                    "first files": self.partition_table.labels[:5].to_pylist(),
+                }
+            ),
+            table("Columns", ["column", "type", ""], columns),
+            f"<details><summary>Metadata ({len(metadata)})</summary>"
+            f"{table('', ['key', 'value'], metadata)}</details>",
+        )
 
     @staticmethod
     def from_dict(dct: Mapping[str, Any], explicit_partitions: bool = True) -> DatasetMetadata:
@@ -84,8 +105,8 @@ class DatasetMetadata(DatasetMetadataBase):
         NotImplementedError
             The dataset has another version of the format than 4.
         """
-        check_header(dct, _SOMEWHERE)
-        partitions = PartitionTable.from_header(dct.get("partitions", {}), _SOMEWHERE)
+        check_header(dct, _UNKNOWN_KEY)
+        partitions = PartitionTable.from_header(dct.get("partitions", {}), _UNKNOWN_KEY)
         return _build(
             dct,
             partitions,
@@ -123,14 +144,14 @@ class DatasetMetadata(DatasetMetadataBase):
         NotImplementedError
             The dataset has another version of the format than 4.
         """
-        return DatasetMetadata.from_dict(_parsed(buf, format), explicit_partitions)
+        return DatasetMetadata.from_dict(_decode_header(buf, format), explicit_partitions)
 
     @staticmethod
     def load_from_buffer(
         buf: bytes | str, store: StoreInput | BlobStore, format: str = "json"
     ) -> DatasetMetadata:
         """
-        Read a dataset from the bytes of its header; what else belongs to it comes from the store.
+        Read a dataset from the bytes of its header; the schema comes from the store.
 
         Parameters
         ----------
@@ -152,7 +173,7 @@ class DatasetMetadata(DatasetMetadataBase):
         KeyError
             The schema is missing.
         """
-        return DatasetMetadata.load_from_dict(_parsed(buf, format), store)
+        return DatasetMetadata.load_from_dict(_decode_header(buf, format), store)
 
     @staticmethod
     def load_from_dict(
@@ -164,7 +185,7 @@ class DatasetMetadata(DatasetMetadataBase):
         table_name: str = SINGLE_TABLE,
     ) -> DatasetMetadata:
         """
-        Read a dataset from the content of its header; what else belongs to it comes from the store.
+        Read a dataset from the content of its header; the schema comes from the store.
 
         Parameters
         ----------
@@ -188,13 +209,13 @@ class DatasetMetadata(DatasetMetadataBase):
         KeyError
             The schema is missing.
         """
-        check_header(dct, _SOMEWHERE)
+        check_header(dct, _UNKNOWN_KEY)
         partitions = None
         if "partitions" in dct:
-            partitions = PartitionTable.from_header(dct["partitions"], _SOMEWHERE)
+            partitions = PartitionTable.from_header(dct["partitions"], _UNKNOWN_KEY)
             partitions.check_owned(dct[UUID_KEY])
-        known = None if schema is None else TableSchema(table_name, schema)
-        return _load(dct, partitions, open_blobs(store), load_schema, None, known)
+        schemas = None if schema is None else TableSchema(table_name, schema)
+        return _load(dct, partitions, open_blobs(store), load_schema, None, schemas)
 
     @staticmethod
     def load_from_store(
@@ -219,8 +240,7 @@ class DatasetMetadata(DatasetMetadataBase):
         load_all_indices
             Read all indices.
         table_name
-            The table that is meant; needed only for datasets with several tables, which have no schema
-            without it.
+            Table of a dataset with several tables, which has no schema without it.
 
         Returns
         -------
@@ -248,69 +268,20 @@ class DatasetMetadata(DatasetMetadataBase):
     def load_with_token(
         uuid: str, blobs: BlobStore, *, table_name: str | None = None, load_schema: bool = True
     ) -> tuple[DatasetMetadata, str, Token, bytes]:
-        """
-        Read a dataset in order to change it.
-
-        Parameters
-        ----------
-        uuid
-            Uuid of the dataset.
-        blobs
-            The store.
-        table_name
-            The table that is meant.
-        load_schema
-            Whether the schema is read.
-
-        Returns
-        -------
-        dataset : DatasetMetadata
-        key : str
-            Storage key of the header.
-        token
-            Its version, for :meth:`~kartothek_cube.core.store.BlobStore.put_if`.
-        content : bytes
-            The header as it is stored.
-
-        Raises
-        ------
-        DatasetNotFoundError, CorruptDatasetError, NotImplementedError, KeyError, ValueError
-            As :meth:`load_from_store`.
-        """
+        """Load a dataset in order to change it: with key, version and content of its header."""
         stored = read_header(uuid, blobs, with_token=True)
         dataset = _load(*parse_header_cached(stored, uuid), blobs, load_schema, table_name)
         return dataset, stored.key, stored.token, stored.content
 
     @staticmethod
     def load_from_header(stored: HeaderBlob, uuid: str, blobs: BlobStore) -> DatasetMetadata:
-        """
-        Read a dataset from a header that was read already.
-
-        Parameters
-        ----------
-        stored
-            The header.
-        uuid
-            Uuid of the dataset.
-        blobs
-            The store.
-
-        Returns
-        -------
-        DatasetMetadata
-            Without schema.
-
-        Raises
-        ------
-        CorruptDatasetError, NotImplementedError
-            As :meth:`load_from_store`.
-        """
+        """Load a dataset without schema from a header that was read already."""
         return _load(*parse_header_cached(stored, uuid), blobs, False, None)
 
 
-def _parsed(buf: bytes | str, format: str) -> dict[str, Any]:
-    metadata_key_from_uuid("any", format)  # the format is one of the two
-    return parse_header(buf.encode() if isinstance(buf, str) else buf, format, _SOMEWHERE)
+def _decode_header(buf: bytes | str, format: str) -> dict[str, Any]:
+    metadata_key_from_uuid("any", format)  # raises for unknown formats
+    return parse_header(buf.encode() if isinstance(buf, str) else buf, format, _UNKNOWN_KEY)
 
 
 def _load(
@@ -321,7 +292,7 @@ def _load(
     table_name: str | None,
     schemas: TableSchema | None = None,
 ) -> DatasetMetadata:
-    """A dataset from its checked header; files outside the dataset are refused."""
+    """Dataset of a checked header; files outside the dataset are refused."""
     uuid, partition_keys = header[UUID_KEY], header.get("partition_keys")
     explicit = partitions is not None
     if partitions is None:
@@ -334,7 +305,7 @@ def _load(
                 uuid, blobs, partitions, table_name, schema_version_of(header.get("metadata"))
             )
         except KeyError:
-            # the file is at a fixed key, where a deletion of an earlier dataset of that name may meet it
+            # the key is fixed: a late deletion of an earlier dataset of that name may have removed the file
             schemas = embedded_schemas(header, partitions, table_name)
             if schemas is None:
                 raise

@@ -1,4 +1,4 @@
-"""What goes into a header, and the three forms in which it comes out: a dict, JSON, compressed msgpack."""
+"""Serialisation of headers: dict, JSON, compressed msgpack."""
 
 from __future__ import annotations
 
@@ -18,26 +18,7 @@ __all__ = ("HeaderDocument",)
 
 @dataclass(frozen=True)
 class HeaderDocument:
-    """
-    The content of a header.
-
-    Attributes
-    ----------
-    uuid
-        The dataset.
-    version
-        Version of the format.
-    indices
-        Column to index, or to the storage key of one.
-    metadata
-        What users store along.
-    partitions
-        None: not listed, they are whatever data files exist.
-    partition_keys
-        None: not listed.
-    extra
-        Parts that this version does not know; they come last.
-    """
+    """Content of a header; None for `partitions` or `partition_keys` that it does not list."""
 
     uuid: str
     version: int
@@ -45,62 +26,37 @@ class HeaderDocument:
     metadata: Mapping[str, Any]
     partitions: PartitionTable | None
     partition_keys: list[str] | None
+    #: unknown fields, written last
     extra: Mapping[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """
-        The content as Python objects; loaded indices with their typed values.
-
-        Returns
-        -------
-        dict
-        """
-        return self._complete(IndexBase.to_dict)
+        """The header as Python objects; loaded indices with their typed values."""
+        return self._with_partitions(IndexBase.to_dict)
 
     def to_json(self) -> bytes:
-        """
-        The header as JSON.
-
-        Returns
-        -------
-        bytes
-
-        Raises
-        ------
-        NotImplementedError
-            The version is not 4.
-        """
+        """The header as JSON; raises NotImplementedError unless its version is 4."""
         check_metadata_version(self.version)
         partitions = None if self.partitions is None else self.partitions.to_json()
-        return render_header(self._parts(_inline), partitions).encode("ascii")
+        return render_header(self._fields(_inline), partitions).encode("ascii")
 
     def to_msgpack(self) -> bytes:
-        """
-        The header as compressed msgpack.
-
-        Returns
-        -------
-        bytes
-
-        Raises
-        ------
-        NotImplementedError
-            The version is not 4.
-        """
+        """The header as compressed msgpack; raises NotImplementedError unless its version is 4."""
         check_metadata_version(self.version)
-        return codec.packb(self._complete(_inline))
+        return codec.packb(self._with_partitions(_inline))
 
-    def _complete(self, inline: Callable[[IndexBase], dict[Any, list[str]]]) -> dict[str, Any]:
-        parts = self._parts(inline)
+    def _with_partitions(self, inline: Callable[[IndexBase], dict[Any, list[str]]]) -> dict[str, Any]:
+        parts = self._fields(inline)
         if self.partitions is not None:
             parts["partitions"] = self.partitions.to_header()
         return parts
 
-    def _parts(self, inline: Callable[[IndexBase], dict[Any, list[str]]]) -> dict[str, Any]:
-        """All parts in their order; ``partitions`` only marks the place."""
+    def _fields(self, inline: Callable[[IndexBase], dict[Any, list[str]]]) -> dict[str, Any]:
+        """All fields in order; ``partitions`` is a placeholder."""
         parts: dict[str, Any] = {METADATA_VERSION_KEY: self.version, UUID_KEY: self.uuid}
         if self.indices:
-            parts["indices"] = {column: _rendered(index, inline) for column, index in self.indices.items()}
+            parts["indices"] = {
+                column: _render_index(index, inline) for column, index in self.indices.items()
+            }
         if self.metadata:
             parts["metadata"] = dict(self.metadata)
         if self.partitions is not None:
@@ -110,7 +66,7 @@ class HeaderDocument:
         return {**parts, **self.extra}
 
 
-def _rendered(
+def _render_index(
     index: IndexBase | str, inline: Callable[[IndexBase], dict[Any, list[str]]]
 ) -> str | dict[Any, list[str]]:
     if isinstance(index, str):

@@ -1,4 +1,4 @@
-"""Strict typing of the values of predicates: what may be compared with a column of which type."""
+"""Binding of predicate values to column types, without silent casts."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from kartothek_cube.core.arrow.types import is_nested, widen
 
 __all__ = ("BEYOND", "bind_value", "bind_values", "is_null_value")
 
-#: Type of an integer literal that the column's type cannot hold; it still compares correctly.
+#: type of integer values out of the range of the column's type, which still compare correctly
 BEYOND = pa.decimal128(20, 0)
 _CLAMP = 2**64
 
-# Exact Python types of which Arrow makes an array of the column's type without changing a value.
+# Python types that Arrow converts to an array of the column's type without changing a value
 _PLAIN: tuple[tuple[Callable[[pa.DataType], bool], frozenset[type]], ...] = (
     (
         pat.is_integer,
@@ -37,23 +37,7 @@ _PLAIN: tuple[tuple[Callable[[pa.DataType], bool], frozenset[type]], ...] = (
 
 
 def is_null_value(value: object) -> bool:
-    """
-    Whether a predicate value stands for "no value": None, NaN, NaT or :data:`pandas.NA`.
-
-    Parameters
-    ----------
-    value
-        Any object; containers are never null.
-
-    Returns
-    -------
-    bool
-
-    Examples
-    --------
-    >>> is_null_value(float("nan")), is_null_value("")
-    (True, False)
-    """
+    """Whether a predicate value is null: None, NaN, NaT or :data:`pandas.NA`."""
     if value is None or value is pd.NaT or value is pd.NA:
         return True
     if isinstance(value, (float, np.floating)):
@@ -62,42 +46,9 @@ def is_null_value(value: object) -> bool:
 
 
 def bind_value(dtype: pa.DataType, value: Any, column: str, op: str) -> pa.Scalar | None:
-    """
-    The value of a predicate as a scalar of the column's widened type; nothing is cast silently.
-
-    Parameters
-    ----------
-    dtype
-        Type of the column. For ``null`` every value fits.
-    value
-        A single value, or one element of the list of an ``in``.
-    column, op
-        Column and operator of the literal, for messages (and ``in`` allows None for integers).
-
-    Returns
-    -------
-    pyarrow.Scalar or None
-        None if the value is null. Its type is :func:`widen` of ``dtype``, except for integers and time stamps
-        which that type cannot hold (a decimal or a coarser unit; they compare as beyond every value), and
-        decimals with more digits.
-
-    Raises
-    ------
-    TypeError
-        The value is of another kind than the column; names column, column type, value and value type.
-    ValueError
-        A text that is compared with a date column is no date.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> bind_value(pa.int8(), 3, "STORE_ID", "==")
-    <pyarrow.Int64Scalar: 3>
-    >>> bind_value(pa.int8(), 3.0, "STORE_ID", "==")
-    Traceback (most recent call last):
-      ...
-    TypeError: Column 'STORE_ID' of type int8 cannot be compared (==) with 3.0 (type float). Write 3.
-    """
+    """Scalar of the column's widened type, None for null; raises TypeError or ValueError."""
+    # Integers and time stamps out of the range of that type become a decimal or a time stamp of a coarser
+    # unit, which compare as beyond every value.
     wide = widen(dtype)
     if is_null_value(value):
         if _null_fits(wide, value, op):
@@ -110,50 +61,21 @@ def bind_value(dtype: pa.DataType, value: Any, column: str, op: str) -> pa.Scala
         if matches(wide):
             scalar = bind(wide, value, column)
             if scalar is None:
-                raise _mismatch(dtype, value, column, op, _remedy(wide, value))
+                raise _mismatch(dtype, value, column, op, _hint(wide, value))
             return scalar
     raise _mismatch(dtype, value, column, op, " Columns of this type cannot be used in predicates.")
 
 
 def bind_values(dtype: pa.DataType, values: Iterable[Any], column: str, op: str) -> tuple[pa.Array, bool]:
-    """
-    The values of an ``in`` list as one array.
-
-    Parameters
-    ----------
-    dtype, column, op
-        As in :func:`bind_value`.
-    values
-        The list.
-
-    Returns
-    -------
-    pyarrow.Array
-        The non-null values, in the widened type of the column; those that the type cannot hold equal nothing
-        and are left out.
-    bool
-        Whether the list holds a null.
-
-    Raises
-    ------
-    TypeError
-        A value is of another kind than the column; names column, column type, value and value type.
-    ValueError
-        A text that is compared with a date column is no date.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> bind_values(pa.string(), ["DE", None], "COUNTRY_CODE", "in")[1]
-    True
-    """
+    """Non-null values of an ``in`` list as an array, and whether the list holds a null."""
+    # Values out of the range of the type equal no row and are left out.
     wide = widen(dtype)
     items = list(values)
-    if not is_nested(wide) and _all_plain(wide, items):
+    if not is_nested(wide) and _is_convertible(wide, items):
         try:
             array = pa.array(items, type=wide, from_pandas=True)
         except (pa.ArrowInvalid, OverflowError):
-            pass  # integers beyond the type; sorted out one by one below
+            pass  # out of range: dropped one by one below
         else:
             return array.drop_null(), array.null_count > 0
     scalars = [bind_value(dtype, item, column, op) for item in items]
@@ -162,7 +84,7 @@ def bind_values(dtype: pa.DataType, values: Iterable[Any], column: str, op: str)
     return _array_of([s for s in scalars if s is not None], wide), any(scalar is None for scalar in scalars)
 
 
-def _all_plain(wide: pa.DataType, items: Sequence[Any]) -> bool:
+def _is_convertible(wide: pa.DataType, items: Sequence[Any]) -> bool:
     kinds = set(map(type, items)) - {type(None)}
     return any(matches(wide) and kinds <= allowed for matches, allowed in _PLAIN)
 
@@ -199,8 +121,8 @@ def _mismatch(dtype: pa.DataType, value: object, column: str, op: str, hint: str
     return TypeError(problem + hint)
 
 
-def _remedy(wide: pa.DataType, value: Any) -> str:
-    """Tell how to write a value of another kind, where its meaning is plain."""
+def _hint(wide: pa.DataType, value: Any) -> str:
+    """Hint how to write a value of another kind."""
     if pat.is_timestamp(wide) and wide.tz is None and getattr(value, "tzinfo", None):
         return f" The column has no time zone. Write pandas.Timestamp({str(value.replace(tzinfo=None))!r})."
     if pat.is_timestamp(wide) and isinstance(value, (str, datetime.date)):

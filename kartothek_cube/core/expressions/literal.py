@@ -1,4 +1,4 @@
-"""One literal of a predicate, bound to the exact type of a column: its meaning as mask and as expression."""
+"""Literals of predicates bound to the type of a column: as mask and as Arrow expression."""
 
 from __future__ import annotations
 
@@ -29,32 +29,22 @@ _COMPARE = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
-# Of these types, an object means the same for ever.
-_UNCHANGING = (tuple, pa.Array, bool, int, float, str, bytes, datetime.date)
+# immutable types: binding their objects can be cached by identity
+_IMMUTABLE = (tuple, pa.Array, bool, int, float, str, bytes, datetime.date)
 _UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
 @dataclass(frozen=True)
 class BoundLiteral:
-    """
-    What a literal asks of the values of a column.
+    """A literal in the exact type of a column; NaN counts as null."""
 
-    Attributes
-    ----------
-    kind
-        ``compare`` with a scalar, ``in`` or ``not in`` an array, ``null``, ``valid`` (every value that is not
-        null) or ``never``. NaN counts as null.
-    op
-        Operator of a ``compare``, after moving the operand to a value that the column's type can hold.
-    operand
-        Scalar or array in the exact type of the column.
-    or_null
-        Whether null rows match in addition.
-    """
-
+    #: ``compare`` with a scalar, ``in`` or ``not in`` an array, ``null``, ``valid`` (not null) or ``never``
     kind: str
+    #: operator of a ``compare``, for the operand rounded to a value of the column's type
     op: str = ""
+    #: scalar or array in the exact type of the column
     operand: pa.Scalar | pa.Array | None = None
+    #: whether null rows match in addition
     or_null: bool = False
 
 
@@ -64,26 +54,7 @@ _VALID = BoundLiteral("valid")
 
 
 def bind_literal(dtype: pa.DataType, op: str, value: Any, column: str) -> BoundLiteral:
-    """
-    Check a literal against the type of its column and move its value into that type, keeping its meaning.
-
-    Parameters
-    ----------
-    dtype
-        Type of the column as it is stored, so ``int8`` where values are narrow.
-    op, value, column
-        The literal.
-
-    Returns
-    -------
-    Literal
-
-    Raises
-    ------
-    NotImplementedError
-        The operator is unknown.
-    TypeError, ValueError
-        The value does not fit the column (:func:`~kartothek_cube.core.expressions.binding.bind_value`).
+    """Bind a literal to the storage type of its column; raises for unknown operators and values.
 
     Examples
     --------
@@ -96,13 +67,13 @@ def bind_literal(dtype: pa.DataType, op: str, value: Any, column: str) -> BoundL
             f"Column {column!r}: operator {op!r} is not known; use one of {', '.join(OPERATORS)}."
         )
     dtype = dtype.value_type if pat.is_dictionary(dtype) else dtype
-    if isinstance(value, _UNCHANGING):
-        return _bound(dtype, op, _IdentityKey(value), column)
+    if isinstance(value, _IMMUTABLE):
+        return _bind_cached(dtype, op, _IdentityKey(value), column)
     return _bind(dtype, op, value, column)
 
 
 class _IdentityKey:
-    """A value that is equal to nothing but itself: 1, 1.0 and True are not the same."""
+    """Cache key by identity: 1, 1.0 and True are equal, but no equal literals."""
 
     __slots__ = ("value",)
 
@@ -117,8 +88,8 @@ class _IdentityKey:
 
 
 @lru_cache(maxsize=256)
-def _bound(dtype: pa.DataType, op: str, value: _IdentityKey, column: str) -> BoundLiteral:
-    """Remember what was bound: a query asks the same of many files."""
+def _bind_cached(dtype: pa.DataType, op: str, value: _IdentityKey, column: str) -> BoundLiteral:
+    """Cached binding: a query binds the same literals for many files."""
     return _bind(dtype, op, value.value, column)
 
 
@@ -148,11 +119,11 @@ def _bind_list(dtype: pa.DataType, op: str, value: Any, column: str) -> BoundLit
 
 
 def _narrow(values: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """The values that the column's own type can hold; no row can equal the others."""
+    """Values in the column's own type; others equal no row."""
     if not values.type.equals(dtype):
-        narrow = values.cast(dtype, safe=False)
-        values = narrow.filter(pc.equal(narrow.cast(values.type, safe=False), values))
-    if pat.is_floating(dtype):  # 0.0 == -0.0, but Arrow's hash tables tell them apart
+        narrowed = values.cast(dtype, safe=False)
+        values = narrowed.filter(pc.equal(narrowed.cast(values.type, safe=False), values))
+    if pat.is_floating(dtype):  # 0.0 == -0.0, but they differ in Arrow's hash tables
         zeros = pa.array([0.0, -0.0], pa.float64()).cast(dtype)
         if pc.any(pc.equal(values, zeros[0])).as_py():
             values = pa.concat_arrays([values, zeros])
@@ -165,7 +136,7 @@ def _fit(op: str, scalar: pa.Scalar, dtype: pa.DataType) -> BoundLiteral:
         return BoundLiteral("compare", op, scalar)
     if pat.is_floating(dtype):
         return _fit_float(op, scalar.as_py(), dtype)
-    scaled = _scaled(scalar, dtype)
+    scaled = _to_units(scalar, dtype)
     if scaled is None:  # same values in another flavour, such as large_string
         return BoundLiteral("compare", op, scalar.cast(dtype))
     floor, exact = scaled.numerator // scaled.denominator, scaled.denominator == 1
@@ -176,25 +147,25 @@ def _fit(op: str, scalar: pa.Scalar, dtype: pa.DataType) -> BoundLiteral:
         op = "<=" if op in ("<", "<=") else ">"
     if not low <= floor <= high:
         return _VALID if (floor > high) == (op in ("<", "<=")) else _NEVER
-    return BoundLiteral("compare", op, _unscaled(floor, dtype))
+    return BoundLiteral("compare", op, _from_units(floor, dtype))
 
 
 def _fit_float(op: str, value: float, dtype: pa.DataType) -> BoundLiteral:
     narrow = np.dtype(dtype.to_pandas_dtype()).type
     with np.errstate(over="ignore"):
         rounded = narrow(value)
-    near = float(rounded)
-    if near != value:
+    nearest = float(rounded)
+    if nearest != value:
         if op in ("==", "!="):
             return _NEVER if op == "==" else _VALID
-        # No value of the column lies between `value` and `near`.
-        below = "<" if near > value else "<="
+        # no value of the column is between `value` and `nearest`
+        below = "<" if nearest > value else "<="
         op = below if op in ("<", "<=") else {"<": ">=", "<=": ">"}[below]
     return BoundLiteral("compare", op, pa.scalar(rounded, dtype))
 
 
-def _scaled(scalar: pa.Scalar, dtype: pa.DataType) -> Fraction | None:
-    """The value in units of the integer that stores it in ``dtype``; None for types that are no integers."""
+def _to_units(scalar: pa.Scalar, dtype: pa.DataType) -> Fraction | None:
+    """Value as a multiple of the unit of an integer-based type; None for other types."""
     if pat.is_integer(dtype):
         return Fraction(scalar.as_py())
     if pat.is_timestamp(dtype) or pat.is_time(dtype):
@@ -213,7 +184,7 @@ def _bounds(dtype: pa.DataType) -> tuple[int, int]:
     return -half, half - 1
 
 
-def _unscaled(number: int, dtype: pa.DataType) -> pa.Scalar:
+def _from_units(number: int, dtype: pa.DataType) -> pa.Scalar:
     if pat.is_decimal(dtype):
         return pa.scalar(decimal.Decimal(f"{number}E{-dtype.scale}"), dtype)
     if pat.is_integer(dtype):
@@ -223,19 +194,7 @@ def _unscaled(number: int, dtype: pa.DataType) -> pa.Scalar:
 
 
 def mask_of(array: pa.Array, literal: BoundLiteral) -> pa.Array:
-    """
-    Rows of an array that match a bound literal; a mask without nulls.
-
-    Parameters
-    ----------
-    array
-        Values of the type that the literal was bound to.
-    literal
-        The literal.
-
-    Returns
-    -------
-    pyarrow.BooleanArray
+    """Mask, without nulls, of the rows that match a bound literal.
 
     Examples
     --------
@@ -252,7 +211,7 @@ def mask_of(array: pa.Array, literal: BoundLiteral) -> pa.Array:
     if literal.kind == "compare":
         mask = _COMPARE[literal.op](array, literal.operand)
         mask = mask.fill_null(False) if array.null_count else mask
-        return pc.and_(mask, pc.invert(_is_null(array))) if _sees_nan(literal, array.type) else mask
+        return pc.and_(mask, pc.invert(_is_null(array))) if _matches_nan(literal, array.type) else mask
     mask = pc.is_in(array, value_set=literal.operand)
     if literal.kind == "not in":
         return pc.and_not(pc.invert(_is_null(array)), mask)
@@ -267,27 +226,13 @@ def _is_null(array: pa.Array) -> pa.Array:
     return pc.is_null(array, nan_is_null=pat.is_floating(array.type))
 
 
-def _sees_nan(literal: BoundLiteral, dtype: pa.DataType) -> bool:
-    """Whether the comparison is true for NaN unless told otherwise."""
+def _matches_nan(literal: BoundLiteral, dtype: pa.DataType) -> bool:
+    """Whether the comparison alone is true for NaN."""
     return bool(literal.op == "!=" and pat.is_floating(dtype))
 
 
 def literal_expression(column: str, dtype: pa.DataType, literal: BoundLiteral) -> pc.Expression:
-    """
-    A bound literal as an expression for a scan, with the meaning of :func:`mask_of`.
-
-    Parameters
-    ----------
-    column
-        Name of the column.
-    dtype
-        Type of the column in the schema of the scan.
-    literal
-        The literal, bound to that type.
-
-    Returns
-    -------
-    pyarrow.compute.Expression
+    """Arrow expression of a bound literal, with the semantics of `mask_of`.
 
     Examples
     --------
@@ -296,30 +241,30 @@ def literal_expression(column: str, dtype: pa.DataType, literal: BoundLiteral) -
     (CITY == "Rom")
     """
     field = pc.field(column)
-    floating = pat.is_floating(dtype)
+    is_floating = pat.is_floating(dtype)
     if literal.kind == "never" or (pat.is_null(dtype) and literal.kind == "valid"):
         return pc.scalar(False)
     if literal.kind == "null":
-        return pc.scalar(True) if pat.is_null(dtype) else _null_expression(field, floating)
+        return pc.scalar(True) if pat.is_null(dtype) else _null_expression(field, is_floating)
     if pat.is_dictionary(dtype):
         field = field.cast(dtype.value_type)
-    valid = field.is_valid() & ~field.is_nan() if floating else field.is_valid()
+    valid = field.is_valid() & ~field.is_nan() if is_floating else field.is_valid()
     if literal.kind == "valid":
         return valid
     if literal.kind == "compare":
         expression = _COMPARE[literal.op](field, literal.operand)
-        return expression & ~field.is_nan() if _sees_nan(literal, dtype) else expression
+        return expression & ~field.is_nan() if _matches_nan(literal, dtype) else expression
     inside = field.isin(literal.operand)
     if literal.kind == "not in":
         return valid & ~inside
-    return inside | _null_expression(field, floating) if literal.or_null else inside
+    return inside | _null_expression(field, is_floating) if literal.or_null else inside
 
 
-def _null_expression(field: pc.Expression, floating: bool) -> pc.Expression:
-    if not floating:
+def _null_expression(field: pc.Expression, is_floating: bool) -> pc.Expression:
+    if not is_floating:
         return field.is_null()
-    # Parquet statistics leave out NaN, and Arrow concludes from min == max that all rows have that value: it
-    # would skip row groups in which a NaN hides. A function that it cannot evaluate beforehand prevents that;
-    # this one is always false.
-    impure = pc.Expression._call("random", [], pc.RandomOptions(initializer=0)) < 0.0
-    return field.is_null() | field.is_nan() | impure
+    # Parquet statistics ignore NaN, and Arrow concludes from min == max that all rows have that value: it
+    # would skip row groups with a NaN. A function that it cannot evaluate beforehand, always false, prevents
+    # that.
+    never_true = pc.Expression._call("random", [], pc.RandomOptions(initializer=0)) < 0.0
+    return field.is_null() | field.is_nan() | never_true

@@ -1,9 +1,6 @@
-"""The predicate language: check, bind to types, evaluate in Arrow, simplify.
-
-A predicate is a disjunction of conjunctions of literals: ``[[(column, op, value), ...], ...]``. Nulls (and
-NaN) match no comparison, ``!=`` and ``not in`` included; only ``== None``, ``!= None`` and None within an
-``in`` list see them.
-"""
+"""Predicates in disjunctive normal form: validation, binding, evaluation in Arrow, simplification."""
+# ``[[(column, op, value), ...], ...]``. Nulls (and NaN) match no comparison, ``!=`` and ``not in`` included,
+# but for ``== None``, ``!= None`` and None within an ``in`` list.
 
 from __future__ import annotations
 
@@ -75,24 +72,7 @@ def check_predicates(predicates: PredicatesType) -> None:
 
 
 def check_form(predicates: PredicatesType) -> list[tuple[str, LiteralType]]:
-    """
-    Check predicates like :func:`check_predicates`, but for what nulls are compared by.
-
-    Parameters
-    ----------
-    predicates
-        The predicates; None means "no filter".
-
-    Returns
-    -------
-    list of tuple
-        The position of each literal, for messages, and the literal.
-
-    Raises
-    ------
-    ValueError, TypeError, NotImplementedError
-        As :func:`check_predicates`.
-    """
+    """Check the form of predicates; position (for messages) and literal of each."""
     literals: list[tuple[str, LiteralType]] = []
     if predicates is None:
         return literals
@@ -121,10 +101,10 @@ def _check_literal(literal: Any, where: str) -> None:
         if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
             problem = f"{where} ({column!r}): {op!r} needs a list of values, got {type(value).__name__}."
             raise TypeError(problem)
-        nul = any(isinstance(item, bytes) and b"\0" in item for item in value)
+        has_nul = any(isinstance(item, bytes) and b"\0" in item for item in value)
     else:
-        nul = isinstance(value, bytes) and b"\0" in value
-    if nul:
+        has_nul = isinstance(value, bytes) and b"\0" in value
+    if has_nul:
         raise NotImplementedError(f"{where} ({column!r}): bytes values with a NUL byte are not supported.")
 
 
@@ -175,29 +155,7 @@ def filter_predicates_by_column(predicates: PredicatesType, columns: Collection[
 
 
 def literal_mask(array: pa.Array | pa.ChunkedArray, op: str, value: Any, column: str = "") -> pa.BooleanArray:
-    """
-    Rows of a column that match one literal.
-
-    Parameters
-    ----------
-    array
-        The column.
-    op, value
-        Operator and value; the value is checked against the column's type also when there are no rows.
-    column
-        Name of the column, for messages.
-
-    Returns
-    -------
-    pyarrow.BooleanArray
-        Without nulls.
-
-    Raises
-    ------
-    TypeError, ValueError
-        The value does not fit the column.
-    NotImplementedError
-        Unknown operator.
+    """Mask, without nulls, of the rows of a column that match a literal.
 
     Examples
     --------
@@ -214,7 +172,7 @@ def literal_mask(array: pa.Array | pa.ChunkedArray, op: str, value: Any, column:
     except TypeError:
         if not _all_nan(array):
             raise
-        return pa.repeat(pa.scalar(False), len(array))  # a column of NaN only may be of any kind
+        return pa.repeat(pa.scalar(False), len(array))  # a column of NaN only may stand for any type
     return mask_of(array, literal)
 
 
@@ -225,27 +183,7 @@ def _all_nan(array: pa.Array) -> bool:
 
 
 def filter_mask(table: pa.Table, predicates: PredicatesType) -> pa.BooleanArray:
-    """
-    Rows of a table that match.
-
-    Parameters
-    ----------
-    table
-        The table.
-    predicates
-        The predicates; None matches all rows.
-
-    Returns
-    -------
-    pyarrow.BooleanArray
-        Without nulls.
-
-    Raises
-    ------
-    ValueError
-        A column does not exist.
-    TypeError
-        A value does not fit its column.
+    """Mask, without nulls, of the rows of a table that match; None matches all.
 
     Examples
     --------
@@ -267,24 +205,7 @@ def filter_mask(table: pa.Table, predicates: PredicatesType) -> pa.BooleanArray:
 
 
 def bind(predicates: PredicatesType, schema: pa.Schema) -> None:
-    """
-    Check predicates against a schema, before anything is read.
-
-    Parameters
-    ----------
-    predicates
-        The predicates.
-    schema
-        Schema of the dataset (a wrapper with ``names`` and ``field`` will do).
-
-    Raises
-    ------
-    ValueError
-        The form is wrong (:func:`check_predicates`), or a column does not exist; names it and its neighbours.
-    TypeError
-        A value does not fit its column.
-    NotImplementedError
-        Unknown operator.
+    """Check predicates against a schema: form, columns, operators and types of values.
 
     Examples
     --------
@@ -309,27 +230,7 @@ def _check_columns(predicates: PredicatesType, available: Collection[str]) -> No
 
 
 def to_expression(predicates: PredicatesType, schema: pa.Schema) -> pc.Expression:
-    """
-    The predicates as an Arrow expression with the meaning of :func:`filter_mask`.
-
-    Parameters
-    ----------
-    predicates
-        The predicates; None is true.
-    schema
-        Schema with the columns' own types, as the files have them: literals are moved into these types, so
-        that row group statistics apply.
-
-    Returns
-    -------
-    pyarrow.compute.Expression
-
-    Raises
-    ------
-    ValueError
-        A column does not exist.
-    TypeError
-        A value does not fit its column.
+    """Arrow expression of predicates, with the semantics of `filter_mask`.
 
     Examples
     --------
@@ -337,16 +238,17 @@ def to_expression(predicates: PredicatesType, schema: pa.Schema) -> pc.Expressio
     >>> print(to_expression([[("STORE_ID", ">", 1)]], pa.schema([("STORE_ID", pa.int8())])))
     (STORE_ID > 1)
     """
+    # The schema has the types of the files: literals are bound to them, so that row group statistics apply.
     if predicates is None:
         return pc.scalar(True)
     _check_columns(predicates, schema.names)
 
-    def literal(column: str, op: str, value: Any) -> pc.Expression:
+    def to_literal(column: str, op: str, value: Any) -> pc.Expression:
         dtype = schema.field(column).type
         return literal_expression(column, dtype, bind_literal(dtype, op, value, column))
 
     conjunctions = (
-        reduce(pc.and_kleene, (literal(*part) for part in conjunction)) for conjunction in predicates
+        reduce(pc.and_kleene, (to_literal(*literal) for literal in conjunction)) for conjunction in predicates
     )
     return reduce(pc.or_kleene, conjunctions)
 
@@ -354,25 +256,7 @@ def to_expression(predicates: PredicatesType, schema: pa.Schema) -> pc.Expressio
 def evaluate_constants(
     predicates: PredicatesType, constants: Mapping[str, Any]
 ) -> list[ConjunctionType] | Literal[True, False]:
-    """
-    What is left of the predicates where some columns have a known value, as in the files of a partition.
-
-    Parameters
-    ----------
-    predicates
-        The predicates.
-    constants
-        Column to value: a Python or numpy value of the column's kind, or a :class:`pyarrow.Scalar`.
-
-    Returns
-    -------
-    predicates, True or False
-        True if every row matches, False if none can; else the literals on other columns.
-
-    Raises
-    ------
-    TypeError
-        A value does not fit its column.
+    """Simplify predicates by constant columns; True if every row matches, False if none can.
 
     Examples
     --------
@@ -382,17 +266,17 @@ def evaluate_constants(
     if predicates is None:
         return True
     arrays = {column: _constant_array(value) for column, value in constants.items()}
-    alive, satisfied = [], False
+    remaining, is_satisfied = [], False
     for conjunction in predicates:
-        known = [literal for literal in conjunction if literal[0] in arrays]
-        # All are evaluated, so that a wrong type is found whatever the others say.
-        outcomes = [literal_mask(arrays[c], op, value, c)[0].as_py() for c, op, value in known]
+        constant = [literal for literal in conjunction if literal[0] in arrays]
+        # All are evaluated, so that wrong types always raise.
+        outcomes = [literal_mask(arrays[c], op, value, c)[0].as_py() for c, op, value in constant]
         if not all(outcomes):
             continue
-        rest = [literal for literal in conjunction if literal[0] not in arrays]
-        satisfied |= not rest
-        alive.append(rest)
-    return True if satisfied else alive or False
+        variable = [literal for literal in conjunction if literal[0] not in arrays]
+        is_satisfied |= not variable
+        remaining.append(variable)
+    return True if is_satisfied else remaining or False
 
 
 def _constant_array(value: Any) -> pa.Array:

@@ -1,8 +1,6 @@
-"""The commit record: the part of a header in which this library identifies the commit that wrote it.
-
-It is a part of its own beside those of the specification. Other readers ignore it, and other writers of the
-format (kartothek 5.3, plateau) drop it, so that a record always belongs to the header that holds it.
-"""
+"""The commit record: the field of a header that identifies the commit which wrote it."""
+# A field of its own beside those of the specification. Other readers ignore it, and other writers of the
+# format (kartothek 5.3, plateau) drop it, so that a record always belongs to the header that holds it.
 
 from __future__ import annotations
 
@@ -21,49 +19,40 @@ from kartothek_cube.core.uuid import gen_uuid
 
 __all__ = ("COMMIT_RECORD", "CommitRecord", "check_record", "new_record", "parse_record")
 
-#: key of the part of a header
+#: key of the field in the header
 COMMIT_RECORD = "kartothek_cube"
-#: bytes; a schema that claims more is an attack on the memory of its readers
-_LARGEST_SCHEMA = 1 << 26
+#: bytes; guard against decompression bombs
+_MAX_SCHEMA_BYTES = 1 << 26
 
 
 @attrs.frozen
 class CommitRecord:
-    """
-    What a header says of its commit.
+    """Identity and status of the commit that wrote a header."""
 
-    Attributes
-    ----------
-    commit
-        Id that no other header has. Stores that compare contents (S3 by the ETag, dictionaries) would take a
-        header for an earlier one of the same content, and a compare-and-swap would succeed although others
-        had committed in between (the ABA problem).
-    schema
-        The schema, for readers that find the schema file missing.
-    unconfirmed
-        Id of the commit that created the dataset, until another commit is on top of it: a garbage
-        collection that met no header may be deleting its files.
-    pending
-        Id of the operation on several datasets that created this one and has not finished: it may be replaced
-        by a repetition of that operation.
-    """
-
+    #: Id that no other header has. Stores that compare contents (S3 by the ETag, dictionaries) would take a
+    #: header for an earlier one of the same content, and a compare-and-swap would succeed although other
+    #: writers had committed in between (the ABA problem).
     commit: str
+    #: the schema, for readers that find the schema file missing
     schema: str | None = None
+    #: Id of the commit that created the dataset, until another commit is on top of it: a garbage collection
+    #: that saw no header may be deleting its files.
     unconfirmed: str | None = None
+    #: Id of the unfinished operation on several datasets that created this one: a repetition of the operation
+    #: may replace it.
     pending: str | None = None
 
-    def to_part(self) -> dict[str, str]:
-        """The part of the header."""
+    def to_field(self) -> dict[str, str]:
+        """The field of the header."""
         return {name: text for name, text in attrs.asdict(self).items() if text is not None}
 
     def embedded_schema(self, origin: str) -> SchemaWrapper | None:
-        """The schema, None if there is none; CorruptDatasetError if it is damaged."""
+        """The schema; None if there is none; raises CorruptDatasetError if it is damaged."""
         if self.schema is None:
             return None
         try:
             packed = base64.b64decode(self.schema, validate=True)
-            if not 0 <= zstandard.frame_content_size(packed) <= _LARGEST_SCHEMA:
+            if not 0 <= zstandard.frame_content_size(packed) <= _MAX_SCHEMA_BYTES:
                 raise ValueError("its size is unknown or too large")
             content = zstandard.ZstdDecompressor().decompress(packed)
             return SchemaWrapper(pa.ipc.read_schema(pa.py_buffer(content)), origin)
@@ -78,7 +67,7 @@ class CommitRecord:
 def new_record(
     schema: SchemaWrapper | None, *, first: bool = False, pending: str | None = None
 ) -> CommitRecord:
-    """The record of a commit that is about to be published."""
+    """Record of a commit that is about to be published."""
     commit = gen_uuid()
     text = None
     if schema is not None:
@@ -88,7 +77,7 @@ def new_record(
 
 
 def parse_record(header: Mapping[str, Any]) -> CommitRecord | None:
-    """The record out of a checked header; None if another library wrote it."""
+    """Record of a checked header; None if another library wrote it."""
     part = header.get(COMMIT_RECORD)
     if part is None:
         return None
@@ -96,7 +85,7 @@ def parse_record(header: Mapping[str, Any]) -> CommitRecord | None:
 
 
 def check_record(header: Mapping[str, Any], key: str) -> None:
-    """Raise CorruptDatasetError unless the record, if there is one, is a mapping of texts."""
+    """Raise CorruptDatasetError if the header has a malformed record."""
     part = header.get(COMMIT_RECORD)
     if part is None:
         return

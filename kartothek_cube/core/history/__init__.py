@@ -1,10 +1,8 @@
-"""Older states of a dataset: kept on demand next to it, listed, loaded as of a time or version.
-
-The current state is the header and nothing else, as the format demands. A dataset whose metadata say so
-(`KEEP_HISTORY`) numbers its states; before a commit replaces a header, it puts a copy of it, with the schema,
-under ``<uuid>/_history/``. Only headers that were published are copied, and whatever dies between copy,
-publication and clean-up leaves a readable history: a copy of the current state is no second state.
-"""
+"""Snapshots of datasets: archived on demand, listed, loaded as of a version or time."""
+# The current state is the header and nothing else, as the format demands. A dataset whose metadata say so
+# (`KEEP_HISTORY`) numbers its states; before a commit replaces a header, it archives it with its schema under
+# ``<uuid>/_history/``. Only published headers are archived, and whatever dies between archiving, publication
+# and expiry leaves a readable history: a snapshot of the current state is no second state.
 
 from __future__ import annotations
 
@@ -15,8 +13,8 @@ from kartothek_cube.core.history.archive import (
     expired_snapshots,
     history_folder,
     is_snapshot_key,
-    load_copy,
-    older_states,
+    list_snapshots,
+    load_snapshot,
 )
 from kartothek_cube.core.history.snapshot_versions import (
     KEEP_HISTORY,
@@ -27,10 +25,10 @@ from kartothek_cube.core.history.snapshot_versions import (
 from kartothek_cube.core.history.time_travel import (
     AsOf,
     check_as_of,
+    list_states,
     load_state,
     select_state,
     state_as_of,
-    states,
 )
 
 __all__ = (
@@ -42,14 +40,14 @@ __all__ = (
     "retained_metadata",
     "is_snapshot_key",
     "archive_snapshot",
-    "load_copy",
+    "load_snapshot",
     "load_state",
-    "older_states",
+    "list_snapshots",
     "expired_snapshots",
     "expire_snapshots",
     "select_state",
     "state_as_of",
-    "states",
+    "list_states",
     "snapshot_retention",
     "with_version",
 )

@@ -1,4 +1,4 @@
-"""Copies of the headers that were replaced: put, listed, thrown away, loaded."""
+"""Archived snapshots of datasets: archive, list, expire, load."""
 
 from __future__ import annotations
 
@@ -26,89 +26,42 @@ __all__ = (
     "history_folder",
     "is_snapshot_key",
     "archive_snapshot",
-    "load_copy",
-    "older_states",
+    "load_snapshot",
+    "list_snapshots",
     "expired_snapshots",
     "expire_snapshots",
 )
 
-_STAMP = "%Y%m%dT%H%M%S%fZ"
+_TIME_FORMAT = "%Y%m%dT%H%M%S%fZ"
 _NAME = re.compile(r"(?P<version>\d{10})-(?P<time>\d{8}T\d{12}Z)-(?P<digest>[0-9a-f]{16})\.state")
 
 
 class DatasetState(NamedTuple):
-    """
-    A state of a dataset.
+    """State of a dataset, current or archived."""
 
-    Attributes
-    ----------
-    version
-        Its number; later states have higher ones.
-    time
-        When it became the current state, UTC.
-    current
-        Whether it still is.
-    key
-        Storage key of its copy; that of the header for the current one.
-    """
-
+    #: increases with each state
     version: int
+    #: when it became the current state, UTC
     time: datetime
     current: bool
+    #: storage key of the snapshot, of the header for the current state
     key: str
 
 
 def history_folder(uuid: str) -> str:
-    """
-    What the keys of the history of a dataset begin with.
-
-    Parameters
-    ----------
-    uuid
-        The dataset.
-
-    Returns
-    -------
-    str
-    """
+    """Prefix of the keys of a dataset's snapshots."""
     check_uuid(uuid)
     return f"{uuid}/{HISTORY_DIRECTORY}/"
 
 
 def is_snapshot_key(key: str) -> bool:
-    """
-    Whether a key in the history of a dataset is that of a copy.
-
-    Parameters
-    ----------
-    key
-        The key.
-
-    Returns
-    -------
-    bool
-    """
+    """Whether a key in the history of a dataset is that of a snapshot."""
     return _NAME.fullmatch(key.rpartition("/")[2]) is not None
 
 
 def archive_snapshot(blobs: BlobStore, state: DatasetMetadata, stored: HeaderBlob) -> str | None:
-    """
-    Put a copy of a published state; the same state gives the same key, whoever copies it.
-
-    Parameters
-    ----------
-    blobs
-        The store.
-    state
-        The state. One that does not list its partitions, or has no schema, is not kept.
-    stored
-        Its header.
-
-    Returns
-    -------
-    str or None
-        Key of the snapshot.
-    """
+    """Archive a published state; returns its key, None for one without partitions or schema."""
+    # The key depends on the state only, so that concurrent writers archive it once.
     if state.schema is None or not state.explicit_partitions:
         return None
     content = {
@@ -117,117 +70,71 @@ def archive_snapshot(blobs: BlobStore, state: DatasetMetadata, stored: HeaderBlo
         "schema": schema_to_bytes(state.schema),
         "table": state.table_name,
     }
-    key = history_folder(state.uuid) + _name(state, blobs, stored.key)
+    key = history_folder(state.uuid) + _snapshot_name(state, blobs, stored.key)
     blobs.put(key, codec.packb(content), durable=True)
     return key
 
 
-def _copies(uuid: str, blobs: BlobStore) -> list[DatasetState]:
-    """Copies of states, oldest first."""
-    found = []
+def _list_all(uuid: str, blobs: BlobStore) -> list[DatasetState]:
+    """Snapshots of a dataset, oldest first."""
+    snapshots = []
     folder = history_folder(uuid)
     for blob in blobs.list(folder):
         match = _NAME.fullmatch(blob.key.removeprefix(folder))
         if match is not None:
-            time = datetime.strptime(match["time"], _STAMP).replace(tzinfo=UTC)
-            found.append(DatasetState(int(match["version"]), time, False, blob.key))
-    return sorted(found)
+            time = datetime.strptime(match["time"], _TIME_FORMAT).replace(tzinfo=UTC)
+            snapshots.append(DatasetState(int(match["version"]), time, False, blob.key))
+    return sorted(snapshots)
 
 
-def _name(state: DatasetMetadata, blobs: BlobStore, header_key: str) -> str:
-    """Name of the copy of a state: the same whether or not its header has tombstones."""
+def _snapshot_name(state: DatasetMetadata, blobs: BlobStore, header_key: str) -> str:
+    """File name of the snapshot of a state: the same with and without tombstones."""
     version, time = snapshot_version(state, blobs, header_key)
-    return f"{version:010d}-{time.strftime(_STAMP)}-{fingerprint(state)}.state"
+    return f"{version:010d}-{time.strftime(_TIME_FORMAT)}-{fingerprint(state)}.state"
 
 
-def older_states(blobs: BlobStore, current: DatasetMetadata, header_key: str) -> list[DatasetState]:
-    """The states of a dataset of which there are copies, oldest first, without the current one."""
-    own = history_folder(current.uuid) + _name(current, blobs, header_key)
-    return [copy for copy in _copies(current.uuid, blobs) if copy.key != own]
+def list_snapshots(blobs: BlobStore, current: DatasetMetadata, header_key: str) -> list[DatasetState]:
+    """Snapshots of a dataset without that of the current state, oldest first."""
+    current_key = history_folder(current.uuid) + _snapshot_name(current, blobs, header_key)
+    return [snapshot for snapshot in _list_all(current.uuid, blobs) if snapshot.key != current_key]
 
 
 def expired_snapshots(uuid: str, blobs: BlobStore) -> list[str]:
-    """
-    Copies beyond those that a dataset keeps.
-
-    Parameters
-    ----------
-    uuid
-        The dataset.
-    blobs
-        The store.
-
-    Returns
-    -------
-    list of str
-        Keys. None where the header does not say how many are kept: another library may have overwritten it.
-    """
+    """Keys of snapshots beyond the retention of a dataset."""
+    # None where the header has no retention: another library may have overwritten it.
     stored = read_header(uuid, blobs)
     current = DatasetMetadata.load_from_header(stored, uuid, blobs)
     if KEEP_HISTORY not in current.metadata:
         return []
-    older = older_states(blobs, current, stored.key)
-    return sorted(copy.key for copy in older[: max(len(older) - snapshot_retention(current.metadata), 0)])
+    snapshots = list_snapshots(blobs, current, stored.key)
+    expired = snapshots[: max(len(snapshots) - snapshot_retention(current.metadata), 0)]
+    return sorted(snapshot.key for snapshot in expired)
 
 
 def expire_snapshots(uuid: str, blobs: BlobStore) -> None:
-    """
-    Delete the copies beyond those that a dataset keeps; their files are garbage from then on.
-
-    A failure does not matter: the next commit or garbage collection does the same.
-
-    Parameters
-    ----------
-    uuid
-        The dataset.
-    blobs
-        The store.
-    """
+    """Delete the snapshots beyond the retention; their files become garbage."""
     try:
         blobs.delete(expired_snapshots(uuid, blobs))
     except (OSError, KeyError, ValueError):
-        # the commit before is there; a header that another library has damaged since is not its failure
+        # The commit is published already, and the next commit or garbage collection expires them.
         return
 
 
-def load_copy(uuid: str, blobs: BlobStore, key: str) -> DatasetMetadata:
-    """
-    Load a state out of its copy.
-
-    Parameters
-    ----------
-    uuid
-        The dataset.
-    blobs
-        The store.
-    key
-        Key of the copy.
-
-    Returns
-    -------
-    DatasetMetadata
-        With its schema.
-
-    Raises
-    ------
-    KeyError
-        There is no such copy (any more).
-    CorruptDatasetError
-        It is damaged.
-    """
+def load_snapshot(uuid: str, blobs: BlobStore, key: str) -> DatasetMetadata:
+    """Load a snapshot with its schema; raises KeyError if absent, CorruptDatasetError if damaged."""
     content = blobs.get(key)
     try:
-        parts = codec.unpackb(content)
+        fields = codec.unpackb(content)
     except ValueError as error:
         raise CorruptDatasetError(key, str(error)) from error
     types = {"format": str, "header": bytes, "schema": bytes, "table": str}
-    if type(parts) is not dict or any(type(parts.get(part)) is not kind for part, kind in types.items()):
+    if type(fields) is not dict or any(type(fields.get(name)) is not kind for name, kind in types.items()):
         raise CorruptDatasetError(key, "it is no copy of a state")
-    if parts["format"] not in ("json", "msgpack"):
-        raise CorruptDatasetError(key, f"the header has the unknown format {parts['format']!r}")
-    header = parse_header(parts["header"], parts["format"], key)
-    schema = schema_from_bytes(parts["schema"], key)
-    state = DatasetMetadata.load_from_dict(header, blobs, schema=schema, table_name=parts["table"])
+    if fields["format"] not in ("json", "msgpack"):
+        raise CorruptDatasetError(key, f"the header has the unknown format {fields['format']!r}")
+    header = parse_header(fields["header"], fields["format"], key)
+    schema = schema_from_bytes(fields["schema"], key)
+    state = DatasetMetadata.load_from_dict(header, blobs, schema=schema, table_name=fields["table"])
     if state.uuid != uuid:
         raise CorruptDatasetError(key, f"it is a state of dataset {state.uuid!r}")
     return state

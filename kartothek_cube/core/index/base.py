@@ -1,4 +1,4 @@
-"""The behaviour that all inverted indices share: queries, views and changes on top of columns."""
+"""``IndexBase``: queries, views and changes that all inverted indices share."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from kartothek_cube.core import clock
+from kartothek_cube.core.arrow.array_types import Mask
 from kartothek_cube.core.arrow.casting import normalize_value
 from kartothek_cube.core.arrow.types import is_nested, widen
 from kartothek_cube.core.copying import CopyMixin
@@ -38,7 +39,7 @@ __all__ = ("IndexBase",)
 
 class IndexBase(CopyMixin):
     """
-    Which partitions hold which values of a column.
+    Inverted index of a column: the partitions of each value.
 
     Parameters
     ----------
@@ -55,7 +56,7 @@ class IndexBase(CopyMixin):
     ----------
     column : str
     dtype : pyarrow.DataType or None
-        None for an index that is not loaded and of which nobody told the type.
+        None for an index that is not loaded and whose type is unknown.
     columns_data : IndexColumns or None
         The index data; None if it is not loaded.
     creation_time : datetime.datetime
@@ -105,22 +106,7 @@ class IndexBase(CopyMixin):
 
     @classmethod
     def from_columns(cls, column: str, columns: IndexColumns, dtype: pa.DataType | None = None) -> Self:
-        """
-        Make an index of its data.
-
-        Parameters
-        ----------
-        column
-            The indexed column.
-        columns
-            Index data.
-        dtype
-            Type of the column; by default that of the values.
-
-        Returns
-        -------
-        IndexBase
-        """
+        """Make an index from index data; the type of the values is the default."""
         return cls(column, columns, dtype=columns.values.type if dtype is None else dtype)
 
     @property
@@ -179,14 +165,14 @@ class IndexBase(CopyMixin):
     @staticmethod
     def normalize_value(dtype: pa.DataType | None, value: Any) -> Any:
         """
-        The form in which an index holds a value; generous (``"1"`` is 1 for integers).
+        Convert a value to its form in an index; lenient (``"1"`` is 1 for integers).
 
         Parameters
         ----------
         dtype
             Type of the column.
         value
-            A value that stands for one of that type.
+            A value of that type, or convertible to it.
 
         Returns
         -------
@@ -210,7 +196,7 @@ class IndexBase(CopyMixin):
 
     def query(self, value: Any) -> list[str]:
         """
-        Partitions that hold a value; the value is cast generously.
+        Partitions that hold a value; the value is cast leniently.
 
         Parameters
         ----------
@@ -229,56 +215,23 @@ class IndexBase(CopyMixin):
         # nulls are never indexed, not even as the text "None"
         return -1 if is_null_value(value) else data.find(value_array([value], data.values.type)[0])
 
-    def partitions_with(self, value: Any, table: PartitionTable) -> npt.NDArray[np.bool_]:
-        """
-        Which partitions of a dataset hold a value; the value is cast generously.
-
-        Parameters
-        ----------
-        value
-            The value.
-        table
-            The dataset's partitions.
-
-        Returns
-        -------
-        numpy.ndarray of bool
-            One per partition of the table.
-        """
+    def partitions_with(self, value: Any, table: PartitionTable) -> Mask:
+        """Mask of the partitions of a dataset with a value, which is cast leniently."""
         data = self._data()
-        wanted = np.zeros(len(data), dtype=bool)
+        value_mask = np.zeros(len(data), dtype=bool)
         position = self._position(data, value)
-        wanted[position : position + 1] = position >= 0
-        return data.positions_matching(wanted, table)
+        value_mask[position : position + 1] = position >= 0
+        return data.positions_matching(value_mask, table)
 
-    def mask(self, op: str, value: Any) -> npt.NDArray[np.bool_]:
-        """
-        Which values of the index meet a literal.
-
-        Parameters
-        ----------
-        op, value
-            Operator and value of a predicate; types are strict.
-
-        Returns
-        -------
-        numpy.ndarray of bool
-            One per value of :attr:`columns_data`.
-
-        Raises
-        ------
-        TypeError
-            The value does not fit the column.
-        NotImplementedError
-            Unknown operator.
-        """
-        found = literal_mask(self._data().values, op, value, self.column)
-        result: npt.NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
-        return result
+    def mask(self, op: str, value: Any) -> Mask:
+        """Mask of the values that match an operator and a value of the column's type."""
+        matches = literal_mask(self._data().values, op, value, self.column)
+        mask: Mask = matches.to_numpy(zero_copy_only=False)
+        return mask
 
     def eval_operator(self, op: str, value: Any) -> set[str]:
         """
-        Partitions that hold a value which meets a literal.
+        Partitions with a value that matches a literal.
 
         Parameters
         ----------
@@ -332,18 +285,18 @@ class IndexBase(CopyMixin):
         date_as_object
             Dates as :class:`datetime.date` instead of ``datetime64[ns]``.
         predicates
-            Keep only values that meet them; literals on other columns do not count, and if a conjunction
-            has no literal on this column nothing is filtered.
+            Keep only matching values; literals on other columns are ignored, and if a conjunction has no
+            literal on this column nothing is filtered.
 
         Returns
         -------
         pandas.Series
         """
         data = self._data()
-        own = filter_predicates_by_column(predicates, [self.column])
-        if predicates is not None and own is not None and len(own) == len(predicates):
+        on_column = filter_predicates_by_column(predicates, [self.column])
+        if predicates is not None and on_column is not None and len(on_column) == len(predicates):
             data = data.select(
-                filter_mask(pa.table({self.column: data.values}), own).to_numpy(zero_copy_only=False)
+                filter_mask(pa.table({self.column: data.values}), on_column).to_numpy(zero_copy_only=False)
             )
         return flat_series(self.column, data, compact, partitions_as_index, date_as_object)
 
@@ -393,11 +346,11 @@ class IndexBase(CopyMixin):
                 f"Cannot update an index of {self.dtype} ({self.column!r}) with one of {index.dtype}"
             )
         merged = IndexColumns.merge([data, index.columns_data], self.dtype)
-        return self if len(merged.codes) == len(data.codes) else self._changed(merged, inplace)
+        return self if len(merged.codes) == len(data.codes) else self._with_data(merged, inplace)
 
     def remove_partitions(self, list_of_partitions: Iterable[str] | pa.Array, inplace: bool = False) -> Self:
         """
-        Remove all entries of some partitions; values left without partitions vanish.
+        Remove all entries of some partitions; values without partitions are removed.
 
         Parameters
         ----------
@@ -413,7 +366,7 @@ class IndexBase(CopyMixin):
         """
         data = self._data()
         kept = data.keep_labels(list_of_partitions, invert=True)
-        return self if kept is data else self._changed(kept, inplace)
+        return self if kept is data else self._with_data(kept, inplace)
 
     def remove_values(self, list_of_values: Iterable[Any], inplace: bool = False) -> Self:
         """
@@ -422,7 +375,7 @@ class IndexBase(CopyMixin):
         Parameters
         ----------
         list_of_values
-            The values; cast generously.
+            The values; cast leniently.
         inplace
             Change this object too.
 
@@ -434,9 +387,9 @@ class IndexBase(CopyMixin):
         data = self._data()
         values = [value for value in list_of_values if not is_null_value(value)]
         kept = data.drop_values(value_array(values, data.values.type))
-        return self if kept is data else self._changed(kept, inplace)
+        return self if kept is data else self._with_data(kept, inplace)
 
-    def _changed(self, columns: IndexColumns, inplace: bool) -> Self:
+    def _with_data(self, columns: IndexColumns, inplace: bool) -> Self:
         if not inplace:
             return self.copy(index_dct=columns)
         self.columns_data, self._index_dct = columns, None

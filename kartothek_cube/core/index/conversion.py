@@ -1,4 +1,4 @@
-"""Index data that comes as a Python dict, from users and from inline indices in headers."""
+"""Conversion of index data from and to Python dicts and pandas."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
 
+from kartothek_cube.core.arrow.array_types import Ints
 from kartothek_cube.core.arrow.casting import normalize_value
 from kartothek_cube.core.arrow.pandas_conversion import to_memory, to_pandas
 from kartothek_cube.core.index.data import IndexColumns
@@ -32,7 +33,7 @@ __all__ = (
 
 _LOGGER = logging.getLogger(__name__)
 
-# Python types of which Arrow makes values of a type without changing them
+# Python types that Arrow converts to a type without changes
 _PLAIN = (
     (pat.is_signed_integer, {int}),
     (pat.is_unsigned_integer, {int}),
@@ -45,29 +46,7 @@ _PLAIN = (
 
 
 def columns_from_dict(dct: Mapping[Any, Iterable[str]], dtype: pa.DataType) -> tuple[IndexColumns, int]:
-    """
-    Index data out of a dict.
-
-    Parameters
-    ----------
-    dct
-        Value to labels. Nulls are never indexed and left out.
-    dtype
-        Type of the values; they are converted generously.
-
-    Returns
-    -------
-    columns
-        Index data; values that are the same after conversion share their partitions.
-    collisions
-        How many values vanished that way.
-
-    Examples
-    --------
-    >>> columns, collisions = columns_from_dict({1: ["a1"], "1": ["b2"]}, pa.int64())
-    >>> columns.to_dict(), collisions
-    ({1: ['a1', 'b2']}, 1)
-    """
+    """Index data of a dict, without nulls, and how many values became equal by conversion."""
     keys = list(dct)
     null = _null_mask(keys)
     values = value_array([key for key, is_null in zip(keys, null, strict=True) if not is_null], dtype)
@@ -77,23 +56,7 @@ def columns_from_dict(dct: Mapping[Any, Iterable[str]], dtype: pa.DataType) -> t
 
 
 def infer_dtype(values: Sequence[Any]) -> pa.DataType:
-    """
-    Type of values, told by the first one that is not null.
-
-    Parameters
-    ----------
-    values
-        Python values.
-
-    Returns
-    -------
-    pyarrow.DataType
-
-    Examples
-    --------
-    >>> infer_dtype([17])
-    DataType(int64)
-    """
+    """Arrow type of Python values, by the first one that is not null."""
     first = next(
         (value for value, is_null in zip(values, _null_mask(values), strict=True) if not is_null), None
     )
@@ -107,31 +70,13 @@ def infer_dtype(values: Sequence[Any]) -> pa.DataType:
 
 
 def value_array(values: Sequence[Any], dtype: pa.DataType) -> pa.Array:
-    """
-    Values as an array of some type; converted generously.
-
-    Parameters
-    ----------
-    values
-        Values without nulls.
-    dtype
-        Type wanted.
-
-    Returns
-    -------
-    pyarrow.Array
-
-    Raises
-    ------
-    TypeError, ValueError
-        A value cannot be converted.
-    """
+    """Lenient conversion of values without nulls to an array."""
     kinds = set(map(type, values))
     if any(matches(dtype) and kinds <= allowed for matches, allowed in _PLAIN):
         try:
             return pa.array(values, dtype)
         except (pa.ArrowInvalid, OverflowError):
-            pass  # out of range: the slow way names the value
+            pass  # out of range: the conversion one by one names the value
     converted = [normalize_value(dtype, value) for value in values]
     if not pat.is_timestamp(dtype):
         return pa.array(converted, dtype)
@@ -142,23 +87,8 @@ def value_array(values: Sequence[Any], dtype: pa.DataType) -> pa.Array:
 def index_columns(
     column: str, data: Mapping[Any, Iterable[str]] | IndexColumns | None, dtype: pa.DataType | None
 ) -> IndexColumns | None:
-    """
-    Index data out of what users pass to an index.
-
-    Parameters
-    ----------
-    column
-        The indexed column, for messages.
-    data
-        Value to labels, or index data, or nothing.
-    dtype
-        Type of the column.
-
-    Returns
-    -------
-    IndexColumns or None
-        None if there is no data, or no type.
-    """
+    """Index data of a dict or of index data; None without data or type."""
+    # Duplicates after conversion are merged with a warning.
     if data is None or dtype is None:
         return None
     if isinstance(data, IndexColumns):
@@ -175,28 +105,7 @@ def index_columns(
 
 
 def inline_dict(columns: IndexColumns) -> dict[str, list[str]]:
-    """
-    Index data as it stands inline in a header: JSON has keys of text only.
-
-    Parameters
-    ----------
-    columns
-        Index data.
-
-    Returns
-    -------
-    dict of str to list of str
-
-    Raises
-    ------
-    UnicodeDecodeError
-        Values of bytes that are no UTF-8 have no inline form.
-
-    Examples
-    --------
-    >>> inline_dict(IndexColumns.from_pairs(pa.array([True]), ["a1"]))
-    {'true': ['a1']}
-    """
+    """Inline form of an index in a header, with string keys; UnicodeDecodeError for binary values."""
     values = columns.values
     if pat.is_date(values.type) or pat.is_timestamp(values.type):
         columns = columns.cast(pa.string())
@@ -204,7 +113,7 @@ def inline_dict(columns: IndexColumns) -> dict[str, list[str]]:
 
 
 def _json_key(value: Any) -> str:
-    """The spelling of the json module."""
+    """String form of a key by the rules of the json module."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return value.decode("utf-8") if isinstance(value, bytes) else str(value)
@@ -217,44 +126,14 @@ def _null_mask(values: Sequence[Any]) -> Sequence[bool]:
     return mask
 
 
-#: name of the column of labels; no indexed column may have it
+#: name of the column of labels, reserved
 PARTITION = "partition"
-
-Ints = npt.NDArray[np.int64]
 
 
 def flat_series(
     column: str, columns: IndexColumns, compact: bool, partitions_as_index: bool, date_as_object: bool
 ) -> pd.Series[Any]:
-    """
-    One index as a series.
-
-    Parameters
-    ----------
-    column
-        The indexed column.
-    columns
-        Index data.
-    compact
-        One row per value (or partition) with a list, instead of one per pair.
-    partitions_as_index
-        Labels as index and values as data, instead of the reverse.
-    date_as_object
-        Dates as :class:`datetime.date` instead of ``datetime64[ns]``.
-
-    Returns
-    -------
-    pandas.Series
-
-    Examples
-    --------
-    >>> columns = IndexColumns.from_pairs(pa.array([1, 1, 2]), ["a1", "b2", "a1"])
-    >>> flat_series("STORE_ID", columns, compact=True, partitions_as_index=True, date_as_object=False)
-    partition
-    a1    [1, 2]
-    b2       [1]
-    Name: STORE_ID, dtype: object
-    """
+    """Index as a series, see ``IndexBase.as_flat_series``."""
     if compact and partitions_as_index:
         return _values_per_partition(column, columns, date_as_object)
     if compact:
@@ -273,29 +152,14 @@ def _values_per_partition(column: str, columns: IndexColumns, date_as_object: bo
     labels = columns.entry_labels().to_numpy(zero_copy_only=False)
     order = np.argsort(labels, kind="stable")
     names, starts = np.unique(labels[order], return_index=True)
-    lists = [part.tolist() for part in np.split(entries[order], starts[1:])] if len(names) else []
+    lists = [values.tolist() for values in np.split(entries[order], starts[1:])] if len(names) else []
     data = pd.Series(lists, dtype=object).to_numpy()
     index = _series(PARTITION, pa.array(names, pa.string()), date_as_object)
     return pd.Series(data, index=pd.Index(index), name=column, dtype=object)
 
 
 def values_to_numpy(columns: IndexColumns, date_as_object: bool) -> npt.NDArray[Any]:
-    """
-    The values of an index as a numpy array.
-
-    Parameters
-    ----------
-    columns
-        Index data.
-    date_as_object
-        Dates as :class:`datetime.date` instead of ``datetime64[ns]``.
-
-    Returns
-    -------
-    numpy.ndarray
-        Text and bytes as objects, timestamps as ``datetime64[ns]`` (UTC if they have a zone), dates that do
-        not fit that as ``datetime64[s]``.
-    """
+    """Values of an index as a numpy array, see ``IndexBase.observed_values``."""
     values = columns.values
     if pat.is_date(values.type) and date_as_object:
         dates = np.empty(len(values), dtype=object)
@@ -307,23 +171,8 @@ def values_to_numpy(columns: IndexColumns, date_as_object: bool) -> npt.NDArray[
     return array
 
 
-def partition_rows(parts: Sequence[tuple[Ints, Ints]], n_partitions: int) -> tuple[Ints, list[Ints]]:
-    """
-    Inner join of several indices by partition.
-
-    Parameters
-    ----------
-    parts
-        Per index its entries as positions of partitions (-1 for unknown ones) and value ids.
-    n_partitions
-        Number of partitions.
-
-    Returns
-    -------
-    partitions
-        Per row of the join the position of the partition; ascending.
-    ids
-        Per index and row the id of the value; ascending within a partition, the last index fastest.
+def partition_rows(entries: Sequence[tuple[Ints, Ints]], n_partitions: int) -> tuple[Ints, list[Ints]]:
+    """Inner join of several indices by partition: positions of partitions, and value ids per index.
 
     Examples
     --------
@@ -333,44 +182,30 @@ def partition_rows(parts: Sequence[tuple[Ints, Ints]], n_partitions: int) -> tup
     >>> rows.tolist(), [i.tolist() for i in ids]
     ([0, 0, 1], [[0, 1, 1], [5, 5, 6]])
     """
+    # Entries are given as positions of partitions (-1 for unknown ones) and value ids. Rows are sorted by
+    # partition and value ids, the last index fastest.
     ordered = []
     total = np.ones(n_partitions, dtype=np.int64)
-    for positions, ids in parts:
+    for positions, ids in entries:
         order = np.lexsort([ids, positions])
         order = order[positions[order] >= 0]
         counts = np.bincount(positions[order], minlength=n_partitions)
         ordered.append((ids[order], counts, np.cumsum(counts) - counts))
         total = total * counts
     partitions = np.repeat(np.arange(n_partitions, dtype=np.int64), total)
-    rest = np.arange(len(partitions)) - np.repeat(np.cumsum(total) - total, total)
+    row_numbers = np.arange(len(partitions)) - np.repeat(np.cumsum(total) - total, total)
     columns = []
-    for ids, counts, starts in reversed(
-        ordered
-    ):  # the number of the row within its partition, digit by digit
-        columns.append(ids[starts[partitions] + rest % counts[partitions]])
-        rest = rest // counts[partitions]
+    # the number of a row within its partition, in a number system whose bases are the counts
+    for ids, counts, starts in reversed(ordered):
+        columns.append(ids[starts[partitions] + row_numbers % counts[partitions]])
+        row_numbers = row_numbers // counts[partitions]
     return partitions, columns[::-1]
 
 
 def partition_frame(
     labels: pa.StringArray, columns: Mapping[str, pa.Array], date_as_object: bool
 ) -> pd.DataFrame:
-    """
-    A frame with one row per label.
-
-    Parameters
-    ----------
-    labels
-        The index; it may repeat.
-    columns
-        The columns.
-    date_as_object
-        Dates as :class:`datetime.date` instead of ``datetime64[ns]``.
-
-    Returns
-    -------
-    pandas.DataFrame
-    """
+    """Frame with one row per label, which is the index and may repeat."""
     table = pa.table({PARTITION: labels, **columns})
     return to_pandas(table, dates_as_object=date_as_object).set_index(PARTITION)
 

@@ -1,4 +1,4 @@
-"""An inverted index as columns: sorted values, and for each of them the partitions that hold it."""
+"""Inverted index as columns: sorted values, and the partitions of each."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from kartothek_cube.core.arrow.array_types import Ints, Mask
 from kartothek_cube.core.arrow.arrays import compact_buffers, label_array, lookup
 from kartothek_cube.core.partition import PartitionTable
 
@@ -24,30 +25,10 @@ __all__ = (
     "sorted_within",
 )
 
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class IndexColumns:
-    """
-    Index data of one column; immutable.
-
-    The partitions with value ``values[i]`` are ``labels[codes[k]]`` for ``offsets[i] <= k < offsets[i + 1]``.
-
-    Attributes
-    ----------
-    values : pyarrow.Array
-        Sorted, unique, without null and NaN.
-    offsets : numpy.ndarray of int64
-        One more than there are values.
-    codes : numpy.ndarray of int32
-        Positions in ``labels``; no value has a partition twice, every value has one.
-    labels : pyarrow.StringArray
-        Unique labels of partitions; some may occur in no value.
-    file_type : pyarrow.DataType or None
-        Type of the values in files, where that is another one: plateau writes ``large_string`` (on pandas 3)
-        and milliseconds, and refuses to update an index of ``string`` or microseconds then.
+    """Index data of one column; immutable.
 
     Examples
     --------
@@ -56,10 +37,19 @@ class IndexColumns:
     {'Bonn': ['a1'], 'Rom': ['a1', 'b2']}
     """
 
+    # The partitions with value ``values[i]`` are ``labels[codes[k]]`` for ``offsets[i] <= k < offsets[i +
+    # 1]``.
+
+    #: sorted, unique, without null and NaN
     values: pa.Array
+    #: one more than there are values
     offsets: Ints
+    #: positions in `labels`; unique per value, at least one per value
     codes: npt.NDArray[np.int32]
+    #: unique; some may have no value
     labels: pa.StringArray
+    #: Type of the values in files, if it is another one: plateau writes ``large_string`` (on pandas 3) and
+    #: milliseconds, and refuses to update an index of ``string`` or microseconds then.
     file_type: pa.DataType | None = None
 
     def __len__(self) -> int:
@@ -79,20 +69,7 @@ class IndexColumns:
 
     @classmethod
     def empty(cls, dtype: pa.DataType, file_type: pa.DataType | None = None) -> IndexColumns:
-        """
-        An index without values.
-
-        Parameters
-        ----------
-        dtype
-            Type of the values.
-        file_type
-            Type of the values in files, if it is another one.
-
-        Returns
-        -------
-        IndexColumns
-        """
+        """Index without values."""
         offsets, codes = np.zeros(1, np.int64), np.empty(0, np.int32)
         return cls(pa.array([], dtype), offsets, codes, pa.array([], pa.string()), file_type)
 
@@ -104,36 +81,20 @@ class IndexColumns:
         codes: npt.NDArray[np.integer[Any]] | None = None,
         rows: npt.NDArray[np.integer[Any]] | None = None,
     ) -> IndexColumns:
-        """
-        Index data out of (value, partition) pairs in any order, with duplicates and nulls.
-
-        Parameters
-        ----------
-        values
-            One value per pair; or, with ``rows``, fewer. Nulls and NaN are left out.
-        labels
-            One label per pair; or, with ``codes``, unique labels.
-        codes
-            Per pair the position of its label.
-        rows
-            Per pair the position of its value.
-
-        Returns
-        -------
-        IndexColumns
-            The partitions of a value are in the order of the pairs.
-        """
+        """Index data of (value, partition) pairs in any order, with duplicates and nulls."""
+        # With `codes`, labels are unique, and codes are their positions per pair; with `rows`, those of the
+        # values. Partitions of a value keep the order of the pairs.
         names = label_array(labels)
         if codes is None:
             encoded = names.dictionary_encode()
             names, codes = encoded.dictionary, encoded.indices.to_numpy(zero_copy_only=False)
         entries: Ints = codes.astype(np.int64, copy=False)
-        good = not_null_mask(values)
-        if good is not None:
-            kept = good if rows is None else good[rows]
+        not_null = not_null_mask(values)
+        if not_null is not None:
+            kept = not_null if rows is None else not_null[rows]
             entries = entries[kept]
-            rows = None if rows is None else (np.cumsum(good) - 1)[rows[kept]]
-            values = values.filter(pa.array(good))
+            rows = None if rows is None else (np.cumsum(not_null) - 1)[rows[kept]]
+            values = values.filter(pa.array(not_null))
         distinct, ranks = rank(values)
         ranks = ranks if rows is None else ranks[rows]
         sorter = order(ranks, entries, max(len(names), 1))
@@ -143,84 +104,58 @@ class IndexColumns:
 
     @classmethod
     def from_dict(cls, values: pa.Array, lists: Sequence[Iterable[str]]) -> IndexColumns:
-        """
-        Index data out of one Python list of labels per value.
-
-        Parameters
-        ----------
-        values
-            Values in any order, with duplicates and nulls.
-        lists
-            Per value the labels of its partitions.
-
-        Returns
-        -------
-        IndexColumns
-        """
+        """Index data of one list of labels per value."""
         columns = list(map(list, lists))
         rows = np.repeat(np.arange(len(values)), np.fromiter(map(len, columns), np.int64, len(columns)))
         encoded = label_array(list(chain.from_iterable(columns))).dictionary_encode()
         return cls.from_pairs(values, encoded.dictionary, encoded.indices.to_numpy(), rows)
 
     @classmethod
-    def merge(cls, parts: Iterable[IndexColumns], dtype: pa.DataType) -> IndexColumns:
-        """
-        One index that holds the entries of several.
-
-        Parameters
-        ----------
-        parts
-            Indices of one column.
-        dtype
-            Type of the values of the result.
-
-        Returns
-        -------
-        IndexColumns
-            The partitions of a value are in the order of the parts; ``file_type`` is that of the first part
-            that has one.
-        """
-        given = list(parts)
-        filled = [part.cast(dtype) for part in given if len(part.codes)]
-        merged = cls._merged(filled) if filled else cls.empty(dtype)
-        file_type = next((part.file_type for part in given if part.file_type is not None), None)
+    def merge(cls, indices: Iterable[IndexColumns], dtype: pa.DataType) -> IndexColumns:
+        """Merge indices of one column; partitions of a value are in the order of the indices."""
+        indices = list(indices)
+        filled = [index.cast(dtype) for index in indices if len(index.codes)]
+        merged = cls._merge_filled(filled) if filled else cls.empty(dtype)
+        file_type = next((index.file_type for index in indices if index.file_type is not None), None)
         return replace(merged, file_type=file_type)
 
     @classmethod
-    def _merged(cls, filled: Sequence[IndexColumns]) -> IndexColumns:
-        if len(filled) == 1:
-            return filled[0]
-        labels = pa.concat_arrays([part.labels for part in filled])
-        values = pa.concat_arrays([part.values for part in filled])
+    def _merge_filled(cls, indices: Sequence[IndexColumns]) -> IndexColumns:
+        if len(indices) == 1:
+            return indices[0]
+        labels = pa.concat_arrays([index.labels for index in indices])
+        values = pa.concat_arrays([index.values for index in indices])
         if len(labels.unique()) == len(labels):
-            return cls._interleaved(filled, *rank(values), labels)
+            return cls._merge_disjoint(indices, *rank(values), labels)
         encoded = labels.dictionary_encode()
-        codes = encoded.indices.to_numpy()[np.concatenate([part.codes for part in _numbered(filled)])]
-        first = np.cumsum([0, *map(len, filled)])
-        rows = np.concatenate([part.value_ids() + row for part, row in zip(filled, first, strict=False)])
+        codes = encoded.indices.to_numpy()[
+            np.concatenate([index.codes for index in _with_shifted_codes(indices)])
+        ]
+        first = np.cumsum([0, *map(len, indices)])
+        rows = np.concatenate([index.value_ids() + row for index, row in zip(indices, first, strict=False)])
         return cls.from_pairs(values, encoded.dictionary, codes, rows)
 
     @classmethod
-    def _interleaved(
-        cls, parts: Sequence[IndexColumns], values: pa.Array, ranks: Ints, labels: pa.StringArray
+    def _merge_disjoint(
+        cls, indices: Sequence[IndexColumns], values: pa.Array, ranks: Ints, labels: pa.StringArray
     ) -> IndexColumns:
-        """Entries of parts that have no partition in common: all are kept, and none has to be compared."""
-        ranks_of = np.split(ranks, np.cumsum([len(part) for part in parts])[:-1])
-        counts_of = [np.diff(part.offsets) for part in parts]
+        """Merge indices without common partitions: no entry is a duplicate."""
+        ranks_of = np.split(ranks, np.cumsum([len(index) for index in indices])[:-1])
+        counts_of = [np.diff(index.offsets) for index in indices]
         total = np.zeros(len(values), dtype=np.int64)
-        for own, counts in zip(ranks_of, counts_of, strict=True):
-            total[own] += counts
+        for value_ids, counts in zip(ranks_of, counts_of, strict=True):
+            total[value_ids] += counts
         offsets = np.concatenate([[0], np.cumsum(total)])
-        free, codes = offsets[:-1].copy(), np.empty(offsets[-1], dtype=np.int32)
-        for part, own, counts in zip(_numbered(parts), ranks_of, counts_of, strict=True):
-            shift = np.repeat(free[own] - part.offsets[:-1], counts)
-            codes[shift + np.arange(len(part.codes))] = part.codes
-            free[own] += counts
+        next_free, codes = offsets[:-1].copy(), np.empty(offsets[-1], dtype=np.int32)
+        for index, value_ids, counts in zip(_with_shifted_codes(indices), ranks_of, counts_of, strict=True):
+            shift = np.repeat(next_free[value_ids] - index.offsets[:-1], counts)
+            codes[shift + np.arange(len(index.codes))] = index.codes
+            next_free[value_ids] += counts
         return cls(values, offsets, codes, labels)
 
     @classmethod
     def _from_ranks(cls, values: pa.Array, ranks: Ints, codes: Ints, labels: pa.StringArray) -> IndexColumns:
-        """Entries sorted by value; values without entries are left out."""
+        """Index data of entries sorted by value; values without entries are dropped."""
         counts = np.bincount(ranks, minlength=len(values))
         if not counts.all():
             values, counts = values.filter(pa.array(counts > 0)), counts[counts > 0]
@@ -228,69 +163,25 @@ class IndexColumns:
         return cls(values, offsets, codes.astype(np.int32), labels)
 
     def cast(self, dtype: pa.DataType) -> IndexColumns:
-        """
-        The same entries with values of a wider type, or another flavour of the type.
-
-        Parameters
-        ----------
-        dtype
-            Type wanted; has to keep the order of the values.
-
-        Returns
-        -------
-        IndexColumns
-            ``self`` if nothing changes.
-        """
+        """Cast the values to a type that keeps their order."""
         if self.values.type.equals(dtype):
             return self
         return replace(self, values=self.values.cast(dtype))
 
     def value_ids(self) -> Ints:
-        """
-        Per entry the position of its value.
-
-        Returns
-        -------
-        numpy.ndarray of int64
-        """
+        """Position of the value of each entry."""
         return np.repeat(np.arange(len(self), dtype=np.int64), np.diff(self.offsets))
 
     def pairs(self) -> tuple[pa.Array, npt.NDArray[np.int32]]:
-        """
-        All entries.
-
-        Returns
-        -------
-        values : pyarrow.Array
-            Sorted.
-        codes : numpy.ndarray of int32
-            Per entry the position of its label.
-        """
+        """Value and label code of each entry, sorted by value."""
         return self.values.take(pa.array(self.value_ids())), self.codes
 
     def entry_labels(self) -> pa.StringArray:
-        """
-        Per entry the label of its partition.
-
-        Returns
-        -------
-        pyarrow.StringArray
-        """
+        """Label of each entry."""
         return self.labels.take(pa.array(self.codes))
 
     def select(self, mask: Mask) -> IndexColumns:
-        """
-        The entries of some values.
-
-        Parameters
-        ----------
-        mask
-            One bool per value.
-
-        Returns
-        -------
-        IndexColumns
-        """
+        """Entries of the values where the mask is true."""
         kept = np.repeat(mask, np.diff(self.offsets))
         counts = np.diff(self.offsets)[mask]
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -299,89 +190,28 @@ class IndexColumns:
         )
 
     def labels_matching(self, mask: Mask) -> pa.StringArray:
-        """
-        Partitions that hold at least one of some values.
-
-        Parameters
-        ----------
-        mask
-            One bool per value.
-
-        Returns
-        -------
-        pyarrow.StringArray
-            In the order of ``labels``, each once.
-        """
-        hit = np.zeros(len(self.labels), dtype=bool)
-        hit[self.codes[np.repeat(mask, np.diff(self.offsets))]] = True
-        return self.labels.filter(pa.array(hit))
+        """Distinct partitions with a value where the mask is true, in the order of `labels`."""
+        is_match = np.zeros(len(self.labels), dtype=bool)
+        is_match[self.codes[np.repeat(mask, np.diff(self.offsets))]] = True
+        return self.labels.filter(pa.array(is_match))
 
     def positions_matching(self, mask: Mask, table: PartitionTable) -> Mask:
-        """
-        Which partitions of a dataset hold at least one of some values.
-
-        Parameters
-        ----------
-        mask
-            One bool per value.
-        table
-            The dataset's partitions.
-
-        Returns
-        -------
-        numpy.ndarray of bool
-            One per partition of the table.
-        """
-        found = pc.is_in(table.labels, value_set=self.labels_matching(mask))
-        result: Mask = found.to_numpy(zero_copy_only=False)
-        return result
+        """Mask of the partitions of a dataset with a value where the mask is true."""
+        matches = pc.is_in(table.labels, value_set=self.labels_matching(mask))
+        partition_mask: Mask = matches.to_numpy(zero_copy_only=False)
+        return partition_mask
 
     def positions(self, table: PartitionTable) -> Ints:
-        """
-        Per entry where its partition stands in a dataset.
-
-        Parameters
-        ----------
-        table
-            The dataset's partitions.
-
-        Returns
-        -------
-        numpy.ndarray of int64
-            -1 for labels that are not there.
-        """
-        found: Ints = table.positions(self.labels)[self.codes]
-        return found
+        """Position in a dataset of each entry's partition, -1 for unknown ones."""
+        positions: Ints = table.positions(self.labels)[self.codes]
+        return positions
 
     def find(self, value: pa.Scalar) -> int:
-        """
-        Position of one value.
-
-        Parameters
-        ----------
-        value
-            A value of the values' type.
-
-        Returns
-        -------
-        int
-            -1 if it is not there.
-        """
+        """Position of a value of the index's type, -1 if absent."""
         return int(pc.index(self.values, value).as_py())
 
     def labels_of(self, position: int) -> list[str]:
-        """
-        Partitions of one value.
-
-        Parameters
-        ----------
-        position
-            Position of the value; -1 stands for none.
-
-        Returns
-        -------
-        list of str
-        """
+        """Partitions of the value at a position; none for -1."""
         if position < 0:
             return []
         codes = self.codes[self.offsets[position] : self.offsets[position + 1]]
@@ -389,75 +219,31 @@ class IndexColumns:
         return labels
 
     def keep_labels(self, labels: Iterable[str] | pa.Array, *, invert: bool = False) -> IndexColumns:
-        """
-        The entries of some partitions; values left without partitions vanish.
-
-        Parameters
-        ----------
-        labels
-            The partitions.
-        invert
-            Keep all other partitions instead.
-
-        Returns
-        -------
-        IndexColumns
-            ``self`` if all entries stay.
-        """
-        known = pc.is_in(self.labels, value_set=label_array(labels)).to_numpy(zero_copy_only=False)
-        kept = (known != invert)[self.codes]
+        """Entries of some partitions, or of all others (`invert`); itself if nothing changes."""
+        is_listed = pc.is_in(self.labels, value_set=label_array(labels)).to_numpy(zero_copy_only=False)
+        kept = (is_listed != invert)[self.codes]
         if kept.all():
             return self
         used, codes = np.unique(self.codes[kept], return_inverse=True)
         labels = self.labels.take(pa.array(used))
-        found = self._from_ranks(self.values, self.value_ids()[kept], codes, labels)
-        return replace(found, file_type=self.file_type)
+        remaining = self._from_ranks(self.values, self.value_ids()[kept], codes, labels)
+        return replace(remaining, file_type=self.file_type)
 
     def drop_values(self, values: pa.Array) -> IndexColumns:
-        """
-        All entries but those of some values.
-
-        Parameters
-        ----------
-        values
-            Values of the index's type.
-
-        Returns
-        -------
-        IndexColumns
-            ``self`` if no such value is there.
-        """
-        gone = pc.is_in(self.values, value_set=values).to_numpy(zero_copy_only=False)
-        return self.select(~gone) if gone.any() else self
+        """Entries without some values of the index's type; itself if nothing changes."""
+        is_dropped = pc.is_in(self.values, value_set=values).to_numpy(zero_copy_only=False)
+        return self.select(~is_dropped) if is_dropped.any() else self
 
     def equals(self, other: IndexColumns) -> bool:
-        """
-        Whether both hold the same entries, in whatever order the partitions of a value are.
-
-        Parameters
-        ----------
-        other
-            Other index data.
-
-        Returns
-        -------
-        bool
-        """
+        """Whether both hold the same entries; the order of the partitions of a value does not matter."""
         if not (self.values.equals(other.values) and np.array_equal(self.offsets, other.offsets)):
             return False
-        theirs = lookup(other.labels, self.labels)[other.codes]
+        other_codes = lookup(other.labels, self.labels)[other.codes]
         ids = self.value_ids()
-        return bool(np.array_equal(sorted_within(ids, self.codes), sorted_within(ids, theirs)))
+        return bool(np.array_equal(sorted_within(ids, self.codes), sorted_within(ids, other_codes)))
 
     def to_dict(self) -> dict[Any, list[str]]:
-        """
-        Value to labels, for users; nothing in this package loops over it.
-
-        Returns
-        -------
-        dict
-            Time stamps are :class:`numpy.datetime64` in ns (UTC if they have a zone).
-        """
+        """Value to labels, for users; time stamps are :class:`numpy.datetime64` (UTC if zoned)."""
         if pat.is_timestamp(self.values.type):
             values = list(
                 self.values.cast(pa.timestamp("ns", self.values.type.tz)).to_numpy(zero_copy_only=False)
@@ -469,16 +255,16 @@ class IndexColumns:
         return {value: labels[bounds[i] : bounds[i + 1]] for i, value in enumerate(values)}
 
 
-def _numbered(parts: Sequence[IndexColumns]) -> Iterator[IndexColumns]:
-    """The parts with codes for the labels of all of them, one after the other."""
+def _with_shifted_codes(indices: Sequence[IndexColumns]) -> Iterator[IndexColumns]:
+    """Indices with codes into their concatenated labels."""
     start = 0
-    for part in parts:
-        yield replace(part, codes=part.codes + np.int32(start))
-        start += len(part.labels)
+    for index in indices:
+        yield replace(index, codes=index.codes + np.int32(start))
+        start += len(index.labels)
 
 
 def not_null_mask(values: pa.Array) -> Mask | None:
-    """Mask of what is neither null nor NaN; None if that is everything."""
+    """Mask of values that are neither null nor NaN; None if all are."""
     if not values.null_count and not pat.is_floating(values.type):
         return None
     mask: Mask = pc.is_valid(values).to_numpy(zero_copy_only=False)
@@ -488,7 +274,7 @@ def not_null_mask(values: pa.Array) -> Mask | None:
 
 
 def rank(values: pa.Array) -> tuple[pa.Array, Ints]:
-    """Sorted distinct values, and per value its position among them."""
+    """Sorted distinct values, and the position of each value among them."""
     if pat.is_floating(values.type):
         values = pc.add(values, pa.scalar(0.0, values.type))  # -0.0 is 0.0
     if _is_strictly_sorted(values):
@@ -507,22 +293,18 @@ def _is_strictly_sorted(values: pa.Array) -> bool:
 
 
 def order(ranks: Ints, codes: Ints, n_labels: int) -> Ints | None:
-    """
-    Positions that sort entries by value, first occurrences only; otherwise the order stays.
-
-    None if that is how they are.
-    """
+    """Positions that sort entries stably by value and drop duplicates; None if nothing changes."""
     pairs = ranks * n_labels + codes
     if (pairs[1:] > pairs[:-1]).all():
         return None
     order = np.argsort(ranks, kind="stable")
-    arranged = pairs[order]
-    if (arranged[1:] > arranged[:-1]).all():
+    sorted_pairs = pairs[order]
+    if (sorted_pairs[1:] > sorted_pairs[:-1]).all():
         return order
     first = np.sort(np.unique(pairs, return_index=True)[1])
     return first[np.argsort(ranks[first], kind="stable")]
 
 
 def sorted_within(ids: Ints, codes: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
-    """Codes sorted by id, and among equal ids by themselves."""
+    """Codes sorted within each id."""
     return codes[np.lexsort([codes, ids])]

@@ -1,4 +1,4 @@
-"""The Parquet file of a secondary index ("Index files" in the specification): read strictly."""
+"""The Parquet file of a secondary index ("Index files" in the specification)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
+from kartothek_cube.core.arrow.array_types import Ints
 from kartothek_cube.core.arrow.types import is_long, is_nested, widen
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.index.data import IndexColumns
@@ -25,24 +25,7 @@ _LABEL_COLUMN = "partition"
 
 
 def render_index(column: str, columns: IndexColumns) -> bytes:
-    """
-    The file of an index: one row per value, with the list of its partitions.
-
-    Parameters
-    ----------
-    column
-        The indexed column.
-    columns
-        Index data.
-
-    Returns
-    -------
-    bytes
-
-    Raises
-    ------
-    ValueError
-        A time stamp has nanoseconds; files hold microseconds.
+    """Content of an index file: one row per value with the list of its partitions.
 
     Examples
     --------
@@ -50,20 +33,19 @@ def render_index(column: str, columns: IndexColumns) -> bytes:
     >>> parse_index(render_index("CITY", columns), "CITY", "key").to_dict()
     {'Rom': ['a1']}
     """
-    partitions = pa.list_(
-        pa.field("item", pa.string())
-    )  # pyarrow's default name of the child changed meanwhile
-    values = _in_file(columns)
+    # named explicitly: pyarrow's default name of the child depends on its version
+    partitions = pa.list_(pa.field("item", pa.string()))
+    values = _file_values(columns)
     schema = pa.schema([(column, values.type), (_LABEL_COLUMN, partitions)])
     sink = pa.BufferOutputStream()
-    again = len(columns.codes) > 2 * len(columns.labels)
+    labels_repeat = len(columns.codes) > 2 * len(columns.labels)
     with pq.ParquetWriter(
         sink,
         schema,
         version="2.6",
         coerce_timestamps=None if _is_milliseconds(values.type) else "us",
         use_compliant_nested_type=False,
-        use_dictionary=[f"{_LABEL_COLUMN}.list.item"] if again else False,  # values never occur again
+        use_dictionary=[f"{_LABEL_COLUMN}.list.item"] if labels_repeat else False,  # values are unique
     ) as writer:
         bounds = _row_groups(columns)
         for start, stop in pairwise(bounds.tolist()):
@@ -71,8 +53,8 @@ def render_index(column: str, columns: IndexColumns) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _in_file(columns: IndexColumns) -> pa.Array:
-    """The values in the type that the file of this index had, if they all fit."""
+def _file_values(columns: IndexColumns) -> pa.Array:
+    """The values in the type that the index file had, if they all fit."""
     if columns.file_type is None:
         return columns.values
     try:
@@ -85,8 +67,8 @@ def _is_milliseconds(dtype: pa.DataType) -> bool:
     return bool(pat.is_timestamp(dtype) and dtype.unit == "ms")
 
 
-def _row_groups(columns: IndexColumns) -> npt.NDArray[np.int64]:
-    """Where row groups begin and end; an empty index has one group without rows."""
+def _row_groups(columns: IndexColumns) -> Ints:
+    """Bounds of row groups; an empty index has one group without rows."""
     by_entries = columns.offsets[:-1] // _ENTRIES_PER_GROUP
     changes = np.flatnonzero(np.diff(by_entries)) + 1
     steps = np.arange(0, len(columns), _VALUES_PER_GROUP)
@@ -109,31 +91,9 @@ def _write_group(
 
 
 def parse_index(buf: bytes, column: str, key: str) -> IndexColumns:
-    """
-    Read the file of an index.
-
-    Parameters
-    ----------
-    buf
-        Content of the file.
-    column
-        The indexed column.
-    key
-        Storage key, for messages.
-
-    Returns
-    -------
-    IndexColumns
-        Values in the widened type, timestamps in ns; ``file_type`` if the file has ``large_string``,
-        ``large_binary`` or milliseconds.
-
-    Raises
-    ------
-    CorruptDatasetError
-        It is no Parquet file, or not one of an index on that column.
-    """
+    """Index data of an index file; raises CorruptDatasetError."""
     try:
-        table = _read(buf)
+        table = _read_table(buf)
         _check_columns(table, column, key)
         table.validate(full=True)
         values = table.column(0).combine_chunks()
@@ -146,18 +106,18 @@ def parse_index(buf: bytes, column: str, key: str) -> IndexColumns:
     labels = pc.list_flatten(lists)
     if values.null_count or lists.null_count or labels.null_count:
         raise CorruptDatasetError(key, f"the index on {column!r} holds nulls")
-    # encoded while still in chunks: all labels together may be too long for one array
+    # encoded chunk by chunk: all labels together may be too long for one array
     encoded = labels.dictionary_encode().unify_dictionaries().combine_chunks()
     rows = np.repeat(np.arange(len(values)), pc.list_value_length(lists).to_numpy())
     codes = encoded.indices.to_numpy(zero_copy_only=False)
     columns = IndexColumns.from_pairs(values, encoded.dictionary, codes, rows)
     dtype = table.schema.field(0).type
-    # types that others demand of an index that they wrote
+    # other libraries demand these types of an index that they have written
     return replace(columns, file_type=dtype) if is_long(dtype) or _is_milliseconds(dtype) else columns
 
 
-def _read(buf: bytes) -> pa.Table:
-    """The content of the file; labels, most of which occur again and again, remain encoded."""
+def _read_table(buf: bytes) -> pa.Table:
+    """Content of the file, with dictionary-encoded labels: most of them repeat."""
     plain = pq.ParquetFile(pa.BufferReader(buf))
     labels = [plain.schema.column(i).path for i in range(1, plain.metadata.num_columns)]
     file = pq.ParquetFile(pa.BufferReader(buf), metadata=plain.metadata, read_dictionary=labels)

@@ -1,4 +1,4 @@
-"""Partition keys and labels: ``COUNTRY_CODE=DE/DAY=2020-01-01/<hex>`` to typed columns, and back."""
+"""Partition labels (``COUNTRY_CODE=DE/DAY=2020-01-01/<hex>``) to and from typed columns."""
 
 from __future__ import annotations
 
@@ -8,47 +8,27 @@ from typing import Any, NamedTuple, NoReturn
 from urllib.parse import unquote_to_bytes
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core.arrow.array_types import Mask
 from kartothek_cube.core.arrow.casting import parse_texts
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.urlencode import quote, unquote
 
 __all__ = ("decode_labels", "encode_component", "quote_texts", "unquote_texts")
 
-# The escapes of timestamps, texts with blanks and large floats. None of the decoded characters can be part
-# of an escape, so replacing them all at once means the same as decoding from left to right.
+# Fast path for the escapes of timestamps, blanks and large floats: as no decoded character can be part of an
+# escape, replacing them one after the other equals decoding from left to right.
 _COMMON_ESCAPES = (("%20", " "), ("%3A", ":"), ("%2B", "+"))
-#: texts that tell whether it pays to look for equal ones
+#: texts from which to decide whether dictionary encoding pays
 _SAMPLE = 1 << 10
 
 
 def decode_labels(
     labels: pa.StringArray, partition_keys: Sequence[str], types: Sequence[pa.DataType]
 ) -> dict[str, pa.Array]:
-    """
-    Read the values of the partition keys from the labels (specification, "Partition content encoding").
-
-    Parameters
-    ----------
-    labels
-        Partition labels.
-    partition_keys
-        The columns that every label has to name, each once.
-    types
-        Their types, in the same order.
-
-    Returns
-    -------
-    dict of str to pyarrow.Array
-        One value per label, in the widened type of the column; in the order of ``partition_keys``.
-
-    Raises
-    ------
-    CorruptDatasetError
-        A label has other columns than the partition keys, or a text that is no value of its column.
+    """Typed values of the partition keys by column; raises CorruptDatasetError.
 
     Examples
     --------
@@ -56,33 +36,36 @@ def decode_labels(
     >>> decode_labels(labels, ["COUNTRY_CODE"], [pa.string()])["COUNTRY_CODE"].to_pylist()
     ['DE', 'CH']
     """
-    wanted = dict(zip(partition_keys, types, strict=True))
+    column_types = dict(zip(partition_keys, types, strict=True))
     if not len(labels):
-        return {column: parse_texts(pa.array([], pa.string()), dtype) for column, dtype in wanted.items()}
-    components = _components(labels, partition_keys)
-    found: dict[str, pa.Array] = {}
-    for position in range(len(wanted)):
-        encoded = _encoded(pc.list_element(components, position))
+        return {
+            column: parse_texts(pa.array([], pa.string()), dtype) for column, dtype in column_types.items()
+        }
+    components = _split_labels(labels, partition_keys)
+    values: dict[str, pa.Array] = {}
+    for position in range(len(column_types)):
+        encoded = _dictionary_encode(pc.list_element(components, position))
         column, texts = _split_component(encoded, labels, partition_keys)
-        if column in found:
+        if column in values:
             _raise_for(labels[0].as_py(), partition_keys)
-        found[column] = _typed(_DictionaryTexts(texts, encoded.codes), wanted[column], column, labels)
-    return {column: found[column] for column in wanted}
+        distinct = _DictionaryTexts(texts, encoded.codes)
+        values[column] = _parse_values(distinct, column_types[column], column, labels)
+    return {column: values[column] for column in column_types}
 
 
 class _DictionaryTexts(NamedTuple):
-    """Texts as codes of distinct ones; without codes, they are the texts themselves."""
+    """Dictionary-encoded texts; plain ones without codes."""
 
     texts: pa.StringArray
     codes: pa.Array | None
 
-    def spread(self, values: pa.Array) -> pa.Array:
-        """One value per text, out of one per distinct text."""
+    def decode(self, values: pa.Array) -> pa.Array:
+        """Decode: one value per text out of one per distinct text."""
         return values if self.codes is None else values.take(self.codes)
 
 
-def _encoded(texts: pa.StringArray) -> _DictionaryTexts:
-    """Encode texts unless those that come first tell that most are different."""
+def _dictionary_encode(texts: pa.StringArray) -> _DictionaryTexts:
+    """Dictionary-encode texts unless most of a sample are distinct."""
     sample = texts.slice(0, _SAMPLE)
     if 2 * len(sample.unique()) > _SAMPLE:
         return _DictionaryTexts(texts, None)
@@ -90,78 +73,45 @@ def _encoded(texts: pa.StringArray) -> _DictionaryTexts:
     return _DictionaryTexts(encoded.dictionary, encoded.indices)
 
 
-def _components(labels: pa.StringArray, partition_keys: Sequence[str]) -> pa.ListArray:
-    """Split labels at slashes; they have as many components as there are keys, and one more."""
+def _split_labels(labels: pa.StringArray, partition_keys: Sequence[str]) -> pa.ListArray:
+    """Split labels at slashes into one component per partition key and the file name."""
     components = pc.split_pattern(labels, "/")
-    good = pc.equal(pc.list_value_length(components), len(partition_keys) + 1)
-    if not pc.all(good).as_py():
-        components = pc.split_pattern(_with_quoted_slashes(labels, partition_keys), "/")
-        good = pc.equal(pc.list_value_length(components), len(partition_keys) + 1)
-        _demand(good, labels, partition_keys)
+    is_valid = pc.equal(pc.list_value_length(components), len(partition_keys) + 1)
+    if not pc.all(is_valid).as_py():
+        components = pc.split_pattern(_quote_slashes(labels, partition_keys), "/")
+        is_valid = pc.equal(pc.list_value_length(components), len(partition_keys) + 1)
+        _check_all(is_valid, labels, partition_keys)
     return components
 
 
-def _with_quoted_slashes(labels: pa.StringArray, partition_keys: Sequence[str]) -> pa.StringArray:
-    """Quote the slashes within values, which kartothek 5.3 left as they were."""
-    odd = pc.greater(pc.count_substring(labels, "/"), len(partition_keys))
-    if not pc.any(odd).as_py():
+def _quote_slashes(labels: pa.StringArray, partition_keys: Sequence[str]) -> pa.StringArray:
+    """Quote the slashes within values, which kartothek 5.3 does not quote."""
+    has_slashes = pc.greater(pc.count_substring(labels, "/"), len(partition_keys))
+    if not pc.any(has_slashes).as_py():
         return labels
     pairs = "/".join(f"(?P<c{i}>{re.escape(quote(column))}=.*)" for i, column in enumerate(partition_keys))
-    parts = pc.extract_regex(labels.filter(odd), f"^{pairs}/(?P<file>[^/]+)$")
+    parts = pc.extract_regex(labels.filter(has_slashes), f"^{pairs}/(?P<file>[^/]+)$")
     texts = [pc.struct_field(parts, i) for i in range(len(partition_keys) + 1)]
     quoted = [pc.replace_substring(text, pattern="/", replacement="%2F") for text in texts]
-    joined = pc.coalesce(pc.binary_join_element_wise(*quoted, "/"), labels.filter(odd))
-    return pc.replace_with_mask(labels, odd, joined)
+    joined = pc.coalesce(pc.binary_join_element_wise(*quoted, "/"), labels.filter(has_slashes))
+    return pc.replace_with_mask(labels, has_slashes, joined)
 
 
 def unquote_texts(texts: pa.Array) -> pa.Array:
-    """
-    Reverse :func:`~kartothek_cube.core.urlencode.quote` for a whole column.
-
-    Parameters
-    ----------
-    texts
-        Encoded texts without nulls.
-
-    Returns
-    -------
-    pyarrow.StringArray
-
-    Raises
-    ------
-    UnicodeDecodeError
-        Encoded bytes are not UTF-8.
-
-    Examples
-    --------
-    >>> unquote_texts(pa.array(["DE", "K%C3%B6ln", "2020-01-01%2000%3A00"])).to_pylist()
-    ['DE', 'Köln', '2020-01-01 00:00']
-    """
+    """Apply :func:`~kartothek_cube.core.urlencode.unquote` to a column without nulls."""
     for escape, character in _COMMON_ESCAPES:
         if not _has_percent(texts):
             return texts
         texts = pc.replace_substring(texts, pattern=escape, replacement=character)
-    rest = pc.match_substring(texts, "%")
-    if not pc.any(rest).as_py():
+    has_escapes = pc.match_substring(texts, "%")
+    if not pc.any(has_escapes).as_py():
         return texts
-    decoded = pa.array(_unquote_each(texts.filter(rest).to_pylist()), pa.string())
-    return pc.replace_with_mask(texts, rest, decoded)
+    decoded = pa.array(_unquote_each(texts.filter(has_escapes).to_pylist()), pa.string())
+    return pc.replace_with_mask(texts, has_escapes, decoded)
 
 
 def encode_component(column: str, values: pa.Array) -> pa.StringArray:
-    """
-    Spell values of a partition key as components of labels (specification, "Partition content encoding").
-
-    Parameters
-    ----------
-    column
-        The partition key.
-    values
-        Values without nulls.
-
-    Returns
-    -------
-    pyarrow.StringArray
+    """Label components of the values of a partition key.
 
     Examples
     --------
@@ -169,12 +119,12 @@ def encode_component(column: str, values: pa.Array) -> pa.StringArray:
     ['CITY=Rom', 'CITY=K%C3%B6ln']
     """
     encoded = values.dictionary_encode()
-    texts = pc.binary_join_element_wise(f"{quote(column)}=", _quoted(encoded.dictionary), "")
+    texts = pc.binary_join_element_wise(f"{quote(column)}=", _quote_values(encoded.dictionary), "")
     return texts.take(encoded.indices)
 
 
-def _quoted(values: pa.Array) -> pa.StringArray:
-    """Values as they are written into labels: like ``str`` of the pandas or Python object, and quoted."""
+def _quote_values(values: pa.Array) -> pa.StringArray:
+    """Quoted values as in labels: ``str`` of the pandas or Python object."""
     if pa.types.is_integer(values.type):
         return values.cast(pa.string())
     if pa.types.is_string(values.type):
@@ -186,23 +136,7 @@ def _quoted(values: pa.Array) -> pa.StringArray:
 
 
 def quote_texts(texts: pa.StringArray) -> pa.StringArray:
-    """
-    Apply :func:`~kartothek_cube.core.urlencode.quote` to a whole column.
-
-    Parameters
-    ----------
-    texts
-        Texts without nulls.
-
-    Returns
-    -------
-    pyarrow.StringArray
-
-    Examples
-    --------
-    >>> quote_texts(pa.array(["DE", "Köln"])).to_pylist()
-    ['DE', 'K%C3%B6ln']
-    """
+    """Apply :func:`~kartothek_cube.core.urlencode.quote` to a column without nulls."""
     special = pc.match_substring_regex(texts, "[^A-Za-z0-9_.~-]")
     if not pc.any(special).as_py():
         return texts
@@ -211,7 +145,8 @@ def quote_texts(texts: pa.StringArray) -> pa.StringArray:
 
 
 def _unquote_each(texts: list[str]) -> list[str]:
-    """Decode rare escapes; all texts in one call, unless a decoded one contains the separator itself."""
+    """Decode rare escapes, all texts in one call."""
+    # A decoded text may contain the separator itself; then they are decoded one by one.
     decoded = unquote("\n".join(texts)).split("\n")
     return decoded if len(decoded) == len(texts) else [unquote(text) for text in texts]
 
@@ -224,10 +159,10 @@ def _has_percent(texts: pa.Array) -> bool:
 def _split_component(
     encoded: _DictionaryTexts, labels: pa.StringArray, partition_keys: Sequence[str]
 ) -> tuple[str, pa.Array]:
-    """Column that one component of the labels names, and the distinct texts of its values, still encoded."""
+    """Column named in a component of the labels, and the distinct encoded texts of its values."""
     pairs = pc.split_pattern(encoded.texts, "=")
     well_formed = pc.equal(pc.list_value_length(pairs), 2)
-    _demand(encoded.spread(well_formed), labels, partition_keys)
+    _check_all(encoded.decode(well_formed), labels, partition_keys)
     names = pc.list_element(pairs, 0).dictionary_encode()
     columns = [_column(name) for name in names.dictionary.to_pylist()]
     column = next((c for c in columns if c in partition_keys), None)
@@ -235,7 +170,7 @@ def _split_component(
         _raise_for(labels[0].as_py(), partition_keys)
     if any(c != column for c in columns):
         right = pa.array([c == column for c in columns]).take(names.indices)
-        _demand(encoded.spread(right), labels, partition_keys)
+        _check_all(encoded.decode(right), labels, partition_keys)
     return column, pc.list_element(pairs, 1)
 
 
@@ -246,10 +181,12 @@ def _column(name: str) -> str | None:
         return None
 
 
-def _typed(encoded: _DictionaryTexts, dtype: pa.DataType, column: str, labels: pa.StringArray) -> pa.Array:
-    """Parse the distinct texts and spread them over the labels."""
+def _parse_values(
+    encoded: _DictionaryTexts, dtype: pa.DataType, column: str, labels: pa.StringArray
+) -> pa.Array:
+    """Parse the distinct texts and spread the values over the labels."""
     try:
-        return encoded.spread(_parse_quoted(encoded.texts, dtype))
+        return encoded.decode(_parse_quoted(encoded.texts, dtype))
     except ValueError as error:
         label = labels[_first_unparsable(encoded, dtype)].as_py()
         raise CorruptDatasetError(
@@ -259,13 +196,13 @@ def _typed(encoded: _DictionaryTexts, dtype: pa.DataType, column: str, labels: p
 
 def _parse_quoted(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
     if pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype):
-        # bytes need not be UTF-8, and are quoted as they are
+        # bytes need not be UTF-8 and are quoted one by one
         return pa.array([unquote_to_bytes(text) for text in texts.to_pylist()], pa.binary())
     return parse_texts(unquote_texts(texts), dtype)
 
 
 def _first_unparsable(encoded: _DictionaryTexts, dtype: pa.DataType) -> int:
-    """Position of the label to name in the error; one by one, as this runs only once something is wrong."""
+    """Position of the first label that cannot be parsed; slow, for error messages."""
     for code in range(len(encoded.texts)):
         try:
             _parse_quoted(encoded.texts.slice(code, 1), dtype)
@@ -275,12 +212,12 @@ def _first_unparsable(encoded: _DictionaryTexts, dtype: pa.DataType) -> int:
     return 0
 
 
-def _demand(good: pa.BooleanArray, labels: pa.StringArray, partition_keys: Sequence[str]) -> None:
-    mask: npt.NDArray[np.bool_] = good.to_numpy(zero_copy_only=False)
+def _check_all(is_valid: pa.BooleanArray, labels: pa.StringArray, partition_keys: Sequence[str]) -> None:
+    mask: Mask = is_valid.to_numpy(zero_copy_only=False)
     if not mask.all():
         _raise_for(labels[int(np.argmin(mask))].as_py(), partition_keys)
 
 
 def _raise_for(label: str, partition_keys: Sequence[str]) -> NoReturn:
-    shape = "/".join([f"{column}=…" for column in partition_keys] + ["…"])
-    raise CorruptDatasetError(label, f"a partition label of this dataset has the form {shape}")
+    form = "/".join([f"{column}=…" for column in partition_keys] + ["…"])
+    raise CorruptDatasetError(label, f"a partition label of this dataset has the form {form}")

@@ -1,4 +1,4 @@
-"""One partition, as users see it; inside, partitions are columns (:mod:`kartothek_cube.core.partition`)."""
+"""``Partition``: a single partition for users; the library works on `PartitionTable`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PartitionDictType = dict[str, dict[str, str]]
 
 class Partition:
     """
-    One physical partition: the files that hold the same rows' columns, one per table.
+    One partition of a dataset: its files, one per table.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ class Partition:
     files
         Storage key of the file of each table.
     metadata
-        Not used; datasets of old versions had metadata per partition.
+        Ignored; metadata per partition of old versions.
 
     Attributes
     ----------

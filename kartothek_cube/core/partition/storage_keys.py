@@ -1,4 +1,4 @@
-"""Storage keys of data files as columns: derived from labels, and compared with them."""
+"""Storage keys of data files: derived from labels, compared with them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _PLAIN_IN_JSON = bytes(set(range(0x20, 0x7F)) - set(b'"\\'))
 
 
 def derived_keys(prefix: str, labels: pa.StringArray) -> pa.StringArray:
-    """Where the specification puts the files of partitions: ``<uuid>/<table>/<label>.parquet``."""
+    """Storage keys by the specification: ``<uuid>/<table>/<label>.parquet``."""
     return pc.binary_join_element_wise(prefix, labels, PARQUET_FILE_SUFFIX, "").cast(pa.string())
 
 
 def common_prefix(labels: pa.StringArray, keys: pa.StringArray) -> str | None:
-    """What stands before ``<label>.parquet`` in all keys; None if they have another form."""
+    """Common prefix of all keys before ``<label>.parquet``; None if they have another form."""
     if not len(labels):
         return ""
     tail, first = labels[0].as_py() + PARQUET_FILE_SUFFIX, keys[0].as_py()
@@ -29,6 +29,6 @@ def common_prefix(labels: pa.StringArray, keys: pa.StringArray) -> str | None:
 
 
 def needs_escapes(texts: pa.StringArray) -> bool:
-    """Whether a text has a character that JSON spells as an escape (or one that might be)."""
+    """Whether a text has a character that JSON may escape."""
     data = texts.buffers()[2]
     return data is not None and bool(data.to_pybytes().translate(None, _PLAIN_IN_JSON))

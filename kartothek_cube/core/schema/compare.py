@@ -1,4 +1,4 @@
-"""Which schemas fit together: evolution by null columns, and the columns that datasets of a cube share."""
+"""Compatibility of schemas: evolution by null columns, shared columns of the datasets of a cube."""
 
 from __future__ import annotations
 
@@ -95,18 +95,18 @@ def validate_shared_columns(
     seen: dict[str, tuple[pa.DataType, SchemaWrapper]] = {}
     for schema in distinct:
         for field in schema:
-            known, where = seen.setdefault(field.name, (field.type, schema))
-            if pat.is_null(known):
+            seen_type, seen_schema = seen.setdefault(field.name, (field.type, schema))
+            if pat.is_null(seen_type):
                 seen[field.name] = (field.type, schema)
-            elif not pat.is_null(field.type) and not same_type(known, field.type):
+            elif not pat.is_null(field.type) and not same_type(seen_type, field.type):
                 raise SchemaConflictError(
-                    f"Column {field.name!r} is {known} in {_shown(where)} "
-                    f"but {field.type} in {_shown(schema)}."
+                    f"Column {field.name!r} is {seen_type} in {_format_origin(seen_schema)} "
+                    f"but {field.type} in {_format_origin(schema)}."
                 )
 
 
 def _distinct(schemas: Iterable[SchemaWrapper | pa.Schema]) -> list[SchemaWrapper]:
-    """Every schema once, with the origins of all of its copies; sorted by origin, so results do not vary."""
+    """Distinct schemas with the origins of all copies, sorted by origin for reproducible results."""
     wrapped = (s if isinstance(s, SchemaWrapper) else SchemaWrapper(s, "schema") for s in schemas)
     groups: dict[tuple[SchemaWrapper, bool], list[SchemaWrapper]] = {}
     for schema in sorted(wrapped, key=lambda s: sorted(s.origin)):
@@ -127,7 +127,7 @@ def _check_pandas(schemas: list[SchemaWrapper], ignore_pandas: bool) -> None:
 
 
 def _unite(reference: SchemaWrapper, schema: SchemaWrapper) -> SchemaWrapper:
-    """The reference, with the types it does not know from the other schema."""
+    """The reference schema, with types from the other schema where it has none."""
     left, right = reference.internal(), schema.internal()
     if left.names != right.names or not all(map(_fits, left.types, right.types)):
         raise SchemaConflictError(_difference(reference, schema))
@@ -143,13 +143,13 @@ def _fits(a: pa.DataType, b: pa.DataType) -> bool:
 
 
 def _extensions(left: pa.Schema, right: pa.Schema) -> dict[str, str]:
-    """The pandas types of the schema that also knows the Arrow type."""
+    """Pandas extension types of the schema that knows the Arrow type."""
     unknown = {field.name for field in left if pat.is_null(field.type)}
-    learned = {name: dtype for name, dtype in extension_dtypes(right).items() if name in unknown}
-    return extension_dtypes(left) | learned
+    added = {name: dtype for name, dtype in extension_dtypes(right).items() if name in unknown}
+    return extension_dtypes(left) | added
 
 
-def _shown(schema: SchemaWrapper) -> str:
+def _format_origin(schema: SchemaWrapper) -> str:
     text = "{" + ", ".join(sorted(schema.origin)) + "}"
     return text if len(text) <= _MAX_ORIGIN + 4 else text[:_MAX_ORIGIN] + "...}"
 
@@ -158,7 +158,8 @@ def _difference(reference: SchemaWrapper, schema: SchemaWrapper) -> str:
     arrow = _diff(_fields(reference), _fields(schema))
     pandas = _diff(_pandas(reference), _pandas(schema))
     return (
-        f"Schema violation.\n\nOrigin schema: {_shown(schema)}\nOrigin reference: {_shown(reference)}\n\n"
+        f"Schema violation.\n\nOrigin schema: {_format_origin(schema)}\n"
+        f"Origin reference: {_format_origin(reference)}\n\n"
         f"Difference of the Arrow schemas:\n{arrow}\n\nDifference of the pandas metadata:\n{pandas}"
     )
 

@@ -1,4 +1,4 @@
-"""``SchemaWrapper``: an Arrow schema in the form that is compared and stored, and where it came from."""
+"""``SchemaWrapper``: a normalised Arrow schema with its origins."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class SchemaWrapper:
     schema
         The schema, or a wrapper of one.
     origin
-        Where it came from, one text or several: shown in messages about conflicts.
+        Where it came from, one or several strings: shown in messages about conflicts.
 
     Raises
     ------
     TypeError
-        An origin is no text.
+        An origin is no string.
     NotImplementedError
         The pandas metadata names several index columns.
 
@@ -186,7 +186,7 @@ class SchemaWrapper:
 
     @classmethod
     def _wrap(cls, schema: pa.Schema, origin: frozenset[str]) -> SchemaWrapper:
-        """Wrap a schema that is in normal form already."""
+        """Wrap a schema that is normalised already."""
         wrapper = cls.__new__(cls)
         wrapper.__setstate__((schema, origin))
         return wrapper

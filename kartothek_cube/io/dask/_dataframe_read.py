@@ -19,12 +19,20 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io.dask._dataset_graph import ReadOptions, check_table, frame_of, picklable_store
+from kartothek_cube.io.dask._dataset_arguments import check_table, picklable_store
+from kartothek_cube.io.dask._executor import answer_as_delayed
 from kartothek_cube.io.dask._from_map import from_map
-from kartothek_cube.io.dask._graph import Graph
 from kartothek_cube.io_components.arguments import dataset_factory
+from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.hashing import hash_groups, hash_rows, merge_hashes
-from kartothek_cube.io_components.read.dataset_read import ReadContext, ReadPlan, ReadTask, plan_read
+from kartothek_cube.io_components.read.dataset_read import (
+    FrameOptions,
+    ReadContext,
+    ReadPlan,
+    ReadTask,
+    plan_read,
+    read_frame,
+)
 from kartothek_cube.io_components.read.row_groups import no_row_groups, plan_footers, row_groups
 from kartothek_cube.io_components.utils import normalize_arg
 
@@ -47,34 +55,14 @@ def read_dataset_as_ddf(
     as_of: AsOf | None = None,
 ) -> dd.DataFrame:
     """
-    Read a dataset. Of the columns, dask may ask for some only; then no others are read.
+    Read a dataset, a partition per partition or group.
 
-    Parameters
-    ----------
-    table
-        Name of the table.
-    columns
-        Columns wanted, in this order. None: all, partition keys first, the others sorted by name.
-    categoricals
-        Columns that become unordered categoricals. For columns with an index dask knows the categories.
-    dask_index_on
-        Indexed column that becomes the index of the result, with one partition per value and known divisions.
-        Not together with ``dispatch_by``.
-    dataset_uuid, store, predicate_pushdown_to_io, dates_as_object, predicates, factory, dispatch_by, as_of
-        As in :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
-
-    Returns
-    -------
-    dask.dataframe.DataFrame
-        One partition per partition of the dataset or per group; a single one without rows if there is none.
-        The types of the metadata are those of the schema, files may have narrower ones.
-        With ``dates_as_object=False`` and several partitions, dates that ``datetime64[ns]`` cannot hold are
-        objects, namely :class:`pandas.Timestamp`.
-
-    Raises
-    ------
-    KeyError, ValueError, TypeError, RuntimeError
-        As there, when the graph is built.
+    See :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`. The read is planned when the graph is
+    built, and only the columns that dask needs are read. By default, partition keys are the first columns and
+    the others are sorted by name. ``dask_index_on`` is an indexed column that becomes the index: one
+    partition per value, with known divisions. Types are those of the schema, files may have narrower ones.
+    With ``dates_as_object=False`` and several partitions, dates outside of ``datetime64[ns]`` are
+    :class:`pandas.Timestamp` objects.
 
     Examples
     --------
@@ -101,7 +89,7 @@ def read_dataset_as_ddf(
         same_categories=True,
         as_of=as_of,
     )
-    options, tasks = (plan.context, dates_as_object), plan.tasks()
+    options, tasks = FrameOptions(plan.context, dates_as_object), plan.tasks()
     meta = _meta(options, index)
     divisions = None if index is None else _divisions(tasks, meta)
     result: dd.DataFrame = from_map(
@@ -121,19 +109,19 @@ def _check_index(dask_index_on: Any, dispatch_by: Sequence[str] | None) -> str |
 
 
 def _with_index(columns: Any, index: str | None) -> Any:
-    wanted = isinstance(columns, list) and index is not None and index not in columns
-    return [*columns, index] if wanted else columns
+    add = isinstance(columns, list) and index is not None and index not in columns
+    return [*columns, index] if add else columns
 
 
-def _meta(options: ReadOptions, index: str | None) -> pd.DataFrame:
-    context, _ = options
+def _meta(options: FrameOptions, index: str | None) -> pd.DataFrame:
+    context = options.read
     unknown = [column for column in context.categoricals if column not in context.categories]
-    meta: pd.DataFrame = clear_known_categories(frame_of(options, None), cols=unknown)
+    meta: pd.DataFrame = clear_known_categories(read_frame(options, None), cols=unknown)
     return meta if index is None else meta.set_index(index)
 
 
 def _divisions(tasks: Sequence[ReadTask], meta: pd.DataFrame) -> tuple[Any, ...] | None:
-    """The values by which the partitions are indexed, sorted, and the last one again."""
+    """Divisions of partitions that hold one index value each."""
     groups = [task.group[0] for task in tasks]
     try:
         values = pd.Index(groups, dtype=meta.index.dtype)
@@ -144,15 +132,15 @@ def _divisions(tasks: Sequence[ReadTask], meta: pd.DataFrame) -> tuple[Any, ...]
 
 def _read(
     task: ReadTask | None,
-    options: ReadOptions,
+    options: FrameOptions,
     index: str | None,
     alone: bool,
     columns: Sequence[str] | None = None,
 ) -> pd.DataFrame:
-    context, dates_as_object = options
+    context = options.read
     if columns is not None:
         context = _project(context, [*columns, *([] if index is None else [index])])
-    frame = frame_of((context, dates_as_object), task)
+    frame = read_frame(attrs.evolve(options, read=context), task)
     frame = frame if alone else dates_as_stamps(frame)
     return frame if index is None else frame.set_index(index)
 
@@ -171,14 +159,14 @@ def collect_dataset_metadata(
     factory: DatasetFactory | None = None,
 ) -> dd.DataFrame:
     """
-    Look at the footers of the files of a dataset.
+    Statistics of the row groups in the files of a dataset.
 
     Parameters
     ----------
     store, dataset_uuid, factory
         As in :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
     predicates
-        Which partitions to look at; only what is said about indexed columns counts.
+        Partitions to read; only conditions on indexed columns count.
     frac
         Share of these partitions, chosen at random.
 
@@ -218,26 +206,10 @@ def hash_dataset(
     factory: DatasetFactory | None = None,
 ) -> dd.Series:
     """
-    Calculate hashes of a dataset that do not depend on the order of its rows.
+    Hash a dataset, whatever the order of its rows; other arguments as in :func:`read_dataset_as_ddf`.
 
-    Parameters
-    ----------
-    subset
-        Columns that count; all by default.
-    group_key
-        Columns by whose values the rows are hashed.
-    store, dataset_uuid, table, predicates, factory
-        As in :func:`read_dataset_as_ddf`.
-
-    Returns
-    -------
-    dask.dataframe.Series
-        uint64: one value per partition of the dataset, or with ``group_key`` one per value of these columns.
-
-    Raises
-    ------
-    KeyError, ValueError, TypeError, RuntimeError
-        As :func:`read_dataset_as_ddf`.
+    ``subset`` are the columns to hash, by default all. There is one ``uint64`` per partition, or one per
+    value of the columns ``group_key``.
 
     Examples
     --------
@@ -279,21 +251,35 @@ def _hashes(plan: ReadPlan, counted: list[str]) -> Any:
 def _hash_task(task: tuple[int, ReadTask] | None, context: ReadContext, counted: list[str]) -> pd.Series[int]:
     if task is None:
         return pd.Series(dtype="uint64")
-    hashed = hash_rows(frame_of((context, True), task[1]), counted)
+    hashed = hash_rows(read_frame(FrameOptions(context), task[1]), counted)
     return pd.Series([hashed], index=pd.RangeIndex(task[0], task[0] + 1), dtype="uint64")
 
 
+@attrs.frozen
+class _HashContext:
+    """What tasks that hash groups share: columns to hash, columns of the group keys."""
+
+    read: ReadContext
+    counted: tuple[str, ...]
+    keys: tuple[str, ...]
+
+
 def _hashes_by_group(plan: ReadPlan, counted: list[str], keys: list[str]) -> Any:
-    graph = Graph("hash_dataset")
-    tasks: list[ReadTask | None] = [*plan.tasks()] or [None]
-    hashed = graph.map("groups", _hash_groups, plan.context, [(task, counted, keys) for task in tasks])
-    result = graph.to_delayed("sum", merge_hashes, after=graph.merge(merge_hashes, hashed))
-    meta = _hash_groups(plan.context, None, counted, keys)
+    context = _HashContext(plan.context, tuple(counted), tuple(keys))
+    job = Job(
+        name="hash_dataset",
+        description=f"hash dataset {plan.context.uuid}",
+        context=context,
+        tasks=plan.tasks() or [None],
+        run=_hash_groups,
+        finish=merge_hashes,
+        merge=merge_hashes,
+        steps=("prepare", "groups", "sum"),
+    )
+    meta = _hash_groups(context, None)
     with dask.config.set({"dataframe.convert-string": False}):
-        return dd.from_delayed([result], meta=meta, verify_meta=False)
+        return dd.from_delayed([answer_as_delayed(job)], meta=meta, verify_meta=False)
 
 
-def _hash_groups(
-    context: ReadContext, task: ReadTask | None, counted: list[str], keys: list[str]
-) -> pd.Series[int]:
-    return hash_groups(frame_of((context, True), task), counted, keys)
+def _hash_groups(context: _HashContext, task: ReadTask | None) -> pd.Series[int]:
+    return hash_groups(read_frame(FrameOptions(context.read), task), context.counted, context.keys)

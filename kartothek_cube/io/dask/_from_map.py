@@ -1,4 +1,4 @@
-"""dask DataFrames with one partition per piece of work."""
+"""dask DataFrames with one partition per item."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import dask
 import dask.dataframe as dd
 
-from kartothek_cube.io.dask._graph import OpaqueSequence
+from kartothek_cube.io.dask._executor import OpaqueSequence
 
 __all__ = ("from_map",)
 
@@ -21,24 +21,7 @@ def from_map(
     *args: Any,
     divisions: tuple[Any, ...] | None = None,
 ) -> Any:
-    """
-    A dask DataFrame or Series of one partition per item; without items one partition, made of None.
-
-    Parameters
-    ----------
-    function
-        Makes a partition: ``function(item, *args)``. If it takes ``columns``, it is told which are used.
-    items
-        One for each partition.
-    label
-        What the names of the tasks begin with.
-    meta
-        Partition without rows.
-    args
-        What the tasks share.
-    divisions
-        Values of the index at which partitions begin, and the last one.
-    """
+    """A dask collection of ``function(item, *args)`` per item; without items of one None."""
     options = {"args": list(args), "meta": meta, "label": label, "divisions": divisions}
     # dask would turn all objects, such as dates, bytes and lists, into text
     with dask.config.set({"dataframe.convert-string": False}):

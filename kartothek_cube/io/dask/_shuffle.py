@@ -21,32 +21,7 @@ _KTK_HASH_BUCKET = "__KTK_HASH_BUCKET"
 def shuffled(
     ddf: dd.DataFrame, keys: Sequence[str], bucket_by: str | Iterable[str] | None, num_buckets: int | None
 ) -> dd.DataFrame:
-    """
-    Bring all rows of a key and bucket into one partition of a dask DataFrame; nothing is computed.
-
-    Rows travel packed by key and bucket, so that their types do not matter to the shuffle.
-
-    Parameters
-    ----------
-    ddf
-        The frame.
-    keys
-        Partition columns.
-    bucket_by
-        Columns whose values decide about the bucket; by default all.
-    num_buckets
-        Number of buckets per key.
-
-    Returns
-    -------
-    dask.dataframe.DataFrame
-        The rows with the number of their bucket in a column of its own, for :func:`buckets`.
-
-    Raises
-    ------
-    ValueError
-        ``num_buckets`` is no positive integer, or a column does not exist.
-    """
+    """Collect the rows of each key and bucket in one partition; nothing is computed."""
     if not isinstance(num_buckets, int) or isinstance(num_buckets, bool) or num_buckets < 1:
         raise ValueError(f"num_buckets must be a positive integer but is {num_buckets!r}")
     columns = [bucket_by] if isinstance(bucket_by, str) else list(bucket_by or ddf.columns)
@@ -69,19 +44,7 @@ def _hash_bucket(df: pd.DataFrame, subset: Sequence[str] | None, num_buckets: in
 
 
 def buckets(frame: pd.DataFrame) -> list[pd.DataFrame]:
-    """
-    Split what :func:`shuffled` brought together.
-
-    Parameters
-    ----------
-    frame
-        Rows with the number of their bucket.
-
-    Returns
-    -------
-    list of pandas.DataFrame
-        Rows of each bucket, without its number; the frame itself if it has no numbers.
-    """
+    """The rows of each bucket of a partition of :func:`shuffled`, without the bucket column."""
     if _KTK_HASH_BUCKET not in frame:
         return [frame]
     parts = [rows.drop(columns=_KTK_HASH_BUCKET) for _, rows in frame.groupby(_KTK_HASH_BUCKET, sort=True)]

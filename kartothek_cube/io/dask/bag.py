@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from dask.bag import Bag, Item
+from dask.task_spec import TaskRef
 
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
@@ -17,25 +18,21 @@ from kartothek_cube.core.naming import (
 )
 from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io.dask._dataset_graph import (
-    frames_of,
-    picklable_store,
-    references,
-    write_dataset,
-    write_inputs,
-)
-from kartothek_cube.io.dask._graph import Graph
+from kartothek_cube.io.dask._dataset_arguments import picklable_store, repeatable_update_job
+from kartothek_cube.io.dask._executor import answer_as_bag, answer_as_item, results_as_bag
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.read.dataset_read import plan_read
+from kartothek_cube.io_components.read.dataset_read import (
+    FrameOptions,
+    plan_read,
+    read_dataset_job,
+    read_frames,
+)
 from kartothek_cube.io_components.runtime.threads import batched
 from kartothek_cube.io_components.utils import normalize_arg
-from kartothek_cube.io_components.write.build_index import (
-    finish_index_build,
-    plan_index_build,
-    run_index_build,
-)
-from kartothek_cube.io_components.write.dataset_plan import MetadataMerger, plan_store
-from kartothek_cube.io_components.write.table_writer import merge_results
+from kartothek_cube.io_components.write.build_index import build_index_job
+from kartothek_cube.io_components.write.dataset_commit import write_inputs
+from kartothek_cube.io_components.write.dataset_plan import plan_store
+from kartothek_cube.io_components.write.plan import MetadataMerger
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = ("build_dataset_indices__bag", "read_dataset_as_dataframe_bag", "store_bag_as_dataset")
@@ -62,28 +59,11 @@ def read_dataset_as_dataframe_bag(
     as_of: AsOf | None = None,
 ) -> Bag:
     """
-    Read a dataset, one element per partition or per group.
+    Read a dataset, an element per partition or group.
 
-    Parameters
-    ----------
-    dataset_uuid, store, columns, predicate_pushdown_to_io, dates_as_object, predicates, factory, dispatch_by
-        As in :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
-    categoricals
-        As there, but a column with an index has the same categories in all frames: all its values.
-    partition_size
-        Elements per partition of the bag; by default 1, more from 100 elements on.
-    table_name, as_of
-        As there.
-
-    Returns
-    -------
-    dask.bag.Bag
-        The frames of :func:`~kartothek_cube.io.eager.read_dataset_as_dataframes`.
-
-    Raises
-    ------
-    KeyError, ValueError, TypeError, RuntimeError
-        As there, when the graph is built.
+    See :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`. The read is planned when the graph is
+    built. ``partition_size`` elements form a partition of the bag: by default 1, more from 100 elements on. A
+    categorical column with an index has the same categories in all frames: all values of the index.
 
     Examples
     --------
@@ -113,9 +93,9 @@ def read_dataset_as_dataframe_bag(
         same_categories=True,
         as_of=as_of,
     )
-    graph, options, tasks = Graph("read_dataset"), (plan.context, dates_as_object), plan.tasks()
-    parts = batched(tasks, _partition_size(partition_size, len(tasks)))
-    return graph.bag(graph.map("partitions", frames_of, options, [(part,) for part in parts]))
+    options, tasks = FrameOptions(plan.context, dates_as_object), plan.tasks()
+    blocks = batched(tasks, _partition_size(partition_size, len(tasks)))
+    return results_as_bag(read_dataset_job(options, blocks, read_frames, "partitions"), flatten=True)
 
 
 def store_bag_as_dataset(
@@ -133,26 +113,10 @@ def store_bag_as_dataset(
     table_name: str = SINGLE_TABLE,
 ) -> Item:
     """
-    Store a new dataset. Each partition of the bag is written by one task, the last task makes it visible.
+    Store a new dataset; see :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`.
 
-    Parameters
-    ----------
-    bag
-        Bag of inputs as in :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`.
-    store, dataset_uuid, metadata, df_serializer, overwrite, metadata_version, partition_on
-        As there.
-    metadata_merger, metadata_storage_format, secondary_indices, table_name
-        As there, and in :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`.
-
-    Returns
-    -------
-    dask.bag.Item
-        The dataset.
-
-    Raises
-    ------
-    ValueError, RuntimeError
-        As there; what is wrong with the arguments is noticed when the graph is built.
+    ``bag`` is a bag of its inputs. One task writes each partition of the bag, the last task publishes the
+    dataset; arguments are checked when the graph is built.
     """
     if not isinstance(bag, Bag):
         raise TypeError(f"bag must be a dask bag but is {type(bag).__name__}")
@@ -169,8 +133,8 @@ def store_bag_as_dataset(
         metadata_merger=metadata_merger,
         table_name=table_name,
     )
-    partitions = references((bag.name, i) for i in range(bag.npartitions))
-    return write_dataset(Graph.to_item, "store_dataset", plan, [bag], write_inputs, partitions)
+    partitions = [TaskRef((bag.name, i)) for i in range(bag.npartitions)]
+    return answer_as_item(repeatable_update_job(plan, partitions, write_inputs), [bag])
 
 
 def build_dataset_indices__bag(
@@ -181,28 +145,11 @@ def build_dataset_indices__bag(
     factory: DatasetFactory | None = None,
 ) -> Bag:
     """
-    Add secondary indices to a dataset, or build existing ones anew. Only the columns concerned are read.
+    Add or rebuild secondary indices; see :func:`kartothek_cube.io.eager.build_dataset_indices`.
 
-    Parameters
-    ----------
-    partition_size
-        Partitions of the dataset that a task looks at; by default 1, more from 100 partitions on.
-    store, dataset_uuid, columns, factory
-        As in :func:`kartothek_cube.io.eager.build_dataset_indices`.
-
-    Returns
-    -------
-    dask.bag.Bag
-        The dataset as its only element.
-
-    Raises
-    ------
-    KeyError, RuntimeError
-        As there, when the graph is built.
+    A task reads ``partition_size`` partitions of the dataset: by default 1, more from 100 partitions on. The
+    only element of the bag is the dataset.
     """
     dataset = dataset_factory(dataset_uuid, picklable_store(store), factory)
     size = _partition_size(partition_size, len(dataset.dataset_metadata.partition_table))
-    context, tasks = plan_index_build(dataset, normalize_arg("columns", columns) or [], size)
-    graph = Graph("build_indices")
-    found = graph.map("read", run_index_build, context, [(task,) for task in tasks])
-    return graph.to_bag("commit", finish_index_build, context, after=graph.merge(merge_results, found))
+    return answer_as_bag(build_index_job(dataset, normalize_arg("columns", columns) or [], size))

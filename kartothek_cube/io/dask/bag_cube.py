@@ -4,22 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Any
 
 from dask.bag import Bag
 from dask.task_spec import TaskRef
 
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.typing import ConditionsInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.typing import StoreFactory
-from kartothek_cube.io.dask import common_cube
-from kartothek_cube.io.dask._cube_maintenance import compact_cube_bag, verify_cube_bag
-from kartothek_cube.io.dask._graph import Graph
-from kartothek_cube.io_components.maintenance.cube_copy import plan_copy
+from kartothek_cube.io.dask._executor import answer_as_bag, results_as_bag
+from kartothek_cube.io.dask.common_cube import check_blocksize, check_store
+from kartothek_cube.io_components.maintenance.compact import compact_cube_job
+from kartothek_cube.io_components.maintenance.cube_copy import copy_cube_job, plan_copy
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
+from kartothek_cube.io_components.maintenance.delete import delete_cube_job
+from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job
+from kartothek_cube.io_components.maintenance.stats import collect_stats_job
+from kartothek_cube.io_components.query.frame_conversion import query_job, run_frame_blocks
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.runtime.threads import batched
-from kartothek_cube.io_components.write import cube_write as write
-from kartothek_cube.io_components.write.incremental import declared_ids, write_parts
+from kartothek_cube.io_components.verify.cube_rules import verify_cube_job
+from kartothek_cube.io_components.write.cube_plan import (
+    CubeWritePlan,
+    plan_append,
+    plan_build,
+    plan_extend,
+    plan_update,
+)
+from kartothek_cube.io_components.write.cube_write import remove_partitions_job
+from kartothek_cube.io_components.write.incremental import declared_ids, write_parts, write_parts_job
+from kartothek_cube.io_components.write.plan import with_write_id
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -37,15 +50,13 @@ __all__ = (
     "verify_cube_bag",
 )
 
-Metadata = Mapping[str, Mapping[str, Any]]
 
-
-def _write_bag(plan: write.CubeWritePlan, data: Bag) -> Bag:
-    """One task per partition of the bag, from its elements to stored files."""
+def _write_bag(plan: CubeWritePlan, data: Bag) -> Bag:
+    """Write each partition of the bag in one task, then commit."""
     if not isinstance(data, Bag):
         raise TypeError(f"data must be a dask bag but is {type(data).__name__}")
-    partitions = [(TaskRef((data.name, i)),) for i in range(data.npartitions)]
-    return common_cube.write_cube(Graph.to_bag, plan, [data], write_parts, partitions)
+    partitions = [TaskRef((data.name, i)) for i in range(data.npartitions)]
+    return answer_as_bag(write_parts_job(with_write_id(plan), partitions, write_parts), [data])
 
 
 def build_cube_from_bag(
@@ -53,40 +64,18 @@ def build_cube_from_bag(
     cube: Cube,
     store: StoreFactory,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
     df_serializer: DataFrameSerializer | None = None,
 ) -> Bag:
     """
-    Store a new cube.
+    Store a new cube; see :func:`kartothek_cube.io.eager_cube.build_cube`.
 
-    Each element is checked and written by one task, the last task makes the cube visible. If a task fails, no
-    dataset appears. What can be checked without input is checked when the graph is built.
-
-    Parameters
-    ----------
-    data
-        Bag of DataFrames (for the seed), dicts of dataset id to DataFrame, and None. Cells have to be unique
-        within an element.
-    ktk_cube_dataset_ids
-        Ids that may occur in the bag; by default only the seed. Those that do not occur are not written.
-    store
-        Factory of the store.
-    cube, metadata, overwrite, partition_on, df_serializer
-        As in :func:`kartothek_cube.io.eager_cube.build_cube`.
-
-    Returns
-    -------
-    dask.bag.Bag
-        One element: a dict of dataset id to metadata.
-
-    Raises
-    ------
-    TypeError
-        If the store is not a factory.
-    ValueError, RuntimeError
-        As :func:`~kartothek_cube.io.eager_cube.build_cube`; those about the input when the bag is computed.
+    ``data`` is a bag of DataFrames (for the seed), dicts of dataset id to DataFrame, and None; cells are
+    unique within an element. One task checks and writes each partition of the bag, the last task publishes
+    the cube. ``store`` is a factory; ``ktk_cube_dataset_ids`` are the ids that may occur, by default the
+    seed.
 
     Examples
     --------
@@ -104,9 +93,9 @@ def build_cube_from_bag(
     >>> sorted(datasets), frame["CITY"].tolist()
     (['seed'], ['Bath', 'Ulm'])
     """
-    common_cube.check_store(store)
+    check_store(store)
     names = declared_ids(ktk_cube_dataset_ids, [cube.seed_dataset])
-    plan = write.plan_build(cube, store, names, metadata, overwrite, partition_on, df_serializer)
+    plan = plan_build(cube, store, names, metadata, overwrite, partition_on, df_serializer)
     return _write_bag(plan, data)
 
 
@@ -115,38 +104,20 @@ def extend_cube_from_bag(
     cube: Cube,
     store: StoreFactory,
     ktk_cube_dataset_ids: str | Iterable[str] | None,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
     df_serializer: DataFrameSerializer | None = None,
 ) -> Bag:
     """
-    Add datasets, and with them columns, to a cube.
+    Add datasets to a cube; see :func:`kartothek_cube.io.eager_cube.extend_cube`.
 
-    Parameters
-    ----------
-    data, store
-        As in :func:`build_cube_from_bag`.
-    ktk_cube_dataset_ids
-        Ids that may occur in the bag.
-    cube, metadata, overwrite, partition_on, df_serializer
-        As in :func:`kartothek_cube.io.eager_cube.extend_cube`.
-
-    Returns
-    -------
-    dask.bag.Bag
-        One element: a dict of dataset id to metadata of what was written.
-
-    Raises
-    ------
-    TypeError
-        If the store is not a factory.
-    ValueError, RuntimeError
-        As :func:`~kartothek_cube.io.eager_cube.extend_cube`; those about the input when the bag is computed.
+    ``data`` and ``store`` are as in :func:`build_cube_from_bag`, ``ktk_cube_dataset_ids`` are the ids that
+    may occur in the bag. The only element of the result are the datasets that were written.
     """
-    common_cube.check_store(store)
+    check_store(store)
     names = declared_ids(ktk_cube_dataset_ids)
-    plan = write.plan_extend(cube, store, names, metadata, overwrite, partition_on, df_serializer)
+    plan = plan_extend(cube, store, names, metadata, overwrite, partition_on, df_serializer)
     return _write_bag(plan, data)
 
 
@@ -155,36 +126,17 @@ def append_to_cube_from_bag(
     cube: Cube,
     store: StoreFactory,
     ktk_cube_dataset_ids: str | Iterable[str] | None,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
 ) -> Bag:
     """
-    Add partitions to datasets of a cube; nothing happens to a dataset without rows in the bag.
+    Add partitions to datasets; see :func:`kartothek_cube.io.eager_cube.append_to_cube`.
 
-    Parameters
-    ----------
-    data, store
-        As in :func:`build_cube_from_bag`.
-    ktk_cube_dataset_ids
-        Ids that may occur in the bag.
-    cube, metadata, df_serializer
-        As in :func:`kartothek_cube.io.eager_cube.append_to_cube`.
-
-    Returns
-    -------
-    dask.bag.Bag
-        One element: a dict of dataset id to metadata of what was written.
-
-    Raises
-    ------
-    TypeError
-        If the store is not a factory.
-    ValueError
-        As :func:`~kartothek_cube.io.eager_cube.append_to_cube`; those about the input when the bag is
-        computed.
+    ``data`` and ``store`` are as in :func:`build_cube_from_bag`, ``ktk_cube_dataset_ids`` are the ids that
+    may occur in the bag. A dataset without rows in the bag stays as it is.
     """
-    common_cube.check_store(store)
-    plan = write.plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
+    check_store(store)
+    plan = plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
     return _write_bag(plan, data)
 
 
@@ -192,77 +144,42 @@ def update_cube_from_bag(
     data: Bag,
     cube: Cube,
     store: StoreFactory,
-    remove_conditions: Any,
+    remove_conditions: ConditionsInput,
     ktk_cube_dataset_ids: str | Iterable[str],
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
 ) -> Bag:
     """
-    Replace partitions: what meets the conditions goes, the input comes, in one commit per dataset.
+    Replace partitions; see :func:`kartothek_cube.io.eager_cube.update_cube`.
 
-    Parameters
-    ----------
-    data, store
-        As in :func:`build_cube_from_bag`.
-    cube, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer
-        As in :func:`kartothek_cube.io.eager_cube.update_cube`.
-
-    Returns
-    -------
-    dask.bag.Bag
-        One element: a dict of dataset id to metadata of the updated datasets.
-
-    Raises
-    ------
-    TypeError
-        If the store is not a factory.
-    ValueError, RuntimeError
-        As :func:`~kartothek_cube.io.eager_cube.update_cube`; those about the input when the bag is computed.
+    ``data`` and ``store`` are as in :func:`build_cube_from_bag`. The only element are the updated datasets.
     """
-    common_cube.check_store(store)
-    plan = write.plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
+    check_store(store)
+    plan = plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
     return _write_bag(plan, data)
 
 
 def remove_partitions_bag(
     cube: Cube,
     store: StoreFactory,
-    conditions: Any = None,
+    conditions: ConditionsInput = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
 ) -> Bag:
     """
-    Remove partitions. Their files stay until a cleanup.
+    Remove partitions; see :func:`kartothek_cube.io.eager_cube.remove_partitions`.
 
-    Parameters
-    ----------
-    store
-        Factory of the store.
-    cube, conditions, ktk_cube_dataset_ids, metadata
-        As in :func:`kartothek_cube.io.eager_cube.remove_partitions`.
-
-    Returns
-    -------
-    dask.bag.Bag
-        One element: a dict of dataset id to metadata of all datasets of the cube.
-
-    Raises
-    ------
-    TypeError
-        If the store is not a factory.
-    ValueError
-        As :func:`~kartothek_cube.io.eager_cube.remove_partitions`.
+    ``store`` is a factory. The only element gives the result of that function.
     """
-    common_cube.check_store(store)
-    plan = write.plan_remove(cube, store, conditions, ktk_cube_dataset_ids, metadata)
-    return common_cube.finish_cube(Graph.to_bag, plan)
+    check_store(store)
+    return answer_as_bag(remove_partitions_job(cube, store, conditions, ktk_cube_dataset_ids, metadata))
 
 
 def query_cube_bag(
     cube: Cube,
     store: StoreFactory,
-    conditions: Any = None,
-    datasets: Any = None,
+    conditions: ConditionsInput = None,
+    datasets: DatasetsInput = None,
     dimension_columns: str | Iterable[str] | None = None,
     partition_by: str | Iterable[str] | None = None,
     payload_columns: str | Iterable[str] | None = None,
@@ -271,97 +188,47 @@ def query_cube_bag(
     as_of: CubeAsOf | None = None,
 ) -> Bag:
     """
-    Query a cube. Headers and indices are read when the graph is built, files when it is computed.
+    Query a cube; see :func:`kartothek_cube.io.eager_cube.query_cube`.
 
-    Parameters
-    ----------
-    store
-        Factory of the store.
-    cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of
-        As in :func:`kartothek_cube.io.eager_cube.query_cube`.
-    blocksize
-        Groups per partition of the bag.
-
-    Returns
-    -------
-    dask.bag.Bag
-        The frames of :func:`~kartothek_cube.io.eager_cube.query_cube`.
-
-    Raises
-    ------
-    ValueError, TypeError
-        As :func:`~kartothek_cube.io.eager_cube.query_cube`; also if the store is not a factory or the block
-        size is not a positive integer.
+    ``store`` is a factory. The query is planned when the graph is built: headers and indices are read then,
+    files in tasks. Elements are the frames of that function, ``blocksize`` groups in each partition of the
+    bag.
     """
-    common_cube.check_store(store)
-    common_cube.check_blocksize(blocksize)
+    check_store(store)
+    check_blocksize(blocksize)
     plan = plan_query(
         cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
     )
-    graph, tasks = Graph("query_cube"), batched(plan.tasks(), blocksize)
-    return graph.bag(graph.map("groups", common_cube.frames_of, plan.context, [(block,) for block in tasks]))
+    blocks = batched(plan.tasks(), blocksize)
+    return results_as_bag(query_job(plan, blocks, run_frame_blocks, "groups"), flatten=True)
 
 
-def delete_cube_bag(cube: Cube, store: StoreFactory, blocksize: int = 100, datasets: Any = None) -> Bag:
+def delete_cube_bag(
+    cube: Cube, store: StoreFactory, blocksize: int = 100, datasets: DatasetsInput = None
+) -> Bag:
     """
-    Delete a cube or some of its datasets, with all files that they refer to.
+    Delete a cube; see :func:`kartothek_cube.io.eager_cube.delete_cube`.
 
-    Parameters
-    ----------
-    store
-        Factory of the store.
-    blocksize
-        Keys per task.
-    cube, datasets
-        As in :func:`kartothek_cube.io.eager_cube.delete_cube`.
-
-    Returns
-    -------
-    dask.bag.Bag
-        None from each task.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the store is not a factory or the block size is not a positive integer.
+    ``store`` is a factory. Headers are deleted first, then ``blocksize`` files per task. The elements are
+    None.
     """
-    common_cube.check_store(store)
-    common_cube.check_blocksize(blocksize)
-    graph, keys = common_cube.delete_cube(cube, store, datasets, blocksize)
-    return graph.bag(keys)
+    check_store(store)
+    check_blocksize(blocksize)
+    return results_as_bag(delete_cube_job(cube, store, datasets, blocksize))
 
 
 def cleanup_cube_bag(
     cube: Cube, store: StoreFactory, blocksize: int = 100, *, retention: timedelta | None = None
 ) -> Bag:
     """
-    Remove keys of the cube that no dataset refers to.
+    Delete garbage of a cube; see :func:`kartothek_cube.io.eager_cube.cleanup_cube`.
 
-    Parameters
-    ----------
-    cube
-        Specification of the cube.
-    store
-        Factory of the store.
-    blocksize
-        Keys per task.
-    retention
-        As in :func:`kartothek_cube.io.eager_cube.cleanup_cube`.
-
-    Returns
-    -------
-    dask.bag.Bag
-        None from each task.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the store is not a factory or the block size is not a positive integer.
+    ``store`` is a factory. Garbage is listed when the graph is built, ``blocksize`` files are deleted per
+    task. The elements are None.
     """
-    common_cube.check_store(store)
-    common_cube.check_blocksize(blocksize)
-    graph, keys = common_cube.cleanup_cube(cube, store, blocksize, retention)
-    return graph.bag(keys)
+    check_store(store)
+    check_blocksize(blocksize)
+    return results_as_bag(cube_garbage_job(cube, store, retention, blocksize))
 
 
 def copy_cube_bag(
@@ -370,65 +237,71 @@ def copy_cube_bag(
     tgt_store: StoreFactory,
     blocksize: int = 100,
     overwrite: bool = False,
-    datasets: Any = None,
+    datasets: DatasetsInput = None,
     *,
     renamed_cube_prefix: str | None = None,
     renamed_datasets: Mapping[str, str] | None = None,
 ) -> Bag:
     """
-    Copy a cube from one store to another. All checks are made when the graph is built.
+    Copy a cube; see :func:`kartothek_cube.io.eager_cube.copy_cube`.
 
-    Parameters
-    ----------
-    src_store, tgt_store
-        Factories of the stores; must not be the same store, which is checked by a key that is put and
-        deleted.
-    blocksize
-        Files per task.
-    cube, overwrite, datasets, renamed_cube_prefix, renamed_datasets
-        As in :func:`kartothek_cube.io.eager_cube.copy_cube`.
-
-    Returns
-    -------
-    dask.bag.Bag
-        None from the task that makes the copy visible.
-
-    Raises
-    ------
-    TypeError, ValueError, RuntimeError
-        As :func:`~kartothek_cube.io.eager_cube.copy_cube`; also if a store is not a factory or the block size
-        is not a positive integer.
+    Stores are factories. Arguments are checked when the graph is built; to tell the stores apart, a key is
+    put and deleted. Each task copies ``blocksize`` files, the last one publishes the datasets. The elements
+    are None.
     """
-    common_cube.check_store(src_store)
-    common_cube.check_store(tgt_store)
-    common_cube.check_blocksize(blocksize)
+    check_store(src_store)
+    check_store(tgt_store)
+    check_blocksize(blocksize)
     plan = plan_copy(cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets)
-    return common_cube.copy_cube(Graph.to_bag, plan, blocksize)
+    return answer_as_bag(copy_cube_job(plan, blocksize))
 
 
-def collect_stats_bag(cube: Cube, store: StoreFactory, datasets: Any = None, blocksize: int = 100) -> Bag:
+def collect_stats_bag(
+    cube: Cube, store: StoreFactory, datasets: DatasetsInput = None, blocksize: int = 100
+) -> Bag:
     """
-    Count what is stored.
+    Count what is stored; see :func:`kartothek_cube.io.eager_cube.collect_stats`.
 
-    Parameters
-    ----------
-    store
-        Factory of the store.
-    blocksize
-        Files per task.
-    cube, datasets
-        As in :func:`kartothek_cube.io.eager_cube.collect_stats`.
-
-    Returns
-    -------
-    dask.bag.Bag
-        One element: the result of :func:`~kartothek_cube.io.eager_cube.collect_stats`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the store is not a factory or the block size is not a positive integer.
+    ``store`` is a factory; each task reads the footers of ``blocksize`` files. The only element gives the
+    counts.
     """
-    common_cube.check_store(store)
-    common_cube.check_blocksize(blocksize)
-    return common_cube.collect_stats(Graph.to_bag, cube, store, datasets, blocksize)
+    check_store(store)
+    check_blocksize(blocksize)
+    return answer_as_bag(collect_stats_job(cube, store, datasets, blocksize))
+
+
+def compact_cube_bag(
+    cube: Cube,
+    store: StoreFactory,
+    conditions: ConditionsInput = None,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+    *,
+    min_files: int = 2,
+) -> Bag:
+    """
+    Compact a cube; see :func:`kartothek_cube.io.eager_cube.compact_cube`.
+
+    The partitions to compact are chosen when the graph is built. The only element gives the counts of that
+    function.
+    """
+    check_store(store)
+    job = compact_cube_job(cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
+    return answer_as_bag(job)
+
+
+def verify_cube_bag(
+    cube: Cube,
+    store: StoreFactory,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    *,
+    deep: bool = True,
+) -> Bag:
+    """
+    Check a cube; see :func:`kartothek_cube.io.eager_cube.verify_cube`.
+
+    Headers and the existence of files are checked when the graph is built, the files themselves in tasks. The
+    only element gives the report.
+    """
+    check_store(store)
+    return answer_as_bag(verify_cube_job(cube, store, ktk_cube_dataset_ids, deep=deep))

@@ -25,21 +25,7 @@ def _names(group_key: str | Iterable[str]) -> list[str]:
 
 
 def pack_payload(df: dd.DataFrame, group_key: str | Iterable[str]) -> dd.DataFrame:
-    """
-    Pack all but the key columns of a dask DataFrame, per partition; nothing is computed.
-
-    Parameters
-    ----------
-    df
-        The frame.
-    group_key
-        Key columns.
-
-    Returns
-    -------
-    dask.dataframe.DataFrame
-        The key columns and one column of bytes.
-    """
+    """Pack all but the key columns of a dask DataFrame into one column of bytes; nothing is computed."""
     keys = _names(group_key)
     packed: dd.DataFrame = df.map_partitions(
         pack_payload_pandas, keys, meta=pack_payload_pandas(df._meta, keys)
@@ -49,27 +35,8 @@ def pack_payload(df: dd.DataFrame, group_key: str | Iterable[str]) -> dd.DataFra
 
 def pack_payload_pandas(partition: pd.DataFrame, group_key: str | Iterable[str]) -> pd.DataFrame:
     """
-    Pack all but the key columns of a frame.
+    Pack all but the key columns: one row per key, in the order of their first rows.
 
-    Parameters
-    ----------
-    partition
-        The frame.
-    group_key
-        Key columns.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One row per key, in the order of their first rows: the key columns and one column of bytes.
-
-    Raises
-    ------
-    KeyError
-        If a key column is missing.
-
-    Examples
-    --------
     >>> weather = pd.DataFrame({"CITY": ["Ulm", "Bath", "Ulm"], "TEMP": [6, 8, 7]})
     >>> packed = pack_payload_pandas(weather, ["CITY"])
     >>> packed["CITY"].tolist()
@@ -93,7 +60,7 @@ def pack_payload_pandas(partition: pd.DataFrame, group_key: str | Iterable[str])
 
 
 def _wide_codes(table: pa.Table) -> pa.Table:
-    """Categories with codes that leave room for those of other partitions."""
+    """Categories with 32-bit codes, so that those of other partitions fit as well."""
     fields = [
         field.with_type(pa.dictionary(pa.int32(), field.type.value_type, field.type.ordered))
         if pa.types.is_dictionary(field.type)
@@ -111,40 +78,13 @@ def _compress(table: pa.Table) -> bytes:
 
 
 def unpack_payload(df: dd.DataFrame, unpack_meta: pd.DataFrame) -> dd.DataFrame:
-    """
-    Undo :func:`pack_payload`; nothing is computed.
-
-    Parameters
-    ----------
-    df
-        Packed frame.
-    unpack_meta
-        The original frame without rows.
-
-    Returns
-    -------
-    dask.dataframe.DataFrame
-    """
+    """Undo :func:`pack_payload`, given a frame without rows; nothing is computed."""
     unpacked: dd.DataFrame = df.map_partitions(unpack_payload_pandas, unpack_meta, meta=unpack_meta)
     return unpacked
 
 
 def unpack_payload_pandas(partition: pd.DataFrame, unpack_meta: pd.DataFrame) -> pd.DataFrame:
-    """
-    Undo :func:`pack_payload_pandas`.
-
-    Parameters
-    ----------
-    partition
-        Packed frame.
-    unpack_meta
-        The original frame without rows; it is the result if there are none.
-
-    Returns
-    -------
-    pandas.DataFrame
-        The rows, key by key; the row labels are the original ones.
-    """
+    """Undo :func:`pack_payload_pandas`: rows key by key, with their original row labels."""
     tables = [_decompress(payload) for payload in partition[PAYLOAD]]
     if not tables:
         return unpack_meta

@@ -9,6 +9,7 @@ from typing import Any
 import dask.dataframe as dd
 import pandas as pd
 from dask.delayed import Delayed
+from dask.task_spec import TaskRef
 
 from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
 from kartothek_cube.core.factory import DatasetFactory
@@ -16,26 +17,19 @@ from kartothek_cube.core.naming import DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.dask._dataframe_read import collect_dataset_metadata, hash_dataset, read_dataset_as_ddf
-from kartothek_cube.io.dask._dataset_graph import (
-    Written,
+from kartothek_cube.io.dask._dataset_arguments import (
+    DeleteScopeInput,
     check_table,
-    known_scope,
+    immediate_scope,
     picklable_store,
-    references,
-    write_dataset,
-    write_inputs,
+    update_as_delayed,
 )
-from kartothek_cube.io.dask._graph import Graph
 from kartothek_cube.io.dask._shuffle import buckets, shuffled
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.utils import normalize_arg
-from kartothek_cube.io_components.write.dataset_plan import (
-    MetadataMerger,
-    OnConflict,
-    UpdatePlan,
-    plan_store,
-    plan_update,
-)
+from kartothek_cube.io_components.write.dataset_commit import Written, write_inputs
+from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_store, plan_update
+from kartothek_cube.io_components.write.plan import DatasetWritePlan, MetadataMerger
 from kartothek_cube.io_components.write.table_writer import WriteContext
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -67,37 +61,12 @@ def store_dataset_from_ddf(
     overwrite: bool = False,
 ) -> Delayed:
     """
-    Store a new dataset. Each partition is written by one task, the last task makes the dataset visible.
+    Store a new dataset; see :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`.
 
-    Parameters
-    ----------
-    ddf
-        The rows; its index is not stored.
-    table
-        Name of the table.
-    shuffle
-        Whether rows with the same partition keys are brought together first. Otherwise every partition of
-        the input writes its own files.
-    repartition_ratio
-        How many partitions of the input are put into one before anything else.
-    num_buckets
-        At most so many files are made per partition key, if ``shuffle`` is set.
-    bucket_by
-        Columns whose values tell in which of these files a row is; by default all.
-    store, dataset_uuid, metadata, df_serializer, metadata_version, partition_on, secondary_indices, overwrite
-        As in :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`.
-    sort_partitions_by, metadata_merger
-        As in :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        The dataset.
-
-    Raises
-    ------
-    TypeError, ValueError, RuntimeError
-        As there; what is wrong with the arguments is noticed when the graph is built.
+    One task writes each partition of ``ddf`` without its index, the last task publishes the dataset;
+    arguments are checked when the graph is built. ``repartition_ratio`` partitions of the input become one
+    before anything else. ``shuffle`` collects the rows of each partition key into at most ``num_buckets``
+    files, distributed by the values of ``bucket_by`` (all columns by default).
 
     Examples
     --------
@@ -123,7 +92,7 @@ def store_dataset_from_ddf(
         table_name=check_table(table),
     )
     rows = _arranged(plan, ddf, shuffle, repartition_ratio, num_buckets, bucket_by)
-    return _write("store_dataset", plan, rows, shuffle)
+    return _write(plan, rows, shuffle)
 
 
 def update_dataset_from_ddf(
@@ -136,7 +105,7 @@ def update_dataset_from_ddf(
     repartition_ratio: float | None = None,
     num_buckets: int | None = 1,
     sort_partitions_by: str | Sequence[str] | None = None,
-    delete_scope: Any = None,
+    delete_scope: DeleteScopeInput = None,
     metadata: MetadataInput = None,
     df_serializer: DataFrameSerializer | None = None,
     metadata_merger: MetadataMerger | None = None,
@@ -148,38 +117,17 @@ def update_dataset_from_ddf(
     on_conflict: OnConflict = "raise",
 ) -> Delayed:
     """
-    Remove partitions and add others, in one step at the end. A dataset that does not exist is created.
+    Remove and add partitions in one commit.
 
-    Parameters
-    ----------
-    ddf
-        As in :func:`store_dataset_from_ddf`; None to only remove partitions.
-    table, shuffle, repartition_ratio, num_buckets, bucket_by
-        As there.
-    delete_scope
-        As in :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`, or a Delayed of that or None.
-    store, dataset_uuid, secondary_indices, sort_partitions_by, metadata, df_serializer, metadata_merger
-        As there.
-    default_metadata_version, partition_on, factory, on_conflict
-        As there.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        The dataset.
-
-    Raises
-    ------
-    TypeError
-        The dataset has a table of another name.
-    ValueError, ConcurrentWriteError
-        As there; what is wrong with the arguments is noticed when the graph is built.
+    See :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`. ``ddf`` and the arguments of the
+    shuffle are as in :func:`store_dataset_from_ddf`; ``ddf=None`` only removes partitions. ``delete_scope``
+    may be a Delayed as well. A ``table`` that the dataset does not have is a TypeError.
     """
-    found = dataset_factory(dataset_uuid, picklable_store(store), factory)
-    _check_stored_table(found, check_table(table))
+    dataset = dataset_factory(dataset_uuid, picklable_store(store), factory)
+    _check_stored_table(dataset, check_table(table))
     plan = plan_update(
-        factory=found,
-        delete_scope=known_scope(delete_scope),
+        factory=dataset,
+        delete_scope=immediate_scope(delete_scope),
         metadata=metadata,
         df_serializer=df_serializer,
         metadata_merger=metadata_merger,
@@ -191,7 +139,7 @@ def update_dataset_from_ddf(
         on_conflict=on_conflict,
     )
     rows = _arranged(plan, ddf, shuffle, repartition_ratio, num_buckets, bucket_by)
-    return _write("update_dataset", plan, rows, shuffle, delete_scope)
+    return _write(plan, rows, shuffle, delete_scope)
 
 
 def _check_stored_table(factory: DatasetFactory, table: str) -> None:
@@ -204,14 +152,14 @@ def _check_stored_table(factory: DatasetFactory, table: str) -> None:
 
 
 def _arranged(
-    plan: UpdatePlan,
+    plan: DatasetWritePlan,
     ddf: Any,
     shuffle: bool,
     repartition_ratio: float | None,
     num_buckets: int | None,
     bucket_by: str | Sequence[str] | None,
 ) -> dd.DataFrame | None:
-    """The input with its rows in the partitions in which they are written."""
+    """The input, repartitioned and shuffled."""
     if ddf is None:
         return None
     if not isinstance(ddf, dd.DataFrame):
@@ -229,22 +177,23 @@ def _arranged(
 
 
 def _write(
-    operation: str, plan: UpdatePlan, ddf: dd.DataFrame | None, shuffle: bool, delete_scope: Any = None
+    plan: DatasetWritePlan, ddf: dd.DataFrame | None, shuffle: bool, delete_scope: DeleteScopeInput = None
 ) -> Delayed:
-    """One task per partition."""
+    """Write each partition in one task, then commit."""
     parts = [] if ddf is None else ddf.to_delayed()
-    arguments = references(part.key for part in parts)
-    function = _write_buckets if shuffle else _write_partition
-    return write_dataset(Graph.to_delayed, operation, plan, parts[:1], function, arguments, delete_scope)
+    tasks = [TaskRef(part.key) for part in parts]
+    return update_as_delayed(
+        plan, parts[:1], tasks, _write_buckets if shuffle else _write_partition, delete_scope
+    )
 
 
 def _write_partition(context: WriteContext, frame: pd.DataFrame) -> Written:
-    """Write the rows, or a file without any; nothing where no file would come of it."""
+    """Write the rows; without rows a file of the schema, unless the dataset has partition keys."""
     return write_inputs(context, [] if context.partition_on and not len(frame) else [_without_index(frame)])
 
 
 def _write_buckets(context: WriteContext, frame: pd.DataFrame) -> Written:
-    """Write the rows of each bucket; a shuffle leaves partitions without rows."""
+    """Write the rows of each bucket; a shuffle may leave partitions empty."""
     return write_inputs(context, [_without_index(rows) for rows in buckets(frame) if len(rows)])
 
 

@@ -4,26 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TypeAlias
 
 import dask.dataframe as dd
 import pandas as pd
 from dask.delayed import Delayed
-from dask.task_spec import TaskRef
+from dask.task_spec import List, TaskRef
 
 from kartothek_cube.core.arrow.pandas_conversion import dates_as_stamps
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.typing import ConditionsInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.typing import StoreFactory
-from kartothek_cube.io.dask import common_cube, delayed_cube
+from kartothek_cube.io.dask import delayed_cube
+from kartothek_cube.io.dask._executor import answer_as_delayed
 from kartothek_cube.io.dask._from_map import from_map
-from kartothek_cube.io.dask._graph import Graph
 from kartothek_cube.io.dask._shuffle import buckets, shuffled
+from kartothek_cube.io.dask.common_cube import check_store
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
+from kartothek_cube.io_components.query.frame_conversion import run_single_frame
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.query.projection_pushdown import project
-from kartothek_cube.io_components.write import cube_write as write
-from kartothek_cube.io_components.write.incremental import Written, write_part
+from kartothek_cube.io_components.write.cube_plan import (
+    CubeWritePlan,
+    plan_append,
+    plan_build,
+    plan_extend,
+    plan_update,
+)
+from kartothek_cube.io_components.write.cube_write import merge_writes, prepare
+from kartothek_cube.io_components.write.incremental import Written, write_part, write_parts_job
+from kartothek_cube.io_components.write.plan import with_write_id
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -40,13 +51,13 @@ __all__ = (
 )
 
 Frames = dict[str, dd.DataFrame]
-Metadata = Mapping[str, Mapping[str, Any]]
+DaskInput: TypeAlias = dd.DataFrame | Mapping[str, dd.DataFrame]
 
 
 # -- writes --------------------------------------------------------------------------------------------------
 
 
-def _by_id(data: Any, cube: Cube) -> Frames:
+def _by_id(data: DaskInput, cube: Cube) -> Frames:
     frames = dict(data) if isinstance(data, Mapping) else {cube.seed_dataset: data}
     for name, frame in frames.items():
         if not isinstance(frame, dd.DataFrame):
@@ -57,40 +68,42 @@ def _by_id(data: Any, cube: Cube) -> Frames:
     return frames
 
 
-def _check_columns(plan: write.CubeWritePlan, frames: Frames) -> None:
-    """What can be said about the input without its rows."""
-    write.prepare(plan, {name: [frame._meta] for name, frame in frames.items()}, unique=False)
+def _check_columns(plan: CubeWritePlan, frames: Frames) -> None:
+    """Check columns and types of the input, which need no rows."""
+    prepare(plan, {name: [frame._meta] for name, frame in frames.items()}, unique=False)
 
 
-def _write_frames(plan: write.CubeWritePlan, frames: Frames) -> Delayed:
+def _write_frames(plan: CubeWritePlan, frames: Frames) -> Delayed:
     _check_columns(plan, frames)
     return _write_partitions(plan, frames, _write_partition)
 
 
-def _write_partitions(plan: write.CubeWritePlan, frames: Frames, function: Callable[..., Written]) -> Delayed:
-    """One task per partition of each dataset."""
+def _write_partitions(plan: CubeWritePlan, frames: Frames, function: Callable[..., Written]) -> Delayed:
+    """Write each partition of each frame in one task, then commit."""
     inputs: list[Delayed] = []
-    arguments: list[tuple[Any, ...]] = []
+    tasks: list[List] = []
     for name, frame in frames.items():
         parts = frame.to_delayed()
         inputs += parts[:1]
-        arguments += [(TaskRef(part.key), name) for part in parts]
-    return common_cube.write_cube(Graph.to_delayed, plan, inputs, function, arguments)
+        tasks += [List(name, TaskRef(part.key)) for part in parts]
+    return answer_as_delayed(write_parts_job(with_write_id(plan), tasks, function), inputs)
 
 
-def _write_partition(plan: write.CubeWritePlan, frame: pd.DataFrame, name: str) -> Written:
+def _write_partition(plan: CubeWritePlan, item: tuple[str, pd.DataFrame]) -> Written:
+    name, frame = item
     return write_part(plan, {name: frame})
 
 
-def _write_buckets(plan: write.CubeWritePlan, frame: pd.DataFrame, name: str) -> Written:
-    return write.merge_writes([write_part(plan, {name: rows}, unique=False) for rows in buckets(frame)])
+def _write_buckets(plan: CubeWritePlan, item: tuple[str, pd.DataFrame]) -> Written:
+    name, frame = item
+    return merge_writes([write_part(plan, {name: rows}, unique=False) for rows in buckets(frame)])
 
 
 def build_cube_from_dataframe(
-    data: Any,
+    data: DaskInput,
     cube: Cube,
     store: StoreFactory,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
     shuffle: bool = False,
@@ -99,39 +112,12 @@ def build_cube_from_dataframe(
     df_serializer: DataFrameSerializer | None = None,
 ) -> Delayed:
     """
-    Store a new cube.
+    Store a new cube; see :func:`kartothek_cube.io.eager_cube.build_cube`.
 
-    Each partition is checked and written by one task, the last task makes the cube visible. If a task fails,
-    no dataset appears. What can be checked without rows is checked when the graph is built. Cells that occur
-    twice are not looked for.
-
-    Parameters
-    ----------
-    data
-        A dask DataFrame (the seed), or a dict of dataset id to dask DataFrame.
-    store
-        Factory of the store.
-    shuffle
-        Whether rows with the same values in the partition columns are brought together first. Otherwise every
-        partition of the input writes its own files.
-    num_buckets
-        At most so many files are made per physical partition, if ``shuffle`` is set.
-    bucket_by
-        Columns whose values tell in which of these files a row is; by default all.
-    cube, metadata, overwrite, partition_on, df_serializer
-        As in :func:`kartothek_cube.io.eager_cube.build_cube`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        Dict of dataset id to metadata.
-
-    Raises
-    ------
-    TypeError
-        If the store is not a factory, or the input is no dask DataFrame.
-    ValueError, RuntimeError
-        As :func:`~kartothek_cube.io.eager_cube.build_cube`; those about rows when the result is computed.
+    ``data`` is a dask DataFrame (the seed) or a dict of dataset id to dask DataFrame, ``store`` a factory.
+    One task checks and writes each partition of the input, the last task publishes the cube. Duplicate cells
+    are not detected. ``shuffle`` first collects the rows of each physical partition into at most
+    ``num_buckets`` files, distributed by the values of ``bucket_by`` (all columns by default).
 
     Examples
     --------
@@ -149,124 +135,75 @@ def build_cube_from_dataframe(
     >>> query_cube_dataframe(cube, store)["TEMP"].max().compute(scheduler="sync")
     np.int64(8)
     """
-    common_cube.check_store(store)
+    check_store(store)
     frames = _by_id(data, cube)
-    plan = write.plan_build(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
+    plan = plan_build(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
     _check_columns(plan, frames)
     if shuffle:
         frames = {
-            name: shuffled(frame, plan.changes[name].rules.partition_on, bucket_by, num_buckets)
+            name: shuffled(frame, plan.changes[name].context.partition_on, bucket_by, num_buckets)
             for name, frame in frames.items()
         }
     return _write_partitions(plan, frames, _write_buckets)
 
 
 def extend_cube_from_dataframe(
-    data: Any,
+    data: DaskInput,
     cube: Cube,
     store: StoreFactory,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
     df_serializer: DataFrameSerializer | None = None,
 ) -> Delayed:
     """
-    Add datasets, and with them columns, to a cube.
+    Add datasets to a cube; see :func:`kartothek_cube.io.eager_cube.extend_cube`.
 
-    Parameters
-    ----------
-    data, store
-        As in :func:`build_cube_from_dataframe`. Cells have to be unique within a partition.
-    cube, metadata, overwrite, partition_on, df_serializer
-        As in :func:`kartothek_cube.io.eager_cube.extend_cube`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        Dict of dataset id to metadata of what was written.
-
-    Raises
-    ------
-    TypeError
-        If the store is not a factory, or the input is no dask DataFrame.
-    ValueError, RuntimeError
-        As :func:`~kartothek_cube.io.eager_cube.extend_cube`; those about rows when the result is computed.
+    ``data`` and ``store`` are as in :func:`build_cube_from_dataframe`; cells are unique within a partition of
+    the input. The Delayed gives the datasets that were written.
     """
-    common_cube.check_store(store)
+    check_store(store)
     frames = _by_id(data, cube)
-    plan = write.plan_extend(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
+    plan = plan_extend(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
     return _write_frames(plan, frames)
 
 
 def append_to_cube_from_dataframe(
-    data: Any,
+    data: DaskInput,
     cube: Cube,
     store: StoreFactory,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
 ) -> Delayed:
     """
-    Add partitions to datasets of a cube; nothing happens to a dataset without rows in the input.
+    Add partitions to datasets; see :func:`kartothek_cube.io.eager_cube.append_to_cube`.
 
-    Parameters
-    ----------
-    data, store
-        As in :func:`extend_cube_from_dataframe`.
-    cube, metadata, df_serializer
-        As in :func:`kartothek_cube.io.eager_cube.append_to_cube`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        Dict of dataset id to metadata of what was written.
-
-    Raises
-    ------
-    TypeError
-        If the store is not a factory, or the input is no dask DataFrame.
-    ValueError
-        As :func:`~kartothek_cube.io.eager_cube.append_to_cube`; those about rows when the result is computed.
+    ``data`` and ``store`` are as in :func:`extend_cube_from_dataframe`. A dataset without rows in the input
+    stays as it is.
     """
-    common_cube.check_store(store)
+    check_store(store)
     frames = _by_id(data, cube)
-    plan = write.plan_append(cube, store, frames, metadata, df_serializer)
+    plan = plan_append(cube, store, frames, metadata, df_serializer)
     return _write_frames(plan, frames)
 
 
 def update_cube_from_dataframe(
-    data: Any,
+    data: DaskInput,
     cube: Cube,
     store: StoreFactory,
-    remove_conditions: Any,
+    remove_conditions: ConditionsInput,
     ktk_cube_dataset_ids: str | Iterable[str],
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
 ) -> Delayed:
     """
-    Replace partitions: what meets the conditions goes, the input comes, in one commit per dataset.
+    Replace partitions; see :func:`kartothek_cube.io.eager_cube.update_cube`.
 
-    Parameters
-    ----------
-    data, store
-        As in :func:`extend_cube_from_dataframe`; the dict may be empty.
-    cube, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer
-        As in :func:`kartothek_cube.io.eager_cube.update_cube`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        Dict of dataset id to metadata of the updated datasets.
-
-    Raises
-    ------
-    TypeError
-        If the store is not a factory, or the input is no dask DataFrame.
-    ValueError, RuntimeError
-        As :func:`~kartothek_cube.io.eager_cube.update_cube`; those about rows when the result is computed.
+    ``data`` and ``store`` are as in :func:`extend_cube_from_dataframe`; the dict may be empty.
     """
-    common_cube.check_store(store)
+    check_store(store)
     frames = _by_id(data, cube)
-    plan = write.plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
+    plan = plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
     return _write_frames(plan, frames)
 
 
@@ -276,8 +213,8 @@ def update_cube_from_dataframe(
 def query_cube_dataframe(
     cube: Cube,
     store: StoreFactory,
-    conditions: Any = None,
-    datasets: Any = None,
+    conditions: ConditionsInput = None,
+    datasets: DatasetsInput = None,
     dimension_columns: str | Iterable[str] | None = None,
     partition_by: str | Iterable[str] | None = None,
     payload_columns: str | Iterable[str] | None = None,
@@ -285,36 +222,19 @@ def query_cube_dataframe(
     as_of: CubeAsOf | None = None,
 ) -> dd.DataFrame:
     """
-    Query a cube. Headers and indices are read when the graph is built, files when it is computed.
+    Query a cube; see :func:`kartothek_cube.io.eager_cube.query_cube`.
 
-    Of the result, dask may ask for some columns only; then no others are read.
-
-    Parameters
-    ----------
-    store
-        Factory of the store.
-    cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of
-        As in :func:`kartothek_cube.io.eager_cube.query_cube`.
-
-    Returns
-    -------
-    dask.dataframe.DataFrame
-        One partition per group, sorted by the values of ``partition_by``, or one in total; the divisions are
-        unknown. A group without rows is an empty partition. The types of the metadata are those of the
-        schema: a column in which a partition has missing or only narrow values may have another type there.
-        If there are several partitions, dates that ``datetime64[ns]`` cannot hold are objects, namely
-        :class:`pandas.Timestamp`: pandas does not concatenate timestamps of such different ranges.
-
-    Raises
-    ------
-    ValueError, TypeError
-        As :func:`~kartothek_cube.io.eager_cube.query_cube`; also if the store is not a factory.
+    The query is planned when the graph is built. There is one partition per group, in the order of
+    ``partition_by``, or one in total; divisions are unknown. Only the columns that dask needs are read. Types
+    are those of the schema; a partition may have narrower ones, or others where values are missing. With
+    several partitions, dates outside of ``datetime64[ns]`` are :class:`pandas.Timestamp` objects, since
+    pandas cannot concatenate time stamps of such different ranges.
     """
-    common_cube.check_store(store)
+    check_store(store)
     plan = plan_query(
         cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
     )
-    meta, tasks = common_cube.frame_of(plan.context, None), plan.tasks()
+    meta, tasks = run_single_frame(plan.context, None), plan.tasks()
     result: dd.DataFrame = from_map(_read, tasks, "query_cube", meta, plan.context, len(tasks) < 2)
     return result
 
@@ -324,7 +244,7 @@ def _read(
 ) -> pd.DataFrame:
     if columns is not None and task is not None:
         context, task = project(context, task, columns)
-    frame = common_cube.frame_of(context, task)
+    frame = run_single_frame(context, task)
     frame = frame if alone else dates_as_stamps(frame)
     return frame if columns is None else frame[list(columns)]
 
@@ -335,42 +255,18 @@ def _read(
 def remove_partitions_dataframe(
     cube: Cube,
     store: StoreFactory,
-    conditions: Any = None,
+    conditions: ConditionsInput = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
 ) -> Delayed:
-    """
-    Remove partitions; the same as :func:`kartothek_cube.io.dask.delayed_cube.remove_partitions_delayed`.
-
-    Parameters
-    ----------
-    cube, store, conditions, ktk_cube_dataset_ids, metadata
-        As there.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        Dict of dataset id to metadata of all datasets of the cube.
-    """
+    """Remove partitions; same as :func:`kartothek_cube.io.dask.delayed_cube.remove_partitions_delayed`."""
     return delayed_cube.remove_partitions_delayed(cube, store, conditions, ktk_cube_dataset_ids, metadata)
 
 
 def delete_cube_dataframe(
-    cube: Cube, store: StoreFactory, datasets: Any = None, blocksize: int = 100
+    cube: Cube, store: StoreFactory, datasets: DatasetsInput = None, blocksize: int = 100
 ) -> Delayed:
-    """
-    Delete a cube; the same as :func:`kartothek_cube.io.dask.delayed_cube.delete_cube_delayed`.
-
-    Parameters
-    ----------
-    cube, store, datasets, blocksize
-        As there.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        None.
-    """
+    """Delete a cube; same as :func:`kartothek_cube.io.dask.delayed_cube.delete_cube_delayed`."""
     return delayed_cube.delete_cube_delayed(cube, store, datasets, blocksize)
 
 
@@ -379,62 +275,26 @@ def copy_cube_dataframe(
     src_store: StoreFactory,
     tgt_store: StoreFactory,
     overwrite: bool = False,
-    datasets: Any = None,
+    datasets: DatasetsInput = None,
     renamed_cube_prefix: str | None = None,
     renamed_datasets: Mapping[str, str] | None = None,
     blocksize: int = 100,
 ) -> Delayed:
-    """
-    Copy a cube; the same as :func:`kartothek_cube.io.dask.delayed_cube.copy_cube_delayed`.
-
-    Parameters
-    ----------
-    cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets, blocksize
-        As there.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        None.
-    """
+    """Copy a cube; same as :func:`kartothek_cube.io.dask.delayed_cube.copy_cube_delayed`."""
     return delayed_cube.copy_cube_delayed(
         cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets, blocksize
     )
 
 
 def collect_stats_dataframe(
-    cube: Cube, store: StoreFactory, datasets: Any = None, blocksize: int = 100
+    cube: Cube, store: StoreFactory, datasets: DatasetsInput = None, blocksize: int = 100
 ) -> Delayed:
-    """
-    Count what is stored; the same as :func:`kartothek_cube.io.dask.delayed_cube.collect_stats_delayed`.
-
-    Parameters
-    ----------
-    cube, store, datasets, blocksize
-        As there.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        The result of :func:`kartothek_cube.io.eager_cube.collect_stats`.
-    """
+    """Count what is stored; same as :func:`kartothek_cube.io.dask.delayed_cube.collect_stats_delayed`."""
     return delayed_cube.collect_stats_delayed(cube, store, datasets, blocksize)
 
 
 def cleanup_cube_dataframe(
     cube: Cube, store: StoreFactory, blocksize: int = 100, *, retention: timedelta | None = None
 ) -> Delayed:
-    """
-    Clean up; the same as :func:`kartothek_cube.io.dask.delayed_cube.cleanup_cube_delayed`.
-
-    Parameters
-    ----------
-    cube, store, blocksize, retention
-        As there.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        None.
-    """
+    """Delete garbage; same as :func:`kartothek_cube.io.dask.delayed_cube.cleanup_cube_delayed`."""
     return delayed_cube.cleanup_cube_delayed(cube, store, blocksize, retention=retention)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Any
 
 from dask.delayed import Delayed, delayed
 from dask.task_spec import TaskRef
@@ -19,29 +18,29 @@ from kartothek_cube.core.naming import (
 )
 from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io.dask._dataset_graph import (
+from kartothek_cube.io.dask._dataset_arguments import (
+    DeleteScopeInput,
     check_table,
-    frame_of,
-    known_scope,
+    immediate_scope,
     picklable_store,
-    references,
-    write_dataset,
-    write_input,
+    update_as_delayed,
 )
-from kartothek_cube.io.dask._graph import Graph, discard_results
+from kartothek_cube.io.dask._executor import answer_as_delayed, results_as_delayed
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.maintenance.delete import plan_delete, run_delete_headers
-from kartothek_cube.io_components.maintenance.garbage import delete_garbage, plan_garbage
-from kartothek_cube.io_components.read.dataset_read import plan_read
-from kartothek_cube.io_components.runtime.threads import batched
-from kartothek_cube.io_components.write.dataset_plan import (
-    MetadataMerger,
-    OnConflict,
-    UpdatePlan,
-    plan_store,
-    plan_update,
+from kartothek_cube.io_components.maintenance.delete import (
+    delete_dataset_job,
 )
+from kartothek_cube.io_components.maintenance.garbage import dataset_garbage_job
+from kartothek_cube.io_components.read.dataset_read import (
+    FrameOptions,
+    plan_read,
+    read_dataset_job,
+    read_frame,
+)
+from kartothek_cube.io_components.write.dataset_commit import write_input
+from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_store, plan_update
 from kartothek_cube.io_components.write.inputs import iter_inputs
+from kartothek_cube.io_components.write.plan import DatasetWritePlan, MetadataMerger
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -57,11 +56,13 @@ __all__ = (
 _BLOCK = 100
 
 
-def _write(operation: str, plan: UpdatePlan, data: Any, delete_scope: Any = None) -> Delayed:
-    """One task per Delayed."""
+def _write(
+    plan: DatasetWritePlan, data: Iterable[Delayed] | Delayed, delete_scope: DeleteScopeInput = None
+) -> Delayed:
+    """Write each Delayed in one task, then commit."""
     items = [data] if isinstance(data, Delayed) else [delayed(item) for item in iter_inputs(data)]
-    arguments = references(item.key for item in items)
-    return write_dataset(Graph.to_delayed, operation, plan, items, write_input, arguments, delete_scope)
+    tasks = [TaskRef(item.key) for item in items]
+    return update_as_delayed(plan, items, tasks, write_input, delete_scope)
 
 
 def store_delayed_as_dataset(
@@ -79,27 +80,10 @@ def store_delayed_as_dataset(
     secondary_indices: str | Sequence[str] | None = None,
 ) -> Delayed:
     """
-    Store a new dataset. Each input is written by one task, the last task makes the dataset visible.
+    Store a new dataset; see :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`.
 
-    Parameters
-    ----------
-    delayed_tasks
-        List of Delayed objects, each of an input as in
-        :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`.
-    store, dataset_uuid, metadata, df_serializer, overwrite, metadata_version, partition_on
-        As there.
-    metadata_merger, metadata_storage_format, table_name, secondary_indices
-        As there, and in :func:`update_dataset_from_delayed`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        The dataset.
-
-    Raises
-    ------
-    ValueError, RuntimeError
-        As there; what is wrong with the arguments is noticed when the graph is built.
+    ``delayed_tasks`` are Delayed objects of its inputs. One task writes each of them, the last task publishes
+    the dataset; arguments are checked when the graph is built.
 
     Examples
     --------
@@ -124,14 +108,14 @@ def store_delayed_as_dataset(
         metadata_merger=metadata_merger,
         table_name=table_name,
     )
-    return _write("store_dataset", plan, delayed_tasks)
+    return _write(plan, delayed_tasks)
 
 
 def update_dataset_from_delayed(
     delayed_tasks: Iterable[Delayed],
     store: StoreInput | None = None,
     dataset_uuid: str | None = None,
-    delete_scope: Any = None,
+    delete_scope: DeleteScopeInput = None,
     metadata: MetadataInput = None,
     df_serializer: DataFrameSerializer | None = None,
     metadata_merger: MetadataMerger | None = None,
@@ -145,34 +129,16 @@ def update_dataset_from_delayed(
     on_conflict: OnConflict = "raise",
 ) -> Delayed:
     """
-    Remove partitions and add others, in one step at the end. A dataset that does not exist is created.
+    Remove and add partitions in one commit.
 
-    Parameters
-    ----------
-    delayed_tasks
-        As in :func:`store_delayed_as_dataset`.
-    delete_scope
-        As in :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`, or a Delayed of that or None.
-    store, dataset_uuid, metadata, df_serializer, metadata_merger, default_metadata_version, partition_on
-        As there.
-    sort_partitions_by, secondary_indices, factory, table_name, on_conflict
-        As there.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        The dataset.
-
-    Raises
-    ------
-    ValueError, ConcurrentWriteError
-        As there; what is wrong with the arguments is noticed when the graph is built.
+    See :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`. ``delayed_tasks`` are as in
+    :func:`store_delayed_as_dataset`; ``delete_scope`` may be a Delayed as well.
     """
     plan = plan_update(
         dataset_uuid,
         picklable_store(store),
         factory,
-        delete_scope=known_scope(delete_scope),
+        delete_scope=immediate_scope(delete_scope),
         metadata=metadata,
         df_serializer=df_serializer,
         metadata_merger=metadata_merger,
@@ -183,7 +149,7 @@ def update_dataset_from_delayed(
         table_name=table_name,
         on_conflict=on_conflict,
     )
-    return _write("update_dataset", plan, delayed_tasks, delete_scope)
+    return _write(plan, delayed_tasks, delete_scope)
 
 
 def read_dataset_as_delayed(
@@ -201,26 +167,10 @@ def read_dataset_as_delayed(
     as_of: AsOf | None = None,
 ) -> list[Delayed]:
     """
-    Read a dataset, one Delayed per partition or per group.
+    Read a dataset, a Delayed per partition or group.
 
-    Parameters
-    ----------
-    dataset_uuid, store, columns, predicate_pushdown_to_io, dates_as_object, predicates, factory, dispatch_by
-        As in :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
-    categoricals
-        As there, but a column with an index has the same categories in all frames: all its values.
-    table_name, as_of
-        As there.
-
-    Returns
-    -------
-    list of dask.delayed.Delayed
-        The frames of :func:`~kartothek_cube.io.eager.read_dataset_as_dataframes`.
-
-    Raises
-    ------
-    KeyError, ValueError, TypeError, RuntimeError
-        As there, when the graph is built.
+    See :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`. The read is planned when the graph is
+    built. A categorical column with an index has the same categories in all frames: all values of the index.
 
     Examples
     --------
@@ -249,8 +199,8 @@ def read_dataset_as_delayed(
         same_categories=True,
         as_of=as_of,
     )
-    graph, options = Graph("read_dataset"), (plan.context, dates_as_object)
-    return graph.delayed(graph.map("partition", frame_of, options, [(task,) for task in plan.tasks()]))
+    options = FrameOptions(plan.context, dates_as_object)
+    return results_as_delayed(read_dataset_job(options, plan.tasks(), read_frame, "partition"))
 
 
 def read_table_as_delayed(
@@ -265,23 +215,7 @@ def read_table_as_delayed(
     factory: DatasetFactory | None = None,
     dispatch_by: str | Sequence[str] | None = None,
 ) -> list[Delayed]:
-    """
-    Read a dataset; the same as :func:`read_dataset_as_delayed`, under a name that kartothek had as well.
-
-    Parameters
-    ----------
-    table
-        Name of the table.
-    dataset_uuid, store, columns, predicate_pushdown_to_io, categoricals, dates_as_object, predicates, factory
-        As there.
-    dispatch_by
-        As there.
-
-    Returns
-    -------
-    list of dask.delayed.Delayed
-        DataFrames.
-    """
+    """Read a dataset; as :func:`read_dataset_as_delayed`, with another name of ``table_name``."""
     return read_dataset_as_delayed(
         dataset_uuid,
         store,
@@ -300,40 +234,12 @@ def delete_dataset__delayed(
     dataset_uuid: str | None = None, store: StoreInput | None = None, factory: DatasetFactory | None = None
 ) -> Delayed:
     """
-    Delete a dataset: its header first, then its files in any order.
+    Delete a dataset; see :func:`kartothek_cube.io.eager.delete_dataset`.
 
-    Parameters
-    ----------
-    dataset_uuid, store, factory
-        As in :func:`kartothek_cube.io.eager.delete_dataset`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        None.
-
-    Raises
-    ------
-    KeyError
-        There is no such dataset.
+    A first task deletes the header, others the files. The Delayed is None.
     """
     dataset = dataset_factory(dataset_uuid, picklable_store(store), factory, load_schema=False)
-    plan = plan_delete(dataset)
-    graph, opener = Graph("delete_dataset"), dataset.store_factory
-    first = graph.finalize("header", _delete_headers, opener, plan.uuids)
-    rest = [(block, TaskRef(first)) for block in batched(plan.keys, _BLOCK)]
-    deleted = graph.map("files", _collect_after, opener, rest) or [first]
-    return graph.to_delayed("done", discard_results, after=graph.merge(discard_results, deleted))
-
-
-def _delete_headers(store: StoreInput, uuids: Sequence[str]) -> list[None]:
-    run_delete_headers(store, uuids)
-    return [None]
-
-
-def _collect_after(store: StoreInput, keys: Sequence[str], _header: list[None]) -> list[None]:
-    delete_garbage(store, keys)
-    return [None]
+    return answer_as_delayed(delete_dataset_job(dataset, _BLOCK))
 
 
 def garbage_collect_dataset__delayed(
@@ -345,26 +251,9 @@ def garbage_collect_dataset__delayed(
     retention: timedelta | None = None,
 ) -> list[Delayed]:
     """
-    Delete files that a dataset does not refer to. What goes is decided when the graph is built.
+    Delete garbage of a dataset; see :func:`kartothek_cube.io.eager.garbage_collect_dataset`.
 
-    Parameters
-    ----------
-    chunk_size
-        Files per Delayed.
-    dataset_uuid, store, factory, retention
-        As in :func:`kartothek_cube.io.eager.garbage_collect_dataset`.
-
-    Returns
-    -------
-    list of dask.delayed.Delayed
-        One per chunk, each of None; there may be none.
-
-    Raises
-    ------
-    KeyError
-        There is no such dataset.
+    Garbage is listed when the graph is built. There is one Delayed of None for each ``chunk_size`` files.
     """
     dataset = dataset_factory(dataset_uuid, picklable_store(store), factory)
-    graph, keys = Graph("collect_garbage"), batched(plan_garbage(dataset, retention), chunk_size)
-    chunks = graph.map("files", delete_garbage, dataset.store_factory, [(block,) for block in keys])
-    return graph.delayed(chunks)
+    return results_as_delayed(dataset_garbage_job(dataset, retention, chunk_size))

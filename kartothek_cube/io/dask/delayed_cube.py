@@ -4,21 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Any
 
 from dask.delayed import Delayed, delayed
 from dask.task_spec import TaskRef
 
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.typing import ConditionsInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.typing import StoreFactory
-from kartothek_cube.io.dask import common_cube
-from kartothek_cube.io.dask._cube_maintenance import compact_cube_delayed, verify_cube_delayed
-from kartothek_cube.io.dask._graph import Graph
-from kartothek_cube.io_components.maintenance.cube_copy import plan_copy
+from kartothek_cube.io.dask._executor import answer_as_delayed, results_as_delayed
+from kartothek_cube.io.dask.common_cube import check_blocksize, check_store
+from kartothek_cube.io_components.maintenance.compact import compact_cube_job
+from kartothek_cube.io_components.maintenance.cube_copy import copy_cube_job, plan_copy
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
+from kartothek_cube.io_components.maintenance.delete import delete_cube_job
+from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job
+from kartothek_cube.io_components.maintenance.stats import collect_stats_job
+from kartothek_cube.io_components.query.frame_conversion import query_job, run_single_frame
 from kartothek_cube.io_components.query.planner import plan_query
-from kartothek_cube.io_components.write import cube_write as write
-from kartothek_cube.io_components.write.incremental import declared_ids, iter_input, write_part
+from kartothek_cube.io_components.verify.cube_rules import verify_cube_job
+from kartothek_cube.io_components.write.cube_plan import (
+    CubeWritePlan,
+    plan_append,
+    plan_build,
+    plan_extend,
+    plan_update,
+)
+from kartothek_cube.io_components.write.cube_write import remove_partitions_job
+from kartothek_cube.io_components.write.incremental import (
+    declared_ids,
+    iter_input,
+    write_part,
+    write_parts_job,
+)
+from kartothek_cube.io_components.write.plan import with_write_id
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -36,14 +54,12 @@ __all__ = (
     "verify_cube_delayed",
 )
 
-Metadata = Mapping[str, Mapping[str, Any]]
 
-
-def _write_delayed(plan: write.CubeWritePlan, data: Any) -> Delayed:
-    """One task per Delayed."""
+def _write_delayed(plan: CubeWritePlan, data: Iterable[Delayed] | Delayed) -> Delayed:
+    """Write each Delayed in one task, then commit."""
     items = [data] if isinstance(data, Delayed) else [delayed(element) for element in iter_input(data)]
-    arguments = [(TaskRef(item.key),) for item in items]
-    return common_cube.write_cube(Graph.to_delayed, plan, items, write_part, arguments)
+    tasks = [TaskRef(item.key) for item in items]
+    return answer_as_delayed(write_parts_job(with_write_id(plan), tasks, write_part), items)
 
 
 def build_cube_from_delayed(
@@ -51,41 +67,18 @@ def build_cube_from_delayed(
     cube: Cube,
     store: StoreFactory,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
     df_serializer: DataFrameSerializer | None = None,
 ) -> Delayed:
     """
-    Store a new cube.
+    Store a new cube; see :func:`kartothek_cube.io.eager_cube.build_cube`.
 
-    Each Delayed is checked and written by one task, the last task makes the cube visible. If a task fails, no
-    dataset appears. What can be checked without input is checked when the graph is built.
-
-    Parameters
-    ----------
-    data
-        List of Delayed objects, each of a DataFrame (for the seed), a dict of dataset id to DataFrame, or
-        None. Cells have to be unique within each of them.
-    ktk_cube_dataset_ids
-        Ids that may occur; by default only the seed. Those that do not occur are not written.
-    store
-        Factory of the store.
-    cube, metadata, overwrite, partition_on, df_serializer
-        As in :func:`kartothek_cube.io.eager_cube.build_cube`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        Dict of dataset id to metadata.
-
-    Raises
-    ------
-    TypeError
-        If the store is not a factory.
-    ValueError, RuntimeError
-        As :func:`~kartothek_cube.io.eager_cube.build_cube`; those about the input when the result is
-        computed.
+    ``data`` are Delayed objects of a DataFrame (for the seed), a dict of dataset id to DataFrame, or None;
+    cells are unique within each. One task checks and writes each of them, the last task publishes the cube.
+    ``store`` is a factory; ``ktk_cube_dataset_ids`` are the ids that may occur in the input, by default the
+    seed.
 
     Examples
     --------
@@ -105,9 +98,9 @@ def build_cube_from_delayed(
     >>> [frame["CITY"].tolist() for frame in frames]
     [['Ulm'], ['Bath']]
     """
-    common_cube.check_store(store)
+    check_store(store)
     names = declared_ids(ktk_cube_dataset_ids, [cube.seed_dataset])
-    plan = write.plan_build(cube, store, names, metadata, overwrite, partition_on, df_serializer)
+    plan = plan_build(cube, store, names, metadata, overwrite, partition_on, df_serializer)
     return _write_delayed(plan, data)
 
 
@@ -116,39 +109,20 @@ def extend_cube_from_delayed(
     cube: Cube,
     store: StoreFactory,
     ktk_cube_dataset_ids: str | Iterable[str] | None,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
     df_serializer: DataFrameSerializer | None = None,
 ) -> Delayed:
     """
-    Add datasets, and with them columns, to a cube.
+    Add datasets to a cube; see :func:`kartothek_cube.io.eager_cube.extend_cube`.
 
-    Parameters
-    ----------
-    data, store
-        As in :func:`build_cube_from_delayed`.
-    ktk_cube_dataset_ids
-        Ids that may occur.
-    cube, metadata, overwrite, partition_on, df_serializer
-        As in :func:`kartothek_cube.io.eager_cube.extend_cube`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        Dict of dataset id to metadata of what was written.
-
-    Raises
-    ------
-    TypeError
-        If the store is not a factory.
-    ValueError, RuntimeError
-        As :func:`~kartothek_cube.io.eager_cube.extend_cube`; those about the input when the result is
-        computed.
+    ``data`` and ``store`` are as in :func:`build_cube_from_delayed`, ``ktk_cube_dataset_ids`` are the ids
+    that may occur in the input. The Delayed gives the datasets that were written.
     """
-    common_cube.check_store(store)
+    check_store(store)
     names = declared_ids(ktk_cube_dataset_ids)
-    plan = write.plan_extend(cube, store, names, metadata, overwrite, partition_on, df_serializer)
+    plan = plan_extend(cube, store, names, metadata, overwrite, partition_on, df_serializer)
     return _write_delayed(plan, data)
 
 
@@ -157,36 +131,17 @@ def append_to_cube_from_delayed(
     cube: Cube,
     store: StoreFactory,
     ktk_cube_dataset_ids: str | Iterable[str] | None,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
 ) -> Delayed:
     """
-    Add partitions to datasets of a cube; nothing happens to a dataset without rows in the input.
+    Add partitions to datasets; see :func:`kartothek_cube.io.eager_cube.append_to_cube`.
 
-    Parameters
-    ----------
-    data, store
-        As in :func:`build_cube_from_delayed`.
-    ktk_cube_dataset_ids
-        Ids that may occur.
-    cube, metadata, df_serializer
-        As in :func:`kartothek_cube.io.eager_cube.append_to_cube`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        Dict of dataset id to metadata of what was written.
-
-    Raises
-    ------
-    TypeError
-        If the store is not a factory.
-    ValueError
-        As :func:`~kartothek_cube.io.eager_cube.append_to_cube`; those about the input when the result is
-        computed.
+    ``data`` and ``store`` are as in :func:`build_cube_from_delayed`, ``ktk_cube_dataset_ids`` are the ids
+    that may occur in the input. A dataset without rows in the input stays as it is.
     """
-    common_cube.check_store(store)
-    plan = write.plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
+    check_store(store)
+    plan = plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
     return _write_delayed(plan, data)
 
 
@@ -194,78 +149,42 @@ def update_cube_from_delayed(
     data: Iterable[Delayed],
     cube: Cube,
     store: StoreFactory,
-    remove_conditions: Any,
+    remove_conditions: ConditionsInput,
     ktk_cube_dataset_ids: str | Iterable[str],
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
 ) -> Delayed:
     """
-    Replace partitions: what meets the conditions goes, the input comes, in one commit per dataset.
+    Replace partitions; see :func:`kartothek_cube.io.eager_cube.update_cube`.
 
-    Parameters
-    ----------
-    data, store
-        As in :func:`build_cube_from_delayed`.
-    cube, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer
-        As in :func:`kartothek_cube.io.eager_cube.update_cube`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        Dict of dataset id to metadata of the updated datasets.
-
-    Raises
-    ------
-    TypeError
-        If the store is not a factory.
-    ValueError, RuntimeError
-        As :func:`~kartothek_cube.io.eager_cube.update_cube`; those about the input when the result is
-        computed.
+    ``data`` and ``store`` are as in :func:`build_cube_from_delayed`. The Delayed gives the updated datasets.
     """
-    common_cube.check_store(store)
-    plan = write.plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
+    check_store(store)
+    plan = plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
     return _write_delayed(plan, data)
 
 
 def remove_partitions_delayed(
     cube: Cube,
     store: StoreFactory,
-    conditions: Any = None,
+    conditions: ConditionsInput = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
 ) -> Delayed:
     """
-    Remove partitions. Their files stay until a cleanup.
+    Remove partitions; see :func:`kartothek_cube.io.eager_cube.remove_partitions`.
 
-    Parameters
-    ----------
-    store
-        Factory of the store.
-    cube, conditions, ktk_cube_dataset_ids, metadata
-        As in :func:`kartothek_cube.io.eager_cube.remove_partitions`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        Dict of dataset id to metadata of all datasets of the cube.
-
-    Raises
-    ------
-    TypeError
-        If the store is not a factory.
-    ValueError
-        As :func:`~kartothek_cube.io.eager_cube.remove_partitions`.
+    ``store`` is a factory. The Delayed gives the result of that function.
     """
-    common_cube.check_store(store)
-    plan = write.plan_remove(cube, store, conditions, ktk_cube_dataset_ids, metadata)
-    return common_cube.finish_cube(Graph.to_delayed, plan)
+    check_store(store)
+    return answer_as_delayed(remove_partitions_job(cube, store, conditions, ktk_cube_dataset_ids, metadata))
 
 
 def query_cube_delayed(
     cube: Cube,
     store: StoreFactory,
-    conditions: Any = None,
-    datasets: Any = None,
+    conditions: ConditionsInput = None,
+    datasets: DatasetsInput = None,
     dimension_columns: str | Iterable[str] | None = None,
     partition_by: str | Iterable[str] | None = None,
     payload_columns: str | Iterable[str] | None = None,
@@ -273,96 +192,44 @@ def query_cube_delayed(
     as_of: CubeAsOf | None = None,
 ) -> list[Delayed]:
     """
-    Query a cube. Headers and indices are read when the graph is built, files when it is computed.
+    Query a cube; see :func:`kartothek_cube.io.eager_cube.query_cube`.
 
-    Parameters
-    ----------
-    store
-        Factory of the store.
-    cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of
-        As in :func:`kartothek_cube.io.eager_cube.query_cube`.
-
-    Returns
-    -------
-    list of dask.delayed.Delayed
-        One DataFrame per group, sorted by the values of ``partition_by``; without it a single one, or none.
-        A group that turns out to have no rows is a DataFrame without rows.
-
-    Raises
-    ------
-    ValueError, TypeError
-        As :func:`~kartothek_cube.io.eager_cube.query_cube`; also if the store is not a factory.
+    ``store`` is a factory. The query is planned when the graph is built: headers and indices are read then,
+    files in tasks. There is one Delayed per group in the order of ``partition_by``, or a single one, or none
+    if no file can match; a group that proves empty is a DataFrame without rows.
     """
-    common_cube.check_store(store)
+    check_store(store)
     plan = plan_query(
         cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
     )
-    graph = Graph("query_cube")
-    return graph.delayed(
-        graph.map("group", common_cube.frame_of, plan.context, [(task,) for task in plan.tasks()])
-    )
+    return results_as_delayed(query_job(plan, plan.tasks(), run_single_frame))
 
 
 def delete_cube_delayed(
-    cube: Cube, store: StoreFactory, datasets: Any = None, blocksize: int = 100
+    cube: Cube, store: StoreFactory, datasets: DatasetsInput = None, blocksize: int = 100
 ) -> Delayed:
     """
-    Delete a cube or some of its datasets, with all files that they refer to.
+    Delete a cube; see :func:`kartothek_cube.io.eager_cube.delete_cube`.
 
-    Parameters
-    ----------
-    store
-        Factory of the store.
-    blocksize
-        Keys per task.
-    cube, datasets
-        As in :func:`kartothek_cube.io.eager_cube.delete_cube`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        None.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the store is not a factory or the block size is not a positive integer.
+    ``store`` is a factory. Headers are deleted first, then ``blocksize`` files per task. The Delayed is None.
     """
-    common_cube.check_store(store)
-    common_cube.check_blocksize(blocksize)
-    return common_cube.wait(*common_cube.delete_cube(cube, store, datasets, blocksize))
+    check_store(store)
+    check_blocksize(blocksize)
+    return answer_as_delayed(delete_cube_job(cube, store, datasets, blocksize))
 
 
 def cleanup_cube_delayed(
     cube: Cube, store: StoreFactory, blocksize: int = 100, *, retention: timedelta | None = None
 ) -> Delayed:
     """
-    Remove keys of the cube that no dataset refers to.
+    Delete garbage of a cube; see :func:`kartothek_cube.io.eager_cube.cleanup_cube`.
 
-    Parameters
-    ----------
-    cube
-        Specification of the cube.
-    store
-        Factory of the store.
-    blocksize
-        Keys per task.
-    retention
-        As in :func:`kartothek_cube.io.eager_cube.cleanup_cube`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        None.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the store is not a factory or the block size is not a positive integer.
+    ``store`` is a factory. Garbage is listed when the graph is built, ``blocksize`` files are deleted per
+    task. The Delayed is None.
     """
-    common_cube.check_store(store)
-    common_cube.check_blocksize(blocksize)
-    return common_cube.wait(*common_cube.cleanup_cube(cube, store, blocksize, retention))
+    check_store(store)
+    check_blocksize(blocksize)
+    return answer_as_delayed(cube_garbage_job(cube, store, retention, blocksize))
 
 
 def copy_cube_delayed(
@@ -370,67 +237,70 @@ def copy_cube_delayed(
     src_store: StoreFactory,
     tgt_store: StoreFactory,
     overwrite: bool = False,
-    datasets: Any = None,
+    datasets: DatasetsInput = None,
     renamed_cube_prefix: str | None = None,
     renamed_datasets: Mapping[str, str] | None = None,
     blocksize: int = 100,
 ) -> Delayed:
     """
-    Copy a cube from one store to another. All checks are made when the graph is built.
+    Copy a cube; see :func:`kartothek_cube.io.eager_cube.copy_cube`.
 
-    Parameters
-    ----------
-    src_store, tgt_store
-        Factories of the stores; must not be the same store, which is checked by a key that is put and
-        deleted.
-    blocksize
-        Files per task.
-    cube, overwrite, datasets, renamed_cube_prefix, renamed_datasets
-        As in :func:`kartothek_cube.io.eager_cube.copy_cube`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        None.
-
-    Raises
-    ------
-    TypeError, ValueError, RuntimeError
-        As :func:`~kartothek_cube.io.eager_cube.copy_cube`; also if a store is not a factory or the block size
-        is not a positive integer.
+    Stores are factories. Arguments are checked when the graph is built; to tell the stores apart, a key is
+    put and deleted. Each task copies ``blocksize`` files, the last one publishes the datasets. The Delayed is
+    None.
     """
-    common_cube.check_store(src_store)
-    common_cube.check_store(tgt_store)
-    common_cube.check_blocksize(blocksize)
+    check_store(src_store)
+    check_store(tgt_store)
+    check_blocksize(blocksize)
     plan = plan_copy(cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets)
-    return common_cube.copy_cube(Graph.to_delayed, plan, blocksize)
+    return answer_as_delayed(copy_cube_job(plan, blocksize))
 
 
 def collect_stats_delayed(
-    cube: Cube, store: StoreFactory, datasets: Any = None, blocksize: int = 100
+    cube: Cube, store: StoreFactory, datasets: DatasetsInput = None, blocksize: int = 100
 ) -> Delayed:
     """
-    Count what is stored.
+    Count what is stored; see :func:`kartothek_cube.io.eager_cube.collect_stats`.
 
-    Parameters
-    ----------
-    store
-        Factory of the store.
-    blocksize
-        Files per task.
-    cube, datasets
-        As in :func:`kartothek_cube.io.eager_cube.collect_stats`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        The result of :func:`~kartothek_cube.io.eager_cube.collect_stats`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the store is not a factory or the block size is not a positive integer.
+    ``store`` is a factory; each task reads the footers of ``blocksize`` files. The Delayed gives the counts.
     """
-    common_cube.check_store(store)
-    common_cube.check_blocksize(blocksize)
-    return common_cube.collect_stats(Graph.to_delayed, cube, store, datasets, blocksize)
+    check_store(store)
+    check_blocksize(blocksize)
+    return answer_as_delayed(collect_stats_job(cube, store, datasets, blocksize))
+
+
+def compact_cube_delayed(
+    cube: Cube,
+    store: StoreFactory,
+    conditions: ConditionsInput = None,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+    *,
+    min_files: int = 2,
+) -> Delayed:
+    """
+    Compact a cube; see :func:`kartothek_cube.io.eager_cube.compact_cube`.
+
+    The partitions to compact are chosen when the graph is built. The Delayed gives the counts of that
+    function.
+    """
+    check_store(store)
+    job = compact_cube_job(cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
+    return answer_as_delayed(job)
+
+
+def verify_cube_delayed(
+    cube: Cube,
+    store: StoreFactory,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    *,
+    deep: bool = True,
+) -> Delayed:
+    """
+    Check a cube; see :func:`kartothek_cube.io.eager_cube.verify_cube`.
+
+    Headers and the existence of files are checked when the graph is built, the files themselves in tasks. The
+    Delayed gives the report.
+    """
+    check_store(store)
+    return answer_as_delayed(verify_cube_job(cube, store, ktk_cube_dataset_ids, deep=deep))

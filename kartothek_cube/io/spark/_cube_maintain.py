@@ -1,32 +1,23 @@
-"""Everything else that is done to cubes with Spark: delete, clean up, copy, count, compact, check."""
+"""Maintenance of cubes with Spark: delete, clean up, copy, count, compact, check."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.typing import ConditionsInput, DatasetsInput
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io.spark._executor import call_all
+from kartothek_cube.io.spark._executor import execute
 from kartothek_cube.io.spark._session import active_session
 from kartothek_cube.io.spark._stores import picklable_store
-from kartothek_cube.io_components.maintenance.compact import finish_compact, plan_compact, run_compact
-from kartothek_cube.io_components.maintenance.cube_copy import (
-    copy_tasks,
-    finish_copies,
-    plan_copy,
-    run_copy_task,
-)
-from kartothek_cube.io_components.maintenance.delete import plan_cube_delete, run_delete_headers
-from kartothek_cube.io_components.maintenance.garbage import delete_garbage, plan_cube_garbage
-from kartothek_cube.io_components.maintenance.stats import plan_stats, run_stats, sum_stats
-from kartothek_cube.io_components.runtime.threads import batched
-from kartothek_cube.io_components.verify.cube_rules import (
-    finish_cube_verify,
-    plan_cube_verify,
-    run_cube_verify,
-)
+from kartothek_cube.io_components.maintenance.compact import compact_cube_job
+from kartothek_cube.io_components.maintenance.cube_copy import copy_cube_job, plan_copy
+from kartothek_cube.io_components.maintenance.delete import delete_cube_job
+from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job
+from kartothek_cube.io_components.maintenance.stats import collect_stats_job
+from kartothek_cube.io_components.verify.cube_rules import verify_cube_job
 from kartothek_cube.io_components.verify.report import Report
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -47,22 +38,11 @@ _BLOCK = 1000
 
 
 def delete_cube_spark(
-    cube: Cube, store: StoreInput, datasets: Any = None, *, spark: SparkSession | None = None
+    cube: Cube, store: StoreInput, datasets: DatasetsInput = None, *, spark: SparkSession | None = None
 ) -> None:
-    """
-    Delete a cube or some of its datasets, with all files that they refer to.
-
-    Parameters
-    ----------
-    cube, store, datasets
-        As in :func:`kartothek_cube.io.eager_cube.delete_cube`.
-    spark
-        The session; the active one by default.
-    """
-    session, factory = active_session(spark), picklable_store(store)
-    plan = plan_cube_delete(cube, factory, datasets)
-    run_delete_headers(factory, plan.uuids)
-    call_all(session, delete_garbage, factory, batched(plan.keys, _BLOCK), f"delete cube {cube.uuid_prefix}")
+    """Delete a cube, 1,000 files per task; see :func:`kartothek_cube.io.eager_cube.delete_cube`."""
+    session = active_session(spark)
+    execute(session, delete_cube_job(cube, picklable_store(store), datasets, _BLOCK))
 
 
 def cleanup_cube_spark(
@@ -72,19 +52,9 @@ def cleanup_cube_spark(
     retention: timedelta | None = None,
     spark: SparkSession | None = None,
 ) -> None:
-    """
-    Remove what overwritten, failed or removed data left behind: keys of the cube that no dataset refers to.
-
-    Parameters
-    ----------
-    cube, store, retention
-        As in :func:`kartothek_cube.io.eager_cube.cleanup_cube`.
-    spark
-        The session; the active one by default.
-    """
-    session, factory = active_session(spark), picklable_store(store)
-    keys = batched(plan_cube_garbage(cube, factory, retention), _BLOCK)
-    call_all(session, delete_garbage, factory, keys, f"clean up cube {cube.uuid_prefix}")
+    """Delete garbage, 1,000 files per task; see :func:`kartothek_cube.io.eager_cube.cleanup_cube`."""
+    session = active_session(spark)
+    execute(session, cube_garbage_job(cube, picklable_store(store), retention, _BLOCK))
 
 
 def copy_cube_spark(
@@ -92,26 +62,16 @@ def copy_cube_spark(
     src_store: StoreInput,
     tgt_store: StoreInput,
     overwrite: bool = False,
-    datasets: Any = None,
+    datasets: DatasetsInput = None,
     renamed_cube_prefix: str | None = None,
     renamed_datasets: Mapping[str, str] | None = None,
     *,
     spark: SparkSession | None = None,
 ) -> None:
     """
-    Copy a cube from one store to another.
+    Copy a cube; see :func:`kartothek_cube.io.eager_cube.copy_cube`.
 
-    Parameters
-    ----------
-    cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets
-        As in :func:`kartothek_cube.io.eager_cube.copy_cube`.
-    spark
-        The session; the active one by default.
-
-    Raises
-    ------
-    ValueError, RuntimeError
-        As :func:`kartothek_cube.io.eager_cube.copy_cube`.
+    Each task copies 1,000 files; the driver publishes the datasets.
     """
     session = active_session(spark)
     plan = plan_copy(
@@ -123,38 +83,21 @@ def copy_cube_spark(
         renamed_cube_prefix,
         renamed_datasets,
     )
-    call_all(session, run_copy_task, plan, copy_tasks(plan, _BLOCK), f"copy cube {cube.uuid_prefix}")
-    finish_copies(plan)
+    execute(session, copy_cube_job(plan, _BLOCK))
 
 
 def collect_stats_spark(
-    cube: Cube, store: StoreInput, datasets: Any = None, *, spark: SparkSession | None = None
+    cube: Cube, store: StoreInput, datasets: DatasetsInput = None, *, spark: SparkSession | None = None
 ) -> dict[str, dict[str, int]]:
-    """
-    Count what is stored.
-
-    Parameters
-    ----------
-    cube, store, datasets
-        As in :func:`kartothek_cube.io.eager_cube.collect_stats`.
-    spark
-        The session; the active one by default.
-
-    Returns
-    -------
-    dict
-        As :func:`kartothek_cube.io.eager_cube.collect_stats`.
-    """
-    session, factory = active_session(spark), picklable_store(store)
-    base, tasks = plan_stats(cube, factory, datasets, _BLOCK)
-    counted = call_all(session, run_stats, factory, tasks, f"count cube {cube.uuid_prefix}")
-    return sum_stats([base, *counted])
+    """Count what is stored; see :func:`kartothek_cube.io.eager_cube.collect_stats`."""
+    session = active_session(spark)
+    return execute(session, collect_stats_job(cube, picklable_store(store), datasets, _BLOCK))
 
 
 def compact_cube_spark(
     cube: Cube,
     store: StoreInput,
-    conditions: Any = None,
+    conditions: ConditionsInput = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     df_serializer: DataFrameSerializer | None = None,
     *,
@@ -162,24 +105,13 @@ def compact_cube_spark(
     spark: SparkSession | None = None,
 ) -> dict[str, dict[str, int]]:
     """
-    Merge the files of each physical partition into one, without the cells that newer ones hide.
+    Compact a cube; see :func:`kartothek_cube.io.eager_cube.compact_cube`.
 
-    Parameters
-    ----------
-    cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files
-        As in :func:`kartothek_cube.io.eager_cube.compact_cube`.
-    spark
-        The session; the active one by default.
-
-    Returns
-    -------
-    dict
-        As there.
+    Each task compacts one physical partition; the driver commits.
     """
     session, factory = active_session(spark), picklable_store(store)
-    context, tasks = plan_compact(cube, factory, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
-    text = f"compact cube {cube.uuid_prefix}"
-    return finish_compact(context, call_all(session, run_compact, context, tasks, text))
+    job = compact_cube_job(cube, factory, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
+    return execute(session, job)
 
 
 def verify_cube_spark(
@@ -190,22 +122,6 @@ def verify_cube_spark(
     deep: bool = True,
     spark: SparkSession | None = None,
 ) -> Report:
-    """
-    Check that the datasets of a cube are what their headers say, and form the cube; nothing is changed.
-
-    Parameters
-    ----------
-    cube, store, ktk_cube_dataset_ids, deep
-        As in :func:`kartothek_cube.io.eager_cube.verify_cube`.
-    spark
-        The session; the active one by default.
-
-    Returns
-    -------
-    Report
-    """
+    """Check a cube; see :func:`kartothek_cube.io.eager_cube.verify_cube`."""
     session = active_session(spark)
-    plan = plan_cube_verify(cube, picklable_store(store), ktk_cube_dataset_ids, deep=deep)
-    text = f"verify cube {cube.uuid_prefix}"
-    found = call_all(session, run_cube_verify, plan.contexts(), plan.tasks(), text)
-    return finish_cube_verify(plan, found)
+    return execute(session, verify_cube_job(cube, picklable_store(store), ktk_cube_dataset_ids, deep=deep))

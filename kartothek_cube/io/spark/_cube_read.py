@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.pandas_conversion import as_table, to_memory
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.typing import ConditionsInput, DatasetsInput
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark import _worker
 from kartothek_cube.io.spark._executor import distribute_tasks
@@ -30,8 +31,8 @@ __all__ = ("map_cube_spark", "query_cube_spark")
 def query_cube_spark(
     cube: Cube,
     store: StoreInput,
-    conditions: Any = None,
-    datasets: Any = None,
+    conditions: ConditionsInput = None,
+    datasets: DatasetsInput = None,
     dimension_columns: str | Iterable[str] | None = None,
     partition_by: str | Iterable[str] | None = None,
     payload_columns: str | Iterable[str] | None = None,
@@ -40,34 +41,12 @@ def query_cube_spark(
     spark: SparkSession | None = None,
 ) -> DataFrame:
     """
-    Query a cube as if it were one DataFrame.
+    Query a cube; see :func:`kartothek_cube.io.eager_cube.query_cube`.
 
-    The query is planned at once, and sees the cube as it is now. Tasks read the files that belong together
-    and join them; nothing is shuffled.
-
-    Parameters
-    ----------
-    cube, conditions, datasets, dimension_columns, payload_columns, as_of
-        As in :func:`kartothek_cube.io.eager_cube.query_cube`.
-    store
-        Store, factory or URL; executors must be able to open it.
-    partition_by
-        Indexed columns. The rows of each group come in one piece, groups in the order of their values; to
-        hand each of them to a function, use :func:`map_cube_spark`.
-    spark
-        The session; the active one by default.
-
-    Returns
-    -------
-    pyspark.sql.DataFrame
-        Columns are sorted by name. Types are those of ``kartothek_cube.io.spark._types``: naive time stamps
-        are ``timestamp_ntz``, zoned ones ``timestamp``, missing numbers null.
-
-    Raises
-    ------
-    ValueError, TypeError
-        As :func:`kartothek_cube.io.eager_cube.query_cube`; also if the store is in the memory of this
-        process, or a column has a type that Spark does not know.
+    The query is planned at once and sees the cube as it is now. Tasks read and join co-located files; nothing
+    is shuffled. Rows of a group of ``partition_by`` are consecutive, groups are sorted; to process them as a
+    whole, use :func:`map_cube_spark`. Naive time stamps are ``timestamp_ntz``, zoned ones ``timestamp``, and
+    missing numbers null. Executors must be able to open ``store``.
     """
     session = active_session(spark)
     plan = plan_query(
@@ -88,8 +67,8 @@ def map_cube_spark(
     cube: Cube,
     store: StoreInput,
     schema: StructType | pa.Schema | str | None = None,
-    conditions: Any = None,
-    datasets: Any = None,
+    conditions: ConditionsInput = None,
+    datasets: DatasetsInput = None,
     dimension_columns: str | Iterable[str] | None = None,
     partition_by: str | Iterable[str] | None = None,
     payload_columns: str | Iterable[str] | None = None,
@@ -99,29 +78,10 @@ def map_cube_spark(
     """
     Query a cube, and let a function transform each logical partition or group as a whole.
 
-    Parameters
-    ----------
-    func
-        Takes a :class:`pyarrow.Table` with the rows of a group, sorted by cell, and gives an Arrow table, a
-        pandas DataFrame, or anything else that Arrow reads as a table; None for no rows. It runs on
-        executors.
-    cube, store, conditions, datasets, dimension_columns, payload_columns, spark
-        As in :func:`query_cube_spark`.
-    schema
-        Columns and types that the function gives: a Spark schema, its DDL text, or an Arrow schema. By
-        default the function is called here with a table without rows to find out.
-    partition_by
-        Indexed columns by whose values rows are grouped; by default the partition columns of the cube.
-
-    Returns
-    -------
-    pyspark.sql.DataFrame
-        What the function gave for all groups.
-
-    Raises
-    ------
-    ValueError, TypeError
-        As :func:`query_cube_spark`; also if the function does not say by itself what it gives.
+    ``func`` runs on executors: it takes a :class:`pyarrow.Table` of a group, sorted by cell, and returns any
+    table that Arrow reads, or None for no rows. ``schema`` (a Spark schema, its DDL text or an Arrow schema)
+    describes its result; by default ``func`` is called here with an empty table to find out. ``partition_by``
+    are the columns of the groups, by default the partition columns of the cube.
 
     Examples
     --------
@@ -149,8 +109,8 @@ def map_cube_spark(
     plan = plan_query(
         cube, picklable_store(store), conditions, datasets, dimension_columns, groups, payload_columns
     )
-    given = _schema_of(func, plan) if schema is None else _as_spark_schema(schema)
-    return _query_frame(session, plan, given, func, f"map_{cube.uuid_prefix}")
+    spark_types = _schema_of(func, plan) if schema is None else _as_spark_schema(schema)
+    return _query_frame(session, plan, spark_types, func, f"map_{cube.uuid_prefix}")
 
 
 def _query_frame(
@@ -160,14 +120,14 @@ def _query_frame(
     function: Callable[[pa.Table], Any] | None,
     name: str,
 ) -> DataFrame:
-    querying = _worker.QueryJob(plan.context, arrow_schema(schema), function)
+    querying = _worker.QueryContext(plan.context, arrow_schema(schema), function)
     return distribute_tasks(
         spark, split_into_tasks(plan, workers(spark)), _worker.query, querying, schema, name
     )
 
 
 def _schema_of(func: Callable[[pa.Table], Any], plan: PhysicalPlan) -> StructType:
-    """What the function gives for no rows."""
+    """Schema of the result of the function for an empty table."""
     empty = to_memory(plan.context.output.empty_table())
     try:
         result = func(empty)
@@ -182,13 +142,13 @@ def _schema_of(func: Callable[[pa.Table], Any], plan: PhysicalPlan) -> StructTyp
     return spark_schema(_with_known_types(table.schema, result, plan.context.output))
 
 
-def _with_known_types(schema: pa.Schema, result: Any, known: pa.Schema) -> pa.Schema:
-    """Without rows, columns of objects in pandas could be anything: take them for those of the query."""
+def _with_known_types(schema: pa.Schema, result: Any, query_schema: pa.Schema) -> pa.Schema:
+    """Schema of an empty frame; its object columns have the types of the query, as they could be anything."""
     if not isinstance(result, pd.DataFrame):
         return schema
     objects = {name for name, dtype in result.dtypes.items() if pd.api.types.is_object_dtype(dtype)}
-    unclear = objects & set(known.names)
-    return pa.schema([known.field(field.name) if field.name in unclear else field for field in schema])
+    unclear = objects & set(query_schema.names)
+    return pa.schema([query_schema.field(field.name) if field.name in unclear else field for field in schema])
 
 
 def _as_spark_schema(schema: StructType | pa.Schema | str) -> StructType:

@@ -1,4 +1,4 @@
-"""Writers of the data source: plan by what is there, write in tasks, commit once on the driver."""
+"""Writers of the data source: plan on the driver, write in tasks, commit once on the driver."""
 
 from __future__ import annotations
 
@@ -37,12 +37,8 @@ from kartothek_cube.io_components.write.cube_plan import (
     plan_update,
 )
 from kartothek_cube.io_components.write.cube_write import merge_writes
-from kartothek_cube.io_components.write.incremental import (
-    check_duplicate_cells,
-    commit_parts,
-    with_write_id,
-    write_stream,
-)
+from kartothek_cube.io_components.write.incremental import check_duplicate_cells, commit_parts, write_stream
+from kartothek_cube.io_components.write.plan import with_write_id
 from kartothek_cube.io_components.write.table_writer import WriteResult
 
 if TYPE_CHECKING:
@@ -50,13 +46,13 @@ if TYPE_CHECKING:
 
 __all__ = ("CubeStreamWriter", "CubeWriter", "batch_writer", "stream_writer")
 
-#: rows that a task collects before it writes: they may come in any order
+#: rows that a task collects before it writes, since they come in any order
 _ROWS = 1 << 20
 
 
 @dataclass
 class TaskCommit(WriterCommitMessage):
-    """What a task wrote or why it did not, and to which query it belongs."""
+    """Result or error of a task, with the id of its query."""
 
     outcome: bytes
     query: str | None = None
@@ -67,18 +63,7 @@ class TaskCommit(WriterCommitMessage):
 
 @attrs.frozen
 class WriteTarget:
-    """
-    What a writer writes to.
-
-    Attributes
-    ----------
-    options
-        As users gave them.
-    store
-        Opens the store.
-    overwrite
-        Whether the dataset is replaced.
-    """
+    """Options of a write, an opened store, and whether the dataset is replaced."""
 
     options: WriteOptions
     store: CachedStoreFactory
@@ -87,18 +72,11 @@ class WriteTarget:
     @classmethod
     def of(cls, options: Mapping[str, str], overwrite: bool) -> WriteTarget:
         """Read the options of a data source."""
-        given = WriteOptions.of(options)
-        return cls(given, picklable_store(given.store), overwrite)
+        parsed = WriteOptions.of(options)
+        return cls(parsed, picklable_store(parsed.store), overwrite)
 
     def plan(self) -> CubeWritePlan | None:
-        """
-        The write, by what is in the store now; None if there is nothing to do.
-
-        Raises
-        ------
-        ValueError, RuntimeError
-            The options do not fit the cube that is there.
-        """
+        """The write, planned from the current state of the store; None if there is nothing to do."""
         existing = discover_ktk_cube_dataset_ids(self.options.cube, self.store)
         cube = self._cube(existing)
         name = self.options.dataset or cube.seed_dataset
@@ -121,33 +99,33 @@ class WriteTarget:
         return plan_update(cube, self.store, [], [name]) if name in existing else self.plan()
 
     def _cube(self, existing: Iterable[str]) -> Cube:
-        given = self.options
+        options = self.options
         if not existing:
             return self._new_cube()
-        cube, _ = discover_cube(given.cube, self.store)
+        cube, _ = discover_cube(options.cube, self.store)
         for option in ("dimension_columns", "partition_columns"):
-            wanted = getattr(given, option)
-            if wanted is not None and wanted != getattr(cube, option):
+            columns = getattr(options, option)
+            if columns is not None and columns != getattr(cube, option):
                 raise ValueError(
-                    f"Format {FORMAT}: option {option!r} is {', '.join(wanted)}, but the cube "
-                    f"{given.cube!r} has {', '.join(getattr(cube, option))}"
+                    f"Format {FORMAT}: option {option!r} is {', '.join(columns)}, but the cube "
+                    f"{options.cube!r} has {', '.join(getattr(cube, option))}"
                 )
-        return cube.copy(index_columns=set(cube.index_columns) | set(given.index_columns or ()))
+        return cube.copy(index_columns=set(cube.index_columns) | set(options.index_columns or ()))
 
     def _new_cube(self) -> Cube:
-        given = self.options
-        missing = [o for o in ("dimension_columns", "partition_columns") if getattr(given, o) is None]
+        options = self.options
+        missing = [o for o in ("dimension_columns", "partition_columns") if getattr(options, o) is None]
         if missing:
             raise ValueError(
-                f"Format {FORMAT}: there is no cube {given.cube!r} yet; to build it, name its columns in the "
-                f"option(s) {', '.join(missing)}"
+                f"Format {FORMAT}: there is no cube {options.cube!r} yet; to build it, name its columns "
+                f"in the option(s) {', '.join(missing)}"
             )
         return Cube(
-            dimension_columns=given.dimension_columns,
-            partition_columns=given.partition_columns,
-            uuid_prefix=given.cube,
-            seed_dataset=given.seed_dataset,
-            index_columns=given.index_columns or (),
+            dimension_columns=options.dimension_columns,
+            partition_columns=options.partition_columns,
+            uuid_prefix=options.cube,
+            seed_dataset=options.seed_dataset,
+            index_columns=options.index_columns or (),
         )
 
 
@@ -155,7 +133,7 @@ def _checked(plan: CubeWritePlan, schema: StructType) -> str:
     """Name of the dataset, if the schema fits it."""
     (name,) = plan.changes
     check_types(schema, name)
-    empty = to_storage_types(arrow_schema(schema).empty_table(), plan.changes[name].types)
+    empty = to_storage_types(arrow_schema(schema).empty_table(), plan.constraints[name].types)
     check_input(plan, {name: empty})
     return name
 
@@ -164,15 +142,15 @@ def _checked(plan: CubeWritePlan, schema: StructType) -> str:
 
 
 def _write(plan: CubeWritePlan, name: str, batches: Iterator[pa.RecordBatch]) -> bytes:
-    """Write the rows of a task, in whatever order they come."""
-    change = plan.changes[name]
-    tables = rechunk_by_partition(batches, change.rules.partition_on, _ROWS, 4 * _ROWS)
-    rows = (to_storage_types(table, change.types) for table in tables)
+    """Write the rows of a task, which come in any order."""
+    constraints = plan.constraints[name]
+    tables = rechunk_by_partition(batches, constraints.partition_on, _ROWS, 4 * _ROWS)
+    rows = (to_storage_types(table, constraints.types) for table in tables)
     return attempt(partial(write_stream, plan, name, rows))
 
 
 def _results(messages: Iterable[Any]) -> list[dict[str, WriteResult]]:
-    """What tasks wrote, or the first error of one."""
+    """Results of all tasks; the first error is raised."""
     results = [unpickled(message.outcome) for message in messages if message is not None]
     for result in results:
         if isinstance(result, Exception):
@@ -190,53 +168,21 @@ def _discard(store: CachedStoreFactory, messages: Iterable[Any]) -> None:
 
 
 class CubeWriter(DataSourceArrowWriter):
-    """
-    Writes a frame to one dataset of a cube.
-
-    Parameters
-    ----------
-    plan
-        The write; None: nothing is to be done.
-    name
-        Dataset id.
-    """
+    """Writes a frame to one dataset of a cube; without a plan, nothing."""
 
     def __init__(self, plan: CubeWritePlan | None, name: str) -> None:
         self.plan = plan
         self.name = name
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
-        """
-        Write the rows of a task.
-
-        Parameters
-        ----------
-        iterator
-            The rows.
-
-        Returns
-        -------
-        Written
-        """
+        """Write the rows of a task."""
         if self.plan is None:
             return TaskCommit(pickle.dumps({}))
         return TaskCommit(_write(self.plan, self.name, iterator))
 
     @concise_errors
     def commit(self, messages: Sequence[Any]) -> None:
-        """
-        Commit what tasks wrote.
-
-        Parameters
-        ----------
-        messages
-            One per task.
-
-        Raises
-        ------
-        Exception
-            What a task found wrong, cells in the files of several tasks, or why the commit failed.
-        """
+        """Commit the files of all tasks."""
         if self.plan is None:
             return
         with delete_on_failure(change.context for change in self.plan.changes.values()):
@@ -246,13 +192,10 @@ class CubeWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[Any]) -> None:
         """
-        Delete what tasks wrote, also those whose messages got lost.
+        Delete the files of all tasks, also those whose messages got lost.
 
-        Parameters
-        ----------
-        messages
-            One per task; None for tasks that failed. If there are none of these, the commit has failed and
-            knows what may be deleted: what it put into the store can still be on its way.
+        Failed tasks have no message. If there are none of these, the commit has failed: it deletes files by
+        itself, since its own writes may still be under way.
         """
         if self.plan is not None and None in messages:
             for change in self.plan.changes.values():
@@ -260,23 +203,7 @@ class CubeWriter(DataSourceArrowWriter):
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> CubeWriter:
-    """
-    The writer for ``DataFrame.write``.
-
-    Parameters
-    ----------
-    options
-        Of the data source.
-    schema
-        Of the frame.
-    overwrite
-        Whether the dataset is replaced.
-
-    Raises
-    ------
-    ValueError, TypeError, RuntimeError
-        The options or the schema do not fit.
-    """
+    """The writer for ``DataFrame.write``."""
     plan = WriteTarget.of(options, overwrite).plan()
     if plan is None:
         return CubeWriter(None, "")
@@ -287,18 +214,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
 
 
 class CubeStreamWriter(DataSourceStreamArrowWriter):
-    """
-    Writes the batches of a stream to one dataset of a cube, each exactly once.
-
-    Parameters
-    ----------
-    sink
-        What to write to.
-    plan
-        How tasks write.
-    name
-        Dataset id.
-    """
+    """Writes the batches of a stream to one dataset of a cube, each exactly once."""
 
     def __init__(self, sink: WriteTarget, plan: CubeWritePlan, name: str) -> None:
         self.sink = sink
@@ -306,18 +222,7 @@ class CubeStreamWriter(DataSourceStreamArrowWriter):
         self.name = name
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
-        """
-        Write the rows of a task.
-
-        Parameters
-        ----------
-        iterator
-            The rows.
-
-        Returns
-        -------
-        Written
-        """
+        """Write the rows of a task."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -326,21 +231,7 @@ class CubeStreamWriter(DataSourceStreamArrowWriter):
 
     @concise_errors
     def commit(self, messages: Sequence[Any], batchId: int) -> None:
-        """
-        Commit a batch, unless it was committed already.
-
-        Parameters
-        ----------
-        messages
-            One per task.
-        batchId
-            Number of the batch; the same if it is replayed.
-
-        Raises
-        ------
-        Exception
-            What a task found wrong, cells in the files of several tasks, or why the commit failed.
-        """
+        """Commit a batch, unless a batch of this number is committed already."""
         queries = {message.query for message in messages if message is not None and message.query}
         if not queries:
             return
@@ -363,16 +254,7 @@ class CubeStreamWriter(DataSourceStreamArrowWriter):
             raise
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:
-        """
-        Delete what tasks wrote.
-
-        Parameters
-        ----------
-        messages
-            As for tables.
-        batchId
-            Number of the batch.
-        """
+        """Delete the files of all tasks."""
         if None in messages:
             _discard(self.sink.store, messages)
 
@@ -392,23 +274,7 @@ def _numbered(plan: CubeWritePlan, query: str, number: int) -> CubeWritePlan:
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> CubeStreamWriter:
-    """
-    The writer for ``DataFrame.writeStream``.
-
-    Parameters
-    ----------
-    options
-        Of the data source.
-    schema
-        Of the frame.
-    overwrite
-        Whether each batch replaces all earlier ones, as in output mode "complete".
-
-    Raises
-    ------
-    ValueError, TypeError, RuntimeError
-        The options or the schema do not fit.
-    """
+    """The writer for ``DataFrame.writeStream``; ``overwrite`` is output mode "complete"."""
     sink = WriteTarget.of(options, overwrite)
     if sink.options.if_exists != "append":
         raise ValueError(f"Format {FORMAT}: a stream appends; leave out the option 'if_exists'")

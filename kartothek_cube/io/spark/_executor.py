@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -18,16 +18,20 @@ from kartothek_cube.io.spark._session import (
     remedy,
 )
 from kartothek_cube.io.spark._types import spark_schema
+from kartothek_cube.io_components.job import Job
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ("call_all", "map_batches", "outcomes", "distribute_tasks")
+__all__ = ("distribute_tasks", "execute", "map_batches", "outcome_frame", "outcomes", "raise_first")
 
 T = TypeVar("T")
+Context = TypeVar("Context")
+Result = TypeVar("Result")
+Answer = TypeVar("Answer")
 
-#: up to so many tasks Spark deals them out as it finds workers; more of them are sent to a worker each
+#: number of tasks up to which Spark distributes them by itself; above, each gets a partition of its own
 _FEW_TASKS = 64
 _OUTCOMES = "id int, outcome binary"
 
@@ -35,30 +39,11 @@ _OUTCOMES = "id int, outcome binary"
 def map_batches(
     df: DataFrame, function: Callable[..., Any], shared: Any, schema: StructType | str, name: str
 ) -> DataFrame:
-    """
-    Let executors call a function over the batches of a frame.
-
-    Parameters
-    ----------
-    df
-        The frame.
-    function
-        Function of `_worker`, called with ``shared`` and an iterator of batches.
-    shared
-        What all tasks share.
-    schema
-        Schema of the batches that it yields.
-    name
-        What it does, for Spark's plans.
-
-    Returns
-    -------
-    pyspark.sql.DataFrame
-    """
+    """Let executors call a function of `_worker` over the batches of a frame."""
     pickled = cloudpickle.dumps((function, shared))
     columns, help_text = list(df.columns), remedy()
 
-    # pickled by value: it must be able to say that this package is missing
+    # pickled by value: executors without this package can still raise the error below
     def on_executor(batches: Any) -> Any:
         try:
             from kartothek_cube.io.spark._worker import run
@@ -80,22 +65,7 @@ def distribute_tasks(
     schema: StructType | str,
     name: str,
 ) -> DataFrame:
-    """
-    A frame of what executors make of tasks; its rows come in the order of the tasks.
-
-    Parameters
-    ----------
-    spark
-        The session.
-    tasks
-        Small and independent of each other.
-    function, shared, schema, name
-        As in :func:`map_batches`.
-
-    Returns
-    -------
-    pyspark.sql.DataFrame
-    """
+    """A frame of what executors make of tasks; its rows come in the order of the tasks."""
     check_python(spark)
     rows = [range(len(tasks)), [pickle.dumps(task) for task in tasks]]
     table = pa.table(
@@ -109,28 +79,7 @@ def distribute_tasks(
 
 
 def outcomes(spark: SparkSession, df: DataFrame, text: str) -> list[Any]:
-    """
-    Run a job whose tasks yield outcomes.
-
-    Parameters
-    ----------
-    spark
-        The session.
-    df
-        Result of :func:`map_batches` with a function that yields outcomes.
-    text
-        What the job does, for Spark's displays.
-
-    Returns
-    -------
-    list
-        Results, and exceptions where tasks found something wrong.
-
-    Raises
-    ------
-    RuntimeError
-        Executors have the wrong Python.
-    """
+    """Run a job whose tasks yield outcomes: results, and exceptions for wrong data."""
     try:
         with job_description(spark, text), no_pandas_warnings():
             table = df.toArrow()
@@ -147,45 +96,24 @@ def outcome_frame(df: DataFrame, function: Callable[..., Any], shared: Any, name
     return map_batches(df, function, shared, _OUTCOMES, name)
 
 
-def call_all(
-    spark: SparkSession, function: Callable[[Any, T], Any], shared: Any, tasks: Iterable[T], text: str
-) -> list[Any]:
-    """
-    Call a function for each task, on executors if there are several.
+def execute(spark: SparkSession, job: Job[Context, T, Result, Answer]) -> Answer:
+    """Run a job: its tasks on executors if there are several, all else on the driver."""
+    if job.prepare is not None:
+        job.prepare()
+    return job.finish(_run_tasks(spark, job))
 
-    Parameters
-    ----------
-    spark
-        The session.
-    function
-        Called with ``shared`` and a task; a function of a module.
-    shared
-        What all tasks share.
-    tasks
-        The tasks.
-    text
-        What the job does, for Spark's displays.
 
-    Returns
-    -------
-    list
-        Results in the order of the tasks.
-
-    Raises
-    ------
-    Exception
-        The first error of a task.
-    """
-    items = list(tasks)
-    if len(items) <= 1:
-        return [function(shared, item) for item in items]
-    calling = _worker.CallJob(function, shared)
-    df = distribute_tasks(spark, items, _worker.call_each, calling, _OUTCOMES, "call")
-    return raise_first(outcomes(spark, df, text))
+def _run_tasks(spark: SparkSession, job: Job[Context, T, Result, Answer]) -> list[Result]:
+    tasks = list(job.tasks)
+    if len(tasks) <= 1:
+        return [job.run(job.context, task) for task in tasks]
+    call = _worker.Call(job.run, job.context)
+    df = distribute_tasks(spark, tasks, _worker.call_each, call, _OUTCOMES, "call")
+    return raise_first(outcomes(spark, df, job.description))
 
 
 def raise_first(results: list[Any]) -> list[Any]:
-    """The results, if none of them is an exception."""
+    """The results; the first exception among them is raised."""
     for result in results:
         if isinstance(result, Exception):
             raise result

@@ -1,10 +1,10 @@
-"""Input frames: what their schemas tell before a job starts, and how rows get to the tasks that write."""
+"""Input frames: checks of their schemas, and the shuffle of their rows to the tasks that write."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -13,11 +13,14 @@ from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ("shuffle_by_partition", "check_frame", "empty_table", "frames_of", "is_spark_frame")
+__all__ = ("SparkInput", "check_frame", "empty_table", "frames_of", "is_spark_frame", "shuffle_by_partition")
 
-#: column that tells how many tasks share a partition; no dataset can have it
+SparkInput: TypeAlias = "DataFrame | Mapping[str, DataFrame | None]"
+"""The frame of the seed, or frames by dataset id."""
+
+#: column with the number of tasks of a partition; no dataset can have it
 _SHARES = "__kartothek_cube_shares"
-#: hash buckets are not of equal size: make them a bit smaller than a file may be
+#: hash buckets have unequal sizes, so their mean is smaller than a file may be
 _UNEVEN = 1.05
 
 
@@ -30,25 +33,7 @@ def is_spark_frame(obj: Any) -> bool:
 
 
 def frames_of(data: Any, default: str) -> dict[str, DataFrame | None]:
-    """
-    Input by dataset id.
-
-    Parameters
-    ----------
-    data
-        A DataFrame, or a dict of dataset id to DataFrame or None.
-    default
-        Id for a lone frame.
-
-    Returns
-    -------
-    dict
-
-    Raises
-    ------
-    TypeError
-        It is something else; says what to do.
-    """
+    """Input by dataset id; a single frame belongs to ``default``."""
     by_id = {default: data} if is_spark_frame(data) else data
     if not isinstance(by_id, Mapping):
         raise TypeError(_not_a_frame(data))
@@ -67,23 +52,7 @@ def _not_a_frame(obj: Any) -> str:
 
 
 def check_frame(df: DataFrame, dataset: str) -> None:
-    """
-    Check names and types of the columns of a frame.
-
-    Parameters
-    ----------
-    df
-        The frame.
-    dataset
-        Whose input it is, for messages.
-
-    Raises
-    ------
-    ValueError
-        Two columns have the same name, or names that Spark cannot tell apart.
-    TypeError
-        A column has a type that no dataset can hold.
-    """
+    """Check names and types of the columns of a frame."""
     names = list(df.columns)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -100,42 +69,14 @@ def check_frame(df: DataFrame, dataset: str) -> None:
 
 
 def empty_table(df: DataFrame, stored: Mapping[str, pa.DataType]) -> pa.Table:
-    """
-    What a frame would be without rows, in the types that are stored.
-
-    Parameters
-    ----------
-    df
-        The frame.
-    stored
-        Types that columns have in the cube or dataset already.
-    """
+    """A frame without rows, in the types that would be stored."""
     return to_storage_types(arrow_schema(df.schema).empty_table(), stored)
 
 
 def shuffle_by_partition(
     df: DataFrame, keys: Sequence[str], cells: Sequence[str] = (), file_rows: int | None = None
 ) -> DataFrame:
-    """
-    Bring the rows of each logical partition together by one shuffle.
-
-    Parameters
-    ----------
-    df
-        The frame.
-    keys
-        Columns whose values make a partition; none: all rows are one.
-    cells
-        Columns whose values make a cell within a partition.
-    file_rows
-        Partitions with more rows are dealt out to several tasks, by cell. They are counted first, so that the
-        frame is computed twice.
-
-    Returns
-    -------
-    pyspark.sql.DataFrame
-        Rows of a task are sorted by partition, and by cell if partitions may be dealt out.
-    """
+    """Bring the rows of each logical partition together by one shuffle, sorted by partition."""
     names = [_quoted(key) for key in keys]
     if file_rows is not None:
         return _dealt_out(df, names, [_quoted(cell) for cell in cells], file_rows)

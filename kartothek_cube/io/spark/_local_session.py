@@ -28,7 +28,7 @@ __all__ = (
 JAVA = 17
 
 
-#: what is off in Spark 4: a data source is told of a WHERE, and so plans anew; columns of the type TIME
+#: off by default in Spark 4: filters for data sources, which then plan again; columns of the type TIME
 _SWITCHES = ("spark.sql.python.filterPushdown.enabled", "spark.sql.timeType.enabled")
 
 
@@ -50,8 +50,8 @@ def local_session(
     Returns
     -------
     pyspark.sql.SparkSession
-        The session that is active already, if there is one. What Java prints goes to a file in the directory
-        for temporary files, ``kartothek_cube_spark_<process>.log``.
+        The session that is active already, if there is one. Output of Java is in a file in the directory for
+        temporary files, ``kartothek_cube_spark_<process>.log``.
 
     Raises
     ------
@@ -156,10 +156,10 @@ def register(spark: SparkSession | None = None) -> SparkSession:
 
 
 def _require_java() -> None:
-    found = _java_version()
-    if found < JAVA:
+    version = _java_version()
+    if version < JAVA:
         raise RuntimeError(
-            f"Spark needs Java {JAVA} or newer, but found {found or 'none'}: install it (Debian, Ubuntu: "
+            f"Spark needs Java {JAVA} or newer, but found {version or 'none'}: install it (Debian, Ubuntu: "
             f"apt-get install openjdk-{JAVA}-jre-headless; macOS: brew install openjdk@{JAVA}), or set "
             "JAVA_HOME."
         )

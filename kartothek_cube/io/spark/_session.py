@@ -1,4 +1,4 @@
-"""Sessions of Spark: the active one, how much runs at the same time, and what its displays tell."""
+"""Spark sessions: the active one, its parallelism, its displays of progress, its Python."""
 
 from __future__ import annotations
 
@@ -27,28 +27,12 @@ __all__ = (
     "workers",
 )
 
-#: tasks at the same time, where nothing tells
+#: number of parallel tasks, if it cannot be determined
 _WORKERS = 8
 
 
 def active_session(spark: SparkSession | None = None) -> SparkSession:
-    """
-    The given session, or the active one.
-
-    Parameters
-    ----------
-    spark
-        A session, or None.
-
-    Returns
-    -------
-    pyspark.sql.SparkSession
-
-    Raises
-    ------
-    RuntimeError
-        There is none.
-    """
+    """The given session, or the active one."""
     if spark is not None:
         return spark
     require_pyspark()
@@ -67,31 +51,13 @@ def active_session(spark: SparkSession | None = None) -> SparkSession:
 
 
 def require_pyspark() -> None:
-    """
-    Check that pyspark is installed; it is not imported.
-
-    Raises
-    ------
-    ImportError
-        It is not; says how to install it.
-    """
+    """Check that pyspark is installed, without importing it."""
     if find_spec("pyspark") is None:
         raise ImportError('pyspark is not installed: pip install "kartothek_cube[spark]"')
 
 
 def workers(spark: SparkSession) -> int:
-    """
-    How many tasks a session can run at the same time, as far as that can be found out.
-
-    Parameters
-    ----------
-    spark
-        The session.
-
-    Returns
-    -------
-    int
-    """
+    """Number of tasks that a session can run at the same time, as far as it can be determined."""
     context = _context(spark)
     if context is not None:
         return max(int(context.defaultParallelism), 1)
@@ -114,16 +80,7 @@ def _context(spark: SparkSession) -> Any:
 
 @contextmanager
 def job_description(spark: SparkSession, text: str) -> Iterator[None]:
-    """
-    Let the jobs of this thread tell what they do, in Spark's own displays of progress.
-
-    Parameters
-    ----------
-    spark
-        The session. That of Spark Connect has no descriptions.
-    text
-        Which operation on which cube or dataset.
-    """
+    """Describe the jobs of this thread in Spark's displays of progress; a no-op with Spark Connect."""
     context = _context(spark)
     if context is None:
         yield
@@ -138,7 +95,7 @@ def job_description(spark: SparkSession, text: str) -> Iterator[None]:
 
 @contextmanager
 def no_pandas_warnings() -> Iterator[None]:
-    """Keep quiet about the version of pandas, which the calls in question do not use."""
+    """Suppress warnings about the version of pandas, which these calls do not use."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
         yield
@@ -156,12 +113,12 @@ _SIGNS = (
     re.compile(r"Cannot run program \"(?P<what>[^\"]+)\""),
     re.compile(r"(?P<what>Python worker failed to connect back)"),
 )
-#: what a task imports before it does anything for the user
+#: packages that a task imports first
 _OURS = ("kartothek_cube", "pyarrow", "pandas", "numpy", "attr", "attrs", "simplekv", "storefact", "pyspark")
 
 
 def remedy() -> str:
-    """What to do about a wrong Python."""
+    """Advice about a wrong Python."""
     version = ".".join(map(str, sys.version_info[:2]))
     return _REMEDY.format(version=version, executable=sys.executable)
 
@@ -170,26 +127,15 @@ def explained(error: BaseException) -> RuntimeError | None:
     """
     The reason why a job failed, if that is the Python of executors.
 
-    Parameters
-    ----------
-    error
-        What Spark raised.
-
-    Returns
-    -------
-    RuntimeError or None
-
-    Examples
-    --------
     >>> print(explained(RuntimeError("ModuleNotFoundError: No module named 'pyarrow'")))
     The Python of Spark's executors is not the right one (pyarrow). Executors need a Python of version ...
     """
     text = str(error)
     for sign in _SIGNS:
-        found = sign.search(text)
-        if found is None:
+        match = sign.search(text)
+        if match is None:
             continue
-        what = found.group("what")
+        what = match.group("what")
         if sign is _SIGNS[0] and what.partition(".")[0] not in _OURS:
             continue
         return RuntimeError(f"The Python of Spark's executors is not the right one ({what}). {remedy()}")
@@ -197,19 +143,7 @@ def explained(error: BaseException) -> RuntimeError | None:
 
 
 def check_python(spark: SparkSession) -> None:
-    """
-    Check the Python of executors, if they run on this machine and it is not the Python of this process.
-
-    Parameters
-    ----------
-    spark
-        The session.
-
-    Raises
-    ------
-    RuntimeError
-        It lacks a package, or has another version.
-    """
+    """Check the Python of executors on this machine: packages and version."""
     from pyspark.errors import PySparkException
 
     try:

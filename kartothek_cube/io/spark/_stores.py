@@ -1,4 +1,4 @@
-"""Stores that travel to executors, and are opened there once per process."""
+"""Picklable stores, which executors open once per process."""
 
 from __future__ import annotations
 
@@ -16,27 +16,14 @@ __all__ = ("CachedStoreFactory", "picklable_store")
 
 
 class CachedStoreFactory:
-    """
-    Factory of a store that is opened when first needed, and then kept.
-
-    Parameters
-    ----------
-    factory
-        Opens the store.
-    """
+    """Factory of a store that is opened when first needed, once per process."""
 
     def __init__(self, factory: StoreFactory) -> None:
         self._factory = factory
         self._store: KeyValueStore | None = None
 
     def __call__(self) -> KeyValueStore:
-        """
-        Open the store, or give the open one.
-
-        Returns
-        -------
-        KeyValueStore
-        """
+        """The open store."""
         if self._store is None:
             self._store = ensure_store(self._factory)
         return self._store
@@ -50,27 +37,9 @@ class CachedStoreFactory:
 
 def picklable_store(store: StoreInput) -> CachedStoreFactory:
     """
-    A factory for a store that executors can open as well.
+    A factory for a store that executors can open; relative paths are those of this process.
 
-    Parameters
-    ----------
-    store
-        Store, factory or URL; relative paths in URLs are meant from the directory of this process.
-
-    Returns
-    -------
-    OpenOnce
-
-    Raises
-    ------
-    TypeError
-        It is something else, or a store that cannot be pickled.
-    ValueError
-        The store is in the memory of this process, where no executor can see it.
-
-    Examples
-    --------
-    >>> travelling("hmemory://")
+    >>> picklable_store("hmemory://")
     Traceback (most recent call last):
     ...
     ValueError: Spark's executors cannot open a store in the memory of the driver: use ...

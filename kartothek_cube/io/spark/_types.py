@@ -1,4 +1,4 @@
-"""Types of Arrow and Spark: the one place where one becomes the other.
+"""Conversion of types and tables between Arrow and Spark.
 
 ========================  =====================  ==============================================
 Arrow                     Spark                  remarks
@@ -30,7 +30,7 @@ __all__ = ("arrow_schema", "check_types", "spark_schema", "to_spark", "to_storag
 
 #: digits that a decimal of Spark can have
 _MAX_PRECISION = 38
-#: what to do about types that no dataset can hold
+#: advice about types that no dataset can hold
 _REMEDIES: dict[str, str] = {
     "DayTimeIntervalType": "cast it to a number, for example cast('bigint')",
     "YearMonthIntervalType": "cast it to a number, for example cast('int')",
@@ -78,25 +78,8 @@ _TO_SPARK.update(
 
 def spark_schema(schema: pa.Schema) -> st.StructType:
     """
-    The Spark schema of data of the library.
+    The Spark schema of an Arrow schema; all columns may be null.
 
-    Parameters
-    ----------
-    schema
-        Columns and types.
-
-    Returns
-    -------
-    pyspark.sql.types.StructType
-        All columns may hold nulls.
-
-    Raises
-    ------
-    TypeError
-        Spark has no type for a column; names it.
-
-    Examples
-    --------
     >>> spark_schema(pa.schema([("CITY", pa.large_string()), ("DAY", pa.timestamp("ns"))])).simpleString()
     'struct<CITY:string,DAY:timestamp_ntz>'
     """
@@ -104,9 +87,9 @@ def spark_schema(schema: pa.Schema) -> st.StructType:
 
 
 def _spark_type(dtype: pa.DataType, column: str) -> st.DataType:
-    known = _TO_SPARK.get(dtype)
-    if known is not None:
-        return known
+    spark_type = _TO_SPARK.get(dtype)
+    if spark_type is not None:
+        return spark_type
     if pat.is_dictionary(dtype) or pat.is_run_end_encoded(dtype):
         return _spark_type(dtype.value_type, column)
     if pat.is_timestamp(dtype):
@@ -136,19 +119,8 @@ def _spark_nested(dtype: pa.DataType, column: str) -> st.DataType:
 
 def arrow_schema(schema: st.StructType) -> pa.Schema:
     """
-    The Arrow schema in which Spark takes and gives rows of a schema.
+    The Arrow schema in which Spark exchanges rows of a schema.
 
-    Parameters
-    ----------
-    schema
-        Columns and types.
-
-    Returns
-    -------
-    pyarrow.Schema
-
-    Examples
-    --------
     >>> arrow_schema(st.StructType().add("CITY", "string").add("DAY", "timestamp")).types
     [DataType(string), TimestampType(timestamp[us, tz=UTC])]
     """
@@ -178,20 +150,6 @@ def check_types(schema: st.StructType, dataset: str) -> None:
     """
     Check that a dataset can hold the columns of a frame.
 
-    Parameters
-    ----------
-    schema
-        Schema of the frame.
-    dataset
-        Whose input it is, for messages.
-
-    Raises
-    ------
-    TypeError
-        It cannot; names the column, its type, and what to do.
-
-    Examples
-    --------
     >>> check_types(st.StructType().add("SINCE", "interval year"), "seed")
     Traceback (most recent call last):
     ...
@@ -214,7 +172,7 @@ def _bases(dtype: st.DataType) -> set[str]:
 
 
 def _unsupported(dtype: st.DataType) -> st.DataType | None:
-    """The type, or one inside it, for which there is no Arrow type."""
+    """The type, or a nested one, that Arrow does not have."""
     inner: list[st.DataType] = []
     if isinstance(dtype, st.ArrayType):
         inner = [dtype.elementType]
@@ -234,26 +192,8 @@ def _unsupported(dtype: st.DataType) -> st.DataType | None:
 
 def to_spark(table: pa.Table, target: pa.Schema) -> pa.Table:
     """
-    Rows of the library as Spark takes them.
+    Rows in the types of :func:`arrow_schema`.
 
-    Parameters
-    ----------
-    table
-        Rows.
-    target
-        Columns and types, of :func:`arrow_schema`.
-
-    Returns
-    -------
-    pyarrow.Table
-
-    Raises
-    ------
-    ValueError
-        A column is missing, or holds values of another type; names it.
-
-    Examples
-    --------
     >>> table = pa.table({"CITY": pa.array(["Bonn"]).dictionary_encode(), "TEMP": [float("nan")]})
     >>> to_spark(table, pa.schema([("CITY", pa.string()), ("TEMP", pa.float64())])).to_pylist()
     [{'CITY': 'Bonn', 'TEMP': None}]
@@ -284,41 +224,21 @@ def _converted(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
 
 
 def _whole_microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Instants rounded down, also before 1970, as filters take for granted."""
+    """Instants rounded down, also before 1970: filters rely on it."""
     target = pa.timestamp("us", column.type.tz)
     try:
         return column.cast(target)
     except pa.ArrowInvalid:
         numbers = column.cast(pa.int64())
-        rest = pc.subtract(numbers, pc.multiply(pc.divide(numbers, 1000), 1000))
-        down = pc.if_else(pc.less(rest, 0), pc.add(rest, 1000), rest)
+        remainder = pc.subtract(numbers, pc.multiply(pc.divide(numbers, 1000), 1000))
+        down = pc.if_else(pc.less(remainder, 0), pc.add(remainder, 1000), remainder)
         return pc.subtract(numbers, down).cast(column.type).cast(target)
 
 
 def to_storage_types(table: pa.Table, stored: Mapping[str, pa.DataType]) -> pa.Table:
     """
-    Rows of Spark with the types that the library stores.
+    Rows in the types that are stored: zoned time stamps in UTC, or in the zone of the stored column.
 
-    Parameters
-    ----------
-    table
-        Rows as Spark gives them; zoned time stamps are in the zone of the session.
-    stored
-        Types that columns have in the cube or dataset already.
-
-    Returns
-    -------
-    pyarrow.Table
-        Zoned time stamps are in UTC, or the zone of the stored column; integers lose their sign where those
-        that are stored have none.
-
-    Raises
-    ------
-    ValueError
-        A value does not fit the stored type; names the column.
-
-    Examples
-    --------
     >>> tokyo = pa.table({"AT": pa.array([0], pa.timestamp("us", "Asia/Tokyo"))})
     >>> to_storage_types(tokyo, {}).schema.types
     [TimestampType(timestamp[us, tz=UTC])]

@@ -1,4 +1,4 @@
-"""What runs on executors: one function of this module per kind of job, between Arrow batches."""
+"""Functions that run on executors, from Arrow batches to Arrow batches."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ __all__ = (
     "BATCH_ROWS",
     "OUTCOMES",
     "TASKS",
-    "CallJob",
-    "CubeWriteJob",
-    "DatasetWriteJob",
-    "QueryJob",
-    "ReadJob",
+    "Call",
+    "CubeWriteContext",
+    "DatasetWriteContext",
+    "QueryContext",
+    "TableReadContext",
     "attempt",
     "batches_of",
     "call_each",
@@ -46,34 +46,19 @@ __all__ = (
 
 Batches = Iterator[pa.RecordBatch]
 
-#: rows that are handed to Spark at once
+#: rows per batch for Spark
 BATCH_ROWS = 1 << 16
 #: a task in a row
 TASKS = pa.schema([("id", pa.int32()), ("task", pa.binary())])
-#: what came out of a task, or why nothing did
+#: the result of a task, or its error
 OUTCOMES = pa.schema([("id", pa.int32()), ("outcome", pa.binary())])
 
-#: what is wrong with the data, and would be so in another attempt; everything else is for Spark to try again
+#: errors in the data, which another attempt would meet again; Spark repeats tasks after all others
 _FINAL = (KartothekCubeError, ValueError, TypeError, KeyError, RuntimeError)
 
 
 def run(pickled: bytes, batches: Batches, columns: Sequence[str]) -> Batches:
-    """
-    Call a function of this module.
-
-    Parameters
-    ----------
-    pickled
-        The function, and what all its tasks share.
-    batches
-        Its input.
-    columns
-        Names of the columns of the input.
-
-    Returns
-    -------
-    iterator of pyarrow.RecordBatch
-    """
+    """Call a pickled function of this module over batches."""
     function, shared = _shared(pickled)
     result: Batches = function(shared, (batch.rename_columns(columns) for batch in batches))
     return result
@@ -81,13 +66,13 @@ def run(pickled: bytes, batches: Batches, columns: Sequence[str]) -> Batches:
 
 @lru_cache(maxsize=4)
 def _shared(pickled: bytes) -> tuple[Callable[..., Batches], Any]:
-    """The same objects for all tasks of a process, so that a store is opened once."""
+    """The unpickled function and context; cached, so that a process opens a store once."""
     function, shared = unpickled(pickled)
     return function, shared
 
 
 def unpickled(data: bytes) -> Any:
-    """What the driver sent to this task, or a task to the driver."""
+    """An object of the driver in a task, or of a task in the driver."""
     return pickle.loads(data)  # noqa: S301  Spark itself runs what the driver pickled
 
 
@@ -98,14 +83,7 @@ def _tasks(batches: Batches) -> Iterator[tuple[int, Any]]:
 
 
 def attempt(function: Callable[[], Any]) -> bytes:
-    """
-    What a function returns or raises, pickled: Spark would make a Java stack trace of an exception.
-
-    Parameters
-    ----------
-    function
-        Does the work.
-    """
+    """Result or error of a function, pickled: Spark would turn an exception into a Java stack trace."""
     try:
         result = function()
     except _FINAL as error:
@@ -114,16 +92,7 @@ def attempt(function: Callable[[], Any]) -> bytes:
 
 
 def outcome_of(number: int, function: Callable[[], Any]) -> pa.RecordBatch:
-    """
-    The attempt to call a function, as a row.
-
-    Parameters
-    ----------
-    number
-        Which task it is.
-    function
-        Does the work.
-    """
+    """Result or error of a function, as a row with the number of its task."""
     return pa.RecordBatch.from_pylist([{"id": number, "outcome": attempt(function)}], schema=OUTCOMES)
 
 
@@ -140,40 +109,16 @@ def _portable(error: Exception) -> Exception:
 
 
 @attrs.frozen
-class QueryJob:
-    """
-    What the tasks of a query share.
-
-    Attributes
-    ----------
-    context
-        The query.
-    target
-        Columns and types that Spark expects.
-    function
-        What to make of the table of each group; None: nothing.
-    """
+class QueryContext:
+    """What the tasks of a query share: scan, types that Spark expects, function of the user."""
 
     context: ScanContext
     target: pa.Schema
     function: Callable[[pa.Table], Any] | None = None
 
 
-def query(shared: QueryJob, batches: Batches) -> Batches:
-    """
-    Read, join, and transform.
-
-    Parameters
-    ----------
-    shared
-        The query.
-    batches
-        Tasks.
-
-    Yields
-    ------
-    pyarrow.RecordBatch
-    """
+def query(shared: QueryContext, batches: Batches) -> Batches:
+    """Read and join the files of tasks, and transform each group."""
     for _, task in _tasks(batches):
         for table in run_task(shared.context, task):
             rows = table if shared.function is None else transformed(shared.function, table)
@@ -182,58 +127,27 @@ def query(shared: QueryJob, batches: Batches) -> Batches:
 
 
 def transformed(function: Callable[[pa.Table], Any], table: pa.Table) -> pa.Table | None:
-    """
-    What the user's function makes of a table.
-
-    Parameters
-    ----------
-    function
-        Takes an Arrow table, gives any kind of table, or None for no rows.
-    table
-        The table.
-    """
+    """Result of the user's function as an Arrow table; None for no rows."""
     result = function(to_memory(table))
     return None if result is None else as_table(result)
 
 
 def batches_of(table: pa.Table, target: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows as Spark takes them, some at a time."""
+    """Rows in batches and types of Spark."""
     for start in range(0, len(table), BATCH_ROWS):
         yield from to_spark(table.slice(start, BATCH_ROWS), target).combine_chunks().to_batches()
 
 
 @attrs.frozen
-class ReadJob:
-    """
-    What the tasks that read a dataset share.
-
-    Attributes
-    ----------
-    context
-        The read.
-    target
-        Columns and types that Spark expects.
-    """
+class TableReadContext:
+    """What the tasks that read a dataset share: the read, and the types that Spark expects."""
 
     context: ReadContext
     target: pa.Schema
 
 
-def read(shared: ReadJob, batches: Batches) -> Batches:
-    """
-    Read partitions.
-
-    Parameters
-    ----------
-    shared
-        The read.
-    batches
-        Tasks, each of them several tasks of the read.
-
-    Yields
-    ------
-    pyarrow.RecordBatch
-    """
+def read(shared: TableReadContext, batches: Batches) -> Batches:
+    """Read the files of blocks of tasks."""
     for _, tasks in _tasks(batches):
         for task in tasks:
             yield from batches_of(run_read(shared.context, task), shared.target)
@@ -243,83 +157,33 @@ def read(shared: ReadJob, batches: Batches) -> Batches:
 
 
 @attrs.frozen
-class CubeWriteJob:
-    """
-    What the tasks that write one dataset of a cube share.
-
-    Attributes
-    ----------
-    plan
-        The write, without what only its commit needs.
-    name
-        Dataset id.
-    file_rows
-        Rows that a file may have, if that is limited; rows come sorted by cell then.
-    """
+class CubeWriteContext:
+    """What the tasks that write one dataset of a cube share; with a row limit, rows come sorted by cell."""
 
     plan: CubeWritePlan
     name: str
     file_rows: int | None = None
 
 
-def write_cube(shared: CubeWriteJob, batches: Batches) -> Batches:
-    """
-    Check, sort, index and write rows, partition by partition.
-
-    Parameters
-    ----------
-    shared
-        The write.
-    batches
-        Rows, those of a logical partition next to each other.
-
-    Yields
-    ------
-    pyarrow.RecordBatch
-        One outcome: what was written, by dataset id.
-    """
-    change, ordered = shared.plan.changes[shared.name], shared.file_rows is not None
-    tables = rechunk_by_partition(batches, change.rules.partition_on, limit=shared.file_rows)
-    rows = (to_storage_types(table, change.types) for table in tables)
+def write_cube(shared: CubeWriteContext, batches: Batches) -> Batches:
+    """Check, sort, index and write rows, one logical partition after the other; yields one outcome."""
+    constraints, ordered = shared.plan.constraints[shared.name], shared.file_rows is not None
+    tables = rechunk_by_partition(batches, constraints.partition_on, limit=shared.file_rows)
+    rows = (to_storage_types(table, constraints.types) for table in tables)
     yield outcome_of(0, partial(write_stream, shared.plan, shared.name, rows, ordered=ordered))
 
 
 @attrs.frozen
-class DatasetWriteJob:
-    """
-    What the tasks that write a dataset share.
-
-    Attributes
-    ----------
-    context
-        How to write.
-    types
-        Types that columns have in the dataset already.
-    file_rows
-        Rows that a file may have, if that is limited.
-    """
+class DatasetWriteContext:
+    """What the tasks that write a dataset share: how to write, and types of stored columns."""
 
     context: WriteContext
     types: Mapping[str, pa.DataType]
     file_rows: int | None = None
 
 
-def write_dataset(shared: DatasetWriteJob, batches: Batches) -> Batches:
-    """
-    Write rows, partition by partition.
-
-    Parameters
-    ----------
-    shared
-        The write.
-    batches
-        Rows, those of a logical partition next to each other.
-
-    Yields
-    ------
-    pyarrow.RecordBatch
-        One outcome: what was written.
-    """
+def write_dataset(shared: DatasetWriteContext, batches: Batches) -> Batches:
+    """Write rows, one logical partition after the other; yields one outcome."""
     tables = rechunk_by_partition(batches, shared.context.partition_on, limit=shared.file_rows)
     rows = (to_storage_types(table, shared.types) for table in tables)
     yield outcome_of(0, partial(run_updates, shared.context, rows))
@@ -329,37 +193,14 @@ def write_dataset(shared: DatasetWriteJob, batches: Batches) -> Batches:
 
 
 @attrs.frozen
-class CallJob:
-    """
-    What tasks share that are calls of a function.
-
-    Attributes
-    ----------
-    function
-        What to call, ``function(shared, task)``.
-    shared
-        Its first argument.
-    """
+class Call:
+    """A function and its first argument, shared by all tasks."""
 
     function: Callable[[Any, Any], Any]
     shared: Any
 
 
-def call_each(shared: CallJob, batches: Batches) -> Batches:
-    """
-    Call a function for each task.
-
-    Parameters
-    ----------
-    shared
-        The function.
-    batches
-        Tasks.
-
-    Yields
-    ------
-    pyarrow.RecordBatch
-        One outcome per task.
-    """
+def call_each(shared: Call, batches: Batches) -> Batches:
+    """Call a function for each task; yields one outcome per task."""
     for number, task in _tasks(batches):
         yield outcome_of(number, partial(shared.function, shared.shared, task))

@@ -1,4 +1,4 @@
-"""Writing out of Spark: check by schema, one job for all datasets, one commit on the driver."""
+"""Writes of Spark frames: check of schemas, one Spark job for all datasets, commit on the driver."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from kartothek_cube.io_components.write.abort import delete_uncommitted_attempts
 from kartothek_cube.io_components.write.cube_commit import check_schemas
 from kartothek_cube.io_components.write.cube_plan import CubeWritePlan
 from kartothek_cube.io_components.write.cube_write import check_announced, prepare
-from kartothek_cube.io_components.write.incremental import commit_parts, with_write_id, without_commit_state
+from kartothek_cube.io_components.write.incremental import commit_parts, without_commit_state
+from kartothek_cube.io_components.write.plan import with_write_id
 from kartothek_cube.io_components.write.table_writer import WriteContext, WriteResult
 
 if TYPE_CHECKING:
@@ -33,23 +34,7 @@ Frames = Mapping[str, "DataFrame | None"]
 
 
 def check_file_rows(file_rows: Any) -> None:
-    """
-    Check a limit of rows per file.
-
-    Raises
-    ------
-    TypeError
-        It is no integer.
-    ValueError
-        It is not positive.
-
-    Examples
-    --------
-    >>> check_file_rows(0)
-    Traceback (most recent call last):
-    ...
-    ValueError: max_rows_per_file must be > 0 but is 0
-    """
+    """Check a limit of rows per file."""
     if file_rows is None:
         return
     if not isinstance(file_rows, int) or isinstance(file_rows, bool):
@@ -59,21 +44,7 @@ def check_file_rows(file_rows: Any) -> None:
 
 
 def check_input(plan: CubeWritePlan, schemas: Mapping[str, pa.Table]) -> None:
-    """
-    Check what the columns of the input tell, before any of it is computed.
-
-    Parameters
-    ----------
-    plan
-        The write.
-    schemas
-        Input without rows, by dataset id.
-
-    Raises
-    ------
-    ValueError, TypeError, MultiTableCommitAborted
-        As the write would.
-    """
+    """Check the columns of the input, given as tables without rows, before any of it is computed."""
     check_announced(plan, schemas)
     prepare(plan, {name: [table] for name, table in schemas.items()})
     metas = {}
@@ -86,40 +57,18 @@ def check_input(plan: CubeWritePlan, schemas: Mapping[str, pa.Table]) -> None:
 
 
 def write_cube(plan: CubeWritePlan, frames: Frames, file_rows: int | None) -> dict[str, DatasetMetadata]:
-    """
-    Write frames to a cube.
-
-    Parameters
-    ----------
-    plan
-        The write.
-    frames
-        By dataset id.
-    file_rows
-        Rows that a file may have.
-
-    Returns
-    -------
-    dict
-        Dataset id to new metadata.
-
-    Raises
-    ------
-    Exception
-        Whatever is wrong with the input, as in the other façades; nothing is changed then, and what was
-        written is deleted.
-    """
+    """Write frames to a cube; after a failure the files are deleted and the cube is unchanged."""
     check_announced(plan, frames)
-    given = {name: df for name, df in frames.items() if df is not None}
-    for name, df in given.items():
+    inputs = {name: df for name, df in frames.items() if df is not None}
+    for name, df in inputs.items():
         check_frame(df, name)
-    check_input(plan, {name: empty_table(df, plan.changes[name].types) for name, df in given.items()})
+    check_input(plan, {name: empty_table(df, plan.constraints[name].types) for name, df in inputs.items()})
     plan = with_write_id(plan)
-    # Spark does not even ask for what becomes of no rows
+    # Spark runs no task for a frame without rows
     contexts = {name: plan.changes[name].context for name in frames}
     nothing = {name: WriteResult(context.uuid, context.table) for name, context in contexts.items()}
     with delete_on_failure(change.context for change in plan.changes.values()):
-        return commit_parts(plan, [nothing, *_written(plan, given, file_rows)])
+        return commit_parts(plan, [nothing, *_written(plan, inputs, file_rows)])
 
 
 @contextmanager
@@ -149,9 +98,9 @@ def _written(
 
 
 def _outcomes_of(plan: CubeWritePlan, name: str, df: DataFrame, file_rows: int | None) -> DataFrame:
-    rules = plan.changes[name].rules
-    cells = [c for c in rules.cube.dimension_columns if c in df.columns]
-    rows = shuffle_by_partition(df, rules.partition_on, cells, file_rows)
-    only = CubeWritePlan(plan.operation, plan.cube, plan.store, {name: plan.changes[name]})
-    writing = _worker.CubeWriteJob(only, name, file_rows)
+    change, constraints = plan.changes[name], plan.constraints[name]
+    cells = [c for c in plan.cube.dimension_columns if c in df.columns]
+    rows = shuffle_by_partition(df, constraints.partition_on, cells, file_rows)
+    only = CubeWritePlan(plan.operation, plan.cube, plan.store, {name: change}, {name: constraints})
+    writing = _worker.CubeWriteContext(only, name, file_rows)
     return outcome_frame(rows, _worker.write_cube, writing, f"{plan.operation}_{name}")

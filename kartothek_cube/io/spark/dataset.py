@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core.commit import WriteMode
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
@@ -22,32 +23,23 @@ from kartothek_cube.core.naming import (
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark import _worker
-from kartothek_cube.io.spark._executor import call_all, distribute_tasks, outcome_frame, outcomes, raise_first
+from kartothek_cube.io.spark._executor import distribute_tasks, execute, outcome_frame, outcomes, raise_first
 from kartothek_cube.io.spark._input import check_frame, empty_table, frames_of, shuffle_by_partition
 from kartothek_cube.io.spark._session import active_session, check_python, workers
 from kartothek_cube.io.spark._stores import picklable_store
 from kartothek_cube.io.spark._types import arrow_schema, spark_schema
 from kartothek_cube.io.spark._write import check_file_rows, delete_on_failure
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.maintenance.garbage import delete_garbage, plan_garbage
+from kartothek_cube.io_components.maintenance.garbage import dataset_garbage_job
 from kartothek_cube.io_components.read.dataset_read import ReadPlan, ReadTask, plan_read
 from kartothek_cube.io_components.runtime.task_sizing import SAMPLE, TASK_SIZE, mean_size, split_by_weight
-from kartothek_cube.io_components.runtime.threads import batched
 from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.io_components.write.build_index import (
-    finish_index_build,
-    plan_index_build,
-    run_index_build,
+    build_index_job,
 )
 from kartothek_cube.io_components.write.dataset_commit import check_update, finish_update
-from kartothek_cube.io_components.write.dataset_plan import (
-    MetadataMerger,
-    OnConflict,
-    UpdatePlan,
-    plan_store,
-    plan_update,
-    with_write_id,
-)
+from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_store, plan_update
+from kartothek_cube.io_components.write.plan import DatasetWritePlan, MetadataMerger, with_write_id
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:
@@ -87,38 +79,12 @@ def store_dataset_from_spark(
     max_rows_per_file: int | None = None,
 ) -> DatasetMetadata:
     """
-    Store a new dataset.
+    Store a new dataset; see :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`.
 
-    One job shuffles the rows by the partition columns; its tasks write one partition after the other. The
-    commit happens in this process. If a task or the commit fails, what was written is deleted.
-
-    Parameters
-    ----------
-    df
-        A Spark DataFrame.
-    store
-        Store, factory or URL; executors must be able to open it.
-    dataset_uuid, metadata, partition_on, df_serializer, overwrite, secondary_indices
-        As in :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`.
-    metadata_storage_format, metadata_version, table_name
-        As there.
-    sort_partitions_by
-        Columns by which the rows of each file are sorted; by default they come as Spark delivers them.
-    max_rows_per_file
-        Rows that a file may have; partitions with more are written by several tasks. They are counted first,
-        so that the frame is computed twice. Without this limit, a partition is one file.
-
-    Returns
-    -------
-    DatasetMetadata
-        The dataset, as loading it gives.
-
-    Raises
-    ------
-    TypeError
-        The input is no Spark DataFrame, or a column has a type that cannot be stored.
-    RuntimeError, ValueError
-        As :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`.
+    One job shuffles the rows by the partition columns and writes them, and the driver commits; after a
+    failure, the files are deleted. ``sort_partitions_by`` sorts the rows of each file. Partitions of more
+    than ``max_rows_per_file`` rows are written by several tasks; they are counted first, so the input is
+    computed twice. Executors must be able to open ``store``.
 
     Examples
     --------
@@ -169,36 +135,16 @@ def update_dataset_from_spark(
     max_rows_per_file: int | None = None,
 ) -> DatasetMetadata:
     """
-    Remove and add partitions, in one step; a dataset that does not exist is created.
+    Remove and add partitions in one commit.
 
-    Parameters
-    ----------
-    df
-        A Spark DataFrame, or None to add nothing.
-    store, dataset_uuid, delete_scope, metadata, df_serializer, metadata_merger, default_metadata_version
-        As in :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`.
-    partition_on, sort_partitions_by, secondary_indices, table_name, factory, on_conflict
-        As there.
-    max_rows_per_file
-        As in :func:`store_dataset_from_spark`.
-
-    Returns
-    -------
-    DatasetMetadata
-        The new state.
-
-    Raises
-    ------
-    TypeError
-        The input is no Spark DataFrame, or a column has a type that cannot be stored.
-    ValueError, ConcurrentWriteError
-        As :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`.
+    See :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`. ``df`` is a Spark DataFrame, or None
+    to only remove; the other arguments are as in :func:`store_dataset_from_spark`.
     """
     check_file_rows(max_rows_per_file)
     frame = None if df is None else _frame(df)
-    found = _dataset(dataset_uuid, store, factory)
+    dataset = _dataset(dataset_uuid, store, factory)
     plan = plan_update(
-        factory=found,
+        factory=dataset,
         delete_scope=delete_scope,
         metadata=metadata,
         df_serializer=df_serializer,
@@ -212,7 +158,7 @@ def update_dataset_from_spark(
     )
     if frame is None:
         return finish_update(plan, [])
-    return _write(plan, frame, found if plan.mode == "update" else None, max_rows_per_file)
+    return _write(plan, frame, dataset if plan.mode is WriteMode.UPDATE else None, max_rows_per_file)
 
 
 def _frame(df: Any) -> DataFrame:
@@ -229,12 +175,12 @@ def _dataset(
     as_of: AsOf | None = None,
 ) -> DatasetFactory:
     """The dataset that the arguments name, with a store that executors can open."""
-    found = dataset_factory(dataset_uuid, store, factory, as_of=as_of)
-    return found.copy(store_factory=picklable_store(found.store_factory))
+    dataset = dataset_factory(dataset_uuid, store, factory, as_of=as_of)
+    return dataset.copy(store_factory=picklable_store(dataset.store_factory))
 
 
 def _write(
-    plan: UpdatePlan, df: DataFrame, stored: DatasetFactory | None, file_rows: int | None
+    plan: DatasetWritePlan, df: DataFrame, stored: DatasetFactory | None, file_rows: int | None
 ) -> DatasetMetadata:
     schema = None if stored is None else stored.schema
     types = {} if schema is None else {field.name: field.type for field in schema.internal()}
@@ -247,7 +193,7 @@ def _write(
     check_python(spark)
     cells = context.sort_by or tuple(df.columns)
     rows = shuffle_by_partition(df, context.partition_on, cells, file_rows)
-    writing = _worker.DatasetWriteJob(context, types, file_rows)
+    writing = _worker.DatasetWriteContext(context, types, file_rows)
     frame = outcome_frame(rows, _worker.write_dataset, writing, f"write_{context.uuid}")
     with delete_on_failure([context]):
         results = raise_first(outcomes(spark, frame, f"write dataset {context.uuid}"))
@@ -271,33 +217,11 @@ def read_dataset_as_spark(
     spark: SparkSession | None = None,
 ) -> DataFrame:
     """
-    Read a dataset.
+    Read a dataset; see :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
 
-    The read is planned at once, and sees the dataset as it is now.
-
-    Parameters
-    ----------
-    dataset_uuid, predicate_pushdown_to_io, predicates, factory, table_name, as_of
-        As in :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
-    store
-        Store, factory or URL; executors must be able to open it.
-    columns
-        Columns wanted, in this order; by default those of the schema.
-    dispatch_by
-        Indexed columns. The rows of each combination of their values come in one piece, in the order of the
-        values.
-    spark
-        The session; the active one by default.
-
-    Returns
-    -------
-    pyspark.sql.DataFrame
-
-    Raises
-    ------
-    KeyError, ValueError, TypeError, RuntimeError
-        As :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`; also if the store is in the memory of
-        this process, or a column has a type that Spark does not know.
+    The read is planned at once and sees the dataset as it is now. Columns are those of the schema by default.
+    Rows of each group of ``dispatch_by`` are consecutive, groups are sorted. Executors must be able to open
+    ``store``.
     """
     session = active_session(spark)
     plan = plan_read(
@@ -313,20 +237,20 @@ def read_dataset_as_spark(
     schema = spark_schema(pa.schema([context.schema.field(name) for name in context.columns or ()]))
     if not schema.names:
         raise ValueError(f"Dataset {context.uuid!r}: a DataFrame of Spark needs at least one column")
-    reading = _worker.ReadJob(context, arrow_schema(schema))
+    reading = _worker.TableReadContext(context, arrow_schema(schema))
     tasks = _pack(plan, workers(session))
     return distribute_tasks(session, tasks, _worker.read, reading, schema, f"read_{context.uuid}")
 
 
 def _pack(plan: ReadPlan, at_once: int) -> list[tuple[ReadTask, ...]]:
-    """What tasks of Spark read: consecutive partitions or groups, enough to keep all workers busy."""
+    """Blocks of consecutive partitions or groups, about three for each worker."""
     count = len(plan.partitions)
     if not count or plan.groups == ():
         return []
     keys = plan.partitions.files[plan.context.table]
     sample = keys.take(pa.array(np.arange(count)[:: max(1, count // SAMPLE)])).to_pylist()
-    wanted = len(plan.context.columns or ()) / max(len(plan.context.schema.names), 1)
-    size = mean_size(open_blobs(plan.context.store), sample) * wanted
+    share = len(plan.context.columns or ()) / max(len(plan.context.schema.names), 1)
+    size = mean_size(open_blobs(plan.context.store), sample) * share
     if plan.groups is None:
         cuts = split_by_weight(np.full(count, size), 3 * at_once, TASK_SIZE)
         return [(task,) for task in plan.block_tasks(cuts)]
@@ -346,30 +270,9 @@ def build_dataset_indices_spark(
     *,
     spark: SparkSession | None = None,
 ) -> DatasetMetadata:
-    """
-    Add secondary indices to a dataset, or build existing ones anew. Only the columns concerned are read.
-
-    Parameters
-    ----------
-    store, dataset_uuid, columns, factory
-        As in :func:`kartothek_cube.io.eager.build_dataset_indices`.
-    spark
-        The session; the active one by default.
-
-    Returns
-    -------
-    DatasetMetadata
-        The new state.
-
-    Raises
-    ------
-    KeyError, RuntimeError
-        As :func:`kartothek_cube.io.eager.build_dataset_indices`.
-    """
-    session, found = active_session(spark), _dataset(dataset_uuid, store, factory)
-    context, tasks = plan_index_build(found, normalize_arg("columns", columns) or [], _PARTITIONS)
-    text = f"index dataset {context.uuid}"
-    return finish_index_build(context, call_all(session, run_index_build, context, tasks, text))
+    """Add or rebuild secondary indices; see :func:`kartothek_cube.io.eager.build_dataset_indices`."""
+    session, dataset = active_session(spark), _dataset(dataset_uuid, store, factory)
+    return execute(session, build_index_job(dataset, normalize_arg("columns", columns) or [], _PARTITIONS))
 
 
 def garbage_collect_dataset_spark(
@@ -380,22 +283,6 @@ def garbage_collect_dataset_spark(
     retention: timedelta | None = None,
     spark: SparkSession | None = None,
 ) -> None:
-    """
-    Delete the files in the directories of a dataset that it does not refer to.
-
-    Parameters
-    ----------
-    dataset_uuid, store, factory, retention
-        As in :func:`kartothek_cube.io.eager.garbage_collect_dataset`.
-    spark
-        The session; the active one by default.
-
-    Raises
-    ------
-    KeyError
-        There is no such dataset.
-    """
-    session, found = active_session(spark), _dataset(dataset_uuid, store, factory)
-    keys = batched(plan_garbage(found, retention), _BLOCK)
-    text = f"collect garbage of dataset {found.dataset_uuid}"
-    call_all(session, delete_garbage, found.store_factory, keys, text)
+    """Delete garbage of a dataset; see :func:`kartothek_cube.io.eager.garbage_collect_dataset`."""
+    session, dataset = active_session(spark), _dataset(dataset_uuid, store, factory)
+    execute(session, dataset_garbage_job(dataset, retention, _BLOCK))

@@ -19,7 +19,7 @@ from kartothek_cube.io.spark._error_messages import concise_errors
 from kartothek_cube.io.spark._filters import to_conditions
 from kartothek_cube.io.spark._stores import picklable_store
 from kartothek_cube.io.spark._types import arrow_schema, spark_schema
-from kartothek_cube.io.spark._worker import QueryJob, batches_of, unpickled
+from kartothek_cube.io.spark._worker import QueryContext, batches_of, unpickled
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, split_into_tasks
 from kartothek_cube.io_components.query.planner import plan_query
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ("KartothekCubeDataSource", "data_source")
 
-#: tasks per worker; each costs some 40 ms more than in a job of ours
+#: tasks per worker; each costs some 40 ms more than in `mapInArrow`
 _TASKS_PER_WORKER = 2
 #: Spark 4.1 to 4.3 hand what one scan of a table pushed to all others, in the same query and in later ones.
 #: They do so no longer since limits are pushed as well.
@@ -37,14 +37,7 @@ _SCANS_ARE_SEPARATE = hasattr(DataSourceReader, "pushLimit")
 
 
 class CubePartition(InputPartition):
-    """
-    A task of a query.
-
-    Parameters
-    ----------
-    task
-        The task, pickled.
-    """
+    """A pickled task of a query."""
 
     def __init__(self, task: bytes) -> None:
         super().__init__(None)
@@ -52,18 +45,7 @@ class CubePartition(InputPartition):
 
 
 class CubeReader(DataSourceReader):
-    """
-    Reads what a query gives.
-
-    Parameters
-    ----------
-    options
-        What to query.
-    schema
-        Columns and types that Spark expects.
-    workers
-        How many tasks run at the same time.
-    """
+    """Reads a query in tasks that run ``workers`` at a time."""
 
     def __init__(self, options: ReadOptions, schema: StructType, workers: int) -> None:
         self._options = options
@@ -71,55 +53,28 @@ class CubeReader(DataSourceReader):
         self._workers = workers
         self._conditions: list[Condition] = []
         self._plan: PhysicalPlan | None = None
-        self._querying: QueryJob | None = None
+        self._querying: QueryContext | None = None
 
     @concise_errors
     def pushFilters(self, filters: list[Any]) -> list[Any]:
         """
-        Take those filters that mean the same for a cube, if no other scan gets to see them.
+        Take filters that mean the same for a cube, and return the others.
 
-        The option ``push_filters`` says that there is none.
-
-        Parameters
-        ----------
-        filters
-            What rows have to fulfil.
-
-        Returns
-        -------
-        list of Filter
-            Those that Spark has to evaluate.
+        Only if ``push_filters`` says that no other scan shares them: Spark mixes up those of several scans.
         """
         if not (_SCANS_ARE_SEPARATE or self._options.push_filters):
             return filters
-        self._conditions, left = to_conditions(filters, _planned(self._options).context.output)
-        return left
+        self._conditions, remaining_filters = to_conditions(filters, _planned(self._options).context.output)
+        return remaining_filters
 
     @concise_errors
     def partitions(self) -> Sequence[InputPartition]:
-        """
-        Cut the query into tasks.
-
-        Returns
-        -------
-        list of CubePartition
-        """
+        """Cut the query into tasks."""
         tasks = split_into_tasks(self._planned(), self._workers, _TASKS_PER_WORKER)
         return [CubePartition(pickle.dumps(task)) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """
-        Read, join and filter the files of a task.
-
-        Parameters
-        ----------
-        partition
-            The task; another object where there is none.
-
-        Yields
-        ------
-        pyarrow.RecordBatch
-        """
+        """Read, join and filter the files of a task."""
         if isinstance(partition, CubePartition) and self._querying is not None:
             for table in run_task(self._querying.context, unpickled(partition.task)):
                 yield from batches_of(table, self._querying.target)
@@ -128,7 +83,7 @@ class CubeReader(DataSourceReader):
         """The query, planned once filters are known."""
         if self._plan is None:
             self._plan = _planned(self._options, self._conditions, self._schema)
-            self._querying = QueryJob(self._plan.context, arrow_schema(self._schema))
+            self._querying = QueryContext(self._plan.context, arrow_schema(self._schema))
         return self._plan
 
     def __getstate__(self) -> dict[str, Any]:
@@ -140,117 +95,37 @@ class CubeReader(DataSourceReader):
 class KartothekCubeDataSource(DataSource):
     """Cubes as tables of Spark; see :func:`kartothek_cube.io.spark.register`."""
 
-    #: how many tasks a session runs at the same time
+    #: number of tasks that a session runs at the same time
     workers = 8
 
     @classmethod
     def name(cls) -> str:
-        """
-        What users pass to ``format(...)``.
-
-        Returns
-        -------
-        str
-        """
+        """Name of the format."""
         return FORMAT
 
     @concise_errors
     def schema(self) -> StructType:
-        """
-        Columns and types of a cube.
-
-        Returns
-        -------
-        pyspark.sql.types.StructType
-
-        Raises
-        ------
-        ValueError
-            Options are wrong, or there is no such cube.
-        """
+        """Columns and types of a cube."""
         return spark_schema(_planned(ReadOptions.of(self.options)).context.output)
 
     @concise_errors
     def reader(self, schema: StructType) -> CubeReader:
-        """
-        What reads a cube.
-
-        Parameters
-        ----------
-        schema
-            Columns and types wanted.
-
-        Returns
-        -------
-        CubeReader
-
-        Raises
-        ------
-        ValueError
-            The cube has no such columns, or they have other types.
-        """
+        """The reader of a cube."""
         return CubeReader(ReadOptions.of(self.options), schema, self.workers)
 
     @concise_errors
     def writer(self, schema: StructType, overwrite: bool) -> _datasource_writer.CubeWriter:
-        """
-        What writes a frame.
-
-        Parameters
-        ----------
-        schema
-            Of the frame.
-        overwrite
-            Whether the dataset is replaced.
-
-        Returns
-        -------
-        CubeWriter
-
-        Raises
-        ------
-        ValueError, TypeError, RuntimeError
-            The frame does not fit the cube, or the dataset exists.
-        """
+        """The writer of a frame."""
         return _datasource_writer.batch_writer(self.options, schema, overwrite)
 
     @concise_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> _datasource_writer.CubeStreamWriter:
-        """
-        What writes the batches of a stream.
-
-        Parameters
-        ----------
-        schema
-            Of the batches.
-        overwrite
-            Whether each batch replaces all earlier ones.
-
-        Returns
-        -------
-        CubeStreamWriter
-
-        Raises
-        ------
-        ValueError, TypeError, RuntimeError
-            The batches do not fit the cube.
-        """
+        """The writer of the batches of a stream; ``overwrite``: each batch replaces all earlier ones."""
         return _datasource_writer.stream_writer(self.options, schema, overwrite)
 
 
 def data_source(workers: int) -> type[KartothekCubeDataSource]:
-    """
-    The data source for a session.
-
-    Parameters
-    ----------
-    workers
-        How many tasks it runs at the same time, which the data source cannot find out by itself.
-
-    Returns
-    -------
-    type
-    """
+    """The data source for a session with this many workers, which it cannot determine by itself."""
     return type("KartothekCubeDataSource", (KartothekCubeDataSource,), {"workers": workers})
 
 
@@ -258,13 +133,13 @@ def _planned(
     options: ReadOptions, conditions: Sequence[Condition] = (), schema: StructType | None = None
 ) -> PhysicalPlan:
     store = picklable_store(options.store)
-    cube, found = discover_cube(options.cube, store, options.datasets)
+    cube, datasets = discover_cube(options.cube, store, options.datasets)
     columns = options.columns if schema is None else schema.names
     plan = plan_query(
         cube,
         store,
-        conditions=[*_given(options.conditions, found), *conditions],
-        datasets=found if options.as_of is None else options.datasets,
+        conditions=[*_given(options.conditions, datasets), *conditions],
+        datasets=datasets if options.as_of is None else options.datasets,
         dimension_columns=options.dimension_columns,
         payload_columns=columns,
         as_of=options.as_of,
@@ -282,11 +157,11 @@ def _given(text: str | None, datasets: Mapping[str, DatasetMetadata]) -> Sequenc
     return parse_conditions(text, types).conditions
 
 
-def _check_schema(wanted: StructType, plan: PhysicalPlan) -> None:
-    known = {field.name: field.dataType for field in spark_schema(plan.context.output)}
-    for field in wanted:
-        if field.dataType != known[field.name]:
+def _check_schema(expected: StructType, plan: PhysicalPlan) -> None:
+    types = {field.name: field.dataType for field in spark_schema(plan.context.output)}
+    for field in expected:
+        if field.dataType != types[field.name]:
             raise ValueError(
-                f"Column {field.name!r} of the cube has type {known[field.name].simpleString()}, but the "
+                f"Column {field.name!r} of the cube has type {types[field.name].simpleString()}, but the "
                 f"schema says {field.dataType.simpleString()}: leave the schema out, and cast the column"
             )

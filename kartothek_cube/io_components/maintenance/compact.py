@@ -1,4 +1,4 @@
-"""Compacting a cube: the files of a physical partition become one; cells that newer ones hide are dropped."""
+"""Compact a cube: rewrite the files of a physical partition as one, without hidden versions of cells."""
 
 from __future__ import annotations
 
@@ -10,32 +10,26 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arguments import converter_str_set_optional
 from kartothek_cube.core.arrow.pandas_metadata import extension_dtypes, with_pandas_metadata
-from kartothek_cube.core.commit import IndexUpdate, commit
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import discover_datasets
+from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
+from kartothek_cube.core.cube.typing import ConditionsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
-from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io_components.kernels.keys import (
-    combine_keys,
-    encode_ordered,
-    group_codes,
-    last_occurrence_mask,
-    sort_order,
-    take_values,
-)
+from kartothek_cube.io_components.job import Job
+from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered, group_codes
+from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, sort_order
+from kartothek_cube.io_components.kernels.take import take_values
 from kartothek_cube.io_components.read.data_files import concat_tables, read_files
 from kartothek_cube.io_components.runtime.threads import store_factory
 from kartothek_cube.io_components.write.abort import delete_uncommitted
+from kartothek_cube.io_components.write.commit import commit_change
 from kartothek_cube.io_components.write.cube_arguments import check_cube_serializer
 from kartothek_cube.io_components.write.delete_scope import partition_scope, removal_conditions
-from kartothek_cube.io_components.write.index_entries import index_entries_of
 from kartothek_cube.io_components.write.table_writer import (
     WriteContext,
     WriteResult,
@@ -49,6 +43,7 @@ __all__ = (
     "CompactResult",
     "CompactTask",
     "CompactionContext",
+    "compact_cube_job",
     "finish_compact",
     "plan_compact",
     "run_compact",
@@ -59,24 +54,15 @@ Summary = dict[str, dict[str, int]]
 
 @attrs.frozen
 class CompactionContext:
-    """
-    One dataset that is compacted: what all its tasks share.
+    """What all tasks that compact one dataset share."""
 
-    Attributes
-    ----------
-    write
-        How files are written.
-    schema
-        Types of the columns.
-    cell
-        Columns whose values make a cell within a physical partition.
-    order
-        Columns by which rows are sorted.
-    """
-
+    #: how files are written
     write: WriteContext
+    #: types of the columns
     schema: pa.Schema
+    #: columns that identify a cell within a physical partition
     cell: tuple[str, ...]
+    #: sort order
     order: tuple[str, ...]
 
 
@@ -89,44 +75,27 @@ class CompactContext:
 
 @attrs.frozen
 class CompactTask:
-    """
-    The files of one physical partition of a dataset.
+    """The files of one physical partition of a dataset."""
 
-    Attributes
-    ----------
-    name
-        Dataset id.
-    labels
-        Partitions in the order of commit.
-    keys
-        Their files, where these do not follow from the labels.
-    """
-
+    #: id of the dataset
     name: str
+    #: partitions in the order of commit
     labels: tuple[str, ...]
+    #: their files, unless these follow from the labels
     keys: tuple[str, ...] | None = None
 
 
 @attrs.frozen
 class CompactResult:
-    """
-    What a task did.
+    """The result of a task."""
 
-    Attributes
-    ----------
-    name
-        Dataset id.
-    labels
-        Partitions that were read.
-    written
-        What was written in place of them; None if they were compact already.
-    stats
-        ``files``, ``bytes`` and ``rows`` before and after.
-    """
-
+    #: id of the dataset
     name: str
+    #: partitions that were read
     labels: tuple[str, ...]
+    #: what replaces them; None if they were compact already
     written: WriteResult | None
+    #: ``files``, ``bytes`` and ``rows`` before and after
     stats: Mapping[str, int]
 
 
@@ -141,36 +110,14 @@ def plan_compact(
     df_serializer: DataFrameSerializer | None = None,
     min_files: int = 2,
 ) -> tuple[CompactContext, list[CompactTask]]:
-    """
-    Find the physical partitions that consist of several files; no file is opened.
-
-    Parameters
-    ----------
-    cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files
-        As in :func:`kartothek_cube.io.eager_cube.compact_cube`.
-
-    Returns
-    -------
-    context, tasks
-
-    Raises
-    ------
-    ValueError
-        For conditions on columns that are no partition columns of the cube, unknown datasets, and
-        ``min_files`` below 2.
-    """
+    """Plan the compaction of physical partitions with several files; no file is opened."""
     if min_files < 2:
         raise ValueError(f"min_files has to be 2 or more, a single file is compact: {min_files}")
     conjunction = removal_conditions(cube, conditions)
     existing = discover_datasets(cube, store)
-    wanted = converter_str_set_optional(ktk_cube_dataset_ids)
-    names = set(existing) if wanted is None else set(wanted)
-    if names - set(existing):
-        raise ValueError(
-            "Unknown ktk_cube_dataset_ids: " + unknown_names("dataset", names - set(existing), existing)
-        )
+    names = choose_datasets(cube, ktk_cube_dataset_ids, existing)
     datasets, tasks = {}, []
-    for name in sorted(names, key=lambda name: (name == cube.seed_dataset, name)):
+    for name in cube.commit_order(names):
         dataset = existing[name]
         rows = select_partitions(dataset, partition_scope(conjunction, dataset) or None)
         datasets[name] = _compaction(cube, store, dataset, df_serializer)
@@ -216,22 +163,8 @@ def _tasks(name: str, cube: Cube, dataset: DatasetMetadata, rows: Any, min_files
 
 
 def run_compact(context: CompactContext, task: CompactTask) -> CompactResult:
-    """
-    Read the files of one physical partition, and write what is visible of them as one file.
-
-    Where a dataset has partition keys that the cube does not know, there is a file for each of their values.
-
-    Parameters
-    ----------
-    context
-        What all tasks share.
-    task
-        The partition.
-
-    Returns
-    -------
-    CompactResult
-    """
+    """Write the visible rows of one physical partition as one file."""
+    # one per value of further partition keys, where a dataset has such that the cube does not know
     compaction = context.datasets[task.name]
     write = compaction.write
     blobs = open_blobs(write.store)
@@ -240,9 +173,9 @@ def run_compact(context: CompactContext, task: CompactTask) -> CompactResult:
     keys = files.files[write.table].to_pylist()
     before = {"files": len(keys), "bytes": sum(map(blobs.size, keys))}
     tables = list(read_files(blobs, keys, schema=compaction.schema))
-    rows = _visible(compaction, _joined(compaction, files, tables))
+    rows = _deduplicate_cells(compaction, _concat_files(compaction, files, tables))
     total = sum(map(len, tables))
-    if len(rows) == total and _distinct(compaction, files) == len(keys):
+    if len(rows) == total and _count_partitions(compaction, files) == len(keys):
         stats = _stats(before, total, before, total)
         return CompactResult(task.name, task.labels, None, stats)
     written = write_table(write, rows)
@@ -259,13 +192,15 @@ def _stats(
     return {"partitions": 1, **counts, "rows_before": rows_before, "rows_after": rows_after}
 
 
-def _distinct(compaction: CompactionContext, files: PartitionTable) -> int:
-    """How many files there have to be: one per value of the partition keys."""
+def _count_partitions(compaction: CompactionContext, files: PartitionTable) -> int:
+    """Number of files of a compact physical partition: one per value of the partition keys."""
     values = files.keys(compaction.write.partition_on, compaction.schema)
     return len(np.unique(group_codes(list(values.values()), len(files))))
 
 
-def _joined(compaction: CompactionContext, files: PartitionTable, tables: Sequence[pa.Table]) -> pa.Table:
+def _concat_files(
+    compaction: CompactionContext, files: PartitionTable, tables: Sequence[pa.Table]
+) -> pa.Table:
     """All rows in the order of commit, with the partition keys as columns."""
     columns = [c for c in compaction.schema.names if c not in compaction.write.partition_on]
     stored = pa.schema([compaction.schema.field(c) for c in columns])
@@ -277,7 +212,7 @@ def _joined(compaction: CompactionContext, files: PartitionTable, tables: Sequen
     return table.replace_schema_metadata(with_pandas_metadata(table.schema, extensions).metadata)
 
 
-def _visible(compaction: CompactionContext, table: pa.Table) -> pa.Table:
+def _deduplicate_cells(compaction: CompactionContext, table: pa.Table) -> pa.Table:
     """The last version of each cell, sorted ("DataFrame Normalization" in the cube format)."""
     codes, bound = combine_keys([encode_ordered(table.column(c)) for c in compaction.cell], len(table))
     last = last_occurrence_mask(codes, bound)
@@ -294,27 +229,7 @@ def _visible(compaction: CompactionContext, table: pa.Table) -> pa.Table:
 
 
 def finish_compact(context: CompactContext, results: Iterable[CompactResult]) -> Summary:
-    """
-    Commit what tasks wrote, one commit per dataset. Appends that came meanwhile are newer and stay so.
-
-    Parameters
-    ----------
-    context
-        What all tasks share.
-    results
-        What they did.
-
-    Returns
-    -------
-    dict
-        Dataset id to counts of the partitions that were looked at.
-
-    Raises
-    ------
-    ConcurrentWriteError
-        Files that were compacted are gone: somebody removed, replaced or compacted them meanwhile. That
-        dataset is as it was, and those committed before it are compacted.
-    """
+    """Commit what tasks wrote, one commit per dataset; later appends stay newer than the new files."""
     by_name: dict[str, list[CompactResult]] = {name: [] for name in context.datasets}
     for result in results:
         by_name[result.name].append(result)
@@ -324,34 +239,49 @@ def finish_compact(context: CompactContext, results: Iterable[CompactResult]) ->
             _commit(context.datasets[name], open_results[name])
             del open_results[name]
     finally:
-        for name, left in open_results.items():
-            delete_uncommitted(context.datasets[name].write.store, [r.written for r in left if r.written])
+        # after a failure: the files of the datasets that were not committed
+        for name, uncommitted in open_results.items():
+            files = [result.written for result in uncommitted if result.written]
+            delete_uncommitted(context.datasets[name].write.store, files)
     return {name: _sums(results) for name, results in sorted(by_name.items())}
 
 
 def _sums(results: Sequence[CompactResult]) -> dict[str, int]:
-    sides = [f"{what}_{side}" for what in ("files", "bytes", "rows") for side in ("before", "after")]
-    return {name: sum(r.stats[name] for r in results) for name in ("partitions", *sides)}
+    counts = [f"{what}_{when}" for what in ("files", "bytes", "rows") for when in ("before", "after")]
+    return {name: sum(r.stats[name] for r in results) for name in ("partitions", *counts)}
 
 
 def _commit(compaction: CompactionContext, results: Sequence[CompactResult]) -> None:
     if not results:
         return
     written = [result.written for result in results if result.written is not None]
-    # whatever takes the place of the newest input is older than all that was committed since
+    # at the place of the newest input, the new file stays older than everything committed since
     places = [r.labels[-1] for r, new in zip(results, written, strict=True) for _ in range(len(new.labels))]
-    delta = merge_results(written).delta(
-        inputs=pa.array([label for r in results for label in r.labels], pa.string()),
-        places=pa.array(places, pa.string()),
+    change = merge_results(written).change_set(
+        replaces=pa.array([label for r in results for label in r.labels], pa.string()),
+        replaces_at=pa.array(places, pa.string()),
         partition_keys=compaction.write.partition_on,
     )
-    blobs = open_blobs(compaction.write.store)
-    commit(blobs, delta, partial(_read_entries, blobs, compaction.write))
+    commit_change(open_blobs(compaction.write.store), change)
 
 
-def _read_entries(blobs: BlobStore, context: WriteContext, column: str, labels: Sequence[str]) -> IndexUpdate:
-    """Entries of an index that was added while files were compacted."""
-    files = PartitionTable.from_labels(context.uuid, context.table, pa.array(labels, pa.string()))
-    tables = read_files(blobs, files.files[context.table].to_pylist(), [column])
-    schema = arrow_schema(DatasetMetadata.load_from_store(context.uuid, blobs))
-    return index_entries_of(column, labels, tables, schema.field(column).type)
+def compact_cube_job(
+    cube: Cube,
+    store: StoreInput,
+    conditions: ConditionsInput = None,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+    min_files: int = 2,
+) -> Job[CompactContext, CompactTask, CompactResult, Summary]:
+    """Merge the files of each physical partition, then commit dataset by dataset."""
+    context, tasks = plan_compact(cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
+    return Job(
+        name="compact_cube",
+        description=f"compact cube {cube.uuid_prefix}",
+        context=context,
+        tasks=tasks,
+        run=run_compact,
+        finish=partial(finish_compact, context),
+        steps=("prepare", "partition", "commit"),
+        files=sum(len(task.labels) for task in tasks),
+    )

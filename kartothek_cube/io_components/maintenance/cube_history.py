@@ -1,24 +1,23 @@
-"""The history of a cube: that of its datasets, and consistent cuts through them."""
+"""The history of a cube: retention and listing of states, time travel, rollback of all datasets."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-from kartothek_cube.core.arguments import converter_str_set_optional
 from kartothek_cube.core.commit import undo_all
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.cube.discover import discover_ktk_cube_dataset_ids
+from kartothek_cube.core.cube.discover import choose_datasets, discover_ktk_cube_dataset_ids
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import KartothekCubeError, StateNotFoundError, unknown_names
 from kartothek_cube.core.history import (
     AsOf,
     DatasetState,
     check_as_of,
+    list_states,
     load_state,
     select_state,
-    states,
 )
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
@@ -35,65 +34,26 @@ CubeAsOf: TypeAlias = AsOf | Mapping[str, AsOf]
 """A point in time for all datasets of a cube, or a version or time for some: the others are as they are."""
 
 
-def _chosen(cube: Cube, blobs: BlobStore, names: str | Iterable[str] | None) -> list[str]:
-    """Ids of datasets, which have to exist; all by default. The seed comes last."""
+def _choose(cube: Cube, blobs: BlobStore, names: str | Iterable[str] | None) -> list[str]:
+    """Ids of existing datasets, all by default, in commit order."""
     ensure_cube(cube)
-    known = discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)
-    wanted = converter_str_set_optional(names)
-    chosen = known if wanted is None else set(wanted)
-    if chosen - known:
-        raise ValueError(
-            f"Could not find datasets of cube {cube.uuid_prefix}: "
-            + unknown_names("dataset", chosen - known, known)
-        )
-    return sorted(chosen, key=lambda name: (name == cube.seed_dataset, name))
+    existing = discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)
+    return cube.commit_order(choose_datasets(cube, names, existing))
 
 
 def list_cube_history(cube: Cube, store: StoreInput) -> dict[str, list[DatasetState]]:
-    """
-    The states of all datasets of a cube that can be read.
-
-    Parameters
-    ----------
-    cube
-        The cube.
-    store
-        Store, factory or URL.
-
-    Returns
-    -------
-    dict
-        Dataset id to states, oldest first.
-    """
+    """The readable states of all datasets of a cube, oldest first."""
     blobs = open_blobs(store)
-    names = sorted(_chosen(cube, blobs, None))
-    return {name: states(cube.ktk_dataset_uuid(name), blobs) for name in names}
+    names = sorted(_choose(cube, blobs, None))
+    return {name: list_states(cube.ktk_dataset_uuid(name), blobs) for name in names}
 
 
 def keep_cube_history(
     cube: Cube, store: StoreInput, number: int, ktk_cube_dataset_ids: str | Iterable[str] | None = None
 ) -> dict[str, DatasetMetadata]:
-    """
-    Say how many states of the datasets of a cube are kept.
-
-    Parameters
-    ----------
-    cube
-        The cube.
-    store
-        Store, factory or URL.
-    number
-        States beside the current one.
-    ktk_cube_dataset_ids
-        Datasets concerned; all by default.
-
-    Returns
-    -------
-    dict
-        Dataset id to metadata.
-    """
+    """Set how many states of the datasets of a cube are kept."""
     blobs = open_blobs(store)
-    names = _chosen(cube, blobs, ktk_cube_dataset_ids)
+    names = _choose(cube, blobs, ktk_cube_dataset_ids)
     return {name: keep_history(cube.ktk_dataset_uuid(name), store, number) for name in names}
 
 
@@ -118,51 +78,26 @@ def _resolve_as_of(cube: Cube, as_of: CubeAsOf, names: Iterable[str]) -> dict[st
 def datasets_as_of(
     cube: Cube, store: StoreInput | BlobStore, as_of: CubeAsOf, names: str | Iterable[str] | None = None
 ) -> dict[str, DatasetMetadata]:
-    """
-    The datasets of a cube as they were at a point in time, each in its newest state that is not newer.
-
-    Parameters
-    ----------
-    cube
-        The cube.
-    store
-        Store, factory or URL.
-    as_of
-        The time, or versions and times by dataset.
-    names
-        Ids of the datasets wanted; all by default.
-
-    Returns
-    -------
-    dict
-        Dataset id to metadata, without datasets that did not exist then.
-
-    Raises
-    ------
-    ValueError
-        A dataset does not exist, or the datasets did not form the cube.
-    StateNotFoundError
-        A state is not kept (any more), or a dataset that is asked for by name did not exist.
-    """
+    """The datasets of a cube at a point in time, each in its newest state that is not newer."""
     blobs = open_blobs(store)
-    chosen = sorted(_chosen(cube, blobs, names))
+    chosen = sorted(_choose(cube, blobs, names))
     moments = _resolve_as_of(cube, as_of, chosen)
-    found = {}
+    datasets = {}
     for name in chosen:
         uuid = cube.ktk_dataset_uuid(name)
         if name not in moments:
-            found[name] = DatasetMetadata.load_from_store(uuid, blobs)
+            datasets[name] = DatasetMetadata.load_from_store(uuid, blobs)
             continue
-        known = states(uuid, blobs)
-        state = select_state(uuid, known, moments[name])
+        history = list_states(uuid, blobs)
+        state = select_state(uuid, history, moments[name])
         if state is not None:
-            found[name] = load_state(uuid, blobs, state)
+            datasets[name] = load_state(uuid, blobs, state)
         elif names is not None:
             raise StateNotFoundError(
-                uuid, str(moments[name]), f"1 ({known[0].time.isoformat()}), its first one"
+                uuid, str(moments[name]), f"1 ({history[0].time.isoformat()}), its first one"
             )
-    check_cube(found, cube)
-    return found
+    check_cube(datasets, cube)
+    return datasets
 
 
 def return_cube(
@@ -171,46 +106,19 @@ def return_cube(
     as_of: CubeAsOf,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
-    """
-    Make older states of the datasets of a cube the current ones, the seed last.
-
-    Parameters
-    ----------
-    cube
-        The cube.
-    store
-        Store, factory or URL.
-    as_of
-        Point in time, or versions and times by dataset; then the others stay as they are.
-    ktk_cube_dataset_ids
-        Datasets concerned; all by default.
-
-    Returns
-    -------
-    dict
-        Dataset id to metadata of those that were changed.
-
-    Raises
-    ------
-    ValueError
-        A dataset does not exist, or the datasets would not form the cube.
-    StateNotFoundError
-        A state is not kept, or a dataset did not exist then.
-    ConcurrentWriteError
-        Somebody committed meanwhile; nothing is changed.
-    """
+    """Make older states of the datasets of a cube the current ones, the seed last."""
     blobs = open_blobs(store)
-    moments = _resolve_as_of(cube, as_of, _chosen(cube, blobs, ktk_cube_dataset_ids))
+    moments = _resolve_as_of(cube, as_of, _choose(cube, blobs, ktk_cube_dataset_ids))
     plans = {name: plan_rollback(cube.ktk_dataset_uuid(name), blobs, when) for name, when in moments.items()}
-    others = set(_chosen(cube, blobs, None)) - set(plans)
+    others = set(_choose(cube, blobs, None)) - set(plans)
     after = {name: DatasetMetadata.load_from_store(cube.ktk_dataset_uuid(name), blobs) for name in others}
     check_cube({**after, **{name: plan.state for name, plan in plans.items()}}, cube)
-    done, result = [], {}
+    receipts, result = [], {}
     try:
-        for name in sorted(plans, key=lambda name: (name == cube.seed_dataset, name)):
-            result[name], published = finish_rollback(blobs, plans[name])
-            done.append(published)
+        for name in cube.commit_order(plans):
+            result[name], receipt = finish_rollback(blobs, plans[name])
+            receipts.append(receipt)
     except (KartothekCubeError, OSError):
-        undo_all(blobs, done)
+        undo_all(blobs, receipts)
         raise
     return {name: result[name] for name in sorted(result)}

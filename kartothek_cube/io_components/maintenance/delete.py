@@ -1,4 +1,4 @@
-"""TODO."""
+"""Delete datasets and cubes: the headers first, then their files as garbage."""
 
 from __future__ import annotations
 
@@ -13,49 +13,31 @@ from kartothek_cube.core.commit import delete_headers
 from kartothek_cube.core.commit.backoff import retry_request
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import select_datasets
-from kartothek_cube.core.dataset.references import (
-    data_keys,
-    header_keys,
-    index_keys,
-    schema_keys,
-)
-from kartothek_cube.core.errors import (
-    DatasetNotFoundError,
-)
+from kartothek_cube.core.cube.typing import DatasetsInput
+from kartothek_cube.core.dataset.references import data_keys, header_keys, index_keys, schema_keys
+from kartothek_cube.core.errors import DatasetNotFoundError
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import KEEP_HISTORY, history_folder
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.io_components.job import Job, discard_results
 from kartothek_cube.io_components.maintenance.garbage import delete_garbage, history_keys, list_garbage
+from kartothek_cube.io_components.runtime.threads import batched, store_factory
 from kartothek_cube.utils.ktk_adapters import get_dataset_keys
 
 
 @attrs.frozen
 class DeletePlan:
-    """
-    What is deleted with datasets.
+    """The files to delete with datasets."""
 
-    Attributes
-    ----------
-    uuids
-        The datasets. Their headers go first, in this order: a dataset is there as a whole or not at all.
-    keys
-        All other files. If they are not reached, they are garbage.
-    """
-
+    #: the datasets, whose headers are deleted first, in this order: a dataset exists as a whole or not at all
     uuids: Sequence[str]
+    #: all other files. If they are not reached, they are garbage
     keys: Sequence[str]
 
 
 def plan_delete(dataset: DatasetFactory) -> DeletePlan:
-    """
-    Plan the deletion of a whole dataset; its schema is not needed.
-
-    Raises
-    ------
-    KeyError
-        There is no such dataset, and no file is left of one.
-    """
+    """Plan the deletion of a dataset, of which at least a file must exist; its schema is not needed."""
     keys = {blob.key for blob in list_garbage(dataset, history=False)}
     with suppress(DatasetNotFoundError):
         current = dataset.dataset_metadata
@@ -71,21 +53,49 @@ def run_delete_headers(store: StoreInput, uuids: Iterable[str]) -> None:
         retry_request(partial(delete_headers, blobs, uuid))
 
 
-def run_delete(store: StoreInput, plan: DeletePlan) -> None:
-    """Delete datasets; what is gone already does not matter."""
-    run_delete_headers(store, plan.uuids)
-    delete_garbage(store, plan.keys)
-
-
 def plan_cube_delete(cube: Cube, store: StoreInput, datasets: Any = None) -> DeletePlan:
-    """Plan the deletion of a cube or of datasets; the seed leads, so that the cube is gone at once."""
-    found = select_datasets(cube, store, datasets)
-    order = sorted(found, key=lambda name: (name != cube.seed_dataset, name))
+    """Plan the deletion of a cube or of some of its datasets."""
+    selected = select_datasets(cube, store, datasets)
+    # the seed first: without it there is no cube any more
+    order = cube.join_order(selected)
     blobs = open_blobs(store)
-    tracked = {key for ds in found.values() for key in (*get_dataset_keys(ds), *schema_keys(ds, blobs))}
-    for dataset in found.values():
+    tracked = {key for ds in selected.values() for key in (*get_dataset_keys(ds), *schema_keys(ds, blobs))}
+    for dataset in selected.values():
         if KEEP_HISTORY in dataset.metadata:
             tracked |= history_keys(dataset.uuid, blobs)
             tracked.update(blob.key for blob in blobs.list(history_folder(dataset.uuid)))
-    headers = {key for ds in found.values() for key in header_keys(ds.uuid)}
-    return DeletePlan([found[name].uuid for name in order], sorted(tracked - headers))
+    headers = {key for ds in selected.values() for key in header_keys(ds.uuid)}
+    return DeletePlan([selected[name].uuid for name in order], sorted(tracked - headers))
+
+
+def delete_cube_job(
+    cube: Cube, store: StoreInput, datasets: DatasetsInput = None, blocksize: int | None = None
+) -> Job[StoreFactory, Sequence[str], None, None]:
+    """Delete the headers of a cube, then all other files in any order."""
+    plan = plan_cube_delete(cube, store, datasets)
+    description = f"delete cube {cube.uuid_prefix}"
+    return _delete_job("delete_cube", description, store_factory(store), plan, blocksize, "headers")
+
+
+def delete_dataset_job(
+    dataset: DatasetFactory, blocksize: int | None = None
+) -> Job[StoreFactory, Sequence[str], None, None]:
+    """Delete the header of a dataset, then its files in any order."""
+    plan, description = plan_delete(dataset), f"delete dataset {dataset.dataset_uuid}"
+    return _delete_job("delete_dataset", description, dataset.store_factory, plan, blocksize, "header")
+
+
+def _delete_job(
+    name: str, description: str, store: StoreFactory, plan: DeletePlan, blocksize: int | None, headers: str
+) -> Job[StoreFactory, Sequence[str], None, None]:
+    return Job(
+        name=name,
+        description=description,
+        context=store,
+        tasks=batched(plan.keys, blocksize or max(len(plan.keys), 1)),
+        run=delete_garbage,
+        finish=discard_results,
+        merge=discard_results,
+        prepare=partial(run_delete_headers, store, plan.uuids),
+        steps=(headers, "files", "done"),
+    )

@@ -1,4 +1,4 @@
-"""Maintenance of a dataset: which files are garbage, and its deletion."""
+"""Garbage collection: list the files that nothing refers to, and delete them under tombstones."""
 
 from __future__ import annotations
 
@@ -43,15 +43,19 @@ from kartothek_cube.core.history import (
     expired_snapshots,
     history_folder,
     is_snapshot_key,
-    load_copy,
+    load_snapshot,
 )
 from kartothek_cube.core.naming import INDICES_DIRECTORY, TABLE_METADATA_FILE, TOMBSTONES_KEY
 from kartothek_cube.core.store import Blob, BlobStore, PreconditionFailed, open_blobs
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
+from kartothek_cube.io_components.job import Job, discard_results
+from kartothek_cube.io_components.runtime.threads import batched, store_factory
 from kartothek_cube.utils.ktk_adapters import get_dataset_keys
 
 __all__ = (
+    "cube_garbage_job",
+    "dataset_garbage_job",
     "delete_garbage",
     "finished_tombstones",
     "history_keys",
@@ -69,79 +73,40 @@ _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")
 
 
 def plan_garbage(dataset: DatasetFactory, retention: timedelta | None = None) -> list[str]:
-    """
-    Keys in the directories of a dataset that it does not refer to.
-
-    Parameters
-    ----------
-    dataset, retention
-        As in :func:`list_garbage`.
-
-    Returns
-    -------
-    list of str
-        Sorted.
-
-    Raises
-    ------
-    KeyError
-        There is no such dataset.
-    """
+    """Keys of the garbage of a dataset."""
     return [blob.key for blob in list_garbage(dataset, retention)]
 
 
 def list_garbage(
     dataset: DatasetFactory, retention: timedelta | None = None, *, history: bool = True
 ) -> list[Blob]:
-    """
-    Files in the directories of a dataset that neither it nor a kept state of it refers to.
-
-    Parameters
-    ----------
-    dataset
-        The dataset; it is read again after the keys are listed, so that what is committed meanwhile is kept.
-    retention
-        Files younger than this are no garbage: they may belong to a writer that has not committed yet. Files
-        of unknown age count as young. None: age does not matter.
-    history
-        Whether older states of the dataset and their files are kept.
-
-    Returns
-    -------
-    list of Blob
-        Sorted by key.
-
-    Raises
-    ------
-    KeyError
-        There is no such dataset.
-    CorruptDatasetError
-        The copy of a state cannot be read, so that nobody knows which files it needs.
-    """
+    """Files of a dataset to which neither its newest state nor an archived one refers."""
     blobs, uuid = open_blobs(dataset.store_factory), dataset.dataset_uuid
     try:
         tables = table_names(dataset.dataset_metadata, blobs)
     except DatasetNotFoundError:
-        found = _list_orphans(blobs, uuid, retention)
-        if not found:
+        orphans = _list_orphans(blobs, uuid, retention)
+        if not orphans:
             raise
-        return found
+        return orphans
+    # younger files, and those of unknown age, stay: they may belong to a writer that has not committed yet
     limit = retention_cutoff(blobs, uuid, retention)
-    found = [blob for folder in (INDICES_DIRECTORY, *tables) for blob in blobs.list(f"{uuid}/{folder}/")]
+    files = [blob for folder in (INDICES_DIRECTORY, *tables) for blob in blobs.list(f"{uuid}/{folder}/")]
+    # after the listing: files of later commits are not in it
     current = _reload(dataset, blobs)
     if not current.explicit_partitions:
-        found = [blob for blob in found if _is_internal(blob.key, uuid)]
-    found += [blob for blob in blobs.list(f"{uuid}.") if _is_temporary(blob.key)]
-    found += blobs.list(history_folder(uuid))
+        files = [blob for blob in files if _is_internal(blob.key, uuid)]
+    files += [blob for blob in blobs.list(f"{uuid}.") if _is_temporary(blob.key)]
+    files += blobs.list(history_folder(uuid))
     tracked = {*data_keys(current), *index_keys(current), *schema_keys(current, blobs)}
     if history:
-        tracked |= history_keys(uuid, blobs, [blob for blob in found if not is_older(blob, limit)])
-    garbage = [blob for blob in found if blob.key not in tracked and is_older(blob, limit)]
+        tracked |= history_keys(uuid, blobs, [blob for blob in files if not is_older(blob, limit)])
+    garbage = [blob for blob in files if blob.key not in tracked and is_older(blob, limit)]
     return sorted(garbage + finished_tombstones(blobs, uuid, garbage, limit))
 
 
 def _list_orphans(blobs: BlobStore, uuid: str, retention: timedelta | None) -> list[Blob]:
-    """What a deletion, a copy or a first write that died has left of a dataset without a header."""
+    """Files of a dataset without a header, left by a deletion, a copy or a first write that died."""
     limit = retention_cutoff(blobs, uuid, retention)
     files = [blob for blob in blobs.list(f"{uuid}/") if "/" in blob.key.removeprefix(f"{uuid}/")]
     garbage = [blob for blob in files if not is_tombstone_file(blob.key) and is_older(blob, limit)]
@@ -152,18 +117,16 @@ def _list_orphans(blobs: BlobStore, uuid: str, retention: timedelta | None) -> l
 def finished_tombstones(
     blobs: BlobStore, uuid: str, garbage: Iterable[Blob], limit: float | None
 ) -> list[Blob]:
-    """
-    Tombstone files of collections that have died, if none of their files is left but ``garbage``.
-
-    The files are listed after the tombstones were read: each was there when its tombstone was written.
-    """
+    """Tombstone files of dead collections whose files are all deleted, or garbage themselves."""
+    # The files are listed after the tombstones were read: each was there when its tombstone was written.
     entries = list_tombstone_files(blobs, uuid)
     if not entries:
         return []
     present = blobs.list(f"{uuid}/")
-    left = {tombstone_name(blob.key) for blob in present} - {tombstone_name(blob.key) for blob in garbage}
+    remaining = {tombstone_name(blob.key) for blob in present}
+    remaining -= {tombstone_name(blob.key) for blob in garbage}
     names = {name: tombstoned_files({TOMBSTONES_KEY: {name: entry}}) for name, entry in entries.items()}
-    finished = {name for name, files in names.items() if not files & left}
+    finished = {name for name, files in names.items() if not files & remaining}
     return [
         blob
         for blob in present
@@ -174,27 +137,7 @@ def finished_tombstones(
 
 
 def history_keys(uuid: str, blobs: BlobStore, young: Iterable[Blob] = ()) -> set[str]:
-    """
-    Keys of the copies of older states that are kept, and all files to which these refer.
-
-    Parameters
-    ----------
-    uuid
-        The dataset, which exists.
-    blobs
-        The store.
-    young
-        Files that stay whatever they are.
-
-    Returns
-    -------
-    set of str
-
-    Raises
-    ------
-    CorruptDatasetError
-        A copy cannot be read.
-    """
+    """Keys of the archived snapshots of a dataset that are kept, and of all their files."""
     expired = set(expired_snapshots(uuid, blobs)) - {blob.key for blob in young}
     keys = set()
     for blob in blobs.list(history_folder(uuid)):
@@ -202,8 +145,9 @@ def history_keys(uuid: str, blobs: BlobStore, young: Iterable[Blob] = ()) -> set
             continue
         keys.add(blob.key)
         if is_snapshot_key(blob.key):
-            with suppress(KeyError):  # a commit has expired it meanwhile
-                state = load_copy(uuid, blobs, blob.key)
+            # a commit may expire it in the meantime
+            with suppress(KeyError):
+                state = load_snapshot(uuid, blobs, blob.key)
                 keys.update((*data_keys(state), *index_keys(state)))
     return keys
 
@@ -213,48 +157,33 @@ def _reload(dataset: DatasetFactory, blobs: BlobStore) -> DatasetMetadata:
 
 
 def _is_internal(key: str, uuid: str) -> bool:
-    """Whether no user put this here: where files are the partitions, others may have put some."""
+    """Whether a file cannot be a partition; any data file may be one if the header does not list them."""
     return key.startswith(f"{uuid}/{INDICES_DIRECTORY}/") or _is_temporary(key)
 
 
 def _is_temporary(key: str) -> bool:
-    """Whether a writer to a local directory left this when it died."""
+    """Whether a file was left by a writer to a local directory that died."""
     return _TEMPORARY.search(key) is not None
 
 
 def delete_garbage(store: StoreInput, keys: Iterable[str]) -> None:
-    """
-    Delete garbage, unless it has been committed meanwhile.
-
-    A writer may be about to commit a file, however old it is. So tombstones name the files from before their
-    deletion until they are gone: the commit of one of them is refused, whenever it comes. They are in the
-    header of the dataset; where there is none, in a file (:mod:`kartothek_cube.core.commit.tombstones`).
-
-    Parameters
-    ----------
-    store
-        Store, factory or URL.
-    keys
-        What was found to be garbage. Headers are never deleted.
-
-    Raises
-    ------
-    ConcurrentWriteError
-        Others were faster again and again; files may be left.
-    """
+    """Delete garbage, except for files that were committed since it was listed."""
+    # A writer may be about to commit a file, however old it is. So tombstones name the files from before
+    # their deletion until they are gone, and the commit of one of them is refused. They are in the header of
+    # the dataset; where there is none, in a file (kartothek_cube.core.commit.tombstones).
     blobs, keys = open_blobs(store), sorted(key for key in keys if not is_header_key(key))
     for uuid, own in groupby(keys, key=_dataset_of):
         if uuid is None:
-            # temporary files of local stores, which have unique names
+            # temporary files of local stores: their names are unique, so that no commit refers to them
             blobs.delete(list(own))
         else:
-            # a repetition finds what is left, under the same tombstones
+            # a repetition deletes the remaining files under the same tombstones
             collection, files = gen_uuid(), list(own)
             retry_request(partial(_delete_files, blobs, uuid, collection, files))
 
 
 def _dataset_of(key: str) -> str | None:
-    """The dataset of a file; None for what lies at the top, which is left from a header."""
+    """The dataset of a file; None for one at the top level, which is the temporary file of a header."""
     uuid, separator, _ = key.partition("/")
     return uuid if separator else None
 
@@ -291,11 +220,8 @@ def _unused(state: DatasetMetadata, keys: Sequence[str], blobs: BlobStore) -> li
 def _edit_tombstones(
     blobs: BlobStore, uuid: str, change: Callable[[DatasetMetadata], dict[str, Any]]
 ) -> DatasetMetadata:
-    """
-    Change the tombstones in the newest header; give the state.
-
-    The new header has an id of its own, as any commit: a writer that has read an older one must notice.
-    """
+    """Change the tombstones in the newest header; return its state."""
+    # The new header has an id of its own, as any commit: a writer that has read an older one must notice.
     for _ in attempts():
         state, key, token, header = DatasetMetadata.load_with_token(uuid, blobs, load_schema=False)
         metadata = change(state)
@@ -311,31 +237,29 @@ def _edit_tombstones(
         try:
             compare_and_swap_header(blobs, uuid, key, new, header, token)
         except PreconditionFailed:
+            # a commit was faster: its files must not be deleted
             continue
         return state
     raise ConcurrentWriteError(uuid)
 
 
 def _delete_orphans(blobs: BlobStore, uuid: str, collection: str, keys: Sequence[str]) -> bool:
-    """
-    Delete files of a dataset without a header; False if there is one now, and nothing was deleted.
-
-    The order matters: a first commit puts the schema, then the header, and then looks for tombstone files. If
-    there is no header after the tombstones were put, that commit will see them, and put another version of
-    the schema, which is not the one that was read here before.
-    """
+    """Delete files of a dataset without a header; False, without a deletion, if there is one now."""
+    # The order matters: a first commit puts the schema, then the header, and then looks for tombstone files.
+    # If there is no header after the tombstones were put, that commit will see them, and put another version
+    # of the schema, which is not the one that was read here before.
     tombstones = put_tombstone_file(blobs, uuid, collection, keys)
     schemas = [key for key in keys if key.endswith(f"/{TABLE_METADATA_FILE}")]
     versions = {key: read_versioned(blobs, key) for key in schemas}
     if any(blobs.exists(key) for key in header_keys(uuid)):
         retry_request(lambda: blobs.delete([tombstones]))
         return False
-    # tombstones of earlier collections go last: what they are about may be among the other files
+    # tombstone files of earlier collections last: their files may be among the others
     last = [key for key in keys if is_tombstone_file(key)]
     blobs.delete([key for key in keys if key not in versions and key not in last])
     for key, (content, token) in versions.items():
         if content is not None:
-            # written again by a first commit, which needs it
+            # refused: a first commit has written it again, and needs it
             with suppress(PreconditionFailed):
                 blobs.delete_if(key, token)
     _remove_from_header(blobs, uuid, collection)
@@ -353,34 +277,7 @@ def _remove_from_header(blobs: BlobStore, uuid: str, collection: str) -> None:
 
 
 def retention_cutoff(blobs: BlobStore, prefix: str, retention: timedelta | None) -> float | None:
-    """
-    The time before which a file has to be written to be older than a retention.
-
-    The store stamps files with its own clock, which may differ from ours by hours. So its clock is read: by
-    writing an empty file, looking at its stamp, and deleting it. Where that is not possible, because the
-    store is read-only or tells no times, our clock has to do.
-
-    Parameters
-    ----------
-    blobs
-        The store.
-    prefix
-        What the key of that file begins with.
-    retention
-        Files younger than this are not old; None: age does not matter.
-
-    Returns
-    -------
-    float or None
-        Seconds since 1970, UTC, comparable with :attr:`~kartothek_cube.core.store.Blob.mtime`.
-
-    Raises
-    ------
-    ValueError
-        The retention is negative.
-    TypeError
-        It is no timedelta.
-    """
+    """The time before which a file must be written to be older than a retention; None for no retention."""
     if retention is None:
         return None
     if not isinstance(retention, timedelta):
@@ -391,135 +288,105 @@ def retention_cutoff(blobs: BlobStore, prefix: str, retention: timedelta | None)
 
 
 def _clock(blobs: BlobStore, key: str) -> float:
-    ours = clock.datetime_utcnow().replace(tzinfo=UTC).timestamp()
+    """The time of the store's clock, read off an empty file that is written, listed and deleted."""
+    # the store stamps files with its own clock, which may differ from ours by hours
+    local_time = clock.datetime_utcnow().replace(tzinfo=UTC).timestamp()
     try:
         blobs.put(key, b"")
         try:
-            found = [blob.mtime for blob in blobs.list(key) if blob.key == key]
+            times = [blob.mtime for blob in blobs.list(key) if blob.key == key]
         finally:
             blobs.delete([key])
     except OSError:
-        return ours
-    return ours if not found or found[0] is None else found[0]
+        # a read-only store: our clock has to do
+        return local_time
+    # so it has to where the store tells no times
+    return local_time if not times or times[0] is None else times[0]
 
 
-def with_sizes(blobs: BlobStore, found: Iterable[Blob]) -> list[Blob]:
-    """
-    Entries of a listing with their sizes, also where the store does not tell these in listings.
-
-    Parameters
-    ----------
-    blobs
-        The store.
-    found
-        The entries.
-
-    Returns
-    -------
-    list of Blob
-        Without those that are gone.
-    """
+def with_sizes(blobs: BlobStore, listed: Iterable[Blob]) -> list[Blob]:
+    """Listed blobs with their sizes, also where listings of a store do not tell them."""
     result = []
-    for blob in found:
+    for blob in listed:
+        # deleted since the listing
         with suppress(KeyError):
             result.append(blob if blob.size is not None else blob._replace(size=blobs.size(blob.key)))
     return result
 
 
 def is_older(blob: Blob, limit: float | None) -> bool:
-    """
-    Whether a file is older than a limit; one of unknown age is not.
+    """Whether a blob is older than a cut-off; one of unknown age is not.
 
-    Parameters
-    ----------
-    blob
-        Entry of a listing.
-    limit
-        From :func:`retention_cutoff`; None: age does not matter.
-
-    Returns
-    -------
-    bool
-
-    Examples
-    --------
     >>> is_older(Blob("sales/table/a1.parquet", mtime=100.0), limit=200.0)
     True
     """
     return limit is None or (blob.mtime is not None and blob.mtime <= limit)
 
 
-# -- delete and clean up ---------------------------------------------------------------------------
+# -- cubes ---------------------------------------------------------------------------------------------------
 
 
 def plan_cube_garbage(cube: Cube, store: StoreInput, retention: timedelta | None = None) -> list[str]:
-    """
-    Keys with the prefix of a cube that none of its readable datasets refers to.
-
-    Parameters
-    ----------
-    cube, store, retention
-        As in :func:`list_garbage`.
-
-    Returns
-    -------
-    list of str
-        Sorted.
-    """
+    """Keys of the garbage of a cube."""
     return [blob.key for blob in list_cube_garbage(cube, store, retention)]
 
 
 def list_cube_garbage(cube: Cube, store: StoreInput, retention: timedelta | None = None) -> list[Blob]:
-    """
-    Files with the prefix of a cube to which no readable dataset, and no kept state of one, refers.
-
-    Parameters
-    ----------
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
-    retention
-        Files younger than this are no garbage: they may belong to a writer that has not committed yet. Files
-        of unknown age count as young. None: age does not matter.
-
-    Returns
-    -------
-    list of Blob
-        Sorted by key.
-
-    Raises
-    ------
-    CorruptDatasetError
-        A header, or the copy of an older state, cannot be read.
-    """
+    """Files of a cube to which neither a newest state nor an archived one refers."""
     ensure_cube(cube)
     blobs = open_blobs(store)
     prefix = cube.uuid_prefix + KTK_CUBE_UUID_SEPARATOR
     limit = retention_cutoff(blobs, prefix, retention)
-    # before the headers: what is committed later is not in the list
-    found = blobs.list(prefix)
+    # before the headers: files of later commits are not in the listing
+    files = blobs.list(prefix)
     tracked: set[str] = set()
-    # without schemas: one that is missing makes no garbage of the rest
+    # without schemas: a missing one must not make garbage of the other files
     datasets = discover_datasets_unchecked(cube.uuid_prefix, blobs, load_schema=False)
     for dataset in datasets.values():
         uuid = dataset.uuid
         tracked.update((*get_dataset_keys(dataset), *schema_keys(dataset, blobs)))
-        if KEEP_HISTORY in dataset.metadata or any(b.key.startswith(history_folder(uuid)) for b in found):
-            young = [b for b in found if not is_older(b, limit) and b.key.startswith(history_folder(uuid))]
+        if KEEP_HISTORY in dataset.metadata or any(b.key.startswith(history_folder(uuid)) for b in files):
+            young = [b for b in files if not is_older(b, limit) and b.key.startswith(history_folder(uuid))]
             tracked |= history_keys(uuid, blobs, young)
     garbage = [
         blob
-        for blob in found
+        for blob in files
         if not (blob.key in tracked or is_header_key(blob.key) or is_tombstone_file(blob.key))
         and is_older(blob, limit)
     ]
-    for uuid in sorted({blob.key.partition("/")[0] for blob in found if is_tombstone_file(blob.key)}):
+    for uuid in sorted({blob.key.partition("/")[0] for blob in files if is_tombstone_file(blob.key)}):
         garbage += finished_tombstones(blobs, uuid, garbage, limit)
     return sorted(garbage)
 
 
-# -- stats -----------------------------------------------------------------------------------------
+def cube_garbage_job(
+    cube: Cube, store: StoreInput, retention: timedelta | None = None, blocksize: int | None = None
+) -> Job[StoreFactory, Sequence[str], None, None]:
+    """Delete the files with the prefix of a cube that no dataset refers to."""
+    keys = plan_cube_garbage(cube, store, retention)
+    description = f"clean up cube {cube.uuid_prefix}"
+    return _garbage_job("cleanup_cube", description, store_factory(store), keys, blocksize)
 
 
-# -- copy ------------------------------------------------------------------------------------------
+def dataset_garbage_job(
+    dataset: DatasetFactory, retention: timedelta | None = None, blocksize: int | None = None
+) -> Job[StoreFactory, Sequence[str], None, None]:
+    """Delete the files in the directories of a dataset that it does not refer to."""
+    keys = plan_garbage(dataset, retention)
+    description = f"collect garbage of dataset {dataset.dataset_uuid}"
+    return _garbage_job("collect_garbage", description, dataset.store_factory, keys, blocksize)
+
+
+def _garbage_job(
+    name: str, description: str, store: StoreFactory, keys: Sequence[str], blocksize: int | None
+) -> Job[StoreFactory, Sequence[str], None, None]:
+    return Job(
+        name=name,
+        description=description,
+        context=store,
+        tasks=batched(keys, blocksize or max(len(keys), 1)),
+        run=delete_garbage,
+        finish=discard_results,
+        merge=discard_results,
+        steps=("prepare", "files", "done"),
+    )

@@ -1,4 +1,4 @@
-"""The history of a dataset: how much of it is kept, what there is, going back to an older state."""
+"""The history of a dataset: retention of its states, their listing, rollback to one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ from collections.abc import Iterable
 
 import attrs
 
-from kartothek_cube.core.commit import BaseState, ChangeSet, CommitReceipt, commit, publish, read_base
+from kartothek_cube.core.commit import (
+    BaseState,
+    ChangeSet,
+    CommitReceipt,
+    WriteMode,
+    commit,
+    publish,
+    read_base,
+)
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.references import data_keys, index_keys
 from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError
@@ -14,9 +22,9 @@ from kartothek_cube.core.history import (
     KEEP_HISTORY,
     AsOf,
     DatasetState,
+    list_states,
     snapshot_retention,
     state_as_of,
-    states,
 )
 from kartothek_cube.core.schema.versions import schema_version_of
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
@@ -31,50 +39,17 @@ __all__ = (
     "plan_rollback",
 )
 
-#: up to this number of files each one is asked for; more are listed
+#: up to this number of files each is looked up; more are listed
 _FEW_FILES = 100
 
 
 def list_history(uuid: str, store: StoreInput) -> list[DatasetState]:
-    """
-    The states of a dataset that can be read, oldest first.
-
-    Parameters
-    ----------
-    uuid
-        The dataset.
-    store
-        Store, factory or URL.
-
-    Returns
-    -------
-    list of DatasetState
-    """
-    return states(uuid, open_blobs(store))
+    """The readable states of a dataset, oldest first."""
+    return list_states(uuid, open_blobs(store))
 
 
 def keep_history(uuid: str, store: StoreInput, number: int) -> DatasetMetadata:
-    """
-    Say how many states of a dataset are kept.
-
-    Parameters
-    ----------
-    uuid
-        The dataset.
-    store
-        Store, factory or URL.
-    number
-        States beside the current one; 0 throws all of them away.
-
-    Returns
-    -------
-    DatasetMetadata
-
-    Raises
-    ------
-    ValueError
-        That is no number of states.
-    """
+    """Set how many states of a dataset are kept beside the current one; 0 deletes the others."""
     metadata = {KEEP_HISTORY: number}
     snapshot_retention(metadata)
     blobs = open_blobs(store)
@@ -84,45 +59,16 @@ def keep_history(uuid: str, store: StoreInput, number: int) -> DatasetMetadata:
 
 @attrs.frozen
 class RollbackPlan:
-    """
-    A planned return to an older state.
+    """A planned rollback to an older state."""
 
-    Attributes
-    ----------
-    base
-        What is replaced.
-    state
-        The new state.
-    """
-
+    #: the state that is replaced
     base: BaseState
+    #: the new state
     state: DatasetMetadata
 
 
 def plan_rollback(uuid: str, blobs: BlobStore, as_of: AsOf) -> RollbackPlan:
-    """
-    Plan to make an older state of a dataset the current one.
-
-    Parameters
-    ----------
-    uuid
-        The dataset.
-    blobs
-        The store.
-    as_of
-        Version or time of the state.
-
-    Returns
-    -------
-    Return
-
-    Raises
-    ------
-    StateNotFoundError
-        There is no such state (any more).
-    CorruptDatasetError
-        A file of that state is gone.
-    """
+    """Plan to make an older state of a dataset the current one."""
     state = state_as_of(uuid, blobs, as_of)
     _check_complete(blobs, state, as_of)
     base = read_base(blobs, uuid, state.table_name)
@@ -130,36 +76,23 @@ def plan_rollback(uuid: str, blobs: BlobStore, as_of: AsOf) -> RollbackPlan:
     kept = {} if current is None else {k: v for k, v in current.metadata.items() if k == KEEP_HISTORY}
     schema = state.schema
     if current is not None and schema_version_of(current.metadata) == schema_version_of(state.metadata):
-        schema = current.schema  # that of later updates, which knows at least as much
+        # that of later updates, which knows at least as much
+        schema = current.schema
     return RollbackPlan(base, state.copy(metadata={**state.metadata, **kept}, schema=schema))
 
 
 def _check_complete(blobs: BlobStore, state: DatasetMetadata, as_of: AsOf) -> None:
-    gone = missing_files(blobs, state)
-    if gone:
+    missing = missing_files(blobs, state)
+    if missing:
         raise CorruptDatasetError(
-            gone[0],
-            f"the state of dataset {state.uuid!r} as of {as_of} needs it and {len(gone) - 1} more files, but "
-            "these are gone; a cleanup that knows nothing of histories may have deleted them",
+            missing[0],
+            f"the state of dataset {state.uuid!r} as of {as_of} needs it and {len(missing) - 1} more files, "
+            "but these are gone; a cleanup that knows nothing of histories may have deleted them",
         )
 
 
 def missing_files(blobs: BlobStore, state: DatasetMetadata) -> list[str]:
-    """
-    Files to which a state refers and that do not exist.
-
-    Parameters
-    ----------
-    blobs
-        The store.
-    state
-        The state.
-
-    Returns
-    -------
-    list of str
-        Keys.
-    """
+    """Files to which a state refers and that do not exist."""
     keys = [*data_keys(state), *index_keys(state)]
     if len(keys) <= _FEW_FILES:
         return [key for key in keys if not blobs.exists(key)]
@@ -168,29 +101,10 @@ def missing_files(blobs: BlobStore, state: DatasetMetadata) -> list[str]:
 
 
 def finish_rollback(blobs: BlobStore, plan: RollbackPlan) -> tuple[DatasetMetadata, CommitReceipt]:
-    """
-    Publish the older state as a new one; the one that it replaces becomes part of the history.
-
-    Parameters
-    ----------
-    blobs
-        The store.
-    plan
-        What to do.
-
-    Returns
-    -------
-    state, published
-        As :func:`~kartothek_cube.core.commit.commit`.
-
-    Raises
-    ------
-    ConcurrentWriteError
-        Somebody committed since this was planned; nothing was changed.
-    """
+    """Publish an older state as a new one; the state that it replaces is archived."""
     files: Iterable[str] = [*data_keys(plan.state), *index_keys(plan.state)]
     try:
-        return publish(blobs, plan.base, plan.state, list(files), replace=True)
+        return publish(blobs, plan.base, plan.state, list(files), mode=WriteMode.REPLACE)
     except PreconditionFailed as error:
         raise ConcurrentWriteError(
             plan.state.uuid, detail="Look at the newest state, and go back again if that is still wanted."

@@ -1,22 +1,25 @@
-"""TODO."""
+"""Sizes of the datasets of a cube: files, partitions, bytes and rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import attrs
 
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import select_datasets
-from kartothek_cube.core.dataset.references import (
-    data_keys,
-)
+from kartothek_cube.core.cube.typing import DatasetsInput
+from kartothek_cube.core.dataset.references import data_keys
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io_components.kernels.keys import group_codes
-from kartothek_cube.io_components.runtime.threads import progress_advance
+from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.io_components.job import Job
+from kartothek_cube.io_components.kernels.encode import group_codes
+from kartothek_cube.io_components.runtime.threads import progress_advance, store_factory
 from kartothek_cube.utils.ktk_adapters import footer_stats
+
+Stats: TypeAlias = dict[str, dict[str, int]]
 
 
 @attrs.frozen
@@ -30,16 +33,7 @@ class StatsTask:
 def plan_stats(
     cube: Cube, store: StoreInput, datasets: Any = None, blocksize: int = 100
 ) -> tuple[dict[str, dict[str, int]], list[StatsTask]]:
-    """
-    What is known without opening a file, and what has to be looked up in files.
-
-    Returns
-    -------
-    base
-        Dataset id to stats with ``files`` and ``partitions``.
-    tasks
-        Files to open.
-    """
+    """Stats that need no file, by dataset id, and the tasks for the others."""
     base: dict[str, dict[str, int]] = {}
     tasks = []
     for name, dataset in sorted(select_datasets(cube, store, datasets).items()):
@@ -76,3 +70,25 @@ def add_stats(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dic
 def sum_stats(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
     """Add up all stats. Datasets without partitions are left out."""
     return {name: sums for name, sums in sorted(add_stats(parts).items()) if sums["partitions"]}
+
+
+def collect_stats_job(
+    cube: Cube, store: StoreInput, datasets: DatasetsInput = None, blocksize: int = 100
+) -> Job[StoreFactory, StatsTask, Stats, Stats]:
+    """Count the files of the datasets of a cube, then add up."""
+    base, tasks = plan_stats(cube, store, datasets, blocksize)
+    return Job(
+        name="collect_stats",
+        description=f"count cube {cube.uuid_prefix}",
+        context=store_factory(store),
+        tasks=tasks,
+        run=run_stats,
+        finish=partial(_finish_stats, base),
+        merge=add_stats,
+        steps=("prepare", "count", "sum"),
+        files=sum(len(task.keys) for task in tasks),
+    )
+
+
+def _finish_stats(base: Stats, counted: Iterable[Stats]) -> Stats:
+    return sum_stats([base, *counted])

@@ -1,4 +1,4 @@
-"""Checking that a dataset is what its header says, and mending what can be built anew."""
+"""Verify that a dataset is what its header says, and repair what can be rebuilt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checking a dataset without opening its data files: header, schema, labels, existence of files, history."""
+"""Verify a dataset without opening data files: header, schema, labels, existence of files, history."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kartothek_cube.core.common_metadata import schema_file_from_bytes
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.references import data_keys, header_keys, index_keys
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError
-from kartothek_cube.core.history import history_folder, is_snapshot_key, load_copy
+from kartothek_cube.core.history import history_folder, is_snapshot_key, load_snapshot
 from kartothek_cube.core.naming import schema_key
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.versions import schema_version_of
@@ -30,24 +30,14 @@ __all__ = ("VerifyPlan", "plan_verify")
 
 @attrs.frozen
 class VerifyPlan:
-    """
-    A planned check.
-
-    Attributes
-    ----------
-    uuid
-        The dataset.
-    problems
-        What is wrong as far as the header, the schema and a listing tell.
-    dataset
-        The state that is checked; None if it cannot be read.
-    context, tasks
-        Data files to look at; None and nothing if the schema cannot be read.
-    """
+    """A planned verification of a dataset."""
 
     uuid: str
+    #: what is wrong according to the header, the schema and a listing
     problems: tuple[Problem, ...]
+    #: the state that is checked; None if it cannot be read
     dataset: DatasetMetadata | None = None
+    #: the check of data files; None and empty if the schema cannot be read
     context: VerifyContext | None = None
     tasks: tuple[VerifyTask, ...] = ()
 
@@ -61,43 +51,19 @@ def plan_verify(
     not_null: Sequence[str] = (),
     partitions_per_task: int = 16,
 ) -> VerifyPlan:
-    """
-    Check a dataset as far as that is possible without opening its data files, and plan the rest.
-
-    Parameters
-    ----------
-    uuid
-        The dataset.
-    store
-        Store, factory or URL.
-    deep
-        Whether all rows will be read, or only the footers.
-    cell, not_null
-        For datasets of cubes: dimension columns, and columns without nulls.
-    partitions_per_task
-        Files per task.
-
-    Returns
-    -------
-    VerifyPlan
-
-    Raises
-    ------
-    DatasetNotFoundError
-        There is no such dataset.
-    """
+    """Check a dataset without opening data files, and plan the check of these."""
     blobs = open_blobs(store)
-    found = [key for key in header_keys(uuid) if blobs.exists(key)]
+    headers = [key for key in header_keys(uuid) if blobs.exists(key)]
     problems = []
-    if len(found) > 1:
-        text = f"there is another header, {found[1]}, and it is unknown which one holds the state"
-        problems.append(Problem(uuid, "two-headers", found[0], text))
+    if len(headers) > 1:
+        text = f"there is another header, {headers[1]}, and it is unknown which one holds the state"
+        problems.append(Problem(uuid, "two-headers", headers[0], text))
     try:
         dataset = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
     except DatasetNotFoundError:
         raise
     except (CorruptDatasetError, NotImplementedError, RuntimeError, ValueError) as error:
-        return VerifyPlan(uuid, (*problems, Problem(uuid, "header", found[0], str(error))))
+        return VerifyPlan(uuid, (*problems, Problem(uuid, "header", headers[0], str(error))))
     problems += _history_problems(uuid, blobs)
     try:
         dataset = DatasetMetadata.load_from_store(uuid, blobs)
@@ -134,7 +100,7 @@ def plan_verify(
 def _tasks(
     context: VerifyContext, dataset: DatasetMetadata, rows: pa.Array, size: int
 ) -> tuple[VerifyTask, ...]:
-    """Partitions whose file is there, some per task."""
+    """Group the partitions whose file exists into tasks."""
     files = dataset.partition_table.files.get(context.table)
     if files is None:
         return ()
@@ -150,18 +116,18 @@ def _missing(dataset: DatasetMetadata, blobs: BlobStore) -> tuple[list[Problem],
     stored = pa.array([blob.key for blob in blobs.list(f"{dataset.uuid}/")], pa.string())
     rows = pa.array(np.arange(len(dataset.partition_table)))
     problems: list[Problem] = []
-    gone: list[str] = []
+    missing: list[str] = []
     for table, keys in dataset.partition_table.files.items():
-        there = pc.is_in(keys, value_set=stored)
-        gone += keys.filter(pc.invert(there)).to_pylist()
+        exists = pc.is_in(keys, value_set=stored)
+        missing += keys.filter(pc.invert(exists)).to_pylist()
         if table == dataset.table_name:
-            rows = rows.filter(there)
-    if gone:
-        # a commit may have replaced them, and a cleanup deleted, since the header was read
+            rows = rows.filter(exists)
+    if missing:
+        # a commit may have replaced them, and a cleanup deleted them, since the header was read
         newest = DatasetMetadata.load_from_store(dataset.uuid, blobs, load_schema=False)
-        still = set(data_keys(newest))
+        referenced = set(data_keys(newest))
         text = "the header refers to this file, but it does not exist"
-        problems = [Problem(dataset.uuid, "missing-file", key, text) for key in gone if key in still]
+        problems = [Problem(dataset.uuid, "missing-file", key, text) for key in missing if key in referenced]
     return problems, rows
 
 
@@ -173,7 +139,7 @@ def _shared_files(dataset: DatasetMetadata) -> Iterator[Problem]:
 
 
 def _place_problems(dataset: DatasetMetadata) -> Iterator[Problem]:
-    """Labels that do not fit the partition keys, and files that lie in another partition than their label."""
+    """Labels that do not fit the partition keys, and files in another directory than their label says."""
     table = dataset.partition_table
     if not dataset.partition_keys or dataset.schema is None:
         return
@@ -227,14 +193,15 @@ def _history_problems(uuid: str, blobs: BlobStore) -> Iterator[Problem]:
     stored = {blob.key for blob in blobs.list(f"{uuid}/")}
     for copy in copies:
         try:
-            state = load_copy(uuid, blobs, copy)
+            state = load_snapshot(uuid, blobs, copy)
         except KeyError:
-            continue  # a commit threw it away meanwhile
+            # a commit has expired it since
+            continue
         except (CorruptDatasetError, NotImplementedError) as error:
             yield Problem(uuid, "history", copy, f"the copy of an older state cannot be read: {error}")
             continue
-        gone = [key for key in (*data_keys(state), *index_keys(state)) if key not in stored]
-        for key in gone:
+        missing = [key for key in (*data_keys(state), *index_keys(state)) if key not in stored]
+        for key in missing:
             yield Problem(
                 uuid, "history-file", key, f"an older state ({copy}) needs this file, which is gone"
             )

@@ -1,4 +1,4 @@
-"""Repair of a dataset: indices are rebuilt from the data, the right schema is put in its place."""
+"""Repair a dataset: rebuild indices from the data, put the schema of its header."""
 
 from __future__ import annotations
 
@@ -25,36 +25,20 @@ from kartothek_cube.io_components.write.build_index import (
 
 __all__ = ("compare_reports", "repair")
 
-#: with these, nobody knows what an index has to hold
-_HOPELESS = frozenset({"header", "two-headers", "schema", "label", "missing-file", "unreadable-file"})
+#: kinds of problems with which the contents of an index are unknown
+_UNREPAIRABLE = frozenset({"header", "two-headers", "schema", "label", "missing-file", "unreadable-file"})
 _PARTITIONS = 16
 
 
 def repair(uuid: str, store: StoreInput, problems: Iterable[Problem]) -> bool:
-    """
-    Repair a dataset as far as possible; all its indices that are wrong are rebuilt by one commit.
-
-    Parameters
-    ----------
-    uuid
-        The dataset.
-    store
-        Store, factory or URL.
-    problems
-        What is wrong with it.
-
-    Returns
-    -------
-    bool
-        Whether anything was done. Nothing is where files are missing or cannot be read.
-    """
+    """Repair a dataset as far as possible, its indices in one commit; False if nothing was done."""
     own = [problem for problem in problems if problem.dataset == uuid]
-    mendable = [problem for problem in own if problem.repairable]
-    if not mendable or any(problem.kind in _HOPELESS for problem in own):
+    repairable = [problem for problem in own if problem.repairable]
+    if not repairable or any(problem.kind in _UNREPAIRABLE for problem in own):
         return False
-    if any(problem.kind in ("schema-pending", "missing-schema") for problem in mendable):
+    if any(problem.kind in ("schema-pending", "missing-schema") for problem in repairable):
         _put_schema(uuid, store)
-    columns = sorted({problem.column for problem in mendable if problem.column is not None})
+    columns = sorted({problem.column for problem in repairable if problem.column is not None})
     if columns:
         _build_indices(uuid, store, columns)
     return True
@@ -68,7 +52,7 @@ def _build_indices(uuid: str, store: StoreInput, columns: Sequence[str]) -> None
 
 
 def _put_schema(uuid: str, store: StoreInput) -> None:
-    """Put the schema of the header that is there, unless a write that is under way puts one."""
+    """Put the schema of the stored header, unless a concurrent write puts one."""
     blobs = open_blobs(store)
     dataset = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
     key = schema_key(uuid, dataset.table_name)
@@ -87,18 +71,7 @@ def _put_schema(uuid: str, store: StoreInput) -> None:
 
 
 def compare_reports(before: Report, after: Report) -> Report:
-    """
-    The report after a repair, which also says what is mended.
-
-    Parameters
-    ----------
-    before, after
-        Reports.
-
-    Returns
-    -------
-    Report
-    """
-    left = {(problem.dataset, problem.kind, problem.key, problem.column) for problem in after.problems}
-    gone = [p for p in before.problems if (p.dataset, p.kind, p.key, p.column) not in left]
-    return Report(after.problems, after.checked, gone)
+    """The report after a repair, which also lists the problems that are solved."""
+    remaining = {(problem.dataset, problem.kind, problem.key, problem.column) for problem in after.problems}
+    solved = [p for p in before.problems if (p.dataset, p.kind, p.key, p.column) not in remaining]
+    return Report(after.problems, after.checked, solved)

@@ -1,4 +1,4 @@
-"""What a check found: problems that a person can act on."""
+"""The report of a verification: problems with their remedies."""
 
 from __future__ import annotations
 
@@ -183,20 +183,7 @@ class Report:
 
 
 def merge_reports(reports: Iterable[Report], more: Iterable[Problem] = ()) -> Report:
-    """
-    One report for several datasets.
-
-    Parameters
-    ----------
-    reports
-        Those of the datasets.
-    more
-        What is wrong with them together.
-
-    Returns
-    -------
-    Report
-    """
+    """Merge the reports of several datasets; `more` has the problems of all of them together."""
     parts = list(reports)
     names = dict.fromkeys(name for part in parts for name in part.checked)
     return Report(

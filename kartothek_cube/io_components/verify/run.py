@@ -1,4 +1,4 @@
-"""Looking at data files: whether they are readable, of the recorded schema and sorted, and what they hold."""
+"""Verify data files: readable, of the recorded schema, in their partition, sorted, without duplicates."""
 
 from __future__ import annotations
 
@@ -19,63 +19,42 @@ from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory
-from kartothek_cube.io_components.kernels.keys import (
-    combine_keys,
-    encode_ordered,
-    last_occurrence_mask,
-    sort_order,
-    strictly_increasing,
-)
+from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
+from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, sort_order, strictly_increasing
 from kartothek_cube.io_components.read.data_files import read_table_of_file
 from kartothek_cube.io_components.verify.report import Problem
 from kartothek_cube.io_components.write.index_entries import index_entries_of, merge_entries
 from kartothek_cube.serialization import ParquetReadError
 
-__all__ = ("VerifyResult", "VerifyContext", "VerifyTask", "merge_findings", "run_verify")
+__all__ = ("VerifyResult", "VerifyContext", "VerifyTask", "merge_verify_results", "run_verify")
 
-#: what reading a file raises that is none
+#: errors of a file that is damaged, or no Parquet file
 _UNREADABLE = (CorruptDatasetError, ParquetReadError, pa.ArrowException, EOFError)
 
 
 @attrs.frozen
 class VerifyContext:
-    """
-    What all tasks share.
-
-    Attributes
-    ----------
-    store
-        Factory of the store.
-    uuid, table
-        The dataset.
-    schema
-        Its columns.
-    partition_keys
-        Its partition keys, which are not in the files.
-    indices
-        Indexed columns.
-    cell
-        Dimension columns, if it is a dataset of a cube.
-    not_null
-        Columns without nulls.
-    deep
-        Whether all rows are read, or only the footers.
-    """
+    """What all tasks that check files share."""
 
     store: StoreFactory
     uuid: str
     table: str
     schema: pa.Schema
+    #: these are not in the files
     partition_keys: tuple[str, ...] = ()
+    #: indexed columns
     indices: tuple[str, ...] = ()
+    #: dimension columns, if it is a dataset of a cube
     cell: tuple[str, ...] = ()
+    #: columns without nulls
     not_null: tuple[str, ...] = ()
+    #: whether all rows are read, or only the footers
     deep: bool = True
 
 
 @attrs.frozen
 class VerifyTask:
-    """Some partitions to look at."""
+    """Some partitions to check."""
 
     labels: tuple[str, ...]
     keys: tuple[str, ...]
@@ -83,59 +62,37 @@ class VerifyTask:
 
 @attrs.frozen
 class VerifyResult:
-    """
-    What tasks found.
-
-    Attributes
-    ----------
-    problems
-        What is wrong.
-    files, rows
-        How many were looked at.
-    entries
-        Index entries that the data has, by column.
-    """
+    """What tasks found."""
 
     problems: tuple[Problem, ...] = ()
+    #: counts
     files: int = 0
     rows: int = 0
+    #: index entries according to the data, by column
     entries: Mapping[str, IndexUpdate] = attrs.field(factory=dict)
 
 
-def merge_findings(parts: Iterable[VerifyResult]) -> VerifyResult:
-    """What several tasks found; associative."""
-    found = list(parts)
-    columns = sorted({column for part in found for column in part.entries})
+def merge_verify_results(parts: Iterable[VerifyResult]) -> VerifyResult:
+    """Merge the results of several tasks; associative."""
+    results = list(parts)
+    columns = sorted({column for part in results for column in part.entries})
     return VerifyResult(
-        tuple(problem for part in found for problem in part.problems),
-        sum(part.files for part in found),
-        sum(part.rows for part in found),
-        {c: merge_entries([part.entries[c] for part in found if c in part.entries]) for c in columns},
+        tuple(problem for part in results for problem in part.problems),
+        sum(part.files for part in results),
+        sum(part.rows for part in results),
+        {c: merge_entries([part.entries[c] for part in results if c in part.entries]) for c in columns},
     )
 
 
 def run_verify(context: VerifyContext, task: VerifyTask) -> VerifyResult:
-    """
-    Look at the files of some partitions.
-
-    Parameters
-    ----------
-    context
-        What all tasks share.
-    task
-        The partitions.
-
-    Returns
-    -------
-    Findings
-    """
+    """Check the files of some partitions."""
     blobs = open_blobs(context.store)
     files = PartitionTable(task.labels, {context.table: task.keys})
     values = files.keys(context.partition_keys, context.schema)
     pairs = zip(task.labels, task.keys, strict=True)
-    look = _look_deep if context.deep else _look_at_footer
-    return merge_findings(
-        look(context, blobs, label, key, {column: array[row] for column, array in values.items()})
+    check = _check_rows if context.deep else _check_footer
+    return merge_verify_results(
+        check(context, blobs, label, key, {column: array[row] for column, array in values.items()})
         for row, (label, key) in enumerate(pairs)
     )
 
@@ -144,13 +101,13 @@ def _problem(context: VerifyContext, kind: str, key: str, message: str, column: 
     return Problem(context.uuid, kind, key, message, column)
 
 
-def _unreadable(context: VerifyContext, key: str, error: Exception) -> VerifyResult:
+def _report_unreadable(context: VerifyContext, key: str, error: Exception) -> VerifyResult:
     if isinstance(error, KeyError):
         return VerifyResult((_problem(context, "missing-file", key, "the file does not exist"),), 1)
     return VerifyResult((_problem(context, "unreadable-file", key, f"the file cannot be read: {error}"),), 1)
 
 
-def _look_at_footer(
+def _check_footer(
     context: VerifyContext, blobs: BlobStore, label: str, key: str, values: Mapping[str, Any]
 ) -> VerifyResult:
     if not key.endswith(PARQUET_FILE_SUFFIX):
@@ -160,17 +117,17 @@ def _look_at_footer(
             footer = pq.read_metadata(pa.PythonFile(file, mode="r"))
             schema, rows = footer.schema.to_arrow_schema(), footer.num_rows
     except (*_UNREADABLE, OSError, KeyError) as error:
-        return _unreadable(context, key, error)
+        return _report_unreadable(context, key, error)
     return VerifyResult(tuple(_schema_problems(context, key, schema)), 1, rows)
 
 
-def _look_deep(
+def _check_rows(
     context: VerifyContext, blobs: BlobStore, label: str, key: str, values: Mapping[str, Any]
 ) -> VerifyResult:
     try:
         table = read_table_of_file(blobs, key, schema=context.schema)
     except (*_UNREADABLE, OSError, KeyError) as error:
-        return _unreadable(context, key, error)
+        return _report_unreadable(context, key, error)
     problems = list(_schema_problems(context, key, table.schema))
     problems += _place_problems(context, key, table, values)
     problems += _cell_problems(context, key, table)
@@ -180,32 +137,33 @@ def _look_deep(
         try:
             entries[column] = index_entries_of(column, [label], [table], dtype)
         except pa.ArrowException:
-            continue  # the file has another type, which is reported already
+            # the file has another type, which is reported already
+            continue
     return VerifyResult(tuple(problems), 1, len(table), entries)
 
 
 def _schema_problems(context: VerifyContext, key: str, schema: pa.Schema) -> Iterator[Problem]:
-    """Columns that a file lacks, has too many, or has in another type than recorded."""
-    found = make_meta(schema, origin=key)
-    wanted = [name for name in context.schema.names if name not in context.partition_keys]
-    missing = sorted(set(wanted) - set(found.names))
-    extra = sorted(set(found.names) - set(wanted) - set(context.partition_keys))
+    """Columns that are missing in a file, not in the schema, or of another type."""
+    file_schema = make_meta(schema, origin=key)
+    expected = [name for name in context.schema.names if name not in context.partition_keys]
+    missing = sorted(set(expected) - set(file_schema.names))
+    extra = sorted(set(file_schema.names) - set(expected) - set(context.partition_keys))
     if missing:
         yield _problem(context, "file-schema", key, f"columns are missing: {', '.join(missing)}", missing[0])
     if extra:
         text = f"columns are not in the schema of the dataset: {', '.join(extra)}"
         yield _problem(context, "file-schema", key, text, extra[0])
-    for name in wanted:
-        if name not in found.names:
+    for name in expected:
+        if name not in file_schema.names:
             continue
-        have, want = found.field(name).type, context.schema.field(name).type
+        have, want = file_schema.field(name).type, context.schema.field(name).type
         if not _is_readable_as(have, want):
             text = f"column {name} has type {have}, but the dataset says {want}"
             yield _problem(context, "file-schema", key, text, name)
 
 
 def _is_readable_as(have: pa.DataType, want: pa.DataType) -> bool:
-    """Whether a type is the one recorded, but for what is unknown as there are nulls or empty lists only."""
+    """Whether a type is the recorded one, except for parts that are null (only nulls or empty lists)."""
     if pa.types.is_null(have) or have.equals(want):
         return True
     if have.id != want.id or not is_nested(have) or have.num_fields != want.num_fields:
@@ -217,7 +175,7 @@ def _is_readable_as(have: pa.DataType, want: pa.DataType) -> bool:
 def _place_problems(
     context: VerifyContext, key: str, table: pa.Table, values: Mapping[str, Any]
 ) -> Iterator[Problem]:
-    """Partition keys are not in the files; where they are, they have to be what the path says."""
+    """Partition keys that a file has although they are in its path, with other values than there."""
     for column, value in values.items():
         if column not in table.column_names:
             continue
@@ -232,7 +190,7 @@ def _place_problems(
 
 
 def _cell_problems(context: VerifyContext, key: str, table: pa.Table) -> Iterator[Problem]:
-    """What the format of cubes demands of the rows of a file."""
+    """Nulls in key columns, unsorted rows and duplicate cells of a file of a cube."""
     for column in context.not_null:
         if column in table.column_names:
             nulls = pc.sum(pc.is_null(table.column(column), nan_is_null=True)).as_py() or 0

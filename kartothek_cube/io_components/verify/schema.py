@@ -22,12 +22,9 @@ __all__ = ("recover_schema",)
 
 
 def recover_schema(dataset: DatasetMetadata, blobs: BlobStore) -> SchemaWrapper | None:
-    """
-    The schema of a dataset out of its header, or out of the footers of its data files.
-
-    Footers do not tell the types of partition keys, which other datasets of the cube know. None if a type
-    would have to be guessed: a partition key "1" may be a text or a number.
-    """
+    """The schema of a dataset from its header, or from its data files; None if a type is unknown."""
+    # Footers do not have the types of partition keys, which other datasets of the cube have. A guess will not
+    # do: a partition key "1" may be a text or a number.
     key = schema_key(dataset.uuid, dataset.table_name)
     record = parse_record(dataset.extra)
     embedded = None if record is None else record.embedded_schema(key)
@@ -43,9 +40,9 @@ def recover_schema(dataset: DatasetMetadata, blobs: BlobStore) -> SchemaWrapper 
         return None
     if merged is None:
         return None
-    found = merged.internal()
-    fields = [(name, dtype) for name, dtype in types.items() if name not in found.names]
-    schema = pa.schema([*fields, *((field.name, field.type) for field in found)], found.metadata)
+    file_schema = merged.internal()
+    fields = [(name, dtype) for name, dtype in types.items() if name not in file_schema.names]
+    schema = pa.schema([*fields, *((field.name, field.type) for field in file_schema)], file_schema.metadata)
     return make_meta(schema, key, partition_keys=dataset.partition_keys)
 
 
@@ -57,14 +54,14 @@ def _file_schemas(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[pa.Sch
 
 
 def _key_types(dataset: DatasetMetadata, blobs: BlobStore) -> dict[str, pa.DataType] | None:
-    """Types of the partition keys, as other datasets of the cube have them; None if one is unknown."""
+    """Types of the partition keys in other datasets of the cube; None if one is unknown."""
     missing = list(dataset.partition_keys)
     if not missing:
         return {}
     prefix, separator, _ = dataset.uuid.partition(KTK_CUBE_UUID_SEPARATOR)
-    known: dict[str, pa.DataType] = {}
+    known_types: dict[str, pa.DataType] = {}
     if separator:
         for other in discover_datasets_unchecked(prefix, blobs).values():
             if other.schema is not None:
-                known |= {name: other.schema.field(name).type for name in other.schema.names}
-    return {name: known[name] for name in missing} if set(missing) <= set(known) else None
+                known_types |= {name: other.schema.field(name).type for name in other.schema.names}
+    return {name: known_types[name] for name in missing} if set(missing) <= set(known_types) else None

@@ -1,4 +1,4 @@
-"""Throwing away what a write that failed has left in the store."""
+"""Delete the uncommitted files of a write that failed."""
 
 from __future__ import annotations
 
@@ -15,16 +15,7 @@ __all__ = ("delete_uncommitted", "delete_uncommitted_attempts")
 
 
 def delete_uncommitted(store: StoreInput, results: Iterable[WriteResult]) -> None:
-    """
-    Delete data files to which no dataset refers.
-
-    Parameters
-    ----------
-    store
-        Store, factory or URL.
-    results
-        What was written. Files that did reach a dataset, by a commit whose answer was lost, stay.
-    """
+    """Delete written data files, except for those that did reach a dataset by a commit."""
     blobs = open_blobs(store)
     for result in results:
         if len(result.labels):
@@ -34,14 +25,7 @@ def delete_uncommitted(store: StoreInput, results: Iterable[WriteResult]) -> Non
 
 
 def delete_uncommitted_attempts(context: WriteContext) -> None:
-    """
-    Delete the data files of all attempts to write a dataset that bear the same id, known or lost.
-
-    Parameters
-    ----------
-    context
-        The write, with its ``write_id``. Files that did reach the dataset stay.
-    """
+    """Delete the files of all attempts of a write, except for those that did reach the dataset."""
     blobs = open_blobs(context.store)
     folder = f"{context.uuid}/{context.table}/"
     keys = [

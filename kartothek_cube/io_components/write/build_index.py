@@ -1,4 +1,4 @@
-"""Adding indices to a dataset: plan (columns by table), run (some partitions), finish (one commit)."""
+"""Add indices to a dataset: plan (columns by table), run (some partitions), finish (one commit)."""
 
 from __future__ import annotations
 
@@ -20,82 +20,47 @@ from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory
+from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.read.data_files import read_files
 from kartothek_cube.io_components.write.index_entries import index_entries_of
 from kartothek_cube.io_components.write.table_writer import WriteResult, merge_results
 
-__all__ = ("IndexContext", "IndexTask", "finish_index_build", "plan_index_build", "run_index_build")
+__all__ = (
+    "IndexContext",
+    "IndexTask",
+    "build_index_job",
+    "finish_index_build",
+    "plan_index_build",
+    "run_index_build",
+)
 
 
 @attrs.frozen
 class IndexContext:
-    """
-    What all tasks that build indices share.
-
-    Attributes
-    ----------
-    store
-        Factory of the store.
-    uuid
-        The dataset.
-    columns
-        Per table the columns that it has of those to index.
-    types
-        Their types.
-    file_types
-        Types of their values in index files, where these are others.
-    """
+    """What all tasks that build indices share."""
 
     store: StoreFactory
     uuid: str
+    #: per table those of the columns to index that it has
     columns: Mapping[str, tuple[str, ...]]
     types: Mapping[str, pa.DataType]
+    #: types of their values in index files, where these differ
     file_types: Mapping[str, pa.DataType] = attrs.field(factory=dict)
 
 
 @attrs.frozen
 class IndexTask:
-    """
-    Some partitions to look at.
-
-    Attributes
-    ----------
-    labels
-        The partitions.
-    keys
-        Per table their files.
-    """
+    """Some partitions to read."""
 
     labels: tuple[str, ...]
+    #: their files by table
     keys: Mapping[str, tuple[str, ...]]
 
 
 def plan_index_build(
     dataset: DatasetFactory, columns: Sequence[str], partitions_per_task: int | None = None
 ) -> tuple[IndexContext, list[IndexTask]]:
-    """
-    Plan to add indices, or to build existing ones anew.
-
-    Parameters
-    ----------
-    dataset
-        The dataset.
-    columns
-        Columns to index.
-    partitions_per_task
-        How many partitions a task looks at; None: one task for all.
-
-    Returns
-    -------
-    context, tasks
-
-    Raises
-    ------
-    RuntimeError
-        A column does not exist, or is a partition key.
-    NotImplementedError
-        The values of a column have no order.
-    """
+    """Plan to add indices, or to rebuild existing ones."""
     current = dataset.dataset_metadata
     overlap = set(columns) & set(current.partition_keys)
     if overlap:
@@ -104,12 +69,12 @@ def plan_index_build(
             f"{current.uuid!r}: their values are in the labels of the partitions already"
         )
     schemas = _schemas(dataset)
-    known = {name for schema in schemas.values() for name in schema.names}
-    unknown = set(columns) - known
+    stored = {name for schema in schemas.values() for name in schema.names}
+    unknown = set(columns) - stored
     if unknown:
         raise RuntimeError(
             f"Column(s) to index could not be found in dataset {current.uuid!r}: "
-            + unknown_names("column", unknown, known)
+            + unknown_names("column", unknown, stored)
         )
     types = {c: schema.field(c).type for schema in schemas.values() for c in columns if c in schema.names}
     for column, dtype in types.items():
@@ -137,22 +102,20 @@ def _schemas(dataset: DatasetFactory) -> dict[str, SchemaWrapper]:
 
 
 def _file_types(dataset: DatasetMetadata, columns: Sequence[str], blobs: BlobStore) -> dict[str, pa.DataType]:
-    """
-    Types of long values: an index has them if the one that it replaces or the schema file has them.
-
-    Either was written by a library that refuses to update an index of another type.
-    """
-    found = {}
+    """Long types of values in index files, which the replaced index or the schema file has."""
+    # Either was written by a library that refuses to update an index of another type.
+    types = {}
     for table in dataset.tables:
-        found.update(long_types(dataset.uuid, blobs, table))
+        types.update(long_types(dataset.uuid, blobs, table))
     for column in set(columns) & set(dataset.secondary_indices):
         try:
             data = dataset.secondary_indices[column].load(blobs).columns_data
         except (KeyError, CorruptDatasetError):
-            continue  # that may be why it is built anew
+            # that may be why it is rebuilt
+            continue
         if data is not None and data.file_type is not None:
-            found[column] = data.file_type
-    return {column: found[column] for column in columns if column in found}
+            types[column] = data.file_type
+    return {column: types[column] for column in columns if column in types}
 
 
 def _tasks(partitions: PartitionTable, size: int | None) -> list[IndexTask]:
@@ -169,21 +132,7 @@ def _tasks(partitions: PartitionTable, size: int | None) -> list[IndexTask]:
 
 
 def run_index_build(context: IndexContext, task: IndexTask) -> WriteResult:
-    """
-    Collect the index entries of some partitions; only the columns to index are read.
-
-    Parameters
-    ----------
-    context
-        What all tasks share.
-    task
-        The partitions.
-
-    Returns
-    -------
-    WriteResult
-        Without partitions.
-    """
+    """Collect the index entries of some partitions; only the columns to index are read."""
     blobs = open_blobs(context.store)
     parts = []
     for table, columns in context.columns.items():
@@ -198,21 +147,7 @@ def _result(context: IndexContext, indices: Mapping[str, IndexUpdate]) -> WriteR
 
 
 def finish_index_build(context: IndexContext, results: Iterable[WriteResult]) -> DatasetMetadata:
-    """
-    Commit the indices.
-
-    Parameters
-    ----------
-    context
-        What all tasks share.
-    results
-        What they found.
-
-    Returns
-    -------
-    DatasetMetadata
-        The new state.
-    """
+    """Commit the indices."""
     columns = {c for names in context.columns.values() for c in names}
     nothing = {
         c: IndexUpdate(
@@ -221,16 +156,33 @@ def finish_index_build(context: IndexContext, results: Iterable[WriteResult]) ->
         for c in columns
     }
     merged = merge_results([_result(context, nothing), *results])
-    delta = merged.delta(new_indices=frozenset(columns))
-    dataset, _ = commit(open_blobs(context.store), delta, partial(_entries, context))
+    change = merged.change_set(new_indices=frozenset(columns))
+    dataset, _ = commit(open_blobs(context.store), change, partial(_read_back, context))
     return dataset
 
 
-def _entries(context: IndexContext, column: str, labels: Sequence[str]) -> IndexUpdate:
+def _read_back(context: IndexContext, column: str, labels: Sequence[str]) -> IndexUpdate:
     """Entries of partitions that were added after the indices were planned."""
-    wanted = {table: (column,) if column in columns else () for table, columns in context.columns.items()}
+    indexed = {table: (column,) if column in columns else () for table, columns in context.columns.items()}
     files: dict[str, Any] = {
-        t: PartitionTable.from_labels(context.uuid, t, labels).files[t].to_pylist() for t in wanted
+        t: PartitionTable.from_labels(context.uuid, t, labels).files[t].to_pylist() for t in indexed
     }
-    result = run_index_build(attrs.evolve(context, columns=wanted), IndexTask(tuple(labels), files))
+    result = run_index_build(attrs.evolve(context, columns=indexed), IndexTask(tuple(labels), files))
     return result.indices[column]
+
+
+def build_index_job(
+    dataset: DatasetFactory, columns: Sequence[str], partitions_per_task: int | None = None
+) -> Job[IndexContext, IndexTask, WriteResult, DatasetMetadata]:
+    """Collect the index entries of all partitions, then commit the indices."""
+    context, tasks = plan_index_build(dataset, columns, partitions_per_task)
+    return Job(
+        name="build_indices",
+        description=f"index dataset {context.uuid}",
+        context=context,
+        tasks=tasks,
+        run=run_index_build,
+        finish=partial(finish_index_build, context),
+        merge=merge_results,
+        steps=("prepare", "read", "commit"),
+    )

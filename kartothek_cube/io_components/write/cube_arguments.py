@@ -1,4 +1,4 @@
-"""Arguments of writes of cubes: metadata by dataset, partition keys by dataset, the serializer."""
+"""Arguments of cube writes: metadata and partition keys by dataset, the serializer."""
 
 from __future__ import annotations
 
@@ -27,40 +27,19 @@ Metadata = Mapping[str, Mapping[str, Any]]
 
 
 def check_metadata(metadata: Metadata | None, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """
-    Check the ``metadata`` argument.
-
-    Parameters
-    ----------
-    metadata
-        Dataset id to entries, or None.
-    names
-        The datasets that are written.
-
-    Returns
-    -------
-    dict
-        A copy; empty for None.
-
-    Raises
-    ------
-    TypeError
-        It is no dict of dicts, or holds what JSON has no form for.
-    ValueError
-        It names other datasets.
-    """
+    """Check the ``metadata`` argument of a cube write; a copy, empty for None."""
     if metadata is None:
         return {}
     if not isinstance(metadata, Mapping):
         raise TypeError(
             f"Provided metadata should be a dict of dataset id to dict, but is {type(metadata).__name__}"
         )
-    known = set(names)
-    unknown = set(metadata) - known
+    existing = set(names)
+    unknown = set(metadata) - existing
     if unknown:
         raise ValueError(
             "Provided metadata for otherwise unspecified datasets: "
-            + unknown_names("dataset", unknown, known)
+            + unknown_names("dataset", unknown, existing)
         )
     for name, values in metadata.items():
         if not isinstance(values, Mapping):
@@ -75,14 +54,7 @@ def check_metadata(metadata: Metadata | None, names: Iterable[str]) -> dict[str,
 
 
 def check_cube_serializer(serializer: Any) -> DataFrameSerializer:
-    """
-    The ``df_serializer`` argument; by default Parquet with ZSTD.
-
-    Raises
-    ------
-    TypeError
-        If it is no serializer.
-    """
+    """Check the ``df_serializer`` argument of a cube write; Parquet with ZSTD by default."""
     if serializer is None:
         default: DataFrameSerializer = KTK_CUBE_DF_SERIALIZER
         return default
@@ -92,22 +64,7 @@ def check_cube_serializer(serializer: Any) -> DataFrameSerializer:
 
 
 def cube_metadata(cube: Cube, name: str, user: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Metadata entries of a dataset ("Metadata" in the cube format), under old and new names.
-
-    Parameters
-    ----------
-    cube
-        The cube.
-    name
-        Id of the dataset.
-    user
-        What the user wants to keep with it.
-
-    Returns
-    -------
-    dict
-    """
+    """Metadata of a dataset ("Metadata" in the cube format), under old and new names."""
     dimensions, partitions = list(cube.dimension_columns), list(cube.partition_columns)
     is_seed = name == cube.seed_dataset
     return {
@@ -122,33 +79,14 @@ def cube_metadata(cube: Cube, name: str, user: Mapping[str, Any]) -> dict[str, A
     }
 
 
-def cube_partition_on(cube: Cube, name: str, given: Mapping[str, Iterable[str]] | None) -> tuple[str, ...]:
-    """
-    Partition keys of a dataset.
-
-    Parameters
-    ----------
-    cube
-        The cube.
-    name
-        Id of the dataset.
-    given
-        The ``partition_on`` argument.
-
-    Returns
-    -------
-    tuple of str
-        By default the partition columns of the cube.
-
-    Raises
-    ------
-    ValueError
-        They are not a list of different texts, or the seed was to have others than the cube.
-    """
+def cube_partition_on(
+    cube: Cube, name: str, partition_on: Mapping[str, Iterable[str]] | None
+) -> tuple[str, ...]:
+    """Partition keys of a dataset; by default the partition columns of the cube."""
     columns = tuple(cube.partition_columns)
-    if given is not None and name in given:
+    if partition_on is not None and name in partition_on:
         try:
-            columns = converter_str_tupleset(given[name])
+            columns = converter_str_tupleset(partition_on[name])
         except ValueError as exc:
             raise ValueError(f"partition_on of dataset {name}: {exc}") from exc
     if name == cube.seed_dataset and columns != tuple(cube.partition_columns):

@@ -1,63 +1,37 @@
-"""Writing cubes: build, extend, append, update and remove as plan, run (here) and finish."""
+"""Write cubes: the run step of build, extend, append, update and remove."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.cube.consistency import (
-    get_payload_subset,
-)
+from kartothek_cube.core.cube.consistency import get_payload_subset
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.typing import ConditionsInput, CubeMetadata
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import (
-    MultiTableCommitAborted,
-)
-from kartothek_cube.io_components.write.cube_commit import abort_error, check_schemas, finish_write
-from kartothek_cube.io_components.write.cube_plan import (
-    CubeWritePlan,
-    DatasetWritePlan,
-    plan_append,
-    plan_build,
-    plan_extend,
-    plan_remove,
-    plan_update,
-)
-from kartothek_cube.io_components.write.table_writer import (
-    WriteResult,
-    merge_results,
-    write_table,
-)
+from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.job import Job
+from kartothek_cube.io_components.write.cube_commit import abort_error, finish_write
+from kartothek_cube.io_components.write.cube_plan import CubeWritePlan, plan_remove
+from kartothek_cube.io_components.write.table_writer import WriteResult, merge_results, write_table
 from kartothek_cube.io_components.write.validation import prepare_table
 
 __all__ = (
-    "CubeWritePlan",
-    "DatasetWritePlan",
-    "check_schemas",
-    "MultiTableCommitAborted",
-    "finish_write",
+    "check_announced",
     "merge_writes",
-    "plan_append",
-    "plan_build",
-    "plan_extend",
-    "plan_remove",
-    "plan_update",
     "prepare",
+    "remove_partitions_job",
     "run_write",
+    "write_cube_job",
 )
 
 
 def check_announced(plan: CubeWritePlan, names: Iterable[str]) -> None:
-    """
-    Check that input belongs to datasets that the plan knows of.
-
-    Raises
-    ------
-    ValueError
-        If not; names them and the announced ones.
-    """
+    """Check that input belongs to datasets that the plan has."""
     unknown = set(names) - set(plan.changes)
     if unknown:
         raise ValueError(
@@ -69,26 +43,10 @@ def check_announced(plan: CubeWritePlan, names: Iterable[str]) -> None:
 def prepare(
     plan: CubeWritePlan, frames: Mapping[str, Sequence[Any]], *, unique: bool = True
 ) -> dict[str, pa.Table]:
-    """
-    Check input, before anything of it is written.
-
-    Parameters
-    ----------
-    plan
-        The write.
-    frames
-        By dataset id.
-    unique
-        Whether cells that occur twice are an error.
-
-    Returns
-    -------
-    dict
-        Checked and sorted tables by dataset id; ids without rows are left out.
-    """
+    """Check and sort input, by dataset id, before any of it is written; ids without rows are left out."""
     check_announced(plan, frames)
     tables = {
-        name: prepare_table(plan.changes[name].rules, frames[name], unique=unique)
+        name: prepare_table(plan.constraints[name], frames[name], unique=unique)
         for name in sorted(frames)
         if frames[name]
     }
@@ -115,8 +73,8 @@ def run_write(
     """Write the data files of prepared tables; the state of no dataset is touched."""
     results = {}
     for name, table in tables.items():
-        change = plan.changes[name]
-        context = attrs.evolve(change.context, indices=change.rules.index_columns(table.column_names))
+        indices = plan.constraints[name].index_columns(table.column_names)
+        context = attrs.evolve(plan.changes[name].context, indices=indices)
         results[name] = write_table(context, table, threads=threads)
     return results
 
@@ -130,18 +88,57 @@ def merge_writes(parts: Iterable[Mapping[str, WriteResult]]) -> dict[str, WriteR
     return {name: merge_results(results) for name, results in sorted(by_name.items())}
 
 
-def write_at_once(plan: CubeWritePlan, frames: Mapping[str, Sequence[Any]]) -> dict[str, DatasetMetadata]:
-    """
-    Plan in hand, do the whole write in this process: check all input, write all files, commit.
-
-    Raises
-    ------
-    MultiTableCommitAborted
-        If a dataset has no rows at all.
-    """
+def write_cube_job(
+    plan: CubeWritePlan, frames: Mapping[str, Sequence[Any]]
+) -> Job[CubeWritePlan, tuple[str, pa.Table], dict[str, WriteResult], dict[str, DatasetMetadata]]:
+    """Check all input, write it dataset by dataset, then commit, the seed last."""
     tables = prepare(plan, frames)
-    empty = sorted(set(frames) - set(tables) - {n for n, c in plan.changes.items() if c.required})
-    if empty:
+    empty = sorted(set(frames) - set(tables))
+    if empty and not plan.commit_all:
         problem = ValueError(f"Cannot write empty datasets: {', '.join(empty)}")
         raise abort_error(plan, str(problem)) from problem
-    return finish_write(plan, run_write(plan, tables))
+    return Job(
+        name=f"{plan.operation}_cube",
+        description=f"{plan.operation} cube {plan.cube.uuid_prefix}",
+        context=plan,
+        tasks=list(tables.items()),
+        run=_write_named,
+        finish=partial(_finish_merged, plan),
+        merge=merge_writes,
+        steps=("prepare", "write", "commit"),
+    )
+
+
+def remove_partitions_job(
+    cube: Cube,
+    store: StoreInput,
+    conditions: ConditionsInput = None,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    metadata: CubeMetadata | None = None,
+) -> Job[None, None, dict[str, WriteResult], dict[str, DatasetMetadata]]:
+    """Remove partitions: a commit, without tasks."""
+    plan = plan_remove(cube, store, conditions, ktk_cube_dataset_ids, metadata)
+    return Job(
+        name="remove_partitions",
+        description=f"remove partitions of cube {cube.uuid_prefix}",
+        context=None,
+        tasks=(),
+        run=_write_nothing,
+        finish=partial(_finish_merged, plan),
+        merge=merge_writes,
+        steps=("prepare", "write", "commit"),
+    )
+
+
+def _write_named(plan: CubeWritePlan, item: tuple[str, pa.Table]) -> dict[str, WriteResult]:
+    return run_write(plan, dict([item]))
+
+
+def _write_nothing(_context: None, _task: None) -> dict[str, WriteResult]:
+    return {}
+
+
+def _finish_merged(
+    plan: CubeWritePlan, parts: Iterable[Mapping[str, WriteResult]]
+) -> dict[str, DatasetMetadata]:
+    return finish_write(plan, merge_writes(parts))

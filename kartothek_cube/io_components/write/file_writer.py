@@ -1,4 +1,4 @@
-"""The files of one table: its pieces, each in the file of a partition, several at a time."""
+"""Write the files of one table: a slice of its rows for each partition, several at a time."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ __all__ = ("write_files",)
 
 Ints = npt.NDArray[np.int64]
 
-#: what a thread should have to do at a time: so many bytes, and so many files
+#: limits of the task of a thread
 _BYTES_AT_A_TIME, _FILES_AT_A_TIME = 1 << 18, 64
-#: smaller files are made in memory, and written in one go
+#: smaller files are built in memory and written by one request
 _SMALL = 1 << 22
-#: with less in it, no compression makes a file take less of a disk
+#: a smaller file takes one block of a disk, however it is compressed
 _TINY = 1 << 12
-#: from so many tiny files on, it counts that ZSTD is slow to start: it doubles the time they take
+#: from this number of tiny files on the set-up of ZSTD matters: it doubles the time to write or read them
 _MANY = 256
 
 
 class _FileSlice(NamedTuple):
-    """Some rows, and the key of their file."""
+    """A row range, and the key of its file."""
 
     key: str
     start: int
@@ -56,51 +56,27 @@ def write_files(
     keys: pa.StringArray,
     threads: int | None = None,
 ) -> pa.StringArray:
-    """
-    Write the pieces of a table.
-
-    Where a table makes hundreds of files, those of a few rows are not compressed by ZSTD: setting it up costs
-    more than all the rest of writing or reading such a file, and saves nothing.
-
-    Parameters
-    ----------
-    blobs
-        Store.
-    serializer
-        Writes the files.
-    table
-        Rows.
-    starts
-        Position of the first row of each piece.
-    keys
-        Keys of the files.
-    threads
-        How many files to write at once; by default as many as pays.
-
-    Returns
-    -------
-    pyarrow.StringArray
-        Keys of what was written; serializers that are not for Parquet choose other ones.
-    """
+    """Write each slice of a table, from one start to the next, as a file; return the keys."""
     stops = np.append(starts[1:], len(table))
-    pieces = list(map(_FileSlice, keys.to_pylist(), starts.tolist(), stops.tolist()))
-    progress_add_total(len(pieces))
+    slices = list(map(_FileSlice, keys.to_pylist(), starts.tolist(), stops.tolist()))
+    progress_add_total(len(slices))
     if isinstance(serializer, ParquetSerializer):
         table = serializer.storable(table)
-        plain = _uncompressed_serializer(serializer, len(pieces))
-        work = partial(_write_parquet, blobs, serializer, plain, _described(table), table)
+        plain = _uncompressed_serializer(serializer, len(slices))
+        work = partial(_write_parquet, blobs, serializer, plain, _slice_metadata(table), table)
     else:
         work = partial(_write_other, blobs, serializer, table)
-    size = _pieces_at_a_time(len(pieces), table.nbytes) if blobs.is_local else 1
+    size = _slices_per_task(len(slices), table.nbytes) if blobs.is_local else 1
     if threads is None:
         threads = available_cores() if blobs.is_local else REMOTE_REQUESTS
-    written = list(chain.from_iterable(ordered_map(work, batched(pieces, size), threads)))
+    written = list(chain.from_iterable(ordered_map(work, batched(slices, size), threads)))
     return pa.array(written, pa.string())
 
 
-def _pieces_at_a_time(pieces: int, nbytes: int) -> int:
-    """How many pieces a thread writes in one turn: taking turns costs as much as writing a small file."""
-    return max(1, min(_FILES_AT_A_TIME, _BYTES_AT_A_TIME * pieces // max(nbytes, 1)))
+def _slices_per_task(slices: int, nbytes: int) -> int:
+    """Number of slices that a thread writes in one task."""
+    # to hand a task to a thread costs as much as to write a small file
+    return max(1, min(_FILES_AT_A_TIME, _BYTES_AT_A_TIME * slices // max(nbytes, 1)))
 
 
 def _write_parquet(
@@ -109,34 +85,34 @@ def _write_parquet(
     plain: ParquetSerializer,
     with_length: Callable[[int], pa.Table],
     table: pa.Table,
-    pieces: Sequence[_FileSlice],
+    slices: Sequence[_FileSlice],
 ) -> list[str]:
     width = table.nbytes / max(len(table), 1)
-    for key, start, stop in pieces:
-        part = with_length(stop - start).slice(start, stop - start)
-        size = width * len(part)
+    for key, start, stop in slices:
+        rows = with_length(stop - start).slice(start, stop - start)
+        size = width * len(rows)
         if size < _SMALL:
             buffer = pa.BufferOutputStream()
-            (plain if size < _TINY else serializer).write_storable(part, buffer)
+            (plain if size < _TINY else serializer).write_storable(rows, buffer)
             content = buffer.getvalue()
             blobs.put(key, content)
             progress_advance(content.size)
         else:
             with blobs.open_write(key) as sink:
-                serializer.write_storable(part, sink)
+                serializer.write_storable(rows, sink)
                 progress_advance(partial(_size, sink))
-    return [piece.key for piece in pieces]
+    return [file_slice.key for file_slice in slices]
 
 
 def _uncompressed_serializer(serializer: ParquetSerializer, files: int) -> ParquetSerializer:
-    """How to write files of a few rows: many of them without compression, if that is ZSTD."""
+    """The serializer of tiny files: without compression if there are many and it is ZSTD."""
     if files < _MANY or serializer.compression.upper() != "ZSTD":
         return serializer
     return ParquetSerializer("NONE", serializer.chunk_size)
 
 
-def _described(table: pa.Table) -> Callable[[int], pa.Table]:
-    """The table with the pandas metadata that a slice of so many rows has: its own index, or a fresh one."""
+def _slice_metadata(table: pa.Table) -> Callable[[int], pa.Table]:
+    """Function of a row count: the table with the pandas metadata that a slice of that length has."""
     meta = json.loads(table.schema.metadata[b"pandas"])
     names = set(table.column_names)
     meta["columns"] = [c for c in meta.get("columns", []) if c.get("field_name") in names]
@@ -157,12 +133,12 @@ def _size(sink: str | BinaryIO) -> int:
 
 
 def _write_other(
-    blobs: BlobStore, serializer: DataFrameSerializer, table: pa.Table, pieces: Sequence[_FileSlice]
+    blobs: BlobStore, serializer: DataFrameSerializer, table: pa.Table, slices: Sequence[_FileSlice]
 ) -> list[str]:
-    written = []
-    for key, start, stop in pieces:
-        part = table.slice(start, stop - start)
-        frame = to_pandas(part, dates_as_object=True)
-        written.append(serializer.store(blobs.store, key.removesuffix(PARQUET_FILE_SUFFIX), frame))
-        progress_advance(part.nbytes)
-    return written
+    keys = []
+    for key, start, stop in slices:
+        rows = table.slice(start, stop - start)
+        frame = to_pandas(rows, dates_as_object=True)
+        keys.append(serializer.store(blobs.store, key.removesuffix(PARQUET_FILE_SUFFIX), frame))
+        progress_advance(rows.nbytes)
+    return keys

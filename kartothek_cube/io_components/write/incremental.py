@@ -1,10 +1,10 @@
-"""Writing a cube part by part: elements of input are written independently, one commit ends it."""
+"""Write a cube in parts: elements of input are written independently, one commit ends the operation."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import numpy as np
@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arguments import converter_str_set_optional
+from kartothek_cube.core.commit import WriteMode
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.core.uuid import gen_uuid
+from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.read.data_files import read_files
 from kartothek_cube.io_components.write.abort import delete_uncommitted
 from kartothek_cube.io_components.write.cube_commit import abort_error, finish_write
@@ -33,34 +34,22 @@ __all__ = (
     "commit_parts",
     "declared_ids",
     "iter_input",
-    "with_write_id",
     "without_commit_state",
     "write_part",
     "write_parts",
+    "write_parts_job",
     "write_stream",
 )
+
+Input = TypeVar("Input")
 
 Written = dict[str, WriteResult]
 
 
 def declared_ids(ktk_cube_dataset_ids: str | Iterable[str] | None, default: Iterable[str] = ()) -> set[str]:
-    """
-    The datasets for which there may be input, where the input itself is not known yet.
+    """Ids of the datasets for which there may be input, before the input is known.
 
-    Parameters
-    ----------
-    ktk_cube_dataset_ids
-        Ids, or None for the default.
-    default
-        Ids.
-
-    Returns
-    -------
-    set of str
-
-    Examples
-    --------
-    >>> announced("weather"), announced(None, ["seed"])
+    >>> declared_ids("weather"), declared_ids(None, ["seed"])
     ({'weather'}, {'seed'})
     """
     ids = converter_str_set_optional(ktk_cube_dataset_ids)
@@ -68,26 +57,9 @@ def declared_ids(ktk_cube_dataset_ids: str | Iterable[str] | None, default: Iter
 
 
 def iter_input(data: Any) -> Iterable[Any]:
-    """
-    Elements of the input of a write, taken one at a time.
+    """Iterate over the elements of an input: frames, or dicts of dataset id to frame.
 
-    Parameters
-    ----------
-    data
-        A frame or a dict of dataset id to frame, which are one element, or an iterable of these and None.
-
-    Returns
-    -------
-    iterable
-
-    Raises
-    ------
-    TypeError
-        It is something else.
-
-    Examples
-    --------
-    >>> list(elements_of({"weather": None}))
+    >>> list(iter_input({"weather": None}))
     [{'weather': None}]
     """
     if data is None or is_frame(data) or isinstance(data, Mapping):
@@ -100,52 +72,17 @@ def iter_input(data: Any) -> Iterable[Any]:
     return data
 
 
-def with_write_id(plan: CubeWritePlan) -> CubeWritePlan:
-    """
-    A plan for an engine that may run tasks again, even those that wrote what has been committed.
-
-    Its commit recognises what an earlier run of the same plan committed, and changes nothing then.
-    """
-    write_id = gen_uuid()[:16]
-    changes = {
-        name: attrs.evolve(change, context=attrs.evolve(change.context, write_id=write_id))
-        for name, change in plan.changes.items()
-    }
-    return attrs.evolve(plan, changes=changes)
-
-
 def without_commit_state(plan: CubeWritePlan) -> CubeWritePlan:
-    """A plan without what only its commit needs; it stays small however large the cube is."""
+    """Drop what only the commit needs; the size of the plan no longer grows with the cube."""
     changes = {
-        name: attrs.evolve(change, metadata={}, scope=None, expected=None)
+        name: attrs.evolve(change, metadata={}, remove_where=None, assumed_labels=None)
         for name, change in plan.changes.items()
     }
     return attrs.evolve(plan, changes=changes)
 
 
 def write_part(plan: CubeWritePlan, element: Any, *, unique: bool = True) -> Written:
-    """
-    Check and write one element of input; no state is touched.
-
-    Parameters
-    ----------
-    plan
-        The write.
-    element
-        A frame (meant for the seed), a dict of dataset id to frame, or None.
-    unique
-        Whether cells that occur twice within the element are an error.
-
-    Returns
-    -------
-    dict
-        By dataset id what was written, for the element's datasets without rows as well.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If the element breaks a rule of the cube; nothing of it is written then.
-    """
+    """Check and write one element of input; `unique`: cells that occur twice in it are an error."""
     frames = collect_input(element, plan.cube)
     written = run_write(plan, prepare(plan, frames, unique=unique))
     contexts = {name: plan.changes[name].context for name in frames}
@@ -160,33 +97,14 @@ def write_parts(plan: CubeWritePlan, elements: Iterable[Any]) -> Written:
 def commit_parts(
     plan: CubeWritePlan, parts: Iterable[Mapping[str, WriteResult]]
 ) -> dict[str, DatasetMetadata]:
-    """
-    Commit what was written part by part.
-
-    Parameters
-    ----------
-    plan
-        The write.
-    parts
-        What :func:`write_part` returned, in any order or merged, each once.
-
-    Returns
-    -------
-    dict
-        Dataset id to new metadata.
-
-    Raises
-    ------
-    MultiTableCommitAborted
-        If a new dataset got no rows, or the datasets do not form the cube; nothing is changed then.
-    """
+    """Commit what `write_part` returned, in any order or merged, each part once."""
     results = merge_writes(parts)
     _check_rows(plan, results)
     return finish_write(plan, results)
 
 
 def _check_rows(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> None:
-    new = {name for name, change in plan.changes.items() if change.mode != "update"}
+    new = {name for name, change in plan.changes.items() if change.mode is not WriteMode.UPDATE}
     empty = sorted(name for name in new & set(results) if not len(results[name].labels))
     seed = plan.cube.seed_dataset
     if empty:
@@ -201,69 +119,34 @@ def _check_rows(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> None
 def write_stream(
     plan: CubeWritePlan, name: str, tables: Iterable[pa.Table], *, ordered: bool = False
 ) -> dict[str, WriteResult]:
-    """
-    Check and write tables one after the other; the state of the dataset is not touched.
-
-    Parameters
-    ----------
-    plan
-        The write.
-    name
-        Dataset id.
-    tables
-        Rows.
-    ordered
-        Whether rows come sorted by partition and dimension columns, so that a partition may go on in the next
-        table, and it is noticed if a cell does.
-
-    Returns
-    -------
-    dict
-        Dataset id to what was written, also if there are no rows.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If a table breaks a rule of the cube. As after every failure, what was written before is deleted.
-    """
-    rules, context = plan.changes[name].rules, plan.changes[name].context
-    written = [{name: WriteResult(context.uuid, context.table)}]
-    before = None
+    """Check and write the tables of one dataset, one after the other; `ordered`: rows are sorted by cell."""
+    constraints, context = plan.constraints[name], plan.changes[name].context
+    results = [{name: WriteResult(context.uuid, context.table)}]
+    last_row = None
     try:
         for table in tables:
             prepared = prepare(plan, {name: [table]})
             if ordered and prepared:
-                before = _check_border(rules, before, prepared[name])
-            written.append(run_write(plan, prepared))
+                # a partition may continue in the next table, a cell must not
+                last_row = _check_border(constraints, last_row, prepared[name])
+            results.append(run_write(plan, prepared))
     except BaseException:
-        delete_uncommitted(plan.store, [result for part in written for result in part.values()])
+        # also when the task is cancelled: no commit will ever refer to these files
+        delete_uncommitted(plan.store, [result for part in results for result in part.values()])
         raise
-    return merge_writes(written)
+    return merge_writes(results)
 
 
-def _check_border(rules: DatasetConstraints, before: pa.Table | None, table: pa.Table) -> pa.Table:
-    """Check that the last cell of a table is not the first one of the next; gives the last row."""
-    if before is not None:
-        check_unique(rules, pa.concat_tables([before, table.slice(0, 1)], promote_options="permissive"))
+def _check_border(constraints: DatasetConstraints, last_row: pa.Table | None, table: pa.Table) -> pa.Table:
+    """Check that a table does not begin with the last cell of the previous one; return its last row."""
+    if last_row is not None:
+        border = pa.concat_tables([last_row, table.slice(0, 1)], promote_options="permissive")
+        check_unique(constraints, border)
     return table.slice(len(table) - 1)
 
 
 def check_duplicate_cells(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> None:
-    """
-    Check cells of partitions that were written in several files, by tasks that did not know of each other.
-
-    Parameters
-    ----------
-    plan
-        The write.
-    results
-        By dataset id.
-
-    Raises
-    ------
-    DuplicateCellsError
-        If a cell is in several files.
-    """
+    """Raise DuplicateCellsError if independent tasks wrote the same cell into several files."""
     for name, result in results.items():
         labels = result.labels
         folders = pc.replace_substring_regex(labels, "[^/]*$", "").dictionary_encode()
@@ -275,12 +158,28 @@ def check_duplicate_cells(plan: CubeWritePlan, results: Mapping[str, WriteResult
 
 
 def _check_partition(plan: CubeWritePlan, name: str, result: WriteResult) -> None:
-    rules, files = plan.changes[name].rules, result.partitions()
+    constraints, files = plan.constraints[name], result.partitions()
     schema = result.schema.internal() if result.schema is not None else pa.schema([])
-    in_files = [c for c in schema.names if c not in rules.partition_on]
-    columns = [c for c in rules.cube.dimension_columns if c in in_files]
+    in_files = [c for c in schema.names if c not in constraints.partition_on]
+    columns = [c for c in constraints.cube.dimension_columns if c in in_files]
     tables = read_files(open_blobs(plan.store), files.files[result.table].to_pylist(), columns)
     table = pa.concat_tables(list(tables), promote_options="permissive")
-    for column, values in files.keys(list(rules.partition_on), schema).items():
+    for column, values in files.keys(list(constraints.partition_on), schema).items():
         table = table.append_column(column, pa.repeat(values[0], len(table)))
-    check_unique(rules, table)
+    check_unique(constraints, table)
+
+
+def write_parts_job(
+    plan: CubeWritePlan, tasks: Iterable[Input], run: Callable[[CubeWritePlan, Input], Written]
+) -> Job[CubeWritePlan, Input, Written, dict[str, DatasetMetadata]]:
+    """Write elements of input in independent tasks, then commit dataset by dataset, the seed last."""
+    return Job(
+        name=f"{plan.operation}_cube",
+        description=f"{plan.operation} cube {plan.cube.uuid_prefix}",
+        context=without_commit_state(plan),
+        tasks=tasks,
+        run=run,
+        finish=partial(commit_parts, plan),
+        merge=merge_writes,
+        steps=("prepare", "write", "commit"),
+    )

@@ -1,4 +1,4 @@
-"""Index entries out of tables: which values a column has in which partition."""
+"""Index entries: which values a column has in which partition, out of tables or read back from files."""
 
 from __future__ import annotations
 
@@ -10,27 +10,21 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.types import widen
 from kartothek_cube.core.commit import IndexUpdate
+from kartothek_cube.core.cube.consistency import arrow_schema
+from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.index import IndexColumns
-from kartothek_cube.io_components.kernels.keys import strictly_increasing
+from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.store import BlobStore
+from kartothek_cube.io_components.kernels.sort import strictly_increasing
+from kartothek_cube.io_components.read.data_files import read_files
 
-__all__ = ("index_entries", "index_entries_of", "merge_entries")
+__all__ = ("index_entries", "index_entries_of", "merge_entries", "read_index_entries")
 
 Ints = npt.NDArray[np.int64]
 
 
 def merge_entries(entries: Sequence[IndexUpdate]) -> IndexUpdate:
-    """
-    Index entries of one column out of several places.
-
-    Parameters
-    ----------
-    entries
-        The entries, at least one; those of partitions without any value may be of type ``null``.
-
-    Returns
-    -------
-    IndexEntries
-    """
+    """Merge at least one update of the same index; those of partitions without values may be of type null."""
     typed = [e.entries.values.type for e in entries if not pa.types.is_null(e.entries.values.type)]
     merged = IndexColumns.merge([e.entries for e in entries], typed[0] if typed else pa.null())
     return IndexUpdate(merged, pa.concat_arrays([e.covered for e in entries]))
@@ -39,37 +33,21 @@ def merge_entries(entries: Sequence[IndexUpdate]) -> IndexUpdate:
 def index_entries(
     values: pa.ChunkedArray, starts: Ints, labels: pa.StringArray, dtype: pa.DataType
 ) -> IndexUpdate:
-    """
-    Index entries of one column of a table whose rows are written as several partitions.
-
-    Parameters
-    ----------
-    values
-        The column.
-    starts
-        Position of the first row of each partition.
-    labels
-        The partitions.
-    dtype
-        Type of the column; the entries have it in its widened form.
-
-    Returns
-    -------
-    IndexEntries
-        Nulls are not indexed.
-    """
-    piece = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(values))))
-    distinct, codes, pieces = _distinct_pairs(values, piece, len(starts))
+    """Entries of one column of a table whose partitions begin at `starts`; nulls are not indexed."""
+    partition = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(values))))
+    distinct, codes, partitions = _distinct_pairs(values, partition, len(starts))
     if pa.types.is_null(distinct.type) or not distinct.type.equals(widen(dtype)):
         distinct = distinct.cast(widen(dtype))
-    return IndexUpdate(IndexColumns.from_pairs(distinct.take(pa.array(codes)), labels, pieces), labels)
+    return IndexUpdate(IndexColumns.from_pairs(distinct.take(pa.array(codes)), labels, partitions), labels)
 
 
-def _distinct_pairs(values: pa.ChunkedArray, piece: Ints, n_pieces: int) -> tuple[pa.Array, Ints, Ints]:
-    """Distinct values, and the distinct (value code, piece) pairs."""
+def _distinct_pairs(
+    values: pa.ChunkedArray, partition: Ints, n_partitions: int
+) -> tuple[pa.Array, Ints, Ints]:
+    """Distinct values, and the distinct pairs of value code and partition."""
     array = values.combine_chunks()
     if isinstance(array, pa.Array) and len(array) and strictly_increasing([array], len(array)):
-        return array, np.arange(len(array)), piece
+        return array, np.arange(len(array)), partition
     array = (
         array.dictionary_encode()
         if not pa.types.is_null(values.type)
@@ -81,26 +59,39 @@ def _distinct_pairs(values: pa.ChunkedArray, piece: Ints, n_pieces: int) -> tupl
         return distinct, np.empty(0, np.int64), np.empty(0, np.int64)
     if array.null_count:
         valid = array.is_valid().to_numpy(zero_copy_only=False)
-        piece = piece[valid]
+        partition = partition[valid]
         array = array.drop_null()
     codes = array.indices.to_numpy().astype(np.int64)
-    key = codes * n_pieces + piece
-    size = len(distinct) * n_pieces
+    key = codes * n_partitions + partition
+    size = len(distinct) * n_partitions
+    # marking all pairs in a mask is linear, while np.unique sorts; the mask must not outgrow the rows by much
     if size <= max(8 * len(key), 1 << 16):
         present = np.zeros(size, dtype=bool)
         present[key] = True
         key = np.flatnonzero(present)
     else:
         key = np.unique(key)
-    return distinct, key // n_pieces, key % n_pieces
+    return distinct, key // n_partitions, key % n_partitions
 
 
 def index_entries_of(
     column: str, labels: Sequence[str], tables: Iterable[pa.Table], dtype: pa.DataType
 ) -> IndexUpdate:
-    """Index entries of partitions out of their tables, in the order of the labels."""
-    found = list(tables)
-    starts = np.cumsum([0, *(len(t) for t in found)])[:-1]
-    rows = [t.column(column).cast(dtype) for t in found]
-    values = pa.chunked_array([chunk for r in rows for chunk in r.chunks], type=dtype)
+    """Index entries of partitions out of their tables, which come in the order of the labels."""
+    columns = [table.column(column).cast(dtype) for table in tables]
+    starts = np.cumsum([0, *map(len, columns)])[:-1]
+    values = pa.chunked_array([chunk for rows in columns for chunk in rows.chunks], type=dtype)
     return index_entries(values, starts.astype(np.int64), pa.array(labels, pa.string()), dtype)
+
+
+def read_index_entries(
+    blobs: BlobStore, uuid: str, table: str, added: PartitionTable, column: str, labels: Sequence[str]
+) -> IndexUpdate:
+    """Read the index entries that the tasks of a write did not collect back from the files."""
+    derived = PartitionTable.from_labels(uuid, table, labels).files[table].to_pylist()
+    positions = added.positions(labels)
+    # the keys of added partitions need not follow from their labels
+    own = added.files[table].to_pylist() if len(added) else []
+    keys = [own[position] if position >= 0 else key for position, key in zip(positions, derived, strict=True)]
+    dtype = arrow_schema(DatasetMetadata.load_from_store(uuid, blobs)).field(column).type
+    return index_entries_of(column, labels, read_files(blobs, keys, [column]), dtype)

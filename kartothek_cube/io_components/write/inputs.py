@@ -1,4 +1,4 @@
-"""What users hand in to be written: tables of any kind, results of earlier writes, lists of both, nothing."""
+"""Input of dataset writes: tables of any kind, results of earlier writes, lists of both, None."""
 
 from __future__ import annotations
 
@@ -16,24 +16,7 @@ __all__ = ("as_input", "check_handles", "check_result_target", "flatten", "iter_
 
 
 def iter_inputs(data: Any) -> Iterator[Any]:
-    """
-    The inputs of a write, one after the other.
-
-    Parameters
-    ----------
-    data
-        Any iterable of them, or a single one.
-
-    Yields
-    ------
-    object
-        What :func:`run_update` takes.
-
-    Raises
-    ------
-    TypeError
-        It is neither.
-    """
+    """Iterate over the inputs of a write: any iterable of them, or a single one."""
     if data is None or isinstance(data, (pd.DataFrame, WriteResult)) or hasattr(data, "__arrow_c_stream__"):
         yield data
     elif isinstance(data, Iterable) and not isinstance(data, (str, bytes, Mapping)):
@@ -43,21 +26,9 @@ def iter_inputs(data: Any) -> Iterator[Any]:
 
 
 def flatten(data: Any) -> Iterator[Any]:
-    """
-    The elements of nested lists.
+    """Iterate over the elements of nested lists.
 
-    Parameters
-    ----------
-    data
-        A list, or an element.
-
-    Yields
-    ------
-    object
-
-    Examples
-    --------
-    >>> list(flat([["CITY", []], "DAY"]))
+    >>> list(flatten([["CITY", []], "DAY"]))
     ['CITY', 'DAY']
     """
     if isinstance(data, list):
@@ -68,27 +39,7 @@ def flatten(data: Any) -> Iterator[Any]:
 
 
 def as_input(item: Any, keep_index: bool = False) -> pa.Table:
-    """
-    One input as an Arrow table.
-
-    Parameters
-    ----------
-    item
-        A frame or anything that Arrow reads as a table.
-    keep_index
-        Whether the index of a frame is to be stored along.
-
-    Returns
-    -------
-    pyarrow.Table
-
-    Raises
-    ------
-    ValueError
-        It is something else.
-    TypeError
-        A column has a type that cannot be stored.
-    """
+    """Convert one input to an Arrow table."""
     is_table = isinstance(item, (pd.DataFrame, pa.RecordBatch)) or hasattr(item, "__arrow_c_stream__")
     if not is_table or isinstance(item, (pd.Series, pa.ChunkedArray)):
         raise ValueError(
@@ -101,27 +52,7 @@ def as_input(item: Any, keep_index: bool = False) -> pa.Table:
 
 
 def check_handles(context: WriteContext, handles: Iterable[Any]) -> list[WriteResult]:
-    """
-    What `write_single_partition` returned, about to be committed.
-
-    Parameters
-    ----------
-    context
-        Where it is committed.
-    handles
-        The handles.
-
-    Returns
-    -------
-    list of WriteResult
-
-    Raises
-    ------
-    ValueError
-        Something is no handle, or no file was written for it.
-    RuntimeError
-        A handle belongs to another dataset or table.
-    """
+    """Check that all handles are results of `write_single_partition` for this dataset."""
     results = []
     for handle in handles:
         if not isinstance(handle, WriteResult) or handle.schema is None:
@@ -135,21 +66,7 @@ def check_handles(context: WriteContext, handles: Iterable[Any]) -> list[WriteRe
 
 
 def check_result_target(context: WriteContext, result: WriteResult) -> None:
-    """
-    Check that partitions were written for the dataset to which they are added.
-
-    Parameters
-    ----------
-    context
-        The dataset.
-    result
-        What was written.
-
-    Raises
-    ------
-    RuntimeError
-        They belong to another dataset or table.
-    """
+    """Check that partitions were written for the dataset to which they are added."""
     if (result.uuid, result.table) != (context.uuid, context.table):
         raise RuntimeError(
             f"Partitions written for table {result.table!r} of dataset {result.uuid!r} cannot be committed "

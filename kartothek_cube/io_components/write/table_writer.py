@@ -1,4 +1,4 @@
-"""Writing data files: one input table in, its files, index entries and schema out; no state is touched."""
+"""Write one input table: data files, index entries and schema, without a commit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.core.uuid import gen_uuid
-from kartothek_cube.io_components.kernels.keys import combine_keys, encode_ordered
+from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
 from kartothek_cube.io_components.write.file_writer import write_files
 from kartothek_cube.io_components.write.index_entries import index_entries, merge_entries
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
@@ -43,34 +43,19 @@ Ints = npt.NDArray[np.int64]
 
 @attrs.frozen
 class WriteContext:
-    """
-    What all tasks that write one dataset share.
-
-    Attributes
-    ----------
-    store
-        Factory of the store.
-    uuid, table
-        The dataset.
-    partition_on
-        Columns whose values split a table into files and go into their path.
-    indices
-        Columns of which index entries are collected.
-    serializer
-        Writes the files.
-    sort_by
-        Columns by which each input is sorted before it is split.
-    write_id
-        What the names of the files begin with, if tasks may run more than once.
-    """
+    """What all tasks that write one dataset share."""
 
     store: StoreFactory
     uuid: str
     table: str = SINGLE_TABLE
+    #: columns whose values split a table into files and are part of their path
     partition_on: tuple[str, ...] = ()
+    #: columns of which index entries are collected
     indices: tuple[str, ...] = ()
     serializer: DataFrameSerializer = attrs.field(factory=ParquetSerializer)
+    #: columns by which each input is sorted before it is split
     sort_by: tuple[str, ...] = ()
+    #: what the names of the files begin with, if tasks may run more than once
     write_id: str = ""
 
 
@@ -84,31 +69,17 @@ def _names(indices: Mapping[str, IndexUpdate]) -> str:
 
 @attrs.frozen
 class WriteResult:
-    """
-    What a task wrote: small, picklable, and merged with others in any order.
-
-    Attributes
-    ----------
-    uuid, table
-        The dataset.
-    schema
-        Schema of the rows, partition columns included; None if there was no input.
-    labels
-        Partitions in the order in which they were written.
-    indices
-        Index entries by column.
-    rows
-        Rows written.
-    keys
-        Files of the partitions, where these do not follow from the labels.
-    """
+    """What a task wrote: small, picklable, and merged with others in any order."""
 
     uuid: str
     table: str
+    #: schema of the rows, partition columns included; None if there was no input
     schema: SchemaWrapper | None = attrs.field(default=None, repr=False)
+    #: the partitions in the order in which they were written
     labels: pa.StringArray = attrs.field(factory=lambda: pa.array([], pa.string()), repr=_count)
     indices: Mapping[str, IndexUpdate] = attrs.field(factory=dict, repr=_names)
     rows: int = 0
+    #: files of the partitions, unless these follow from the labels
     keys: pa.StringArray | None = attrs.field(default=None, repr=False)
 
     def partitions(self) -> PartitionTable:
@@ -117,7 +88,7 @@ class WriteResult:
             return PartitionTable(self.labels, {self.table: self.keys})
         return PartitionTable.from_labels(self.uuid, self.table, self.labels)
 
-    def delta(self, **changes: Any) -> ChangeSet:
+    def change_set(self, **updates: Any) -> ChangeSet:
         """The change that adds what was written."""
         return ChangeSet(
             uuid=self.uuid,
@@ -125,19 +96,12 @@ class WriteResult:
             added=self.partitions(),
             schema=self.schema,
             indices=dict(self.indices),
-            **changes,
+            **updates,
         )
 
 
 def merge_results(results: Iterable[WriteResult]) -> WriteResult:
-    """
-    One result for several tasks.
-
-    Raises
-    ------
-    SchemaConflictError
-        If they wrote rows of different schemas.
-    """
+    """Merge the results of several tasks."""
     parts = list(results)
     first = parts[0]
     if len(parts) == 1:
@@ -168,31 +132,7 @@ def _merge_keys(parts: Sequence[WriteResult]) -> pa.StringArray | None:
 def write_table(
     context: WriteContext, table: pa.Table, *, threads: int | None = None, file_name: str | None = None
 ) -> WriteResult:
-    """
-    Write one input table as data files; the state of the dataset is not touched.
-
-    Parameters
-    ----------
-    context
-        The dataset.
-    table
-        Rows, in storage types.
-    threads
-        How many files to write at once; by default the number of cores for files that are worth it.
-    file_name
-        Last component of the labels; by default a new UUID.
-
-    Returns
-    -------
-    WriteResult
-
-    Raises
-    ------
-    ValueError
-        If a partition column is missing or holds a null, or if there is no other column.
-    RuntimeError
-        If a column to index is missing.
-    """
+    """Write one input table as data files, without a commit."""
     origin = f"{context.uuid}/{context.table}"
     schema = make_meta(table, origin=origin, partition_keys=list(context.partition_on))
     check_input(context, table)
@@ -205,16 +145,16 @@ def write_table(
         column: index_entries(table.column(column), starts, labels, schema.field(column).type)
         for column in context.indices
     }
-    pieces = table.drop_columns(list(context.partition_on))
+    rows = table.drop_columns(list(context.partition_on))
     derived = PartitionTable.from_labels(context.uuid, context.table, labels).files[context.table]
-    keys = write_files(open_blobs(context.store), context.serializer, pieces, starts, derived, threads)
+    keys = write_files(open_blobs(context.store), context.serializer, rows, starts, derived, threads)
     schema = schema.with_origin({f"{origin}/{labels[0].as_py()}"})
     own = None if keys.equals(derived) else keys
     return WriteResult(context.uuid, context.table, schema, labels, indices, len(table), own)
 
 
 def _no_entries(context: WriteContext, schema: SchemaWrapper) -> dict[str, IndexUpdate]:
-    """Entries of a table without rows: a new dataset gets its indices all the same, if it knows types."""
+    """Empty index entries of a table without rows: with them a new dataset gets its indices."""
     types = {column: schema.field(column).type for column in context.indices}
     nothing = pa.array([], pa.string())
     return {
@@ -225,25 +165,7 @@ def _no_entries(context: WriteContext, schema: SchemaWrapper) -> dict[str, Index
 
 
 def check_input(context: WriteContext, table: pa.Table) -> None:
-    """
-    Check that a table can be written.
-
-    Parameters
-    ----------
-    context
-        The dataset.
-    table
-        Rows; without any, names are checked only.
-
-    Raises
-    ------
-    ValueError
-        If a partition column is missing or holds a null, or if there is no other column.
-    RuntimeError
-        If a column to index is missing.
-    NotImplementedError
-        If the values of a column to partition, index or sort by have no order.
-    """
+    """Check that a table can be written; without rows, its columns only."""
     names = set(table.column_names)
     missing = set(context.partition_on) - names
     if missing:
@@ -291,33 +213,14 @@ def _check_ordered(context: WriteContext, schema: pa.Schema) -> None:
 
 
 def _null_count(values: pa.ChunkedArray) -> int:
-    """Number of rows without a value; NaN is none."""
+    """Number of nulls, including NaN."""
     if not pa.types.is_floating(values.type):
         return int(values.null_count)
     return int(pc.sum(pc.is_null(values, nan_is_null=True)).as_py() or 0)
 
 
 def split_by_partition(table: pa.Table, partition_on: Sequence[str]) -> tuple[Ints, pa.StringArray, pa.Table]:
-    """
-    Split a table by the values of columns.
-
-    Parameters
-    ----------
-    table
-        Rows.
-    partition_on
-        Columns.
-
-    Returns
-    -------
-    starts
-        Position of the first row of each piece.
-    prefixes
-        For each piece the quoted ``column=value`` path, with a slash at the end; pieces
-        come in the order of their first row.
-    table
-        The rows, those of a piece next to each other and in their old order.
-    """
+    """Group rows by partition: first row and path of each group, in order of appearance, and the rows."""
     if not partition_on:
         return np.zeros(1, dtype=np.int64), pa.array([""]), table
     codes, _bound = combine_keys([encode_ordered(table.column(c)) for c in partition_on], len(table))

@@ -1,4 +1,4 @@
-"""Input of a cube: from what a user hands over to checked and sorted tables by dataset."""
+"""Input of cube writes: check and sort frames by dataset."""
 
 from __future__ import annotations
 
@@ -15,42 +15,27 @@ from kartothek_cube.core.arrow.types import is_nested
 from kartothek_cube.core.cube.consistency import get_payload_subset
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.errors import DuplicateCellsError, unknown_names
-from kartothek_cube.io_components.kernels.keys import (
-    combine_keys,
-    encode_ordered,
-    last_occurrence_mask,
-    sort_order,
-    strictly_increasing,
-    take_values,
-)
+from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
+from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, sort_order, strictly_increasing
+from kartothek_cube.io_components.kernels.take import take_values
 
 __all__ = ("DatasetConstraints", "check_unique", "collect_input", "is_frame", "prepare_table")
 
 
 @attrs.frozen
 class DatasetConstraints:
-    """
-    What the rows of one dataset have to meet.
+    """What the rows of one dataset have to meet."""
 
-    Attributes
-    ----------
-    name
-        Dataset id.
-    cube
-        The cube.
-    partition_on
-        Partition keys of the dataset.
-    indices
-        Columns to index, if the rows have them; None for what the cube specification asks for.
-    foreign
-        Payload columns of other datasets of the cube, with their dataset.
-    """
-
+    #: id of the dataset
     name: str
     cube: Cube
     partition_on: tuple[str, ...]
+    #: columns to index, if the rows have them; None for those of the cube specification
     indices: tuple[str, ...] | None
+    #: payload columns of other datasets of the cube, with their dataset
     foreign: Mapping[str, str] = attrs.field(factory=dict)
+    #: types of columns that the cube has already, for engines with other types of their own
+    types: Mapping[str, pa.DataType] = attrs.field(factory=dict)
 
     @property
     def is_seed(self) -> bool:
@@ -62,10 +47,10 @@ class DatasetConstraints:
         present = set(columns)
         if self.indices is not None:
             return self.indices
-        wanted = set(self.cube.index_columns)
+        indexed = set(self.cube.index_columns)
         if self.is_seed:
-            wanted |= set(self.cube.dimension_columns) - set(self.cube.suppress_index_on)
-        return tuple(sorted((wanted & present) - set(self.partition_on)))
+            indexed |= set(self.cube.dimension_columns) - set(self.cube.suppress_index_on)
+        return tuple(sorted((indexed & present) - set(self.partition_on)))
 
 
 def is_frame(obj: Any) -> bool:
@@ -74,26 +59,7 @@ def is_frame(obj: Any) -> bool:
 
 
 def collect_input(data: Any, cube: Cube) -> dict[str, list[Any]]:
-    """
-    Sort input by dataset id.
-
-    Parameters
-    ----------
-    data
-        A frame (meant for the seed), a dict of id to frame or None, or an iterable of these and None.
-    cube
-        The cube.
-
-    Returns
-    -------
-    dict
-        Dataset id to frames; an id with nothing but None has an empty list.
-
-    Raises
-    ------
-    TypeError
-        If something is no frame.
-    """
+    """Group input frames by dataset id; an id with nothing but None has an empty list."""
     ensure_cube(cube)
     if is_frame(data):
         data = {cube.seed_dataset: data}
@@ -109,12 +75,12 @@ def collect_input(data: Any, cube: Cube) -> dict[str, list[Any]]:
         if not isinstance(by_id, Mapping):
             raise TypeError(_not_a_frame(item))
         for name, frame in by_id.items():
-            known = frames.setdefault(str(name), [])
+            own = frames.setdefault(str(name), [])
             if frame is None:
                 continue
             if not is_frame(frame):
                 raise TypeError(f"Dataset {name}: {_not_a_frame(frame)}")
-            known.append(frame)
+            own.append(frame)
     return frames
 
 
@@ -126,52 +92,28 @@ def _not_a_frame(obj: Any) -> str:
     )
 
 
-def prepare_table(rules: DatasetConstraints, frames: Sequence[Any], *, unique: bool = True) -> pa.Table:
-    """
-    One checked and sorted table of the frames of a dataset.
-
-    Parameters
-    ----------
-    rules
-        What has to hold.
-    frames
-        Frames with the same columns.
-    unique
-        Whether cells that occur twice are an error.
-
-    Returns
-    -------
-    pyarrow.Table
-        Rows sorted by partition and dimension columns, in storage types ("DataFrame Normalization" in the
-        cube format).
-
-    Raises
-    ------
-    TypeError
-        If something is no frame, or has a type that can't be stored.
-    ValueError
-        If the rows break a rule of the cube.
-    """
-    tables = [_checked_table(rules, frame) for frame in frames]
-    filled = [t for t in tables if len(t)] or tables[:1]
-    table = _concat(rules, filled)
-    _check_keys(rules, table)
-    table = _sort(rules, table)
+def prepare_table(constraints: DatasetConstraints, frames: Sequence[Any], *, unique: bool = True) -> pa.Table:
+    """Merge, check and sort the frames of a dataset."""
+    tables = [_check_table(constraints, frame) for frame in frames]
+    nonempty = [t for t in tables if len(t)] or tables[:1]
+    table = _concat(constraints, nonempty)
+    _check_keys(constraints, table)
+    table = _sort(constraints, table)
     if unique:
-        check_unique(rules, table)
+        check_unique(constraints, table)
     return table
 
 
-def _checked_table(rules: DatasetConstraints, frame: Any) -> pa.Table:
+def _check_table(constraints: DatasetConstraints, frame: Any) -> pa.Table:
     if isinstance(frame, pd.DataFrame):
         names = [_text(c) for c in frame.columns]
-        twice = sorted({c for c in names if names.count(c) > 1})
-        if twice:
-            raise ValueError(f"Duplicate columns in dataset {rules.name!r}: {', '.join(twice)}")
+        duplicates = sorted({c for c in names if names.count(c) > 1})
+        if duplicates:
+            raise ValueError(f"Duplicate columns in dataset {constraints.name!r}: {', '.join(duplicates)}")
         if isinstance(frame.index, pd.MultiIndex):
             frame = frame.reset_index(drop=True)
     table = as_table(frame)
-    _check_columns(rules, table.column_names)
+    _check_columns(constraints, table.column_names)
     return table
 
 
@@ -179,69 +121,76 @@ def _text(name: Any) -> str:
     return name.decode("utf8") if isinstance(name, bytes) else str(name)
 
 
-def _check_columns(rules: DatasetConstraints, names: Sequence[str]) -> None:
-    cube, columns = rules.cube, set(names)
-    where = f"dataset {rules.name!r}"
+def _check_columns(constraints: DatasetConstraints, names: Sequence[str]) -> None:
+    cube, columns = constraints.cube, set(names)
+    where = f"dataset {constraints.name!r}"
     if len(columns) < len(names):
-        twice = sorted({c for c in names if list(names).count(c) > 1})
-        raise ValueError(f"Duplicate columns in {where}: {', '.join(twice)}")
+        duplicates = sorted({c for c in names if list(names).count(c) > 1})
+        raise ValueError(f"Duplicate columns in {where}: {', '.join(duplicates)}")
     dimensions = set(cube.dimension_columns)
-    if rules.is_seed and dimensions - columns:
+    if constraints.is_seed and dimensions - columns:
         raise ValueError(
-            f"Missing dimension columns in seed data (dataset {rules.name!r}): "
+            f"Missing dimension columns in seed data (dataset {constraints.name!r}): "
             + unknown_names("column", dimensions - columns, columns)
         )
     if not dimensions & columns:
         raise ValueError(
-            f"Dataset {rules.name!r} must have at least one of the following dimension columns: "
+            f"Dataset {constraints.name!r} must have at least one of the following dimension columns: "
             f"{', '.join(sorted(dimensions))}"
         )
-    missing = set(rules.partition_on) - columns
+    missing = set(constraints.partition_on) - columns
     if missing:
         raise ValueError(
             f"Missing partition columns in {where}: " + unknown_names("column", missing, columns)
         )
-    unspecified = (set(cube.partition_columns) & columns) - set(rules.partition_on)
+    unspecified = (set(cube.partition_columns) & columns) - set(constraints.partition_on)
     if unspecified:
         raise ValueError(
             f"Unspecified but provided partition columns in {where}: {', '.join(sorted(unspecified))}. "
             "Name them in partition_on or drop them"
         )
-    clashes = {c: rules.foreign[c] for c in sorted(get_payload_subset(columns, cube)) if c in rules.foreign}
+    clashes = {
+        c: constraints.foreign[c]
+        for c in sorted(get_payload_subset(columns, cube))
+        if c in constraints.foreign
+    }
     if clashes:
         text = ", ".join(f"{column} (in {owner})" for column, owner in clashes.items())
         raise ValueError(f"Payload written in {where} is already present in cube: {text}")
 
 
-def _concat(rules: DatasetConstraints, tables: Sequence[pa.Table]) -> pa.Table:
+def _concat(constraints: DatasetConstraints, tables: Sequence[pa.Table]) -> pa.Table:
     first = tables[0]
     for other in tables[1:]:
         if set(other.column_names) != set(first.column_names):
             differ = sorted(set(other.column_names) ^ set(first.column_names))
             raise ValueError(
-                f"Frames of dataset {rules.name!r} have different columns: {', '.join(differ)} only in some"
+                f"Frames of dataset {constraints.name!r} have different columns: {', '.join(differ)} only in "
+                "some"
             )
     if len(tables) == 1:
         return first
     try:
         return pa.concat_tables([t.select(first.column_names) for t in tables], promote_options="permissive")
     except pa.ArrowException as exc:
-        raise ValueError(f"Frames of dataset {rules.name!r} have columns of different types: {exc}") from exc
+        raise ValueError(
+            f"Frames of dataset {constraints.name!r} have columns of different types: {exc}"
+        ) from exc
 
 
-def _check_keys(rules: DatasetConstraints, table: pa.Table) -> None:
-    """Columns by which cells are found hold no null, and nothing that does not compare."""
+def _check_keys(constraints: DatasetConstraints, table: pa.Table) -> None:
+    """Refuse nulls and nested values in partition, dimension and index columns."""
     kinds = {
-        "partition": rules.partition_on,
-        "dimension": rules.cube.dimension_columns,
-        "index": rules.cube.index_columns,
+        "partition": constraints.partition_on,
+        "dimension": constraints.cube.dimension_columns,
+        "index": constraints.cube.index_columns,
     }
     for kind, columns in kinds.items():
         for column in sorted(set(columns) & set(table.column_names)):
             values = table.column(column)
             if is_nested(values.type):
                 raise TypeError(
-                    f'The {kind} column "{column}" of dataset "{rules.name}" has the nested type '
+                    f'The {kind} column "{column}" of dataset "{constraints.name}" has the nested type '
                     f"{values.type}. "
                     f"A {kind} column holds single values"
                 )
@@ -250,18 +199,18 @@ def _check_keys(rules: DatasetConstraints, table: pa.Table) -> None:
                 nulls = int(pa.compute.sum(pa.compute.is_null(values, nan_is_null=True)).as_py() or 0)
             if nulls:
                 raise ValueError(
-                    f'Found NULL-values in {kind} column "{column}" of dataset "{rules.name}" '
+                    f'Found NULL-values in {kind} column "{column}" of dataset "{constraints.name}" '
                     f"({nulls} of {len(table)} rows). Fill or drop them before writing"
                 )
 
 
-def _key_columns(rules: DatasetConstraints, table: pa.Table) -> list[str]:
-    cube = rules.cube
+def _key_columns(constraints: DatasetConstraints, table: pa.Table) -> list[str]:
+    cube = constraints.cube
     return [c for c in (*cube.partition_columns, *cube.dimension_columns) if c in table.column_names]
 
 
-def _sort(rules: DatasetConstraints, table: pa.Table) -> pa.Table:
-    order = sort_order([table.column(c) for c in _key_columns(rules, table)], len(table))
+def _sort(constraints: DatasetConstraints, table: pa.Table) -> pa.Table:
+    order = sort_order([table.column(c) for c in _key_columns(constraints, table)], len(table))
     if order is None:
         return table
     return pa.Table.from_arrays(
@@ -269,23 +218,9 @@ def _sort(rules: DatasetConstraints, table: pa.Table) -> pa.Table:
     )
 
 
-def check_unique(rules: DatasetConstraints, table: pa.Table) -> None:
-    """
-    Check that no cell occurs twice.
-
-    Parameters
-    ----------
-    rules
-        What has to hold.
-    table
-        Rows; key columns are enough.
-
-    Raises
-    ------
-    DuplicateCellsError
-        If one does.
-    """
-    keys = _key_columns(rules, table)
+def check_unique(constraints: DatasetConstraints, table: pa.Table) -> None:
+    """Raise DuplicateCellsError if a cell occurs twice."""
+    keys = _key_columns(constraints, table)
     columns = [table.column(c) for c in keys]
     if strictly_increasing(columns, len(table)):
         return
@@ -295,10 +230,10 @@ def check_unique(rules: DatasetConstraints, table: pa.Table) -> None:
         return
     code = codes[int(np.flatnonzero(~last)[0])]
     rows = table.take(pa.array(np.flatnonzero(codes == code)))
-    raise _duplicates(rules, rows, keys)
+    raise _duplicates(constraints, rows, keys)
 
 
-def _duplicates(rules: DatasetConstraints, rows: pa.Table, keys: Sequence[str]) -> DuplicateCellsError:
+def _duplicates(constraints: DatasetConstraints, rows: pa.Table, keys: Sequence[str]) -> DuplicateCellsError:
     """Say which cell occurs more than once, and how its rows differ."""
     first = rows.slice(0, 10)
     frame = to_pandas(first)
@@ -308,7 +243,7 @@ def _duplicates(rules: DatasetConstraints, rows: pa.Table, keys: Sequence[str]) 
     shown = [frame[same].iloc[0].to_string()] if same else []
     shown += [frame[differ].to_string()] if differ else []
     return DuplicateCellsError(
-        rules.name,
+        constraints.name,
         {c: rows.column(c)[0].as_py() for c in keys},
         same,
         differ,

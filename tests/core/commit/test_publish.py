@@ -127,9 +127,9 @@ def test_an_answer_that_is_lost_while_others_go_on(store):
 def test_places(store, inputs, places, expected):
     known = labels(store)
     new = written(store, *([9] if places is None or len(places) == 1 else [9, 8]))
-    delta = new.delta(
-        inputs=pa.array([known[i] for i in inputs]),
-        places=None if places is None else pa.array([known[i] for i in places]),
+    delta = new.change_set(
+        replaces=pa.array([known[i] for i in inputs]),
+        replaces_at=None if places is None else pa.array([known[i] for i in places]),
     )
     dataset, _ = commit(open_blobs(store), delta)
     assert values(store) == expected
@@ -139,7 +139,7 @@ def test_places(store, inputs, places, expected):
 
 
 def test_inputs_without_anything_in_their_place(store):
-    commit(open_blobs(store), ChangeSet("u", inputs=pa.array(labels(store)[:2])))
+    commit(open_blobs(store), ChangeSet("u", replaces=pa.array(labels(store)[:2])))
     assert values(store) == [3]
     assert verify_dataset("u", store).ok
 
@@ -148,12 +148,12 @@ def test_inputs_that_are_gone(store):
     known = labels(store)
     update_dataset_from_dataframes([], store, "u", delete_scope=[{"x": 2}])
     with pytest.raises(ConcurrentWriteError) as caught:
-        commit(open_blobs(store), ChangeSet("u", inputs=pa.array(known)))
+        commit(open_blobs(store), ChangeSet("u", replaces=pa.array(known)))
     assert caught.value.partitions == (known[1],)
     assert values(store) == [1, 3]
 
 
 def test_scope_and_inputs(store):
-    delta = ChangeSet("u", inputs=pa.array(labels(store)[:1]), scope=[[("x", "==", 3)]])
+    delta = ChangeSet("u", replaces=pa.array(labels(store)[:1]), remove_where=[[("x", "==", 3)]])
     commit(open_blobs(store), delta)
     assert values(store) == [2]

@@ -6,7 +6,7 @@ import attrs
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.commit import ChangeSet, commit, last_batch
+from kartothek_cube.core.commit import ChangeSet, WriteMode, commit, last_batch
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.write.table_writer import WriteContext, write_table
 from tests.support.factories import memory
@@ -19,7 +19,7 @@ def context(tmp_path):
 
 def change(context, number, stream="a", **more) -> ChangeSet:
     written = write_table(context, pa.table({"x": [number]}))
-    return attrs.evolve(written.delta(mode="upsert", **more), batch=(stream, number))
+    return attrs.evolve(written.change_set(mode=WriteMode.UPSERT, **more), batch=(stream, number))
 
 
 def published(context, delta):
@@ -44,8 +44,8 @@ def test_streams_do_not_know_each_other(context):
 
 
 def test_creating_again_is_no_error_if_it_was_the_same_batch(context):
-    first = published(context, attrs.evolve(change(context, 0), mode="create"))
-    assert published(context, attrs.evolve(change(context, 0), mode="create")) == first
+    first = published(context, attrs.evolve(change(context, 0), mode=WriteMode.CREATE))
+    assert published(context, attrs.evolve(change(context, 0), mode=WriteMode.CREATE)) == first
 
 
 def test_other_metadata_stays(context):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.pruning import load_needed_indices, select_partitions
+from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.expressions.predicate import filter_mask
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable
@@ -115,14 +115,14 @@ def test_just_the_needed_indices_are_loaded():
     for index in full.indices.values():
         index.store(blobs, "u")
     ds = full.copy(indices={column: index.unload() for column, index in full.indices.items()})
-    loaded = load_needed_indices(ds, ["v", "v", "unknown"], blobs)
+    loaded = ds.load_indices(["v", "v", "unknown"], blobs)
     assert {column: index.loaded for column, index in loaded.indices.items()} == {"v": True, "w": False}
-    assert load_needed_indices(ds, ["p"], blobs) is ds  # labels tell the values of partition keys
-    assert load_needed_indices(ds, [], blobs) is ds
+    assert ds.load_indices(["p"], blobs) is ds  # labels tell the values of partition keys
+    assert ds.load_indices([], blobs) is ds
     assert not ds.indices["v"].loaded
     blobs.delete([ds.indices["w"].index_storage_key])
     with pytest.raises(KeyError):
-        load_needed_indices(ds, ["w"], blobs)
+        ds.load_indices(["w"], blobs)
 
 
 # nothing that matches is ever pruned

@@ -24,7 +24,7 @@ REST = {
 
 @pytest.fixture(autouse=True)
 def _short_texts_count(monkeypatch):
-    monkeypatch.setattr(fast_parse, "_SMALLEST", 0)
+    monkeypatch.setattr(fast_parse, "_MIN_BYTES", 0)
 
 
 def text(partitions, before=REST, after=None, **kwargs):
@@ -44,8 +44,8 @@ def test_long_labels_that_end_alike():
 @given(st.lists(st.text("ab", min_size=14, max_size=18)), st.integers(0, 3))
 def test_ends_that_differ(labels, start):
     array = pa.array(["", "", "", *labels]).slice(start)
-    assert not fast_parse._differ_at_the_end(array) or len(set(array.to_pylist())) == len(array)
-    assert fast_parse._differ_at_the_end(pa.array([f"{i:016}" for i in range(100)]))
+    assert not fast_parse._have_unique_suffixes(array) or len(set(array.to_pylist())) == len(array)
+    assert fast_parse._have_unique_suffixes(pa.array([f"{i:016}" for i in range(100)]))
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -124,5 +124,5 @@ def test_columns_are_plain_arrays():
 
 
 def test_short_headers_are_left_to_json(monkeypatch):
-    monkeypatch.setattr(fast_parse, "_SMALLEST", 1_000)
+    monkeypatch.setattr(fast_parse, "_MIN_BYTES", 1_000)
     assert split_header(text(PARTITIONS)) is None

@@ -6,6 +6,7 @@ import itertools
 
 import pyarrow as pa
 import pytest
+from tests.io.dataset.look import frame
 
 from kartothek_cube.core.common_metadata import (
     make_meta,
@@ -15,7 +16,7 @@ from kartothek_cube.core.common_metadata import (
 )
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError
-from kartothek_cube.core.schema.versions import MARK, VersionedSchema, next_version, parse_marks
+from kartothek_cube.core.schema.versions import VERSIONS_KEY, VersionedSchema, decode_version, next_version
 from kartothek_cube.io.eager import (
     copy_dataset,
     read_table,
@@ -24,7 +25,6 @@ from kartothek_cube.io.eager import (
     verify_dataset,
 )
 from tests.support.factories import memory as new_memory
-from tests.support.stored_files import frame
 from tests.support.stores import FaultyStore, InjectedError
 
 OLD, NEW = frame(x=[1]), frame(x=["a"], y=[1.5])
@@ -57,14 +57,14 @@ def interrupted(store):
 def test_round_trip():
     file = VersionedSchema(A, "today", {"yesterday": B})
     found = schema_file_from_bytes(schema_to_bytes(file), "k")
-    assert (found.schema, found.lineage, dict(found.others)) == (A, "today", {"yesterday": B})
-    for lineage, schema in {"today": A, "yesterday": B, "other": A, None: A}.items():
-        assert schema_from_bytes(schema_to_bytes(file), "k", lineage) == schema
+    assert (found.schema, found.version, dict(found.others)) == (A, "today", {"yesterday": B})
+    for version, schema in {"today": A, "yesterday": B, "other": A, None: A}.items():
+        assert schema_from_bytes(schema_to_bytes(file), "k", version) == schema
 
 
 def test_files_without_marks():
     found = schema_file_from_bytes(schema_to_bytes(A), "k")
-    assert (found.schema, found.lineage, dict(found.others)) == (A, None, {})
+    assert (found.schema, found.version, dict(found.others)) == (A, None, {})
 
 
 @pytest.mark.parametrize(
@@ -85,12 +85,12 @@ def test_files_without_marks():
 )
 def test_strange_marks(marks):
     with pytest.raises(CorruptDatasetError, match="k"):
-        parse_marks(A, {MARK: marks}, "k")
+        decode_version(A, {VERSIONS_KEY: marks}, "k")
 
 
 def test_what_a_writer_knows_of_others():
     first = next_version(A, "1", None, None)
-    assert (first.lineage, dict(first.others)) == ("1", {})
+    assert (first.version, dict(first.others)) == ("1", {})
     assert dict(next_version(A, "1", first, "1").others) == {}
     second = next_version(B, "2", first, "1")
     assert dict(second.others) == {"1": A}

@@ -381,7 +381,7 @@ def test_plans_and_tasks_are_light(frame, built):
 
     plan = plan_query(CUBE, built)
     assert max(len(pickle.dumps(task)) for task in split_into_tasks(plan, 8)) < 1024
-    writing = _worker.CubeWriteJob(
+    writing = _worker.CubeWriteContext(
         without_commit_state(plan_update(CUBE, built, C("p") >= 0, ["seed"])), "seed"
     )
     assert len(pickle.dumps(writing)) < 4096

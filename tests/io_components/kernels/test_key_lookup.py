@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.io_components.kernels import key_lookup
-from kartothek_cube.io_components.kernels.key_lookup import lookup_join
+from kartothek_cube.io_components.kernels import search
+from kartothek_cube.io_components.kernels.search import lookup_keys
 from tests.io_components.kernels.test_keys import TYPES, arrow
 
 FLOATS = st.sampled_from([0.0, -0.0, 1.5, math.nan, math.inf, None])
@@ -46,19 +46,19 @@ def columns_of(dtypes, rows):
 @given(sides())
 def test_partners(limit, drawn):
     dtypes, left, right = drawn
-    old, key_lookup._LIMIT = key_lookup._LIMIT, limit
+    old, search.MAX_CODE = search.MAX_CODE, limit
     try:
-        found = lookup_join(columns_of(dtypes, left), columns_of(dtypes, right), len(left), len(right))
+        found = lookup_keys(columns_of(dtypes, left), columns_of(dtypes, right), len(left), len(right))
     finally:
-        key_lookup._LIMIT = old
+        search.MAX_CODE = old
     keys = [tuple(map(key, row)) for row in right]
     expected = [keys.index(k) if k in keys else -1 for k in (tuple(map(key, row)) for row in left)]
     assert found.tolist() == expected
 
 
 def test_without_key_columns_all_rows_are_alike():
-    assert lookup_join([], [], 2, 1).tolist() == [0, 0]
-    assert lookup_join([], [], 2, 0).tolist() == [-1, -1]
+    assert lookup_keys([], [], 2, 1).tolist() == [0, 0]
+    assert lookup_keys([], [], 2, 0).tolist() == [-1, -1]
 
 
 @pytest.mark.parametrize("few", ["left", "right"])
@@ -67,7 +67,7 @@ def test_numbers_far_from_each_other(few):
     left, right = [low, 0, high, 5], [high, 3, low]
     if few == "left":
         left, right = left[:1], [*right, *range(10, 90)]
-    found = lookup_join([pa.array(left)], [pa.array(right)], len(left), len(right))
+    found = lookup_keys([pa.array(left)], [pa.array(right)], len(left), len(right))
     assert found.tolist() == [right.index(v) if v in right else -1 for v in left]
 
 
@@ -86,14 +86,14 @@ def test_types_that_differ(left, right):
     wide = pa.float64() if pa.types.is_floating(left.type) else right.type
     values = right.to_pylist() if wide == right.type else right.cast(wide).to_pylist()
     expected = [values.index(v) if v in values else -1 for v in left.to_pylist()]
-    assert lookup_join([left], [right], 2, 2).tolist() == expected
+    assert lookup_keys([left], [right], 2, 2).tolist() == expected
 
 
 def test_many_rows():
     random = np.random.default_rng(0)
     left, right = random.integers(0, 10**9, 5_000), np.unique(random.integers(0, 10**9, 5_000))
     left[::2] = right[random.integers(0, len(right), 2_500)]
-    found = lookup_join([pa.array(left)], [pa.array(right)], len(left), len(right))
+    found = lookup_keys([pa.array(left)], [pa.array(right)], len(left), len(right))
     assert (found >= 0).tolist() == np.isin(left, right).tolist()
     assert (right[found[found >= 0]] == left[found >= 0]).all()
 
@@ -109,4 +109,4 @@ def test_rows_that_come_again_and_again(values, length, change):
         left[change[0] % length] = change[1]
     right = [2, 0, 4, 1]
     expected = [right.index(v) if v in right else -1 for v in left]
-    assert lookup_join([pa.array(left)], [pa.array(right)], length, len(right)).tolist() == expected
+    assert lookup_keys([pa.array(left)], [pa.array(right)], length, len(right)).tolist() == expected

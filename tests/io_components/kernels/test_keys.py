@@ -11,19 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.io_components.kernels.keys import (
-    combine_keys,
-    encode_ordered,
-    expand_ranges,
-    group_codes,
-    join_codes,
-    last_occurrence_mask,
-    lookup,
-    search_sorted,
-    sort_order,
-    strictly_increasing,
-    take_values,
-)
+from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered, group_codes, join_codes
+from kartothek_cube.io_components.kernels.search import lookup_codes, search_sorted
+from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, sort_order, strictly_increasing
+from kartothek_cube.io_components.kernels.take import expand_ranges, take_values
 
 DAYS = st.dates(datetime.date(1700, 1, 1), datetime.date(2200, 1, 1))
 TYPES = {
@@ -102,13 +93,13 @@ def test_lookup_finds_partners(data: st.DataObject) -> None:
     ours, theirs = join_codes([pa.array(left, dtype)], [pa.array(right, dtype)], len(left), len(right))
     bound = len(left) + len(right) + 1
     expected = [right.index(v) if v in right else -1 for v in left]
-    assert lookup(ours, theirs, bound).tolist() == expected
-    assert lookup(ours, theirs, 1 << 40).tolist() == expected
+    assert lookup_codes(ours, theirs, bound).tolist() == expected
+    assert lookup_codes(ours, theirs, 1 << 40).tolist() == expected
 
 
 def test_join_codes_of_different_widths() -> None:
     ours, theirs = join_codes([pa.array([1, 300], pa.int64())], [pa.array([1, 2], pa.int8())], 2, 2)
-    assert lookup(ours, theirs, 10).tolist() == [0, -1]
+    assert lookup_codes(ours, theirs, 10).tolist() == [0, -1]
 
 
 def test_codes_do_not_overflow_with_many_wide_columns() -> None:

@@ -172,11 +172,11 @@ CONDITIONS = {
 #: modules and their thresholds below which shortcuts are not tried, or above which rows are joined late
 SHORTCUTS = {
     "always": {
-        reading: {"_LATE_FROM": 0},
+        reading: {"_MIN_ROWS_LATE": 0},
         scan: {"_MIN_ROWS_TO_CHECK_ORDER": 0},
         group_output: {"_LONG": 0, "_SPLIT_FROM": 0},
     },
-    "some": {reading: {"_LATE_FROM": 0}},
+    "some": {reading: {"_MIN_ROWS_LATE": 0}},
     "never": {},
 }
 

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.io import eager_cube
-from kartothek_cube.io_components.kernels.keys import sort_order
+from kartothek_cube.io_components.kernels.sort import sort_order
 from kartothek_cube.io_components.query import executor, frame_conversion
 from kartothek_cube.io_components.query import file_groups as query_files
 from kartothek_cube.io_components.query.output_buffer import OutputBuffer, zero_copy_view
-from kartothek_cube.io_components.query.row_batch import take_each
+from kartothek_cube.io_components.query.row_batch import take_columns
 from kartothek_cube.serialization import parquet_reader
 from tests.support.cubes import as_dict
 
@@ -122,7 +122,7 @@ def test_rows_that_have_to_be_sorted_go_column_by_column():
     columns = taken_in(room, tables).columns
     room.release()
     arrays = [weakref.ref(column.chunk(0).buffers()[1]) for column in columns]
-    taken = take_each(columns, np.array([0, 2, 1]))
+    taken = take_columns(columns, np.array([0, 2, 1]))
     assert [column.to_pylist() for column in taken] == [[1, 3, 2], [0, 1, 2]]
     assert columns == [None, None]
     assert [array() for array in arrays] == [None, None]
@@ -218,7 +218,7 @@ def test_columns_of_large_files_are_held_once(tmp_path, each_file_a_block, monke
 @pytest.mark.parametrize("rows_worth_a_look", [0, 10_000])
 def test_groups_are_independent_of_each_other(tmp_path, each_file_a_block, rows_worth_a_look, monkeypatch):
     """Also if their cells are the same, and were decoded once."""
-    monkeypatch.setattr(parquet_reader, "_LATE_FROM", rows_worth_a_look)
+    monkeypatch.setattr(parquet_reader, "_MIN_ROWS_LATE", rows_worth_a_look)
     cube = Cube(dimension_columns=["x", "y"], partition_columns=["p"], uuid_prefix="cube")
     cells = pd.DataFrame(list(itertools.product(range(20), range(200), range(3))), columns=["x", "y", "p"])
     eager_cube.build_cube(data=cells.assign(v0=0.5), cube=cube, store=disk(tmp_path))

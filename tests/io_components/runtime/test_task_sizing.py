@@ -94,6 +94,6 @@ def test_nothing_to_read_is_no_task(store, partition_by):
 def test_groups_of_a_task_narrow_what_it_reads(store):
     plan = plan_query(CUBE, store, partition_by="i1")
     first, second = plan.group_tasks(np.array([0, 9, 10]))
-    assert first.literals == (("i1", "in", tuple(range(9))),)
-    assert second.literals == (("i1", "==", 9),)
-    assert plan.single_task().literals == ()
+    assert first.predicates == (("i1", "in", tuple(range(9))),)
+    assert second.predicates == (("i1", "==", 9),)
+    assert plan.single_task().predicates == ()

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core.commit import ChangeSet, commit
+from kartothek_cube.core.commit import ChangeSet, WriteMode, commit
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import DatasetNotFoundError
@@ -498,7 +498,7 @@ def test_schema_of_an_unfinished_write(store):
     failing = FaultyStore(store).fail("put", key="enrich.by-dataset", error=Died())
     schema = make_meta(frame(x=[1], other=["a"]), "new")
     with pytest.raises(Died):
-        commit(open_blobs(failing), ChangeSet("cube++enrich", mode="replace", schema=schema))
+        commit(open_blobs(failing), ChangeSet("cube++enrich", mode=WriteMode.REPLACE, schema=schema))
     (problem,) = verify_cube(CUBE, store).problems
     assert problem.kind == "schema-pending"
     assert repair_cube(CUBE, store).ok

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.commit import commit
+from kartothek_cube.core.commit import WriteMode, commit
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.write.abort import delete_uncommitted, delete_uncommitted_attempts
 from kartothek_cube.io_components.write.table_writer import WriteContext, WriteResult, write_table
@@ -15,7 +15,7 @@ def test_files_that_no_dataset_refers_to_go(store_factory):
     context = WriteContext(store_factory, "uuid", partition_on=("p",))
     kept, lost = (write_table(context, pa.table({"x": [1, 2], "p": [1, 2]})) for _ in range(2))
     blobs = open_blobs(store_factory)
-    commit(blobs, kept.delta(mode="create", partition_keys=("p",)))
+    commit(blobs, kept.change_set(mode=WriteMode.CREATE, partition_keys=("p",)))
     before = {blob.key for blob in blobs.list("")}
     delete_uncommitted(store_factory, [kept, lost, WriteResult("uuid", "table")])
     gone = before - {blob.key for blob in blobs.list("")}
@@ -34,7 +34,7 @@ def test_files_of_all_attempts_go(store_factory):
     other = write_table(attrs.evolve(context, write_id=""), rows)
     kept = write_table(context, rows)
     blobs = open_blobs(store_factory)
-    commit(blobs, kept.delta(mode="create", partition_keys=("p",)))
+    commit(blobs, kept.change_set(mode=WriteMode.CREATE, partition_keys=("p",)))
     before = {blob.key for blob in blobs.list("")}
     for _ in range(2):
         write_table(context, rows)

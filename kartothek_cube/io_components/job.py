@@ -1,0 +1,58 @@
+"""Operations as data: a shared context, independent tasks, and the step that gives the answer.
+
+Every operation is a function that returns a :class:`Job`; a façade is an executor of jobs. Tasks may run
+anywhere, any number of times and in any order: they read and write data files, never the state of a dataset.
+The last step is the only one that changes state, by one atomic commit per dataset, and is safe to repeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Generic, Protocol, TypeVar
+
+import attrs
+
+__all__ = ("Executor", "Job", "discard_results")
+
+Context = TypeVar("Context")
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+Answer = TypeVar("Answer")
+
+
+@attrs.frozen(kw_only=True)
+class Job(Generic[Context, Task, Result, Answer]):
+    """One operation, planned and not yet run."""
+
+    #: prefix of the names of tasks, such as ``compact_cube``
+    name: str
+    #: what Spark displays while the tasks run
+    description: str
+    #: shared by all tasks; small and picklable, without what only the last step needs
+    context: Context
+    #: small and picklable; an iterator where input has to be taken one at a time
+    tasks: Iterable[Task]
+    run: Callable[[Context, Task], Result]
+    #: carries its own state, often a lot more than the context of the tasks
+    finish: Callable[[Iterable[Result]], Answer]
+    #: associative; None where results can only be listed
+    merge: Callable[[Iterable[Result]], Result] | None = None
+    #: step before all tasks, in jobs whose tasks have no results
+    prepare: Callable[[], None] | None = None
+    #: names of the steps prepare, run and finish in graphs
+    steps: tuple[str, str, str] = ("prepare", "run", "finish")
+    #: files that the tasks read, for progress bars
+    files: int = 0
+
+
+class Executor(Protocol):
+    """Runs a job and gives its answer; executors of lazy engines give an object that computes it."""
+
+    def __call__(self, job: Job[Context, Task, Result, Answer], /) -> Answer:
+        """Run a job."""
+
+
+def discard_results(results: Iterable[None]) -> None:
+    """Wait for tasks that have no results: ``merge`` and ``finish`` of jobs without an answer."""
+    for _ in results:
+        pass

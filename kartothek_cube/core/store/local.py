@@ -122,13 +122,13 @@ class LocalBlobStore(BlobStore):
         _retry_if_removed(self._put, key, data, durable)
 
     def _put(self, key: str, data: Data, durable: bool) -> None:
-        with self._staged(key) as (descriptor, temporary, path):
+        with self._stage_file(key) as (descriptor, temporary, path):
             posix.write_all(descriptor, data)
             self._publish(temporary, path, key, durable)
 
     @contextmanager
     def open_write(self, key: str, *, durable: bool = False) -> Iterator[str | BinaryIO]:
-        with self._staged(key) as (_, temporary, path):
+        with self._stage_file(key) as (_, temporary, path):
             yield temporary
             self._publish(temporary, path, key, durable)
 
@@ -151,11 +151,11 @@ class LocalBlobStore(BlobStore):
         return _retry_if_removed(self._put_if, key, data, token)
 
     def _put_if(self, key: str, data: Data, token: Token | None) -> Token:
-        with self._staged(key) as (descriptor, temporary, path):
+        with self._stage_file(key) as (descriptor, temporary, path):
             posix.write_all(descriptor, data)
             if self._durable:
                 os.fsync(descriptor)
-            with self._locked():
+            with self._hold_lock():
                 current = self._stat(key)
                 _compare(key, current, token)
                 posix.set_unique_mtime(temporary, current.st_mtime_ns if current else 0)
@@ -172,7 +172,7 @@ class LocalBlobStore(BlobStore):
         self._warn_unless_swap()
         path = self._path(key)
         try:
-            with self._locked():
+            with self._hold_lock():
                 current = self._stat(key)
                 if current is None:
                     raise PreconditionFailed(key)
@@ -191,7 +191,7 @@ class LocalBlobStore(BlobStore):
         for key in keys:
             if "/" not in key:
                 # possibly a header: its deletion must not happen between comparison and replacement of a swap
-                with suppress(FileNotFoundError, IsADirectoryError), self._locked():
+                with suppress(FileNotFoundError, IsADirectoryError), self._hold_lock():
                     os.unlink(self._path(key))
         # These files are unreferenced because a header was replaced or deleted, possibly by another process
         # that has not flushed it yet: after a power failure, the old header would refer to deleted files.
@@ -319,7 +319,7 @@ class LocalBlobStore(BlobStore):
         return info if S_ISREG(info.st_mode) else None
 
     @contextmanager
-    def _staged(self, key: str) -> Iterator[tuple[int, str, str]]:
+    def _stage_file(self, key: str) -> Iterator[tuple[int, str, str]]:
         """Create a temporary file beside the final one, to replace it; remove it if the block raises."""
         self._make_folder(check_key(key).rpartition("/")[0])
         path = f"{self.root}/{key}"
@@ -341,7 +341,7 @@ class LocalBlobStore(BlobStore):
         if self._durable:
             posix.sync(temporary)
         # possibly a header: its replacement must not happen between comparison and replacement of a swap
-        with self._locked():
+        with self._hold_lock():
             os.replace(temporary, path)
         self._sync_folders(key, created=True)
 
@@ -368,8 +368,8 @@ class LocalBlobStore(BlobStore):
             if self._durable:
                 posix.sync_folder(self.root or "/")
 
-    def _locked(self) -> AbstractContextManager[None]:
-        return posix.locked(self.root or "/") if self.can_swap else nullcontext()
+    def _hold_lock(self) -> AbstractContextManager[None]:
+        return posix.hold_lock(self.root or "/") if self.can_swap else nullcontext()
 
     def _warn_unless_swap(self) -> None:
         if not self.can_swap:

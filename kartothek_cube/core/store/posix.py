@@ -16,7 +16,7 @@ from kartothek_cube.core.store.base import Data
 __all__ = (
     "can_lock",
     "create_temporary",
-    "locked",
+    "hold_lock",
     "read_all",
     "remove_empty",
     "set_unique_mtime",
@@ -150,7 +150,7 @@ def set_unique_mtime(path: str, older: int) -> None:
 
 
 @contextmanager
-def locked(folder: str) -> Iterator[None]:
+def hold_lock(folder: str) -> Iterator[None]:
     """Hold the exclusive lock of a directory, also against other threads."""
     descriptor = os.open(folder, _DIRECTORY)
     try:

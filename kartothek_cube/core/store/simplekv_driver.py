@@ -113,7 +113,7 @@ class GenericBlobStore(BlobStore):
 
     def put_if(self, key: str, data: Data, token: Token | None) -> Token:
         content = bytes(data)
-        with self._swapping(key, token):
+        with self._hold_if_current(key, token):
             self._get_method("put")(key, content)
         return content
 
@@ -121,7 +121,7 @@ class GenericBlobStore(BlobStore):
         if token is None:
             raise PreconditionFailed(check_key(key))
         delete = self._get_method("delete")
-        with self._swapping(key, token):
+        with self._hold_if_current(key, token):
             try:
                 delete(key)
             except KeyError:
@@ -137,7 +137,7 @@ class GenericBlobStore(BlobStore):
                 delete(key)
 
     @contextmanager
-    def _swapping(self, key: str, token: Token | None) -> Iterator[None]:
+    def _hold_if_current(self, key: str, token: Token | None) -> Iterator[None]:
         check_key(key)
         if not self.can_swap:
             warn_no_swap(type(self._store))

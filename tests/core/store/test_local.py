@@ -452,7 +452,7 @@ def test_lock_dies_with_its_holder(blobs, root):
     script = f"""
 import os, sys, time
 from kartothek_cube.core.store import posix
-with posix.locked("{root}"):
+with posix.hold_lock("{root}"):
     child = os.fork()
     if not child:
         time.sleep(60)
@@ -487,7 +487,7 @@ def test_what_waits_for_a_swap_by_others(blobs, root, change, waits):
     for key in ("f", "d/f"):
         blobs.put(key, b"1")
     thread = threading.Thread(target=change, args=(blobs,))
-    with posix.locked(str(root)):
+    with posix.hold_lock(str(root)):
         thread.start()
         thread.join(timeout=0.05 if waits else 10)
         assert thread.is_alive() is waits

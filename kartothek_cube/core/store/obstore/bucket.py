@@ -58,7 +58,7 @@ class Bucket:
         function = getattr(load_library(self.location.kind).functions, name)
         return call_translated(self.location, key, function, self._connection.client, *args, **kwargs)
 
-    def _body(self, key: str, result: Any) -> bytes:
+    def _read_body(self, key: str, result: Any) -> bytes:
         return bytes(call_translated(self.location, key, result.bytes))
 
     def open(self) -> Any:
@@ -70,7 +70,7 @@ class Bucket:
     def get(self, key: str) -> tuple[bytes, Version]:
         """Read a blob and its version; KeyError if there is none."""
         result = self._call("get", check_key(key), key)
-        return self._body(key, result), self._version(result.meta)
+        return self._read_body(key, result), self._get_version(result.meta)
 
     def chunks(self, key: str) -> Iterator[bytes]:
         """Read a blob in chunks; KeyError if there is none."""
@@ -105,7 +105,7 @@ class Bucket:
     def get_tail(self, key: str, length: int) -> tuple[bytes, int]:
         """Read the last bytes of a blob (all bytes of a shorter one) and its size."""
         if self.location.kind == "az":
-            return self._tail_from_start(key, length)
+            return self._get_tail_on_azure(key, length)
         try:
             result = self._call("get", check_key(key), key, options={"range": {"suffix": length}})
         except ObjectStoreError as error:
@@ -113,10 +113,10 @@ class Bucket:
                 raise
             data = self.get(key)[0]
             return data[-length:], len(data)
-        return self._body(key, result), result.meta["size"]
+        return self._read_body(key, result), result.meta["size"]
 
-    def _tail_from_start(self, key: str, length: int) -> tuple[bytes, int]:
-        """Read the tail on Azure, which lacks suffix ranges: a read of the start returns the size."""
+    def _get_tail_on_azure(self, key: str, length: int) -> tuple[bytes, int]:
+        """Read the end on Azure, which lacks suffix ranges: a read of the start returns the size."""
         try:
             result = self._call("get", check_key(key), key, options={"range": (0, length)})
         except ObjectStoreError as error:
@@ -124,7 +124,7 @@ class Bucket:
                 raise
             return b"", 0
         size: int = result.meta["size"]
-        data = self._body(key, result)
+        data = self._read_body(key, result)
         return (data, size) if size <= length else (self.get_range(key, size - length, length), size)
 
     def head(self, key: str) -> Mapping[str, Any]:
@@ -143,7 +143,7 @@ class Bucket:
     def attributes(self, key: str) -> tuple[Mapping[str, str], Version]:
         """Attributes that a blob was written with, and its version; KeyError if there is none."""
         result = self._call("get", check_key(key), key, options={"head": True})
-        return result.attributes, self._version(result.meta)
+        return result.attributes, self._get_version(result.meta)
 
     # writing
 
@@ -159,7 +159,7 @@ class Bucket:
             options["mode"] = mode if isinstance(mode, str) else dict(mode)
         if attributes:
             options["attributes"] = dict(attributes)
-        return self._version(self._call("put", check_key(key), key, data, **options))
+        return self._get_version(self._call("put", check_key(key), key, data, **options))
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete blobs; missing ones are ignored."""
@@ -232,7 +232,7 @@ class Bucket:
         smaller = "." if smaller == "/" else smaller
         return None if smaller < " " else f"{prefix[:-1]}{smaller}~"
 
-    def _version(self, meta: Mapping[str, Any]) -> Version:
+    def _get_version(self, meta: Mapping[str, Any]) -> Version:
         names = ("e_tag", "version") if self.location.kind == "gs" else ("e_tag",)
         version = tuple((name, meta[name]) for name in names if meta[name] is not None)
         if not version:

@@ -35,6 +35,7 @@ from kartothek_cube.io_components.query.physical_plan import split_into_tasks
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.runtime.threads import limit_threads
 from kartothek_cube.serialization import ParquetSerializer
+from tests.support.cube_facades import FACADES
 from tests.support.cube_model import (
     KINDS,
     Answer,
@@ -48,7 +49,6 @@ from tests.support.cube_model import (
     compare_table,
     stamp,
 )
-from tests.support.facades import FACADES
 from tests.support.factories import local, memory
 
 QUERY = "kartothek_cube.io_components.query."
@@ -105,7 +105,7 @@ ARROW = {
 COMPARE = ("==", "!=", "<", "<=", ">", ">=")
 
 #: numbers are as wide as in the files of a group, which the model does not know: narrower ones are right,
-#: too; tests/io_components/test_query_types.py compares them over the façades
+#: too; tests/io_components/query/test_result_types.py compares them over the façades
 NARROW_TYPES_VARY = True
 
 

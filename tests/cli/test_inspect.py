@@ -1,0 +1,89 @@
+"""info, stats, ls: text (which users parse) and JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io.eager_cube import build_cube, collect_stats
+from tests.cli.conftest import CUBE
+
+INFO = """\
+Infos
+UUID Prefix:        cube
+Dimension Columns:
+  - x: int64
+  - d: timestamp[ns]
+Partition Columns:
+  - p: string
+Index Columns:
+  - i1: bool
+Seed Dataset:      seed
+
+Dataset: enrich
+Partition Keys:
+  - p: string
+Partitions: 2
+Metadata:
+  {
+"""
+PAYLOAD = """\
+  }
+Dimension Columns:
+  - x: int64
+Payload Columns:
+  - i1: bool
+  - v2: string
+
+Dataset: seed
+"""
+
+
+def test_info(ok):
+    text = ok("cube", "info")
+    assert text.startswith(INFO)
+    assert PAYLOAD in text
+    assert '    "ktk_cube_is_seed": true,\n' in text
+
+
+def test_info_without_index_columns(tmp_path, ok):
+    cube = Cube(["x"], ["p"], "plain")
+    build_cube(pd.DataFrame({"x": [1], "p": [1]}), cube, f"hfs://{tmp_path}/store")
+    assert "Index Columns:\n\nSeed Dataset:      seed\n" in ok("plain", "info")
+
+
+def test_info_as_json(ok):
+    content = json.loads(ok("cube", "info", "--json"))
+    assert content["dimension_columns"] == ["x", "d"]
+    assert content["datasets"]["enrich"]["payload_columns"] == {"i1": "bool", "v2": "string"}
+    assert content["datasets"]["seed"]["partitions"] == 2
+
+
+def test_stats(ok, url):
+    size = collect_stats(CUBE, url)
+    text = ok("cube", "stats")
+    assert text.startswith(
+        f"enrich\nblobsize:  {size['enrich']['blobsize']:,}\nfiles:  2\npartitions:  2\nrows:  3\n\nseed\n"
+    )
+    total = size["enrich"]["blobsize"] + size["seed"]["blobsize"]
+    assert text.endswith(f"\n\n__total__\nblobsize:  {total:,}\nfiles:  4\n")
+
+
+def test_stats_of_some(ok):
+    assert "seed" not in ok("cube", "stats", "--include", "en*, seed", "--exclude", "s?ed")
+    assert list(json.loads(ok("cube", "stats", "--json", "--include", "seed"))["datasets"]) == ["seed"]
+
+
+def test_ls(ok, call, tmp_path):
+    assert ok("ls") == "cube  enrich, seed\n"
+    assert json.loads(ok("ls", "--json")) == {"cube": ["enrich", "seed"]}
+    (tmp_path / "other").mkdir()
+    result = call("ls", store="other")
+    assert (result.stdout, result.exit_code) == ("", 0)
+
+
+def test_a_cube_may_be_called_ls(tmp_path, ok):
+    build_cube(pd.DataFrame({"x": [1], "p": [1]}), Cube(["x"], ["p"], "ls"), f"hfs://{tmp_path}/store")
+    assert "UUID Prefix:        ls\n" in ok("ls", "info")

@@ -1,0 +1,196 @@
+"""A header and a schema are two files: whoever dies in between, each header finds its own schema."""
+
+from __future__ import annotations
+
+import itertools
+
+import pyarrow as pa
+import pytest
+from tests.support.stored_files import frame
+
+from kartothek_cube.core.common_metadata import (
+    make_meta,
+    schema_file_from_bytes,
+    schema_from_bytes,
+    schema_to_bytes,
+)
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core.schema.versions import VERSIONS_KEY, VersionedSchema, decode_version, next_version
+from kartothek_cube.io.eager import (
+    copy_dataset,
+    read_table,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+    verify_dataset,
+)
+from tests.support.factories import memory as new_memory
+from tests.support.stores import FaultyStore, InjectedError
+
+OLD, NEW = frame(x=[1]), frame(x=["a"], y=[1.5])
+A, B, C = (make_meta(pa.schema([(name, pa.int64())]), name) for name in "abc")
+
+
+@pytest.fixture
+def memory(tmp_path):
+    return new_memory(tmp_path)
+
+
+def content(store) -> bytes:
+    return store().get("u/table/_common_metadata")
+
+
+class Died(BaseException):
+    """Nobody tidies up."""
+
+
+def interrupted(store):
+    """Overwrite a dataset with other columns, up to the put of its header."""
+    failing = FaultyStore(store()).fail("put", key="by-dataset-metadata", error=Died())
+    with pytest.raises(Died):
+        store_dataframes_as_dataset(failing, "u", [NEW], overwrite=True)
+
+
+# in files --------------------------------------------------------------------------------------------------
+
+
+def test_round_trip():
+    file = VersionedSchema(A, "today", {"yesterday": B})
+    found = schema_file_from_bytes(schema_to_bytes(file), "k")
+    assert (found.schema, found.version, dict(found.others)) == (A, "today", {"yesterday": B})
+    for version, schema in {"today": A, "yesterday": B, "other": A, None: A}.items():
+        assert schema_from_bytes(schema_to_bytes(file), "k", version) == schema
+
+
+def test_files_without_marks():
+    found = schema_file_from_bytes(schema_to_bytes(A), "k")
+    assert (found.schema, found.version, dict(found.others)) == (A, None, {})
+
+
+@pytest.mark.parametrize(
+    "marks",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"[" * 100_000,
+        b'{"creation_time": 1}',
+        b'{"others": []}',
+        b'{"others": {"a": 1}}',
+        b'{"others": {"a": "!"}}',
+        b'{"others": {"a": "AAAA"}}',
+        b'{"others": {"1":"","2":"","3":"","4":"","5":"","6":"","7":"","8":"","9":""}}',
+    ],
+    ids=lambda b: repr(b[:40]),
+)
+def test_strange_marks(marks):
+    with pytest.raises(CorruptDatasetError, match="k"):
+        decode_version(A, {VERSIONS_KEY: marks}, "k")
+
+
+def test_what_a_writer_knows_of_others():
+    first = next_version(A, "1", None, None)
+    assert (first.version, dict(first.others)) == ("1", {})
+    assert dict(next_version(A, "1", first, "1").others) == {}
+    second = next_version(B, "2", first, "1")
+    assert dict(second.others) == {"1": A}
+    # the header is still the first one, and both others may come
+    third = next_version(C, "3", second, "1")
+    assert dict(third.others) == {"1": A, "2": B}
+    # a writer that goes on with the first header
+    assert dict(next_version(A, "1", third, "1").others) == {"2": B, "3": C}
+    # schemas that are equal now need not be so for the next writer
+    assert dict(next_version(B, "4", third, "1").others) == {"1": A, "2": B, "3": C}
+    for number in range(20):
+        third = next_version([A, B][number % 2], f"n{number}", third, "1")
+    assert len(third.others) == 8
+    assert third.of("1") == A
+
+
+# in datasets -----------------------------------------------------------------------------------------------
+
+
+def test_readers_of_an_interrupted_overwrite(memory):
+    store_dataframes_as_dataset(memory, "u", [OLD])
+    before = content(memory)
+    interrupted(memory)
+    assert content(memory) != before
+    assert read_table("u", memory)["x"].tolist() == [1]
+    assert [p.kind for p in verify_dataset("u", memory).problems] == ["schema-pending"]
+
+
+def test_an_overwrite_that_fails_puts_the_schema_back(memory):
+    store_dataframes_as_dataset(memory, "u", [OLD])
+    failing = FaultyStore(memory()).fail("put", key="by-dataset-metadata")
+    with pytest.raises(InjectedError):
+        store_dataframes_as_dataset(failing, "u", [NEW], overwrite=True)
+    assert verify_dataset("u", memory).ok
+    assert list(read_table("u", memory)) == ["x"]
+
+
+def test_writers_after_an_interrupted_overwrite(memory):
+    store_dataframes_as_dataset(memory, "u", [OLD])
+    interrupted(memory)
+    update_dataset_from_dataframes([OLD], memory, "u")
+    assert read_table("u", memory)["x"].tolist() == [1, 1]
+    assert schema_from_bytes(content(memory), "k").names == ["x"]
+    assert verify_dataset("u", memory).ok
+
+
+def test_a_copy_of_an_interrupted_overwrite(memory):
+    store_dataframes_as_dataset(memory, "u", [OLD])
+    interrupted(memory)
+    copy_dataset("u", memory, "v")
+    assert read_table("v", memory)["x"].tolist() == [1]
+
+
+def test_overwrites_on_top_of_each_other(memory):
+    store_dataframes_as_dataset(memory, "u", [OLD])
+    interrupted(memory)
+    interrupted(memory)
+    assert read_table("u", memory)["x"].tolist() == [1]
+    store_dataframes_as_dataset(memory, "u", [NEW], overwrite=True)
+    assert read_table("u", memory)["y"].tolist() == [1.5]
+    assert verify_dataset("u", memory).ok
+
+
+def test_readers_that_are_overtaken(memory):
+    """The header is that of before, the schema that of after."""
+    store_dataframes_as_dataset(memory, "u", [OLD])
+    slow, done = FaultyStore(memory()), []
+
+    def overtake():
+        store_dataframes_as_dataset(memory, "u", [NEW], overwrite=True)
+        done.append(True)
+
+    slow.fail("get", key="_common_metadata", error=overtake)
+    dataset = DatasetMetadata.load_from_store("u", slow)
+    assert done
+    assert (dataset.schema.names, len(dataset.partitions)) == (["x"], 1)
+
+
+class Step:
+    """A store whose user dies at the n-th call that writes; the call itself is done or not."""
+
+    def __init__(self, store, at, after):
+        self.store = FaultyStore(store())
+        for method in ("put", "delete"):
+            for call in range(at, 40):
+                self.store.fail(method, at=call, after=after, error=Died())
+
+
+@pytest.mark.parametrize("first, second", list(itertools.product(range(1, 6), repeat=2)))
+def test_two_writers_that_die(memory, first, second):
+    """An overwrite and an append, each of which dies at one of its writes: there is one of the states."""
+    store_dataframes_as_dataset(memory, "u", [OLD])
+    for at, write in (
+        (first, lambda s: store_dataframes_as_dataset(s, "u", [NEW], overwrite=True)),
+        (second, lambda s: update_dataset_from_dataframes([frame(x=[2])], s, "u")),
+    ):
+        try:
+            write(Step(memory, at, after=at % 2 == 0).store)
+        except (Died, ValueError):
+            pass
+        found = read_table("u", memory).to_dict("list")
+        assert found in ({"x": [1]}, {"x": ["a"], "y": [1.5]}, {"x": [1, 2]})
+        assert {p.kind for p in verify_dataset("u", memory).problems} <= {"schema-pending"}

@@ -21,6 +21,7 @@ from kartothek_cube.core.cube.constants import (
     KTK_CUBE_UUID_SEPARATOR,
 )
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
+from kartothek_cube.core.cube.typing import DatasetsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.naming import METADATA_BASE_SUFFIX, METADATA_FORMAT_JSON, METADATA_FORMAT_MSGPACK
@@ -264,7 +265,7 @@ def _not_found(cube: Cube, missing: Collection[str], existing: Collection[str]) 
     )
 
 
-def select_datasets(cube: Cube, store: StoreInput, datasets: Any) -> dict[str, DatasetMetadata]:
+def select_datasets(cube: Cube, store: StoreInput, datasets: DatasetsInput) -> dict[str, DatasetMetadata]:
     """The ``datasets`` argument: all, ids, or loaded headers. Ids that do not exist are absent."""
     ensure_cube(cube)
     if isinstance(datasets, Mapping):

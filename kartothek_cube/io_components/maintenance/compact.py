@@ -105,7 +105,7 @@ class CompactResult:
 def plan_compact(
     cube: Cube,
     store: StoreInput,
-    conditions: Any = None,
+    conditions: ConditionsInput = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     df_serializer: DataFrameSerializer | None = None,
     min_files: int = 2,

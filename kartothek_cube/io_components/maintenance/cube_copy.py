@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import attrs
 
@@ -18,6 +18,7 @@ from kartothek_cube.core.cube.discover import (
     discover_ktk_cube_dataset_ids,
     select_datasets,
 )
+from kartothek_cube.core.cube.typing import DatasetsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import (
     DatasetExistsError,
@@ -58,7 +59,7 @@ def plan_copy(
     src_store: StoreInput,
     tgt_store: StoreInput,
     overwrite: bool = False,
-    datasets: Any = None,
+    datasets: DatasetsInput = None,
     renamed_cube_prefix: str | None = None,
     renamed_datasets: Mapping[str, str] | None = None,
 ) -> CopyPlan:
@@ -100,7 +101,7 @@ def plan_copy(
     )
 
 
-def _check_found(cube: Cube, selected: Mapping[str, DatasetMetadata], datasets: Any) -> None:
+def _check_found(cube: Cube, selected: Mapping[str, DatasetMetadata], datasets: DatasetsInput) -> None:
     if datasets is None and not selected:
         raise RuntimeError(f"{cube} not found in source store: there is no dataset {cube.uuid_prefix}++...")
     if datasets is None or isinstance(datasets, Mapping):

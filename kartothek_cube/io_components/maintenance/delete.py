@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 import attrs
 
@@ -53,7 +52,7 @@ def run_delete_headers(store: StoreInput, uuids: Iterable[str]) -> None:
         retry_request(partial(delete_headers, blobs, uuid))
 
 
-def plan_cube_delete(cube: Cube, store: StoreInput, datasets: Any = None) -> DeletePlan:
+def plan_cube_delete(cube: Cube, store: StoreInput, datasets: DatasetsInput = None) -> DeletePlan:
     """Plan the deletion of a cube or of some of its datasets."""
     selected = select_datasets(cube, store, datasets)
     # the seed first: without it there is no cube any more

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import attrs
 
@@ -31,7 +31,7 @@ class StatsTask:
 
 
 def plan_stats(
-    cube: Cube, store: StoreInput, datasets: Any = None, blocksize: int = 100
+    cube: Cube, store: StoreInput, datasets: DatasetsInput = None, blocksize: int = 100
 ) -> tuple[dict[str, dict[str, int]], list[StatsTask]]:
     """Stats that need no file, by dataset id, and the tasks for the others."""
     base: dict[str, dict[str, int]] = {}

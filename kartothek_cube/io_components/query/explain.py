@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.typing import ConditionsInput, DatasetsInput
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore, open_blobs
@@ -224,8 +225,8 @@ def _row(dataset: DatasetExplanation) -> tuple[str | int, ...]:
 def explain_query(
     cube: Cube,
     store: StoreInput,
-    conditions: Any = None,
-    datasets: Any = None,
+    conditions: ConditionsInput = None,
+    datasets: DatasetsInput = None,
     dimension_columns: str | Iterable[str] | None = None,
     partition_by: str | Iterable[str] | None = None,
     payload_columns: str | Iterable[str] | None = None,

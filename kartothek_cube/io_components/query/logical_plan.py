@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import attrs
 import pyarrow as pa
@@ -17,6 +16,7 @@ from kartothek_cube.core.cube.condition_types import Condition, Conjunction
 from kartothek_cube.core.cube.consistency import arrow_schema, check_cube, get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_datasets
+from kartothek_cube.core.cube.typing import DatasetsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.expressions.predicate import bind
@@ -72,7 +72,7 @@ class LogicalPlan:
 
 
 def select_datasets(
-    cube: Cube, store: StoreInput, datasets: Any, as_of: CubeAsOf | None = None
+    cube: Cube, store: StoreInput, datasets: DatasetsInput, as_of: CubeAsOf | None = None
 ) -> dict[str, DatasetMetadata]:
     """Headers for the ``datasets`` argument of an operation: None, ids, or loaded headers."""
     if as_of is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import attrs
 import numpy as np
@@ -13,6 +12,7 @@ from kartothek_cube.core.arrow.array_types import Ints
 from kartothek_cube.core.cube.condition_types import Conjunction
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.typing import DatasetsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.expressions.predicate import filter_mask
@@ -55,7 +55,7 @@ def plan_query(
     cube: Cube,
     store: StoreInput,
     conditions: ConditionsInput = None,
-    datasets: Any = None,
+    datasets: DatasetsInput = None,
     dimension_columns: str | Iterable[str] | None = None,
     partition_by: str | Iterable[str] | None = None,
     payload_columns: str | Iterable[str] | None = None,
@@ -72,7 +72,7 @@ def plan_query_in_steps(
     cube: Cube,
     store: StoreInput,
     conditions: ConditionsInput = None,
-    datasets: Any = None,
+    datasets: DatasetsInput = None,
     dimension_columns: str | Iterable[str] | None = None,
     partition_by: str | Iterable[str] | None = None,
     payload_columns: str | Iterable[str] | None = None,

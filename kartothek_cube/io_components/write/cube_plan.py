@@ -18,6 +18,7 @@ from kartothek_cube.core.cube.discover import (
     discover_datasets,
     discover_ktk_cube_dataset_ids,
 )
+from kartothek_cube.core.cube.typing import ConditionsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import DatasetExistsError, DatasetNotFoundError
@@ -256,7 +257,7 @@ def _plan_removal(
 def plan_remove(
     cube: Cube,
     store: StoreInput,
-    conditions: Any = None,
+    conditions: ConditionsInput = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: Metadata | None = None,
 ) -> CubeWritePlan:
@@ -269,7 +270,7 @@ def plan_remove(
 def plan_update(
     cube: Cube,
     store: StoreInput,
-    remove_conditions: Any,
+    remove_conditions: ConditionsInput,
     ktk_cube_dataset_ids: str | Iterable[str],
     metadata: Metadata | None = None,
     df_serializer: Any = None,

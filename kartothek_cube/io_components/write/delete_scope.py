@@ -11,6 +11,7 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.casting import normalize_value
 from kartothek_cube.core.cube.condition_types import Conjunction
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
+from kartothek_cube.core.cube.typing import ConditionsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import unknown_names
@@ -82,7 +83,7 @@ def partition_scope(conditions: Conjunction, dataset: DatasetMetadata) -> Predic
     return [literals] if literals else []
 
 
-def removal_conditions(cube: Cube, conditions: Any) -> Conjunction:
+def removal_conditions(cube: Cube, conditions: ConditionsInput) -> Conjunction:
     """Check that conditions concern partition columns only."""
     ensure_cube(cube)
     conjunction = Conjunction(conditions)

@@ -1,23 +1,20 @@
 """Fixtures of all tests: every kind of store, every façade; ``--store`` and ``--facade`` select some.
 
-Every test of behaviour can run on every façade: ``--facade all``. By default it runs on the eager one and, so
-that the tests stay quick, each case on one of the others, always the same, with a store in memory; a few of
-them also on Spark, with a store in a directory, and a sample of all on S3 (``--store s3``, ``--store all``:
-every case).
+Every test of behaviour can run with every façade and store: ``--facade all --store all``. By default each
+case runs with a few pairs of them: tests/support/combinations.py.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
-import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
-from tests.support import spark_gaps
+from tests.support import combinations, spark_gaps
 from tests.support.factories import STORES, StoreFactory
 
 # how long an example takes says more about the machine than about the code
@@ -28,7 +25,7 @@ settings.load_profile(os.environ.get("KARTOTHEK_CUBE_HYPOTHESIS", "kartothek_cub
 
 #: needs a JVM, and stores that other processes can open
 SPARK = "spark"
-#: names of the façades in tests/support/facades.py, which is only imported when a test wants one
+#: names of the façades in tests/support/cube_facades.py, which is only imported when a test wants one
 FACADE_NAMES = ("eager", "iter", "delayed", "bag_bs1", "bag_bs3", "dataframe", SPARK)
 
 
@@ -54,49 +51,23 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Unless façades were chosen, leave each case to the eager one and to one of the others."""
-    is_surplus = _is_impossible if config.getoption("facade") else _is_surplus
-    every_store = bool(config.getoption("store"))
-    surplus = [item for item in items if is_surplus(item, every_store) or _is_rare(item, every_store)]
-    config.hook.pytest_deselected(items=surplus)
-    dropped = set(surplus)
+    """Keep the combinations of façade and store that tests/support/combinations.py selects."""
+    all_facades, all_stores = bool(config.getoption("facade")), bool(config.getoption("store"))
+
+    def is_selected(item: pytest.Item) -> bool:
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        facade, store = params.get("facade"), params.get("store_kind")
+        if not (facade or store):
+            return True
+        if facade == SPARK and not spark_gaps.applies(item.nodeid, store):
+            return False
+        turn = combinations.turn_of(item)
+        return combinations.is_selected(facade, store, turn, all_facades=all_facades, all_stores=all_stores)
+
+    selected = [item for item in items if is_selected(item)]
+    config.hook.pytest_deselected(items=list(set(items) - set(selected)))
     # long tests come first, lest others wait for them in the end
-    items[:] = sorted(
-        (item for item in items if item not in dropped), key=lambda item: item.path.name not in LONG
-    )
-
-
-def _is_rare(item: pytest.Item, every_store: bool) -> bool:
-    """Tests on S3 take ten times as long as others, most of it in the server."""
-    params = _params(item)
-    if params.get("store_kind") != "s3" or every_store:
-        return False
-    one_of = 8 if params.get("facade", FACADE_NAMES[0]) == FACADE_NAMES[0] else 64
-    return zlib.crc32(item.nodeid.encode()) % one_of != 0
-
-
-def _is_impossible(item: pytest.Item, every_store: bool) -> bool:
-    params = _params(item)
-    return params.get("facade") == SPARK and not spark_gaps.applies(item.nodeid, params.get("store_kind"))
-
-
-def _is_surplus(item: pytest.Item, every_store: bool) -> bool:
-    params = _params(item)
-    facade = params.get("facade")
-    if not facade or facade == FACADE_NAMES[0]:
-        return False
-    if facade == SPARK:
-        return _is_impossible(item, every_store) or not spark_gaps.is_sample(item.nodeid)
-    others = [name for name in FACADE_NAMES[1:] if name != SPARK]
-    turn = others[zlib.crc32(item.nodeid.replace(facade, "").encode()) % len(others)]
-    if params.get("store_kind") == "s3" and not every_store:
-        return False
-    return facade != turn or not (every_store or params.get("store_kind", "memory") == "memory")
-
-
-def _params(item: pytest.Item) -> dict[str, Any]:
-    callspec = getattr(item, "callspec", None)
-    return callspec.params if callspec else {}
+    items[:] = sorted(selected, key=lambda item: item.path.name not in LONG)
 
 
 @pytest.fixture
@@ -119,7 +90,7 @@ def store(store_factory: StoreFactory) -> Any:
 
 @pytest.fixture
 def driver(facade: str) -> Any:
-    """A façade with the methods of tests/support/facades.py; once per façade."""
+    """A façade with the methods of tests/support/cube_facades.py; once per façade."""
     if facade == SPARK:
         return importlib.import_module("tests.support.facade_spark").Spark()
-    return importlib.import_module("tests.support.facades").FACADES[facade]()
+    return importlib.import_module("tests.support.cube_facades").FACADES[facade]()

@@ -7,11 +7,11 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.support.paths import ROOT
+
 BENCH = ROOT / "asv_bench"
 SIZE = {"BENCH_P": "8", "BENCH_X": "4", "BENCH_Y": "12"}
 

@@ -18,9 +18,9 @@ import pytest
 
 from kartothek_cube.api.discover import discover_cube
 from kartothek_cube.io.eager_cube import collect_stats, query_cube
+from tests.support.paths import ROOT
 from tests.support.spark_session import shared_session
 
-ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "examples" / "nycflights.py"
 CELL = ["origin", "time_hour", "month"]
 WEATHER = ["temp", "precip", "visib", "wind_speed"]

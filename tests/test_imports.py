@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.support.paths import ROOT
 
 HEAVY = ("dask", "distributed", "pyspark", "obstore", "click", "IPython", "tqdm")
 

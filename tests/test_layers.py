@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.support.paths import ROOT
 
 
 def _load_script():
@@ -60,6 +60,7 @@ GOOD = {
         "cli/a.py": "import click, dask",
     },
     "api": {"io/a.py": "", "io/dask/b.py": "", "api/c.py": "from pkg.io import a\nfrom pkg.io.dask import b"},
+    "tests for others": {"core/a.py": "", "testing/b.py": "import pytest\nfrom pkg.core import a"},
     "re-export": {"core/cube/__init__.py": "from pkg.core.cube.a import X", "core/cube/a.py": "X = 1"},
     "folder and parent": {
         "core/a.py": "from pkg.core.store import b",
@@ -69,6 +70,11 @@ GOOD = {
 }
 
 BAD = {
+    "tests in use": (
+        {"cli/a.py": "from pkg.testing import b", "testing/b.py": ""},
+        r"a.py:2: cli.a imports testing",
+    ),
+    "pytest": ({"core/a.py": "import pytest"}, r"a.py:2: imports pytest; only testing may"),
     "upwards": ({"core/a.py": "from pkg.io import b", "io/b.py": ""}, r"a.py:2: core.a imports io.b"),
     "upwards in a function": (
         {"core/a.py": "def f():\n    import pkg.io.b", "io/b.py": ""},

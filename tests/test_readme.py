@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import textwrap
-from pathlib import Path
 
 import pytest
 
-README = (Path(__file__).parents[1] / "README.rst").read_text(encoding="utf-8")
+from tests.support.paths import ROOT
+
+README = (ROOT / "README.rst").read_text(encoding="utf-8")
 
 
 def block_after(marker: str) -> str:
@@ -34,7 +35,7 @@ def test_first_cube(example):
 
 @pytest.mark.parametrize("target", ["demo", "test"])
 def test_commands_exist(target):
-    makefile = (Path(__file__).parents[1] / "Makefile").read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert f"    make {target}\n" in README or f"    make {target} " in README
     assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE)
 
@@ -42,4 +43,4 @@ def test_commands_exist(target):
 def test_links_lead_somewhere():
     links = re.findall(r"`[^`<]+<([^>]+)>`_", README)
     assert links != []
-    assert [link for link in links if not (Path(__file__).parents[1] / link).exists()] == []
+    assert [link for link in links if not (ROOT / link).exists()] == []

@@ -6,6 +6,7 @@ Reads the source only, so that imports in functions count as well; those under `
   by all and uses core and serialization at most
 * neither modules nor folders import each other in a circle
 * dask, pyspark and other optional or banned packages are imported in their packages only
+* `testing`, which needs pytest, is imported by no other package
 * every module says in a docstring what lives there
 """
 
@@ -23,6 +24,9 @@ LAYERS = ("display", "core", "serialization", "io_components", "io", "api", "cli
 #: the package's own ``__init__`` stands on top of everything but the command line
 ROOT_LAYER = LAYERS.index("api")
 
+#: may import everything and is imported by nothing
+TOP_PACKAGES = ("__main__", "testing")
+
 #: top-level package -> packages that may import it (a package includes what is below it in the tree)
 OPTIONAL = {
     "dask": ("io.dask", "cli"),
@@ -33,6 +37,7 @@ OPTIONAL = {
     "jinja2": ("cli",),
     "prompt_toolkit": ("cli",),
     "tqdm": ("cli", "io_components"),
+    "pytest": ("testing",),
     "yaml": ("cli",),
 }
 
@@ -148,9 +153,9 @@ def _layer(name: str) -> int | None:
     """Position of a module in LAYERS; None if it is in none of them."""
     if not name:
         return ROOT_LAYER
-    if name == "__main__":
-        return LAYERS.index("cli")
     package = name.split(".")[0]
+    if package in TOP_PACKAGES:
+        return len(LAYERS)
     return LAYERS.index(package) if package in LAYERS else None
 
 

@@ -140,9 +140,9 @@ pass_state = click.make_pass_decorator(CliContext)
 
 def shown_store(name: str) -> str:
     """The name or URL of a store, without passwords."""
-    from kartothek_cube.core.store.resolve import _shown as without_secrets
+    from kartothek_cube.core.store.resolve import redact_url
 
-    return without_secrets(name) if "://" in name else name
+    return redact_url(name) if "://" in name else name
 
 
 def list_cubes(store: StoreFactory) -> dict[str, list[str]]:

@@ -1,1 +1,1 @@
-"""Façades: each runs the operations of ``io_components`` in its own way."""
+"""Façades: each runs the jobs of ``io_components`` by an executor of its own."""

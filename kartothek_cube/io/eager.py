@@ -19,7 +19,9 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io._executor import execute
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.maintenance import rollback
-from kartothek_cube.io_components.maintenance.copy import finish_copy, plan_copy_dataset, run_copy
+from kartothek_cube.io_components.maintenance.copy import (
+    copy_dataset_job,
+)
 from kartothek_cube.io_components.maintenance.delete import delete_dataset_job
 from kartothek_cube.io_components.maintenance.garbage import (
     dataset_garbage_job,
@@ -857,7 +859,6 @@ def verify_dataset(
     True
     """
     # imported when needed, as in other rare operations: importing this module stays quick
-    # imported when needed, as in other rare operations: importing this module stays quick
     from kartothek_cube.io_components.verify.finish import verify_dataset_job
 
     dataset = dataset_factory(dataset_uuid, store, factory, load_schema=False)
@@ -1022,7 +1023,4 @@ def copy_dataset(
         raise ValueError(
             "Cannot copy a dataset onto itself: give another target_dataset_uuid or another target_store"
         )
-    source, target = open_blobs(store), open_blobs(target_input)
-    copy = plan_copy_dataset(source, source_dataset_uuid, target_uuid)
-    run_copy(source, target, copy.keys)
-    return finish_copy(target, copy)[0]
+    return execute(copy_dataset_job(store, source_dataset_uuid, target_input, target_uuid))

@@ -705,7 +705,6 @@ def compact_cube(
     (2, 1, 3, 2)
     """
     # imported when needed, as in other rare operations: importing this module stays quick
-    # imported when needed, as in other rare operations: importing this module stays quick
     from kartothek_cube.io_components.maintenance.compact import compact_cube_job
 
     job = compact_cube_job(cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files)

@@ -1,4 +1,4 @@
-"""Arguments that the dataset façades share: which dataset, which table, which columns, what metadata."""
+"""Arguments of the dataset façades: which dataset, which table, which columns, what metadata."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = (
     "user_metadata",
 )
 
-#: what users pass as ``metadata``
+#: accepted types of the ``metadata`` argument
 MetadataInput: TypeAlias = Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None
 
 
@@ -38,82 +38,43 @@ def dataset_factory(
     as_of: AsOf | None = None,
 ) -> DatasetFactory:
     """
-    The dataset that the arguments of a façade name.
+    Factory of the dataset that the arguments of a façade name; either ``factory`` or the two others.
 
-    Parameters
-    ----------
-    dataset_uuid, store
-        Name and place of the dataset; both, or none of them.
-    factory
-        The dataset itself, instead of the two others.
-    load_schema
-        Whether its schema is needed.
-    as_of
-        Version or time of the state that is meant; None for the current one.
-
-    Returns
-    -------
-    DatasetFactory
-        ``factory`` itself if there is one, unless it leaves out a schema that is needed.
-
-    Raises
-    ------
-    ValueError
-        Another combination of arguments.
-
-    Examples
-    --------
     >>> dataset_factory("geodata", "hmemory://").dataset_uuid
     'geodata'
     """
-    given = None if store is None else store_factory(store)
-    found = _ensure_factory(dataset_uuid, given, factory, load_schema)
+    open_store = None if store is None else store_factory(store)
+    dataset = _ensure_factory(dataset_uuid, open_store, factory, load_schema)
     if as_of is not None:
-        return found.copy(load_schema=True, as_of=as_of)
-    return found.copy(load_schema=True) if load_schema and not found.load_schema else found
+        return dataset.copy(load_schema=True, as_of=as_of)
+    return dataset.copy(load_schema=True) if load_schema and not dataset.load_schema else dataset
 
 
 def user_metadata(metadata: MetadataInput) -> dict[str, Any]:
     """
-    The ``metadata`` argument as a dict of its own.
+    The ``metadata`` argument, a dict or a function that returns one, as a new dict of JSON values.
 
-    Parameters
-    ----------
-    metadata
-        A dict, or a function that returns one.
-
-    Returns
-    -------
-    dict
-
-    Raises
-    ------
-    TypeError
-        It is something else, or holds what JSON has no form for.
-
-    Examples
-    --------
     >>> user_metadata(lambda: {"owner": "sales"})
     {'owner': 'sales'}
     """
-    found = metadata() if callable(metadata) else metadata
-    if found is None:
+    entries = metadata() if callable(metadata) else metadata
+    if entries is None:
         return {}
-    if not isinstance(found, Mapping):
+    if not isinstance(entries, Mapping):
         raise TypeError(
-            f"metadata has to be a dict (or a function returning one), got {type(found).__name__}."
+            f"metadata has to be a dict (or a function returning one), got {type(entries).__name__}."
         )
-    return {_metadata_key(key): _as_json(key, value) for key, value in found.items()}
+    return {_check_metadata_key(key): _as_json(key, value) for key, value in entries.items()}
 
 
-def _metadata_key(key: object) -> str:
+def _check_metadata_key(key: object) -> str:
     if not isinstance(key, str):
         raise TypeError(f"Keys of metadata have to be str, got {key!r} of type {type(key).__name__}.")
     return key
 
 
 def _as_json(key: object, value: Any) -> Any:
-    """A value as it will be read back, lists for tuples."""
+    """A value as it will be read back, with lists for tuples."""
     try:
         return json.loads(json.dumps(value))
     except (TypeError, ValueError) as error:
@@ -121,23 +82,7 @@ def _as_json(key: object, value: Any) -> Any:
 
 
 def check_serializer(serializer: Any) -> DataFrameSerializer:
-    """
-    The ``df_serializer`` argument.
-
-    Parameters
-    ----------
-    serializer
-        A serializer, or None for the default.
-
-    Returns
-    -------
-    DataFrameSerializer
-
-    Raises
-    ------
-    TypeError
-        It is something else.
-    """
+    """The ``df_serializer`` argument; the default serializer for None."""
     if serializer is None:
         default: DataFrameSerializer = default_serializer()
         return default
@@ -148,32 +93,8 @@ def check_serializer(serializer: Any) -> DataFrameSerializer:
 
 def check_columns(name: str, columns: Any, available: Iterable[str], uuid: str) -> tuple[str, ...] | None:
     """
-    An argument that is a list of columns of a dataset.
+    An argument that is a list of distinct columns of a dataset, or None.
 
-    Parameters
-    ----------
-    name
-        Name of the argument.
-    columns
-        The list, or None.
-    available
-        Columns of the dataset.
-    uuid
-        The dataset.
-
-    Returns
-    -------
-    tuple of str or None
-
-    Raises
-    ------
-    TypeError
-        It is no list: a text would be a list of letters.
-    ValueError
-        A column does not exist, or is named twice.
-
-    Examples
-    --------
     >>> check_columns("columns", ["CITI"], ["CITY", "DAY"], "geodata")
     Traceback (most recent call last):
     ...
@@ -181,39 +102,21 @@ def check_columns(name: str, columns: Any, available: Iterable[str], uuid: str) 
     """
     if columns is None:
         return None
-    if not isinstance(columns, list):
+    if not isinstance(columns, list):  # a text would be a list of letters
         raise TypeError(
             f"{name} has to be a list of columns, got {columns!r} of type {type(columns).__name__}."
         )
-    known = list(available)
-    unknown = set(columns) - set(known)
+    available = list(available)
+    unknown = set(columns) - set(available)
     if unknown:
-        raise ValueError(f"{name} of dataset {uuid!r}: {unknown_names('column', unknown, known)}")
+        raise ValueError(f"{name} of dataset {uuid!r}: {unknown_names('column', unknown, available)}")
     if len(set(columns)) < len(columns):
         raise ValueError(f"{name} of dataset {uuid!r} has duplicates: {', '.join(columns)}")
     return tuple(columns)
 
 
 def check_table(dataset: DatasetMetadata, table_name: str | None) -> str:
-    """
-    The table of a dataset that is meant.
-
-    Parameters
-    ----------
-    dataset
-        The dataset.
-    table_name
-        Name of the table; None for the only one.
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    RuntimeError
-        The dataset has several tables and none is named, or not this one.
-    """
+    """Table of a dataset by name, or its only table."""
     tables = dataset.tables or [dataset.table_name]
     if table_name is None:
         if len(tables) > 1:
@@ -228,25 +131,7 @@ def check_table(dataset: DatasetMetadata, table_name: str | None) -> str:
 
 
 def check_partition_keys(dataset: DatasetMetadata, partition_on: Sequence[str]) -> tuple[str, ...]:
-    """
-    The partition keys of a dataset that is there already.
-
-    Parameters
-    ----------
-    dataset
-        The dataset.
-    partition_on
-        What the user gave; nothing is fine.
-
-    Returns
-    -------
-    tuple of str
-
-    Raises
-    ------
-    ValueError
-        Other columns were given, or in another order.
-    """
+    """Partition keys of an existing dataset; ``partition_on`` is empty or equal to them."""
     stored = tuple(dataset.partition_keys)
     if partition_on and tuple(partition_on) != stored:
         raise ValueError(

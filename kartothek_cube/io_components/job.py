@@ -37,7 +37,7 @@ class Job(Generic[Context, Task, Result, Answer]):
     finish: Callable[[Iterable[Result]], Answer]
     #: associative; None where results can only be listed
     merge: Callable[[Iterable[Result]], Result] | None = None
-    #: what has to be done before any task runs
+    #: step before all tasks, in jobs whose tasks have no results
     prepare: Callable[[], None] | None = None
     #: names of the steps prepare, run and finish in graphs
     steps: tuple[str, str, str] = ("prepare", "run", "finish")

@@ -1,4 +1,4 @@
-"""The name of the only table of a dataset, where users of kartothek import it from."""
+"""Name of the only table of a dataset, where users of kartothek import it from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Helpers around the arguments of façades: normal forms, and what kartothek users call directly."""
+"""Helpers of kartothek for arguments of façades, which its users call directly."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 H = TypeVar("H", bound=Hashable)
 
-#: arguments that are lists of columns (or of scopes), in whatever form users give them
+#: arguments that are lists of columns, or of delete scopes
 _LISTS = ("partition_on", "secondary_indices", "sort_partitions_by", "delete_scope", "bucket_by")
 #: the same, where None does not mean the empty list
 _OPTIONAL_LISTS = ("dispatch_by",)
@@ -31,26 +31,8 @@ _OPTIONAL_LISTS = ("dispatch_by",)
 
 def normalize_arg(name: str, value: Any) -> list[Any] | None:
     """
-    Bring an argument that stands for a list into that form.
+    An argument that stands for a list as a list; a scalar stands for a list of one, None for no items.
 
-    Parameters
-    ----------
-    name
-        Name of the argument.
-    value
-        A scalar stands for a list of one, None for an empty list (where it has no meaning of its own).
-
-    Returns
-    -------
-    list or None
-
-    Raises
-    ------
-    ValueError
-        The value has no order: a set or a dict.
-
-    Examples
-    --------
     >>> normalize_arg("partition_on", "COUNTRY_CODE"), normalize_arg("secondary_indices", None)
     (['COUNTRY_CODE'], [])
     >>> normalize_arg("partition_on", {"COUNTRY_CODE"})
@@ -69,23 +51,8 @@ def normalize_arg(name: str, value: Any) -> list[Any] | None:
 
 def normalize_args(function: Callable[P, R]) -> Callable[P, R]:
     """
-    Decorate a function so that its arguments which are lists of columns or scopes always arrive as lists.
+    Decorate a function so that its list arguments arrive as by :func:`normalize_arg`.
 
-    These are ``partition_on``, ``secondary_indices``, ``sort_partitions_by``, ``delete_scope``, ``bucket_by``
-    and ``dispatch_by``; see :func:`normalize_arg`.
-
-    Parameters
-    ----------
-    function
-        Any function that has some of these parameters.
-
-    Returns
-    -------
-    callable
-        With the signature of the function.
-
-    Examples
-    --------
     >>> @normalize_args
     ... def plan(store, partition_on=None, dispatch_by=None):
     ...     return partition_on, dispatch_by
@@ -93,13 +60,13 @@ def normalize_args(function: Callable[P, R]) -> Callable[P, R]:
     (['COUNTRY_CODE'], None)
     """
     signature = inspect.signature(function)
-    concerned = [name for name in (*_LISTS, *_OPTIONAL_LISTS) if name in signature.parameters]
+    list_arguments = [name for name in (*_LISTS, *_OPTIONAL_LISTS) if name in signature.parameters]
 
     @functools.wraps(function)
     def normalized(*args: P.args, **kwargs: P.kwargs) -> R:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        for name in concerned:
+        for name in list_arguments:
             bound.arguments[name] = normalize_arg(name, bound.arguments[name])
         return function(*bound.args, **bound.kwargs)
 
@@ -108,20 +75,8 @@ def normalize_args(function: Callable[P, R]) -> Callable[P, R]:
 
 def extract_duplicates(items: Iterable[H] | None) -> list[H]:
     """
-    What occurs more than once.
+    Items that occur more than once, in the order of their first appearance.
 
-    Parameters
-    ----------
-    items
-        Anything hashable.
-
-    Returns
-    -------
-    list
-        Each duplicate once, in the order of the first appearance.
-
-    Examples
-    --------
     >>> extract_duplicates(["CITY", "DAY", "CITY"])
     ['CITY']
     """
@@ -132,67 +87,42 @@ def combine_metadata(
     dataset_metadata: Sequence[Mapping[str, Any] | None], append_to_list: bool = True
 ) -> dict[str, Any]:
     """
-    Merge the metadata of several sources, independent of their order as far as lists allow.
+    Merge metadata key by key: values that differ are dropped, different lists are concatenated.
 
-    Parameters
-    ----------
-    dataset_metadata
-        The dicts; None counts as empty.
-    append_to_list
-        Whether different lists are put one after the other; else they are dropped as other conflicts are.
+    None agrees with every value. ``append_to_list=False`` drops different lists like other values.
 
-    Returns
-    -------
-    dict
-        All keys on whose value the sources agree. None agrees with everything, dicts are merged key by key;
-        other values that differ are dropped.
-
-    Examples
-    --------
     >>> combine_metadata([{"owner": "sales", "runs": [1]}, {"owner": "sales", "runs": [2], "host": None}])
     {'owner': 'sales', 'runs': [1, 2], 'host': None}
     """
-    given = [source for source in dataset_metadata if source]
+    sources = [metadata for metadata in dataset_metadata if metadata]
     combined: dict[str, Any] = {}
-    for key in dict.fromkeys(key for source in given for key in source):
-        values = [source[key] for source in given if key in source]
-        agreed, value = _agree(values, append_to_list)
+    for key in dict.fromkeys(key for metadata in sources for key in metadata):
+        values = [metadata[key] for metadata in sources if key in metadata]
+        agreed, value = _merge_values(values, append_to_list)
         if agreed:
             combined[key] = value
     return combined
 
 
-def _agree(values: list[Any], append_to_list: bool) -> tuple[bool, Any]:
-    """Whether there is one value to stand for several, and which."""
-    known = [value for value in values if value is not None]
-    if not known or all(value == known[0] for value in known):
-        return True, known[0] if known else None
-    if all(isinstance(value, Mapping) for value in known):
-        merged = combine_metadata(known, append_to_list)
+def _merge_values(values: list[Any], append_to_list: bool) -> tuple[bool, Any]:
+    """Whether several values can be merged into one, and that value."""
+    values = [value for value in values if value is not None]
+    if not values or all(value == values[0] for value in values):
+        return True, values[0] if values else None
+    if all(isinstance(value, Mapping) for value in values):
+        merged = combine_metadata(values, append_to_list)
         return bool(merged), merged
-    if append_to_list and all(isinstance(value, list) for value in known):
-        return True, [item for value in known for item in value]
+    if append_to_list and all(isinstance(value, list) for value in values):
+        return True, [item for value in values for item in value]
     return False, None
 
 
 def align_categories(dfs: Sequence[pd.DataFrame], categoricals: Iterable[str]) -> list[pd.DataFrame]:
     """
-    Give categorical columns the same categories in all frames, so that a concatenation keeps them.
+    Copies of frames whose categorical columns have the same categories, so that a concatenation keeps them.
 
-    Parameters
-    ----------
-    dfs
-        The frames; they are not changed.
-    categoricals
-        Columns that are categorical in all of them.
+    The categories are those of the longest frame, then all others in sorted order.
 
-    Returns
-    -------
-    list of pandas.DataFrame
-        The categories are those of the longest frame, then all others in sorted order.
-
-    Examples
-    --------
     >>> north = pd.DataFrame({"CITY": pd.Categorical(["Kiel", "Bremen"])})
     >>> south = pd.DataFrame({"CITY": pd.Categorical(["Ulm"])})
     >>> align_categories([north, south], ["CITY"])[1]["CITY"].cat.categories.tolist()
@@ -212,22 +142,8 @@ def align_categories(dfs: Sequence[pd.DataFrame], categoricals: Iterable[str]) -
 
 def sort_values_categorical(df: pd.DataFrame, columns: str | Sequence[str]) -> pd.DataFrame:
     """
-    Sort a frame; categorical columns by the order of their values, not of their categories.
+    Sorted copy of a frame with a fresh index; categorical columns by their values, which become ordered.
 
-    Parameters
-    ----------
-    df
-        The frame; it is not changed.
-    columns
-        Columns to sort by, the first one counts most.
-
-    Returns
-    -------
-    pandas.DataFrame
-        With a fresh index; the categories of all categorical columns are sorted and ordered.
-
-    Examples
-    --------
     >>> cities = pd.Categorical(["Ulm", "Kiel"], categories=["Ulm", "Kiel"])
     >>> sort_values_categorical(pd.DataFrame({"CITY": cities}), "CITY")["CITY"].tolist()
     ['Kiel', 'Ulm']

@@ -8,14 +8,13 @@ import struct
 import subprocess
 import sys
 import termios
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from kartothek_cube.cli import cli
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 COMMANDS = [
     "cleanup",
     "compact",

@@ -122,4 +122,4 @@ def test_engines_append_to_one_cube(store, engine):
 def _driver(engine):
     if engine == "spark":
         return importlib.import_module("tests.support.facade_spark").Spark()
-    return importlib.import_module("tests.support.facades").FACADES[engine]()
+    return importlib.import_module("tests.support.cube_facades").FACADES[engine]()

@@ -317,6 +317,9 @@ def check(world: World, start: State, names: tuple[str, ...], run: Run) -> None:
         cleanup_cube(CUBE, store)
     assert content(store) == found
     left = set(world.blobs) - _tracked(store)
+    if any(choice.fault for choice in run.choices):
+        # a tombstone of a file that is there again: its collection may only be slow, for a day
+        left = {key for key in left if "/_tombstones/" not in key}
     assert not left, left
     if found is None:
         # a dataset that was added to a cube while that was deleted is left, and has no seed

@@ -11,11 +11,12 @@ import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import Parameter
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-_PATH = Path(__file__).parents[1] / "data" / "api-contract.json"
+from tests.support.paths import DATA
+
+_PATH = DATA / "api-contract.json"
 MODULES: dict[str, dict[str, Any]] = json.loads(_PATH.read_text(encoding="utf-8"))["modules"]
 
 Params = Sequence[Mapping[str, Any]]

@@ -1,4 +1,4 @@
-"""The Spark façade with the methods of tests/support/facades.py: pandas in, sorted pandas out.
+"""The Spark façade with the methods of tests/support/cube_facades.py: pandas in, sorted pandas out.
 
 Stores have to be such that executors can open them: use it with ``--store local``.
 """

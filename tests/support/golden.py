@@ -10,7 +10,6 @@ import functools
 import json
 import operator
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -18,9 +17,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.support.paths import DATA
 from tests.support.values import compare_frames, compare_json, decode, encode
 
-ROOT = Path(__file__).parents[1] / "data" / "golden"
+ROOT = DATA / "golden"
 CASES: list[dict[str, Any]] = json.loads((ROOT / "manifest.json").read_text(encoding="utf-8"))["cases"]
 
 #: a frame per table of a dataset, for each partition or group

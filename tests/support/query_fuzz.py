@@ -35,6 +35,7 @@ from kartothek_cube.io_components.query.physical_plan import split_into_tasks
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.runtime.threads import limit_threads
 from kartothek_cube.serialization import ParquetSerializer
+from tests.support.cube_facades import FACADES
 from tests.support.cube_model import (
     KINDS,
     Answer,
@@ -48,7 +49,6 @@ from tests.support.cube_model import (
     compare_table,
     stamp,
 )
-from tests.support.facades import FACADES
 from tests.support.factories import local, memory
 
 QUERY = "kartothek_cube.io_components.query."
@@ -66,8 +66,8 @@ THRESHOLDS = {
     QUERY + "frame_conversion._BATCH": (0, 4),
     QUERY + "frame_conversion.MAX_COLUMNS": (3,),
     QUERY + "output_buffer.MAX_COLUMNS": (3,),
-    "kartothek_cube.io_components.kernels.keys._LIMIT": (2, 30),
-    "kartothek_cube.io_components.kernels.key_lookup._LIMIT": (2, 30),
+    "kartothek_cube.io_components.kernels.encode.MAX_CODE": (2, 30),
+    "kartothek_cube.io_components.kernels.search.MAX_CODE": (2, 30),
     "kartothek_cube.io_components.runtime.task_sizing._WORTH_A_TASK": (1, 5000),
     "kartothek_cube.io_components.read.data_files._SMALL": (0,),
     "kartothek_cube.io_components.read.data_files._WORTH_A_THREAD": (0,),
@@ -105,7 +105,7 @@ ARROW = {
 COMPARE = ("==", "!=", "<", "<=", ">", ">=")
 
 #: numbers are as wide as in the files of a group, which the model does not know: narrower ones are right,
-#: too; tests/io_components/test_query_types.py compares them over the façades
+#: too; tests/io_components/query/test_result_types.py compares them over the façades
 NARROW_TYPES_VARY = True
 
 

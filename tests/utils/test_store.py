@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from storefact import get_store_from_url
 
+from kartothek_cube.testing import ILLEGAL_KEYS
 from kartothek_cube.utils.store import copy_keys, copy_rename_keys
-from tests.core.store.contract import BAD_KEYS
 from tests.support.stores import CountingStore, FaultyStore, InjectedError, ReadOnlyStore
 
 KEYS = ["d++s.by-dataset-metadata.json", "d++s/table/_common_metadata", "d++s/table/x=1/f.parquet"]
@@ -52,7 +52,7 @@ def test_missing_key(source, target):
     assert target.keys() == []
 
 
-@pytest.mark.parametrize("key", [*BAD_KEYS, None])
+@pytest.mark.parametrize("key", [*ILLEGAL_KEYS, None])
 def test_illegal_key(source, target, key):
     for mapping in ({KEYS[0]: KEYS[0], key: "a"}, {KEYS[0]: key}):
         with pytest.raises(ValueError, match="illegal key"):

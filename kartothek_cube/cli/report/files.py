@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.store import BlobStore
-from kartothek_cube.io_components.kernels.keys import group_codes
+from kartothek_cube.io_components.kernels.encode import group_codes
 from kartothek_cube.io_components.runtime.threads import (
     REMOTE_REQUESTS,
     ordered_map,

@@ -34,7 +34,7 @@ def attempts() -> Iterator[int]:
 
 def retry_request(request: Callable[[], T]) -> T:
     """Repeat a request that fails, a few times."""
-    # for requests after a commit that is there: a lost one must not make an error of a success
+    # for requests after a successful commit: a lost one must not turn it into an error
     for attempt in range(_REPETITIONS):
         if attempt:
             time.sleep(_PAUSE_S * attempt)

@@ -49,7 +49,7 @@ class BaseState:
 
     uuid: str
     table: str
-    #: key of the new header, and the version of the blob that is there
+    #: key of the new header, and the version of the blob at it
     header_key: str
     token: Any
     #: the stored header; None if there is none

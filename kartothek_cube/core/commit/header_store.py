@@ -51,7 +51,7 @@ def compare_and_swap_header(
         stored, version = read_versioned(blobs, key)
         if stored != content:
             raise
-        # the client repeated a request whose answer was lost: it is our header that is there
+        # the client repeated a request whose answer was lost: our header is the stored one
         return version
     except FlushError as failure:
         # to find our header there proves nothing: it may be gone after a power failure
@@ -114,13 +114,13 @@ def delete_headers(blobs: BlobStore, uuid: str) -> bool:
 
 
 def restore_if_ours(
-    blobs: BlobStore, key: str, ours: bytes | None, old: bytes | None, *, delete: bool = False
+    blobs: BlobStore, key: str, put: bytes | None, old: bytes | None, *, delete: bool = False
 ) -> bool:
     """Put back the replaced content if the stored one is still ours; False if it is another writer's."""
-    # What was not there before stays unless `delete` is set: a schema may be that of another writer, with the
+    # What did not exist before stays unless `delete` is set: a schema may be that of another writer, with the
     # same content, and is garbage at worst.
     stored, token = read_versioned(blobs, key)
-    if ours is None or stored != ours or old == ours:
+    if put is None or stored != put or old == put:
         return stored == old
     try:
         if old is not None:

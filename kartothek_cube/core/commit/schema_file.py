@@ -37,7 +37,7 @@ def put_schema(
         old = None
     replace = mode is WriteMode.REPLACE
     version = schema_version_of(new.metadata)
-    # a first commit always writes the file: a collection may be about to delete the one that is there
+    # a first commit always writes the file: a collection may be about to delete the stored one
     same = base.old is not None and old is not None and old.schema.equals(new.schema, check_metadata=replace)
     if same and old is not None and old.of(version).equals(new.schema):
         return None

@@ -1,15 +1,15 @@
-"""The stores behind the library: one small protocol (`BlobStore`) and its drivers.
+"""The stores below the library: one small protocol (`BlobStore`) and its drivers.
 
 Users pass a simplekv store, a factory of one, or a URL; `open_blobs` turns any of them into a `BlobStore`:
 
-``base``       the protocol, its value types and its errors
-``keys``       which keys are legal, and which ones a dataset owns
-``inputs``     URL, factory or store -> store or factory (`ensure_store`, `lazy_store`)
-``local``      driver for directories: atomic, durable, compare-and-swap under a file lock
-``files``      what `local` needs of the file system
-``generic``    driver for everything else, by simplekv's documented methods only
-``obstore_*``  stores and driver for S3, Google Cloud Storage and Azure, over the library obstore
-``opening``    chooses the driver
+``base``              the protocol, its value types and its errors
+``keys``              which keys are legal, and which ones a dataset owns
+``resolve``           URL, factory or store -> store or factory (`ensure_store`, `lazy_store`)
+``registry``          chooses the driver
+``local``             driver for directories: atomic, durable, compare-and-swap under a file lock
+``posix``             file system primitives of ``local``
+``simplekv_driver``   driver for all other stores, by simplekv's documented methods only
+``obstore``           stores and driver for S3, Google Cloud Storage and Azure
 
 A new kind of store needs a scheme for its URLs (`register_scheme`) and a driver (`register_driver`).
 """

@@ -1,4 +1,4 @@
-"""The protocol that all drivers of stores fulfil, with its value types and its errors."""
+"""The protocol of all drivers of stores, with its value types and its errors."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ __all__ = (
 )
 
 Data: TypeAlias = bytes | bytearray | memoryview
-"""What can be put; a ``pyarrow.Buffer`` will do as well."""
+"""Content to put; a ``pyarrow.Buffer`` is accepted as well."""
 
 Token: TypeAlias = Any
-"""Version of a blob: opaque, comparable with ``==`` only, worth nothing in another process or driver."""
+"""Version of a blob (e.g. an ETag): opaque; only comparable by ``==`` within one process and driver."""
 
 
 class Blob(NamedTuple):
@@ -38,9 +38,9 @@ class Blob(NamedTuple):
     key
         Key of the blob.
     size
-        Number of bytes; None if the store does not tell in a listing.
+        Number of bytes; None if the store's listings lack it.
     mtime
-        Time of the last change in seconds since 1970 (UTC); None if the store does not tell.
+        Time of the last change in seconds since 1970 (UTC); None if the store's listings lack it.
     """
 
     key: str
@@ -54,7 +54,7 @@ Buffers: TypeAlias = list[Any]
 
 
 class PreconditionFailed(Exception):
-    """A conditional write was refused: the blob is not the one that the token stands for.
+    """A conditional write was refused: the blob does not have the expected version.
 
     Parameters
     ----------
@@ -80,35 +80,34 @@ class FlushError(OSError):
 
 
 class NoCompareAndSwapWarning(UserWarning):
-    """A store cannot compare and swap: of two commits at the same time one may be lost."""
+    """A store cannot compare and swap: of two concurrent commits one may be lost."""
 
 
 class BlobStore(ABC):
     """Access to the blobs of a store.
 
-    Every method checks its keys (`kartothek_cube.core.store.keys.check_key`, ValueError); a missing key is a
-    KeyError wherever something is read. Objects may be shared between threads, but do not travel to other
-    processes: factories do.
+    Every method checks its keys (`kartothek_cube.core.store.keys.check_key`, ValueError); reading a missing
+    key is a KeyError. Objects may be shared between threads, but not pickled: pass the factory of the store.
     """
 
     @property
     @abstractmethod
     def store(self) -> KeyValueStore:
-        """The user's store, for serializers that the user brings along."""
+        """The user's store, for serializers that users bring along."""
 
     @property
     @abstractmethod
     def can_swap(self) -> bool:
-        """Whether `put_if` and `delete_if` are one step; if not, they read, compare and write, and warn."""
+        """Whether `put_if` and `delete_if` are atomic; if not, they read, compare and write, and warn."""
 
     @property
     def is_local(self) -> bool:
-        """Whether blobs are files of this machine; otherwise accesses are requests, and overlapping pays."""
+        """Whether blobs are local files; otherwise accesses are requests, which should overlap."""
         return self.local_path("_") is not None
 
     @property
     def has_ranges(self) -> bool:
-        """Whether a part of a blob is sent, and not all of it, if a part is asked for."""
+        """Whether a read of a range transfers that range only."""
         return False
 
     @abstractmethod
@@ -123,7 +122,7 @@ class BlobStore(ABC):
 
     @abstractmethod
     def get_with_token(self, key: str) -> tuple[bytes, Token]:
-        """Read a blob and the version that was read, for `put_if` and `delete_if`.
+        """Read a blob and its version, for `put_if` and `delete_if`.
 
         Raises
         ------
@@ -131,9 +130,8 @@ class BlobStore(ABC):
             There is no such blob.
         """
 
-    @abstractmethod
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Read ``length`` bytes from offset ``start`` on; fewer (or none) where the blob ends before.
+        """Read ``length`` bytes from offset ``start``; fewer (or none) where the blob ends before.
 
         Raises
         ------
@@ -142,17 +140,21 @@ class BlobStore(ABC):
         ValueError
             ``start`` or ``length`` is negative.
         """
+        if start < 0 or length < 0:
+            raise ValueError(f"cannot read {length} bytes from offset {start} of {key!r}")
+        with self.open_read(key) as file:
+            file.seek(start)
+            return file.read(length)
 
     def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> Buffers:
-        """
-        Read several parts of a blob in one go: the requests overlap.
+        """Read several ranges of a blob with overlapping requests.
 
         Parameters
         ----------
         key
             Key of the blob.
         ranges
-            Start and length of each part, within the blob.
+            Start and length of each range, within the blob.
 
         Returns
         -------
@@ -166,8 +168,7 @@ class BlobStore(ABC):
         return [self.get_range(key, start, length) for start, length in ranges]
 
     def get_tail(self, key: str, length: int) -> tuple[bytes, int]:
-        """
-        Read the end of a blob, in one request where the store can.
+        """Read the end of a blob, in one request where the store supports it.
 
         Parameters
         ----------
@@ -179,7 +180,7 @@ class BlobStore(ABC):
         Returns
         -------
         bytes, int
-            The last bytes, all of them if there are not so many, and the size of the blob.
+            The last bytes (all bytes of a shorter blob), and the size of the blob.
 
         Raises
         ------
@@ -192,7 +193,7 @@ class BlobStore(ABC):
 
     @abstractmethod
     def size(self, key: str) -> int:
-        """Tell the number of bytes of a blob.
+        """Return the number of bytes of a blob.
 
         Raises
         ------
@@ -202,7 +203,7 @@ class BlobStore(ABC):
 
     @abstractmethod
     def exists(self, key: str) -> bool:
-        """Tell whether there is a blob of that key."""
+        """Whether there is a blob with that key."""
 
     @abstractmethod
     def open_read(self, key: str) -> BinaryIO:
@@ -216,7 +217,7 @@ class BlobStore(ABC):
 
     @abstractmethod
     def local_path(self, key: str) -> str | None:
-        """Tell where in the local file system a blob is or would be; None in other stores.
+        """Path of a present or future blob in the local file system; None in other stores.
 
         Raises
         ------
@@ -226,7 +227,7 @@ class BlobStore(ABC):
 
     @abstractmethod
     def put(self, key: str, data: Data, *, durable: bool = False) -> None:
-        """Create or replace a blob; readers see the old content or the new one, whole.
+        """Create or replace a blob atomically: readers see the old or the new content, whole.
 
         Parameters
         ----------
@@ -235,16 +236,16 @@ class BlobStore(ABC):
         data
             Its content.
         durable
-            Survive a power failure from now on (headers, schemas, indices). Data files go without: a commit
-            makes all of its files durable at once, by `flush`.
+            Survive a power failure from now on (headers, schemas, indices). Data files are not written
+            durably: a commit makes all of its files durable at once, by `flush`.
         """
 
     @abstractmethod
     def open_write(self, key: str, *, durable: bool = False) -> AbstractContextManager[str | BinaryIO]:
-        """Create or replace a blob by a writer of files.
+        """Create or replace a blob with a writer of files.
 
         The context is the path of a temporary file (local stores) or a binary file in memory (others). Its
-        content becomes the blob when the block ends, and is thrown away when the block raises.
+        content becomes the blob when the block ends, and is dropped when the block raises.
 
         Parameters
         ----------
@@ -255,10 +256,10 @@ class BlobStore(ABC):
         """
 
     def flush(self, keys: Sequence[str]) -> None:  # noqa: B027 (only directories have something to do)
-        """Make blobs that were put without ``durable`` survive a power failure, whichever process put them.
+        """Make blobs durable that any process has put without ``durable``.
 
-        Other stores than local directories keep what they have acknowledged (object stores), or never survive
-        their process (memory): there is nothing to do.
+        Only directories need it: object stores keep what they have acknowledged, memory never survives its
+        process.
 
         Parameters
         ----------
@@ -268,7 +269,7 @@ class BlobStore(ABC):
 
     @abstractmethod
     def put_if(self, key: str, data: Data, token: Token | None) -> Token:
-        """Create or replace a blob, durably, if it is still the one that was read.
+        """Create or replace a blob, durably, if its version is the expected one.
 
         Parameters
         ----------
@@ -277,40 +278,40 @@ class BlobStore(ABC):
         data
             Its new content.
         token
-            Version that must be there, from `get_with_token` or `put_if`; None: no blob must be there.
+            Expected version, from `get_with_token` or `put_if`; None: the blob must not exist.
 
         Returns
         -------
         Token
-            Version that is there now.
+            The new version.
 
         Raises
         ------
         PreconditionFailed
-            Another version is there, or none; nothing was written.
+            The blob has another version, or does not exist; nothing was written.
         """
 
     @abstractmethod
     def delete_if(self, key: str, token: Token) -> None:
-        """Delete a blob if it is still the one that was read; durably if it lies at the top (a header).
+        """Delete a blob if its version is the expected one; durably if its key has no ``/`` (a header).
 
         Raises
         ------
         PreconditionFailed
-            Another version is there, or none; nothing was deleted.
+            The blob has another version, or does not exist; nothing was deleted.
         """
 
     @abstractmethod
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete blobs; missing ones are ignored. All keys are checked before the first one is deleted.
+        """Delete blobs; missing ones are ignored. All keys are checked before the first deletion.
 
-        Those at the top (headers) are deleted first, and durably: a header that a power failure brought back
-        would refer to files that are gone.
+        Keys without ``/`` (headers) are deleted first, and durably: a header restored by a power failure
+        would refer to deleted files.
         """
 
     @abstractmethod
     def list_dir(self, prefix: str) -> Keys:
-        """List one level: keys that start with ``prefix``, cut after the next ``/``; sorted, each once."""
+        """List one level: keys that start with ``prefix``, cut after the next ``/``; sorted, distinct."""
 
     @abstractmethod
     def list(self, prefix: str) -> Blobs:
@@ -320,23 +321,14 @@ class BlobStore(ABC):
         """
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            f"{type(self).__name__} does not travel between processes: pass the factory of the store"
-        )
+        raise TypeError(f"{type(self).__name__} cannot be pickled or copied: pass the factory of the store")
 
 
 _WARNED: set[type] = set()
 
 
 def get_required(blobs: BlobStore, key: str) -> bytes:
-    """
-    The content of a file that the state of a dataset refers to.
-
-    Raises
-    ------
-    MissingFileError
-        There is no such file.
-    """
+    """Content of a file that the state of a dataset refers to; MissingFileError if it is missing."""
     try:
         return blobs.get(key)
     except KeyError as error:
@@ -344,19 +336,13 @@ def get_required(blobs: BlobStore, key: str) -> bytes:
 
 
 def warn_no_swap(kind: type) -> None:
-    """Warn, once per class of stores, that commits are not safe from each other.
-
-    Parameters
-    ----------
-    kind
-        Class of the user's store.
-    """
+    """Warn, once per class of stores, that concurrent commits may be lost."""
     if kind in _WARNED:
         return
     _WARNED.add(kind)
     warnings.warn(
-        f"{kind.__module__}.{kind.__qualname__} cannot compare and swap: if two commits to a dataset meet, "
-        "one of them may be lost. Let one writer work at a time, or use a directory or an object store.",
+        f"{kind.__module__}.{kind.__qualname__} cannot compare and swap: of two concurrent commits to a "
+        "dataset one may be lost. Let one writer work at a time, or use a directory or an object store.",
         NoCompareAndSwapWarning,
         stacklevel=3,
     )

@@ -1,4 +1,4 @@
-"""Driver for a local directory: atomic and durable writes, compare-and-swap, nothing outside of it."""
+"""Driver for local directories: atomic and durable writes, compare-and-swap, no access outside."""
 
 # ruff: noqa: D102 (the protocol documents the methods)
 
@@ -29,11 +29,11 @@ from kartothek_cube.core.store.keys import check_key, check_keys, check_prefix, 
 
 __all__ = ("LocalBlobStore",)
 
-# a FIFO must not block us, and the last component of a path is only followed after a look at where it leads
+# a FIFO must not block, and a symbolic link as last component is only followed after `_check_link`
 _READ = os.O_RDONLY | os.O_NONBLOCK
 _READ_NO_LINK = _READ | os.O_NOFOLLOW
-_KNOWN_FOLDERS = 65_536
-#: how often a file is written before its loss is no accident
+_MAX_CHECKED_FOLDERS = 65_536
+# after so many attempts, a removed temporary file is an error
 _ATTEMPTS = 5
 
 _T = TypeVar("_T")
@@ -42,28 +42,18 @@ _T = TypeVar("_T")
 class LocalBlobStore(BlobStore):
     """Blobs in a local directory.
 
-    Symbolic links are followed within the directory only. Versions are told apart by inode, time and size; a
+    Symbolic links are followed within the directory only. A version is inode, time of change and size; a
     conditional write holds the lock (``flock``) of the directory while it compares and replaces.
 
-    What is durable is on disk when the call returns: the file, its entry in the directory, and the
-    directories above it. No file gets its final name durably, and none is deleted, before what it relies on
-    is on disk.
+    A durable write returns when the file, its directory entry and all directories above it are on disk. No
+    file gets its final name durably, and none is deleted, before the files it depends on are on disk.
 
-    Parameters
-    ----------
-    store
-        simplekv or minimalkv store in a directory, created by the first write; ``perm`` and the umask
-        are respected. With an attribute ``durable = False`` (URL option ``durable=false``) the disk is never
-        asked to flush anything: faster, and worth nothing after a power failure.
+    A store with ``durable = False`` (URL option ``durable=false``) is never flushed.
 
-    Examples
-    --------
     >>> import tempfile
     >>> from simplekv.fs import FilesystemStore
     >>> blobs = LocalBlobStore(FilesystemStore(tempfile.mkdtemp()))
     >>> token = blobs.put_if("sales.by-dataset-metadata.json", b"{}", None)
-    >>> blobs.get("sales.by-dataset-metadata.json")
-    b'{}'
     >>> blobs.put_if("sales.by-dataset-metadata.json", b"{}", None)
     Traceback (most recent call last):
     kartothek_cube.core.store.base.PreconditionFailed: ...
@@ -75,7 +65,7 @@ class LocalBlobStore(BlobStore):
         self.root = os.path.abspath(store.root).rstrip("/")
         self._durable: bool = getattr(store, "durable", True)
         self._can_swap: bool | None = None
-        self._inside: set[str] = set()
+        self._checked_folders: set[str] = set()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.root!r})"
@@ -101,7 +91,7 @@ class LocalBlobStore(BlobStore):
     def get_with_token(self, key: str) -> tuple[bytes, Token]:
         descriptor, info = self._open(key)
         try:
-            # in this order: what is changed in place meanwhile is newer than its token, and a swap is refused
+            # Content after token: a file changed in place meanwhile is newer than its token, so swaps fail.
             return posix.read_all(descriptor, info.st_size), _token(info)
         finally:
             os.close(descriptor)
@@ -109,13 +99,6 @@ class LocalBlobStore(BlobStore):
     @property
     def is_local(self) -> bool:
         return True
-
-    def get_range(self, key: str, start: int, length: int) -> bytes:
-        if start < 0 or length < 0:
-            raise ValueError(f"cannot read {length} bytes from offset {start} of {key!r}")
-        with self.open_read(key) as file:
-            file.seek(start)
-            return file.read(length)
 
     def size(self, key: str) -> int:
         info = self._stat(key)
@@ -181,7 +164,7 @@ class LocalBlobStore(BlobStore):
         try:
             self._sync_folders(key, created=token is None)
         except OSError as error:
-            # not an ordinary failure: the blob is there, for now
+            # no ordinary failure: the blob is visible, though not durable
             raise FlushError(error.errno, f"{key!r} was written, but not flushed: {error}") from error
         return result
 
@@ -207,11 +190,11 @@ class LocalBlobStore(BlobStore):
             return
         for key in keys:
             if "/" not in key:
-                # a header, maybe: its deletion must not fall between the two halves of a swap
+                # possibly a header: its deletion must not happen between comparison and replacement of a swap
                 with suppress(FileNotFoundError, IsADirectoryError), self._locked():
                     os.unlink(self._path(key))
-        # The rest is no longer needed because a header was replaced or deleted, by us or by others, who may
-        # not have flushed that yet: were it lost, the old header would be back without its files.
+        # These files are unreferenced because a header was replaced or deleted, possibly by another process
+        # that has not flushed it yet: after a power failure, the old header would refer to deleted files.
         self._sync_root()
         folders = set()
         for key in keys:
@@ -225,27 +208,27 @@ class LocalBlobStore(BlobStore):
 
     def list_dir(self, prefix: str) -> Keys:
         folder, start = self._split_prefix(prefix)
-        found = []
+        keys = []
         for key, entry in self._scan(folder, start):
             if entry.is_dir(follow_symlinks=False):
-                found.append(f"{key}/")
+                keys.append(f"{key}/")
             elif entry.is_file():
-                found.append(key)
-        return sorted(found)
+                keys.append(key)
+        return sorted(keys)
 
     def list(self, prefix: str) -> Blobs:
-        found = []
+        blobs = []
         pending = [self._split_prefix(prefix)]
         while pending:
             for key, entry in self._scan(*pending.pop()):
                 if entry.is_dir(follow_symlinks=False):
                     pending.append((key, ""))
-                # a file may go while we look
+                # a file may be deleted during the listing
                 elif entry.is_file():
                     with suppress(FileNotFoundError):
                         info = entry.stat()
-                        found.append(Blob(key, info.st_size, info.st_mtime))
-        return sorted(found)
+                        blobs.append(Blob(key, info.st_size, info.st_mtime))
+        return sorted(blobs)
 
     def _split_prefix(self, prefix: str) -> tuple[str, str]:
         folder, _, start = check_prefix(prefix).rpartition("/")
@@ -253,7 +236,7 @@ class LocalBlobStore(BlobStore):
         return folder, start
 
     def _scan(self, folder: str, start: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        """Yield the entries of a directory whose names start like that and are legal in keys."""
+        """Yield the entries of a directory whose names start with ``start`` and are legal in keys."""
         with suppress(FileNotFoundError, NotADirectoryError), os.scandir(f"{self.root}/{folder}") as entries:
             for entry in entries:
                 if entry.name.startswith(start) and is_key(entry.name):
@@ -266,38 +249,38 @@ class LocalBlobStore(BlobStore):
         return f"{self.root}/{key}"
 
     def _check_folder(self, folder: str) -> None:
-        """Refuse a directory that a symbolic link takes out of the store; look at each one once."""
-        if folder in self._inside or not folder:
+        """Refuse a directory that a symbolic link leads out of the store; check each one once."""
+        if folder in self._checked_folders or not folder:
             return
-        parts = folder.split("/")
-        for depth in range(1, len(parts) + 1):
-            above = "/".join(parts[:depth])
-            if above in self._inside:
+        components = folder.split("/")
+        for depth in range(1, len(components) + 1):
+            above = "/".join(components[:depth])
+            if above in self._checked_folders:
                 continue
             path = f"{self.root}/{above}"
             try:
                 mode = os.lstat(path).st_mode
             except (FileNotFoundError, NotADirectoryError):
-                # nothing can lie below
+                # no files below
                 return
             if S_ISLNK(mode):
                 self._check_link(path)
-            self._remember(above)
+            self._add_checked(above)
 
-    def _remember(self, folder: str) -> None:
-        if len(self._inside) >= _KNOWN_FOLDERS:
-            self._inside.clear()
-        self._inside.add(folder)
+    def _add_checked(self, folder: str) -> None:
+        if len(self._checked_folders) >= _MAX_CHECKED_FOLDERS:
+            self._checked_folders.clear()
+        self._checked_folders.add(folder)
 
     def _make_folder(self, folder: str) -> None:
-        """Make a directory for a new blob, if it takes one call; refuse it if it leads out of the store."""
-        if folder in self._inside or not folder:
+        """Make the directory of a new blob if that takes one call; refuse it if it leads out of the store."""
+        if folder in self._checked_folders or not folder:
             return
-        if folder.rpartition("/")[0] in self._inside:
+        if folder.rpartition("/")[0] in self._checked_folders:
             with suppress(FileExistsError, FileNotFoundError):
                 os.mkdir(f"{self.root}/{folder}")
-                # what we just made is no link
-                self._remember(folder)
+                # a new directory is no link
+                self._add_checked(folder)
                 return
         self._check_folder(folder)
 
@@ -337,7 +320,7 @@ class LocalBlobStore(BlobStore):
 
     @contextmanager
     def _staged(self, key: str) -> Iterator[tuple[int, str, str]]:
-        """Make a temporary file beside the final one, to replace it; remove it if the block raises."""
+        """Create a temporary file beside the final one, to replace it; remove it if the block raises."""
         self._make_folder(check_key(key).rpartition("/")[0])
         path = f"{self.root}/{key}"
         descriptor, temporary = posix.create_temporary(path, self._perm)
@@ -357,30 +340,30 @@ class LocalBlobStore(BlobStore):
             return
         if self._durable:
             posix.sync(temporary)
-        # a header, maybe: its replacement must not fall between the two halves of a swap
+        # possibly a header: its replacement must not happen between comparison and replacement of a swap
         with self._locked():
             os.replace(temporary, path)
         self._sync_folders(key, created=True)
 
     def _sync_folders(self, key: str, *, created: bool) -> None:
-        """Flush the directories from the file up to the root: any of them may be new; so may the root be."""
+        """Flush the directories from the file up to the root: any of them, and the root, may be new."""
         if not self._durable:
             return
         folder = key
         while folder:
             folder = folder.rpartition("/")[0]
             posix.sync_folder(f"{self.root}/{folder}")
-        # A root may be new, and directories above it, whoever made them. It has no header then, and what lies
-        # below it is worth nothing without: so it is enough to look at them when a header is created.
+        # The root and directories above it may be new. A new root has no header, and its files are worthless
+        # without one: so it is enough to flush the directories above when a header is created.
         above = self.root if created and "/" not in key else ""
         while above:
             above = above.rpartition("/")[0]
-            # who may not read a directory has not made it
+            # a directory without read permission was not created by this process
             with suppress(PermissionError):
                 posix.sync_folder(above or "/")
 
     def _sync_root(self) -> None:
-        # without a root there was nothing to delete
+        # a missing root: nothing was deleted
         with suppress(FileNotFoundError):
             if self._durable:
                 posix.sync_folder(self.root or "/")
@@ -398,7 +381,7 @@ def _token(info: os.stat_result) -> Token:
 
 
 def _retry_if_removed(write: Callable[..., _T], *args: Any) -> _T:
-    """Write again what a cleanup without retention took for garbage before it had its final name."""
+    """Retry a write whose temporary file a garbage collection without retention removed."""
     for _ in range(_ATTEMPTS - 1):
         with suppress(FileNotFoundError):
             return write(*args)

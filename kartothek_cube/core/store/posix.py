@@ -1,4 +1,4 @@
-"""Files and directories under concurrent hands: temporary names, creation, locks, flushing to disk."""
+"""POSIX primitives of the local driver: temporary files, flock, fsync, race-free mkdir and rmdir."""
 
 from __future__ import annotations
 
@@ -29,44 +29,29 @@ __all__ = (
 _CHUNK = 1 << 24
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
-# how often a directory may vanish between its creation and its first file before we give up
+# how often a directory may be removed between its creation and that of its first file
 _ATTEMPTS = 1000
 _NAME_LENGTH = 200
-# files flushed at once: the file system commits its journal, and the disk empties its cache, once for many of
-# them. 2,000 files of 20 kB take 0.5 s instead of 2 s on a fast disk, 1 s instead of 7 s on a slow one (with
+# Files flushed concurrently: the file system commits its journal, and the disk empties its cache, once for
+# many. 2,000 files of 20 kB take 0.5 s instead of 2 s on a fast disk, 1 s instead of 7 s on a slow one (with
 # 16 threads 2 s); for few large files it makes no difference.
 _FLUSHES = 64
 # some file systems round times to 100 ns or 1 µs
 _TICK_NS = 1_000
-# what file systems answer (network ones, mostly) that cannot lock or flush directories
+# errors of (mostly network) file systems that cannot lock or flush directories
 _UNSUPPORTED = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
 def create_temporary(path: str, perm: int | None) -> tuple[int, str]:
-    """Create a file beside its final place, and the directory if need be.
-
-    Its name is ``<final name up to the first dot>.<32 hexadecimal digits>.tmp``: a garbage collection by
-    prefix finds it, and nobody takes it for a header.
-
-    Parameters
-    ----------
-    path
-        Final path.
-    perm
-        Permissions; None: as the umask says.
-
-    Returns
-    -------
-    tuple of int, str
-        Descriptor (to be closed by the caller) and path.
-    """
+    """Create a file beside its final path, and the directory if needed; return its descriptor and path."""
+    # The prefix lets garbage collections find the file; the suffix keeps it from being taken for a header.
     folder, _, name = path.rpartition("/")
     temporary = f"{folder}/{name.partition('.')[0][:_NAME_LENGTH]}.{os.urandom(16).hex()}.tmp"
     for _ in range(_ATTEMPTS):
         with suppress(FileNotFoundError):
             descriptor = os.open(temporary, _CREATE, 0o666)
             break
-        # a deletion may remove the directory at any moment, even while its parents are made
+        # a concurrent deletion may remove the directory at any time, even while its parents are made
         with suppress(FileExistsError):
             _make_folder(folder)
     else:
@@ -77,7 +62,7 @@ def create_temporary(path: str, perm: int | None) -> tuple[int, str]:
 
 
 def _make_folder(folder: str) -> None:
-    """Make a directory; most often its parent is there already, and one call does it."""
+    """Make a directory; usually its parent exists, and one call is enough."""
     try:
         os.mkdir(folder)
     except FileNotFoundError:
@@ -86,52 +71,26 @@ def _make_folder(folder: str) -> None:
 
 
 def read_all(descriptor: int, size: int) -> bytes:
-    """Read from here to the end in as few calls as possible: at each of them, other threads may run first.
-
-    Parameters
-    ----------
-    descriptor
-        File descriptor.
-    size
-        How many bytes there seem to be.
-
-    Returns
-    -------
-    bytes
-    """
-    # less than was asked for is all, or what a system gives at once
+    """Read up to the end in as few calls as possible: each call may switch to another thread."""
+    # a short read is the end, or the system's limit per call
     content = os.read(descriptor, size + 1)
     if len(content) == size:
         return content
-    parts = [content]
-    while parts[-1]:
-        parts.append(os.read(descriptor, _CHUNK))
-    return b"".join(parts)
+    chunks = [content]
+    while chunks[-1]:
+        chunks.append(os.read(descriptor, _CHUNK))
+    return b"".join(chunks)
 
 
 def write_all(descriptor: int, data: Data) -> None:
-    """Write all of the data, however many calls it takes.
-
-    Parameters
-    ----------
-    descriptor
-        File descriptor.
-    data
-        Bytes-like object.
-    """
-    rest = memoryview(data).cast("B")
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
+    """Write all of the data, in as many calls as needed."""
+    remaining = memoryview(data).cast("B")
+    while remaining:
+        remaining = remaining[os.write(descriptor, remaining) :]
 
 
 def sync(path: str) -> None:
-    """Flush a file to disk.
-
-    Parameters
-    ----------
-    path
-        Path of a file.
-    """
+    """Flush a file to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -140,13 +99,7 @@ def sync(path: str) -> None:
 
 
 def sync_folder(path: str) -> None:
-    """Flush a directory to disk, if its file system can.
-
-    Parameters
-    ----------
-    path
-        Path of a directory.
-    """
+    """Flush a directory to disk, if its file system supports it."""
     try:
         sync(path)
     except OSError as error:
@@ -155,26 +108,11 @@ def sync_folder(path: str) -> None:
 
 
 def sync_all(paths: Iterable[str], folders: Iterable[str]) -> None:
-    """Flush files and directories to disk, many at once; those that are gone are ignored.
-
-    ``syncfs`` would be one call, and five times as fast for thousands of small files. But it waits for all
-    that any process has written to the file system, does nothing on FUSE, tells of errors since Linux 5.8
-    only, and there is none on macOS.
-
-    Parameters
-    ----------
-    paths
-        Paths of files. It does not matter which process has written them: on Linux, ``fsync`` writes all that
-        is in memory of a file, not only what came through the descriptor. (An NFS client sends a file to
-        the server, and has it written there, when the file is closed.)
-    folders
-        Paths of directories.
-
-    Raises
-    ------
-    OSError
-        One of them could not be flushed.
-    """
+    """Flush files and directories to disk concurrently; missing ones are ignored."""
+    # Not `syncfs`, though one call and five times as fast for thousands of small files: it waits for the
+    # writes of all processes, does nothing on FUSE, reports errors since Linux 5.8 only, is missing on macOS.
+    # It does not matter which process wrote a file: on Linux, fsync writes all of its pages, not only those
+    # written through the descriptor. (NFS clients write a file to the server's disk when it is closed.)
     pending = deque([(sync, path) for path in paths] + [(sync_folder, path) for path in folders])
     errors: list[BaseException] = []
 
@@ -186,13 +124,13 @@ def sync_all(paths: Iterable[str], folders: Iterable[str]) -> None:
                 return
             try:
                 flush(path)
-            # a collection took it: the commit looks whether its files are there after this
+            # a garbage collection deleted it: the commit checks its files after this
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except BaseException as error:
                 errors.append(error)
 
-    # these threads do nothing but wait for the disk
+    # these threads only wait for the disk
     threads = [threading.Thread(target=work) for _ in range(min(_FLUSHES, len(pending)) - 1)]
     for thread in threads:
         thread.start()
@@ -204,55 +142,30 @@ def sync_all(paths: Iterable[str], folders: Iterable[str]) -> None:
 
 
 def set_unique_mtime(path: str, older: int) -> None:
-    """Give a file a time of change that no other version of the same blob had.
-
-    The kernel's own time stamps advance every few milliseconds only, and inodes are used again at once: two
-    versions could look alike.
-
-    Parameters
-    ----------
-    path
-        Path of the new version.
-    older
-        Time of change of the current version, in nanoseconds.
-    """
+    """Set a time of change that no other version of the same blob had."""
+    # The kernel's time stamps advance every few milliseconds only, and inodes are reused at once: without
+    # this, two versions could look alike.
     moment = max(time.time_ns(), older + _TICK_NS)
     os.utime(path, ns=(moment, moment))
 
 
 @contextmanager
 def locked(folder: str) -> Iterator[None]:
-    """Hold the exclusive lock of a directory; it keeps out other threads, too.
-
-    Parameters
-    ----------
-    folder
-        Path of a directory.
-    """
+    """Hold the exclusive lock of a directory, also against other threads."""
     descriptor = os.open(folder, _DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         try:
             yield
         finally:
-            # closing is not enough: a process forked meanwhile shares the descriptor, and with it the lock
+            # closing is not enough: a process forked meanwhile shares the descriptor, and so the lock
             fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
         os.close(descriptor)
 
 
 def can_lock(folder: str) -> bool:
-    """Tell whether the directory's file system has locks; NFS has none for directories.
-
-    Parameters
-    ----------
-    folder
-        Path of a directory.
-
-    Returns
-    -------
-    bool
-    """
+    """Whether the directory's file system has locks; NFS has none for directories."""
     descriptor = os.open(folder, _DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -265,20 +178,12 @@ def can_lock(folder: str) -> bool:
 
 
 def remove_empty(root: str, folders: set[str]) -> None:
-    """Remove directories that are empty, then their parents, but never the root.
-
-    Parameters
-    ----------
-    root
-        Path of the store.
-    folders
-        Paths relative to it.
-    """
+    """Remove empty directories (paths relative to the root), then their empty parents, but never the root."""
     folders = folders - {""}
     while folders:
         parents = set()
         for folder in folders:
-            # not empty, already gone, or in the way of a writer: all the same
+            # not empty, already removed, or in use by a writer: leave it
             with suppress(OSError):
                 os.rmdir(f"{root}/{folder}")
                 parents.add(folder.rpartition("/")[0])

@@ -1,4 +1,4 @@
-"""Chooses the driver for what users pass as a store."""
+"""The drivers of stores: open what users pass as a store."""
 
 from __future__ import annotations
 
@@ -22,39 +22,21 @@ _LOCAL_CLASSES = {"FilesystemStore", "HFilesystemStore", "WebFilesystemStore"}
 
 
 def register_driver(matches: Callable[[Any], bool], driver: Callable[[Any], BlobStore]) -> None:
-    """Serve the stores that match by this driver; it is asked before those registered earlier.
+    """Serve matching stores by a driver; drivers registered later are asked first.
 
     Parameters
     ----------
     matches
-        Function of the user's store.
+        Function of the user's store: whether the driver serves it.
     driver
-        Function of the user's store.
+        Function of the user's store that returns its `BlobStore`.
     """
     _DRIVERS.insert(0, (matches, driver))
 
 
 def open_blobs(store: StoreInput | BlobStore) -> BlobStore:
-    """Open what the user passed as a store.
+    """Open a store, factory or URL; a `BlobStore` is returned unchanged. Errors as those of `ensure_store`.
 
-    Parameters
-    ----------
-    store
-        Store, factory or URL; a `BlobStore` is returned unchanged.
-
-    Returns
-    -------
-    BlobStore
-
-    Raises
-    ------
-    TypeError
-        It is none of them.
-    ValueError
-        The URL has an unknown scheme or is otherwise unusable.
-
-    Examples
-    --------
     >>> blobs = open_blobs("hmemory://")
     >>> blobs.put("sales/table/_common_metadata", b"PAR1", durable=True)
     >>> blobs.list("sales/")
@@ -70,7 +52,7 @@ def open_blobs(store: StoreInput | BlobStore) -> BlobStore:
 
 
 def _is_directory(store: Any) -> bool:
-    """Is this exactly a store in a directory? A subclass or a changed method may do anything else."""
+    """Whether this is exactly a store in a directory; subclasses and patched methods may differ."""
     kind = type(store)
     return (
         os.name == "posix"

@@ -1,4 +1,4 @@
-"""What users pass as a store (URL, factory or store) -> a store, or a factory that travels."""
+"""Resolve what users pass as a store (URL, factory or store) into a store or a picklable factory."""
 
 from __future__ import annotations
 
@@ -21,118 +21,75 @@ __all__ = (
     "ensure_store",
     "is_store",
     "lazy_store",
+    "redact_url",
     "register_scheme",
 )
 
 _EXPECTED = "a simplekv store, a function without arguments that returns one, or a URL such as 'hfs:///data'"
 _PICKLE_ERRORS = (pickle.PickleError, TypeError, AttributeError, ValueError, RuntimeError)
 _OPENERS: dict[str, Callable[[str], KeyValueStore]] = {}
-_CHECKS: dict[str, Callable[[str], object]] = {}
+_CHECKS: dict[str, Callable[[str], object] | None] = {}
 
 
 def register_scheme(
     *schemes: str, opener: Callable[[str], KeyValueStore], check: Callable[[str], object] | None = None
 ) -> None:
-    """Let URLs of these schemes be opened by this function; the last registration wins.
+    """Open URLs of these schemes by a function; the last registration of a scheme wins.
 
     Parameters
     ----------
     schemes
         Schemes in lower case, without ``://``.
     opener
-        Function of the whole URL; raises ValueError if it cannot make sense of it.
+        Function of the whole URL that returns a store; raises ValueError for an invalid URL.
     check
-        Function of the whole URL that raises the same errors without opening anything.
+        Function of the whole URL that raises the same errors without opening the store.
     """
     _OPENERS.update(dict.fromkeys(schemes, opener))
-    for scheme in schemes:
-        _CHECKS.pop(scheme, None)
-        if check is not None:
-            _CHECKS[scheme] = check
+    _CHECKS.update(dict.fromkeys(schemes, check))
 
 
 @dataclass(frozen=True, repr=False)
 class UrlStoreFactory:
-    """Factory of the store at a URL; pickles, and shows no passwords.
+    """Factory of the store at a URL; picklable, and its repr contains no passwords.
 
-    Parameters
-    ----------
-    url
-        URL of the store.
-
-    Examples
-    --------
-    >>> UrlStore("hazure://account:secret@container?create_if_missing=false")
-    UrlStore('hazure://***@container')
+    >>> UrlStoreFactory("hazure://account:secret@container?create_if_missing=false")
+    UrlStoreFactory('hazure://***@container')
     """
 
     url: str
 
     def __call__(self) -> KeyValueStore:
-        """Open the store.
-
-        Returns
-        -------
-        KeyValueStore
-
-        Raises
-        ------
-        ValueError
-            The URL has an unknown scheme or is otherwise unusable.
-        """
-        opener = _opener(self.url)
+        """Open the store (ValueError: the URL has an unknown scheme or is otherwise invalid)."""
+        opener = _find_opener(self.url)
         try:
             return opener(self.url)
         except (ValueError, TypeError, KeyError) as error:
-            raise _unusable(self.url, error) from error
+            raise _invalid_url_error(self.url, error) from error
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({_shown(self.url)!r})"
+        return f"{type(self).__name__}({redact_url(self.url)!r})"
 
 
 @dataclass(frozen=True)
 class ConstantStoreFactory:
-    """Factory of a store that is already there; pickles if the store does.
-
-    Parameters
-    ----------
-    store
-        The store.
-    """
+    """Factory of an open store; picklable if the store is."""
 
     store: KeyValueStore
 
     def __call__(self) -> KeyValueStore:
-        """Return the store.
-
-        Returns
-        -------
-        KeyValueStore
-        """
+        """Return the store."""
         return self.store
 
 
 def is_store(candidate: object) -> bool:
-    """Tell whether this is a store: of simplekv, or any other object that can ``get`` and ``open`` keys.
+    """Whether this is a store: of simplekv, or any other object with the methods ``get`` and ``open``.
 
-    Whatever else an operation needs (``put``, ``delete``, ``iter_keys`` or ``keys``, ``in``) is asked for
-    when it is needed: a store for reading has no ``put``.
-
-    Parameters
-    ----------
-    candidate
-        Anything.
-
-    Returns
-    -------
-    bool
-
-    Examples
-    --------
     >>> is_store("hmemory://"), is_store(ensure_store("hmemory://"))
     (False, True)
     """
-    # a class is a factory of stores, even if it has all their methods
+    # Other methods (`put`, `delete`, `iter_keys`, ...) are looked up on use: a read-only store has no `put`.
+    # A class is a factory of stores, even if it has all their methods.
     if isinstance(candidate, type):
         return False
     return all(callable(getattr(candidate, name, None)) for name in ("get", "open"))
@@ -156,7 +113,7 @@ def ensure_store(store: StoreInput) -> KeyValueStore:
     TypeError
         It is none of them, or the factory does not return a store.
     ValueError
-        The URL has an unknown scheme or is otherwise unusable.
+        The URL has an unknown scheme or is otherwise invalid.
 
     Examples
     --------
@@ -178,7 +135,7 @@ def ensure_store(store: StoreInput) -> KeyValueStore:
 
 
 def lazy_store(store: StoreInput) -> StoreFactory:
-    """Turn a store, a factory or a URL into a factory that can travel to other processes.
+    """Turn a store, a factory or a URL into a picklable factory.
 
     Parameters
     ----------
@@ -194,16 +151,16 @@ def lazy_store(store: StoreInput) -> StoreFactory:
     TypeError
         It is none of them, or a store that cannot be pickled (pass its factory or URL then).
     ValueError
-        The scheme of the URL is unknown, or an option of an object store.
+        The URL has an unknown scheme, or an object store an invalid option.
 
     Examples
     --------
     >>> lazy_store("hfs:///data")
-    UrlStore('hfs:///data')
+    UrlStoreFactory('hfs:///data')
     """
     if isinstance(store, str):
-        _opener(store)
-        _check(store)
+        _find_opener(store)
+        _check_url(store)
         return UrlStoreFactory(store)
     if callable(store):
         return store
@@ -223,21 +180,21 @@ def _open_with_storefact(url: str) -> KeyValueStore:
         try:
             store = get_store_from_url(url)
         except FileExistsError:
-            # somebody else created the directory at the same time
+            # another process created the directory at the same time
             store = get_store_from_url(url)
     except FileNotFoundError as error:
-        raise ValueError(f"there is no such directory; {_known()}") from error
+        raise ValueError(f"there is no such directory; {_list_known_schemes()}") from error
     except (ValueError, TypeError, KeyError) as error:
-        # storefact does not tell which schemes there are
-        raise ValueError(f"{error}; {_known()}") from error
+        # storefact's message lacks the known schemes
+        raise ValueError(f"{error}; {_list_known_schemes()}") from error
     # an empty root would be the working directory of each process
     if getattr(store, "root", None) == "":
-        raise ValueError(f"it names no directory; {_known()}")
+        raise ValueError(f"it names no directory; {_list_known_schemes()}")
     return store
 
 
 def _open_directory(url: str) -> KeyValueStore:
-    """Open a store in a directory; the store itself bears the option, so that it travels with it."""
+    """Open a store in a directory; the option becomes an attribute of the store, and is pickled with it."""
     durable = _is_durable(url)
     store = _open_with_storefact(url)
     if not durable:
@@ -252,7 +209,7 @@ def _is_durable(url: str) -> bool:
     return value == "true"
 
 
-def _opener(url: str) -> Callable[[str], KeyValueStore]:
+def _find_opener(url: str) -> Callable[[str], KeyValueStore]:
     scheme, separator, _ = url.partition("://")
     opener = _OPENERS.get(scheme.lower())
     if opener is not None and separator:
@@ -260,33 +217,29 @@ def _opener(url: str) -> Callable[[str], KeyValueStore]:
     close = get_close_matches(scheme.lower(), _OPENERS, n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
     if not separator and "/" in url:
-        hint = f" (is it a directory? hfs://{_shown(url)})"
-    raise ValueError(f"unknown scheme in the store URL {_shown(url)!r}{hint}; {_known()}")
+        hint = f" (is it a directory? hfs://{redact_url(url)})"
+    raise ValueError(f"unknown scheme in the store URL {redact_url(url)!r}{hint}; {_list_known_schemes()}")
 
 
-def _check(url: str) -> None:
-    check = _CHECKS.get(_scheme(url))
+def _check_url(url: str) -> None:
+    check = _CHECKS.get(url.partition("://")[0].lower())
     if check is not None:
         try:
             check(url)
         except ValueError as error:
-            raise _unusable(url, error) from error
+            raise _invalid_url_error(url, error) from error
 
 
-def _unusable(url: str, error: Exception) -> ValueError:
-    return ValueError(f"cannot open a store at {_shown(url)!r}: {error}")
+def _invalid_url_error(url: str, error: Exception) -> ValueError:
+    return ValueError(f"cannot open a store at {redact_url(url)!r}: {error}")
 
 
-def _scheme(url: str) -> str:
-    return url.partition("://")[0].lower()
-
-
-def _known() -> str:
+def _list_known_schemes() -> str:
     return "known schemes: " + ", ".join(f"{scheme}://" for scheme in sorted(_OPENERS))
 
 
-def _shown(url: str) -> str:
-    """Leave out what may be secret: user, password and parameters."""
+def redact_url(url: str) -> str:
+    """URL without user, password and options, which may be secret."""
     return re.sub(r"//.*@", "//***@", url.partition("?")[0], flags=re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""Driver for any store with simplekv's methods, and by these only, so that wrappers see every call."""
+"""Driver for any store with simplekv's methods; it uses only these, so that wrappers see every call."""
 
 # ruff: noqa: D102 (the protocol documents the methods)
 
@@ -26,27 +26,18 @@ from kartothek_cube.core.store.keys import check_key, check_keys, check_prefix, 
 
 __all__ = ("GenericBlobStore",)
 
-# All drivers of one dictionary share a lock, whoever made them; that some dictionaries do, too, is harmless.
+# All drivers of one dictionary share a lock; dictionaries may share one, too.
 _LOCKS = tuple(threading.RLock() for _ in range(64))
 # how often a dictionary may change while it is listed
 _ATTEMPTS = 1000
 
 
 class GenericBlobStore(BlobStore):
-    """Blobs in a simplekv store.
+    """Blobs in a simplekv store, or in any object with the same methods.
 
-    In-memory stores (``DictStore``, also below decorators) compare and swap under a lock, which is all it
-    takes, since no other process sees them. Other stores cannot: they read, compare and put.
+    In-memory stores (``DictStore``, also below decorators) compare and swap under a lock, since no other
+    process can access them. Other stores read, compare and put.
 
-    Parameters
-    ----------
-    store
-        simplekv or minimalkv store, or anything with these methods: ``get``, ``put``, ``delete``, ``open``,
-        ``iter_keys`` or ``keys``, ``in``. ``iter_prefixes`` is used if it is there. To delete a missing key
-        may be a ``KeyError``.
-
-    Examples
-    --------
     >>> from storefact import get_store_from_url
     >>> blobs = GenericBlobStore(get_store_from_url("hmemory://"))
     >>> blobs.put("sales/table/COUNTRY_CODE=DE/0d34.parquet", b"PAR1")
@@ -56,9 +47,9 @@ class GenericBlobStore(BlobStore):
 
     def __init__(self, store: KeyValueStore) -> None:
         self._store = store
-        memory = _memory(store)
-        self._can_swap = memory is not None
-        self._lock = _LOCKS[(id(store if memory is None else memory) >> 4) % len(_LOCKS)]
+        dictionary = _find_dictionary(store)
+        self._can_swap = dictionary is not None
+        self._lock = _LOCKS[(id(store if dictionary is None else dictionary) >> 4) % len(_LOCKS)]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._store!r})"
@@ -75,31 +66,24 @@ class GenericBlobStore(BlobStore):
 
     def get(self, key: str) -> bytes:
         with _missing_as_key_error(key):
-            data: bytes = self._method("get")(check_key(key))
+            data: bytes = self._get_method("get")(check_key(key))
             return data
 
     def get_with_token(self, key: str) -> tuple[bytes, Token]:
         data = self.get(key)
         return data, data
 
-    def get_range(self, key: str, start: int, length: int) -> bytes:
-        if start < 0 or length < 0:
-            raise ValueError(f"cannot read {length} bytes from offset {start} of {key!r}")
-        with self.open_read(key) as file:
-            file.seek(start)
-            return file.read(length)
-
     def size(self, key: str) -> int:
         with self.open_read(key) as file:
             return file.seek(0, io.SEEK_END)
 
     def exists(self, key: str) -> bool:
-        found: bool = self._method("__contains__")(check_key(key))
-        return found
+        exists: bool = self._get_method("__contains__")(check_key(key))
+        return exists
 
     def open_read(self, key: str) -> BinaryIO:
         with _missing_as_key_error(key):
-            file = self._method("open")(check_key(key))
+            file = self._get_method("open")(check_key(key))
         if _is_seekable(file):
             seekable: BinaryIO = file
             return seekable
@@ -112,9 +96,9 @@ class GenericBlobStore(BlobStore):
     # writing
 
     def put(self, key: str, data: Data, *, durable: bool = False) -> None:
-        put = self._method("put")
+        put = self._get_method("put")
         if durable:
-            # a header, maybe: must not fall between the two halves of a swap
+            # possibly a header: must not be put between comparison and replacement of a swap
             with self._lock:
                 put(check_key(key), bytes(data))
         else:
@@ -129,15 +113,15 @@ class GenericBlobStore(BlobStore):
 
     def put_if(self, key: str, data: Data, token: Token | None) -> Token:
         content = bytes(data)
-        with self._compared(key, token):
-            self._method("put")(key, content)
+        with self._swapping(key, token):
+            self._get_method("put")(key, content)
         return content
 
     def delete_if(self, key: str, token: Token) -> None:
         if token is None:
             raise PreconditionFailed(check_key(key))
-        delete = self._method("delete")
-        with self._compared(key, token):
+        delete = self._get_method("delete")
+        with self._swapping(key, token):
             try:
                 delete(key)
             except KeyError:
@@ -145,15 +129,15 @@ class GenericBlobStore(BlobStore):
                 raise PreconditionFailed(key) from None
 
     def delete(self, keys: Iterable[str]) -> None:
-        delete = self._method("delete")
+        delete = self._get_method("delete")
         for key in check_keys(keys):
-            # headers lie at the top: their deletion must not fall between the two halves of a swap
-            # simplekv says nothing about missing keys: some stores ignore them, some raise
+            # Headers have no "/" in their keys: their deletion must not happen within a swap.
+            # simplekv does not define the deletion of a missing key: some stores ignore it, some raise.
             with nullcontext() if "/" in key else self._lock, suppress(KeyError):
                 delete(key)
 
     @contextmanager
-    def _compared(self, key: str, token: Token | None) -> Iterator[None]:
+    def _swapping(self, key: str, token: Token | None) -> Iterator[None]:
         check_key(key)
         if not self.can_swap:
             warn_no_swap(type(self._store))
@@ -171,9 +155,9 @@ class GenericBlobStore(BlobStore):
     def list_dir(self, prefix: str) -> Keys:
         check_prefix(prefix)
         if not hasattr(self._store, "iter_prefixes"):
-            return sorted({_cut(key, len(prefix)) for key in self._keys(prefix)})
-        found = self._collect(lambda: self._store.iter_prefixes("/", prefix))
-        return sorted({key for key in found if key.startswith(prefix) and is_key(key.removesuffix("/"))})
+            return sorted({_cut_level(key, len(prefix)) for key in self._keys(prefix)})
+        prefixes = self._list_retrying(lambda: self._store.iter_prefixes("/", prefix))
+        return sorted({key for key in prefixes if key.startswith(prefix) and is_key(key.removesuffix("/"))})
 
     def list(self, prefix: str) -> Blobs:
         check_prefix(prefix)
@@ -181,29 +165,29 @@ class GenericBlobStore(BlobStore):
 
     def _keys(self, prefix: str) -> Keys:
         has_iterator = getattr(self._store, "iter_keys", None) is not None
-        listing = self._method("iter_keys" if has_iterator else "keys")
-        found = self._collect(lambda: listing(prefix))
-        return sorted(key for key in found if key.startswith(prefix) and is_key(key))
+        listing = self._get_method("iter_keys" if has_iterator else "keys")
+        keys = self._list_retrying(lambda: listing(prefix))
+        return sorted(key for key in keys if key.startswith(prefix) and is_key(key))
 
-    def _collect(self, listing: Callable[[], Iterable[str]]) -> Keys:
+    def _list_retrying(self, listing: Callable[[], Iterable[str]]) -> Keys:
         for _ in range(_ATTEMPTS):
             try:
                 return list(listing())
             except RuntimeError:
-                # a dictionary that changed meanwhile
+                # a dictionary changed during its iteration
                 if not self.can_swap:
                     raise
         return list(listing())
 
-    def _method(self, name: str) -> Callable[..., Any]:
+    def _get_method(self, name: str) -> Callable[..., Any]:
         method: Callable[..., Any] | None = getattr(self._store, name, None)
         if method is None:
             raise io.UnsupportedOperation(f"{type(self._store).__name__} has no method {name!r}")
         return method
 
 
-def _memory(store: Any) -> object | None:
-    """Find the dictionary that an in-memory store keeps its data in, through decorators."""
+def _find_dictionary(store: Any) -> object | None:
+    """Dictionary of an in-memory store, also below decorators; None for other stores."""
     while hasattr(store, "_dstore"):
         store = store._dstore
     if any(kind.__name__ == "DictStore" for kind in type(store).__mro__):
@@ -218,7 +202,7 @@ def _is_seekable(file: Any) -> bool:
         return False
 
 
-def _cut(key: str, start: int) -> str:
+def _cut_level(key: str, start: int) -> str:
     end = key.find("/", start)
     return key if end < 0 else key[: end + 1]
 

@@ -121,7 +121,7 @@ def _meta(options: FrameOptions, index: str | None) -> pd.DataFrame:
 
 
 def _divisions(tasks: Sequence[ReadTask], meta: pd.DataFrame) -> tuple[Any, ...] | None:
-    """The values by which the partitions are indexed, sorted, and the last one again."""
+    """Divisions of partitions that hold one index value each."""
     groups = [task.group[0] for task in tasks]
     try:
         values = pd.Index(groups, dtype=meta.index.dtype)

@@ -33,7 +33,7 @@ Form = TypeVar("Form")
 Input = TypeVar("Input")
 Result = TypeVar("Result")
 
-#: how many results meet in one task; so few tasks carry their context themselves
+#: results per merge; up to this number, tasks carry their context themselves
 FAN_IN = 32
 
 #: key of a task: name of its step, number within the step

@@ -1,4 +1,4 @@
-"""dask DataFrames with one partition per piece of work."""
+"""dask DataFrames with one partition per item."""
 
 from __future__ import annotations
 

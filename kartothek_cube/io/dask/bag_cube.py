@@ -23,7 +23,13 @@ from kartothek_cube.io_components.query.frame_conversion import query_job, run_f
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.runtime.threads import batched
 from kartothek_cube.io_components.verify.cube_rules import verify_cube_job
-from kartothek_cube.io_components.write import cube_write as write
+from kartothek_cube.io_components.write.cube_plan import (
+    CubeWritePlan,
+    plan_append,
+    plan_build,
+    plan_extend,
+    plan_update,
+)
 from kartothek_cube.io_components.write.cube_write import remove_partitions_job
 from kartothek_cube.io_components.write.incremental import declared_ids, write_parts, write_parts_job
 from kartothek_cube.io_components.write.plan import with_write_id
@@ -45,7 +51,7 @@ __all__ = (
 )
 
 
-def _write_bag(plan: write.CubeWritePlan, data: Bag) -> Bag:
+def _write_bag(plan: CubeWritePlan, data: Bag) -> Bag:
     """Write each partition of the bag in one task, then commit."""
     if not isinstance(data, Bag):
         raise TypeError(f"data must be a dask bag but is {type(data).__name__}")
@@ -89,7 +95,7 @@ def build_cube_from_bag(
     """
     check_store(store)
     names = declared_ids(ktk_cube_dataset_ids, [cube.seed_dataset])
-    plan = write.plan_build(cube, store, names, metadata, overwrite, partition_on, df_serializer)
+    plan = plan_build(cube, store, names, metadata, overwrite, partition_on, df_serializer)
     return _write_bag(plan, data)
 
 
@@ -111,7 +117,7 @@ def extend_cube_from_bag(
     """
     check_store(store)
     names = declared_ids(ktk_cube_dataset_ids)
-    plan = write.plan_extend(cube, store, names, metadata, overwrite, partition_on, df_serializer)
+    plan = plan_extend(cube, store, names, metadata, overwrite, partition_on, df_serializer)
     return _write_bag(plan, data)
 
 
@@ -130,7 +136,7 @@ def append_to_cube_from_bag(
     may occur in the bag. A dataset without rows in the bag stays as it is.
     """
     check_store(store)
-    plan = write.plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
+    plan = plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
     return _write_bag(plan, data)
 
 
@@ -149,7 +155,7 @@ def update_cube_from_bag(
     ``data`` and ``store`` are as in :func:`build_cube_from_bag`. The only element are the updated datasets.
     """
     check_store(store)
-    plan = write.plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
+    plan = plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
     return _write_bag(plan, data)
 
 

@@ -60,7 +60,7 @@ def pack_payload_pandas(partition: pd.DataFrame, group_key: str | Iterable[str])
 
 
 def _wide_codes(table: pa.Table) -> pa.Table:
-    """Categories with codes that leave room for those of other partitions."""
+    """Categories with 32-bit codes, so that those of other partitions fit as well."""
     fields = [
         field.with_type(pa.dictionary(pa.int32(), field.type.value_type, field.type.ordered))
         if pa.types.is_dictionary(field.type)

@@ -123,10 +123,10 @@ def update_dataset_from_ddf(
     shuffle are as in :func:`store_dataset_from_ddf`; ``ddf=None`` only removes partitions. ``delete_scope``
     may be a Delayed as well. A ``table`` that the dataset does not have is a TypeError.
     """
-    found = dataset_factory(dataset_uuid, picklable_store(store), factory)
-    _check_stored_table(found, check_table(table))
+    dataset = dataset_factory(dataset_uuid, picklable_store(store), factory)
+    _check_stored_table(dataset, check_table(table))
     plan = plan_update(
-        factory=found,
+        factory=dataset,
         delete_scope=immediate_scope(delete_scope),
         metadata=metadata,
         df_serializer=df_serializer,
@@ -159,7 +159,7 @@ def _arranged(
     num_buckets: int | None,
     bucket_by: str | Sequence[str] | None,
 ) -> dd.DataFrame | None:
-    """The input with its rows in the partitions in which they are written."""
+    """The input, repartitioned and shuffled."""
     if ddf is None:
         return None
     if not isinstance(ddf, dd.DataFrame):
@@ -188,12 +188,12 @@ def _write(
 
 
 def _write_partition(context: WriteContext, frame: pd.DataFrame) -> Written:
-    """Write the rows, or a file without any; nothing where no file would come of it."""
+    """Write the rows; without rows a file of the schema, unless the dataset has partition keys."""
     return write_inputs(context, [] if context.partition_on and not len(frame) else [_without_index(frame)])
 
 
 def _write_buckets(context: WriteContext, frame: pd.DataFrame) -> Written:
-    """Write the rows of each bucket; a shuffle leaves partitions without rows."""
+    """Write the rows of each bucket; a shuffle may leave partitions empty."""
     return write_inputs(context, [_without_index(rows) for rows in buckets(frame) if len(rows)])
 
 

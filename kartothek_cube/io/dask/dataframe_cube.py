@@ -25,7 +25,14 @@ from kartothek_cube.io_components.query.frame_conversion import run_single_frame
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.query.projection_pushdown import project
-from kartothek_cube.io_components.write import cube_write as write
+from kartothek_cube.io_components.write.cube_plan import (
+    CubeWritePlan,
+    plan_append,
+    plan_build,
+    plan_extend,
+    plan_update,
+)
+from kartothek_cube.io_components.write.cube_write import merge_writes, prepare
 from kartothek_cube.io_components.write.incremental import Written, write_part, write_parts_job
 from kartothek_cube.io_components.write.plan import with_write_id
 from kartothek_cube.serialization import DataFrameSerializer
@@ -61,17 +68,17 @@ def _by_id(data: DaskInput, cube: Cube) -> Frames:
     return frames
 
 
-def _check_columns(plan: write.CubeWritePlan, frames: Frames) -> None:
+def _check_columns(plan: CubeWritePlan, frames: Frames) -> None:
     """Check columns and types of the input, which need no rows."""
-    write.prepare(plan, {name: [frame._meta] for name, frame in frames.items()}, unique=False)
+    prepare(plan, {name: [frame._meta] for name, frame in frames.items()}, unique=False)
 
 
-def _write_frames(plan: write.CubeWritePlan, frames: Frames) -> Delayed:
+def _write_frames(plan: CubeWritePlan, frames: Frames) -> Delayed:
     _check_columns(plan, frames)
     return _write_partitions(plan, frames, _write_partition)
 
 
-def _write_partitions(plan: write.CubeWritePlan, frames: Frames, function: Callable[..., Written]) -> Delayed:
+def _write_partitions(plan: CubeWritePlan, frames: Frames, function: Callable[..., Written]) -> Delayed:
     """Write each partition of each frame in one task, then commit."""
     inputs: list[Delayed] = []
     tasks: list[List] = []
@@ -82,14 +89,14 @@ def _write_partitions(plan: write.CubeWritePlan, frames: Frames, function: Calla
     return answer_as_delayed(write_parts_job(with_write_id(plan), tasks, function), inputs)
 
 
-def _write_partition(plan: write.CubeWritePlan, item: tuple[str, pd.DataFrame]) -> Written:
+def _write_partition(plan: CubeWritePlan, item: tuple[str, pd.DataFrame]) -> Written:
     name, frame = item
     return write_part(plan, {name: frame})
 
 
-def _write_buckets(plan: write.CubeWritePlan, item: tuple[str, pd.DataFrame]) -> Written:
+def _write_buckets(plan: CubeWritePlan, item: tuple[str, pd.DataFrame]) -> Written:
     name, frame = item
-    return write.merge_writes([write_part(plan, {name: rows}, unique=False) for rows in buckets(frame)])
+    return merge_writes([write_part(plan, {name: rows}, unique=False) for rows in buckets(frame)])
 
 
 def build_cube_from_dataframe(
@@ -130,7 +137,7 @@ def build_cube_from_dataframe(
     """
     check_store(store)
     frames = _by_id(data, cube)
-    plan = write.plan_build(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
+    plan = plan_build(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
     _check_columns(plan, frames)
     if shuffle:
         frames = {
@@ -157,7 +164,7 @@ def extend_cube_from_dataframe(
     """
     check_store(store)
     frames = _by_id(data, cube)
-    plan = write.plan_extend(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
+    plan = plan_extend(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
     return _write_frames(plan, frames)
 
 
@@ -176,7 +183,7 @@ def append_to_cube_from_dataframe(
     """
     check_store(store)
     frames = _by_id(data, cube)
-    plan = write.plan_append(cube, store, frames, metadata, df_serializer)
+    plan = plan_append(cube, store, frames, metadata, df_serializer)
     return _write_frames(plan, frames)
 
 
@@ -196,7 +203,7 @@ def update_cube_from_dataframe(
     """
     check_store(store)
     frames = _by_id(data, cube)
-    plan = write.plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
+    plan = plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
     return _write_frames(plan, frames)
 
 

@@ -59,7 +59,7 @@ _BLOCK = 100
 def _write(
     plan: DatasetWritePlan, data: Iterable[Delayed] | Delayed, delete_scope: DeleteScopeInput = None
 ) -> Delayed:
-    """One task per Delayed."""
+    """Write each Delayed in one task, then commit."""
     items = [data] if isinstance(data, Delayed) else [delayed(item) for item in iter_inputs(data)]
     tasks = [TaskRef(item.key) for item in items]
     return update_as_delayed(plan, items, tasks, write_input, delete_scope)

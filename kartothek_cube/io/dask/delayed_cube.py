@@ -22,7 +22,13 @@ from kartothek_cube.io_components.maintenance.stats import collect_stats_job
 from kartothek_cube.io_components.query.frame_conversion import query_job, run_single_frame
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.verify.cube_rules import verify_cube_job
-from kartothek_cube.io_components.write import cube_write as write
+from kartothek_cube.io_components.write.cube_plan import (
+    CubeWritePlan,
+    plan_append,
+    plan_build,
+    plan_extend,
+    plan_update,
+)
 from kartothek_cube.io_components.write.cube_write import remove_partitions_job
 from kartothek_cube.io_components.write.incremental import (
     declared_ids,
@@ -49,8 +55,8 @@ __all__ = (
 )
 
 
-def _write_delayed(plan: write.CubeWritePlan, data: Iterable[Delayed] | Delayed) -> Delayed:
-    """Write each Delayed in a task of its own, then commit."""
+def _write_delayed(plan: CubeWritePlan, data: Iterable[Delayed] | Delayed) -> Delayed:
+    """Write each Delayed in one task, then commit."""
     items = [data] if isinstance(data, Delayed) else [delayed(element) for element in iter_input(data)]
     tasks = [TaskRef(item.key) for item in items]
     return answer_as_delayed(write_parts_job(with_write_id(plan), tasks, write_part), items)
@@ -94,7 +100,7 @@ def build_cube_from_delayed(
     """
     check_store(store)
     names = declared_ids(ktk_cube_dataset_ids, [cube.seed_dataset])
-    plan = write.plan_build(cube, store, names, metadata, overwrite, partition_on, df_serializer)
+    plan = plan_build(cube, store, names, metadata, overwrite, partition_on, df_serializer)
     return _write_delayed(plan, data)
 
 
@@ -116,7 +122,7 @@ def extend_cube_from_delayed(
     """
     check_store(store)
     names = declared_ids(ktk_cube_dataset_ids)
-    plan = write.plan_extend(cube, store, names, metadata, overwrite, partition_on, df_serializer)
+    plan = plan_extend(cube, store, names, metadata, overwrite, partition_on, df_serializer)
     return _write_delayed(plan, data)
 
 
@@ -135,7 +141,7 @@ def append_to_cube_from_delayed(
     that may occur in the input. A dataset without rows in the input stays as it is.
     """
     check_store(store)
-    plan = write.plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
+    plan = plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
     return _write_delayed(plan, data)
 
 
@@ -154,7 +160,7 @@ def update_cube_from_delayed(
     ``data`` and ``store`` are as in :func:`build_cube_from_delayed`. The Delayed gives the updated datasets.
     """
     check_store(store)
-    plan = write.plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
+    plan = plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
     return _write_delayed(plan, data)
 
 

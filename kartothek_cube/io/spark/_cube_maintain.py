@@ -1,4 +1,4 @@
-"""Everything else that is done to cubes with Spark: delete, clean up, copy, count, compact, check."""
+"""Maintenance of cubes with Spark: delete, clean up, copy, count, compact, check."""
 
 from __future__ import annotations
 

@@ -109,8 +109,8 @@ def map_cube_spark(
     plan = plan_query(
         cube, picklable_store(store), conditions, datasets, dimension_columns, groups, payload_columns
     )
-    given = _schema_of(func, plan) if schema is None else _as_spark_schema(schema)
-    return _query_frame(session, plan, given, func, f"map_{cube.uuid_prefix}")
+    spark_types = _schema_of(func, plan) if schema is None else _as_spark_schema(schema)
+    return _query_frame(session, plan, spark_types, func, f"map_{cube.uuid_prefix}")
 
 
 def _query_frame(
@@ -127,7 +127,7 @@ def _query_frame(
 
 
 def _schema_of(func: Callable[[pa.Table], Any], plan: PhysicalPlan) -> StructType:
-    """What the function gives for no rows."""
+    """Schema of the result of the function for an empty table."""
     empty = to_memory(plan.context.output.empty_table())
     try:
         result = func(empty)
@@ -142,13 +142,13 @@ def _schema_of(func: Callable[[pa.Table], Any], plan: PhysicalPlan) -> StructTyp
     return spark_schema(_with_known_types(table.schema, result, plan.context.output))
 
 
-def _with_known_types(schema: pa.Schema, result: Any, known: pa.Schema) -> pa.Schema:
-    """Without rows, columns of objects in pandas could be anything: take them for those of the query."""
+def _with_known_types(schema: pa.Schema, result: Any, query_schema: pa.Schema) -> pa.Schema:
+    """Schema of an empty frame; its object columns have the types of the query, as they could be anything."""
     if not isinstance(result, pd.DataFrame):
         return schema
     objects = {name for name, dtype in result.dtypes.items() if pd.api.types.is_object_dtype(dtype)}
-    unclear = objects & set(known.names)
-    return pa.schema([known.field(field.name) if field.name in unclear else field for field in schema])
+    unclear = objects & set(query_schema.names)
+    return pa.schema([query_schema.field(field.name) if field.name in unclear else field for field in schema])
 
 
 def _as_spark_schema(schema: StructType | pa.Schema | str) -> StructType:

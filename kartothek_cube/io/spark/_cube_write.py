@@ -1,4 +1,4 @@
-"""Writing cubes with Spark: one job shuffles and writes, one commit on the driver ends it."""
+"""Writes of cubes with Spark: one job shuffles and writes, the driver commits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from kartothek_cube.io._executor import execute
 from kartothek_cube.io.spark._input import SparkInput, frames_of
 from kartothek_cube.io.spark._stores import picklable_store
 from kartothek_cube.io.spark._write import check_file_rows, write_cube
-from kartothek_cube.io_components.write import cube_write as _write
+from kartothek_cube.io_components.write.cube_plan import plan_append, plan_build, plan_extend, plan_update
+from kartothek_cube.io_components.write.cube_write import remove_partitions_job
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -61,9 +62,7 @@ def build_cube_from_spark(
     """
     check_file_rows(max_rows_per_file)
     frames = frames_of(data, cube.seed_dataset)
-    plan = _write.plan_build(
-        cube, picklable_store(store), frames, metadata, overwrite, partition_on, df_serializer
-    )
+    plan = plan_build(cube, picklable_store(store), frames, metadata, overwrite, partition_on, df_serializer)
     return write_cube(plan, frames, max_rows_per_file)
 
 
@@ -85,9 +84,7 @@ def extend_cube_from_spark(
     """
     check_file_rows(max_rows_per_file)
     frames = frames_of(data, cube.seed_dataset)
-    plan = _write.plan_extend(
-        cube, picklable_store(store), frames, metadata, overwrite, partition_on, df_serializer
-    )
+    plan = plan_extend(cube, picklable_store(store), frames, metadata, overwrite, partition_on, df_serializer)
     return write_cube(plan, frames, max_rows_per_file)
 
 
@@ -107,7 +104,7 @@ def append_to_cube_from_spark(
     """
     check_file_rows(max_rows_per_file)
     frames = frames_of(data, cube.seed_dataset)
-    plan = _write.plan_append(cube, picklable_store(store), frames, metadata, df_serializer)
+    plan = plan_append(cube, picklable_store(store), frames, metadata, df_serializer)
     return write_cube(plan, frames, max_rows_per_file)
 
 
@@ -130,7 +127,7 @@ def update_cube_from_spark(
     """
     check_file_rows(max_rows_per_file)
     frames = frames_of(data, cube.seed_dataset)
-    plan = _write.plan_update(
+    plan = plan_update(
         cube, picklable_store(store), remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer
     )
     return write_cube(plan, frames, max_rows_per_file)
@@ -144,5 +141,5 @@ def remove_partitions_spark(
     metadata: CubeMetadata | None = None,
 ) -> dict[str, DatasetMetadata]:
     """Remove partitions, on the driver; see :func:`kartothek_cube.io.eager_cube.remove_partitions`."""
-    job = _write.remove_partitions_job(cube, store, conditions, ktk_cube_dataset_ids, metadata)
+    job = remove_partitions_job(cube, store, conditions, ktk_cube_dataset_ids, metadata)
     return execute(job)

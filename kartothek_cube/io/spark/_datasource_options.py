@@ -1,4 +1,4 @@
-"""Options of the data source: text, checked and read."""
+"""Options of the data source: checked and parsed."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ class ReadOptions:
         >>> ReadOptions.of({"store": "hfs:///data", "cube": "geodata", "columns": "AVG_TEMP, WIND"}).columns
         ('AVG_TEMP', 'WIND')
         """
-        given = _known(cls, options)
+        texts = _known(cls, options)
         names = ("columns", "dimension_columns", "datasets")
-        lists: dict[str, Any] = {name: _names(name, given.get(name)) for name in names}
-        as_of = _moment(given.get("as_of"))
-        conditions = given.get("conditions")
-        required = _required(given, "store"), _required(given, "cube")
-        push = _flag("push_filters", given.get("push_filters", "false"))
+        lists: dict[str, Any] = {name: _names(name, texts.get(name)) for name in names}
+        as_of = _moment(texts.get("as_of"))
+        conditions = texts.get("conditions")
+        required = _required(texts, "store"), _required(texts, "cube")
+        push = _flag("push_filters", texts.get("push_filters", "false"))
         return cls(*required, as_of=as_of, conditions=conditions, push_filters=push, **lists)
 
 
@@ -122,29 +122,29 @@ class WriteOptions:
         ...
         ValueError: Format kartothek_cube: unknown option data_set; did you mean dataset? available: cube, ...
         """
-        given = _known(cls, options)
+        texts = _known(cls, options)
         lists = ("dimension_columns", "partition_columns", "index_columns", "partition_on")
-        found: dict[str, Any] = {name: _names(name, given[name]) for name in lists if name in given}
-        found.update(
-            {name: given[name] for name in ("dataset", "seed_dataset", "if_exists") if name in given}
+        values: dict[str, Any] = {name: _names(name, texts[name]) for name in lists if name in texts}
+        values.update(
+            {name: texts[name] for name in ("dataset", "seed_dataset", "if_exists") if name in texts}
         )
-        if found.get("if_exists", "append") not in ("append", "error", "ignore"):
+        if values.get("if_exists", "append") not in ("append", "error", "ignore"):
             raise ValueError(
-                f"Format {FORMAT}: option 'if_exists' is append, error or ignore, got {found['if_exists']!r}"
+                f"Format {FORMAT}: option 'if_exists' is append, error or ignore, got {values['if_exists']!r}"
             )
-        return cls(_required(given, "store"), _required(given, "cube"), **found)
+        return cls(_required(texts, "store"), _required(texts, "cube"), **values)
 
 
 def _known(cls: type[Any], options: Mapping[str, str]) -> dict[str, str]:
     """The options, in lower case, if all of them are known."""
-    given = {str(name).lower(): value for name, value in options.items()}
-    known = [field.name for field in attrs.fields(cls)]
-    unknown = set(given) - set(known) - _OF_SPARK
+    texts = {str(name).lower(): value for name, value in options.items()}
+    names = [field.name for field in attrs.fields(cls)]
+    unknown = set(texts) - set(names) - _OF_SPARK
     if unknown:
-        raise ValueError(f"Format {FORMAT}: {unknown_names('option', unknown, known)}")
-    if "path" in given:
-        given.setdefault("store", given["path"])
-    return given
+        raise ValueError(f"Format {FORMAT}: {unknown_names('option', unknown, names)}")
+    if "path" in texts:
+        texts.setdefault("store", texts["path"])
+    return texts
 
 
 def _required(options: Mapping[str, str], name: str) -> str:
@@ -192,7 +192,7 @@ _MARK = "_kartothek_cube_wraps"
 
 
 def install() -> None:
-    """Teach the writers of all kinds of sessions that are imported; once is enough."""
+    """Install the save modes in the writers of all imported kinds of sessions; repeatable."""
     for module in ("pyspark.sql.readwriter", "pyspark.sql.connect.readwriter"):
         if module in sys.modules:
             writer = sys.modules[module].DataFrameWriter

@@ -1,4 +1,4 @@
-"""Writers of the data source: plan by what is there, write in tasks, commit once on the driver."""
+"""Writers of the data source: plan on the driver, write in tasks, commit once on the driver."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 
 __all__ = ("CubeStreamWriter", "CubeWriter", "batch_writer", "stream_writer")
 
-#: rows that a task collects before it writes: they may come in any order
+#: rows that a task collects before it writes, since they come in any order
 _ROWS = 1 << 20
 
 
 @dataclass
 class TaskCommit(WriterCommitMessage):
-    """What a task wrote or why it did not, and to which query it belongs."""
+    """Result or error of a task, with the id of its query."""
 
     outcome: bytes
     query: str | None = None
@@ -72,8 +72,8 @@ class WriteTarget:
     @classmethod
     def of(cls, options: Mapping[str, str], overwrite: bool) -> WriteTarget:
         """Read the options of a data source."""
-        given = WriteOptions.of(options)
-        return cls(given, picklable_store(given.store), overwrite)
+        parsed = WriteOptions.of(options)
+        return cls(parsed, picklable_store(parsed.store), overwrite)
 
     def plan(self) -> CubeWritePlan | None:
         """The write, planned from the current state of the store; None if there is nothing to do."""
@@ -99,33 +99,33 @@ class WriteTarget:
         return plan_update(cube, self.store, [], [name]) if name in existing else self.plan()
 
     def _cube(self, existing: Iterable[str]) -> Cube:
-        given = self.options
+        options = self.options
         if not existing:
             return self._new_cube()
-        cube, _ = discover_cube(given.cube, self.store)
+        cube, _ = discover_cube(options.cube, self.store)
         for option in ("dimension_columns", "partition_columns"):
-            columns = getattr(given, option)
+            columns = getattr(options, option)
             if columns is not None and columns != getattr(cube, option):
                 raise ValueError(
                     f"Format {FORMAT}: option {option!r} is {', '.join(columns)}, but the cube "
-                    f"{given.cube!r} has {', '.join(getattr(cube, option))}"
+                    f"{options.cube!r} has {', '.join(getattr(cube, option))}"
                 )
-        return cube.copy(index_columns=set(cube.index_columns) | set(given.index_columns or ()))
+        return cube.copy(index_columns=set(cube.index_columns) | set(options.index_columns or ()))
 
     def _new_cube(self) -> Cube:
-        given = self.options
-        missing = [o for o in ("dimension_columns", "partition_columns") if getattr(given, o) is None]
+        options = self.options
+        missing = [o for o in ("dimension_columns", "partition_columns") if getattr(options, o) is None]
         if missing:
             raise ValueError(
-                f"Format {FORMAT}: there is no cube {given.cube!r} yet; to build it, name its columns in the "
-                f"option(s) {', '.join(missing)}"
+                f"Format {FORMAT}: there is no cube {options.cube!r} yet; to build it, name its columns "
+                f"in the option(s) {', '.join(missing)}"
             )
         return Cube(
-            dimension_columns=given.dimension_columns,
-            partition_columns=given.partition_columns,
-            uuid_prefix=given.cube,
-            seed_dataset=given.seed_dataset,
-            index_columns=given.index_columns or (),
+            dimension_columns=options.dimension_columns,
+            partition_columns=options.partition_columns,
+            uuid_prefix=options.cube,
+            seed_dataset=options.seed_dataset,
+            index_columns=options.index_columns or (),
         )
 
 
@@ -142,7 +142,7 @@ def _checked(plan: CubeWritePlan, schema: StructType) -> str:
 
 
 def _write(plan: CubeWritePlan, name: str, batches: Iterator[pa.RecordBatch]) -> bytes:
-    """Write the rows of a task, in whatever order they come."""
+    """Write the rows of a task, which come in any order."""
     constraints = plan.constraints[name]
     tables = rechunk_by_partition(batches, constraints.partition_on, _ROWS, 4 * _ROWS)
     rows = (to_storage_types(table, constraints.types) for table in tables)
@@ -150,7 +150,7 @@ def _write(plan: CubeWritePlan, name: str, batches: Iterator[pa.RecordBatch]) ->
 
 
 def _results(messages: Iterable[Any]) -> list[dict[str, WriteResult]]:
-    """What tasks wrote, or the first error of one."""
+    """Results of all tasks; the first error is raised."""
     results = [unpickled(message.outcome) for message in messages if message is not None]
     for result in results:
         if isinstance(result, Exception):

@@ -1,4 +1,4 @@
-"""Errors of the data source as sentences: Spark tells their text alone, without where they were raised."""
+"""Errors of the data source without stack traces: Spark shows their text alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ("concise_errors",)
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: what users can mend; of everything else, where it was raised is the first thing to know
+#: errors that users can correct; all others need their stack trace
 _FOR_USERS = (KartothekCubeError, ValueError, TypeError, RuntimeError)
 #: Spark's workers look for this when they report an error; then they end
 _HIDDEN = "SPARK_HIDE_TRACEBACK"
@@ -37,6 +37,6 @@ def concise_errors(method: Callable[P, T]) -> Callable[P, T]:
 
 
 def _is_worker() -> bool:
-    """Whether this process is one of Spark's own, started to call this."""
+    """Whether Spark started this process to call the data source."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return spec is not None and spec.name.startswith("pyspark.")

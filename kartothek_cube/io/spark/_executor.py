@@ -31,7 +31,7 @@ Context = TypeVar("Context")
 Result = TypeVar("Result")
 Answer = TypeVar("Answer")
 
-#: up to so many tasks Spark deals them out as it finds workers; more of them are sent to a worker each
+#: number of tasks up to which Spark distributes them by itself; above, each gets a partition of its own
 _FEW_TASKS = 64
 _OUTCOMES = "id int, outcome binary"
 
@@ -43,7 +43,7 @@ def map_batches(
     pickled = cloudpickle.dumps((function, shared))
     columns, help_text = list(df.columns), remedy()
 
-    # pickled by value: it must be able to say that this package is missing
+    # pickled by value: executors without this package can still raise the error below
     def on_executor(batches: Any) -> Any:
         try:
             from kartothek_cube.io.spark._worker import run
@@ -113,7 +113,7 @@ def _run_tasks(spark: SparkSession, job: Job[Context, T, Result, Answer]) -> lis
 
 
 def raise_first(results: list[Any]) -> list[Any]:
-    """The results, if none of them is an exception."""
+    """The results; the first exception among them is raised."""
     for result in results:
         if isinstance(result, Exception):
             raise result

@@ -1,4 +1,4 @@
-"""Filters of Spark as conditions on a cube, as far as they mean exactly the same."""
+"""Translation of Spark filters to conditions on a cube, as far as both are equivalent."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ def to_conditions(filters: Sequence[Any], schema: pa.Schema) -> tuple[list[Condi
     DAY > 3 [StringEndsWith(attribute=('CITY',), value='burg')]
     """
     conditions: list[Condition] = []
-    left: list[Any] = []
+    remaining_filters: list[Any] = []
     not_null = []
     for item in filters:
         if isinstance(item, ds.IsNotNull):
             not_null.append(item)
             continue
-        found, same = _translated(item, schema)
-        if not _bindable(found, schema):
-            found, same = [], False
-        conditions += found
+        translated, same = _translated(item, schema)
+        if not _bindable(translated, schema):
+            translated, same = [], False
+        conditions += translated
         if not same:
-            left.append(item)
+            remaining_filters.append(item)
     # no condition matches a null
     valid = {condition.column for condition in conditions}
-    left += [item for item in not_null if _column(item) not in valid]
-    return conditions, left
+    remaining_filters += [item for item in not_null if _column(item) not in valid]
+    return conditions, remaining_filters
 
 
 def _column(item: Any) -> str:
@@ -76,7 +76,7 @@ def _bindable(conditions: Sequence[Condition], schema: pa.Schema) -> bool:
 
 
 def _translated(item: Any, schema: pa.Schema) -> tuple[list[Condition], bool]:
-    """Conditions, and whether these say all that the filter says."""
+    """Conditions that follow from a filter, and whether they are equivalent to it."""
     negated = isinstance(item, ds.Not)
     inner = item.child if negated else item
     column = _column(inner)
@@ -149,7 +149,7 @@ def _one_of(column: str, values: list[Any], dtype: pa.DataType) -> tuple[list[Co
 
 
 def _prefix(column: str, prefix: str) -> list[Condition]:
-    """A range that holds all texts with a prefix; it is for Spark to look closer."""
+    """A range that contains all texts with a prefix; Spark evaluates the rest."""
     if not prefix:
         return []
     after = ord(prefix[-1]) + 1

@@ -1,4 +1,4 @@
-"""DataFrames of Spark out of what Arrow reads, with the types that cubes mean."""
+"""Spark DataFrames of tables that Arrow reads, in the types of cubes."""
 
 from __future__ import annotations
 

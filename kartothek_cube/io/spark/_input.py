@@ -1,4 +1,4 @@
-"""Input frames: what their schemas tell before a job starts, and how rows get to the tasks that write."""
+"""Input frames: checks of their schemas, and the shuffle of their rows to the tasks that write."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ("SparkInput", "check_frame", "empty_table", "frames_of", "is_spark_fr
 SparkInput: TypeAlias = "DataFrame | Mapping[str, DataFrame | None]"
 """The frame of the seed, or frames by dataset id."""
 
-#: column that tells how many tasks share a partition; no dataset can have it
+#: column with the number of tasks of a partition; no dataset can have it
 _SHARES = "__kartothek_cube_shares"
-#: hash buckets are not of equal size: make them a bit smaller than a file may be
+#: hash buckets have unequal sizes, so their mean is smaller than a file may be
 _UNEVEN = 1.05
 
 
@@ -33,7 +33,7 @@ def is_spark_frame(obj: Any) -> bool:
 
 
 def frames_of(data: Any, default: str) -> dict[str, DataFrame | None]:
-    """Input by dataset id; a lone frame belongs to ``default``."""
+    """Input by dataset id; a single frame belongs to ``default``."""
     by_id = {default: data} if is_spark_frame(data) else data
     if not isinstance(by_id, Mapping):
         raise TypeError(_not_a_frame(data))

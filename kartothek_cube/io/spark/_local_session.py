@@ -156,10 +156,10 @@ def register(spark: SparkSession | None = None) -> SparkSession:
 
 
 def _require_java() -> None:
-    found = _java_version()
-    if found < JAVA:
+    version = _java_version()
+    if version < JAVA:
         raise RuntimeError(
-            f"Spark needs Java {JAVA} or newer, but found {found or 'none'}: install it (Debian, Ubuntu: "
+            f"Spark needs Java {JAVA} or newer, but found {version or 'none'}: install it (Debian, Ubuntu: "
             f"apt-get install openjdk-{JAVA}-jre-headless; macOS: brew install openjdk@{JAVA}), or set "
             "JAVA_HOME."
         )

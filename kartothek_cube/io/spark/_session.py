@@ -1,4 +1,4 @@
-"""Sessions of Spark: the active one, how much runs at the same time, and what its displays tell."""
+"""Spark sessions: the active one, its parallelism, its displays of progress, its Python."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = (
     "workers",
 )
 
-#: tasks at the same time, where nothing tells
+#: number of parallel tasks, if it cannot be determined
 _WORKERS = 8
 
 
@@ -95,7 +95,7 @@ def job_description(spark: SparkSession, text: str) -> Iterator[None]:
 
 @contextmanager
 def no_pandas_warnings() -> Iterator[None]:
-    """Keep quiet about the version of pandas, which the calls in question do not use."""
+    """Suppress warnings about the version of pandas, which these calls do not use."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
         yield
@@ -113,12 +113,12 @@ _SIGNS = (
     re.compile(r"Cannot run program \"(?P<what>[^\"]+)\""),
     re.compile(r"(?P<what>Python worker failed to connect back)"),
 )
-#: what a task imports before it does anything for the user
+#: packages that a task imports first
 _OURS = ("kartothek_cube", "pyarrow", "pandas", "numpy", "attr", "attrs", "simplekv", "storefact", "pyspark")
 
 
 def remedy() -> str:
-    """What to do about a wrong Python."""
+    """Advice about a wrong Python."""
     version = ".".join(map(str, sys.version_info[:2]))
     return _REMEDY.format(version=version, executable=sys.executable)
 
@@ -132,10 +132,10 @@ def explained(error: BaseException) -> RuntimeError | None:
     """
     text = str(error)
     for sign in _SIGNS:
-        found = sign.search(text)
-        if found is None:
+        match = sign.search(text)
+        if match is None:
             continue
-        what = found.group("what")
+        what = match.group("what")
         if sign is _SIGNS[0] and what.partition(".")[0] not in _OURS:
             continue
         return RuntimeError(f"The Python of Spark's executors is not the right one ({what}). {remedy()}")

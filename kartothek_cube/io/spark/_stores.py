@@ -1,4 +1,4 @@
-"""Stores that travel to executors, and are opened there once per process."""
+"""Picklable stores, which executors open once per process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types of Arrow and Spark: the one place where one becomes the other.
+"""Conversion of types and tables between Arrow and Spark.
 
 ========================  =====================  ==============================================
 Arrow                     Spark                  remarks
@@ -30,7 +30,7 @@ __all__ = ("arrow_schema", "check_types", "spark_schema", "to_spark", "to_storag
 
 #: digits that a decimal of Spark can have
 _MAX_PRECISION = 38
-#: what to do about types that no dataset can hold
+#: advice about types that no dataset can hold
 _REMEDIES: dict[str, str] = {
     "DayTimeIntervalType": "cast it to a number, for example cast('bigint')",
     "YearMonthIntervalType": "cast it to a number, for example cast('int')",
@@ -87,9 +87,9 @@ def spark_schema(schema: pa.Schema) -> st.StructType:
 
 
 def _spark_type(dtype: pa.DataType, column: str) -> st.DataType:
-    known = _TO_SPARK.get(dtype)
-    if known is not None:
-        return known
+    spark_type = _TO_SPARK.get(dtype)
+    if spark_type is not None:
+        return spark_type
     if pat.is_dictionary(dtype) or pat.is_run_end_encoded(dtype):
         return _spark_type(dtype.value_type, column)
     if pat.is_timestamp(dtype):
@@ -172,7 +172,7 @@ def _bases(dtype: st.DataType) -> set[str]:
 
 
 def _unsupported(dtype: st.DataType) -> st.DataType | None:
-    """The type, or one inside it, for which there is no Arrow type."""
+    """The type, or a nested one, that Arrow does not have."""
     inner: list[st.DataType] = []
     if isinstance(dtype, st.ArrayType):
         inner = [dtype.elementType]
@@ -224,14 +224,14 @@ def _converted(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
 
 
 def _whole_microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Instants rounded down, also before 1970, as filters take for granted."""
+    """Instants rounded down, also before 1970: filters rely on it."""
     target = pa.timestamp("us", column.type.tz)
     try:
         return column.cast(target)
     except pa.ArrowInvalid:
         numbers = column.cast(pa.int64())
-        rest = pc.subtract(numbers, pc.multiply(pc.divide(numbers, 1000), 1000))
-        down = pc.if_else(pc.less(rest, 0), pc.add(rest, 1000), rest)
+        remainder = pc.subtract(numbers, pc.multiply(pc.divide(numbers, 1000), 1000))
+        down = pc.if_else(pc.less(remainder, 0), pc.add(remainder, 1000), remainder)
         return pc.subtract(numbers, down).cast(column.type).cast(target)
 
 

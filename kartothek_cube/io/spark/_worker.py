@@ -1,4 +1,4 @@
-"""What runs on executors: one function of this module per kind of job, between Arrow batches."""
+"""Functions that run on executors, from Arrow batches to Arrow batches."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ __all__ = (
 
 Batches = Iterator[pa.RecordBatch]
 
-#: rows that are handed to Spark at once
+#: rows per batch for Spark
 BATCH_ROWS = 1 << 16
 #: a task in a row
 TASKS = pa.schema([("id", pa.int32()), ("task", pa.binary())])
-#: what came out of a task, or why nothing did
+#: the result of a task, or its error
 OUTCOMES = pa.schema([("id", pa.int32()), ("outcome", pa.binary())])
 
-#: what is wrong with the data, and would be so in another attempt; everything else is for Spark to try again
+#: errors in the data, which another attempt would meet again; Spark repeats tasks after all others
 _FINAL = (KartothekCubeError, ValueError, TypeError, KeyError, RuntimeError)
 
 
@@ -66,13 +66,13 @@ def run(pickled: bytes, batches: Batches, columns: Sequence[str]) -> Batches:
 
 @lru_cache(maxsize=4)
 def _shared(pickled: bytes) -> tuple[Callable[..., Batches], Any]:
-    """The same objects for all tasks of a process, so that a store is opened once."""
+    """The unpickled function and context; cached, so that a process opens a store once."""
     function, shared = unpickled(pickled)
     return function, shared
 
 
 def unpickled(data: bytes) -> Any:
-    """What the driver sent to this task, or a task to the driver."""
+    """An object of the driver in a task, or of a task in the driver."""
     return pickle.loads(data)  # noqa: S301  Spark itself runs what the driver pickled
 
 
@@ -83,7 +83,7 @@ def _tasks(batches: Batches) -> Iterator[tuple[int, Any]]:
 
 
 def attempt(function: Callable[[], Any]) -> bytes:
-    """What a function returns or raises, pickled: Spark would make a Java stack trace of an exception."""
+    """Result or error of a function, pickled: Spark would turn an exception into a Java stack trace."""
     try:
         result = function()
     except _FINAL as error:
@@ -92,7 +92,7 @@ def attempt(function: Callable[[], Any]) -> bytes:
 
 
 def outcome_of(number: int, function: Callable[[], Any]) -> pa.RecordBatch:
-    """The attempt to call a function, as a row with the number of its task."""
+    """Result or error of a function, as a row with the number of its task."""
     return pa.RecordBatch.from_pylist([{"id": number, "outcome": attempt(function)}], schema=OUTCOMES)
 
 
@@ -133,7 +133,7 @@ def transformed(function: Callable[[pa.Table], Any], table: pa.Table) -> pa.Tabl
 
 
 def batches_of(table: pa.Table, target: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows as Spark takes them, some at a time."""
+    """Rows in batches and types of Spark."""
     for start in range(0, len(table), BATCH_ROWS):
         yield from to_spark(table.slice(start, BATCH_ROWS), target).combine_chunks().to_batches()
 

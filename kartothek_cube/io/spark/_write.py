@@ -1,4 +1,4 @@
-"""Writing out of Spark: check by schema, one job for all datasets, one commit on the driver."""
+"""Writes of Spark frames: check of schemas, one Spark job for all datasets, commit on the driver."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ def check_input(plan: CubeWritePlan, schemas: Mapping[str, pa.Table]) -> None:
 def write_cube(plan: CubeWritePlan, frames: Frames, file_rows: int | None) -> dict[str, DatasetMetadata]:
     """Write frames to a cube; after a failure the files are deleted and the cube is unchanged."""
     check_announced(plan, frames)
-    given = {name: df for name, df in frames.items() if df is not None}
-    for name, df in given.items():
+    inputs = {name: df for name, df in frames.items() if df is not None}
+    for name, df in inputs.items():
         check_frame(df, name)
-    check_input(plan, {name: empty_table(df, plan.constraints[name].types) for name, df in given.items()})
+    check_input(plan, {name: empty_table(df, plan.constraints[name].types) for name, df in inputs.items()})
     plan = with_write_id(plan)
-    # Spark does not even ask for what becomes of no rows
+    # Spark runs no task for a frame without rows
     contexts = {name: plan.changes[name].context for name in frames}
     nothing = {name: WriteResult(context.uuid, context.table) for name, context in contexts.items()}
     with delete_on_failure(change.context for change in plan.changes.values()):
-        return commit_parts(plan, [nothing, *_written(plan, given, file_rows)])
+        return commit_parts(plan, [nothing, *_written(plan, inputs, file_rows)])
 
 
 @contextmanager

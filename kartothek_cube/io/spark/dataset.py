@@ -142,9 +142,9 @@ def update_dataset_from_spark(
     """
     check_file_rows(max_rows_per_file)
     frame = None if df is None else _frame(df)
-    found = _dataset(dataset_uuid, store, factory)
+    dataset = _dataset(dataset_uuid, store, factory)
     plan = plan_update(
-        factory=found,
+        factory=dataset,
         delete_scope=delete_scope,
         metadata=metadata,
         df_serializer=df_serializer,
@@ -158,7 +158,7 @@ def update_dataset_from_spark(
     )
     if frame is None:
         return finish_update(plan, [])
-    return _write(plan, frame, found if plan.mode is WriteMode.UPDATE else None, max_rows_per_file)
+    return _write(plan, frame, dataset if plan.mode is WriteMode.UPDATE else None, max_rows_per_file)
 
 
 def _frame(df: Any) -> DataFrame:
@@ -175,8 +175,8 @@ def _dataset(
     as_of: AsOf | None = None,
 ) -> DatasetFactory:
     """The dataset that the arguments name, with a store that executors can open."""
-    found = dataset_factory(dataset_uuid, store, factory, as_of=as_of)
-    return found.copy(store_factory=picklable_store(found.store_factory))
+    dataset = dataset_factory(dataset_uuid, store, factory, as_of=as_of)
+    return dataset.copy(store_factory=picklable_store(dataset.store_factory))
 
 
 def _write(
@@ -243,7 +243,7 @@ def read_dataset_as_spark(
 
 
 def _pack(plan: ReadPlan, at_once: int) -> list[tuple[ReadTask, ...]]:
-    """What tasks of Spark read: consecutive partitions or groups, enough to keep all workers busy."""
+    """Blocks of consecutive partitions or groups, about three for each worker."""
     count = len(plan.partitions)
     if not count or plan.groups == ():
         return []

@@ -1,4 +1,4 @@
-"""Arrays in Arrow's memory pool, which keeps what it gets back for the next block of rows."""
+"""Arrays in the memory pool of Arrow."""
 
 from __future__ import annotations
 
@@ -13,24 +13,14 @@ __all__ = ("allocate_array",)
 
 def allocate_array(length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """
-    An array to be filled.
+    An uninitialised array in the memory pool of Arrow.
 
-    What NumPy allocates by itself goes back to the system when it is large, which clears it page by page
-    for the next one who asks.
-
-    Parameters
-    ----------
-    length
-        Number of values.
-    dtype
-        Their type.
-
-    Examples
-    --------
-    >>> array = pooled(2, "int16")
+    >>> array = allocate_array(2, "int16")
     >>> array[:] = [20, 30]
     >>> array
     array([20, 30], dtype=int16)
     """
+    # NumPy returns large arrays to the system, which clears every page again for the next one;
+    # Arrow's pool keeps them for the next block of rows
     dtype = np.dtype(dtype)
     return np.frombuffer(pa.allocate_buffer(length * dtype.itemsize), dtype, length)

@@ -17,37 +17,21 @@ def categorize(
     table: pa.Table,
     columns: Sequence[str],
     lengths: Sequence[int],
-    known: Mapping[str, pa.Array] | None = None,
+    dictionaries: Mapping[str, pa.Array] | None = None,
 ) -> pa.Table:
     """
-    Encode columns of the rows of several files with one dictionary each.
+    Encode columns of the rows of several files with one dictionary each, unless a dictionary is given.
 
-    Parameters
-    ----------
-    table
-        Rows of all files.
-    columns
-        Columns to encode.
-    lengths
-        Rows of each file.
-    known
-        Dictionaries that are known already, by column.
+    A dictionary holds the values of the longest file in the order of their first appearance, then the
+    others sorted, as in kartothek.
 
-    Returns
-    -------
-    pyarrow.Table
-        Another dictionary holds the values of the longest file in the order of their first appearance, then
-        all others sorted.
-
-    Examples
-    --------
     >>> table = pa.table({"CITY": ["Kiel", "Ulm", "Bonn", "Ulm"]})
     >>> categorize(table, ["CITY"], [1, 3]).column("CITY").chunk(0).dictionary.to_pylist()
     ['Ulm', 'Bonn', 'Kiel']
     """
     for column in columns:
         position = table.column_names.index(column)
-        categories = (known or {}).get(column)
+        categories = (dictionaries or {}).get(column)
         table = table.set_column(position, column, _encode(table.column(position), lengths, categories))
     return table
 
@@ -60,9 +44,9 @@ def _encode(values: pa.ChunkedArray, lengths: Sequence[int], categories: pa.Arra
     if categories is None:
         categories = _categories(values, lengths)
     codes = pc.index_in(values, value_set=categories)
-    # without rows, one empty chunk still knows the categories
-    parts = codes.chunks or [pa.array([], pa.int32())]
-    chunks = [pa.DictionaryArray.from_arrays(part, categories) for part in parts]
+    # without rows, one empty chunk keeps the categories
+    code_chunks = codes.chunks or [pa.array([], pa.int32())]
+    chunks = [pa.DictionaryArray.from_arrays(chunk, categories) for chunk in code_chunks]
     return pa.chunked_array(chunks, type=pa.dictionary(pa.int32(), values.type))
 
 
@@ -78,21 +62,7 @@ def _categories(values: pa.ChunkedArray, lengths: Sequence[int]) -> pa.Array:
 
 
 def indexed_categories(dataset: DatasetMetadata, columns: Sequence[str]) -> dict[str, pa.Array]:
-    """
-    All values that columns have in a dataset, as far as its indices tell.
-
-    Parameters
-    ----------
-    dataset
-        A dataset with the indices of these columns.
-    columns
-        Columns; those without an index are left out.
-
-    Returns
-    -------
-    dict of str to pyarrow.Array
-        Sorted distinct values by column.
-    """
+    """Sorted distinct values of the indexed columns among ``columns``, by column; indices are loaded."""
     keys = {c: dataset.key_columns()[c].unique() for c in columns if c in dataset.partition_keys}
     loaded = {c: dataset.indices[c].columns_data for c in columns if c in dataset.secondary_indices}
     indices = {column: index.values for column, index in loaded.items() if index is not None}

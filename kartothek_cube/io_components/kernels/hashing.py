@@ -17,22 +17,8 @@ def _hashes(df: pd.DataFrame, columns: Sequence[str]) -> npt.NDArray[np.uint64]:
 
 def hash_rows(df: pd.DataFrame, columns: Sequence[str]) -> int:
     """
-    One hash for all rows of a frame.
+    Sum of the hashes of all rows, modulo 2**64; dates are objects.
 
-    Parameters
-    ----------
-    df
-        The frame, dates as objects.
-    columns
-        Columns that count.
-
-    Returns
-    -------
-    int
-        Sum of the hashes of the rows, modulo 2**64.
-
-    Examples
-    --------
     >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
     >>> hash_rows(cities, ["CITY"]) == hash_rows(cities[::-1], ["CITY"])
     True
@@ -41,37 +27,12 @@ def hash_rows(df: pd.DataFrame, columns: Sequence[str]) -> int:
 
 
 def hash_groups(df: pd.DataFrame, columns: Sequence[str], keys: Sequence[str]) -> pd.Series[int]:
-    """
-    One hash for all rows of each group.
-
-    Parameters
-    ----------
-    df, columns
-        As in :func:`hash_rows`.
-    keys
-        Columns whose values make the groups; rows with missing values are in none.
-
-    Returns
-    -------
-    pandas.Series
-        uint64 by value of the keys, sorted.
-    """
+    """Sum of the hashes of the rows of each group, by key; rows with a missing key are in no group."""
     hashes = pd.Series(_hashes(df, columns), dtype="uint64")
     return hashes.groupby([df[key].reset_index(drop=True) for key in keys]).sum()
 
 
-def merge_hashes(parts: Iterable[pd.Series[int]]) -> pd.Series[int]:
-    """
-    Hashes of groups whose rows are in several frames.
-
-    Parameters
-    ----------
-    parts
-        What :func:`hash_groups` gave for these; at least one.
-
-    Returns
-    -------
-    pandas.Series
-    """
-    together = pd.concat(list(parts))
-    return together.groupby(level=list(range(together.index.nlevels))).sum()
+def merge_hashes(hashes: Iterable[pd.Series[int]]) -> pd.Series[int]:
+    """Hashes of groups whose rows are in several frames; ``hashes`` has one entry per frame, at least one."""
+    concatenated = pd.concat(list(hashes))
+    return concatenated.groupby(level=list(range(concatenated.index.nlevels))).sum()

@@ -21,14 +21,9 @@ from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.kernels.keys import (
-    combine_keys,
-    encode_ordered,
-    group_codes,
-    last_occurrence_mask,
-    sort_order,
-    take_values,
-)
+from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered, group_codes
+from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, sort_order
+from kartothek_cube.io_components.kernels.take import take_values
 from kartothek_cube.io_components.read.data_files import concat_tables, read_files
 from kartothek_cube.io_components.runtime.threads import store_factory
 from kartothek_cube.io_components.write.abort import delete_uncommitted
@@ -178,9 +173,9 @@ def run_compact(context: CompactContext, task: CompactTask) -> CompactResult:
     keys = files.files[write.table].to_pylist()
     before = {"files": len(keys), "bytes": sum(map(blobs.size, keys))}
     tables = list(read_files(blobs, keys, schema=compaction.schema))
-    rows = _visible(compaction, _joined(compaction, files, tables))
+    rows = _deduplicate_cells(compaction, _concat_files(compaction, files, tables))
     total = sum(map(len, tables))
-    if len(rows) == total and _distinct(compaction, files) == len(keys):
+    if len(rows) == total and _count_partitions(compaction, files) == len(keys):
         stats = _stats(before, total, before, total)
         return CompactResult(task.name, task.labels, None, stats)
     written = write_table(write, rows)
@@ -197,13 +192,15 @@ def _stats(
     return {"partitions": 1, **counts, "rows_before": rows_before, "rows_after": rows_after}
 
 
-def _distinct(compaction: CompactionContext, files: PartitionTable) -> int:
-    """How many files there have to be: one per value of the partition keys."""
+def _count_partitions(compaction: CompactionContext, files: PartitionTable) -> int:
+    """Number of files of a compact physical partition: one per value of the partition keys."""
     values = files.keys(compaction.write.partition_on, compaction.schema)
     return len(np.unique(group_codes(list(values.values()), len(files))))
 
 
-def _joined(compaction: CompactionContext, files: PartitionTable, tables: Sequence[pa.Table]) -> pa.Table:
+def _concat_files(
+    compaction: CompactionContext, files: PartitionTable, tables: Sequence[pa.Table]
+) -> pa.Table:
     """All rows in the order of commit, with the partition keys as columns."""
     columns = [c for c in compaction.schema.names if c not in compaction.write.partition_on]
     stored = pa.schema([compaction.schema.field(c) for c in columns])
@@ -215,7 +212,7 @@ def _joined(compaction: CompactionContext, files: PartitionTable, tables: Sequen
     return table.replace_schema_metadata(with_pandas_metadata(table.schema, extensions).metadata)
 
 
-def _visible(compaction: CompactionContext, table: pa.Table) -> pa.Table:
+def _deduplicate_cells(compaction: CompactionContext, table: pa.Table) -> pa.Table:
     """The last version of each cell, sorted ("DataFrame Normalization" in the cube format)."""
     codes, bound = combine_keys([encode_ordered(table.column(c)) for c in compaction.cell], len(table))
     last = last_occurrence_mask(codes, bound)
@@ -242,14 +239,16 @@ def finish_compact(context: CompactContext, results: Iterable[CompactResult]) ->
             _commit(context.datasets[name], open_results[name])
             del open_results[name]
     finally:
-        for name, left in open_results.items():
-            delete_uncommitted(context.datasets[name].write.store, [r.written for r in left if r.written])
+        # after a failure: the files of the datasets that were not committed
+        for name, uncommitted in open_results.items():
+            files = [result.written for result in uncommitted if result.written]
+            delete_uncommitted(context.datasets[name].write.store, files)
     return {name: _sums(results) for name, results in sorted(by_name.items())}
 
 
 def _sums(results: Sequence[CompactResult]) -> dict[str, int]:
-    sides = [f"{what}_{side}" for what in ("files", "bytes", "rows") for side in ("before", "after")]
-    return {name: sum(r.stats[name] for r in results) for name in ("partitions", *sides)}
+    counts = [f"{what}_{when}" for what in ("files", "bytes", "rows") for when in ("before", "after")]
+    return {name: sum(r.stats[name] for r in results) for name in ("partitions", *counts)}
 
 
 def _commit(compaction: CompactionContext, results: Sequence[CompactResult]) -> None:

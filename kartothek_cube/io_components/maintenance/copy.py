@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import attrs
@@ -20,17 +20,22 @@ from kartothek_cube.core.naming import SINGLE_TABLE, check_uuid, schema_key
 from kartothek_cube.core.schema.versions import VersionedSchema, schema_version_of
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.store.resolve import ensure_store
+from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.io_components.job import Job, discard_results
 from kartothek_cube.io_components.runtime.threads import (
     REMOTE_REQUESTS,
+    batched,
     ordered_map,
     progress_add_total,
     progress_advance,
+    store_factory,
 )
 
 __all__ = (
     "DatasetCopy",
     "check_different_stores",
+    "copy_dataset_job",
     "finish_copy",
     "plan_copy_dataset",
     "run_copy",
@@ -69,7 +74,7 @@ def check_different_stores(src_store: StoreInput, tgt_store: StoreInput, uuid: s
         raise ValueError("Stores are identical but should not be: a copy needs two different stores")
 
 
-def _renamed(key: str, source_uuid: str, target_uuid: str) -> str:
+def _rename(key: str, source_uuid: str, target_uuid: str) -> str:
     return target_uuid + key[len(source_uuid) :]
 
 
@@ -81,7 +86,7 @@ def plan_copy_dataset(source: BlobStore, source_uuid: str, target_uuid: str) -> 
     tables = dataset.tables or [SINGLE_TABLE]
     contents = {table: read_versioned(source, schema_key(source_uuid, table))[0] for table in tables}
     dataset, key, _, header = DatasetMetadata.load_with_token(source_uuid, source)
-    target_key = _renamed(key, source_uuid, target_uuid)
+    target_key = _rename(key, source_uuid, target_uuid)
     if source_uuid != target_uuid:
         builder = DatasetMetadataBuilder.from_dataset(dataset)
         builder.modify_uuid(target_uuid)
@@ -90,7 +95,7 @@ def plan_copy_dataset(source: BlobStore, source_uuid: str, target_uuid: str) -> 
     return DatasetCopy(
         source_uuid,
         target_uuid,
-        {key: _renamed(key, source_uuid, target_uuid) for key in keys},
+        {key: _rename(key, source_uuid, target_uuid) for key in keys},
         target_key,
         header,
         {
@@ -98,11 +103,11 @@ def plan_copy_dataset(source: BlobStore, source_uuid: str, target_uuid: str) -> 
             for table, content in contents.items()
             if content is not None or (table == dataset.table_name and dataset.schema is not None)
         },
-        _copied_state(source, header, target_key, target_uuid, dataset),
+        _target_state(source, header, target_key, target_uuid, dataset),
     )
 
 
-def _copied_state(
+def _target_state(
     source: BlobStore, header: bytes, key: str, uuid: str, dataset: DatasetMetadata
 ) -> DatasetMetadata:
     """The state that the new header describes."""
@@ -130,11 +135,11 @@ def _schema_of(dataset: DatasetMetadata, content: bytes | None) -> bytes:
 
 def run_copy(source: BlobStore, target: BlobStore, keys: Mapping[str, str]) -> None:
     """Copy blobs as they are."""
-    for _ in _copied(source, target, keys):
+    for _ in _copy_all(source, target, keys):
         pass
 
 
-def _copied(source: BlobStore, target: BlobStore, keys: Mapping[str, str]) -> Iterator[None]:
+def _copy_all(source: BlobStore, target: BlobStore, keys: Mapping[str, str]) -> Iterator[None]:
     progress_add_total(len(keys))
     return ordered_map(partial(_copy_one, source, target), list(keys.items()), REMOTE_REQUESTS)
 
@@ -152,23 +157,60 @@ def finish_copy(
     table = copy.state.table_name
     own = schema_key(copy.target_uuid, table)
     for key, content in copy.schemas.items():
-        if key != own:  # further tables, which only kartothek 3 wrote
+        # further tables, which only kartothek 3 wrote
+        if key != own:
             target.put(key, content, durable=True)
     for _ in attempts():
         base = read_replaced_base(target, copy.target_uuid, table, copy.header_key)
         if base.state is not None and not overwrite and base.header != copy.header:
             raise DatasetExistsError(copy.target_uuid)
         try:
-            state, published = publish_copy(
+            state, receipt = publish_copy(
                 target, base, copy.state, copy.header, copy.schemas.get(own), list(copy.keys.values())
             )
         except PreconditionFailed:
+            # another writer was faster: decide again on its state
             continue
         if not state.explicit_partitions:
             state = DatasetMetadata.load_from_store(copy.target_uuid, target)
-        return {copy.header_key: state}, published
+        return {copy.header_key: state}, receipt
     raise ConcurrentWriteError(copy.target_uuid)
 
 
-#: what a store raises if something is missing or fails
+#: errors of a store, or of what it holds
 FAILURES = (KartothekCubeError, RuntimeError, ValueError, KeyError, OSError)
+
+
+def copy_dataset_job(
+    source_store: StoreInput,
+    source_uuid: str,
+    target_store: StoreInput,
+    target_uuid: str,
+    blocksize: int | None = None,
+) -> Job[tuple[StoreFactory, StoreFactory], Sequence[tuple[str, str]], None, dict[str, DatasetMetadata]]:
+    """Copy the files of a dataset in blocks, then its schemas and header."""
+    source, target = ensure_store(source_store), ensure_store(target_store)
+    copy = plan_copy_dataset(open_blobs(source), source_uuid, target_uuid)
+    keys = list(copy.keys.items())
+    return Job(
+        name="copy_dataset",
+        description=f"copy dataset {source_uuid}",
+        context=(store_factory(source), store_factory(target)),
+        tasks=batched(keys, blocksize or max(len(keys), 1)),
+        run=_run_copy_block,
+        finish=partial(_finish_copy_job, target, copy),
+        merge=discard_results,
+        steps=("prepare", "files", "header"),
+    )
+
+
+def _run_copy_block(stores: tuple[StoreFactory, StoreFactory], block: Sequence[tuple[str, str]]) -> None:
+    source, target = stores
+    run_copy(open_blobs(source), open_blobs(target), dict(block))
+
+
+def _finish_copy_job(
+    target_store: StoreInput, copy: DatasetCopy, copied: Iterable[None]
+) -> dict[str, DatasetMetadata]:
+    discard_results(copied)
+    return finish_copy(open_blobs(target_store), copy)[0]

@@ -37,10 +37,7 @@ from kartothek_cube.io_components.maintenance.copy import (
     plan_copy_dataset,
     run_copy,
 )
-from kartothek_cube.io_components.runtime.threads import (
-    batched,
-    store_factory,
-)
+from kartothek_cube.io_components.runtime.threads import batched, store_factory
 
 
 @attrs.frozen
@@ -69,15 +66,16 @@ def plan_copy(
     renamed_cube = cube.copy(uuid_prefix=renamed_cube_prefix or cube.uuid_prefix)
     uuid = renamed_cube.ktk_dataset_uuid(cube.seed_dataset)
     check_different_stores(src_store, tgt_store, uuid, gen_uuid())
-    found = select_datasets(cube, src_store, datasets)
-    _check_found(cube, found, datasets)
+    selected = select_datasets(cube, src_store, datasets)
+    _check_found(cube, selected, datasets)
     renamed = dict(renamed_datasets or {})
-    unknown = set(renamed) - set(found)
+    unknown = set(renamed) - set(selected)
     if unknown:
         raise ValueError(
-            "renamed_datasets names datasets that are not copied: " + unknown_names("dataset", unknown, found)
+            "renamed_datasets names datasets that are not copied: "
+            + unknown_names("dataset", unknown, selected)
         )
-    names = {name: renamed.get(name, name) for name in found}
+    names = {name: renamed.get(name, name) for name in selected}
     if len(set(names.values())) < len(names):
         raise ValueError(
             f"renamed_datasets gives the same name to several datasets: {', '.join(sorted(names.values()))}"
@@ -91,39 +89,41 @@ def plan_copy(
         if name in existing and not overwrite:
             raise DatasetExistsError(target_cube.ktk_dataset_uuid(name))
     kept = discover_datasets_unchecked(target_cube.uuid_prefix, tgt_store, existing - set(names.values()))
-    check_cube({**kept, **{names[name]: ds for name, ds in found.items()}}, target_cube)
-    order = cube.commit_order(found)
+    check_cube({**kept, **{names[name]: ds for name, ds in selected.items()}}, target_cube)
+    order = cube.commit_order(selected)
     return CopyPlan(
         cube,
         store_factory(src_store),
         store_factory(tgt_store),
-        {found[name].uuid: target_cube.ktk_dataset_uuid(names[name]) for name in order},
+        {selected[name].uuid: target_cube.ktk_dataset_uuid(names[name]) for name in order},
         overwrite,
     )
 
 
-def _check_found(cube: Cube, found: Mapping[str, DatasetMetadata], wanted: Any) -> None:
-    if wanted is None and not found:
+def _check_found(cube: Cube, selected: Mapping[str, DatasetMetadata], datasets: Any) -> None:
+    if datasets is None and not selected:
         raise RuntimeError(f"{cube} not found in source store: there is no dataset {cube.uuid_prefix}++...")
-    if wanted is None or isinstance(wanted, Mapping):
+    if datasets is None or isinstance(datasets, Mapping):
         return
-    missing = set(converter_str_set_optional(wanted) or ()) - set(found)
+    missing = set(converter_str_set_optional(datasets) or ()) - set(selected)
     if missing:
         raise RuntimeError(
-            f"{cube} is missing in the source store: " + unknown_names("dataset", missing, found)
+            f"{cube} is missing in the source store: " + unknown_names("dataset", missing, selected)
         )
 
 
-def rollback_copy(plan: CopyPlan, done: Sequence[CommitReceipt], failed: str, exc: BaseException) -> NoReturn:
-    """Take back what was published of a copy, and report the failure."""
-    undone = undo_all(open_blobs(plan.target), done)
+def rollback_copy(
+    plan: CopyPlan, receipts: Sequence[CommitReceipt], failed: str, exc: BaseException
+) -> NoReturn:
+    """Undo what was published of a copy, and raise the failure."""
+    undone = undo_all(open_blobs(plan.target), receipts)
     if isinstance(exc, UnknownOutcomeError):
         # not a failure for certain: the dataset may be there, with commits of others on top
         raise exc
-    names = [published.uuid for published in done]
+    names = [receipt.uuid for receipt in receipts]
     if plan.overwrite:
-        rest = "" if undone else ". Datasets may have been overwritten; copy the cube again"
-        raise RuntimeError(f"Failed to copy dataset {failed}: {exc}{rest}") from exc
+        advice = "" if undone else ". Datasets may have been overwritten; copy the cube again"
+        raise RuntimeError(f"Failed to copy dataset {failed}: {exc}{advice}") from exc
     raise MultiTableCommitAborted(failed, rolled_back=names if undone else [], detail=str(exc)) from exc
 
 
@@ -167,19 +167,19 @@ def finish_copies(plan: CopyPlan) -> None:
 
 def _copy_datasets(plan: CopyPlan, files: Callable[[BlobStore, DatasetCopy], Mapping[str, str]]) -> None:
     source, target = open_blobs(plan.source), open_blobs(plan.target)
-    done: list[CommitReceipt] = []
+    receipts: list[CommitReceipt] = []
     for source_uuid, target_uuid in plan.uuids.items():
         try:
             copy = plan_copy_dataset(source, source_uuid, target_uuid)
             run_copy(source, target, files(target, copy))
-            _, published = finish_copy(target, copy, overwrite=plan.overwrite)
+            _, receipt = finish_copy(target, copy, overwrite=plan.overwrite)
         except FAILURES as exc:
-            rollback_copy(plan, done, target_uuid, exc)
-        done.append(published)
+            rollback_copy(plan, receipts, target_uuid, exc)
+        receipts.append(receipt)
 
 
 def _missing(target: BlobStore, copy: DatasetCopy) -> dict[str, str]:
-    """What the target lacks."""
+    """Files that are missing in the target."""
     present = {blob.key for blob in target.list(f"{copy.target_uuid}/")}
     return {key: new for key, new in copy.keys.items() if new not in present}
 

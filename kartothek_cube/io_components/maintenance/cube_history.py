@@ -82,22 +82,22 @@ def datasets_as_of(
     blobs = open_blobs(store)
     chosen = sorted(_choose(cube, blobs, names))
     moments = _resolve_as_of(cube, as_of, chosen)
-    found = {}
+    datasets = {}
     for name in chosen:
         uuid = cube.ktk_dataset_uuid(name)
         if name not in moments:
-            found[name] = DatasetMetadata.load_from_store(uuid, blobs)
+            datasets[name] = DatasetMetadata.load_from_store(uuid, blobs)
             continue
-        known = list_states(uuid, blobs)
-        state = select_state(uuid, known, moments[name])
+        history = list_states(uuid, blobs)
+        state = select_state(uuid, history, moments[name])
         if state is not None:
-            found[name] = load_state(uuid, blobs, state)
+            datasets[name] = load_state(uuid, blobs, state)
         elif names is not None:
             raise StateNotFoundError(
-                uuid, str(moments[name]), f"1 ({known[0].time.isoformat()}), its first one"
+                uuid, str(moments[name]), f"1 ({history[0].time.isoformat()}), its first one"
             )
-    check_cube(found, cube)
-    return found
+    check_cube(datasets, cube)
+    return datasets
 
 
 def return_cube(
@@ -113,12 +113,12 @@ def return_cube(
     others = set(_choose(cube, blobs, None)) - set(plans)
     after = {name: DatasetMetadata.load_from_store(cube.ktk_dataset_uuid(name), blobs) for name in others}
     check_cube({**after, **{name: plan.state for name, plan in plans.items()}}, cube)
-    done, result = [], {}
+    receipts, result = [], {}
     try:
         for name in cube.commit_order(plans):
-            result[name], published = finish_rollback(blobs, plans[name])
-            done.append(published)
+            result[name], receipt = finish_rollback(blobs, plans[name])
+            receipts.append(receipt)
     except (KartothekCubeError, OSError):
-        undo_all(blobs, done)
+        undo_all(blobs, receipts)
         raise
     return {name: result[name] for name in sorted(result)}

@@ -14,15 +14,8 @@ from kartothek_cube.core.commit.backoff import retry_request
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import select_datasets
 from kartothek_cube.core.cube.typing import DatasetsInput
-from kartothek_cube.core.dataset.references import (
-    data_keys,
-    header_keys,
-    index_keys,
-    schema_keys,
-)
-from kartothek_cube.core.errors import (
-    DatasetNotFoundError,
-)
+from kartothek_cube.core.dataset.references import data_keys, header_keys, index_keys, schema_keys
+from kartothek_cube.core.errors import DatasetNotFoundError
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import KEEP_HISTORY, history_folder
 from kartothek_cube.core.store import open_blobs
@@ -37,7 +30,7 @@ from kartothek_cube.utils.ktk_adapters import get_dataset_keys
 class DeletePlan:
     """The files to delete with datasets."""
 
-    #: the datasets. Their headers go first, in this order: a dataset is there as a whole or not at all
+    #: the datasets, whose headers are deleted first, in this order: a dataset exists as a whole or not at all
     uuids: Sequence[str]
     #: all other files. If they are not reached, they are garbage
     keys: Sequence[str]
@@ -58,12 +51,6 @@ def run_delete_headers(store: StoreInput, uuids: Iterable[str]) -> None:
     blobs = open_blobs(store)
     for uuid in uuids:
         retry_request(partial(delete_headers, blobs, uuid))
-
-
-def run_delete(store: StoreInput, plan: DeletePlan) -> None:
-    """Delete datasets; files that are deleted already do not matter."""
-    run_delete_headers(store, plan.uuids)
-    delete_garbage(store, plan.keys)
 
 
 def plan_cube_delete(cube: Cube, store: StoreInput, datasets: Any = None) -> DeletePlan:

@@ -117,15 +117,16 @@ def _list_orphans(blobs: BlobStore, uuid: str, retention: timedelta | None) -> l
 def finished_tombstones(
     blobs: BlobStore, uuid: str, garbage: Iterable[Blob], limit: float | None
 ) -> list[Blob]:
-    """Tombstone files of dead collections whose files are all gone, or are garbage themselves."""
+    """Tombstone files of dead collections whose files are all deleted, or garbage themselves."""
     # The files are listed after the tombstones were read: each was there when its tombstone was written.
     entries = list_tombstone_files(blobs, uuid)
     if not entries:
         return []
     present = blobs.list(f"{uuid}/")
-    left = {tombstone_name(blob.key) for blob in present} - {tombstone_name(blob.key) for blob in garbage}
+    remaining = {tombstone_name(blob.key) for blob in present}
+    remaining -= {tombstone_name(blob.key) for blob in garbage}
     names = {name: tombstoned_files({TOMBSTONES_KEY: {name: entry}}) for name, entry in entries.items()}
-    finished = {name for name, files in names.items() if not files & left}
+    finished = {name for name, files in names.items() if not files & remaining}
     return [
         blob
         for blob in present
@@ -251,7 +252,7 @@ def _delete_orphans(blobs: BlobStore, uuid: str, collection: str, keys: Sequence
     schemas = [key for key in keys if key.endswith(f"/{TABLE_METADATA_FILE}")]
     versions = {key: read_versioned(blobs, key) for key in schemas}
     if any(blobs.exists(key) for key in header_keys(uuid)):
-        blobs.delete([tombstones])
+        retry_request(lambda: blobs.delete([tombstones]))
         return False
     # tombstone files of earlier collections last: their files may be among the others
     last = [key for key in keys if is_tombstone_file(key)]
@@ -262,7 +263,8 @@ def _delete_orphans(blobs: BlobStore, uuid: str, collection: str, keys: Sequence
             with suppress(PreconditionFailed):
                 blobs.delete_if(key, token)
     _remove_from_header(blobs, uuid, collection)
-    blobs.delete([*last, tombstones])
+    # alone: a repetition of all would use tombstones of its own, and leave these for a day
+    retry_request(lambda: blobs.delete([*last, tombstones]))
     return True
 
 
@@ -288,7 +290,7 @@ def retention_cutoff(blobs: BlobStore, prefix: str, retention: timedelta | None)
 def _clock(blobs: BlobStore, key: str) -> float:
     """The time of the store's clock, read off an empty file that is written, listed and deleted."""
     # the store stamps files with its own clock, which may differ from ours by hours
-    ours = clock.datetime_utcnow().replace(tzinfo=UTC).timestamp()
+    local_time = clock.datetime_utcnow().replace(tzinfo=UTC).timestamp()
     try:
         blobs.put(key, b"")
         try:
@@ -297,9 +299,9 @@ def _clock(blobs: BlobStore, key: str) -> float:
             blobs.delete([key])
     except OSError:
         # a read-only store: our clock has to do
-        return ours
+        return local_time
     # so it has to where the store tells no times
-    return ours if not times or times[0] is None else times[0]
+    return local_time if not times or times[0] is None else times[0]
 
 
 def with_sizes(blobs: BlobStore, listed: Iterable[Blob]) -> list[Blob]:

@@ -39,7 +39,7 @@ __all__ = (
     "plan_rollback",
 )
 
-#: up to this number of files each one is asked for; more are listed
+#: up to this number of files each is looked up; more are listed
 _FEW_FILES = 100
 
 
@@ -76,17 +76,18 @@ def plan_rollback(uuid: str, blobs: BlobStore, as_of: AsOf) -> RollbackPlan:
     kept = {} if current is None else {k: v for k, v in current.metadata.items() if k == KEEP_HISTORY}
     schema = state.schema
     if current is not None and schema_version_of(current.metadata) == schema_version_of(state.metadata):
-        schema = current.schema  # that of later updates, which knows at least as much
+        # that of later updates, which knows at least as much
+        schema = current.schema
     return RollbackPlan(base, state.copy(metadata={**state.metadata, **kept}, schema=schema))
 
 
 def _check_complete(blobs: BlobStore, state: DatasetMetadata, as_of: AsOf) -> None:
-    gone = missing_files(blobs, state)
-    if gone:
+    missing = missing_files(blobs, state)
+    if missing:
         raise CorruptDatasetError(
-            gone[0],
-            f"the state of dataset {state.uuid!r} as of {as_of} needs it and {len(gone) - 1} more files, but "
-            "these are gone; a cleanup that knows nothing of histories may have deleted them",
+            missing[0],
+            f"the state of dataset {state.uuid!r} as of {as_of} needs it and {len(missing) - 1} more files, "
+            "but these are gone; a cleanup that knows nothing of histories may have deleted them",
         )
 
 

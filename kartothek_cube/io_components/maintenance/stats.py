@@ -11,13 +11,11 @@ import attrs
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import select_datasets
 from kartothek_cube.core.cube.typing import DatasetsInput
-from kartothek_cube.core.dataset.references import (
-    data_keys,
-)
+from kartothek_cube.core.dataset.references import data_keys
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.kernels.keys import group_codes
+from kartothek_cube.io_components.kernels.encode import group_codes
 from kartothek_cube.io_components.runtime.threads import progress_advance, store_factory
 from kartothek_cube.utils.ktk_adapters import footer_stats
 

@@ -1,4 +1,4 @@
-"""The query engine ("Query System" in the specification): intention, partitions, alignment, groups, joins."""
+"""Query engine ("Query System" in the specification): logical plan, physical plan, scans, joins, output."""
 
 from __future__ import annotations
 

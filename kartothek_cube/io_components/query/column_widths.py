@@ -1,4 +1,4 @@
-"""How wide the numbers are in the files that rows come from: that decides the types of a result."""
+"""Widths of numbers in the files that rows come from: they decide the types of a result."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
+from kartothek_cube.core.arrow.array_types import Ints
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore
@@ -18,7 +19,6 @@ from kartothek_cube.serialization.footers import read_footer
 
 __all__ = ("Widths", "bits", "fit", "stored_bits", "widths_of_files", "with_bits")
 
-Ints: TypeAlias = npt.NDArray[np.int64]
 Widths: TypeAlias = npt.NDArray[np.int8]
 
 _SIGNED = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
@@ -29,20 +29,8 @@ _BITS = {t.id: width for kind in (_SIGNED, _UNSIGNED, _FLOATS) for width, t in k
 
 def bits(dtype: pa.DataType) -> int:
     """
-    How many bits a number has, also one in a list.
+    Bits of a number, or of the numbers in a list; 0 for other types.
 
-    Parameters
-    ----------
-    dtype
-        Any type.
-
-    Returns
-    -------
-    int
-        0 for nulls and whatever is no number.
-
-    Examples
-    --------
     >>> bits(pa.int8()), bits(pa.list_(pa.float32())), bits(pa.string())
     (8, 32, 0)
     """
@@ -53,17 +41,8 @@ def bits(dtype: pa.DataType) -> int:
 
 def with_bits(dtype: pa.DataType, width: int) -> pa.DataType:
     """
-    The type of the same kind whose numbers have so many bits.
+    The type of the same kind whose numbers have so many bits; types without numbers are unchanged.
 
-    Parameters
-    ----------
-    dtype
-        A type of numbers, or of lists of them; others are returned as they are.
-    width
-        Number of bits.
-
-    Examples
-    --------
     >>> with_bits(pa.list_(pa.uint64()), 16)
     ListType(list<item: uint16>)
     """
@@ -79,24 +58,10 @@ def with_bits(dtype: pa.DataType, width: int) -> pa.DataType:
     return dtype
 
 
-def widths_of_files(schemas: Sequence[pa.Schema], unit: Ints) -> dict[str, Widths]:
+def widths_of_files(schemas: Sequence[pa.Schema], partition_ids: Ints) -> dict[str, Widths]:
     """
-    Widths of the columns that are not equally wide in all files.
+    Bits per file of the columns that differ between files; those of the widest file of its partition.
 
-    Parameters
-    ----------
-    schemas
-        Types in each file; all have the same columns.
-    unit
-        Physical partition of each file, ascending. What a partition holds is as wide as its widest file.
-
-    Returns
-    -------
-    dict
-        Column to the width in the partition of each file.
-
-    Examples
-    --------
     >>> narrow, wide = pa.schema([("v", pa.int8())]), pa.schema([("v", pa.int64())])
     >>> widths_of_files([narrow, narrow, wide], np.array([0, 1, 1]))
     {'v': array([ 8, 64, 64], dtype=int8)}
@@ -105,8 +70,8 @@ def widths_of_files(schemas: Sequence[pa.Schema], unit: Ints) -> dict[str, Width
         return {}
     names = schemas[0].names
     table = np.array([[bits(schema.field(name).type) for name in names] for schema in schemas], np.int8)
-    starts = np.flatnonzero(np.append(True, unit[1:] != unit[:-1]))
-    times = np.diff(np.append(starts, len(unit)))
+    starts = np.flatnonzero(np.append(True, partition_ids[1:] != partition_ids[:-1]))
+    times = np.diff(np.append(starts, len(partition_ids)))
     widths = {}
     for name, column in zip(names, table.T, strict=True):
         if bool((column != column[0]).any()):
@@ -114,62 +79,31 @@ def widths_of_files(schemas: Sequence[pa.Schema], unit: Ints) -> dict[str, Width
     return widths
 
 
-def fit(table: pa.Table, wanted: pa.Schema) -> pa.Table:
-    """
-    Rows with numbers of the width wanted.
-
-    Parameters
-    ----------
-    table
-        The rows; the numbers in it fit.
-    wanted
-        The same columns.
-
-    Returns
-    -------
-    pyarrow.Table
-        The same table if no width differs.
-    """
-    for position, (have, want) in enumerate(zip(table.schema.types, wanted.types, strict=True)):
-        width = bits(want)
-        if width and bits(have) != width:
-            # lists that are all empty do not know of what
-            column = table.column(position).cast(with_bits(have, width) if bits(have) else want)
+def fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Cast numbers to the width in a schema of the same columns; they fit."""
+    for position, (stored, target) in enumerate(zip(table.schema.types, schema.types, strict=True)):
+        width = bits(target)
+        if width and bits(stored) != width:
+            # a column of empty lists only may have no item type
+            column = table.column(position).cast(with_bits(stored, width) if bits(stored) else target)
             table = table.set_column(position, table.schema.names[position], column)
     return table
 
 
 def stored_bits(context: ScanContext, blobs: BlobStore, column: str) -> int:
-    """
-    Width of a column that holds nothing but nulls in a group: that in the first file of its dataset.
-
-    The rows of the group cannot tell it, and a type that the other groups do not have would be of no use.
-
-    Parameters
-    ----------
-    context
-        The query, which remembers the answer.
-    blobs
-        The store.
-    column
-        A column of numbers.
-
-    Returns
-    -------
-    int
-        That of the schema, 64, if no file tells it.
-    """
-    if column not in context.known_bits:
-        source = next(s for s in context.sources if column in (*s.dimensions, *s.payload))
-        context.known_bits[column] = _bits_in_file(source, blobs, column) or 64
-    return context.known_bits[column]
+    """Width of a column in the first file of its dataset, for groups that hold only nulls of it; else 64."""
+    # The rows of such a group do not tell it, and a type that other groups do not have would be of no use.
+    if column not in context.bits_by_column:
+        scan = next(s for s in context.scans if column in (*s.dimensions, *s.payload))
+        context.bits_by_column[column] = _bits_in_file(scan, blobs, column) or 64
+    return context.bits_by_column[column]
 
 
-def _bits_in_file(source: DatasetScan, blobs: BlobStore, column: str) -> int:
-    if source.first_file is None or not source.first_file.endswith(PARQUET_FILE_SUFFIX):
+def _bits_in_file(scan: DatasetScan, blobs: BlobStore, column: str) -> int:
+    if scan.first_file is None or not scan.first_file.endswith(PARQUET_FILE_SUFFIX):
         return 0
     try:
-        footer, _ = read_footer(blobs, source.first_file)
+        footer, _ = read_footer(blobs, scan.first_file)
     except (MissingFileError, CorruptDatasetError):
         return 0  # the query needs no rows of this file: it must not fail because of it
     schema = footer.schema.to_arrow_schema()

@@ -1,4 +1,4 @@
-"""Executing a query task: load the datasets block by block, join them cell by cell, sort and split."""
+"""Executor of a query task: scan and join the datasets block by block, sort the rows, split them by group."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import pairwise
+from typing import NamedTuple
 
 import attrs
 import pyarrow as pa
@@ -17,156 +18,166 @@ from kartothek_cube.io_components.query.file_groups import (
     PartitionedFiles,
     block_bounds,
     block_threads,
-    file_sets,
+    group_files_by_partition,
     row_counts,
 )
 from kartothek_cube.io_components.query.group_output import GroupedBatch, GroupSplitter
 from kartothek_cube.io_components.query.join import join
 from kartothek_cube.io_components.query.late_materialization import scan_colocated
 from kartothek_cube.io_components.query.output_buffer import OutputBuffer
-from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask
+from kartothek_cube.io_components.query.physical_plan import Predicates, ScanContext, ScanTask
 from kartothek_cube.io_components.query.row_batch import RowBatch, concat_rows
-from kartothek_cube.io_components.query.scan import Literals, empty_scan, load_rows, stored_columns
-from kartothek_cube.io_components.read.data_files import Content, Raw, fetch_files, open_columns
+from kartothek_cube.io_components.query.scan import load_rows, stored_columns
+from kartothek_cube.io_components.read.data_files import FileBytes, Source, fetch_files, open_columns
 from kartothek_cube.io_components.runtime.threads import ordered_map, progress_add_total
 from kartothek_cube.serialization.chunk_equality import ChunkCache
 
 __all__ = ("run_task",)
 
-#: rows of a dataset without partitions that may be looked at in total, if every block looks at all of them
+#: rows of a broadcast side times blocks: each block searches all rows of the side, and above this limit
+#: one join with all rows of the seed is cheaper although it waits for all blocks
 _BROADCAST_ROWS = 1 << 22
 
 
-def run_task(context: ScanContext, task: ScanTask, room: OutputBuffer | None = None) -> list[pa.Table]:
+def run_task(context: ScanContext, task: ScanTask, buffer: OutputBuffer | None = None) -> list[pa.Table]:
     """
-    Execute one task.
+    Sorted tables of a task, with the columns of ``context.output``: one per group that has rows.
 
-    Parameters
-    ----------
-    context
-        What all tasks of the query share.
-    task
-        Which files to read and which groups to make of their rows.
-    room
-        Where to put the rows, if they are to be one DataFrame.
-
-    Returns
-    -------
-    list of pyarrow.Table
-        One table per group with rows, in the order of ``task.groups``; at most one without groups. Rows are
-        sorted, columns are those of ``context.output``.
+    Rows of a task without groups are written to ``buffer``, which becomes the memory of one DataFrame.
     """
     blobs = open_blobs(context.store)
     progress_add_total(sum(len(files.labels) for files in task.files))
-    sets = file_sets(context, task)
-    if not len(sets[0]):
+    datasets = group_files_by_partition(context, task)
+    if not len(datasets[0]):
         return []
-    bounds = block_bounds(blobs, sets).tolist()
-    shared = [load_rows(blobs, files, task.literals) for files in sets if not files.aligned]
-    often, late = _split_broadcast(shared, len(bounds) - 1)
-    threads, files_at_once = block_threads(blobs, sets, len(bounds) - 1)
-    aligned = [files for files in sets if files.aligned]
-    block = _BlockPipeline(context, blobs, aligned, task.literals, often, files_at_once, len(bounds) == 2)
-    groups = GroupSplitter.of(context, task.groups, int(sets[0].unit[-1]) + 1)
-    if not late:
-        if room is not None and not _filters_rows(context, task):
-            counts = row_counts(blobs, sets[0], len(bounds) - 1)
-            room.reserve(counts, context.output.names, context.sort_columns)
-        finish = partial(_process_block, block, groups, room if task.groups is None else None)
-        pieces = list(ordered_map(finish, list(enumerate(pairwise(bounds))), threads))
-        if room is not None:
-            room.release()
+    bounds = block_bounds(blobs, datasets).tolist()
+    n_blocks = len(bounds) - 1
+    shared = [load_rows(blobs, files, task.predicates) for files in datasets if not files.aligned]
+    broadcast, deferred = _split_broadcast(shared, n_blocks)
+    threads = block_threads(blobs, datasets, n_blocks)
+    pipeline = _BlockPipeline(
+        context=context,
+        blobs=blobs,
+        datasets=[files for files in datasets if files.aligned],
+        predicates=task.predicates,
+        broadcast=broadcast,
+        file_threads=threads.files,
+        single_block=n_blocks == 1,
+    )
+    splitter = GroupSplitter.of(context, task.groups, int(datasets[0].partition_ids[-1]) + 1)
+    if not deferred:
+        if buffer is not None and not _filters_rows(context, task):
+            counts = row_counts(blobs, datasets[0], n_blocks)
+            buffer.reserve(counts, context.output.names, context.sort_columns)
+        process = partial(_process_block, pipeline, splitter, buffer if task.groups is None else None)
+        batches = list(ordered_map(process, list(enumerate(pairwise(bounds))), threads.blocks))
+        if buffer is not None:
+            buffer.release()
     else:
-        seed = concat_rows(list(ordered_map(block, list(pairwise(bounds)), threads)), pa.schema([]))
-        for rows in late:
-            join(seed, rows)
-        pieces = [groups.split(seed)]
-    return groups.concat_groups(pieces, blobs)
+        seed = concat_rows(list(ordered_map(pipeline, list(pairwise(bounds)), threads.blocks)), pa.schema([]))
+        for rows in deferred:
+            seed = join(seed, rows)
+        batches = [splitter.split(seed)]
+    return splitter.concat_groups(batches, blobs)
 
 
 def _filters_rows(context: ScanContext, task: ScanTask) -> bool:
     """Whether conditions may drop rows of the files, or rows are split into groups."""
-    return task.groups is not None or any(source.predicates for source in context.sources)
+    return task.groups is not None or any(scan.predicates for scan in context.scans)
 
 
-def _split_broadcast(shared: Sequence[RowBatch], n_blocks: int) -> tuple[list[RowBatch], list[RowBatch]]:
-    """Datasets to join to every block, and large ones that are joined once to all rows."""
-    often: list[RowBatch] = []
-    late: list[RowBatch] = []
+class _SharedRows(NamedTuple):
+    """Rows of datasets that all partitions of the seed share, by when they are joined."""
+
+    #: joined to every block
+    broadcast: list[RowBatch]
+    #: joined once, after all blocks
+    deferred: list[RowBatch]
+
+
+def _split_broadcast(shared: Sequence[RowBatch], n_blocks: int) -> _SharedRows:
+    """Choose the datasets to join to every block: all for a single block, else the small ones."""
+    sides = _SharedRows([], [])
     for rows in shared:
-        (often if n_blocks == 1 or len(rows) * n_blocks <= _BROADCAST_ROWS else late).append(rows)
-    return often, late
+        small = n_blocks == 1 or len(rows) * n_blocks <= _BROADCAST_ROWS
+        (sides.broadcast if small else sides.deferred).append(rows)
+    return sides
 
 
 @attrs.frozen
 class _BlockPipeline:
-    """Loads and joins what a block of physical partitions holds; runs on many threads."""
+    """Scan and join of a block of physical partitions; called on many threads."""
 
     context: ScanContext
     blobs: BlobStore
-    sets: Sequence[PartitionedFiles]
-    literals: Literals
-    shared: Sequence[RowBatch]
-    files_at_once: int
-    alone: bool
-    last: ChunkCache = attrs.field(factory=ChunkCache)
+    #: files of the datasets that are partitioned like the seed, the seed first
+    datasets: Sequence[PartitionedFiles]
+    predicates: Predicates
+    broadcast: Sequence[RowBatch]
+    file_threads: int
+    single_block: bool
+    #: key columns of the file read last, which the next one often repeats
+    chunk_cache: ChunkCache = attrs.field(factory=ChunkCache)
 
     def __call__(self, bounds: tuple[int, int]) -> RowBatch:
-        """Join the rows of the physical partitions between the bounds."""
-        sets = [files.between(*bounds) for files in self.sets]
-        contents = self._fetched(sets)
+        """Joined rows of the physical partitions between the bounds."""
+        datasets = [files.between(*bounds) for files in self.datasets]
+        fetched = self._fetch(datasets)
         try:
-            return self._joined(sets, contents)
+            return self._scan_and_join(datasets, fetched)
         except CorruptDatasetError:
-            if not any(isinstance(content, pa.Buffer) for content in contents.values()):
+            if not any(isinstance(file, pa.Buffer) for file in fetched.values()):
                 raise
-            # maybe only because parts of a file were left out
-            return self._joined(sets, self._fetched(sets, whole=True))
+            # a buffer holds only the requested ranges of a file: those may be too few, and the file valid
+            return self._scan_and_join(datasets, self._fetch(datasets, whole_files=True))
 
-    def _joined(self, sets: list[PartitionedFiles], contents: Mapping[str, Raw]) -> RowBatch:
+    def _scan_and_join(self, datasets: list[PartitionedFiles], fetched: Mapping[str, FileBytes]) -> RowBatch:
         with ExitStack() as stack:
-            sets = self._opened(sets, contents, stack)
-            seed, others = scan_colocated(sets[0], sets[1:], self.literals, self.last) or (
-                self._load(sets[0]),
-                sets[1:],
-            )
-            for files in others:
-                join(seed, self._load(files) if len(seed) else empty_scan(files) or self._load(files))
-        for rows in self.shared:
-            join(seed, rows)
-        return seed
+            seed, *others = self._open(datasets, fetched, stack)
+            colocated = scan_colocated(seed, others, self.predicates, self.chunk_cache)
+            rows, remaining = colocated or (self._load(seed), others)
+            for files in remaining:
+                rows = join(rows, self._load(files))
+        for shared in self.broadcast:
+            rows = join(rows, shared)
+        return rows
 
     def _load(self, files: PartitionedFiles) -> RowBatch:
-        return load_rows(self.blobs, files, self.literals, self.files_at_once)
+        return load_rows(self.blobs, files, self.predicates, self.file_threads)
 
-    def _fetched(self, sets: Sequence[PartitionedFiles], *, whole: bool = False) -> dict[str, Raw]:
-        """Contents of files in a remote store, at least of the columns needed."""
-        wanted = [(key, None if whole else stored_columns(s.source)) for s in sets for key in s.keys]
-        return fetch_files(self.blobs, wanted, self.files_at_once)
+    def _fetch(
+        self, datasets: Sequence[PartitionedFiles], *, whole_files: bool = False
+    ) -> dict[str, FileBytes]:
+        """Files of a remote store, all of them or only the columns to read."""
+        requests = [
+            (key, None if whole_files else stored_columns(files.scan))
+            for files in datasets
+            for key in files.keys
+        ]
+        return fetch_files(self.blobs, requests, self.file_threads)
 
-    def _opened(
-        self, sets: Sequence[PartitionedFiles], fetched: Mapping[str, Raw], stack: ExitStack
+    def _open(
+        self, datasets: Sequence[PartitionedFiles], fetched: Mapping[str, FileBytes], stack: ExitStack
     ) -> list[PartitionedFiles]:
-        """Open files that are alone in the block."""
-        contents: dict[str, Content] = {**fetched}
-        for files in sets:
+        """Open each Parquet file that is the only one of its dataset in the block."""
+        sources: dict[str, Source] = {**fetched}
+        for files in datasets:
             if len(files) == 1 and files.keys[0].endswith(PARQUET_FILE_SUFFIX):
                 key = files.keys[0]
-                opened = open_columns(self.blobs, key, fetched.get(key), threads=self.alone)
-                contents[key] = stack.enter_context(opened)
-        return [attrs.evolve(files, contents=contents) for files in sets]
+                columns = open_columns(self.blobs, key, fetched.get(key), threads=self.single_block)
+                sources[key] = stack.enter_context(columns)
+        return [attrs.evolve(files, sources=sources) for files in datasets]
 
 
 def _process_block(
-    block: _BlockPipeline,
-    groups: GroupSplitter,
-    room: OutputBuffer | None,
-    numbered: tuple[int, tuple[int, int]],
+    pipeline: _BlockPipeline,
+    splitter: GroupSplitter,
+    buffer: OutputBuffer | None,
+    numbered_bounds: tuple[int, tuple[int, int]],
 ) -> GroupedBatch:
-    number, bounds = numbered
-    piece = groups.split(block(bounds))
-    if room is None:
-        return piece
-    return attrs.evolve(
-        piece, groups=[(group, room.write_block(number, table)) for group, table in piece.groups]
-    )
+    number, bounds = numbered_bounds
+    batch = splitter.split(pipeline(bounds))
+    if buffer is None:
+        return batch
+    groups = [rows._replace(table=buffer.write_block(number, rows.table)) for rows in batch.groups]
+    return attrs.evolve(batch, groups=groups)

@@ -1,4 +1,4 @@
-"""What a query would do, without doing it: which files it would read, and why not the others."""
+"""Explanation of a query: which files it would read, and why not the others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.display.html import card, facts, plain_text_table, table
-from kartothek_cube.io_components.kernels.keys import group_codes
+from kartothek_cube.io_components.kernels.encode import group_codes
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
 from kartothek_cube.io_components.query.logical_plan import LogicalPlan
 from kartothek_cube.io_components.query.physical_plan import PartitionSelection
@@ -26,28 +26,28 @@ from kartothek_cube.serialization.footers import read_footer
 
 __all__ = ("ConditionPruning", "DatasetExplanation", "QueryExplanation", "explain_query")
 
-#: files whose size is asked for; the others are taken to be like them
-_SIZED = 1000
-#: files whose footers tell how much of a file the needed columns are
-_OPENED = 8
-#: groups that are shown
+#: files whose size is read; the others are taken to be like them
+_SIZE_SAMPLE = 1000
+#: files whose footers tell the share of the needed columns
+_FOOTER_SAMPLE = 8
+#: groups that are listed
 _SHOWN_GROUPS = 10
 
 
 @attrs.frozen
 class ConditionPruning:
     """
-    What one condition does for one dataset.
+    Effect of one condition on the files of one dataset.
 
     Attributes
     ----------
     condition
         The condition as text.
     by
-        What tells which files can hold matching rows: ``partition key``, ``index``; or ``rows``: none is left
-        out, the condition is applied while reading.
+        ``partition key`` or ``index``, which tell the files that can hold matching rows; or ``rows``: all
+        files are read, and the condition is applied to their rows.
     kept, pruned
-        Numbers of files that this condition alone would keep and leave out.
+        Numbers of files that this condition alone would keep and prune.
     """
 
     condition: str
@@ -69,24 +69,24 @@ class DatasetExplanation:
         ``seed``: its rows are the cells of the result; ``restricted``: inner-joined, as conditions or groups
         depend on it; ``left``: adds columns where it has the cell.
     aligned_by
-        Columns by which its partitions find those of the seed.
+        Partition columns that it shares with the seed: only partitions with equal values are joined.
     joined_by
         Dimensions by which its rows are joined.
     columns
         Columns that are read.
     conditions
-        What each condition does.
+        Effect of each condition.
     files, partitions
         How many it has.
     matching_files
-        Files that may hold rows which meet all conditions.
+        Files that can hold rows that meet all conditions.
     read_files, read_partitions
-        How many are read: more than match where a file may hide rows of another file of the same partition,
-        fewer where other datasets have no partner.
+        How many are read: more than match where a file may replace rows of another file of the same
+        partition, fewer where other datasets lack the partition.
     file_bytes
         Size of the files that are read.
     read_bytes
-        Share of the needed columns in that; an estimate. None if the files do not tell.
+        Estimated bytes of the needed columns in them. None if the files are no Parquet files.
     """
 
     name: str
@@ -107,7 +107,7 @@ class DatasetExplanation:
 @attrs.frozen(repr=False)
 class QueryExplanation:
     """
-    What a query would do; prints as text, and as tables in a notebook.
+    Explanation of a query; prints as text, and as tables in a notebook.
 
     Attributes
     ----------
@@ -118,9 +118,9 @@ class QueryExplanation:
     sorted_by
         Columns by which its rows are sorted.
     datasets
-        What happens to each dataset that takes part, in the order of the joins.
+        Each joined dataset, in the order of the joins.
     unused
-        Ids of datasets that do not take part.
+        Ids of datasets that are not joined.
     partitions
         Physical partitions of the seed that are read.
     partition_by
@@ -148,12 +148,12 @@ class QueryExplanation:
 
     @property
     def read_bytes(self) -> int:
-        """How many bytes are read, about."""
-        return sum(_needed(dataset) for dataset in self.datasets)
+        """About how many bytes are read."""
+        return sum(_bytes_to_read(dataset) for dataset in self.datasets)
 
     def to_dict(self) -> dict[str, Any]:
         """
-        All of it as dicts, lists, text and numbers.
+        The explanation as dicts, lists, text and numbers.
 
         Returns
         -------
@@ -181,30 +181,30 @@ class QueryExplanation:
         lines = [f"Query of cube {self.cube}"]
         lines += [f"  {name + ':':<11} {value}" for name, value in self._summary().items()]
         lines += ["", plain_text_table(_HEADER, map(_row, self.datasets))]
-        effects = [(d.name, *attrs.astuple(effect)) for d in self.datasets for effect in d.conditions]
-        if effects:
-            lines += ["", plain_text_table(_EFFECTS, effects)]
+        rows = [(d.name, *attrs.astuple(pruning)) for d in self.datasets for pruning in d.conditions]
+        if rows:
+            lines += ["", plain_text_table(_CONDITION_HEADER, rows)]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        effects = [(d.name, *attrs.astuple(effect)) for d in self.datasets for effect in d.conditions]
+        rows = [(d.name, *attrs.astuple(pruning)) for d in self.datasets for pruning in d.conditions]
         return card(
             f"Query of cube {self.cube}",
             facts(self._summary()),
             table("Datasets", _HEADER, [_row(dataset) for dataset in self.datasets]),
-            table("Conditions", _EFFECTS, effects),
+            table("Conditions", _CONDITION_HEADER, rows),
         )
 
 
 _HEADER = ("dataset", "role", "files read", "of", "partitions read", "of", "bytes", "columns read")
-_EFFECTS = ("dataset", "condition", "decided by", "files kept", "files pruned")
+_CONDITION_HEADER = ("dataset", "condition", "decided by", "files kept", "files pruned")
 
 
 def _plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _needed(dataset: DatasetExplanation) -> int:
+def _bytes_to_read(dataset: DatasetExplanation) -> int:
     return dataset.file_bytes if dataset.read_bytes is None else dataset.read_bytes
 
 
@@ -216,7 +216,7 @@ def _row(dataset: DatasetExplanation) -> tuple[str | int, ...]:
         dataset.files,
         dataset.read_partitions,
         dataset.partitions,
-        bytes_text(_needed(dataset)),
+        bytes_text(_bytes_to_read(dataset)),
         ", ".join(dataset.columns) or "none",
     )
 
@@ -233,7 +233,7 @@ def explain_query(
     as_of: CubeAsOf | None = None,
 ) -> QueryExplanation:
     """
-    Show what a query would do. Headers, indices and a few footers are read, no data is.
+    Explain what a query would read. Headers, indices and a few footers are read, no data.
 
     Parameters
     ----------
@@ -243,7 +243,7 @@ def explain_query(
     Returns
     -------
     QueryExplanation
-        Which datasets take part and how, what each condition spares, which files are left to read.
+        Datasets and how they are joined, files that each condition prunes, files left to read.
 
     Raises
     ------
@@ -263,18 +263,19 @@ def explain_query(
     >>> _ = build_cube(cities, cube, store)
     >>> explained = explain_query(cube, store, conditions=C("COUNTRY_CODE") == "DE")
     >>> explained.datasets[0].conditions
-    (ConditionEffect(condition='COUNTRY_CODE == DE', by='partition key', kept=1, pruned=1),)
+    (ConditionPruning(condition='COUNTRY_CODE == DE', by='partition key', kept=1, pruned=1),)
     """
-    headers, intention, plan = plan_query_in_steps(
+    planning = plan_query_in_steps(
         cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
     )
+    plan, logical_plan = planning.physical_plan, planning.logical_plan
     blobs = open_blobs(plan.context.store)
     return QueryExplanation(
         cube=cube.uuid_prefix,
         columns=tuple(plan.context.output.names),
         sorted_by=plan.context.sort_columns,
-        datasets=tuple(_explain(side, intention, blobs) for side in plan.sides),
-        unused=tuple(sorted(set(headers) - set(intention.datasets))),
+        datasets=tuple(_explain_dataset(selection, logical_plan, blobs) for selection in plan.selections),
+        unused=tuple(sorted(set(planning.headers) - set(logical_plan.datasets))),
         partitions=plan.n_partitions,
         partition_by=plan.context.partition_by,
         groups=None if plan.groups is None else len(plan.groups),
@@ -282,60 +283,64 @@ def explain_query(
     )
 
 
-def _explain(side: PartitionSelection, intention: LogicalPlan, blobs: BlobStore) -> DatasetExplanation:
-    source, dataset = side.source, side.dataset
-    conjunction = intention.conditions[source.name]
-    literals = list(conjunction.predicate or ())
-    values = dataset.partition_table.keys(list(source.partition_keys), dataset.schema)
+def _explain_dataset(
+    selection: PartitionSelection, logical_plan: LogicalPlan, blobs: BlobStore
+) -> DatasetExplanation:
+    scan, dataset = selection.scan, selection.dataset
+    conjunction = logical_plan.conditions[scan.name]
+    predicates = list(conjunction.predicate or ())
+    values = dataset.partition_table.keys(list(scan.partition_keys), dataset.schema)
     codes = group_codes(list(values.values()), len(dataset.partition_table))
-    file_bytes, read_bytes = _sizes(side, blobs)
+    file_bytes, read_bytes = _estimate_bytes(selection, blobs)
     return DatasetExplanation(
-        name=source.name,
-        role=intention.role(source.name),
-        aligned_by=source.alignment if source.how != "seed" else (),
-        joined_by=source.dimensions if source.how != "seed" else (),
-        columns=source.columns,
-        conditions=tuple(_effect(side, condition) for condition in conjunction.conditions),
+        name=scan.name,
+        role=logical_plan.role(scan.name),
+        aligned_by=scan.alignment if scan.how != "seed" else (),
+        joined_by=scan.dimensions if scan.how != "seed" else (),
+        columns=scan.columns,
+        conditions=tuple(_condition_pruning(selection, condition) for condition in conjunction.conditions),
         files=len(dataset.partition_table),
         partitions=len(np.unique(codes)),
-        matching_files=len(select_partitions(dataset, [literals] if literals else None)),
-        read_files=len(side.positions),
-        read_partitions=len(np.unique(codes[side.positions])),
+        matching_files=len(select_partitions(dataset, [predicates] if predicates else None)),
+        read_files=len(selection.positions),
+        read_partitions=len(np.unique(codes[selection.positions])),
         file_bytes=file_bytes,
         read_bytes=read_bytes,
     )
 
 
-def _effect(side: PartitionSelection, condition: Any) -> ConditionPruning:
-    dataset = side.dataset
+def _condition_pruning(selection: PartitionSelection, condition: Any) -> ConditionPruning:
+    dataset = selection.dataset
     kept = len(select_partitions(dataset, [list(condition.predicate_part)]))
     by = "rows"
-    if condition.column in side.source.partition_keys:
+    if condition.column in selection.scan.partition_keys:
         by = "partition key"
     elif condition.column in dataset.indices:
         by = "index"
     return ConditionPruning(str(condition), by, kept, len(dataset.partition_table) - kept)
 
 
-def _sizes(side: PartitionSelection, blobs: BlobStore) -> tuple[int, int | None]:
-    """Bytes of the files that are read, and of the needed columns in them; by a sample if there are many."""
-    files = side.dataset.partition_table.files[side.source.table]
-    keys = files.take(pa.array(side.positions[:: -(-len(side.positions) // _SIZED) or 1])).to_pylist()
+def _estimate_bytes(selection: PartitionSelection, blobs: BlobStore) -> tuple[int, int | None]:
+    """Bytes of the files to read and of the needed columns in them, from a sample if there are many."""
+    files = selection.dataset.partition_table.files[selection.scan.table]
+    keys = files.take(
+        pa.array(selection.positions[:: -(-len(selection.positions) // _SIZE_SAMPLE) or 1])
+    ).to_pylist()
     if not keys:
         return 0, 0
     sizes = list(ordered_map(blobs.size, keys, 1 if blobs.is_local else REMOTE_REQUESTS))
-    total = round(sum(sizes) / len(sizes) * len(side.positions))
-    in_file = [column for column in side.source.columns if column not in side.source.partition_keys]
+    total = round(sum(sizes) / len(sizes) * len(selection.positions))
+    in_file = [column for column in selection.scan.columns if column not in selection.scan.partition_keys]
     parquet = [key for key in keys if key.endswith(PARQUET_FILE_SUFFIX)]
     if len(parquet) < len(keys):
         return total, None
-    share = _column_share(blobs, parquet[:: max(1, len(parquet) // _OPENED)][:_OPENED], in_file)
+    share = _column_share(blobs, parquet[:: max(1, len(parquet) // _FOOTER_SAMPLE)][:_FOOTER_SAMPLE], in_file)
     return total, round(total * share)
 
 
 def _column_share(blobs: BlobStore, keys: Sequence[str], columns: Sequence[str]) -> float:
-    """How much of the files the columns are; what is not a column (footers) is read in any case."""
-    whole = needed = 0
+    """Share of the needed columns, and of what is no column (footers), in the bytes of files."""
+    total = needed = 0
     for key in keys:
         footer, size = read_footer(blobs, key)
         for group in range(footer.num_row_groups):
@@ -345,6 +350,6 @@ def _column_share(blobs: BlobStore, keys: Sequence[str], columns: Sequence[str])
                 for chunk in chunks
                 if {chunk.path_in_schema, chunk.path_in_schema.partition(".")[0]}.isdisjoint(columns)
             )
-        whole += size
+        total += size
         needed += size
-    return needed / whole if whole else 1.0
+    return needed / total if total else 1.0

@@ -26,65 +26,40 @@ __all__ = (
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-#: tables with fewer rows are made DataFrames together: each conversion takes longer than copying that many
+#: tables with fewer rows are concatenated first: each conversion takes longer than copying that many
 _SMALL = 1_000
-#: rows of tables that are converted together
+#: rows of a concatenation: a limit to the memory that is held twice
 _BATCH = 50_000
 # from 3 on, pandas copies what is part of another frame when it is written to, and not before
 _COPIES_ON_WRITE = int(pd.__version__.split(".")[0]) >= 3
 
 
 def run_frames(context: ScanContext, task: ScanTask) -> list[pd.DataFrame]:
-    """
-    Execute one task like :func:`~kartothek_cube.io_components.query.executor.run_task`, for DataFrames.
-
-    Parameters
-    ----------
-    context, task
-        As there.
-
-    Returns
-    -------
-    list of pandas.DataFrame
-        All with the same types of dates: ``datetime64[s]`` if a column of one has dates that
-        ``datetime64[ns]`` cannot hold.
-    """
+    """DataFrames of a task, with the same unit of dates in all of them."""
+    # datetime64[s] for all if a column of one has dates that datetime64[ns] cannot hold
     frames = list(frames_of_tables(run_task(context, task, OutputBuffer())))
     align_date_units(frames)
     return frames
 
 
 def _frame(tables: list[pa.Table]) -> pd.DataFrame:
-    """A frame of the only table in a list, which is emptied; numbers and times stay where they are."""
+    """DataFrame of the only table in a list, which is emptied; numbers and times are not copied."""
     table = tables.pop()
     names, index = table.column_names, pd.RangeIndex(len(table))
     arrays = {} if len(names) > MAX_COLUMNS else {name: zero_copy_view(table.column(name)) for name in names}
     tables.append(table.select([name for name in names if arrays.get(name) is None]))
     del table
-    other = to_pandas(tables.pop())
-    if len(other.columns) == len(names):
-        return other
-    columns = {name: other[name] if arrays[name] is None else arrays[name] for name in names}
+    converted = to_pandas(tables.pop())
+    if len(converted.columns) == len(names):
+        return converted
+    columns = {name: converted[name] if arrays[name] is None else arrays[name] for name in names}
     return pd.DataFrame(columns, index=index, copy=False)
 
 
 def frames_of_tables(tables: list[pa.Table]) -> Iterator[pd.DataFrame]:
     """
-    Make DataFrames as by :func:`~kartothek_cube.core.arrow.pandas_conversion.to_pandas`.
+    One independent DataFrame per table of the same columns; ``tables`` is emptied: frames take its memory.
 
-    Parameters
-    ----------
-    tables
-        Tables of the same columns, which nobody else uses: frames take over their memory. The list is
-        emptied, so that other columns in Arrow go away as those in pandas come.
-
-    Yields
-    ------
-    pandas.DataFrame
-        One per table, independent of the others.
-
-    Examples
-    --------
     >>> tables = [pa.table({"CITY": ["Rom"]}), pa.table({"CITY": ["Ulm", "Bonn"]})]
     >>> [frame["CITY"].tolist() for frame in frames_of_tables(tables)], tables
     ([['Rom'], ['Ulm', 'Bonn']], [])
@@ -99,13 +74,13 @@ def frames_of_tables(tables: list[pa.Table]) -> Iterator[pd.DataFrame]:
 
 
 def _next_batch(tables: list[pa.Table]) -> list[pa.Table]:
-    """Take tables from the end of a list whose columns get the same types in pandas alone and together."""
+    """Pop tables from the end of a list whose columns get the same types in pandas alone and together."""
     batch = [tables.pop()]
     schema, rows = batch[0].schema, len(batch[0])
-    delicate = [number for number, dtype in enumerate(schema.types) if _depends_on_nulls(dtype)]
+    null_sensitive = [number for number, dtype in enumerate(schema.types) if _depends_on_nulls(dtype)]
 
     def fits(table: pa.Table) -> bool:
-        return len(table) < _SMALL and not any(table.column(number).null_count for number in delicate)
+        return len(table) < _SMALL and not any(table.column(number).null_count for number in null_sensitive)
 
     if not schema.names or not fits(batch[0]):
         return batch
@@ -128,11 +103,11 @@ def _depends_on_nulls(dtype: pa.DataType) -> bool:
 
 def _cut(frame: pd.DataFrame, bounds: list[int]) -> Iterator[pd.DataFrame]:
     for start, stop in pairwise(bounds):
-        part = frame.iloc[start:stop]
+        rows = frame.iloc[start:stop]
         if not _COPIES_ON_WRITE:
-            part = part.copy()
-        part.index = pd.RangeIndex(stop - start)
-        yield part
+            rows = rows.copy()
+        rows.index = pd.RangeIndex(stop - start)
+        yield rows
 
 
 def query_job(

@@ -1,142 +1,117 @@
-"""From joined rows to the result: sorted, split into groups, put together in the order of the groups."""
+"""Output of a query task: sort the joined rows, split them into groups, concatenate each group."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import NamedTuple
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.array_types import Ints
 from kartothek_cube.core.store import BlobStore
-from kartothek_cube.io_components.kernels.key_lookup import lookup_join
-from kartothek_cube.io_components.kernels.keys import Column, sort_order, strictly_increasing, take_values
+from kartothek_cube.io_components.kernels.search import lookup_keys
+from kartothek_cube.io_components.kernels.sort import sort_order, strictly_increasing
+from kartothek_cube.io_components.kernels.take import Column, take_values
 from kartothek_cube.io_components.query.column_widths import Widths, bits, fit, stored_bits, with_bits
-from kartothek_cube.io_components.query.physical_plan import ScanContext
-from kartothek_cube.io_components.query.row_batch import RowBatch, take_each, take_rows
+from kartothek_cube.io_components.query.physical_plan import Group, ScanContext
+from kartothek_cube.io_components.query.row_batch import RowBatch, take_columns, take_rows
 from kartothek_cube.io_components.read.data_files import concat_tables
 
-__all__ = ("GroupSplitter", "GroupedBatch")
+__all__ = ("GroupRows", "GroupSplitter", "GroupedBatch")
 
-Ints: TypeAlias = npt.NDArray[np.int64]
 
-#: pieces that have at least so many rows on average are compared by their first and last rows only
+#: tables of a group with at least so many rows on average are compared by their first and last rows only:
+#: for shorter ones that costs as much as comparing all rows
 _LONG = 100
-#: blocks with fewer rows per group are split together
+#: batches with fewer rows per group are concatenated, then split: a slice costs as much as many rows
 _SPLIT_FROM = 1000
-#: column with the physical partition of each row; users have no columns of such names
-_UNIT = "__unit"
+#: column with the physical partition of each row; names of users' columns have no two leading underscores
+_PARTITION_ID = "__partition_id"
 
 
 def sort_result(rows: RowBatch, sort_columns: Sequence[str]) -> pa.Table:
-    """
-    The rows with their partition columns, sorted.
-
-    Parameters
-    ----------
-    rows
-        Rows of the seed with all payload.
-    sort_columns
-        By what to sort them: dimensions, then partition columns.
-
-    Returns
-    -------
-    pyarrow.Table
-    """
-    rows.add_constants(sort_columns)
+    """Rows with their partition columns, sorted by dimensions, then partition columns."""
+    rows = rows.append_partition_keys(sort_columns)
     if rows.sorted and _partitions_sorted(rows, sort_columns):
         return rows.table
-    return _sorted(rows.table, sort_columns)
+    return _sort_table(rows.table, sort_columns)
 
 
-def _sorted(table: pa.Table, sort_columns: Sequence[str]) -> pa.Table:
+def _sort_table(table: pa.Table, sort_columns: Sequence[str]) -> pa.Table:
     order = sort_order([table.column(c) for c in sort_columns], len(table))
     if order is None:
         return table
     schema, columns = table.schema, table.columns
-    del table
-    return pa.Table.from_arrays(take_each(columns, order), schema=schema)
+    del table  # so that each column is released when it has been sorted
+    return pa.Table.from_arrays(take_columns(columns, order), schema=schema)
 
 
 def _partitions_sorted(rows: RowBatch, sort_columns: Sequence[str]) -> bool:
     """Whether the last cell of each partition comes before the first of the next: then all is sorted."""
-    dimensions = rows.source.dimensions
+    dimensions = rows.scan.dimensions
     if tuple(sort_columns[: len(dimensions)]) != dimensions:
         return False
-    starts = rows.unit_starts()
+    starts = rows.partition_starts()
     if not len(starts):
         return True
-    edges = np.sort(np.concatenate([starts - 1, starts]))
-    return _boundaries_sorted(
-        [take_values(c, edges, missing=False) for c in rows.columns(dimensions)], len(edges)
-    )
+    boundaries = np.sort(np.concatenate([starts - 1, starts]))
+    cells = [take_values(column, boundaries, missing=False) for column in rows.columns(dimensions)]
+    return _boundaries_sorted(cells, len(boundaries))
 
 
 def _boundaries_sorted(cells: Sequence[Column], length: int) -> bool:
-    """Whether, in a list of the last row of a piece and the first one of the next, each pair is in order."""
-    within = np.arange(2, length, 2)  # a piece of one row is its own last and first
-    return strictly_increasing(cells, length, within)
+    """Whether each pair (last row of a table, first row of the next) is in order."""
+    # a table of one row is its own first and last row: the step within a table is not compared
+    within_tables = np.arange(2, length, 2)
+    return strictly_increasing(cells, length, within_tables)
+
+
+class GroupRows(NamedTuple):
+    """Rows of one group, with the columns of the result and those by which it is sorted."""
+
+    number: int
+    table: pa.Table
 
 
 @attrs.frozen
 class GroupedBatch:
-    """
-    Sorted rows of some blocks, split into groups.
+    """Sorted rows of a block, split into groups."""
 
-    Attributes
-    ----------
-    groups
-        Number of the group, and its rows; with the columns of the result, and those by which it is sorted.
-    widths
-        Widths of the columns in the files that these rows come from; one column per group.
-    units
-        Physical partitions that the rows come from.
-    rest
-        Rows that are still to be split, with all columns that are needed for that.
-    """
-
-    groups: list[tuple[int, pa.Table]]
+    groups: list[GroupRows]
+    #: bits of the number columns in the files that these rows come from; one column per group
     widths: Widths
-    units: Ints
-    rest: pa.Table | None = None
+    #: physical partitions that the rows come from
+    partition_ids: Ints
+    #: rows that are split later, with those of other blocks
+    unsplit: pa.Table | None = None
 
 
 @attrs.frozen
 class GroupSplitter:
     """
-    The groups of a task.
+    Split of the rows of a task into its groups.
 
     Numbers in a group are as wide as in the files of the physical partitions that its rows come from,
-    whatever else the task reads: so a group has the same types, whichever groups are read with it.
-
-    Attributes
-    ----------
-    context
-        What the tasks of the query share.
-    values
-        For each ``partition_by`` column its value in each group; None if there is one group with all rows.
-    columns
-        Columns whose numbers can be of different width.
-    widths
-        For each of these columns how wide it is in the files of each physical partition.
+    whatever else the task reads: so a group has the same types in all tasks.
     """
 
     context: ScanContext
+    #: for each ``partition_by`` column its value in each group; None for one group with all rows
     values: tuple[pa.Array, ...] | None
+    #: columns whose numbers can be of different width
     columns: tuple[str, ...]
+    #: bits of each of these columns in the files of each physical partition; filled by :meth:`split`
     widths: Widths
 
     @classmethod
-    def of(
-        cls, context: ScanContext, groups: Sequence[tuple[Any, ...]] | None, n_units: int
-    ) -> GroupSplitter:
-        """Make the groups with these value tuples, out of so many physical partitions."""
-        keys = context.sources[0].partition_keys  # in no file: they have the type of the schema
+    def of(cls, context: ScanContext, groups: Sequence[Group] | None, n_partitions: int) -> GroupSplitter:
+        """Splitter into the given groups, for rows of so many physical partitions."""
+        keys = context.scans[0].partition_keys  # in no file: they have the type of the schema
         numbers = tuple(f.name for f in context.output if bits(f.type) and f.name not in keys)
-        widths = np.zeros((len(numbers), n_units), np.int8)
+        widths = np.zeros((len(numbers), n_partitions), np.int8)
         if groups is None:
             return cls(context, None, numbers, widths)
         types = [context.output.field(name).type for name in context.partition_by]
@@ -145,126 +120,97 @@ class GroupSplitter:
         return cls(context, values, numbers, widths)
 
     def split(self, rows: RowBatch) -> GroupedBatch:
-        """
-        Sort and split the joined rows of a block.
-
-        Parameters
-        ----------
-        rows
-            Rows of the seed with all payload. Other threads may split those of other physical partitions.
-
-        Returns
-        -------
-        Piece
-            Rows of a group keep their order.
-        """
-        units = self._note_widths(rows)
-        if self.values is not None and self._differ(units):
-            rows.table = rows.table.append_column(_UNIT, pa.array(rows.row_units().astype(np.int32)))
+        """Sort and split the joined rows of a block; threads may split different physical partitions."""
+        partition_ids = self._record_widths(rows)
+        if self.values is not None and self._widths_differ(partition_ids):
+            ids = pa.array(rows.row_partition_ids().astype(np.int32))
+            rows = rows.append_columns([(_PARTITION_ID, ids)])
         table = self._select(sort_result(rows, self.context.sort_columns))
         del rows
         if self.values is not None and len(table) < _SPLIT_FROM * len(self.values[0]):
-            return GroupedBatch([], self.widths[:, :0], units, table)
-        return self._split(table, units)
+            return GroupedBatch([], self.widths[:, :0], partition_ids, table)
+        return self._split(table, partition_ids)
 
-    def _note_widths(self, rows: RowBatch) -> Ints:
-        """Keep the widths of a block; return the physical partitions that its rows come from."""
-        units: Ints = np.unique(rows.unit)
+    def _record_widths(self, rows: RowBatch) -> Ints:
+        """Store the widths of the physical partitions of a block; return those that have rows."""
+        partition_ids: Ints = np.unique(rows.partition_ids)
         schema = rows.table.schema
-        whole = np.array([bits(schema.field(c).type) for c in self.columns], np.int8)
-        self.widths[:, units] = whole.reshape(-1, 1)
+        common = np.array([bits(schema.field(c).type) for c in self.columns], np.int8)
+        self.widths[:, partition_ids] = common.reshape(-1, 1)
         for column in rows.widths.keys() & set(self.columns):
-            self.widths[self.columns.index(column), rows.unit] = rows.widths[column]
-        return np.unique(rows.unit[rows.counts > 0])
+            self.widths[self.columns.index(column), rows.partition_ids] = rows.widths[column]
+        return np.unique(rows.partition_ids[rows.counts > 0])
 
-    def _differ(self, units: Ints) -> bool:
-        widths = self.widths[:, units]
+    def _widths_differ(self, partition_ids: Ints) -> bool:
+        widths = self.widths[:, partition_ids]
         return bool((widths != widths[:, :1]).any())
 
     def _select(self, table: pa.Table) -> pa.Table:
-        """The columns of the result, those by which it is sorted, and the partitions if they are there."""
-        wanted = dict.fromkeys([*self.context.output.names, *self.context.sort_columns, _UNIT])
-        return table.select([name for name in wanted if name in table.column_names])
+        """The columns of the result, those by which it is sorted, and the partition id if there is one."""
+        names = dict.fromkeys([*self.context.output.names, *self.context.sort_columns, _PARTITION_ID])
+        return table.select([name for name in names if name in table.column_names])
 
-    def _split(self, result: pa.Table, units: Ints) -> GroupedBatch:
+    def _split(self, table: pa.Table, partition_ids: Ints) -> GroupedBatch:
+        all_widths = self.widths[:, partition_ids]
         if self.values is None:
-            return GroupedBatch(
-                [(0, result)], self.widths[:, units].max(axis=1, keepdims=True, initial=0), units
-            )
-        numbers = lookup_join(
-            [result.column(name) for name in self.context.partition_by],
-            self.values,
-            len(result),
-            len(self.values[0]),
-        )
+            widths = all_widths.max(axis=1, keepdims=True, initial=0)
+            return GroupedBatch([GroupRows(0, table)], widths, partition_ids)
+        keys = [table.column(name) for name in self.context.partition_by]
+        numbers = lookup_keys(keys, self.values, len(table), len(self.values[0]))
         order = _stable_order(numbers, len(self.values[0]))
         if order is not None:
-            result, numbers = take_rows(result, order), numbers[order]
-        found = np.unique(numbers[numbers >= 0])
-        starts, stops = np.searchsorted(numbers, found, "left"), np.searchsorted(numbers, found, "right")
-        widths = np.repeat(self.widths[:, units[:1]], len(found), axis=1)
-        if _UNIT in result.column_names:
-            row_units = result.column(_UNIT).to_numpy()
-            result = result.drop_columns(_UNIT)
-            for number in np.flatnonzero((self.widths[:, units] != self.widths[:, units[:1]]).any(axis=1)):
-                widths[number] = np.maximum.reduceat(self.widths[number][row_units], starts)
-        bounds = zip(found.tolist(), starts.tolist(), stops.tolist(), strict=True)
+            table, numbers = take_rows(table, order), numbers[order]
+        groups = np.unique(numbers[numbers >= 0])
+        starts, stops = np.searchsorted(numbers, groups, "left"), np.searchsorted(numbers, groups, "right")
+        widths = np.repeat(all_widths[:, :1], len(groups), axis=1)
+        if _PARTITION_ID in table.column_names:
+            row_ids = table.column(_PARTITION_ID).to_numpy()
+            table = table.drop_columns(_PARTITION_ID)
+            for column in np.flatnonzero((all_widths != all_widths[:, :1]).any(axis=1)):
+                widths[column] = np.maximum.reduceat(self.widths[column][row_ids], starts)
+        bounds = zip(groups.tolist(), starts.tolist(), stops.tolist(), strict=True)
         return GroupedBatch(
-            [(number, result.slice(start, stop - start)) for number, start, stop in bounds], widths, units
+            [GroupRows(number, table.slice(start, stop - start)) for number, start, stop in bounds],
+            widths,
+            partition_ids,
         )
 
-    def _split_waiting(self, waiting: list[GroupedBatch]) -> GroupedBatch:
-        """Concatenate and split the rest of some pieces."""
-        units = np.concatenate([piece.units for piece in waiting])
-        tables = [piece.rest for piece in waiting if piece.rest is not None]
-        if self._differ(units):
-            tables = [_with_units(t, p.units) for t, p in zip(tables, waiting, strict=True)]
-        rows = concat_tables(tables, self.context.output, self.context.sources[0].uuid)
-        return self._split(_sorted(rows, self.context.sort_columns), units)
+    def _split_jointly(self, batches: list[GroupedBatch]) -> GroupedBatch:
+        """Concatenate and split the rows of batches that are not split yet."""
+        partition_ids = np.concatenate([batch.partition_ids for batch in batches])
+        tables = [batch.unsplit for batch in batches if batch.unsplit is not None]
+        if self._widths_differ(partition_ids):
+            tables = [_with_partition_ids(t, b.partition_ids) for t, b in zip(tables, batches, strict=True)]
+        table = concat_tables(tables, self.context.output, self.context.scans[0].uuid)
+        return self._split(_sort_table(table, self.context.sort_columns), partition_ids)
 
-    def concat_groups(self, pieces: list[GroupedBatch], blobs: BlobStore) -> list[pa.Table]:
-        """
-        Put the rows of each group together.
-
-        Parameters
-        ----------
-        pieces
-            What :meth:`split` made of the blocks of the task, in their order. The list is emptied, so that
-            what is sorted goes away column by column.
-        blobs
-            The store.
-
-        Returns
-        -------
-        list of pyarrow.Table
-            One per group that has rows, sorted.
-        """
-        waiting = [piece for piece in pieces if piece.rest is not None and len(piece.rest)]
-        if waiting:
-            pieces.append(self._split_waiting(waiting))
-            waiting.clear()
-        by_group: dict[int, list[pa.Table]] = {}
-        widths: dict[int, Widths] = {}
-        while pieces:
-            piece = pieces.pop(0)
-            for (number, table), narrow in zip(piece.groups, piece.widths.T, strict=True):
+    def concat_groups(self, batches: list[GroupedBatch], blobs: BlobStore) -> list[pa.Table]:
+        """One sorted table per group that has rows; ``batches``, in the order of the blocks, is emptied."""
+        # emptied, and with each name deleted after use, so that sorting releases column by column
+        unsplit = [batch for batch in batches if batch.unsplit is not None and len(batch.unsplit)]
+        if unsplit:
+            batches.append(self._split_jointly(unsplit))
+            unsplit.clear()
+        tables_by_group: dict[int, list[pa.Table]] = {}
+        widths_by_group: dict[int, Widths] = {}
+        while batches:
+            batch = batches.pop(0)
+            for (number, table), widths in zip(batch.groups, batch.widths.T, strict=True):
                 if len(table):
-                    by_group.setdefault(number, []).append(table)
-                    known = widths.get(number)
-                    widths[number] = narrow if known is None else np.maximum(known, narrow)
+                    tables_by_group.setdefault(number, []).append(table)
+                    widths_by_group[number] = np.maximum(widths_by_group.get(number, 0), widths)
                 del table
-            del piece
+            del batch
         schemas: dict[bytes, pa.Schema] = {}
-        tables = []
-        for number in sorted(by_group):
-            key = widths[number].tobytes()
+        results = []
+        for number in sorted(tables_by_group):
+            key = widths_by_group[number].tobytes()
             if key not in schemas:
-                schemas[key] = self._schema(widths[number], blobs)
-            tables.append(self._whole(by_group.pop(number), schemas[key]))
-        return tables
+                schemas[key] = self._group_schema(widths_by_group[number], blobs)
+            results.append(self._concat_group(tables_by_group.pop(number), schemas[key]))
+        return results
 
-    def _schema(self, widths: Widths, blobs: BlobStore) -> pa.Schema:
-        """The types of a group."""
+    def _group_schema(self, widths: Widths, blobs: BlobStore) -> pa.Schema:
         schema = self.context.output
         for column, width in zip(self.columns, widths.tolist(), strict=True):
             width = width or stored_bits(self.context, blobs, column)
@@ -272,35 +218,35 @@ class GroupSplitter:
             schema = schema.set(position, pa.field(column, with_bits(schema.field(position).type, width)))
         return schema
 
-    def _whole(self, tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
+    def _concat_group(self, tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
         """One sorted table of several; their list is emptied."""
-        origin, sort_columns = self.context.sources[0].uuid, list(self.context.sort_columns)
-        whole = [concat_tables(tables, schema, origin)]
-        in_order = len(tables) == 1 or self._ascend(tables, len(whole[0]))
+        # the only reference is in a list, so that _sort_table can release the columns one by one
+        concatenated = [concat_tables(tables, schema, self.context.scans[0].uuid)]
+        in_order = len(tables) == 1 or self._tables_in_order(tables, len(concatenated[0]))
         tables.clear()
-        table = whole.pop() if in_order else _sorted(whole.pop(), sort_columns)
+        table = concatenated.pop() if in_order else _sort_table(concatenated.pop(), self.context.sort_columns)
         return fit(table.select(schema.names), schema)
 
-    def _ascend(self, tables: list[pa.Table], length: int) -> bool:
-        """Whether each of these tables, as far as they are long, begins after the end of the one before."""
+    def _tables_in_order(self, tables: list[pa.Table], length: int) -> bool:
+        """Whether each table begins after the end of the one before; False for short ones, unchecked."""
         if length <= _LONG * len(tables):
             return False
         rows = [row for a, b in pairwise(tables) for row in (a.slice(len(a) - 1), b.slice(0, 1))]
-        edges = [t.select(list(self.context.sort_columns)) for t in rows]
-        table = concat_tables(edges, self.context.output, self.context.sources[0].uuid)
+        boundaries = [t.select(list(self.context.sort_columns)) for t in rows]
+        table = concat_tables(boundaries, self.context.output, self.context.scans[0].uuid)
         return _boundaries_sorted(table.columns, len(table))
 
 
-def _with_units(table: pa.Table, units: Ints) -> pa.Table:
-    """Rows with their physical partition; if they had no such column, one stands for all."""
-    if _UNIT in table.column_names:
+def _with_partition_ids(table: pa.Table, partition_ids: Ints) -> pa.Table:
+    """Rows with their physical partition; without that column, all are of the first one."""
+    if _PARTITION_ID in table.column_names:
         return table
-    return table.append_column(_UNIT, pa.array(np.full(len(table), units[0], np.int32)))
+    return table.append_column(_PARTITION_ID, pa.array(np.full(len(table), partition_ids[0], np.int32)))
 
 
 def _stable_order(numbers: Ints, bound: int) -> Ints | None:
-    """Order that sorts the numbers and leaves equal ones as they are; None if they are sorted."""
+    """Stable order that sorts the numbers; None if they are sorted."""
     if len(numbers) < 2 or bool((numbers[1:] >= numbers[:-1]).all()):
         return None
-    narrow = numbers.astype(np.int16) if bound < 1 << 15 else numbers  # short integers are sorted by radix
+    narrow = numbers.astype(np.int16) if bound < 1 << 15 else numbers  # NumPy sorts 16 bits by radix
     return np.argsort(narrow, kind="stable")

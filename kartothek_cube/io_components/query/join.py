@@ -1,178 +1,204 @@
-"""Joining the rows of a dataset to those of the seed, by looking at how they lie instead of hashing them."""
+"""Join strategies: how the payload of a dataset is added to the rows of the seed.
+
+Files are usually sorted by cell, so that most joins need no hashing: the strategies check the order of
+rows first, and fall back to a lookup by codes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from kartothek_cube.io_components.kernels.key_lookup import lookup_join
-from kartothek_cube.io_components.kernels.keys import (
-    join_codes,
-    repeat,
-    run_starts_mask,
-    search_sorted,
-    take_values,
-)
-from kartothek_cube.io_components.query.column_widths import bits
+from kartothek_cube.core.arrow.array_types import Ints
+from kartothek_cube.io_components.kernels.encode import join_codes
+from kartothek_cube.io_components.kernels.search import lookup_keys, search_sorted
+from kartothek_cube.io_components.kernels.sort import run_starts_mask
+from kartothek_cube.io_components.kernels.take import Column, repeat, take_values
+from kartothek_cube.io_components.query.column_widths import Widths, bits
 from kartothek_cube.io_components.query.row_batch import RowBatch, take_rows
 
 __all__ = ("join",)
 
-Ints: TypeAlias = npt.NDArray[np.int64]
+#: joins the payload of the second batch to the first; None if it does not apply
+JoinStrategy: TypeAlias = Callable[[RowBatch, RowBatch], RowBatch | None]
+
+#: Binary search pays if one table has this many times the rows of the other: a step of the search, a random
+#: read, costs about as much as comparing several rows in order.
+_SEARCH_RATIO = 8
 
 
-def join(seed: RowBatch, other: RowBatch) -> None:
+def join(left: RowBatch, right: RowBatch) -> RowBatch:
     """
-    Add the payload of another dataset to the rows of the seed.
+    Rows of the seed with the payload of another dataset, which has at most one row per cell and partition.
 
-    Parameters
-    ----------
-    seed
-        Gets the columns; loses the rows without partner if the other dataset is restricted.
-    other
-        At most one row per cell and physical partition.
+    An inner join drops the rows of the seed without a match; a left join gives them nulls.
     """
-    _join_widths(seed, other)
-    if _is_positional_join(seed, other) or _search_join(seed, other):
-        for column in other.source.payload:
-            seed.table = seed.table.append_column(column, other.table.column(column))
-        return
-    starts = _run_starts(seed, other.source.dimensions)
-    found = _lookup_rows(seed, other, starts)
-    if other.source.how == "inner" and bool((found < 0).any()):
-        if starts is not None:
-            found, starts = np.repeat(found, np.diff(np.append(starts, len(seed)))), None
-        seed.keep(found >= 0)
-        found = found[found >= 0]
-    _append(seed, other, found, starts)
-
-
-def _join_widths(seed: RowBatch, other: RowBatch) -> None:
-    """Keep the widths of the payload where they differ between partitions, or a partition has no partner."""
-    schema = other.table.schema
-    numbers = [c for c in other.source.payload if bits(schema.field(c).type)]
-    # without files, only partition keys have a type, and that is always the one of the schema
-    if not numbers or not len(other.unit):
-        return
-    partner = _partner_files(seed, other)
-    if other.source.how == "inner" or bool((partner >= 0).all()):  # each row that is left has a partner
-        numbers = [column for column in numbers if column in other.widths]
-    for column in numbers:
-        seed.widths[column] = np.where(partner >= 0, other.widths_of(column)[partner], 0).astype(np.int8)
-
-
-def _partner_files(seed: RowBatch, other: RowBatch) -> Ints:
-    """For each file of the seed one of the other dataset with its partition, or -1."""
-    if seed.source.alignment == other.source.alignment:
-        ours, theirs = seed.unit, other.unit  # numbered alike
+    for strategy in _STRATEGIES:
+        joined = strategy(left, right)
+        if joined is not None:
+            break
     else:
-        ours, theirs = _partition_ids(seed, other)
-    order = np.argsort(theirs, kind="stable")
-    position = np.minimum(np.searchsorted(theirs[order], ours), len(theirs) - 1)
-    return np.where(theirs[order][position] == ours, order[position], -1)
+        joined = lookup_join(left, right)
+    return attrs.evolve(joined, widths={**left.widths, **_payload_widths(left, right)})
 
 
-def _append(seed: RowBatch, other: RowBatch, found: Ints, starts: Ints | None) -> None:
-    """Add the payload at these positions; one of them per run of rows if there are starts."""
-    missing = bool((found < 0).any())
-    times = None if starts is None else np.diff(np.append(starts, len(seed)))
-    for column in other.source.payload:
-        values = take_values(other.table.column(column), found, missing=missing)
-        seed.table = seed.table.append_column(column, values if times is None else repeat(values, times))
+# -- strategies ----------------------------------------------------------------------------------------------
 
 
-def _partition_ids(seed: RowBatch, other: RowBatch) -> tuple[Ints, Ints]:
-    """Common numbers of the physical partitions, per file of either side."""
-    shared = [c for c in other.source.alignment if c in seed.keys]
-    return join_codes(
-        [seed.keys[c] for c in shared], [other.keys[c] for c in shared], len(seed.unit), len(other.unit)
+def zip_join(left: RowBatch, right: RowBatch) -> RowBatch | None:
+    """Zip tables that have the same cells row by row: put their columns side by side."""
+    if len(left) != len(right) or not _is_copartitioned(left, right):
+        return None
+    left_ids, right_ids = _partition_ids(left, right)
+    same_files = np.array_equal(left_ids, right_ids) and np.array_equal(left.counts, right.counts)
+    if not same_files and not np.array_equal(
+        np.repeat(left_ids, left.counts), np.repeat(right_ids, right.counts)
+    ):
+        return None
+    pairs = zip(left.columns(left.scan.dimensions), right.columns(right.scan.dimensions), strict=True)
+    if not all(a.type == b.type and a.equals(b) for a, b in pairs):
+        return None
+    return left.append_columns((column, right.table.column(column)) for column in right.scan.payload)
+
+
+def search_join(left: RowBatch, right: RowBatch) -> RowBatch | None:
+    """Inner join with few rows: search each of them in the sorted seed, and keep only the matching rows."""
+    if right.scan.how != "inner" or not left.sorted or len(right) * _SEARCH_RATIO > len(left):
+        return None
+    if not _is_copartitioned(left, right):
+        return None
+    positions = _search_rows(left, right, *_partition_ids(left, right))
+    if positions is None:
+        return None
+    matching = np.flatnonzero(positions >= 0)
+    matching = matching[np.argsort(positions[matching], kind="stable")]
+    payload = take_rows(right.table.select(list(right.scan.payload)), matching)
+    return left.take(positions[matching]).append_columns(
+        zip(payload.column_names, payload.columns, strict=True)
     )
 
 
-def _is_copartitioned(seed: RowBatch, other: RowBatch) -> bool:
+def reverse_search_join(left: RowBatch, right: RowBatch) -> RowBatch | None:
+    """Join of a seed with few rows: search each of them in the sorted rows of the other dataset."""
+    if not right.sorted or len(left) * _SEARCH_RATIO > len(right) or not _is_copartitioned(left, right):
+        return None
+    left_ids, right_ids = _partition_ids(left, right)
+    matches = _search_rows(right, left, right_ids, left_ids)
+    return None if matches is None else _append_matches(left, right, matches)
+
+
+def run_lookup_join(left: RowBatch, right: RowBatch) -> RowBatch | None:
+    """Join with a dataset of fewer dimensions, by which the seed is sorted: one lookup per run of keys."""
+    keys, dimensions = right.scan.dimensions, left.scan.dimensions
+    is_prefix = len(keys) < len(dimensions) and dimensions[: len(keys)] == keys
+    if not left.sorted or len(left) < 2 or not is_prefix:
+        return None
+    starts = np.flatnonzero(run_starts_mask(left.columns(keys), len(left), left.partition_starts()))
+    if len(starts) * 2 >= len(left):  # short runs: taking and repeating costs more than it saves
+        return None
+    columns = [take_values(column, starts, missing=False) for column in left.columns(keys)]
+    matches = _lookup_rows(left, right, columns, starts)
+    lengths = np.diff(np.append(starts, len(left)))
+    missing = bool((matches < 0).any())
+    if missing and right.scan.how == "inner":
+        return _append_matches(left, right, np.repeat(matches, lengths))
+    return left.append_columns(
+        (column, repeat(take_values(right.table.column(column), matches, missing=missing), lengths))
+        for column in right.scan.payload
+    )
+
+
+def lookup_join(left: RowBatch, right: RowBatch) -> RowBatch:
+    """Join by a lookup of the key of each row; applies to all tables."""
+    return _append_matches(left, right, _lookup_rows(left, right, left.columns(right.scan.dimensions), None))
+
+
+#: in the order of their cost; the first one that applies is used, and lookup_join if none does
+_STRATEGIES: tuple[JoinStrategy, ...] = (zip_join, search_join, reverse_search_join, run_lookup_join)
+
+
+# -- matching rows -------------------------------------------------------------------------------------------
+
+
+def _append_matches(left: RowBatch, right: RowBatch, matches: Ints) -> RowBatch:
+    """Append the payload of the matching row of each row; -1 drops the row or gives it nulls."""
+    missing = bool((matches < 0).any())
+    if missing and right.scan.how == "inner":
+        left, matches, missing = left.filter(matches >= 0), matches[matches >= 0], False
+    return left.append_columns(
+        (column, take_values(right.table.column(column), matches, missing=missing))
+        for column in right.scan.payload
+    )
+
+
+def _search_rows(rows: RowBatch, needles: RowBatch, row_ids: Ints, needle_ids: Ints) -> Ints | None:
+    """For each needle its position in sorted rows, by binary search; None if types prevent that."""
+    bounds = np.concatenate([[0], np.cumsum(rows.counts)])
+    low = np.repeat(bounds[np.searchsorted(row_ids, needle_ids, "left")], needles.counts)
+    high = np.repeat(bounds[np.searchsorted(row_ids, needle_ids, "right")], needles.counts)
+    dimensions = rows.scan.dimensions
+    return search_sorted(rows.columns(dimensions), needles.columns(dimensions), low, high)
+
+
+def _lookup_rows(left: RowBatch, right: RowBatch, keys: Sequence[Column], rows: Ints | None) -> Ints:
+    """For each row of ``left`` (all or ``rows``) the row of ``right`` with its key and partition, or -1."""
+    right_keys = right.columns(right.scan.dimensions)
+    n_rows = len(left) if rows is None else len(rows)
+    left_ids, right_ids = _partition_ids(left, right)
+    if len(np.unique(np.append(left_ids, right_ids))) < 2:  # the partition tells nothing
+        return lookup_keys(keys, right_keys, n_rows, len(right))
+    ids = np.repeat(left_ids, left.counts)
+    ids = ids if rows is None else ids[rows]
+    other_ids = np.repeat(right_ids, right.counts)
+    return lookup_keys([pa.array(ids), *keys], [pa.array(other_ids), *right_keys], n_rows, len(right))
+
+
+def _is_copartitioned(left: RowBatch, right: RowBatch) -> bool:
     """Whether both have the same dimensions, and the same columns tell their physical partitions."""
-    a, b = seed.source, other.source
+    a, b = left.scan, right.scan
     return a.dimensions == b.dimensions and a.alignment == b.alignment
 
 
-def _is_positional_join(seed: RowBatch, other: RowBatch) -> bool:
-    """Whether both sides have the same cells row by row; then columns are put side by side."""
-    if len(seed) != len(other) or not _is_copartitioned(seed, other):
-        return False
-    ours, theirs = _partition_ids(seed, other)
-    one_to_one = np.array_equal(ours, theirs) and np.array_equal(seed.counts, other.counts)
-    if not one_to_one and not np.array_equal(np.repeat(ours, seed.counts), np.repeat(theirs, other.counts)):
-        return False
-    pairs = zip(seed.columns(seed.source.dimensions), other.columns(other.source.dimensions), strict=True)
-    return all(a.type == b.type and a.equals(b) for a, b in pairs)
+def _partition_ids(left: RowBatch, right: RowBatch) -> tuple[Ints, Ints]:
+    """Common ids of the physical partitions, for each file of either table."""
+    shared = [c for c in right.scan.alignment if c in left.keys]
+    return join_codes(
+        [left.keys[c] for c in shared],
+        [right.keys[c] for c in shared],
+        len(left.partition_ids),
+        len(right.partition_ids),
+    )
 
 
-def _search_join(seed: RowBatch, other: RowBatch) -> bool:
-    """
-    Reduce both sides to their common cells by looking up the few rows of a restricted dataset in the seed.
-
-    Returns
-    -------
-    bool
-        Whether that was possible; both sides are as before if not.
-    """
-    if other.source.how != "inner" or not seed.sorted or len(other) * 8 > len(seed):
-        return False
-    if not _is_copartitioned(seed, other):
-        return False
-    found = _search_keys(seed, other, *_partition_ids(seed, other))
-    if found is None:
-        return False
-    other.keep(found >= 0)
-    found = found[found >= 0]
-    order = np.argsort(found, kind="stable")
-    other.table = take_rows(other.table, order)
-    seed.pick(found[order])
-    return True
+# -- widths --------------------------------------------------------------------------------------------------
 
 
-def _search_keys(rows: RowBatch, few: RowBatch, codes: Ints, few_codes: Ints) -> Ints | None:
-    """For each of a few rows the position among sorted rows, by binary search; None if types prevent that."""
-    bounds = np.concatenate([[0], np.cumsum(rows.counts)])
-    low = np.repeat(bounds[np.searchsorted(codes, few_codes, "left")], few.counts)
-    high = np.repeat(bounds[np.searchsorted(codes, few_codes, "right")], few.counts)
-    dimensions = rows.source.dimensions
-    return search_sorted(rows.columns(dimensions), few.columns(dimensions), low, high)
+def _payload_widths(left: RowBatch, right: RowBatch) -> dict[str, Widths]:
+    """Bits of the payload per file of the seed, where partitions differ or some have no match."""
+    schema = right.table.schema
+    numbers = [c for c in right.scan.payload if bits(schema.field(c).type)]
+    # without files, only partition keys have a type, and that is always the one of the schema
+    if not numbers or not len(right.partition_ids):
+        return {}
+    files = _matching_files(left, right)
+    # an inner join leaves no row without a match
+    if right.scan.how == "inner" or bool((files >= 0).all()):
+        numbers = [column for column in numbers if column in right.widths]
+    return {
+        column: np.where(files >= 0, right.widths_of(column)[files], 0).astype(np.int8) for column in numbers
+    }
 
 
-def _lookup_rows(seed: RowBatch, other: RowBatch, starts: Ints | None) -> Ints:
-    """For each row of the seed, or each run of rows, the row of the other dataset with its cell, or -1."""
-    dimensions = other.source.dimensions
-    ours, theirs = _partition_ids(seed, other)
-    if other.sorted and len(seed) * 8 <= len(other) and _is_copartitioned(seed, other):
-        found = _search_keys(other, seed, theirs, ours)
-        if found is not None:
-            return found
-    left, right = seed.columns(dimensions), other.columns(dimensions)
-    if starts is not None:
-        left = [take_values(column, starts, missing=False) for column in left]
-    length = len(seed) if starts is None else len(starts)
-    if len(np.unique(np.append(ours, theirs))) < 2:
-        return lookup_join(left, right, length, len(other))
-    units = np.repeat(ours, seed.counts)
-    units = units if starts is None else units[starts]
-    others = np.repeat(theirs, other.counts)
-    return lookup_join([pa.array(units), *left], [pa.array(others), *right], length, len(other))
-
-
-def _run_starts(seed: RowBatch, dimensions: Sequence[str]) -> Ints | None:
-    """Where the key changes from row to row, if rows are sorted by it and it does so rarely."""
-    own = seed.source.dimensions
-    if (
-        not seed.sorted
-        or len(seed) < 2
-        or len(dimensions) == len(own)
-        or own[: len(dimensions)] != tuple(dimensions)
-    ):
-        return None
-    starts = np.flatnonzero(run_starts_mask(seed.columns(dimensions), len(seed), seed.unit_starts()))
-    return starts if len(starts) * 2 < len(seed) else None
+def _matching_files(left: RowBatch, right: RowBatch) -> Ints:
+    """For each file of the seed one of the other dataset with its partition, or -1."""
+    if left.scan.alignment == right.scan.alignment:
+        left_ids, right_ids = left.partition_ids, right.partition_ids  # numbered alike
+    else:
+        left_ids, right_ids = _partition_ids(left, right)
+    order = np.argsort(right_ids, kind="stable")
+    position = np.minimum(np.searchsorted(right_ids[order], left_ids), len(right_ids) - 1)
+    return np.where(right_ids[order][position] == left_ids, order[position], -1)

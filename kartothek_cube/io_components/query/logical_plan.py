@@ -1,4 +1,4 @@
-"""What a user wants from a cube: the arguments of a query, checked and completed."""
+"""Logical plan of a query: its arguments, checked against the cube and completed."""
 
 from __future__ import annotations
 
@@ -27,43 +27,31 @@ from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf, data
 
 __all__ = ("LogicalPlan", "build_logical_plan", "select_datasets")
 
-#: what users may give as conditions
+#: accepted types of the ``conditions`` argument
 ConditionsInput = Condition | Conjunction | Iterable[Condition] | None
 
 
 @attrs.frozen
 class LogicalPlan:
-    """
-    A checked query.
+    """Checked query ("intention" in the specification)."""
 
-    Attributes
-    ----------
-    dimension_columns
-        Dimensions of the result, in sort order.
-    partition_by
-        Columns by whose values the result is split into groups, in sort order.
-    output_columns
-        Columns of the result, sorted.
-    conditions
-        Conditions that restrict something, by dataset id: those on columns that the dataset has.
-    owners
-        Id of the dataset whose values of a ``partition_by`` column make the groups, for each of them.
-    datasets
-        Ids that take part, the seed first, then restricted datasets, then the others.
-    restricted
-        Ids of non-seed datasets that are inner-joined.
-    """
-
+    #: dimensions of the result, in sort order
     dimension_columns: tuple[str, ...]
+    #: columns by whose values the result is split into groups, in sort order
     partition_by: tuple[str, ...]
+    #: columns of the result, sorted
     output_columns: tuple[str, ...]
+    #: active conditions by dataset id: those on columns of the dataset
     conditions: Mapping[str, Conjunction]
+    #: for each ``partition_by`` column the id of the dataset whose values make the groups
     owners: Mapping[str, str]
+    #: ids of the datasets to join: the seed, then restricted datasets, then the others
     datasets: tuple[str, ...]
+    #: ids of datasets that are inner-joined
     restricted: frozenset[str]
 
     def role(self, name: str) -> str:
-        """What a dataset is in this query: ``seed``, ``restricted`` or ``left``."""
+        """Role of a dataset: ``seed``, ``restricted`` (inner-joined) or ``left``."""
         if name == self.datasets[0]:
             return "seed"
         return "restricted" if name in self.restricted else "left"
@@ -86,7 +74,7 @@ class LogicalPlan:
 def select_datasets(
     cube: Cube, store: StoreInput, datasets: Any, as_of: CubeAsOf | None = None
 ) -> dict[str, DatasetMetadata]:
-    """Headers for the ``datasets`` argument of an operation: nothing, ids, or loaded headers."""
+    """Headers for the ``datasets`` argument of an operation: None, ids, or loaded headers."""
     if as_of is not None:
         if isinstance(datasets, Mapping):
             raise ValueError("Pass either loaded datasets or as_of: loaded ones are as they are")
@@ -105,26 +93,17 @@ def build_logical_plan(
     partition_by: str | Iterable[str] | None = None,
     payload_columns: str | Iterable[str] | None = None,
 ) -> LogicalPlan:
-    """
-    Check the arguments of a query against the stored columns, types and indices.
-
-    Raises
-    ------
-    ValueError
-        For unknown or unindexed columns, or a projection that would lose rows of payload.
-    TypeError
-        If a condition has a value of the wrong type for its column.
-    """
+    """Check the arguments of a query against the stored columns, types and indices."""
     columns = {name: get_dataset_columns(ds) for name, ds in datasets.items()}
-    everything = set().union(*columns.values())
-    conjunction = _active(conditions)
-    _check_known("condition", conjunction.columns, everything)
+    all_columns = set().union(*columns.values())
+    conjunction = _active_conditions(conditions)
+    _check_columns("condition", conjunction.columns, all_columns)
     _check_types(conjunction, datasets, columns)
-    dimensions = _dimensions(cube, dimension_columns)
+    dimensions = _resolve_dimensions(cube, dimension_columns)
     groups = converter_str_tupleset(partition_by)
     owners = _group_column_owners(cube, datasets, columns, groups)
-    payload = everything if payload_columns is None else converter_str_set(payload_columns)
-    _check_known("payload", payload, everything)
+    payload = all_columns if payload_columns is None else converter_str_set(payload_columns)
+    _check_columns("payload", payload, all_columns)
     dropped = set(cube.dimension_columns) - set(dimensions)
     if payload_columns is not None and dropped & set(payload) - set(groups):
         raise ValueError(
@@ -136,27 +115,27 @@ def build_logical_plan(
         name: Conjunction([c for c in conjunction.conditions if c.column in columns[name]])
         for name in datasets
     }
-    involved = {
+    used_columns = {
         name: {c for c in output | conjunction.columns if c in columns[name]}
         - set(cube.dimension_columns)
         - set(cube.partition_columns)
         for name in datasets
     }
-    chosen = {name for name in datasets if involved[name] or name == cube.seed_dataset}
-    keep = {name: conj for name, conj in by_dataset.items() if name in chosen}
-    _check_projection(cube, columns, involved, chosen, dimensions)
+    joined = {name for name in datasets if used_columns[name] or name == cube.seed_dataset}
+    active = {name: conj for name, conj in by_dataset.items() if name in joined}
+    _check_projection(cube, columns, used_columns, joined, dimensions)
     restricted = frozenset(
         name
-        for name in chosen - {cube.seed_dataset}
-        if any(_is_payload(c, cube) for c in keep[name].columns)
+        for name in joined - {cube.seed_dataset}
+        if any(_is_payload(c, cube) for c in active[name].columns)
         or any(owners.get(c) == name and _is_payload(c, cube) for c in groups)
     )
-    order = sorted(chosen, key=lambda name: (name != cube.seed_dataset, name not in restricted, name))
+    order = sorted(joined, key=lambda name: (name != cube.seed_dataset, name not in restricted, name))
     return LogicalPlan(
         dimension_columns=dimensions,
         partition_by=groups,
         output_columns=tuple(sorted(output)),
-        conditions=keep,
+        conditions=active,
         owners=owners,
         datasets=tuple(order),
         restricted=restricted,
@@ -167,23 +146,23 @@ def _is_payload(column: str, cube: Cube) -> bool:
     return column not in cube.dimension_columns and column not in cube.partition_columns
 
 
-def _active(conditions: ConditionsInput) -> Conjunction:
+def _active_conditions(conditions: ConditionsInput) -> Conjunction:
     return Conjunction([c for c in Conjunction(conditions).conditions if c.active])
 
 
-def _check_known(what: str, wanted: Iterable[str], known: set[str]) -> None:
-    unknown = set(wanted) - known
+def _check_columns(role: str, columns: Iterable[str], available: set[str]) -> None:
+    unknown = set(columns) - available
     if unknown:
         raise ValueError(
-            f"Following {what} columns are required but are missing from the cube: "
-            + unknown_names("column", unknown, known)
+            f"Following {role} columns are required but are missing from the cube: "
+            + unknown_names("column", unknown, available)
         )
 
 
 def _check_types(
     conjunction: Conjunction, datasets: Mapping[str, DatasetMetadata], columns: Mapping[str, set[str]]
 ) -> None:
-    """Compare the value of every condition with the type of its column in every dataset that has it."""
+    """Bind the value of every condition to the type of its column in every dataset that has it."""
     for condition in conjunction.conditions:
         for name in sorted(datasets):
             if condition.column not in columns[name]:
@@ -203,24 +182,24 @@ def _check_types(
 
 
 def _check_signedness(condition: Condition, dtype: pa.DataType) -> None:
-    """Numpy integers carry a sign in their type, which must be that of the column."""
+    """Reject numpy integers whose sign differs from that of the column: they carry it in their type."""
     if not pa.types.is_integer(dtype):
         return
-    wanted = "i" if pa.types.is_signed_integer(dtype) else "u"
+    sign = "i" if pa.types.is_signed_integer(dtype) else "u"
     for _, _, value in condition.predicate_part:
         for item in value if isinstance(value, tuple | list) else (value,):
-            kind = getattr(getattr(item, "dtype", None), "kind", wanted)
-            if kind in "iu" and kind != wanted:
+            kind = getattr(getattr(item, "dtype", None), "kind", sign)
+            if kind in "iu" and kind != sign:
                 raise TypeError(
                     f"Condition `{condition}` has wrong type. Expected `{dtype} (pyarrow)` "
                     f"but got `{item} ({type(item).__name__})`"
                 )
 
 
-def _dimensions(cube: Cube, wanted: str | Iterable[str] | None) -> tuple[str, ...]:
-    if wanted is None:
+def _resolve_dimensions(cube: Cube, dimension_columns: str | Iterable[str] | None) -> tuple[str, ...]:
+    if dimension_columns is None:
         return cube.dimension_columns
-    dimensions = converter_str_tupleset(wanted)
+    dimensions = converter_str_tupleset(dimension_columns)
     unknown = set(dimensions) - set(cube.dimension_columns)
     if unknown:
         raise ValueError(
@@ -238,12 +217,8 @@ def _group_column_owners(
     columns: Mapping[str, set[str]],
     groups: tuple[str, ...],
 ) -> dict[str, str]:
-    """
-    Which dataset has the values of each partition-by column: the first with an index, the seed before others.
-
-    For a dimension that is always the seed, whichever has the index: only the seed has all cells.
-    """
-    _check_known("partition-by", groups, set().union(*columns.values()))
+    """For each column the dataset whose values make the groups: the first with an index, the seed first."""
+    _check_columns("partition-by", groups, set().union(*columns.values()))
     names = cube.join_order(datasets)
     owners = {}
     for column in groups:
@@ -251,6 +226,7 @@ def _group_column_owners(
             ds = datasets[name]
             explicit = isinstance(ds.indices.get(column), ExplicitSecondaryIndex)
             if column in columns[name] and (explicit or column in (ds.partition_keys or ())):
+                # only the seed has all cells, and with them all values of a dimension
                 owners[column] = cube.seed_dataset if column in cube.dimension_columns else name
                 break
     unindexed = set(groups) - set(owners)
@@ -267,16 +243,16 @@ def _group_column_owners(
 def _check_projection(
     cube: Cube,
     columns: Mapping[str, set[str]],
-    involved: Mapping[str, set[str]],
-    chosen: set[str],
+    used_columns: Mapping[str, set[str]],
+    joined: set[str],
     dimensions: tuple[str, ...],
 ) -> None:
-    """A dataset that contributes payload must keep its dimensions: its rows would not be unique."""
-    for name in sorted(chosen):
-        own = set(cube.dimension_columns) & columns[name]
-        if involved[name] and not own <= set(dimensions):
+    """Check that datasets with payload keep all their dimensions: without one, cells are not unique."""
+    for name in sorted(joined):
+        own_dimensions = set(cube.dimension_columns) & columns[name]
+        if used_columns[name] and not own_dimensions <= set(dimensions):
             raise ValueError(
-                f"Cannot project dataset {name!r} with dimensionality [{', '.join(sorted(own))}] to "
-                f"[{', '.join(sorted(dimensions))}] while keeping the following payload intact: "
-                f"{', '.join(sorted(involved[name]))}"
+                f"Cannot project dataset {name!r} with dimensionality [{', '.join(sorted(own_dimensions))}] "
+                f"to [{', '.join(sorted(dimensions))}] while keeping the following payload intact: "
+                f"{', '.join(sorted(used_columns[name]))}"
             )

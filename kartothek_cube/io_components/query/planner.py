@@ -1,14 +1,15 @@
-"""From a query to tasks: which files belong together, worked out on labels and index data alone."""
+"""Planner: partition pruning, alignment of datasets and enumeration of groups, on headers and indices."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.array_types import Ints
 from kartothek_cube.core.cube.condition_types import Conjunction
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
@@ -19,7 +20,8 @@ from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import data_key
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
-from kartothek_cube.io_components.kernels.keys import expand_ranges, group_codes, join_codes, to_single_array
+from kartothek_cube.io_components.kernels.encode import group_codes, join_codes
+from kartothek_cube.io_components.kernels.take import expand_ranges, to_single_array
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
 from kartothek_cube.io_components.query.logical_plan import (
     ConditionsInput,
@@ -29,6 +31,7 @@ from kartothek_cube.io_components.query.logical_plan import (
 )
 from kartothek_cube.io_components.query.physical_plan import (
     DatasetScan,
+    Group,
     PartitionSelection,
     PhysicalPlan,
     ScanContext,
@@ -36,9 +39,16 @@ from kartothek_cube.io_components.query.physical_plan import (
 from kartothek_cube.io_components.read.data_files import read_files
 from kartothek_cube.io_components.runtime.threads import store_factory
 
-__all__ = ("plan_query", "plan_query_in_steps")
+__all__ = ("QueryPlanning", "plan_query", "plan_query_in_steps")
 
-Ints = npt.NDArray[np.int64]
+
+@attrs.frozen
+class QueryPlanning:
+    """Stages of a planned query: headers by dataset id, what is asked for, what is read."""
+
+    headers: dict[str, DatasetMetadata]
+    logical_plan: LogicalPlan
+    physical_plan: PhysicalPlan
 
 
 def plan_query(
@@ -52,33 +62,10 @@ def plan_query(
     *,
     as_of: CubeAsOf | None = None,
 ) -> PhysicalPlan:
-    """
-    Plan a query: headers and the needed indices are read, no data file is.
-
-    The exception is ``partition_by`` a dimension that the seed has no index on: its values are read from the
-    files of the seed.
-
-    Parameters
-    ----------
-    cube
-        Specification of the cube.
-    store
-        Store, factory or URL.
-    conditions, datasets, dimension_columns, partition_by, payload_columns, as_of
-        As in :func:`kartothek_cube.io.eager_cube.query_cube`.
-
-    Returns
-    -------
-    QueryPlan
-
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument does not fit the cube.
-    """
+    """Plan a query; arguments as in :func:`kartothek_cube.io.eager_cube.query_cube`."""
     return plan_query_in_steps(
         cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
-    )[-1]
+    ).physical_plan
 
 
 def plan_query_in_steps(
@@ -91,47 +78,44 @@ def plan_query_in_steps(
     payload_columns: str | Iterable[str] | None = None,
     *,
     as_of: CubeAsOf | None = None,
-) -> tuple[dict[str, DatasetMetadata], LogicalPlan, PhysicalPlan]:
-    """Plan a query like :func:`plan_query`, for those who want to know why: headers, intention, plan."""
+) -> QueryPlanning:
+    """Plan a query like :func:`plan_query`, with the stages of planning for explanations."""
+    # Data files are read in one case only: partition_by a dimension that the seed has no index on.
     factory = store_factory(store)
     blobs = open_blobs(factory)
     headers = select_datasets(cube, blobs, datasets, as_of)
-    intention = build_logical_plan(
+    logical_plan = build_logical_plan(
         cube, headers, conditions, dimension_columns, partition_by, payload_columns
     )
-    sources = tuple(_source(name, headers[name], cube, intention) for name in intention.datasets)
-    sides = [_prune_partitions(source, headers[source.name], intention, blobs) for source in sources]
-    return (
-        headers,
-        intention,
-        _align_partitions(_context(factory, cube, intention, sources), sides, intention, blobs),
-    )
+    scans = tuple(_make_scan(name, headers[name], cube, logical_plan) for name in logical_plan.datasets)
+    selections = [_prune_partitions(scan, headers[scan.name], logical_plan, blobs) for scan in scans]
+    context = _make_context(factory, cube, logical_plan, scans)
+    return QueryPlanning(headers, logical_plan, _align_partitions(context, selections, logical_plan, blobs))
 
 
-def _source(name: str, dataset: DatasetMetadata, cube: Cube, intention: LogicalPlan) -> DatasetScan:
+def _make_scan(name: str, dataset: DatasetMetadata, cube: Cube, logical_plan: LogicalPlan) -> DatasetScan:
     schema = arrow_schema(dataset)
-    present = [column for column in schema.names if not column.startswith("__")]
+    columns = [column for column in schema.names if not column.startswith("__")]
     keys = tuple(dataset.partition_keys or ())
-    key_dimensions = set(intention.dimension_columns) | (
-        set(intention.partition_by) & set(cube.dimension_columns)
-    )
-    dimensions = tuple(c for c in cube.dimension_columns if c in present and c in key_dimensions)
+    # a dimension that only groups are made of is read and joined by, too
+    needed_dimensions = {*logical_plan.dimension_columns, *logical_plan.partition_by}
+    dimensions = tuple(c for c in cube.dimension_columns if c in columns and c in needed_dimensions)
     payload = tuple(
         c
-        for c in present
-        if (c in intention.output_columns)
+        for c in columns
+        if c in logical_plan.output_columns
         and c not in cube.dimension_columns
         and c not in cube.partition_columns
     )
     conjunction = Conjunction(
-        [c for c in intention.conditions[name].conditions if c.column not in cube.partition_columns]
+        [c for c in logical_plan.conditions[name].conditions if c.column not in cube.partition_columns]
     )
     predicates = tuple(conjunction.predicate or ())
-    needed = set(dimensions) | set(payload) | conjunction.columns
+    read = {*dimensions, *payload, *conjunction.columns}
     if name == cube.seed_dataset:
         how = "seed"
     else:
-        how = "inner" if name in intention.restricted else "left"
+        how = "inner" if name in logical_plan.restricted else "left"
     return DatasetScan(
         name=name,
         uuid=dataset.uuid,
@@ -140,7 +124,7 @@ def _source(name: str, dataset: DatasetMetadata, cube: Cube, intention: LogicalP
         partition_keys=keys,
         alignment=tuple(c for c in cube.partition_columns if c in keys),
         dimensions=dimensions,
-        columns=tuple(c for c in present if c in needed),
+        columns=tuple(c for c in columns if c in read),
         payload=payload,
         predicates=predicates,
         dimension_predicates=tuple(p for p in predicates if p[0] in cube.dimension_columns),
@@ -159,123 +143,124 @@ def _first_file(dataset: DatasetMetadata) -> str | None:
     return key
 
 
-def _context(
-    store: StoreFactory, cube: Cube, intention: LogicalPlan, sources: Sequence[DatasetScan]
+def _make_context(
+    store: StoreFactory, cube: Cube, logical_plan: LogicalPlan, scans: Sequence[DatasetScan]
 ) -> ScanContext:
     types: dict[str, pa.DataType] = {}
-    for source in sources:
-        for field in source.schema:
+    for scan in scans:
+        for field in scan.schema:
             if pa.types.is_null(types.get(field.name, pa.null())):
                 types[field.name] = field.type
     return ScanContext(
         store=store,
-        sources=tuple(sources),
-        sort_columns=intention.dimension_columns + tuple(cube.partition_columns),
-        partition_by=intention.partition_by,
-        output=pa.schema([(c, types[c]) for c in intention.output_columns]),
+        scans=tuple(scans),
+        sort_columns=logical_plan.dimension_columns + tuple(cube.partition_columns),
+        partition_by=logical_plan.partition_by,
+        output=pa.schema([(c, types[c]) for c in logical_plan.output_columns]),
     )
 
 
 def _prune_partitions(
-    source: DatasetScan, dataset: DatasetMetadata, intention: LogicalPlan, blobs: BlobStore
+    scan: DatasetScan, dataset: DatasetMetadata, logical_plan: LogicalPlan, blobs: BlobStore
 ) -> PartitionSelection:
-    """Partitions of one dataset that pre-conditions leave ("Per-Dataset Partitions" in the specification)."""
-    conjunction = intention.conditions[source.name]
-    by_index = set(intention.owners) & {c for c, owner in intention.owners.items() if owner == source.name}
-    dataset = dataset.load_indices(conjunction.columns | by_index, blobs)
-    literals = list(conjunction.predicate or ())
-    kept = select_partitions(dataset, [literals] if literals else None)
-    keys = dataset.partition_table.keys(list(source.partition_keys), dataset.schema)
-    stable = [p for p in literals if p in source.dimension_predicates or p[0] in source.alignment]
-    if len(stable) < len(literals):
-        kept = _complete_partitions(
-            kept, select_partitions(dataset, [stable] if stable else None), source, keys
-        )
-    side = PartitionSelection(source, dataset, np.arange(len(dataset.partition_table)), keys)
-    side.select(kept)
-    return side
+    """Data files that the conditions on one dataset leave ("Per-Dataset Partitions" in the specification)."""
+    conjunction = logical_plan.conditions[scan.name]
+    group_columns = {column for column, owner in logical_plan.owners.items() if owner == scan.name}
+    dataset = dataset.load_indices(conjunction.columns | group_columns, blobs)
+    predicates = list(conjunction.predicate or ())
+    positions = select_partitions(dataset, [predicates] if predicates else None)
+    keys = dataset.partition_table.keys(list(scan.partition_keys), dataset.schema)
+    stable = [p for p in predicates if p in scan.dimension_predicates or p[0] in scan.alignment]
+    if len(stable) < len(predicates):
+        candidates = select_partitions(dataset, [stable] if stable else None)
+        positions = _complete_partitions(positions, candidates, scan, keys)
+    files = PartitionSelection(scan, dataset, np.arange(len(dataset.partition_table)), keys)
+    return files.select(positions)
 
 
 def _complete_partitions(
-    kept: Ints, candidates: Ints, source: DatasetScan, keys: Mapping[str, pa.Array]
+    positions: Ints, candidates: Ints, scan: DatasetScan, keys: Mapping[str, pa.Array]
 ) -> Ints:
-    """
-    Complete the physical partitions of which an index on a payload column would drop some files.
-
-    A dropped file may hold a newer version of a cell, one that does not meet the condition.
-    """
-    if len(kept) == len(candidates) or not len(kept):
-        return kept
-    codes = group_codes([keys[c].take(pa.array(candidates)) for c in source.alignment], len(candidates))
-    return candidates[np.isin(codes, np.unique(codes[np.isin(candidates, kept)]))]
+    """Add the candidates in the same physical partitions, which an index on payload has pruned."""
+    # A pruned file may hold a newer version of a cell, one that does not meet the condition: without it the
+    # query would return the older version.
+    if len(positions) == len(candidates) or not len(positions):
+        return positions
+    ids = group_codes([keys[c].take(pa.array(candidates)) for c in scan.alignment], len(candidates))
+    return candidates[np.isin(ids, np.unique(ids[np.isin(candidates, positions)]))]
 
 
 def _align_partitions(
-    context: ScanContext, sides: list[PartitionSelection], intention: LogicalPlan, blobs: BlobStore
+    context: ScanContext, selections: list[PartitionSelection], logical_plan: LogicalPlan, blobs: BlobStore
 ) -> PhysicalPlan:
-    """Find the partners of each physical partition of the seed; drop what has none ("Alignment")."""
-    seed = sides[0]
-    for side in sides[1:]:
-        ours, theirs = _codes(seed, side)
-        if side.source.how == "inner":
-            seed.select(np.isin(ours, theirs))
-    units = [group_codes([seed.keys[c] for c in seed.source.alignment], len(seed.positions))]
-    n_units = int(units[0].max()) + 1 if len(units[0]) else 0
-    first = _first_of_each(units[0], n_units)
-    partners = [np.arange(n_units)]
-    for side in sides[1:]:
-        ours, theirs = _codes(seed, side)
-        side.select(np.isin(theirs, ours))
-        units.append(theirs[np.isin(theirs, ours)])
-        partners.append(
-            np.where(np.isin(ours, theirs), ours, -1)[first] if n_units else np.empty(0, np.int64)
+    """Match the physical partitions of all datasets with those of the seed ("Alignment")."""
+    seed, *others = selections
+    for other in others:
+        if other.scan.how == "inner":
+            left, right = _partition_ids(seed, other)
+            seed = seed.select(np.isin(left, right))
+    seed_ids = group_codes([seed.keys[c] for c in seed.scan.alignment], len(seed.positions))
+    n_partitions = int(seed_ids.max()) + 1 if len(seed_ids) else 0
+    first_files = _first_of_each(seed_ids, n_partitions)
+    selections, partition_ids, matches = [seed], [seed_ids], [np.arange(n_partitions)]
+    for other in others:
+        left, right = _partition_ids(seed, other)
+        matching = np.isin(right, left)
+        selections.append(other.select(matching))
+        partition_ids.append(right[matching])
+        matches.append(
+            np.where(np.isin(left, right), left, -1)[first_files] if n_partitions else np.empty(0, np.int64)
         )
-    groups, group_units = _groups(context, sides, units, partners, intention, blobs)
-    return PhysicalPlan(context, groups, tuple(sides), tuple(units), tuple(partners), group_units)
-
-
-def _codes(seed: PartitionSelection, side: PartitionSelection) -> tuple[Ints, Ints]:
-    """Common codes of the alignment columns for the files of the seed and of another dataset."""
-    shared = [c for c in side.source.alignment if c in seed.source.alignment]
-    return join_codes(
-        [seed.keys[c] for c in shared],
-        [side.keys[c] for c in shared],
-        len(seed.positions),
-        len(side.positions),
+    groups, group_partitions = _enumerate_groups(
+        context, selections, partition_ids, matches, logical_plan, blobs
+    )
+    return PhysicalPlan(
+        context, groups, tuple(selections), tuple(partition_ids), tuple(matches), group_partitions
     )
 
 
-def _first_of_each(codes: Ints, n: int) -> Ints:
+def _partition_ids(seed: PartitionSelection, other: PartitionSelection) -> tuple[Ints, Ints]:
+    """Common ids of the physical partitions, for each file of the seed and of another dataset."""
+    shared = [c for c in other.scan.alignment if c in seed.scan.alignment]
+    return join_codes(
+        [seed.keys[c] for c in shared],
+        [other.keys[c] for c in shared],
+        len(seed.positions),
+        len(other.positions),
+    )
+
+
+def _first_of_each(ids: Ints, n: int) -> Ints:
     first = np.full(n, -1, dtype=np.int64)
-    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+    first[ids[::-1]] = np.arange(len(ids) - 1, -1, -1)
     return first
 
 
-def _groups(
+def _enumerate_groups(
     context: ScanContext,
-    sides: Sequence[PartitionSelection],
-    units: Sequence[Ints],
-    partners: Sequence[Ints],
-    intention: LogicalPlan,
+    selections: Sequence[PartitionSelection],
+    partition_ids: Sequence[Ints],
+    matches: Sequence[Ints],
+    logical_plan: LogicalPlan,
     blobs: BlobStore,
-) -> tuple[tuple[tuple[Any, ...], ...] | None, tuple[Ints, ...] | None]:
-    """Value tuples of the partition-by columns, and the partitions that can hold them ("Re-grouping")."""
+) -> tuple[tuple[Group, ...] | None, tuple[Ints, ...] | None]:
+    """Values of the ``partition_by`` columns, and the partitions that can hold them ("Re-grouping")."""
     if not context.partition_by:
         return None, None
-    n_units = len(partners[0])
-    rows = np.arange(n_units)
+    # one row per physical partition and group so far: the partition, and a code per column
+    rows = np.arange(len(matches[0]))
     codes: list[Ints] = []
     values: list[pa.Array] = []
     for column in context.partition_by:
-        i = next(k for k, side in enumerate(sides) if side.source.name == intention.owners[column])
-        unit, code, distinct = _group_values(sides[i], units[i], column, intention, blobs)
-        sorter = np.argsort(unit, kind="stable")
-        unit, code = unit[sorter], code[sorter]
-        start = np.searchsorted(unit, partners[i][rows], "left")
-        stop = np.where(partners[i][rows] >= 0, np.searchsorted(unit, partners[i][rows], "right"), start)
-        picks, source_row = expand_ranges(start, stop)
-        rows, codes = rows[source_row], [c[source_row] for c in codes] + [code[picks]]
-        values.append(distinct)
+        i = next(k for k, s in enumerate(selections) if s.scan.name == logical_plan.owners[column])
+        group_values = _group_values(selections[i], partition_ids[i], column, logical_plan, blobs)
+        ids, wanted_ids = group_values.partition_ids, matches[i][rows]
+        start = np.searchsorted(ids, wanted_ids, "left")
+        stop = np.where(wanted_ids >= 0, np.searchsorted(ids, wanted_ids, "right"), start)
+        entries, repeated = expand_ranges(start, stop)
+        rows = rows[repeated]
+        codes = [*(c[repeated] for c in codes), group_values.codes[entries]]
+        values.append(group_values.values)
     order = np.lexsort([rows, *codes[::-1]])
     rows, codes = rows[order], [c[order] for c in codes]
     if not len(rows):
@@ -289,45 +274,56 @@ def _groups(
     return tuple(zip(*columns, strict=True)), tuple(np.split(rows, starts[1:]))
 
 
+@attrs.frozen
+class _GroupValues:
+    """Values of a ``partition_by`` column, and which physical partition can hold which of them."""
+
+    #: physical partitions, ascending; several entries for one with several values
+    partition_ids: Ints
+    #: position in ``values`` for each entry
+    codes: Ints
+    values: pa.Array
+
+
 def _group_values(
-    side: PartitionSelection, units: Ints, column: str, intention: LogicalPlan, blobs: BlobStore
-) -> tuple[Ints, Ints, pa.Array]:
-    """Distinct (unit, value code) pairs of a column by its index where conditions hold; and its values."""
-    index = side.dataset.indices[column].columns_data if column in side.dataset.indices else None
-    if index is None and column in side.source.partition_keys:
-        labels = side.dataset.partition_table.labels
-        index = IndexColumns.from_pairs(side.dataset.key_columns()[column], labels, np.arange(len(labels)))
+    selection: PartitionSelection,
+    partition_ids: Ints,
+    column: str,
+    logical_plan: LogicalPlan,
+    blobs: BlobStore,
+) -> _GroupValues:
+    """Values of a column in each physical partition that meet the conditions, by its index."""
+    dataset = selection.dataset
+    index = dataset.indices[column].columns_data if column in dataset.indices else None
+    if index is None and column in selection.scan.partition_keys:
+        labels = dataset.partition_table.labels
+        index = IndexColumns.from_pairs(dataset.key_columns()[column], labels, np.arange(len(labels)))
     elif index is None:
-        index = IndexColumns.from_pairs(*_stored_values(side, column, blobs))
-    conjunction = intention.conditions[side.source.name].split_by_column().get(column)
-    distinct = index.values
-    keep = np.ones(len(distinct), dtype=bool)
+        index = _scan_values(selection, column, blobs)
+    conjunction = logical_plan.conditions[selection.scan.name].split_by_column().get(column)
+    keep = np.ones(len(index.values), dtype=bool)
     if conjunction is not None and conjunction.predicate:
-        mask = filter_mask(pa.table({column: distinct}), [conjunction.predicate])
+        mask = filter_mask(pa.table({column: index.values}), [conjunction.predicate])
         keep = mask.to_numpy(zero_copy_only=False)
-    code = index.value_ids()
-    row_of = np.full(len(side.dataset.partition_table) + 1, -1, dtype=np.int64)
-    row_of[side.positions] = np.arange(len(side.positions))
-    row = row_of[index.positions(side.dataset.partition_table)]
-    good = keep[code] & (row >= 0)
-    pairs = np.unique(np.stack([units[row[good]], code[good]], axis=1), axis=0)
-    return pairs[:, 0], pairs[:, 1], distinct
+    codes = index.value_ids()
+    file_of_position = np.full(len(dataset.partition_table) + 1, -1, dtype=np.int64)
+    file_of_position[selection.positions] = np.arange(len(selection.positions))
+    files = file_of_position[index.positions(dataset.partition_table)]
+    valid = keep[codes] & (files >= 0)
+    pairs = np.unique(np.stack([partition_ids[files[valid]], codes[valid]], axis=1), axis=0)
+    return _GroupValues(pairs[:, 0], pairs[:, 1], index.values)
 
 
-def _stored_values(
-    side: PartitionSelection, column: str, blobs: BlobStore
-) -> tuple[pa.Array, pa.Array, Ints]:
-    """Distinct values of a column in each file; all labels; and per value the position of its label."""
-    dtype = side.source.schema.field(column).type
+def _scan_values(selection: PartitionSelection, column: str, blobs: BlobStore) -> IndexColumns:
+    """Index of a column that has none, from its values in the files."""
+    dtype = selection.scan.schema.field(column).type
 
     def distinct(table: pa.Table) -> pa.Array:
         return to_single_array(table.column(column).unique()).cast(dtype)
 
-    keys = side.storage_keys()
-    values = list(read_files(blobs, keys, [column], then=distinct))
-    counts = [len(array) for array in values]
-    return (
+    values = list(read_files(blobs, selection.storage_keys(), [column], then=distinct))
+    return IndexColumns.from_pairs(
         pa.concat_arrays([pa.array([], dtype), *values]),
-        side.dataset.partition_table.labels,
-        np.repeat(side.positions, counts),
+        selection.dataset.partition_table.labels,
+        np.repeat(selection.positions, [len(array) for array in values]),
     )

@@ -1,4 +1,4 @@
-"""Fewer columns than a query was planned for: what an engine needs, found out after the plan."""
+"""Projection pushdown into a planned task: fewer columns than the query was planned for."""
 
 from __future__ import annotations
 
@@ -13,39 +13,22 @@ __all__ = ("project",)
 
 
 def project(context: ScanContext, task: ScanTask, columns: Iterable[str]) -> tuple[ScanContext, ScanTask]:
-    """
-    Restrict a task to some columns of the result; its rows and their order stay the same.
-
-    Parameters
-    ----------
-    context
-        What the tasks of the query share.
-    task
-        One of them.
-    columns
-        Columns of the result, in the order wanted; those of ``partition_by`` follow.
-
-    Returns
-    -------
-    context
-        With as few columns to load as possible.
-    task
-        Without the files that do not matter any more.
-    """
+    """Restrict a task to columns of the result, in this order, then ``partition_by``; rows stay the same."""
     names = list(dict.fromkeys([*columns, *context.partition_by]))
-    sources = [_narrow(source, set(names)) for source in context.sources]
-    kept = [number for number, source in enumerate(sources) if source.how != "left" or source.payload]
+    scans = [_project_scan(scan, set(names)) for scan in context.scans]
+    # a left join that adds no column changes nothing; an inner join still drops rows
+    used = [number for number, scan in enumerate(scans) if scan.how != "left" or scan.payload]
     return (
         attrs.evolve(
             context,
-            sources=tuple(sources[number] for number in kept),
+            scans=tuple(scans[number] for number in used),
             output=pa.schema([context.output.field(name) for name in names]),
         ),
-        attrs.evolve(task, files=tuple(task.files[number] for number in kept)),
+        attrs.evolve(task, files=tuple(task.files[number] for number in used)),
     )
 
 
-def _narrow(source: DatasetScan, needed: set[str]) -> DatasetScan:
-    payload = tuple(c for c in source.payload if c in needed)
-    loaded = {*source.dimensions, *payload, *(column for column, _, _ in source.predicates)}
-    return attrs.evolve(source, payload=payload, columns=tuple(c for c in source.columns if c in loaded))
+def _project_scan(scan: DatasetScan, names: set[str]) -> DatasetScan:
+    payload = tuple(c for c in scan.payload if c in names)
+    read = {*scan.dimensions, *payload, *(column for column, _, _ in scan.predicates)}
+    return attrs.evolve(scan, payload=payload, columns=tuple(c for c in scan.columns if c in read))

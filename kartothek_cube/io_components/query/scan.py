@@ -1,175 +1,131 @@
-"""Loading the rows of one dataset of a query: its files, each cell in the version written last."""
+"""Scan of one dataset: its files, and of each cell the version written last (merge on read)."""
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import NamedTuple
 
+import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.array_types import Ints, Mask
 from kartothek_cube.core.expressions.predicate import filter_mask
 from kartothek_cube.core.store import BlobStore
-from kartothek_cube.io_components.kernels.keys import (
-    combine_keys,
-    encode_ordered,
-    last_occurrence_mask,
-    strictly_increasing,
-)
+from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
+from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, strictly_increasing
 from kartothek_cube.io_components.query.column_widths import widths_of_files
 from kartothek_cube.io_components.query.file_groups import PartitionedFiles
-from kartothek_cube.io_components.query.physical_plan import DatasetScan
+from kartothek_cube.io_components.query.physical_plan import DatasetScan, Predicates
 from kartothek_cube.io_components.query.row_batch import RowBatch
 from kartothek_cube.io_components.read.data_files import concat_tables, read_files
 
-__all__ = ("Literals", "empty_scan", "load_rows", "pushdown_predicates", "stored_columns")
+__all__ = ("load_rows", "pushdown_predicates", "stored_columns")
 
-Ints: TypeAlias = npt.NDArray[np.int64]
-Literals: TypeAlias = tuple[tuple[str, str, Any], ...]
 
-#: rows from which on looking at a single file pays
+#: the order of smaller files is checked once for all of them: a check per file costs more than its rows
 _MIN_ROWS_TO_CHECK_ORDER = 1 << 12
 
 
 def load_rows(
-    blobs: BlobStore, files: PartitionedFiles, literals: Literals, threads: int | None = None
+    blobs: BlobStore, files: PartitionedFiles, group_predicates: Predicates, threads: int | None = None
 ) -> RowBatch:
-    """
-    Load one dataset.
-
-    Parameters
-    ----------
-    blobs
-        The store.
-    files
-        What to load.
-    literals
-        What the rows have to fulfil besides the conditions of the query, if the dataset has the columns.
-    threads
-        How many files to read at once; None for as many as seem useful.
-
-    Returns
-    -------
-    Rows
-        Of each cell the version written last, and only if that meets the conditions.
-    """
-    source = files.source
-    pushed = pushdown_predicates(source, literals)
-    shared = _has_overlapping_files(files.unit)
-    parts = _read(blobs, files, shared, pushed, threads)
+    """Rows of one dataset that meet the predicates, of each cell the version written last."""
+    scan = files.scan
+    predicates = pushdown_predicates(scan, group_predicates)
+    overlapping = _has_overlapping_files(files.partition_ids)
+    file_rows = _read_files(blobs, files, overlapping, predicates, threads)
+    tables = [rows.table for rows in file_rows]
     rows = RowBatch(
-        source=source,
-        table=concat_tables([table for table, _ in parts], _schema(source), source.uuid),
-        counts=np.array([len(table) for table, _ in parts], dtype=np.int64),
-        keys=files.constants,
-        unit=files.unit,
-        sorted=not shared.any() and all(is_sorted for _, is_sorted in parts),
-        widths=widths_of_files([table.schema for table, _ in parts], files.unit),
-    )
-    rows.add_constants([column for column in source.columns if column in source.partition_keys])
+        scan=scan,
+        table=concat_tables(tables, _null_types(scan), scan.uuid),
+        counts=np.array([len(table) for table in tables], dtype=np.int64),
+        keys=files.partition_keys,
+        partition_ids=files.partition_ids,
+        sorted=not overlapping.any() and all(rows.sorted for rows in file_rows),
+        widths=widths_of_files([table.schema for table in tables], files.partition_ids),
+    ).append_partition_keys(scan.columns)
     if not rows.sorted:
-        _deduplicate_cells(rows)
-    if shared.any() and len(pushed) > len(source.dimension_predicates):
-        rows.keep(filter_mask(rows.table, [list(pushed)]).to_numpy(zero_copy_only=False))
+        rows = _deduplicate_cells(rows)
+    if overlapping.any() and len(predicates) > len(scan.dimension_predicates):
+        rows = rows.filter(filter_mask(rows.table, [list(predicates)]).to_numpy(zero_copy_only=False))
     return rows
 
 
-def empty_scan(files: PartitionedFiles) -> RowBatch | None:
-    """
-    No rows of a dataset, with the types that they would have; None if that takes as long as loading them.
-
-    Parameters
-    ----------
-    files
-        What is not loaded.
-    """
-    source, file = files.source, files.opened()
-    if file is None:
-        return None
-    table = file.table(stored_columns(source), pa.array(np.zeros(len(file), dtype=bool)))
-    table = concat_tables([table], _schema(source), source.uuid)
-    rows = RowBatch(source, table, np.zeros(1, dtype=np.int64), files.constants, files.unit, sorted=True)
-    rows.add_constants([column for column in source.columns if column in source.partition_keys])
-    return rows
+def pushdown_predicates(scan: DatasetScan, group_predicates: Predicates) -> Predicates:
+    """All that the rows of a dataset have to meet: conditions of the query, and the groups of the task."""
+    columns = {*scan.dimensions, *scan.payload}
+    return scan.predicates + tuple(predicate for predicate in group_predicates if predicate[0] in columns)
 
 
-def pushdown_predicates(source: DatasetScan, literals: Literals) -> Literals:
-    """All that the rows of a dataset have to fulfil."""
-    own = {*source.dimensions, *source.payload}
-    return source.predicates + tuple(literal for literal in literals if literal[0] in own)
+def stored_columns(scan: DatasetScan) -> list[str]:
+    """Columns to read from the files; partition keys are not stored in them."""
+    return [column for column in scan.columns if column not in scan.partition_keys]
 
 
-def stored_columns(source: DatasetScan) -> list[str]:
-    """Columns to read from the files; partition keys are not in them."""
-    return [column for column in source.columns if column not in source.partition_keys]
-
-
-def _schema(source: DatasetScan) -> pa.Schema:
-    """Types where no file knows one: payload may get it from other partitions."""
-    known = source.dimensions
+def _null_types(scan: DatasetScan) -> pa.Schema:
+    """Types of columns that are null in all files; payload stays null, other partitions may type it."""
     return pa.schema(
-        [(c, source.schema.field(c).type if c in known else pa.null()) for c in stored_columns(source)]
+        [(c, scan.schema.field(c).type if c in scan.dimensions else pa.null()) for c in stored_columns(scan)]
     )
 
 
-def _has_overlapping_files(unit: Ints) -> npt.NDArray[np.bool_]:
-    """Which files share their physical partition with another file; ``unit`` is sorted."""
-    shared = np.zeros(len(unit), dtype=bool)
-    same = unit[1:] == unit[:-1]
-    shared[1:] |= same
-    shared[:-1] |= same
-    return shared
+def _has_overlapping_files(partition_ids: Ints) -> Mask:
+    """Mask of the files that share their physical partition with another file; ids are sorted."""
+    overlapping = np.zeros(len(partition_ids), dtype=bool)
+    same = partition_ids[1:] == partition_ids[:-1]
+    overlapping[1:] |= same
+    overlapping[:-1] |= same
+    return overlapping
 
 
-def _read(
+class _FileRows(NamedTuple):
+    """Rows of one file, and whether they are known to be sorted and unique by cell."""
+
+    table: pa.Table
+    sorted: bool
+
+
+def _read_files(
     blobs: BlobStore,
     files: PartitionedFiles,
-    shared: npt.NDArray[np.bool_],
-    pushed: Literals,
+    overlapping: Mask,
+    predicates: Predicates,
     threads: int | None,
-) -> list[tuple[pa.Table, bool]]:
-    """
-    Read the files, filtered by what holds for all versions of a cell; tell which are sorted by cell.
+) -> list[_FileRows]:
+    """Read the files, filtered by what holds for all versions of a cell."""
+    # Only a file that is alone in its partition may be filtered by conditions on payload while reading: else
+    # a newer version of a cell that fails the condition has to replace an older one that meets it.
+    scan = files.scan
+    in_file = [p for p in predicates if p[0] not in scan.partition_keys]
+    stable = [p for p in in_file if p[0] in scan.dimensions or p in scan.dimension_predicates]
+    of_single_file, of_overlapping_file = ([in_file] if in_file else None), ([stable] if stable else None)
+    dimensions = [c for c in scan.dimensions if c not in scan.partition_keys]
+    all_dimensions_stored = len(dimensions) == len(scan.dimensions)
 
-    Only if a file is alone in its partition may conditions on payload be applied while reading: with
-    more than one, a newer version of a cell that fails the condition has to hide an older one that meets
-    it.
-    """
-    source = files.source
-    in_file = [p for p in pushed if p[0] not in source.partition_keys]
-    stable = [p for p in in_file if p[0] in source.dimensions or p in source.dimension_predicates]
-    full, part = ([in_file] if in_file else None), ([stable] if stable else None)
-    dimensions = [c for c in source.dimensions if c not in source.partition_keys]
-    certain = len(dimensions) == len(source.dimensions)
-
-    def inspect(table: pa.Table) -> tuple[pa.Table, bool]:
-        # the columns are still in the cache of the core that decoded them; small files are seen together
-        if not certain or len(table) < _MIN_ROWS_TO_CHECK_ORDER:
-            return table, False
-        return table, strictly_increasing([table.column(c) for c in dimensions], len(table))
+    def check_order(table: pa.Table) -> _FileRows:
+        # on the thread that decoded the columns: they are still in the cache of its core
+        if not all_dimensions_stored or len(table) < _MIN_ROWS_TO_CHECK_ORDER:
+            return _FileRows(table, False)
+        return _FileRows(table, strictly_increasing([table.column(c) for c in dimensions], len(table)))
 
     return list(
         read_files(
             blobs,
             files.keys,
-            stored_columns(source),
-            lambda i: part if shared[i] else full,
-            then=inspect,
-            contents=files.contents,
+            stored_columns(scan),
+            lambda i: of_overlapping_file if overlapping[i] else of_single_file,
+            then=check_order,
+            sources=files.sources,
             threads=threads,
         )
     )
 
 
-def _deduplicate_cells(rows: RowBatch) -> None:
-    """Drop all but the last version of each cell within a physical partition."""
-    dimensions = rows.columns(rows.source.dimensions)
-    rows.sorted = strictly_increasing(dimensions, len(rows), rows.unit_starts())
-    if rows.sorted:
-        return
-    codes, bound = combine_keys(
-        [encode_ordered(pa.array(rows.row_units())), *map(encode_ordered, dimensions)], len(rows)
-    )
-    keep = last_occurrence_mask(codes, bound)
-    if keep is not None:
-        rows.keep(keep)
+def _deduplicate_cells(rows: RowBatch) -> RowBatch:
+    """Only the last version of each cell within a physical partition."""
+    dimensions = rows.columns(rows.scan.dimensions)
+    if strictly_increasing(dimensions, len(rows), rows.partition_starts()):
+        return attrs.evolve(rows, sorted=True)
+    keys = [encode_ordered(pa.array(rows.row_partition_ids())), *map(encode_ordered, dimensions)]
+    mask = last_occurrence_mask(*combine_keys(keys, len(rows)))
+    return rows if mask is None else rows.filter(mask)

@@ -1,4 +1,4 @@
-"""Reading data files: many keys in, one Arrow table per key out, whatever the store."""
+"""Scan of data files: storage keys in, one Arrow table per file out, for all kinds of stores."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.pandas_conversion import from_pandas
 from kartothek_cube.core.arrow.types import widen
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
-from kartothek_cube.core.expressions.predicate import filter_mask
+from kartothek_cube.core.expressions.predicate import PredicatesType, filter_mask
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore, get_required
 from kartothek_cube.io_components.read.pandas_index import with_row_index
@@ -27,74 +27,53 @@ from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer,
 from kartothek_cube.serialization.parquet_reader import ParquetColumns
 
 __all__ = (
-    "Content",
-    "Raw",
+    "FileBytes",
+    "Source",
     "concat_tables",
     "fetch_files",
-    "zero_column_table",
     "open_columns",
     "read_files",
     "read_table_of_file",
     "read_threads",
+    "zero_column_table",
 )
 
 #: a local file up to this size is read in one piece, which is cheaper than seeking in it
 _SMALL = 1 << 20
-#: below this mean size in bytes, threads cost more than they bring
+#: below this mean size of files in bytes, threads cost more than they bring
 _WORTH_A_THREAD = 1 << 16
+#: files whose sizes are taken for those of all
+_SAMPLE = 8
 
-Predicates = Sequence[tuple[str, str, Any]]
-#: bytes of a file; a buffer may lack columns that nobody asked for
-Raw: TypeAlias = bytes | pa.Buffer
-#: a file that has been read or opened already
-Content: TypeAlias = Raw | ParquetColumns
+#: content of a file; a buffer may lack columns that were not requested
+FileBytes: TypeAlias = bytes | pa.Buffer
+#: a file that has been read or opened
+Source: TypeAlias = FileBytes | ParquetColumns
+
+_PARQUET = ParquetSerializer()
 
 
 def read_table_of_file(
     blobs: BlobStore,
     key: str,
     columns: Sequence[str] | None = None,
-    predicates: list[list[tuple[str, str, Any]]] | None = None,
+    predicates: PredicatesType = None,
     predicate_pushdown_to_io: bool = True,
     schema: pa.Schema | None = None,
     row_index: bool = False,
-    content: Content | None = None,
+    source: Source | None = None,
 ) -> pa.Table:
     """
-    Read one data file.
+    Read one data file, or its ``source`` if it has been read or opened.
 
-    Parameters
-    ----------
-    blobs
-        Store.
-    key
-        Key of the file.
-    columns
-        Columns wanted; None for all.
-    predicates
-        Filter in disjunctive normal form.
-    predicate_pushdown_to_io
-        Whether statistics of row groups may be used.
-    schema
-        Types of columns of which the file holds nothing but nulls.
-    row_index
-        Whether the index of the stored frame is to be kept, as an additional column.
-    content
-        What is in the file, if it has been read or opened already.
-
-    Raises
-    ------
-    CorruptDatasetError
-        The file is no Parquet file, or damaged.
-    MissingFileError
-        There is no such file.
+    ``schema`` types columns that are null in the file; ``row_index`` adds the index of the stored frame.
     """
-    if isinstance(content, ParquetColumns):
-        return content.read(columns, predicates, predicate_pushdown_to_io)
+    if isinstance(source, ParquetColumns):
+        return source.read(columns, predicates, predicate_pushdown_to_io)
     if not key.endswith(PARQUET_FILE_SUFFIX):
-        return _read_other(blobs, key, columns, predicates, schema)
+        return _read_untyped(blobs, key, columns, predicates, schema)
     needed = None if row_index else columns_to_read(columns, predicates)
-    source = _source(blobs, key, needed) if content is None else content
+    path_or_bytes = _locate(blobs, key, needed) if source is None else source
     read = partial(
         _PARQUET.read_table,
         columns=None if columns is None else list(columns),
@@ -104,50 +83,28 @@ def read_table_of_file(
     )
     try:
         try:
-            table = read(source)
+            table = read(path_or_bytes)
         except CorruptDatasetError:
-            if not isinstance(source, pa.Buffer):
+            if not isinstance(path_or_bytes, pa.Buffer):
                 raise
-            # maybe only because parts of it were left out
+            # a buffer holds only the requested ranges of a file: those may be too few, and the file valid
             table = read(get_required(blobs, key))
-        return with_row_index(table, source, predicates, schema) if row_index else table
+        return with_row_index(table, path_or_bytes, predicates, schema) if row_index else table
     except CorruptDatasetError as exc:
         raise CorruptDatasetError(key, str(exc)) from exc
     except FileNotFoundError as exc:
+        # a path was resolved before: a concurrent garbage collection may have deleted the file since
         raise MissingFileError(key) from exc
-
-
-_PARQUET = ParquetSerializer()
 
 
 @contextmanager
 def open_columns(
-    blobs: BlobStore, key: str, content: Raw | None = None, threads: bool = True
+    blobs: BlobStore, key: str, source: FileBytes | None = None, threads: bool = True
 ) -> Iterator[ParquetColumns]:
-    """
-    Open a Parquet file whose columns are decoded when they are asked for.
-
-    Parameters
-    ----------
-    blobs
-        Store.
-    key
-        Key of the file.
-    content
-        What is in the file, if that has been read already.
-    threads
-        Whether Arrow may decode several columns at once.
-
-    Raises
-    ------
-    CorruptDatasetError
-        The file is no Parquet file, or damaged.
-    MissingFileError
-        There is no such file.
-    """
-    source = _source(blobs, key, None) if content is None else content
+    """Parquet file whose columns are decoded on demand; ``threads`` lets Arrow decode several at once."""
+    path_or_bytes = _locate(blobs, key, None) if source is None else source
     try:
-        file = ParquetColumns(source, key, threads=threads)
+        file = ParquetColumns(path_or_bytes, key, threads=threads)
     except FileNotFoundError as exc:
         raise MissingFileError(key) from exc
     with file:
@@ -155,74 +112,67 @@ def open_columns(
 
 
 def fetch_files(
-    blobs: BlobStore, wanted: Sequence[tuple[str, Sequence[str] | None]], threads: int
-) -> dict[str, Raw]:
+    blobs: BlobStore, requests: Sequence[tuple[str, Sequence[str] | None]], threads: int
+) -> dict[str, FileBytes]:
     """
-    Read files of a remote store, many at once.
+    Read Parquet files of a remote store concurrently; ``requests`` are keys and columns (None for all).
 
-    Parameters
-    ----------
-    blobs
-        Store.
-    wanted
-        Keys of the files, and which of their columns are needed; None for all.
-    threads
-        How many requests may be under way at once.
-
-    Returns
-    -------
-    dict
-        Key to content, as from :func:`~kartothek_cube.serialization.fetch`. Files on a local disk and files
-        that are no Parquet files are left out; these are better read one by one.
+    Local files and files of other formats are left out: these are better read one by one.
     """
     if blobs.is_local:
         return {}
-    wanted = [item for item in wanted if item[0].endswith(PARQUET_FILE_SUFFIX)]
-    contents = ordered_map(partial(_fetch_one, blobs), wanted, threads)
-    return {key: content for (key, _), content in zip(wanted, contents, strict=True)}
+    requests = [request for request in requests if request[0].endswith(PARQUET_FILE_SUFFIX)]
+    fetched = ordered_map(partial(_fetch_file, blobs), requests, threads)
+    return {key: file for (key, _), file in zip(requests, fetched, strict=True)}
 
 
-def _fetch_one(blobs: BlobStore, item: tuple[str, Sequence[str] | None]) -> Raw:
-    key, columns = item
-    content = _fetched(blobs, key, columns) if blobs.has_ranges else get_required(blobs, key)
-    progress_advance(len(content))
-    return content
+def _fetch_file(blobs: BlobStore, request: tuple[str, Sequence[str] | None]) -> FileBytes:
+    key, columns = request
+    try:
+        file = fetch(blobs, key, columns) if blobs.has_ranges else get_required(blobs, key)
+    except KeyError as exc:
+        raise MissingFileError(key) from exc
+    progress_advance(len(file))
+    return file
 
 
-def _read_other(
+def _read_untyped(
     blobs: BlobStore,
     key: str,
     columns: Sequence[str] | None,
-    predicates: list[list[tuple[str, str, Any]]] | None,
+    predicates: PredicatesType,
     schema: pa.Schema | None,
 ) -> pa.Table:
-    """Read a file of a format that does not keep types, such as CSV: the schema tells them."""
+    """Read a file of a format without types, such as CSV, with those of the schema."""
     table = from_pandas(DataFrameSerializer.restore_dataframe(blobs.store, key))
     for position, field in enumerate(table.schema):
-        wanted = (
-            field.type if schema is None or field.name not in schema.names else schema.field(field.name).type
-        )
-        if not pa.types.is_null(wanted) and not wanted.equals(widen(field.type)):
-            table = table.set_column(position, field.name, _retyped(table.column(position), wanted, key))
+        typed = schema is not None and field.name in schema.names
+        dtype = schema.field(field.name).type if schema is not None and typed else field.type
+        if not pa.types.is_null(dtype) and not dtype.equals(widen(field.type)):
+            table = table.set_column(position, field.name, _cast(table.column(position), dtype, key))
     if predicates is not None:
         table = table.filter(filter_mask(table, predicates))
     return table if columns is None else table.select(list(columns))
 
 
-def _retyped(column: pa.ChunkedArray, wanted: pa.DataType, key: str) -> pa.ChunkedArray:
+def _cast(column: pa.ChunkedArray, dtype: pa.DataType, key: str) -> pa.ChunkedArray:
     if column.null_count == len(column):
-        return pa.chunked_array([pa.nulls(len(column), wanted)])
+        return pa.chunked_array([pa.nulls(len(column), dtype)])
     try:
-        return column.cast(wanted)
+        return column.cast(dtype)
     except pa.ArrowException as exc:
-        raise CorruptDatasetError(key, f"a column of type {column.type} holds no {wanted}: {exc}") from exc
+        raise CorruptDatasetError(key, f"a column of type {column.type} holds no {dtype}: {exc}") from exc
 
 
-def _source(blobs: BlobStore, key: str, columns: Sequence[str] | None) -> str | Raw:
-    """A path for large local files, of which only the needed columns are read; the content otherwise."""
+def _locate(blobs: BlobStore, key: str, columns: Sequence[str] | None) -> str | FileBytes:
+    """Path of a large local file, of which only the needed columns are read; else the content."""
     if not blobs.is_local:
-        return _fetch_one(blobs, (key, columns))
-    with _opened(blobs, key) as file:
+        return _fetch_file(blobs, (key, columns))
+    try:
+        file = blobs.open_read(key)
+    except KeyError as exc:
+        raise MissingFileError(key) from exc
+    with file:
         size = os.fstat(file.fileno()).st_size
         progress_advance(size)
         if size <= _SMALL:
@@ -231,27 +181,13 @@ def _source(blobs: BlobStore, key: str, columns: Sequence[str] | None) -> str | 
     return blobs.get(key) if path is None else path
 
 
-def _fetched(blobs: BlobStore, key: str, columns: Sequence[str] | None) -> Raw:
-    try:
-        return fetch(blobs, key, columns)
-    except KeyError as exc:
-        raise MissingFileError(key) from exc
-
-
-def _opened(blobs: BlobStore, key: str) -> BinaryIO:
-    try:
-        return blobs.open_read(key)
-    except KeyError as exc:
-        raise MissingFileError(key) from exc
-
-
 def read_threads(blobs: BlobStore, keys: Sequence[str]) -> int:
-    """How many reads to overlap: by the size of a few files if they are local."""
+    """How many reads to overlap: many in a remote store, one per core for local files that are large."""
     if len(keys) < 2:
         return 1
     if not blobs.is_local:
         return REMOTE_REQUESTS
-    sample = keys[:: max(1, len(keys) // 8)]
+    sample = keys[:: max(1, len(keys) // _SAMPLE)]
     return available_cores() if sum(map(blobs.size, sample)) > _WORTH_A_THREAD * len(sample) else 1
 
 
@@ -259,116 +195,70 @@ def read_files(
     blobs: BlobStore,
     keys: Sequence[str],
     columns: Sequence[str] | None = None,
-    predicates: Callable[[int], list[list[tuple[str, str, Any]]] | None] | None = None,
+    predicates: Callable[[int], PredicatesType] | None = None,
     predicate_pushdown_to_io: bool = True,
     schema: pa.Schema | None = None,
     then: Callable[[pa.Table], Any] | None = None,
-    contents: Mapping[str, Content] | None = None,
+    sources: Mapping[str, Source] | None = None,
     threads: int | None = None,
 ) -> Iterator[Any]:
     """
-    Read data files, overlapping the reads where that pays.
+    One table per key, in order, or what ``then`` makes of it on the thread that read it.
 
-    Parameters
-    ----------
-    blobs
-        Store.
-    keys
-        Keys of the files.
-    columns
-        Columns wanted; None for all.
-    predicates
-        Filter for the file with the given number.
-    predicate_pushdown_to_io, schema
-        As in :func:`read_table_of_file`.
-    then
-        What to do with each table while it is fresh, on the thread that read it.
-    contents
-        What is in some of the files, as far as that has been read already.
-    threads
-        How many reads to overlap; None for as many as seem useful.
-
-    Yields
-    ------
-    pyarrow.Table, or what ``then`` returns
-        One per key, in order.
+    ``predicates`` gives the filter of the file with a number; ``sources`` are files that have been read or
+    opened; the other arguments are those of :func:`read_table_of_file`.
     """
-    choose = predicates or (lambda number: None)
-    read = partial(
-        _read_numbered, blobs, columns, choose, predicate_pushdown_to_io, schema, then, contents or {}
-    )
+
+    def read(numbered_key: tuple[int, str]) -> Any:
+        number, key = numbered_key
+        table = read_table_of_file(
+            blobs,
+            key,
+            columns,
+            None if predicates is None else predicates(number),
+            predicate_pushdown_to_io,
+            schema,
+            source=None if sources is None else sources.get(key),
+        )
+        return table if then is None else then(table)
+
     return ordered_map(read, list(enumerate(keys)), threads or read_threads(blobs, keys))
-
-
-def _read_numbered(
-    blobs: BlobStore,
-    columns: Sequence[str] | None,
-    choose: Callable[[int], list[list[tuple[str, str, Any]]] | None],
-    pushdown: bool,
-    schema: pa.Schema | None,
-    then: Callable[[pa.Table], Any] | None,
-    contents: Mapping[str, Content],
-    item: tuple[int, str],
-) -> Any:
-    number, key = item
-    content = contents.get(key)
-    table = read_table_of_file(blobs, key, columns, choose(number), pushdown, schema, content=content)
-    return table if then is None else then(table)
 
 
 def zero_column_table(length: int) -> pa.Table:
     """
-    Rows without columns; most operations on such a table would forget how many there are.
+    Rows without columns.
 
-    Parameters
-    ----------
-    length
-        Number of rows.
-
-    Returns
-    -------
-    pyarrow.Table
-
-    Examples
-    --------
-    >>> len(no_columns(3))
+    >>> len(zero_column_table(3))
     3
     """
+    # most other ways to make such a table lose the number of rows
     return pa.table({"_": pa.nulls(length)}).select([])
 
 
 def concat_tables(tables: Sequence[pa.Table], schema: pa.Schema, origin: str) -> pa.Table:
     """
-    One table of many, with the types of the files as far as they agree and the wider type where they don't.
+    Concatenate tables of the same columns, with the wider type where types differ.
 
-    Parameters
-    ----------
-    tables
-        Parts with the same columns.
-    schema
-        Columns and their types where there is no part, or where all parts hold nothing but nulls.
-    origin
-        Whose files these are, for messages.
+    ``schema`` has the types of columns that are null in all tables; ``origin`` names the files in errors.
     """
     if not tables:
         return schema.empty_table()
     if not tables[0].num_columns:
         return zero_column_table(sum(map(len, tables)))
     first = tables[0].schema.remove_metadata()
-    if all(t.schema.equals(first, check_metadata=False) for t in tables[1:]):
-        table = pa.concat_tables([t.replace_schema_metadata(None) for t in tables])
+    tables_without_metadata = [table.replace_schema_metadata(None) for table in tables]
+    if all(table.schema.equals(first) for table in tables_without_metadata[1:]):
+        result = pa.concat_tables(tables_without_metadata)
     else:
         try:
-            table = pa.concat_tables(
-                [t.replace_schema_metadata(None) for t in tables], promote_options="permissive"
-            )
+            result = pa.concat_tables(tables_without_metadata, promote_options="permissive")
         except pa.ArrowException as exc:
-            raise CorruptDatasetError(
-                origin, f"its files have types that do not fit together: {exc}"
-            ) from exc
-    for i, field in enumerate(table.schema):
+            message = f"its files have types that do not fit together: {exc}"
+            raise CorruptDatasetError(origin, message) from exc
+    for i, field in enumerate(result.schema):
         if pa.types.is_null(field.type) and field.name in schema.names:
-            wanted = schema.field(field.name).type
-            if not pa.types.is_null(wanted):
-                table = table.set_column(i, pa.field(field.name, wanted), table.column(i).cast(wanted))
-    return table
+            dtype = schema.field(field.name).type
+            if not pa.types.is_null(dtype):
+                result = result.set_column(i, pa.field(field.name, dtype), result.column(i).cast(dtype))
+    return result

@@ -1,4 +1,4 @@
-"""Reading a dataset: plan (which files, in which groups), run (the files of one task, as an Arrow table)."""
+"""Read of a dataset: plan (which files, in which groups), run (the files of one task, as an Arrow table)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.array_types import Ints
 from kartothek_cube.core.common_metadata import read_schema_metadata
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
@@ -33,7 +33,7 @@ from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.arguments import check_columns, check_table, dataset_factory
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.dictionary import categorize, indexed_categories
-from kartothek_cube.io_components.kernels.keys import group_codes
+from kartothek_cube.io_components.kernels.encode import group_codes
 from kartothek_cube.io_components.read.data_files import (
     concat_tables,
     read_files,
@@ -66,86 +66,50 @@ Result = TypeVar("Result")
 
 @attrs.frozen
 class ReadContext:
-    """
-    What all tasks that read one dataset share.
-
-    Attributes
-    ----------
-    store
-        Factory of the store.
-    uuid, table
-        The dataset.
-    schema
-        Types of its columns, with pandas metadata.
-    partition_keys
-        Its partition keys, which are not in the files.
-    columns
-        Columns wanted, in this order; None: partition keys, then the columns as the file has them.
-    predicates
-        Which rows are wanted.
-    pushdown
-        Whether statistics of row groups may be used.
-    dispatch_by
-        Columns by which rows are grouped.
-    categoricals
-        Columns to be dictionary-encoded.
-    categories
-        Their dictionaries, where they are known already.
-    row_index
-        Whether the index of the stored frames is wanted, as an additional column.
-    """
+    """What all tasks that read one dataset share."""
 
     store: StoreFactory
     uuid: str
     table: str
+    #: types of all columns, with pandas metadata
     schema: pa.Schema
+    #: not stored in the files
     partition_keys: tuple[str, ...] = ()
+    #: columns of the result, in this order; None: partition keys, then the columns as the file has them
     columns: tuple[str, ...] | None = None
     predicates: PredicatesType = None
+    #: whether statistics of row groups may be used
     pushdown: bool = True
+    #: columns by which rows are grouped
     dispatch_by: tuple[str, ...] = ()
+    #: columns to dictionary-encode
     categoricals: tuple[str, ...] = ()
+    #: their dictionaries, where all tasks share one
     categories: Mapping[str, pa.Array] = attrs.field(factory=dict, eq=False)
+    #: whether the index of the stored frames is read, as an additional column
     row_index: bool = False
 
 
 @attrs.frozen
 class ReadTask:
-    """
-    One table to read.
+    """One table to read."""
 
-    Attributes
-    ----------
-    labels
-        Partitions, in the order of commit.
-    keys
-        Their files, where these do not follow from the labels.
-    group
-        Values of the ``dispatch_by`` columns that rows must have.
-    """
-
+    #: partition labels, in commit order
     labels: tuple[str, ...]
+    #: storage keys, if they do not follow from the labels
     keys: tuple[str, ...] | None = None
+    #: values of the ``dispatch_by`` columns of all rows
     group: tuple[Any, ...] = ()
 
 
 @attrs.frozen
 class ReadPlan:
-    """
-    A planned read.
-
-    Attributes
-    ----------
-    context
-        Shared by all tasks.
-    partitions
-        Partitions that can hold rows that are wanted.
-    groups
-        Values and positions in ``partitions`` of each group; None without ``dispatch_by``.
-    """
+    """Planned read."""
 
     context: ReadContext
+    #: partitions that can hold matching rows
     partitions: PartitionTable
+    #: values and positions in ``partitions`` of each group; None without ``dispatch_by``
     groups: tuple[Group, ...] | None = attrs.field(default=None, eq=False)
 
     def tasks(self) -> list[ReadTask]:
@@ -161,19 +125,16 @@ class ReadPlan:
         """All partitions as one task; None if there is nothing to read."""
         return self._task(None, ()) if len(self.partitions) else None
 
-    def block_tasks(self, bounds: npt.NDArray[np.int64]) -> list[ReadTask]:
+    def block_tasks(self, bounds: Ints) -> list[ReadTask]:
         """Tasks over the partitions between the bounds, in the order of the result."""
         return [self._task(np.arange(start, stop), ()) for start, stop in itertools.pairwise(bounds.tolist())]
 
-    def _task(self, positions: npt.NDArray[np.int64] | None, group: tuple[Any, ...]) -> ReadTask:
-        chosen = self.partitions if positions is None else self.partitions.take(positions)
-        derived = PartitionTable.from_labels(self.context.uuid, self.context.table, chosen.labels)
-        follow = derived.files[self.context.table].equals(chosen.files[self.context.table])
-        keys = None if follow else tuple(chosen.files[self.context.table].to_pylist())
-        return ReadTask(tuple(chosen.labels.to_pylist()), keys, group)
-
-
-# -- plan ----------------------------------------------------------------------------------------------------
+    def _task(self, positions: Ints | None, group: tuple[Any, ...]) -> ReadTask:
+        partitions = self.partitions if positions is None else self.partitions.take(positions)
+        files = partitions.files[self.context.table]
+        derived = PartitionTable.from_labels(self.context.uuid, self.context.table, partitions.labels)
+        keys = None if derived.files[self.context.table].equals(files) else tuple(files.to_pylist())
+        return ReadTask(tuple(partitions.labels.to_pylist()), keys, group)
 
 
 @normalize_args
@@ -194,56 +155,32 @@ def plan_read(
     as_of: AsOf | None = None,
 ) -> ReadPlan:
     """
-    Plan a read: the header, the schema and the needed indices are read, no data file is.
+    Plan a read; arguments as in :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`, and some more.
 
-    Parameters
-    ----------
-    dataset_uuid, store, factory, columns, predicate_pushdown_to_io, categoricals, predicates
-        As in :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
-    dispatch_by, table_name
-        As there.
-    in_schema_order
-        Whether ``columns=None`` means the columns in the order of the schema rather than of each file.
-    row_index
-        Whether the index of stored frames is wanted, where a task reads one file of a dataset that keeps it.
-    same_categories
-        Whether categoricals with an index have the same dictionary in all tasks: all values of the dataset.
-    as_of
-        As in the façades.
-
-    Returns
-    -------
-    ReadPlan
-
-    Raises
-    ------
-    KeyError
-        There is no such dataset.
-    ValueError, TypeError
-        An argument does not fit the dataset.
-    RuntimeError
-        A column to dispatch by has no index, or the dataset has several tables and none is named.
+    ``in_schema_order`` orders the columns of ``columns=None`` by the schema rather than by each file,
+    ``row_index`` keeps the index of stored frames where a task reads one file of a dataset that stores it,
+    ``same_categories`` gives indexed categoricals all values of the dataset as categories in all tasks.
     """
-    found = dataset_factory(dataset_uuid, store, factory, as_of=as_of)
-    table, schema = _table_and_schema(found, table_name)
-    wanted = check_columns("columns", columns, schema.names, found.dataset_uuid)
-    shown = schema.names if wanted is None else wanted
-    categories = check_columns("categoricals", categoricals, shown, found.dataset_uuid) or ()
+    dataset = dataset_factory(dataset_uuid, store, factory, as_of=as_of)
+    table, schema = _table_and_schema(dataset, table_name)
+    selected = check_columns("columns", columns, schema.names, dataset.dataset_uuid)
+    result_columns = schema.names if selected is None else selected
+    encoded = check_columns("categoricals", categoricals, result_columns, dataset.dataset_uuid) or ()
     bind(predicates, schema)
     context = ReadContext(
-        store=found.store_factory,
-        uuid=found.dataset_uuid,
+        store=dataset.store_factory,
+        uuid=dataset.dataset_uuid,
         table=table,
         schema=schema,
-        partition_keys=tuple(found.partition_keys),
-        columns=tuple(schema.names) if wanted is None and in_schema_order else wanted,
+        partition_keys=tuple(dataset.partition_keys),
+        columns=tuple(schema.names) if selected is None and in_schema_order else selected,
         predicates=predicates,
         pushdown=predicate_pushdown_to_io,
         dispatch_by=tuple(dispatch_by or ()),
-        categoricals=categories,
-        row_index=row_index and dispatch_by is None and not found.partition_keys,
+        categoricals=encoded,
+        row_index=row_index and dispatch_by is None and not dataset.partition_keys,
     )
-    return _planned(context, found, table, dispatch_by, categories if same_categories else ())
+    return _plan_partitions(context, dataset, table, dispatch_by, encoded if same_categories else ())
 
 
 def _table_and_schema(factory: DatasetFactory, table_name: str | None) -> tuple[str, pa.Schema]:
@@ -256,7 +193,7 @@ def _table_and_schema(factory: DatasetFactory, table_name: str | None) -> tuple[
     return table, read_schema_metadata(dataset.uuid, open_blobs(factory.store_factory), table).internal()
 
 
-def _planned(
+def _plan_partitions(
     context: ReadContext,
     factory: DatasetFactory,
     table: str,
@@ -276,93 +213,82 @@ def _planned(
     return ReadPlan(context, partitions.take(select_partitions(dataset, context.predicates)))
 
 
-# -- run -----------------------------------------------------------------------------------------------------
-
-
 def run_read(context: ReadContext, task: ReadTask, values: Values | None = None) -> pa.Table:
-    """
-    Read the files of one task.
-
-    Parameters
-    ----------
-    context
-        What all tasks share.
-    task
-        Which files, and which of their rows.
-    values
-        Values of the partition keys by file, if they are known already.
-
-    Returns
-    -------
-    pyarrow.Table
-        Rows in the order of the partitions; types as in the files, categoricals are dictionaries.
-    """
+    """Rows of a task in the order of its partitions; ``values`` are its partition keys by file, if known."""
     keys = task.keys or derived_keys(f"{context.uuid}/{context.table}/", pa.array(task.labels, pa.string()))
     files = PartitionTable(task.labels, {context.table: keys})
     values = _key_values(context, files) if values is None else values
-    literals = _group_literals(context, task)
-    filters = _filters(context, values, len(files), [p for p in literals if not isinstance(p[2], bytes)])
-    tables = _read(open_blobs(context.store), context, files, filters, values)
-    late = [p for p in literals if isinstance(p[2], bytes)]
-    tables = [_matching(table, late) for table in tables] if late else tables
-    order = _output_columns(context, tables)
-    tables = [table.select(order) for table in tables]
-    known = [context.schema.field(column) for column in order if column in context.schema.names]
-    table = concat_tables(tables, pa.schema(known), context.uuid)
-    if order:
+    group_predicates = _group_predicates(context, task)
+    # a predicate cannot hold bytes with a NUL, the values of a group can: these are applied after reading
+    deferred = [p for p in group_predicates if isinstance(p[2], bytes)]
+    pushed = [p for p in group_predicates if not isinstance(p[2], bytes)]
+    filters = _remaining_predicates(context, values, len(files), pushed)
+    tables = _read_tables(open_blobs(context.store), context, files, filters, values)
+    tables = [_filter_rows(table, deferred) for table in tables] if deferred else tables
+    columns = _output_columns(context, tables)
+    tables = [table.select(columns) for table in tables]
+    fields = [context.schema.field(column) for column in columns if column in context.schema.names]
+    table = concat_tables(tables, pa.schema(fields), context.uuid)
+    if columns:
         table = table.replace_schema_metadata(_pandas_metadata(context, tables))
     return categorize(table, context.categoricals, [len(t) for t in tables], context.categories)
 
 
 def _key_values(context: ReadContext, files: PartitionTable) -> Values:
-    """Values of the partition keys by file, if anybody wants them."""
-    wanted = columns_in_predicates(context.predicates)
-    if context.columns is not None and not set(context.partition_keys) & (wanted | set(context.columns)):
+    """Values of the partition keys by file, if a predicate or the result needs them."""
+    predicate_columns = columns_in_predicates(context.predicates)
+    if context.columns is not None and set(context.partition_keys).isdisjoint(
+        predicate_columns | set(context.columns)
+    ):
         return {}
     return files.keys(context.partition_keys, context.schema)
 
 
-def _group_literals(context: ReadContext, task: ReadTask) -> ConjunctionType:
+def _group_predicates(context: ReadContext, task: ReadTask) -> ConjunctionType:
     """What rows have to meet to be in the group of the task; partition keys have the right value already."""
     pairs = zip(context.dispatch_by, task.group, strict=False)
     return [(column, "==", value) for column, value in pairs if column not in context.partition_keys]
 
 
-def _filters(
-    context: ReadContext, values: Values, length: int, literals: ConjunctionType
+def _remaining_predicates(
+    context: ReadContext, values: Values, length: int, group_predicates: ConjunctionType
 ) -> list[PredicatesType | bool]:
-    """What is left to be checked in each file: False if no row can match, None if all do."""
+    """What has to be checked in each file: False if no row can match, None if all do."""
     predicates = context.predicates
-    if literals:
-        predicates = [[*conjunction, *literals] for conjunction in predicates or [[]]]
-    known = [c for c in context.partition_keys if c in columns_in_predicates(predicates)]
-    if not known:
+    if group_predicates:
+        predicates = [[*conjunction, *group_predicates] for conjunction in predicates or [[]]]
+    keys = [c for c in context.partition_keys if c in columns_in_predicates(predicates)]
+    if not keys:
         return [predicates] * length
-    codes = group_codes([values[c] for c in known], length)
-    _, first = np.unique(codes, return_index=True)
-    left = [evaluate_constants(predicates, {c: values[c][int(i)] for c in known}) for i in first]
-    return [None if left[code] is True else left[code] for code in codes]
+    # evaluated once per distinct key instead of once per file
+    codes = group_codes([values[c] for c in keys], length)
+    _, first_files = np.unique(codes, return_index=True)
+    by_key = [evaluate_constants(predicates, {c: values[c][int(i)] for c in keys}) for i in first_files]
+    return [None if by_key[code] is True else by_key[code] for code in codes]
 
 
-def _read(
+def _read_tables(
     blobs: BlobStore,
     context: ReadContext,
     files: PartitionTable,
     filters: Sequence[PredicatesType | bool],
     values: Values,
 ) -> list[pa.Table]:
-    """The tables of all files in which a row can match, with their partition keys as columns."""
-    rows = [i for i, left in enumerate(filters) if left is not False]
-    keys = files.files[context.table].take(pa.array(rows, pa.int64())).to_pylist()
+    """Tables of all files in which a row can match, with their partition keys as columns."""
+    matching = [i for i, predicates in enumerate(filters) if predicates is not False]
+    keys = files.files[context.table].take(pa.array(matching, pa.int64())).to_pylist()
     columns, pushdown, schema = _stored_columns(context), context.pushdown, context.schema
-    choose: Callable[[int], Any] = lambda number: filters[rows[number]]  # noqa: E731
+    choose: Callable[[int], Any] = lambda number: filters[matching[number]]  # noqa: E731
     tables: Iterator[pa.Table]
     if context.row_index:
         read = partial(read_table_of_file, blobs, row_index=True)
         tables = (read(key, columns, choose(i), pushdown, schema) for i, key in enumerate(keys))
     else:
         tables = read_files(blobs, keys, columns, choose, pushdown, schema)
-    return [_with_keys(context, table, values, row) for table, row in zip(tables, rows, strict=True)]
+    return [
+        _add_partition_keys(context, table, values, number)
+        for table, number in zip(tables, matching, strict=True)
+    ]
 
 
 def _stored_columns(context: ReadContext) -> list[str] | None:
@@ -373,26 +299,26 @@ def _stored_columns(context: ReadContext) -> list[str] | None:
     return [c for c in (*context.columns, *extra) if c not in context.partition_keys]
 
 
-def _with_keys(context: ReadContext, table: pa.Table, values: Values, row: int) -> pa.Table:
+def _add_partition_keys(context: ReadContext, table: pa.Table, values: Values, number: int) -> pa.Table:
     for column in reversed(context.partition_keys):
         if column not in values or not (context.columns is None or column in context.columns):
             continue
         if column in table.column_names:
             table = table.drop_columns([column])
-        constant = _repeated(values[column][row], len(table))
-        table = table.add_column(0, column, constant)
+        table = table.add_column(0, column, _repeat_value(values[column][number], len(table)))
     return table
 
 
-def _repeated(value: pa.Scalar, length: int) -> pa.Array:
-    """One value many times; numpy is several times as fast where it has the type."""
+def _repeat_value(value: pa.Scalar, length: int) -> pa.Array:
+    """Array of one value."""
     if pa.types.is_integer(value.type) or pa.types.is_floating(value.type):
+        # several times as fast as pa.repeat
         return pa.array(np.full(length, value.as_py(), value.type.to_pandas_dtype()))
     return pa.repeat(value, length)
 
 
-def _matching(table: pa.Table, literals: ConjunctionType) -> pa.Table:
-    for column, op, value in literals:
+def _filter_rows(table: pa.Table, predicates: ConjunctionType) -> pa.Table:
+    for column, op, value in predicates:
         table = table.filter(literal_mask(table.column(column), op, value, column))
     return table
 
@@ -405,36 +331,21 @@ def _output_columns(context: ReadContext, tables: Sequence[pa.Table]) -> list[st
 
 
 def _pandas_metadata(context: ReadContext, tables: Sequence[pa.Table]) -> Any:
-    """What tells pandas extension types: the first file, or the schema if there is none."""
+    """Metadata with the pandas extension types: of the first file, or of the schema if there is none."""
     return tables[0].schema.metadata if tables else context.schema.metadata
 
 
 def run_each(plan: ReadPlan, threads: int | None = None) -> Iterator[pa.Table]:
-    """
-    Execute all tasks of a plan in this process.
-
-    Parameters
-    ----------
-    plan
-        The plan.
-    threads
-        How many tasks may be under way at once; with 1, each is executed when its table is asked for. By
-        default as many as pay.
-
-    Yields
-    ------
-    pyarrow.Table
-        One per task, in order.
-    """
+    """Tables of all tasks of a plan, run in this process; one thread runs each when it is asked for."""
     tasks, values = plan.tasks(), _key_values(plan.context, plan.partitions)
 
     def run(number: int) -> pa.Table:
         if plan.groups is None:
-            own = {column: array.slice(number, 1) for column, array in values.items()}
+            task_values = {column: array.slice(number, 1) for column, array in values.items()}
         else:
             positions = pa.array(plan.groups[number][1])
-            own = {column: array.take(positions) for column, array in values.items()}
-        return run_read(plan.context, tasks[number], own)
+            task_values = {column: array.take(positions) for column, array in values.items()}
+        return run_read(plan.context, tasks[number], task_values)
 
     if threads is None and len(tasks) > 1:
         keys = plan.partitions.files[plan.context.table].slice(0, len(tasks)).to_pylist()
@@ -443,20 +354,9 @@ def run_each(plan: ReadPlan, threads: int | None = None) -> Iterator[pa.Table]:
 
 
 def empty_table(context: ReadContext) -> pa.Table:
-    """
-    The result of a read without rows, with the types of the schema.
-
-    Parameters
-    ----------
-    context
-        The read.
-
-    Returns
-    -------
-    pyarrow.Table
-    """
-    order = list(context.schema.names) if context.columns is None else list(context.columns)
-    table = context.schema.empty_table().select(order)
+    """Result of a read without rows, with the types of the schema."""
+    columns = list(context.schema.names) if context.columns is None else list(context.columns)
+    table = context.schema.empty_table().select(columns)
     return categorize(table, context.categoricals, [], context.categories)
 
 

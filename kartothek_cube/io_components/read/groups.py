@@ -3,39 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.array_types import Ints
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import index_rows
 from kartothek_cube.core.expressions.predicate import PredicatesType
-from kartothek_cube.io_components.kernels.keys import group_codes
+from kartothek_cube.io_components.kernels.encode import group_codes
 
 __all__ = ("Group", "check_dispatch", "dispatch_groups")
 
-#: values of the dispatch columns, and positions of the partitions in the order of commit
-Group = tuple[tuple[Any, ...], npt.NDArray[np.int64]]
+#: values of the dispatch columns, and positions of the partitions in commit order
+Group: TypeAlias = tuple[tuple[Any, ...], Ints]
 
 
 def check_dispatch(dataset: DatasetMetadata, dispatch_by: Sequence[str]) -> None:
-    """
-    Check that a dataset can be dispatched by columns.
-
-    Parameters
-    ----------
-    dataset
-        The dataset.
-    dispatch_by
-        The columns.
-
-    Raises
-    ------
-    RuntimeError
-        A column has no index.
-    """
+    """Raise RuntimeError if a column has no index."""
     if not set(dispatch_by) <= dataset.index_columns:
         raise RuntimeError(
             f"Dispatch columns must be indexed. Requested: {', '.join(dispatch_by)}; available in dataset "
@@ -46,23 +32,7 @@ def check_dispatch(dataset: DatasetMetadata, dispatch_by: Sequence[str]) -> None
 def dispatch_groups(
     dataset: DatasetMetadata, dispatch_by: Sequence[str], predicates: PredicatesType
 ) -> list[Group]:
-    """
-    All combinations of values that the indices hold and predicates leave.
-
-    Parameters
-    ----------
-    dataset
-        A dataset whose secondary indices on these columns (and on those of the predicates) are loaded.
-    dispatch_by
-        Indexed columns; none of them makes one group of everything.
-    predicates
-        The predicates.
-
-    Returns
-    -------
-    list of Group
-        Sorted by the values of the columns.
-    """
+    """Combinations of indexed values that meet the predicates, sorted; their indices are loaded."""
     positions, values = index_rows(dataset.load_partition_indices(), dispatch_by, predicates)
     if not len(positions):
         return []
@@ -70,7 +40,9 @@ def dispatch_groups(
     codes = group_codes(columns, len(positions))
     order = np.lexsort([positions, codes])
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
-    first = pa.array(order[starts])
+    first_rows = pa.array(order[starts])
     members = np.split(positions[order], starts[1:])
-    tuples = zip(*(column.take(first).to_pylist() for column in columns), strict=True) if columns else [()]
+    tuples = (
+        zip(*(column.take(first_rows).to_pylist() for column in columns), strict=True) if columns else [()]
+    )
     return list(zip(tuples, members, strict=True))

@@ -1,7 +1,4 @@
-"""The index of frames: files of datasets without partition keys keep it, and readers of these get it back.
-
-It is no column of the dataset. kartothek stores it as pandas does, so that a frame comes back as it was.
-"""
+"""Index of frames, which files of datasets without partition keys keep as pandas does; not a column."""
 
 from __future__ import annotations
 
@@ -10,11 +7,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kartothek_cube.core.arrow.array_types import Ints
 from kartothek_cube.core.arrow.pandas_conversion import from_pandas, to_pandas
 from kartothek_cube.core.arrow.pandas_metadata import pandas_types
 from kartothek_cube.core.expressions.predicate import PredicatesType, columns_in_predicates, filter_mask
@@ -29,20 +26,8 @@ _NAME = b"index_name"
 
 def as_table_with_index(df: pd.DataFrame) -> pa.Table:
     """
-    A frame as an Arrow table that knows the frame's index.
+    Arrow table of a frame and its index: a range is stored in the metadata, others as an additional column.
 
-    Parameters
-    ----------
-    df
-        The frame.
-
-    Returns
-    -------
-    pyarrow.Table
-        An index that counts is noted in the metadata, another one is an additional column.
-
-    Examples
-    --------
     >>> as_table_with_index(pd.DataFrame({"CITY": ["Rom"]}, index=["IT"])).column_names
     ['CITY', '__index_level_0__']
     >>> as_table_with_index(pd.DataFrame({"CITY": ["Rom"]})).column_names
@@ -53,20 +38,22 @@ def as_table_with_index(df: pd.DataFrame) -> pa.Table:
     if isinstance(index, pd.RangeIndex):
         if (index.start, index.step, index.name) == (0, 1, None):
             return table
-        described = {"kind": "range", "start": index.start, "step": index.step, "stop": index.stop}
-        return _described(table, {**described, "name": _text(index.name)}, None)
+        range_entry = {"kind": "range", "start": index.start, "step": index.step, "stop": index.stop}
+        return _set_index_metadata(table, {**range_entry, "name": _text(index.name)}, None)
     column = from_pandas(index.to_frame(index=False, name=_COLUMN)).column(0)
     pandas_type, numpy_type, details = pandas_types(column.type)
     types = {"pandas_type": pandas_type, "numpy_type": numpy_type, "metadata": details}
     entry = {"field_name": _COLUMN, "name": _text(index.name), **types}
-    return _described(table.append_column(_COLUMN, column), _COLUMN, entry)
+    return _set_index_metadata(table.append_column(_COLUMN, column), _COLUMN, entry)
 
 
 def _text(name: object) -> str | None:
     return None if name is None else str(name)
 
 
-def _described(table: pa.Table, index: str | dict[str, Any], column: dict[str, Any] | None) -> pa.Table:
+def _set_index_metadata(
+    table: pa.Table, index: str | dict[str, Any], column: dict[str, Any] | None
+) -> pa.Table:
     """The table with an index in its pandas metadata."""
     content = json.loads(table.schema.metadata[b"pandas"])
     content["index_columns"] = [index]
@@ -77,23 +64,7 @@ def _described(table: pa.Table, index: str | dict[str, Any], column: dict[str, A
 def with_row_index(
     table: pa.Table, source: str | bytes, predicates: PredicatesType, schema: pa.Schema | None
 ) -> pa.Table:
-    """
-    Add the index of the stored frame to what was read of a file, unless it is 0, 1, 2, ...
-
-    Parameters
-    ----------
-    table
-        The rows that match.
-    source
-        Path or content of the Parquet file.
-    predicates, schema
-        What was used to filter it.
-
-    Returns
-    -------
-    pyarrow.Table
-        To be turned into a frame by :func:`to_frame`.
-    """
+    """Add the index of the stored frame to the rows read of a file, unless it is 0, 1, 2, ..."""
     file = pq.ParquetFile(pa.BufferReader(source) if isinstance(source, bytes) else source)
     name, index = _stored_index(file)
     if predicates is not None:
@@ -107,7 +78,7 @@ def with_row_index(
 
 
 def _stored_index(file: pq.ParquetFile) -> tuple[str | None, Any]:
-    """Name and values of the index; no values if it counts the rows, or nothing is known about it."""
+    """Name and values of the index; no values for a plain range or an unknown index."""
     schema = file.schema_arrow
     listed, name = _listed_index(schema)
     if isinstance(listed, str) and listed in schema.names:
@@ -121,7 +92,7 @@ def _stored_index(file: pq.ParquetFile) -> tuple[str | None, Any]:
 
 
 def _listed_index(schema: pa.Schema) -> tuple[Any, str | None]:
-    """What the pandas metadata says about the index, and its name; it is data of a stranger."""
+    """Index entry of the pandas metadata, and its name; other libraries write it, so types are checked."""
     try:
         content = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
     except (ValueError, RecursionError):
@@ -137,27 +108,14 @@ def _listed_index(schema: pa.Schema) -> tuple[Any, str | None]:
     return index, name if isinstance(name, str) and name != _COLUMN else None
 
 
-def _matching_rows(
-    source: str | bytes, predicates: PredicatesType, schema: pa.Schema | None
-) -> npt.NDArray[np.int64]:
+def _matching_rows(source: str | bytes, predicates: PredicatesType, schema: pa.Schema | None) -> Ints:
     """Positions of the rows that match; only the columns of the predicates are read for that."""
     table = ParquetSerializer.read_table(source, sorted(columns_in_predicates(predicates)), schema=schema)
     return np.flatnonzero(filter_mask(table, predicates).to_numpy(zero_copy_only=False))
 
 
 def to_frame(table: pa.Table, dates_as_object: bool, categories: Iterable[str] = ()) -> pd.DataFrame:
-    """
-    A table as a frame, with the index that :func:`with_row_index` found.
-
-    Parameters
-    ----------
-    table, dates_as_object, categories
-        As in :func:`kartothek_cube.core.arrow.pandas_conversion.to_pandas`.
-
-    Returns
-    -------
-    pandas.DataFrame
-    """
+    """DataFrame of a table, with the index of :func:`with_row_index`."""
     df = to_pandas(table, dates_as_object=dates_as_object, categories=categories)
     if _COLUMN not in table.column_names:
         return df

@@ -1,4 +1,4 @@
-"""What the footers of data files tell: their row groups, as rows of a frame."""
+"""Row groups of data files, from their footers, as rows of a frame."""
 
 from __future__ import annotations
 
@@ -32,56 +32,19 @@ _TYPES = {
 def plan_footers(
     dataset: DatasetFactory, predicates: PredicatesType = None, frac: float = 1.0
 ) -> list[tuple[str, str]]:
-    """
-    Choose the files to look at.
-
-    Parameters
-    ----------
-    dataset
-        The dataset.
-    predicates
-        Which partitions are wanted; only what is said about indexed columns counts.
-    frac
-        Share of these partitions, chosen at random; at least one.
-
-    Returns
-    -------
-    list of tuple
-        Label and key, in the order of commit.
-
-    Raises
-    ------
-    ValueError
-        ``frac`` is not above 0 and at most 1.
-    """
+    """Labels and keys of the files that predicates on indexed columns keep; or of a part, at least one."""
     if not 0 < frac <= 1:
         raise ValueError(f"frac is {frac}, but has to be larger than 0 and smaller than or equal to 1")
     plan = plan_read(factory=dataset, predicates=predicates)
     labels, files = plan.partitions.labels, plan.partitions.files[plan.context.table]
     length = len(labels)
-    chosen = sorted(random.sample(range(length), max(1, int(length * frac)))) if length else []
-    rows = pa.array(chosen, pa.int64())
+    sample = sorted(random.sample(range(length), max(1, int(length * frac)))) if length else []
+    rows = pa.array(sample, pa.int64())
     return list(zip(labels.take(rows).to_pylist(), files.take(rows).to_pylist(), strict=True))
 
 
 def row_groups(store: StoreInput, label: str, key: str) -> pd.DataFrame:
-    """
-    The row groups of one file; nothing but its footer is read.
-
-    Parameters
-    ----------
-    store
-        Store, factory or URL.
-    label
-        Label of the partition.
-    key
-        Key of the file.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One row per row group, numbered from 0.
-    """
+    """Row groups of one file, numbered from 0; only its footer is read."""
     footer, _ = read_footer(open_blobs(store), key)
     rows = [
         (

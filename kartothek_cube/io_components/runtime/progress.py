@@ -1,4 +1,4 @@
-"""How far a long piece of work is: a bar of files, bytes and the time left."""
+"""Progress bars: files, bytes and the remaining time."""
 
 from __future__ import annotations
 
@@ -17,19 +17,8 @@ _UNITS = ("kB", "MB", "GB", "TB", "PB")
 
 def bytes_text(nbytes: float) -> str:
     """
-    A number of bytes as people read it.
+    A number of bytes in the largest unit that fits.
 
-    Parameters
-    ----------
-    nbytes
-        The number.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
     >>> bytes_text(512), bytes_text(2_500_000)
     ('512 B', '2.5 MB')
     """
@@ -44,16 +33,7 @@ def bytes_text(nbytes: float) -> str:
 
 
 class ProgressBar:
-    """
-    Progress bar of files, bytes and the remaining time.
-
-    Parameters
-    ----------
-    make
-        Makes the bar of tqdm out of its keywords.
-    title
-        What is going on.
-    """
+    """Progress bar of files, bytes and the remaining time; ``make`` makes it from keywords of tqdm."""
 
     def __init__(self, make: Callable[..., Any], title: str) -> None:
         self._lock = threading.Lock()
@@ -61,12 +41,12 @@ class ProgressBar:
         self._bar = make(total=0, desc=title, unit="file", bar_format=_FORMAT)
 
     def expect(self, files: int) -> None:
-        """More files will have to be read or written."""
+        """Add files to the total."""
         with self._lock:
             self._bar.total += files
 
     def count(self, nbytes: int) -> None:
-        """One of them is done."""
+        """Count a file as done."""
         with self._lock:
             self._bytes += nbytes
             self._bar.total = max(self._bar.total, self._bar.n + 1)
@@ -80,23 +60,7 @@ class ProgressBar:
 
 @contextmanager
 def progress_bar(title: str, progress: bool, make: Callable[..., Any] | None = None) -> Iterator[None]:
-    """
-    Show how far the work within the block is.
-
-    Parameters
-    ----------
-    title
-        What is going on.
-    progress
-        Whether to show anything.
-    make
-        Makes the bar; by default ``tqdm.auto``, which knows whether it is in a notebook.
-
-    Raises
-    ------
-    ImportError
-        If tqdm is not installed.
-    """
+    """Show the progress of the work within the block; ``make`` replaces tqdm, which is needed otherwise."""
     if not progress:
         yield
         return

@@ -1,4 +1,4 @@
-"""Cutting work into pieces of about equal size, by the size of a few files."""
+"""Task sizes: work is cut into slices of about equal size, by the size of a few files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from kartothek_cube.core.arrow.array_types import Ints
 from kartothek_cube.core.errors import MissingFileError
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, ordered_map
@@ -16,33 +17,14 @@ __all__ = ("SAMPLE", "TASK_SIZE", "split_by_weight", "mean_size")
 
 #: bytes in files, of the columns needed, that a task may read at once
 TASK_SIZE = 64 << 20
-#: files of a dataset that are looked at
+#: files of a dataset whose sizes are taken for those of all
 SAMPLE = 16
-#: less than this is not worth a task of its own
+#: bytes from which a task outweighs the cost of scheduling it
 _WORTH_A_TASK = 1 << 20
 
 
 def mean_size(blobs: BlobStore, keys: Sequence[str]) -> float:
-    """
-    Mean size of files.
-
-    Parameters
-    ----------
-    blobs
-        Store.
-    keys
-        A sample of the files.
-
-    Returns
-    -------
-    float
-        In bytes; 0 for no files.
-
-    Raises
-    ------
-    MissingFileError
-        The store does not have one of them.
-    """
+    """Mean bytes of a sample of files; 0 for no files."""
     threads = 1 if blobs.is_local else REMOTE_REQUESTS
     return float(np.mean(list(ordered_map(partial(_size, blobs), keys, threads)))) if keys else 0.0
 
@@ -54,32 +36,16 @@ def _size(blobs: BlobStore, key: str) -> int:
         raise MissingFileError(key) from error
 
 
-def split_by_weight(weights: npt.NDArray[np.float64], least: int, size: int) -> npt.NDArray[np.int64]:
+def split_by_weight(weights: npt.NDArray[np.float64], least: int, size: int) -> Ints:
     """
-    Bounds of consecutive pieces of equal weight.
+    Bounds of consecutive slices of equal weight: at least so many if they are worth a task, by size more.
 
-    Parameters
-    ----------
-    weights
-        Bytes of each piece of work.
-    least
-        How many pieces there should be at least, as far as they are worth it.
-    size
-        Bytes that a piece should have at most.
-
-    Returns
-    -------
-    numpy.ndarray
-        From 0 to the number of weights.
-
-    Examples
-    --------
-    >>> bounds(np.array([2.0, 2.0, 2.0, 6.0]) * 1e6, least=2, size=10**9).tolist()
+    >>> split_by_weight(np.array([2.0, 2.0, 2.0, 6.0]) * 1e6, least=2, size=10**9).tolist()
     [0, 3, 4]
     """
     ends = np.cumsum(weights)
     total = float(ends[-1])
-    pieces = max(int(np.ceil(total / size)), min(least, int(np.ceil(total / _WORTH_A_TASK))), 1)
-    cuts = np.searchsorted(ends, total * np.arange(1, pieces) / pieces, "left") + 1
-    result: npt.NDArray[np.int64] = np.unique(np.concatenate([[0], cuts, [len(weights)]]))
-    return result
+    n_slices = max(int(np.ceil(total / size)), min(least, int(np.ceil(total / _WORTH_A_TASK))), 1)
+    cuts = np.searchsorted(ends, total * np.arange(1, n_slices) / n_slices, "left") + 1
+    bounds: Ints = np.unique(np.concatenate([[0], cuts, [len(weights)]]))
+    return bounds

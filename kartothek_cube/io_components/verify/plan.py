@@ -200,8 +200,8 @@ def _history_problems(uuid: str, blobs: BlobStore) -> Iterator[Problem]:
         except (CorruptDatasetError, NotImplementedError) as error:
             yield Problem(uuid, "history", copy, f"the copy of an older state cannot be read: {error}")
             continue
-        gone = [key for key in (*data_keys(state), *index_keys(state)) if key not in stored]
-        for key in gone:
+        missing = [key for key in (*data_keys(state), *index_keys(state)) if key not in stored]
+        for key in missing:
             yield Problem(
                 uuid, "history-file", key, f"an older state ({copy}) needs this file, which is gone"
             )

@@ -69,12 +69,12 @@ def plan_index_build(
             f"{current.uuid!r}: their values are in the labels of the partitions already"
         )
     schemas = _schemas(dataset)
-    known = {name for schema in schemas.values() for name in schema.names}
-    unknown = set(columns) - known
+    stored = {name for schema in schemas.values() for name in schema.names}
+    unknown = set(columns) - stored
     if unknown:
         raise RuntimeError(
             f"Column(s) to index could not be found in dataset {current.uuid!r}: "
-            + unknown_names("column", unknown, known)
+            + unknown_names("column", unknown, stored)
         )
     types = {c: schema.field(c).type for schema in schemas.values() for c in columns if c in schema.names}
     for column, dtype in types.items():
@@ -104,17 +104,18 @@ def _schemas(dataset: DatasetFactory) -> dict[str, SchemaWrapper]:
 def _file_types(dataset: DatasetMetadata, columns: Sequence[str], blobs: BlobStore) -> dict[str, pa.DataType]:
     """Long types of values in index files, which the replaced index or the schema file has."""
     # Either was written by a library that refuses to update an index of another type.
-    found = {}
+    types = {}
     for table in dataset.tables:
-        found.update(long_types(dataset.uuid, blobs, table))
+        types.update(long_types(dataset.uuid, blobs, table))
     for column in set(columns) & set(dataset.secondary_indices):
         try:
             data = dataset.secondary_indices[column].load(blobs).columns_data
         except (KeyError, CorruptDatasetError):
-            continue  # that may be why it is built anew
+            # that may be why it is rebuilt
+            continue
         if data is not None and data.file_type is not None:
-            found[column] = data.file_type
-    return {column: found[column] for column in columns if column in found}
+            types[column] = data.file_type
+    return {column: types[column] for column in columns if column in types}
 
 
 def _tasks(partitions: PartitionTable, size: int | None) -> list[IndexTask]:
@@ -162,11 +163,11 @@ def finish_index_build(context: IndexContext, results: Iterable[WriteResult]) ->
 
 def _read_back(context: IndexContext, column: str, labels: Sequence[str]) -> IndexUpdate:
     """Entries of partitions that were added after the indices were planned."""
-    wanted = {table: (column,) if column in columns else () for table, columns in context.columns.items()}
+    indexed = {table: (column,) if column in columns else () for table, columns in context.columns.items()}
     files: dict[str, Any] = {
-        t: PartitionTable.from_labels(context.uuid, t, labels).files[t].to_pylist() for t in wanted
+        t: PartitionTable.from_labels(context.uuid, t, labels).files[t].to_pylist() for t in indexed
     }
-    result = run_index_build(attrs.evolve(context, columns=wanted), IndexTask(tuple(labels), files))
+    result = run_index_build(attrs.evolve(context, columns=indexed), IndexTask(tuple(labels), files))
     return result.indices[column]
 
 

@@ -34,12 +34,12 @@ def check_metadata(metadata: Metadata | None, names: Iterable[str]) -> dict[str,
         raise TypeError(
             f"Provided metadata should be a dict of dataset id to dict, but is {type(metadata).__name__}"
         )
-    known = set(names)
-    unknown = set(metadata) - known
+    existing = set(names)
+    unknown = set(metadata) - existing
     if unknown:
         raise ValueError(
             "Provided metadata for otherwise unspecified datasets: "
-            + unknown_names("dataset", unknown, known)
+            + unknown_names("dataset", unknown, existing)
         )
     for name, values in metadata.items():
         if not isinstance(values, Mapping):
@@ -79,12 +79,14 @@ def cube_metadata(cube: Cube, name: str, user: Mapping[str, Any]) -> dict[str, A
     }
 
 
-def cube_partition_on(cube: Cube, name: str, given: Mapping[str, Iterable[str]] | None) -> tuple[str, ...]:
+def cube_partition_on(
+    cube: Cube, name: str, partition_on: Mapping[str, Iterable[str]] | None
+) -> tuple[str, ...]:
     """Partition keys of a dataset; by default the partition columns of the cube."""
     columns = tuple(cube.partition_columns)
-    if given is not None and name in given:
+    if partition_on is not None and name in partition_on:
         try:
-            columns = converter_str_tupleset(given[name])
+            columns = converter_str_tupleset(partition_on[name])
         except ValueError as exc:
             raise ValueError(f"partition_on of dataset {name}: {exc}") from exc
     if name == cube.seed_dataset and columns != tuple(cube.partition_columns):

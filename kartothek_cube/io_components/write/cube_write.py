@@ -9,43 +9,20 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.cube.consistency import (
-    get_payload_subset,
-)
+from kartothek_cube.core.cube.consistency import get_payload_subset
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.typing import ConditionsInput, CubeMetadata
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import (
-    MultiTableCommitAborted,
-)
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.write.cube_commit import abort_error, check_schemas, finish_write
-from kartothek_cube.io_components.write.cube_plan import (
-    CubeWritePlan,
-    plan_append,
-    plan_build,
-    plan_extend,
-    plan_remove,
-    plan_update,
-)
-from kartothek_cube.io_components.write.plan import DatasetWritePlan
+from kartothek_cube.io_components.write.cube_commit import abort_error, finish_write
+from kartothek_cube.io_components.write.cube_plan import CubeWritePlan, plan_remove
 from kartothek_cube.io_components.write.table_writer import WriteResult, merge_results, write_table
 from kartothek_cube.io_components.write.validation import prepare_table
 
 __all__ = (
-    "CubeWritePlan",
-    "DatasetWritePlan",
-    "MultiTableCommitAborted",
     "check_announced",
-    "check_schemas",
-    "finish_write",
     "merge_writes",
-    "plan_append",
-    "plan_build",
-    "plan_extend",
-    "plan_remove",
-    "plan_update",
     "prepare",
     "remove_partitions_job",
     "run_write",
@@ -109,16 +86,6 @@ def merge_writes(parts: Iterable[Mapping[str, WriteResult]]) -> dict[str, WriteR
         for name, result in part.items():
             by_name.setdefault(name, []).append(result)
     return {name: merge_results(results) for name, results in sorted(by_name.items())}
-
-
-def write_at_once(plan: CubeWritePlan, frames: Mapping[str, Sequence[Any]]) -> dict[str, DatasetMetadata]:
-    """Do the whole write in this process: check all input, write all files, commit."""
-    tables = prepare(plan, frames)
-    empty = sorted(set(frames) - set(tables))
-    if empty and not plan.commit_all:
-        problem = ValueError(f"Cannot write empty datasets: {', '.join(empty)}")
-        raise abort_error(plan, str(problem)) from problem
-    return finish_write(plan, run_write(plan, tables))
 
 
 def write_cube_job(

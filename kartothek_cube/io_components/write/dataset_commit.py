@@ -14,18 +14,14 @@ from kartothek_cube.core.commit import WriteMode, commit
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import SchemaConflictError, unknown_names
-from kartothek_cube.core.naming import (
-    DEFAULT_METADATA_STORAGE_FORMAT,
-    DEFAULT_METADATA_VERSION,
-    SINGLE_TABLE,
-)
+from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.schema.compare import validate_compatible
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import MetadataInput
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.kernels.keys import sort_order
+from kartothek_cube.io_components.kernels.sort import sort_order
 from kartothek_cube.io_components.utils import extract_duplicates, normalize_args
 from kartothek_cube.io_components.write.abort import delete_uncommitted
 from kartothek_cube.io_components.write.commit import commit_change
@@ -128,10 +124,10 @@ def finish_update(plan: DatasetWritePlan, results: Iterable[WriteResult]) -> Dat
     parts = list(results)
     _check_content(plan, parts)
     result = merge_results([WriteResult(context.uuid, context.table), *parts])
-    twice = extract_duplicates(result.labels.to_pylist())
-    if twice:
+    duplicates = extract_duplicates(result.labels.to_pylist())
+    if duplicates:
         raise ValueError(
-            f"Duplicate partition labels for dataset {context.uuid!r}: {', '.join(sorted(twice))}"
+            f"Duplicate partition labels for dataset {context.uuid!r}: {', '.join(sorted(duplicates))}"
         )
     if result.schema is None and plan.mode is not WriteMode.UPDATE:
         result = attrs.evolve(result, schema=SchemaWrapper(pa.schema([]), context.uuid))

@@ -97,10 +97,10 @@ def _new_plan(
     check_table_name(context.table)
     metadata_key_from_uuid(context.uuid, storage_format.lower())
     for name in ("partition_on", "indices", "sort_by"):
-        twice = extract_duplicates(getattr(context, name))
-        if twice:
+        duplicates = extract_duplicates(getattr(context, name))
+        if duplicates:
             raise ValueError(
-                f"Columns are named twice for dataset {context.uuid!r}: {', '.join(sorted(twice))}"
+                f"Columns are named twice for dataset {context.uuid!r}: {', '.join(sorted(duplicates))}"
             )
     overlap = set(context.partition_on) & set(context.indices)
     if overlap:
@@ -188,15 +188,15 @@ def _stored_context(context: WriteContext, dataset: DatasetMetadata) -> WriteCon
     return attrs.evolve(context, partition_on=keys, indices=indices)
 
 
-def _merge_indices(dataset: DatasetMetadata, given: Iterable[str], new: Iterable[str]) -> tuple[str, ...]:
-    """Indexed columns of a dataset and given ones, which have to be among them or among new ones."""
+def _merge_indices(dataset: DatasetMetadata, columns: Iterable[str], new: Iterable[str]) -> tuple[str, ...]:
+    """Indexed columns of a dataset with given ones, which have to be among them or among new ones."""
     stored = set(dataset.secondary_indices)
-    if not set(given) <= stored.union(new):
+    if not set(columns) <= stored.union(new):
         raise ValueError(
             f"Incorrect indices provided for dataset {dataset.uuid!r}: expected {sorted(stored)}, but got "
-            f"{sorted(given)}. An update keeps all indices and adds none; use build_dataset_indices"
+            f"{sorted(columns)}. An update keeps all indices and adds none; use build_dataset_indices"
         )
-    return tuple(sorted(stored.union(given)))
+    return tuple(sorted(stored.union(columns)))
 
 
 @normalize_args

@@ -66,10 +66,10 @@ def _value(dataset: DatasetMetadata, column: str, value: Any) -> Any:
         )
     dtype = dataset.schema.field(column).type
     try:
-        found = normalize_value(dtype, value)
+        converted = normalize_value(dtype, value)
     except (TypeError, ValueError) as error:
         raise type(error)(f"delete_scope of dataset {dataset.uuid!r}, column {column!r}: {error}") from error
-    return pd.Timestamp(found, tz="UTC") if getattr(dtype, "tz", None) else found
+    return pd.Timestamp(converted, tz="UTC") if getattr(dtype, "tz", None) else converted
 
 
 Predicates = list[list[tuple[str, str, Any]]]

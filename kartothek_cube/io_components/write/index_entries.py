@@ -15,7 +15,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import BlobStore
-from kartothek_cube.io_components.kernels.keys import strictly_increasing
+from kartothek_cube.io_components.kernels.sort import strictly_increasing
 from kartothek_cube.io_components.read.data_files import read_files
 
 __all__ = ("index_entries", "index_entries_of", "merge_entries", "read_index_entries")

@@ -24,7 +24,7 @@ from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.core.uuid import gen_uuid
-from kartothek_cube.io_components.kernels.keys import combine_keys, encode_ordered
+from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
 from kartothek_cube.io_components.write.file_writer import write_files
 from kartothek_cube.io_components.write.index_entries import index_entries, merge_entries
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer

@@ -15,14 +15,9 @@ from kartothek_cube.core.arrow.types import is_nested
 from kartothek_cube.core.cube.consistency import get_payload_subset
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.errors import DuplicateCellsError, unknown_names
-from kartothek_cube.io_components.kernels.keys import (
-    combine_keys,
-    encode_ordered,
-    last_occurrence_mask,
-    sort_order,
-    strictly_increasing,
-    take_values,
-)
+from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
+from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, sort_order, strictly_increasing
+from kartothek_cube.io_components.kernels.take import take_values
 
 __all__ = ("DatasetConstraints", "check_unique", "collect_input", "is_frame", "prepare_table")
 
@@ -52,10 +47,10 @@ class DatasetConstraints:
         present = set(columns)
         if self.indices is not None:
             return self.indices
-        wanted = set(self.cube.index_columns)
+        indexed = set(self.cube.index_columns)
         if self.is_seed:
-            wanted |= set(self.cube.dimension_columns) - set(self.cube.suppress_index_on)
-        return tuple(sorted((wanted & present) - set(self.partition_on)))
+            indexed |= set(self.cube.dimension_columns) - set(self.cube.suppress_index_on)
+        return tuple(sorted((indexed & present) - set(self.partition_on)))
 
 
 def is_frame(obj: Any) -> bool:
@@ -112,9 +107,9 @@ def prepare_table(constraints: DatasetConstraints, frames: Sequence[Any], *, uni
 def _check_table(constraints: DatasetConstraints, frame: Any) -> pa.Table:
     if isinstance(frame, pd.DataFrame):
         names = [_text(c) for c in frame.columns]
-        twice = sorted({c for c in names if names.count(c) > 1})
-        if twice:
-            raise ValueError(f"Duplicate columns in dataset {constraints.name!r}: {', '.join(twice)}")
+        duplicates = sorted({c for c in names if names.count(c) > 1})
+        if duplicates:
+            raise ValueError(f"Duplicate columns in dataset {constraints.name!r}: {', '.join(duplicates)}")
         if isinstance(frame.index, pd.MultiIndex):
             frame = frame.reset_index(drop=True)
     table = as_table(frame)
@@ -130,8 +125,8 @@ def _check_columns(constraints: DatasetConstraints, names: Sequence[str]) -> Non
     cube, columns = constraints.cube, set(names)
     where = f"dataset {constraints.name!r}"
     if len(columns) < len(names):
-        twice = sorted({c for c in names if list(names).count(c) > 1})
-        raise ValueError(f"Duplicate columns in {where}: {', '.join(twice)}")
+        duplicates = sorted({c for c in names if list(names).count(c) > 1})
+        raise ValueError(f"Duplicate columns in {where}: {', '.join(duplicates)}")
     dimensions = set(cube.dimension_columns)
     if constraints.is_seed and dimensions - columns:
         raise ValueError(
@@ -184,7 +179,7 @@ def _concat(constraints: DatasetConstraints, tables: Sequence[pa.Table]) -> pa.T
 
 
 def _check_keys(constraints: DatasetConstraints, table: pa.Table) -> None:
-    """Columns by which cells are found hold no null, and nothing that does not compare."""
+    """Refuse nulls and nested values in partition, dimension and index columns."""
     kinds = {
         "partition": constraints.partition_on,
         "dimension": constraints.cube.dimension_columns,

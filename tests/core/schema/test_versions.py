@@ -6,6 +6,7 @@ import itertools
 
 import pyarrow as pa
 import pytest
+from tests.io.dataset.look import frame
 
 from kartothek_cube.core.common_metadata import (
     make_meta,
@@ -23,7 +24,6 @@ from kartothek_cube.io.eager import (
     update_dataset_from_dataframes,
     verify_dataset,
 )
-from tests.dataset.look import frame
 from tests.support.factories import memory as new_memory
 from tests.support.stores import FaultyStore, InjectedError
 

@@ -13,7 +13,7 @@ from simplekv.contrib import VALID_KEY_RE_EXTENDED
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.store import check_key, check_owned, check_owned_keys
 from kartothek_cube.core.store.keys import check_prefix, is_key
-from tests.core.store.contract import BAD_KEYS
+from kartothek_cube.testing import ILLEGAL_KEYS
 
 KEYS = st.text(st.sampled_from("ab./\\ %+é:*\n\0"), max_size=8)
 
@@ -30,7 +30,7 @@ def test_is_key(key):
     assert is_key(key) is is_key_by_the_book(key)
 
 
-@pytest.mark.parametrize("key", [*BAD_KEYS, None, 1, b"a"])
+@pytest.mark.parametrize("key", [*ILLEGAL_KEYS, None, 1, b"a"])
 def test_check_key(key):
     with pytest.raises(ValueError, match=re.escape(f"illegal key {key!r}")):
         check_key(key)

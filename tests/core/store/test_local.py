@@ -24,7 +24,7 @@ from storefact import get_store_from_url
 from kartothek_cube.core.store import NoCompareAndSwapWarning, open_blobs, posix
 from kartothek_cube.core.store.local import LocalBlobStore
 from kartothek_cube.core.utils import ensure_store, lazy_store
-from tests.core.store.contract import SwapContract, count_up
+from kartothek_cube.testing import CompareAndSwapContract, increment_counter
 
 HEADER = "d.by-dataset-metadata.json"
 TEMPORARY = r"\.[0-9a-f]{32}\.tmp"
@@ -45,18 +45,18 @@ def blobs(store):
     return open_blobs(store)
 
 
-class TestContract(SwapContract):
+class TestContract(CompareAndSwapContract):
     driver = LocalBlobStore
-    tells_details = True
+    lists_details = True
 
     @pytest.fixture
     def store(self, root):
         return get_store_from_url(f"hfs://{root}?create_if_missing=true")
 
-    def look(self, store, key):
+    def read_directly(self, store, key):
         return Path(os.path.abspath(store.root), key).read_bytes()
 
-    def plant(self, store, key, data):
+    def write_directly(self, store, key, data):
         path = Path(os.path.abspath(store.root), key)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
@@ -414,14 +414,14 @@ def test_readers_see_whole_blobs(blobs, store):
         result.result()
 
 
-def count_up_in_process(root: str, times: int) -> None:
-    count_up(open_blobs(f"hfs://{root}"), times)
+def increment_in_process(root: str, times: int) -> None:
+    increment_counter(open_blobs(f"hfs://{root}"), times)
 
 
 def test_processes_lose_no_update(blobs, root):
     blobs.put("counter", b"0")
     context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=count_up_in_process, args=(str(root), 50)) for _ in range(4)]
+    workers = [context.Process(target=increment_in_process, args=(str(root), 50)) for _ in range(4)]
     for worker in workers:
         worker.start()
     for worker in workers:
@@ -629,11 +629,11 @@ def test_broken_link_in_the_way_of_a_directory(blobs, root):
 
 
 def test_many_directories(blobs, monkeypatch):
-    monkeypatch.setattr("kartothek_cube.core.store.local._KNOWN_FOLDERS", 10)
+    monkeypatch.setattr("kartothek_cube.core.store.local._MAX_CHECKED_FOLDERS", 10)
     for number in range(30):
         blobs.put(f"d/{number}/f", b"1")
     assert len(blobs.list("d/")) == 30
-    assert len(blobs._inside) <= 12
+    assert len(blobs._checked_folders) <= 12
 
 
 @pytest.mark.parametrize("size", [0, 6, 7, 8, 100])

@@ -1,1 +1,1 @@
-"""Driver for S3, Google Cloud Storage and Azure, on top of obstore."""
+"""Stores and driver for S3, Google Cloud Storage and Azure, on top of the library obstore."""

@@ -1,9 +1,8 @@
-"""The library obstore: its import, its clients (one per store and process, also after a fork), its errors."""
+"""The library obstore: its import, one client per location and process (also after a fork), its errors."""
 
 from __future__ import annotations
 
 import errno
-import glob
 import importlib
 import importlib.util
 import os
@@ -12,19 +11,27 @@ import sys
 import threading
 from collections.abc import Callable
 from importlib.machinery import ExtensionFileLoader
+from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from kartothek_cube.core.store.obstore.url import Location, settings
 
-__all__ = ("Connection", "ObstoreModules", "ObjectStoreError", "call_translated", "library", "sanitized")
+__all__ = (
+    "Connection",
+    "ObstoreModules",
+    "ObjectStoreError",
+    "call_translated",
+    "load_library",
+    "remove_secrets",
+)
 
 _EXTRAS = {"s3": "s3", "gs": "gcs", "az": "azure"}
 _CLASSES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
 _ENVIRONMENT = re.compile(r"AWS_|GOOGLE_|AZURE_|.*_PROXY$", re.IGNORECASE).match
 _SECRET_NAME = re.compile(r"SECRET|TOKEN|KEY|SAS|PASS", re.IGNORECASE).search
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|The specified bucket does not exist").search
-_SHOWN = 500
-_SHORT = 6
+_MAX_MESSAGE = 500
+_MIN_SECRET = 6
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -35,7 +42,7 @@ class ObjectStoreError(OSError):
 
 
 class ObstoreModules(NamedTuple):
-    """The parts of obstore: functions, classes of stores, classes of errors."""
+    """Modules of obstore: functions, classes of stores, classes of errors."""
 
     functions: Any
     stores: Any
@@ -43,7 +50,7 @@ class ObstoreModules(NamedTuple):
 
 
 class _ProcessState:
-    """What belongs to one process."""
+    """The library and the clients of one process."""
 
     def __init__(self, forked: bool) -> None:
         self.lock = threading.Lock()
@@ -53,13 +60,13 @@ class _ProcessState:
 
 
 _state = _ProcessState(forked=False)
-# clients of the parent process: their threads do not exist here, and to drop them might wait for these
-_abandoned: list[_ProcessState] = []
+# Clients of the parent process: their threads do not exist here; dropping them could wait for these forever.
+_parent_states: list[_ProcessState] = []
 
 
 def _after_fork() -> None:
     global _state
-    _abandoned.append(_state)
+    _parent_states.append(_state)
     _state = _ProcessState(forked="obstore" in sys.modules)
 
 
@@ -67,32 +74,16 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def library(kind: str) -> ObstoreModules:
-    """
-    Import obstore.
-
-    Parameters
-    ----------
-    kind
-        Kind of store that needs it.
-
-    Returns
-    -------
-    Library
-
-    Raises
-    ------
-    ModuleNotFoundError
-        It is not installed; names the extra.
-    """
+def load_library(kind: str) -> ObstoreModules:
+    """Import obstore, once per process; ModuleNotFoundError names the extra of the kind of store."""
     state = _state
     with state.lock:
         if state.library is None:
-            state.library = _private_copy() if state.forked else _imported(kind)
+            state.library = _load_second_copy() if state.forked else _import_library(kind)
         return state.library
 
 
-def _imported(kind: str) -> ObstoreModules:
+def _import_library(kind: str) -> ObstoreModules:
     try:
         obstore = importlib.import_module("obstore")
     except ModuleNotFoundError:
@@ -104,82 +95,58 @@ def _imported(kind: str) -> ObstoreModules:
     )
 
 
-def _private_copy() -> ObstoreModules:
-    """
-    Load obstore a second time, from a copy in memory.
-
-    Its threads, which do all the work, are left behind by a fork, and it does not start new ones: every
-    request would wait forever. A second copy knows nothing of the first one.
-    """
-    spec = importlib.util.find_spec("obstore")
-    folders = list(spec.submodule_search_locations or ()) if spec else []
-    found = [path for folder in folders for path in glob.glob(f"{glob.escape(folder)}/_obstore*.so")]
-    if len(found) != 1 or not hasattr(os, "memfd_create"):
+def _load_second_copy() -> ObstoreModules:
+    """Load obstore a second time, from a copy of its extension module in memory."""
+    # obstore's runtime is global to its extension module. A fork does not copy the runtime's threads, and new
+    # clients do not start new ones: their requests would wait forever. A second copy has its own runtime.
+    if not hasattr(os, "memfd_create"):
         raise RuntimeError(
             "object stores were used before this process was forked: "
             "start processes by 'spawn' or 'forkserver'"
         )
-    descriptor = os.memfd_create("obstore")
-    try:
-        with open(found[0], "rb") as source, os.fdopen(os.dup(descriptor), "wb") as target:
-            target.write(source.read())
-        path = f"/proc/self/fd/{descriptor}"
-        # the last part of the name decides about the entry point
+    extension = importlib.import_module("obstore._obstore").__file__
+    assert extension is not None
+    with os.fdopen(os.memfd_create("obstore"), "wb") as file:
+        file.write(Path(extension).read_bytes())
+        file.flush()
+        # the last part of the name determines the entry point
         name = f"kartothek_cube_{os.getpid()}._obstore"
-        loader = ExtensionFileLoader(name, path)
+        loader = ExtensionFileLoader(name, f"/proc/self/fd/{file.fileno()}")
         copy = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))  # type: ignore[arg-type]
         loader.exec_module(copy)
-    finally:
-        os.close(descriptor)
     return ObstoreModules(copy, copy._store, copy.exceptions)
 
 
 class Connection:
-    """
-    Gives the client of a store, with its pool of connections: the same for all users in a process.
-
-    Parameters
-    ----------
-    location
-        The store.
-    """
+    """Client of a location with its pool of connections, shared by all users in a process."""
 
     def __init__(self, location: Location) -> None:
         self.location = location
-        self._found: tuple[_ProcessState, Any] | None = None
+        self._cached: tuple[_ProcessState, Any] | None = None
 
     @property
     def client(self) -> Any:
-        """
-        The client.
-
-        Raises
-        ------
-        ModuleNotFoundError
-            obstore is not installed.
-        ValueError
-            An option or a variable of the environment makes no sense.
-        """
+        """The client; ModuleNotFoundError without obstore, ValueError for an invalid option or variable."""
         state = _state
-        if self._found is None or self._found[0] is not state:
-            self._found = state, _client(state, self.location)
-        return self._found[1]
+        if self._cached is None or self._cached[0] is not state:
+            self._cached = state, _get_client(state, self.location)
+        return self._cached[1]
 
 
-def _client(state: _ProcessState, location: Location) -> Any:
-    # credentials in the environment may be replaced while we run
+def _get_client(state: _ProcessState, location: Location) -> Any:
+    # credentials in the environment may be replaced during the life of a process
     environment = tuple(item for item in os.environ.items() if _ENVIRONMENT(item[0]))
-    loaded = library(location.kind)
+    modules = load_library(location.kind)
     with state.lock:
-        found = state.clients.get((location, environment))
-        if found is None:
-            found = state.clients[location, environment] = _open(loaded, location)
-        return found
+        client = state.clients.get((location, environment))
+        if client is None:
+            client = state.clients[location, environment] = _open_client(modules, location)
+        return client
 
 
-def _open(loaded: ObstoreModules, location: Location) -> Any:
+def _open_client(modules: ObstoreModules, location: Location) -> Any:
     config, options, retry = settings(location)
-    kind = getattr(loaded.stores, _CLASSES[location.kind])
+    kind = getattr(modules.stores, _CLASSES[location.kind])
     problem: Exception
     try:
         return kind(
@@ -189,49 +156,27 @@ def _open(loaded: ObstoreModules, location: Location) -> Any:
             client_options=options or None,
             retry_config=retry or None,
         )
-    except (loaded.errors.BaseError, ValueError, TypeError, OverflowError) as error:
+    except (modules.errors.BaseError, ValueError, TypeError, OverflowError) as error:
         problem = error
-    raise ValueError(sanitized(problem, location))
+    raise ValueError(remove_secrets(problem, location))
 
 
 def call_translated(
     location: Location, key: str, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
 ) -> _T:
-    """
-    Call a function of obstore; its errors become those of stores, without secrets.
-
-    Parameters
-    ----------
-    location
-        The store.
-    key
-        Key of the blob, for messages.
-    function
-        What to call with the other arguments.
-
-    Raises
-    ------
-    KeyError
-        There is no such blob.
-    FileExistsError
-        A precondition does not hold.
-    PermissionError
-        The credentials are missing, wrong or not sufficient.
-    ObjectStoreError
-        Anything else, such as a missing bucket.
-    """
-    errors = library(location.kind).errors
+    """Call a function of obstore; translate its errors into those of stores, without secrets."""
+    errors = load_library(location.kind).errors
     problem: Exception
     try:
         return function(*args, **kwargs)
     except (errors.BaseError, FileNotFoundError) as error:
         problem = error
-    # outside of the handler: the error of obstore, which shows more than it should, is not to be the context
-    raise _translated(problem, errors, location, key)
+    # outside of the handler: obstore's error may show secrets, so it must not become the context
+    raise _translate(problem, errors, location, key)
 
 
-def _translated(problem: Exception, errors: Any, location: Location, key: str) -> Exception:
-    text = sanitized(problem, location)
+def _translate(problem: Exception, errors: Any, location: Location, key: str) -> Exception:
+    text = remove_secrets(problem, location)
     if _NO_BUCKET(str(problem)):
         return ObjectStoreError(f"there is no bucket {location.bucket!r} at {location.kind}:// ({text})")
     if isinstance(problem, FileNotFoundError):
@@ -245,28 +190,15 @@ def _translated(problem: Exception, errors: Any, location: Location, key: str) -
     return ObjectStoreError(f"{location.url}: {text}")
 
 
-def sanitized(problem: Exception, location: Location) -> str:
-    """
-    The first line of a message, without secrets.
-
-    Parameters
-    ----------
-    problem
-        Error of obstore.
-    location
-        The store.
-
-    Returns
-    -------
-    str
-    """
+def remove_secrets(problem: Exception, location: Location) -> str:
+    """First paragraph of an error message, without secrets."""
     text = str(problem).partition("\n\nDebug source")[0]
-    # signatures travel as parameters
+    # signatures are parameters of URLs
     text = re.sub(r"\?[^\s'\"]+", "?...", " ".join(text.split()))
     secrets = location.secrets + [
         value for name, value in os.environ.items() if _ENVIRONMENT(name) and _SECRET_NAME(name)
     ]
     for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) >= _SHORT:
+        if len(secret) >= _MIN_SECRET:
             text = text.replace(secret, "***")
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} ..."
+    return text if len(text) <= _MAX_MESSAGE else f"{text[:_MAX_MESSAGE]} ..."

@@ -30,33 +30,24 @@ from kartothek_cube.core.store.obstore.url import Location
 
 __all__ = ("ObjectBlobStore",)
 
-# attribute of what a conditional write wrote; letters only, since proxies and Azure are choosy
-_MARK = "kartothekwrite"
+# attribute that identifies a conditional write; letters only, since proxies and Azure accept few other names
+_WRITE_ID = "kartothekwrite"
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-# whether a server of S3's protocol compares and swaps, and whether one deletes by condition; found out once
+# results of the probes: conditional writes, conditional deletions
 _CAN_SWAP: dict[Location, bool] = {}
 _CAN_DELETE: dict[Location, bool] = {}
 
 
 class ObjectBlobStore(BlobStore):
-    """
-    Blobs in a bucket of S3, Google Cloud Storage or Azure.
+    """Blobs in a bucket of S3, Google Cloud Storage or Azure.
 
-    Versions are ETags (on Google Cloud Storage with the generation), compared by the server. Servers that
-    only speak the protocol of S3 are asked once per process whether they do that, too; if they do not,
-    conditional writes read, compare and put, and warn.
+    Versions are ETags (on Google Cloud Storage with the generation), compared by the server. Other servers
+    of S3's protocol are probed once per process; if they do not compare, conditional writes read, compare
+    and put, and warn.
 
-    ``delete_if`` sends a signed request of its own, as the library deletes without conditions. Services are
-    asked once per process whether they compare (S3 and Azure do); with others it compares first and deletes
-    then, so that a blob which is put in between is lost.
+    Conditional deletions are probed once per process, too; without them, `delete_if` compares before it
+    deletes, so that a blob put in between is lost.
 
-    Parameters
-    ----------
-    store
-        The user's store.
-
-    Examples
-    --------
     >>> from kartothek_cube.core.store import open_blobs
     >>> open_blobs("s3://sales/2025?region=eu-west-1")
     ObjectBlobStore('s3://sales/2025')
@@ -76,10 +67,10 @@ class ObjectBlobStore(BlobStore):
     @property
     def can_swap(self) -> bool:
         location = self._store.location
-        found = _CAN_SWAP.get(location)
-        if found is None:
-            found = _CAN_SWAP[location] = _is_known_to_swap(location) or self._swaps()
-        return found
+        can_swap = _CAN_SWAP.get(location)
+        if can_swap is None:
+            can_swap = _CAN_SWAP[location] = _is_known_to_swap(location) or self._probe_swap()
+        return can_swap
 
     @property
     def is_local(self) -> bool:
@@ -136,95 +127,91 @@ class ObjectBlobStore(BlobStore):
     def put_if(self, key: str, data: Data, token: Token | None) -> Token:
         check_key(key)
         if not self.can_swap:
-            return self._put_compared(key, data, token)
-        mark = uuid.uuid4().hex
+            return self._compare_and_put(key, data, token)
+        write_id = uuid.uuid4().hex
         try:
-            return self._bucket.put(key, data, "create" if token is None else token, {_MARK: mark})
+            return self._bucket.put(key, data, "create" if token is None else token, {_WRITE_ID: write_id})
         except FileExistsError:
-            found = self._marked(key, mark)
+            # the response to our write may be lost: obstore retries, and the server refuses the retry
+            version = self._find_own_write(key, write_id)
         except NotImplementedError:
             _CAN_SWAP[self._store.location] = False
-            return self._put_compared(key, data, token)
+            return self._compare_and_put(key, data, token)
         except ObjectStoreError as error:
-            found = self._found_after(error, key, mark)
-        if found is None:
+            version = self._resolve_failed_write(error, key, write_id)
+        if version is None:
             raise PreconditionFailed(key)
-        return found
+        return version
 
     def delete_if(self, key: str, token: Token) -> None:
         check_key(key)
         if token is None:
             raise PreconditionFailed(key)
-        if self._deletes_by_condition():
+        if self._can_delete_if():
             try:
                 self._bucket.delete_if(key, token)
             except (FileExistsError, KeyError):
                 raise PreconditionFailed(key) from None
             return
-        if self._current(key) != token:
+        if self._current_version(key) != token:
             raise PreconditionFailed(key)
         self._bucket.delete([key])
 
     def delete(self, keys: Iterable[str]) -> None:
         self._bucket.delete(check_keys(keys))
 
-    def _marked(self, key: str, mark: str) -> Version | None:
-        """
-        Version of a blob if a certain write wrote it.
-
-        The answer to a write may be lost; the library then tries again and is told that the blob has changed.
-        """
+    def _find_own_write(self, key: str, write_id: str) -> Version | None:
+        """Version of a blob if our write wrote it; None otherwise."""
         try:
             attributes, version = self._bucket.attributes(key)
         except KeyError:
             return None
-        return version if attributes.get(_MARK) == mark else None
+        return version if attributes.get(_WRITE_ID) == write_id else None
 
-    def _found_after(self, error: ObjectStoreError, key: str, mark: str) -> Version:
-        """Version after a write that failed, if it happened nevertheless."""
+    def _resolve_failed_write(self, error: ObjectStoreError, key: str, write_id: str) -> Version:
+        """Version after a failed write that was applied nevertheless; raises its error otherwise."""
         try:
-            found = self._marked(key, mark)
+            version = self._find_own_write(key, write_id)
         except OSError:
             raise error from None
-        if found is None:
+        if version is None:
             raise error
-        return found
+        return version
 
-    def _current(self, key: str) -> Version | None:
+    def _current_version(self, key: str) -> Version | None:
         try:
             return self._bucket.attributes(key)[1]
         except KeyError:
             return None
 
-    def _put_compared(self, key: str, data: Data, token: Token | None) -> Token:
+    def _compare_and_put(self, key: str, data: Data, token: Token | None) -> Token:
         warn_no_swap(type(self._store))
-        if self._current(key) != token:
+        if self._current_version(key) != token:
             raise PreconditionFailed(key)
         return self._bucket.put(key, data)
 
-    def _deletes_by_condition(self) -> bool:
-        """Ask the server to delete a version that is not there; one that refuses compares."""
+    def _can_delete_if(self) -> bool:
+        """Probe conditional deletion: delete a version that does not exist, which has to fail."""
         location = self._store.location
-        found = _CAN_DELETE.get(location)
-        if found is not None:
-            return found
+        can_delete = _CAN_DELETE.get(location)
+        if can_delete is not None:
+            return can_delete
         key = f"kartothek_cube-probe-{uuid.uuid4().hex}"
         self._bucket.put(key, b"")
+        can_delete = False
         try:
             self._bucket.delete_if(key, (("e_tag", '"0"'),))
         except FileExistsError:
-            found = True
+            can_delete = True
+        # credentials that cannot sign, or a proxy or certificate that only obstore is configured for
         except (OSError, ValueError, KeyError, NotImplementedError):
-            # credentials that cannot sign, a proxy or a certificate that only the library knows of
-            found = False
-        else:
-            found = False
+            pass
         self._bucket.delete([key])
-        _CAN_DELETE[location] = found
-        return found
+        _CAN_DELETE[location] = can_delete
+        return can_delete
 
-    def _swaps(self) -> bool:
-        """Ask the server to replace a version that cannot be there; one that obliges does not compare."""
+    def _probe_swap(self) -> bool:
+        """Probe conditional writes: replace a version that does not exist, which has to fail."""
         key = f"kartothek_cube-probe-{uuid.uuid4().hex}"
         try:
             self._bucket.put(key, b"", (("e_tag", '"0"'),))
@@ -249,9 +236,9 @@ class ObjectBlobStore(BlobStore):
 
 
 def _is_known_to_swap(location: Location) -> bool:
-    """The three clouds do; others, behind an endpoint of S3's protocol, may do or not."""
+    """Whether the store is one of the three clouds; other endpoints of S3's protocol are probed."""
     if location.kind != "s3":
         return True
-    given = [dict(location.options).get("endpoint"), *(os.environ.get(name) for name in _ENDPOINTS)]
-    endpoint = next(filter(None, given), None)
+    endpoints = [dict(location.options).get("endpoint"), *(os.environ.get(name) for name in _ENDPOINTS)]
+    endpoint = next(filter(None, endpoints), None)
     return endpoint is None or (urlsplit(endpoint).hostname or "").endswith(".amazonaws.com")

@@ -1,4 +1,4 @@
-"""A blob behind a network as a seekable file that fetches what is read, and its end in advance."""
+"""A remote blob as a seekable file that prefetches its end."""
 
 from __future__ import annotations
 
@@ -17,17 +17,10 @@ class _Ranges(Protocol):
     def get_range(self, key: str, start: int, length: int) -> bytes: ...
 
 
+# obstore.open_reader takes more requests. To read the footer, a value and then all of a file: 4 instead of 1
+# (up to 64 kB), 4 instead of 3 (200 kB), 7 instead of 3 (5 MB).
 class RemoteFile(io.RawIOBase):
-    """
-    A blob as an unbuffered file; small ones take one request in all.
-
-    Parameters
-    ----------
-    source
-        Answers to requests for ranges.
-    key
-        Key of the blob.
-    """
+    """A blob as an unbuffered file; its end is fetched when it is opened."""
 
     def __init__(self, source: _Ranges, key: str) -> None:
         super().__init__()
@@ -37,15 +30,15 @@ class RemoteFile(io.RawIOBase):
         self._position = 0
 
     def readable(self) -> bool:
-        """Tell that it can be read."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Tell that it can be positioned."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
-        """Tell the position."""
+        """Return the position."""
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
@@ -57,7 +50,7 @@ class RemoteFile(io.RawIOBase):
         return position
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        """Fill a buffer as far as the blob reaches."""
+        """Fill a buffer up to the end of the blob."""
         length = min(len(buffer), max(0, self._size - self._position))
         if length:
             buffer[:length] = self._fetch(self._position, length)
@@ -65,38 +58,20 @@ class RemoteFile(io.RawIOBase):
         return length
 
     def readall(self) -> bytes:
-        """Read the rest, in one request."""
+        """Read all remaining bytes in one request."""
         length = max(0, self._size - self._position)
         data = self._fetch(self._position, length) if length else b""
         self._position += len(data)
         return data
 
     def _fetch(self, start: int, length: int) -> bytes:
-        known = self._size - len(self._tail)
-        if start >= known:
-            return self._tail[start - known : start - known + length]
-        data = self._source.get_range(self._key, start, min(start + length, known) - start)
-        return data + self._tail[: max(0, start + length - known)]
+        tail_start = self._size - len(self._tail)
+        if start >= tail_start:
+            return self._tail[start - tail_start : start - tail_start + length]
+        data = self._source.get_range(self._key, start, min(start + length, tail_start) - start)
+        return data + self._tail[: max(0, start + length - tail_start)]
 
 
 def open_remote(source: _Ranges, key: str) -> BinaryIO:
-    """
-    Open a blob as a buffered file.
-
-    Parameters
-    ----------
-    source
-        Answers to requests for ranges.
-    key
-        Key of the blob.
-
-    Returns
-    -------
-    file
-
-    Raises
-    ------
-    KeyError
-        There is no such blob.
-    """
+    """Open a blob as a buffered file; KeyError if there is none."""
     return cast(BinaryIO, io.BufferedReader(RemoteFile(source, key), _BUFFER))

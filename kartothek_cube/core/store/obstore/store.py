@@ -1,4 +1,4 @@
-"""Object stores (S3, Google Cloud Storage, Azure) as simplekv stores, served by the library obstore."""
+"""Object stores (S3, Google Cloud Storage, Azure) as simplekv stores, on top of obstore."""
 
 from __future__ import annotations
 
@@ -20,20 +20,11 @@ _SIGNED_FOR = timedelta(hours=1)
 
 
 class ObjectStore(UrlMixin, KeyValueStore):  # type: ignore[misc]
-    """
-    A bucket of S3, Google Cloud Storage or Azure as a simplekv store.
+    """A bucket of S3, Google Cloud Storage or Azure as a simplekv store.
 
     It holds nothing but its location: it can be pickled, copied and sent to tasks, and used by threads and by
     forked processes. Connections are shared by all stores of the same location in a process.
 
-    Parameters
-    ----------
-    location
-        Bucket, prefix and options; see :func:`open_url`.
-
-    Examples
-    --------
-    >>> from kartothek_cube.core.store.obstore.url import parse_url
     >>> ObjectStore(parse_url("s3://sales/2025?region=eu-west-1&secret_access_key=abc"))
     ObjectStore('s3://sales/2025')
     """
@@ -61,39 +52,15 @@ class ObjectStore(UrlMixin, KeyValueStore):  # type: ignore[misc]
         return f"{type(self).__name__}({self.location.url!r})"
 
     def iter_keys(self, prefix: str = "") -> Iterator[str]:
-        """
-        Iterate over the keys that start with a prefix.
-
-        Parameters
-        ----------
-        prefix
-            Start of the keys.
-
-        Yields
-        ------
-        str
-        """
+        """Iterate over the keys that start with a prefix."""
         return (blob.key for blob in self.bucket.list(prefix))
 
     def iter_prefixes(self, delimiter: str, prefix: str = "") -> Iterator[str]:
-        """
-        Iterate over the keys that start with a prefix, cut after the next delimiter; each once.
-
-        Parameters
-        ----------
-        delimiter
-            Character that ends a level.
-        prefix
-            Start of the keys.
-
-        Yields
-        ------
-        str
-        """
+        """Iterate over the distinct keys that start with a prefix, cut after the next delimiter."""
         if delimiter == "/":
             return iter(self.bucket.list_dir(prefix))
-        found: Iterator[str] = super().iter_prefixes(delimiter, prefix)
-        return found
+        prefixes: Iterator[str] = super().iter_prefixes(delimiter, prefix)
+        return prefixes
 
     def _check_valid_key(self, key: str) -> None:
         check_key(key)
@@ -142,25 +109,7 @@ class ObjectStore(UrlMixin, KeyValueStore):  # type: ignore[misc]
 
 
 def open_url(url: str) -> ObjectStore:
-    """
-    Open the store at a URL; no request is made.
-
-    Parameters
-    ----------
-    url
-        See :func:`kartothek_cube.core.store.obstore.url.parse_url`.
-
-    Returns
-    -------
-    ObjectStore
-
-    Raises
-    ------
-    ValueError
-        The URL, an option or a variable of the environment makes no sense.
-    ModuleNotFoundError
-        obstore is not installed; names the extra.
-    """
+    """Open the store at a URL without a request; ValueError for an invalid URL, option or variable."""
     store = ObjectStore(parse_url(url))
     store.bucket.open()
     return store

@@ -1,4 +1,4 @@
-"""URLs of object stores: bucket, prefix and options, checked before anything is opened."""
+"""URLs of object stores: bucket, prefix and options, validated before the store is opened."""
 
 from __future__ import annotations
 
@@ -26,38 +26,38 @@ _AZURE_CLOUD = "core.windows.net"
 
 
 class Settings(NamedTuple):
-    """Arguments for a store of obstore."""
+    """Arguments of obstore's stores."""
 
     config: dict[str, Any]
     client: dict[str, Any]
     retry: dict[str, Any]
 
 
-def _text(value: str) -> str:
+def _parse_text(value: str) -> str:
     if not value:
         raise ValueError("is empty")
     return value
 
 
-def _flag(value: str) -> bool:
+def _parse_flag(value: str) -> bool:
     if value.lower() not in _TRUTH:
         raise ValueError(f"is {value!r}, but must be true or false")
     return _TRUTH[value.lower()]
 
 
-def _count(value: str) -> int:
+def _parse_count(value: str) -> int:
     if not value.isascii() or not value.isdigit() or len(value) > 9:
         raise ValueError(f"is {value!r}, but must be a whole number")
     return int(value)
 
 
-def _factor(value: str) -> float:
+def _parse_factor(value: str) -> float:
     if not re.fullmatch(r"\d{1,3}(\.\d{1,6})?", value) or float(value) < 1:
         raise ValueError(f"is {value!r}, but must be a number of at least 1")
     return float(value)
 
 
-def _duration(value: str) -> timedelta:
+def _parse_duration(value: str) -> timedelta:
     match = _DURATION(value)
     if match is None or len(value) > 15:
         raise ValueError(f"is {value!r}, but must be a time such as 500ms, 30s or 2min")
@@ -65,43 +65,43 @@ def _duration(value: str) -> timedelta:
 
 
 class _Option(NamedTuple):
-    """How obstore calls an option, where it belongs, and how its value is read."""
+    """Option of a URL: its name in obstore, its group, and the parser of its value."""
 
     name: str
     group: str = "config"
-    read: Callable[[str], Any] = _text
+    parse: Callable[[str], Any] = _parse_text
     secret: bool = False
 
 
 Options: TypeAlias = Mapping[str, _Option]
 
 
-def _options(texts: str, flags: str, secrets: str) -> dict[str, _Option]:
-    known = {name: _Option(name) for name in texts.split()}
-    known |= {name: _Option(name, read=_flag) for name in flags.split()}
-    return known | {name: _Option(name, secret=True) for name in secrets.split()}
+def _make_options(texts: str, flags: str, secrets: str) -> dict[str, _Option]:
+    options = {name: _Option(name) for name in texts.split()}
+    options |= {name: _Option(name, parse=_parse_flag) for name in flags.split()}
+    return options | {name: _Option(name, secret=True) for name in secrets.split()}
 
 
 _COMMON: Options = {
-    **{name: _Option(name, "client", _flag) for name in ("allow_http", "allow_invalid_certificates")},
+    **{name: _Option(name, "client", _parse_flag) for name in ("allow_http", "allow_invalid_certificates")},
     **{
-        name: _Option(name, "client", _duration)
+        name: _Option(name, "client", _parse_duration)
         for name in ("timeout", "connect_timeout", "pool_idle_timeout")
     },
     "pool_max_idle_per_host": _Option("pool_max_idle_per_host", "client"),
     # proxies may have passwords
     "proxy_url": _Option("proxy_url", "client", secret=True),
     "user_agent": _Option("user_agent", "client"),
-    "max_retries": _Option("max_retries", "retry", _count),
-    "retry_timeout": _Option("retry_timeout", "retry", _duration),
-    "init_backoff": _Option("init_backoff", "backoff", _duration),
-    "max_backoff": _Option("max_backoff", "backoff", _duration),
-    "backoff_base": _Option("base", "backoff", _factor),
+    "max_retries": _Option("max_retries", "retry", _parse_count),
+    "retry_timeout": _Option("retry_timeout", "retry", _parse_duration),
+    "init_backoff": _Option("init_backoff", "backoff", _parse_duration),
+    "max_backoff": _Option("max_backoff", "backoff", _parse_duration),
+    "backoff_base": _Option("base", "backoff", _parse_factor),
 }
-_KNOWN: Mapping[str, Options] = {
+_OPTIONS: Mapping[str, Options] = {
     "s3": {
         **_COMMON,
-        **_options(
+        **_make_options(
             "region endpoint checksum_algorithm server_side_encryption sse_kms_key_id conditional_put "
             "metadata_endpoint container_credentials_relative_uri",
             "virtual_hosted_style_request unsigned_payload skip_signature imdsv1_fallback s3_express "
@@ -111,14 +111,14 @@ _KNOWN: Mapping[str, Options] = {
     },
     "gs": {
         **_COMMON,
-        **_options(
+        **_make_options(
             "service_account application_credentials", "skip_signature", "service_account_key bearer_token"
         ),
         "endpoint": _Option("base_url"),
     },
     "az": {
         **_COMMON,
-        **_options(
+        **_make_options(
             "client_id tenant_id authority_host endpoint federated_token_file msi_endpoint object_id "
             "msi_resource_id",
             "use_emulator use_azure_cli use_fabric_endpoint skip_signature",
@@ -132,21 +132,8 @@ _KNOWN: Mapping[str, Options] = {
 
 @dataclass(frozen=True, repr=False)
 class Location:
-    """Where the blobs of a store are; pickles, and shows no secrets.
+    """Kind of store (``s3``, ``gs``, ``az``), bucket, prefix and options; no secrets in its repr.
 
-    Parameters
-    ----------
-    kind
-        ``s3``, ``gs`` or ``az``.
-    bucket
-        Bucket or container.
-    prefix
-        What comes before each key, without the ``/`` between them; may be empty.
-    options
-        Options of the URL, by name, as text.
-
-    Examples
-    --------
     >>> Location("s3", "sales", "2025", (("secret_access_key", "abc"),))
     Location('s3://sales/2025?...')
     """
@@ -166,41 +153,22 @@ class Location:
 
     @property
     def secrets(self) -> list[str]:
-        """What must not be shown."""
-        return [value for name, value in self.options if _KNOWN[self.kind][name].secret]
+        """Values of secret options."""
+        return [value for name, value in self.options if _OPTIONS[self.kind][name].secret]
 
 
 def parse_url(url: str) -> Location:
-    """
-    Take the URL of an object store apart and check its options.
+    """Parse the URL of an object store; ValueError names an invalid option, but no secret value.
 
-    Parameters
-    ----------
-    url
-        ``s3://bucket/prefix?region=eu-west-1``, ``gs://...``, ``az://container/prefix?account=name`` or
-        ``abfss://container@name.dfs.core.windows.net/prefix``. Bucket, prefix and options are
-        percent-encoded; ``+`` stands for itself.
-
-    Returns
-    -------
-    Location
-
-    Raises
-    ------
-    ValueError
-        Something is wrong with it; names the option, never its value if that may be secret.
-
-    Examples
-    --------
     >>> parse_url("s3://sales/2025/?region=eu-west-1").url
     's3://sales/2025'
     >>> parse_url("s3://sales?regoin=eu-west-1")
     Traceback (most recent call last):
     ValueError: unknown option 'regoin' (did you mean 'region'?); known options: access_key_id, ...
     """
-    scheme, _, rest = url.partition("://")
+    scheme, _, remainder = url.partition("://")
     kind = SCHEMES[scheme.lower()]
-    path, _, query = rest.partition("?")
+    path, _, query = remainder.partition("?")
     if "#" in path or "#" in query:
         raise ValueError("a URL of an object store has no '#' part; write %23 for the character")
     authority, _, prefix = path.partition("/")
@@ -219,10 +187,10 @@ def parse_url(url: str) -> Location:
 
 
 def _parse_query(kind: str, query: str) -> dict[str, str]:
-    known = _KNOWN[kind]
+    known = _OPTIONS[kind]
     options: dict[str, str] = {}
-    for part in filter(None, query.split("&")):
-        name, equals, value = part.partition("=")
+    for option in filter(None, query.split("&")):
+        name, equals, value = option.partition("=")
         if name not in known:
             close = get_close_matches(name.lower(), known, n=1)
             hint = f" (did you mean {close[0]!r}?)" if close else ""
@@ -241,7 +209,7 @@ def _parse_account(kind: str, authority: str, options: dict[str, str]) -> tuple[
     if kind != "az":
         raise ValueError(
             "user and password belong into the environment, or into the options "
-            f"{' and '.join(name for name, option in _KNOWN[kind].items() if option.secret)}"
+            f"{' and '.join(name for name, option in _OPTIONS[kind].items() if option.secret)}"
         )
     match = _HOST(host)
     if match is None:
@@ -255,28 +223,12 @@ def _parse_account(kind: str, authority: str, options: dict[str, str]) -> tuple[
 
 
 def settings(location: Location) -> Settings:
-    """
-    Tell what obstore is to be told.
-
-    Parameters
-    ----------
-    location
-        The store.
-
-    Returns
-    -------
-    Settings
-
-    Raises
-    ------
-    ValueError
-        An option has no sensible value; names the option.
-    """
+    """Convert the options of a location into arguments of obstore; ValueError names an invalid option."""
     groups: dict[str, dict[str, Any]] = {"config": {}, "client": {}, "retry": {}, "backoff": {}}
     for name, text in location.options:
-        option = _KNOWN[location.kind][name]
+        option = _OPTIONS[location.kind][name]
         try:
-            groups[option.group][option.name] = option.read(text)
+            groups[option.group][option.name] = option.parse(text)
         except ValueError as error:
             raise ValueError(f"option {name!r} {error}") from None
     if groups["backoff"]:
@@ -287,7 +239,7 @@ def settings(location: Location) -> Settings:
 
 
 def _point_to_emulator(config: dict[str, Any]) -> None:
-    """Without signatures, obstore asks for a token all the same, unless the account says otherwise."""
+    """Without signatures, obstore requests a token all the same, unless the account disables it."""
     if config.get("skip_signature") and "base_url" in config and "service_account_key" not in config:
         endpoint = config.pop("base_url").replace("\\", "").replace('"', "")
         config["service_account_key"] = (

@@ -1,0 +1,133 @@
+"""Rows of one table that have the keys of another: by codes or by binary search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kartothek_cube.core.arrow.array_types import Ints
+from kartothek_cube.io_components.kernels.encode import (
+    MAX_CODE,
+    integers,
+    is_dense,
+    normalize_zeros,
+    unify_types,
+)
+from kartothek_cube.io_components.kernels.take import Column, as_chunked, to_single_array
+
+__all__ = ("lookup_codes", "lookup_keys", "search_sorted")
+
+
+def lookup_keys(left: Sequence[Column], right: Sequence[Column], n_left: int, n_right: int) -> Ints:
+    """
+    For each row of ``left`` the row of ``right`` with the same key, or -1; rows of ``right`` are unique.
+
+    Nulls are equal to nulls, NaN to NaN, 0.0 to -0.0.
+
+    >>> lookup_keys([pa.array(["Rom", "Bonn", "Ulm"])], [pa.array(["Ulm", "Rom"])], 3, 2).tolist()
+    [1, -1, 0]
+    """
+    if not left:
+        return np.full(n_left, n_right - 1, dtype=np.int64)
+    left_codes, right_codes, bound = _encode_pair(left[0], right[0])
+    for a, b in zip(left[1:], right[1:], strict=True):
+        next_left, next_right, next_bound = _encode_pair(a, b)
+        if bound * next_bound >= MAX_CODE:
+            left_codes, right_codes, bound = _densify(left_codes, right_codes)
+        left_codes = _combine_codes(left_codes, next_left, next_bound)
+        right_codes = _combine_codes(right_codes, next_right, next_bound)
+        bound *= next_bound
+    return lookup_codes(left_codes, right_codes, bound)
+
+
+def lookup_codes(left: Ints, right: Ints, bound: int) -> Ints:
+    """Position in ``right`` of each code of ``left``; -1 is not a code, and the position of absent ones."""
+    if is_dense(bound, len(left) + len(right)):
+        position = np.full(bound + 1, -1, dtype=np.int64)
+        position[right] = np.arange(len(right))
+        position[-1] = -1
+        return position[left]
+    matches = pc.index_in(pa.array(left), value_set=pa.array(right)).fill_null(-1)
+    positions: Ints = np.where(left < 0, -1, matches.to_numpy(zero_copy_only=False))
+    return positions
+
+
+def _densify(left: Ints, right: Ints) -> tuple[Ints, Ints, int]:
+    """Smaller codes, equal where these are; and their exclusive upper bound."""
+    dense_left, dense_right, bound = _encode_by_hash(pa.array(left), pa.array(right))
+    return np.where(left < 0, -1, dense_left), np.where(right < 0, -1, dense_right), bound
+
+
+def _combine_codes(codes: Ints, next_codes: Ints, next_bound: int) -> Ints:
+    combined = codes * next_bound + next_codes
+    combined[(codes < 0) | (next_codes < 0)] = -1
+    return combined
+
+
+def _encode_pair(left: Column, right: Column) -> tuple[Ints, Ints, int]:
+    """Codes of two columns, -1 for values that the shorter one does not have; and their upper bound."""
+    left, right = unify_types(as_chunked(left), as_chunked(right))
+    left_values, right_values = integers(left), integers(right)
+    if left_values is None or right_values is None:
+        # equal floats must have equal bits to be found by their hash
+        return _encode_by_hash(
+            to_single_array(normalize_zeros(left)), to_single_array(normalize_zeros(right))
+        )
+    shorter = left_values if len(left_values) < len(right_values) else right_values
+    low, high = (int(shorter.min()), int(shorter.max())) if len(shorter) else (0, 0)
+    if not is_dense(high - low, len(left_values) + len(right_values)):
+        return _encode_by_hash(pa.array(left_values), pa.array(right_values))
+    return _offset_codes(left_values, low, high), _offset_codes(right_values, low, high), high - low + 1
+
+
+def _offset_codes(values: Ints, low: int, high: int) -> Ints:
+    """Distance from the lowest value; -1 outside of the range."""
+    if not len(values) or (int(values.min()) >= low and int(values.max()) <= high):
+        return values - low
+    return np.where((values >= low) & (values <= high), values - low, -1)
+
+
+def _encode_by_hash(left: pa.Array, right: pa.Array) -> tuple[Ints, Ints, int]:
+    """Numbers of the values in the dictionary of the shorter column, -1 for others; and their upper bound."""
+    swap = len(right) < len(left)
+    shorter, longer = (right, left) if swap else (left, right)
+    encoded = shorter.dictionary_encode(null_encoding="encode")
+    codes = encoded.indices.to_numpy().astype(np.int64)
+    matches = pc.index_in(longer, value_set=encoded.dictionary).fill_null(-1)
+    longer_codes = matches.to_numpy(zero_copy_only=False).astype(np.int64)
+    bound = max(len(encoded.dictionary), 1)
+    return (longer_codes, codes, bound) if swap else (codes, longer_codes, bound)
+
+
+def search_sorted(rows: Sequence[Column], needles: Sequence[Column], low: Ints, high: Ints) -> Ints | None:
+    """
+    Binary search for a few keys in rows that are sorted and unique within each range that is searched.
+
+    Returns the row of each needle, -1 if it is missing; None if the types are not stored as integers.
+    """
+    for column, needle in zip(rows, needles, strict=True):
+        values, keys = integers(as_chunked(column)), integers(as_chunked(needle))
+        if values is None or keys is None or column.type != needle.type:
+            return None
+        low, high = (
+            _search_bound(values, keys, low, high, strict=True),
+            _search_bound(values, keys, low, high, strict=False),
+        )
+    return np.where(high > low, low, -1)
+
+
+def _search_bound(values: Ints, keys: Ints, low: Ints, high: Ints, *, strict: bool) -> Ints:
+    """In each range the first row that is not below (``strict``) or that is above the key."""
+    low, high = low.copy(), high.copy()
+    unfinished = np.flatnonzero(low < high)
+    while len(unfinished):
+        middle = (low[unfinished] + high[unfinished]) >> 1
+        value, key = values[middle], keys[unfinished]
+        before = value < key if strict else value <= key
+        low[unfinished[before]] = middle[before] + 1
+        high[unfinished[~before]] = middle[~before]
+        unfinished = unfinished[low[unfinished] < high[unfinished]]
+    return low

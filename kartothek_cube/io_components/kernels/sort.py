@@ -1,0 +1,113 @@
+"""Order of rows by key columns: is it sorted, how to sort it, where do runs of equal keys begin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kartothek_cube.core.arrow.array_types import Ints, Mask
+from kartothek_cube.io_components.kernels.encode import (
+    combine_keys,
+    decode_dictionary,
+    encode_ordered,
+    integers,
+    is_dense,
+    rank_values,
+)
+from kartothek_cube.io_components.kernels.take import Column, as_chunked
+
+__all__ = ("last_occurrence_mask", "run_starts_mask", "sort_order", "strictly_increasing")
+
+
+def strictly_increasing(columns: Sequence[Column], length: int, block_starts: Ints | None = None) -> bool:
+    """Whether the key strictly increases from row to row, within blocks; then rows are sorted and unique."""
+    if length < 2:
+        return True
+    undecided: Mask | None = None
+    if block_starts is not None:
+        undecided = np.ones(length - 1, dtype=bool)
+        undecided[block_starts - 1] = False
+        if not undecided.any():
+            return True
+    for number, column in enumerate(columns, 1):
+        steps = _compare_neighbours(column, strict=number == len(columns))
+        if steps is None:
+            return False
+        ordered, equal = steps
+        if not (ordered if undecided is None else ordered | ~undecided).all():
+            return False
+        if equal is not None:
+            undecided = equal if undecided is None else undecided & equal
+            if not undecided.any():
+                return True
+    return bool(columns)
+
+
+def _compare_neighbours(column: Column, *, strict: bool) -> tuple[Mask, Mask | None] | None:
+    """
+    For each row but the first: is its value in order after the one before, and is it equal to it.
+
+    ``strict`` demands larger values and leaves equality out. None for nulls, which have no order.
+    """
+    chunked = as_chunked(column)
+    if chunked.null_count:
+        return None
+    values = integers(chunked)
+    if values is not None:
+        before, after = values[:-1], values[1:]
+        return (after > before, None) if strict else (after >= before, after == before)
+    chunked = decode_dictionary(chunked)
+    first, second = chunked.slice(0, len(chunked) - 1), chunked.slice(1)
+    ordered = (pc.greater if strict else pc.greater_equal)(second, first).to_numpy(zero_copy_only=False)
+    return ordered, None if strict else pc.equal(second, first).to_numpy(zero_copy_only=False)
+
+
+def sort_order(columns: Sequence[Column], length: int) -> Ints | None:
+    """Stable order that sorts the rows by the columns; None if they are sorted already."""
+    if strictly_increasing(columns, length):
+        return None
+    codes, bound = combine_keys([encode_ordered(column) for column in columns], length)
+    if length < 2 or bool((codes[1:] >= codes[:-1]).all()):
+        return None
+    if is_dense(bound, length):
+        # counting sort; it keeps one row per code, so it holds for unique keys only
+        order = np.full(bound, -1, dtype=np.int64)
+        order[codes] = np.arange(length)
+        order = order[order >= 0]
+        if len(order) == length:
+            return order
+    return np.argsort(codes, kind="stable")
+
+
+def last_occurrence_mask(codes: Ints, bound: int) -> Mask | None:
+    """Mask of the last row of each code; None if no code occurs twice."""
+    length = len(codes)
+    if length < 2:
+        return None
+    if is_dense(bound, length):
+        last = np.full(bound, -1, dtype=np.int64)
+        last[codes] = np.arange(length)
+        keep = last[codes] == np.arange(length)
+    else:
+        order = np.argsort(codes, kind="stable")
+        sorted_codes = codes[order]
+        keep = np.ones(length, dtype=bool)
+        keep[order[:-1]] = sorted_codes[1:] != sorted_codes[:-1]
+    return None if keep.all() else keep
+
+
+def run_starts_mask(columns: Sequence[Column], length: int, block_starts: Ints) -> Mask:
+    """Mask of the rows whose key differs from the row before, or that begin a block; keys have no nulls."""
+    mask = np.zeros(length, dtype=bool)
+    mask[:1] = True
+    mask[block_starts] = True
+    for column in columns:
+        chunked: pa.ChunkedArray = as_chunked(column)
+        values = integers(chunked)
+        if values is None:
+            values, _ = rank_values(chunked)
+        mask[1:] |= values[1:] != values[:-1]
+    return mask

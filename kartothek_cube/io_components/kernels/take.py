@@ -1,0 +1,113 @@
+"""Positions and the values at them: take, repeat, ranges, chunks in one piece."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kartothek_cube.core.arrow.array_types import Ints
+from kartothek_cube.io_components.kernels.allocate import allocate_array
+
+__all__ = ("Column", "as_chunked", "expand_ranges", "repeat", "take_values", "to_single_array")
+
+Column: TypeAlias = pa.Array | pa.ChunkedArray
+
+
+def as_chunked(column: Column) -> pa.ChunkedArray:
+    """The column as a chunked array."""
+    return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+
+
+def expand_ranges(start: Ints, stop: Ints) -> tuple[Ints, Ints]:
+    """
+    All positions in half-open ranges, one range after the other; and for each the number of its range.
+
+    >>> positions, range_numbers = expand_ranges(np.array([0, 5]), np.array([2, 6]))
+    >>> positions.tolist(), range_numbers.tolist()
+    ([0, 1, 5], [0, 0, 1])
+    """
+    lengths = stop - start
+    range_numbers = np.repeat(np.arange(len(start)), lengths)
+    offsets = np.cumsum(lengths) - lengths
+    return np.arange(len(range_numbers)) - offsets[range_numbers] + start[range_numbers], range_numbers
+
+
+def take_values(column: Column, positions: Ints, *, missing: bool) -> pa.Array:
+    """Values at the given positions; null at -1, which only ``missing`` allows."""
+    values = to_single_array(column)
+    if missing:
+        return values.take(pa.array(positions, mask=positions < 0))
+    bits = _bits(values)
+    if bits is None:
+        return values.take(pa.array(positions))
+    # "clip" avoids the copy that NumPy makes to check bounds; all positions are valid
+    taken = np.take(bits, positions, out=allocate_array(len(positions), bits.dtype), mode="clip")
+    return _from_bits(taken, values.type)
+
+
+def repeat(column: Column, times: Ints) -> pa.Array:
+    """
+    Each value repeated as often as its entry in ``times`` says.
+
+    >>> repeat(pa.array(["Rom", "Ulm"]), np.array([2, 1])).to_pylist()
+    ['Rom', 'Rom', 'Ulm']
+    """
+    values = to_single_array(column)
+    bits = _bits(values)
+    if bits is None:
+        return values.take(pa.array(np.repeat(np.arange(len(values)), times)))
+    if len(times) and bool((times == times[0]).all()):  # a broadcast assignment is faster than np.repeat
+        repeated = allocate_array(len(bits) * int(times[0]), bits.dtype)
+        repeated.reshape(len(bits), -1)[:] = bits[:, np.newaxis]
+    else:
+        repeated = np.repeat(bits, times)
+    return _from_bits(repeated, values.type)
+
+
+def _bits(values: pa.Array) -> npt.NDArray[Any] | None:
+    """Values as unsigned integers of their width; None if there are nulls, or values have no fixed width."""
+    if values.null_count or not _has_fixed_width(values.type):
+        return None
+    width = values.type.bit_width // 8
+    return np.frombuffer(values.buffers()[1], f"u{width}", len(values), values.offset * width)
+
+
+def _from_bits(bits: npt.NDArray[Any], dtype: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(dtype, len(bits), [None, pa.py_buffer(bits)])
+
+
+def to_single_array(column: Column) -> pa.Array:
+    """The values of a column as one array, without a copy if its chunks are adjacent in memory."""
+    if isinstance(column, pa.Array):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    if not column.num_chunks:
+        return pa.array([], type=column.type)
+    whole = _join_adjacent(column)
+    return pa.concat_arrays(column.chunks) if whole is None else whole
+
+
+def _join_adjacent(column: pa.ChunkedArray) -> pa.Array | None:
+    """The chunks as one array over their common buffer; None if they are not adjacent in one."""
+    if not _has_fixed_width(column.type) or column.null_count:
+        return None
+    chunks = [chunk for chunk in column.chunks if len(chunk)]
+    buffer = chunks[0].buffers()[1] if chunks else None
+    if buffer is None or buffer.size * 8 < len(column) * column.type.bit_width:
+        return None
+    position = start = chunks[0].offset
+    for chunk in chunks:
+        if chunk.offset != position or chunk.buffers()[1].address != buffer.address:
+            return None
+        position += len(chunk)
+    return pa.Array.from_buffers(column.type, len(column), [None, buffer], 0, start)
+
+
+def _has_fixed_width(dtype: pa.DataType) -> bool:
+    """Whether values of a type take the same number of whole bytes, at most eight."""
+    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_temporal)
+    return any(is_kind(dtype) for is_kind in kinds) and bool(dtype.bit_width <= 64)

@@ -1,0 +1,159 @@
+"""Publishing commits: answers that are lost, inputs that have to be there, places in the order of commit."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from kartothek_cube.core.commit import ChangeSet, commit
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import ConcurrentWriteError, UnknownOutcomeError
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io.eager import (
+    build_dataset_indices,
+    read_table,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+    verify_dataset,
+)
+from kartothek_cube.io_components.write.table_writer import WriteContext, merge_results, write_table
+from tests.support.factories import memory as new_memory
+from tests.support.stored_files import frame, keys, labels
+from tests.support.stores import FaultyStore, InjectedError
+
+HEADER = "by-dataset-metadata"
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = new_memory(tmp_path)
+    store_dataframes_as_dataset(store, "u", [frame(x=[1]), frame(x=[2]), frame(x=[3])], secondary_indices="x")
+    return store
+
+
+def written(store, *values):
+    """A change that adds one partition per value."""
+    context = WriteContext(store, "u", indices=("x",))
+    results = [write_table(context, pa.table({"x": [value]})) for value in values]
+    return merge_results(results)
+
+
+def values(store) -> list[int]:
+    return read_table("u", store)["x"].tolist()
+
+
+WRITES = {
+    "append": lambda s: update_dataset_from_dataframes([frame(x=[4])], s, "u"),
+    "remove": lambda s: update_dataset_from_dataframes([], s, "u", delete_scope=[{"x": 1}]),
+    "index": lambda s: build_dataset_indices(s, "u", "x"),
+    "overwrite": lambda s: store_dataframes_as_dataset(s, "u", [frame(y=["a"])], overwrite=True),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
+def test_an_answer_that_is_lost(store, write, tmp_path):
+    other = new_memory(tmp_path)
+    for key in keys(store):
+        other().put(key, store().get(key))
+    write(other)
+    failing = FaultyStore(store()).fail("put", key=HEADER, after=True)
+    write(failing)
+    assert failing.happened
+    assert read_table("u", store).equals(read_table("u", other))
+    assert verify_dataset("u", store).ok
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
+def test_a_put_that_fails(store, write):
+    failing = FaultyStore(store()).fail("put", key=HEADER)
+    with pytest.raises(InjectedError):
+        write(failing)
+    assert values(store) == [1, 2, 3]
+    assert verify_dataset("u", store).ok
+
+
+def test_nobody_tells(store):
+    """The put and the question what became of it fail; no file may be deleted then."""
+    failing = FaultyStore(store()).fail("put", key=HEADER, after=True)
+
+    def fail_from_now_on():
+        for call in range(1, 5):
+            failing.fail("get", key=HEADER, at=call)
+        raise InjectedError("no answer")
+
+    failing._planned[0].error = fail_from_now_on
+    with pytest.raises(UnknownOutcomeError, match="no answer"):
+        WRITES["append"](failing)
+    assert values(store) == [1, 2, 3, 4]
+    assert verify_dataset("u", store).ok
+
+
+def test_an_answer_that_is_lost_while_others_go_on(store):
+    """Our header got there, and another one on top of it."""
+    failing = FaultyStore(store()).fail("put", key=HEADER, after=True)
+
+    def overtake():
+        update_dataset_from_dataframes([frame(x=[5])], store, "u")
+        raise InjectedError("no answer")
+
+    failing._planned[0].error = overtake
+    WRITES["append"](failing)
+    assert values(store) == [1, 2, 3, 4, 5]
+    failing._planned.clear()
+    failing.fail("put", key=HEADER, after=True)
+    failing._planned[0].error = overtake
+    with pytest.raises(UnknownOutcomeError):  # a removal leaves nothing by which it is known again
+        WRITES["remove"](failing)
+    assert values(store) == [2, 3, 4, 5, 5]
+
+
+# inputs and places -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "inputs, places, expected",
+    [
+        ([0, 1], [1], [9, 3]),
+        ([0, 1], [0], [9, 3]),
+        ([1, 2], [2], [1, 9]),
+        ([0, 2], [0], [9, 2]),
+        ([0, 2], [2], [2, 9]),
+        ([0, 1, 2], [1], [9]),
+        ([0], None, [2, 3, 9]),
+        ([0, 1, 2], [2, 0], [8, 9]),
+        ([1, 2], [1, 1], [1, 9, 8]),
+    ],
+)
+def test_places(store, inputs, places, expected):
+    known = labels(store)
+    new = written(store, *([9] if places is None or len(places) == 1 else [9, 8]))
+    delta = new.change_set(
+        replaces=pa.array([known[i] for i in inputs]),
+        replaces_at=None if places is None else pa.array([known[i] for i in places]),
+    )
+    dataset, _ = commit(open_blobs(store), delta)
+    assert values(store) == expected
+    assert dataset == DatasetMetadata.load_from_store("u", store)
+    assert verify_dataset("u", store).ok
+    assert commit(open_blobs(store), delta)[0] == dataset
+
+
+def test_inputs_without_anything_in_their_place(store):
+    commit(open_blobs(store), ChangeSet("u", replaces=pa.array(labels(store)[:2])))
+    assert values(store) == [3]
+    assert verify_dataset("u", store).ok
+
+
+def test_inputs_that_are_gone(store):
+    known = labels(store)
+    update_dataset_from_dataframes([], store, "u", delete_scope=[{"x": 2}])
+    with pytest.raises(ConcurrentWriteError) as caught:
+        commit(open_blobs(store), ChangeSet("u", replaces=pa.array(known)))
+    assert caught.value.partitions == (known[1],)
+    assert values(store) == [1, 3]
+
+
+def test_scope_and_inputs(store):
+    delta = ChangeSet("u", replaces=pa.array(labels(store)[:1]), remove_where=[[("x", "==", 3)]])
+    commit(open_blobs(store), delta)
+    assert values(store) == [2]

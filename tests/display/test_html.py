@@ -1,0 +1,93 @@
+"""How objects look in notebooks."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+import pandas as pd
+import pytest
+
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.display.html import MAX_ROWS, facts, plain_text_table, table
+from kartothek_cube.io.eager_cube import build_cube
+from kartothek_cube.io_components.query.planner import plan_query_in_steps
+from tests.support.cubes import memory
+
+EVIL = "<script>&\"'"
+CUBE = Cube(["x", "y"], ["p"], "cube", index_columns=[EVIL], suppress_index_on=["y"])
+
+
+class Text(HTMLParser):
+    """Checks that tags match; keeps tags and text."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.open, self.tags, self.words = [], set(), []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+        self.tags.add(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+@pytest.fixture
+def built():
+    frame = pd.DataFrame({"x": [1, 2], "y": [1, 1], "p": [EVIL, "b"], EVIL: [1, 2]})
+    store = memory()
+    return store, build_cube(frame, CUBE, store, metadata={"seed": {"key": EVIL}})
+
+
+def views(built):
+    store, datasets = built
+    planning = plan_query_in_steps(CUBE, store, C("p") != EVIL)
+    return {
+        "cube": CUBE,
+        "dataset": datasets["seed"],
+        "intention": planning.logical_plan,
+        "plan": planning.physical_plan,
+    }
+
+
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("cube", ["Cube cube", "dimension", "partition", EVIL]),
+        ("dataset", ["Dataset cube++seed", "int64", "string", "partition key", EVIL, "Metadata ("]),
+        ("intention", ["seed", "x, y", f"(p != {EVIL})"]),
+        ("plan", ["1 of seed (seed)", f"{EVIL}, x, y"]),
+    ],
+)
+def test_html(built, name, expected):
+    view = Text(views(built)[name]._repr_html_())
+    text = " ".join(view.words)
+    assert "script" not in view.tags
+    assert [part for part in expected if part not in text] == []
+
+
+def test_repr_of_a_plan(built):
+    assert repr(views(built)["plan"]) == "QueryPlan(1 partition; files: 1 of seed (seed))"
+
+
+def test_long_tables_are_cut():
+    html = table("", ["n"], [[i] for i in range(MAX_ROWS + 3)])
+    assert html.count("<tr>") == MAX_ROWS + 1
+    assert "and 3 more" in html
+    assert table("", ["n"], []) == ""
+
+
+def test_facts():
+    assert facts({"a": [], "b": 1234, "c": ["x", "y"]}).count("none") == 1
+
+
+def test_text_table():
+    assert plain_text_table(["a", "b"], []) == "a  b"
+    assert plain_text_table(["a", "b"], [["long", 1], ["s", 1000]]) == "a         b\nlong      1\ns     1,000"

@@ -1,0 +1,497 @@
+"""Creating datasets: what is stored, what is refused, and what comes back."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+
+import numpy as np
+import pandas as pd
+import pandas.testing as pdt
+import pyarrow as pa
+import pytest
+
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import DatasetExistsError, SchemaConflictError
+from kartothek_cube.core.testing import (
+    TIME_TO_FREEZE,
+    TIME_TO_FREEZE_ISO,
+    TIME_TO_FREEZE_ISO_QUOTED,
+    cm_frozen_time,
+)
+from kartothek_cube.io.eager import read_table, store_dataframes_as_dataset
+from kartothek_cube.io.iter import store_dataframes_as_dataset__iter
+from kartothek_cube.serialization import CsvSerializer, ParquetSerializer
+from tests.support.stored_files import (
+    all_rows,
+    check_integrity,
+    contents,
+    directories,
+    frame,
+    header,
+    index,
+    keys,
+    labels,
+    parquet,
+    rows,
+    snapshot,
+)
+
+XY = frame(x=[1, 2, 3], y=["a", "b", "c"])
+PX = frame(p=[1, 1, 2], x=[1, 2, 3])
+
+
+def test_round_trip(io, store_factory):
+    dataset = io.store(store_factory, [XY, XY])
+    assert all_rows(io.read(store_factory)) == [rows(XY)] * 2
+    assert dataset == DatasetMetadata.load_from_store("u", store_factory)
+    assert dataset.explicit_partitions
+
+
+@pytest.mark.parametrize("style", ["url", "store", "factory"])
+def test_every_kind_of_store(tmp_path, style):
+    url = f"hfs://{tmp_path}"
+    given = {"url": url, "factory": functools.partial(_open, url), "store": _open(url)}[style]
+    store_dataframes_as_dataset(given, "u", [XY])
+    pdt.assert_frame_equal(read_table("u", given), XY)
+
+
+def _open(url):
+    from storefact import get_store_from_url
+
+    return get_store_from_url(url)
+
+
+def test_layout(io, store_factory):
+    with cm_frozen_time(TIME_TO_FREEZE):
+        io.store(store_factory, [PX], partition_on=["p"], secondary_indices=["x"], metadata={"m": 1})
+    ((name,),) = [{label.split("/")[1] for label in labels(store_factory)}]
+    index_key = f"u/indices/x/{TIME_TO_FREEZE_ISO_QUOTED}.by-dataset-index.parquet"
+    files = {f"p={p}/{name}": {"files": {"table": f"u/table/p={p}/{name}.parquet"}} for p in (1, 2)}
+    assert header(store_factory) == {
+        "dataset_metadata_version": 4,
+        "dataset_uuid": "u",
+        "indices": {"x": index_key},
+        "metadata": {"creation_time": TIME_TO_FREEZE_ISO, "m": 1},
+        "partitions": files,
+        "partition_keys": ["p"],
+    }
+    assert keys(store_factory) == {
+        "u.by-dataset-metadata.json",
+        "u/table/_common_metadata",
+        index_key,
+        *(part["files"]["table"] for part in files.values()),
+    }
+    assert contents(store_factory) == [{"x": [1, 2]}, {"x": [3]}]
+    check_integrity(store_factory)
+
+
+# inputs -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "inputs, count",
+    [
+        ([XY, None, XY], 2),
+        ([[XY, [XY, None]], []], 2),
+        ([pa.Table.from_pandas(XY)], 1),
+        ([pa.RecordBatch.from_pandas(XY)], 1),
+        (XY, 1),
+        (pa.Table.from_pandas(XY), 1),
+        ((df for df in [XY, XY]), 2),
+        ((XY, XY), 2),
+    ],
+    ids=["None", "nested", "table", "batch", "one frame", "one table", "generator", "tuple"],
+)
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda store, dfs: store_dataframes_as_dataset(store, "u", dfs),
+        lambda store, dfs: store_dataframes_as_dataset__iter(dfs, store, "u"),
+    ],
+    ids=["eager", "iter"],
+)
+def test_inputs(memory, inputs, count, function):
+    if hasattr(inputs, "send"):
+        inputs = (df for df in [XY, XY])  # one for each façade
+    assert len(function(memory, inputs).partitions) == count
+    assert contents(memory) == [rows(XY)] * count
+
+
+class Stream:
+    """What polars and DuckDB offer."""
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return pa.Table.from_pandas(XY).__arrow_c_stream__(requested_schema)
+
+
+def test_anything_with_an_arrow_stream(memory):
+    assert len(store_dataframes_as_dataset(memory, "u", [Stream(), Stream()]).partitions) == 2
+    store_dataframes_as_dataset(memory, "v", Stream())
+    assert contents(memory, "v") == [rows(XY)]
+
+
+@pytest.mark.parametrize("inputs", [[1], ["x"], [(XY,)], [{"table": XY}], [XY.x]])
+def test_what_is_no_input(io, memory, inputs):
+    with pytest.raises(ValueError, match=type(inputs[0]).__name__):
+        io.store(memory, inputs)
+    assert not DatasetMetadata.exists("u", memory)
+
+
+@pytest.mark.parametrize("inputs", [1, "x", {"x": XY}])
+def test_what_is_no_iterable_of_inputs(memory, inputs):
+    with pytest.raises(TypeError, match=type(inputs).__name__):
+        store_dataframes_as_dataset(memory, "u", inputs)
+
+
+def test_no_input(io, memory):
+    with pytest.raises(ValueError, match="no input for 'u'"):
+        io.store(memory, [])
+    assert keys(memory) == set()
+
+
+@pytest.mark.parametrize("nothing", [None, []])
+def test_only_nothing(io, memory, nothing):
+    io.store(memory, [nothing])
+    assert io.read(memory) == []
+    assert len(read_table("u", memory).columns) == 0
+    io.update(memory, [XY])
+    assert all_rows(io.read(memory)) == [rows(XY)]
+
+
+def test_nothing_tells_no_types_of_partition_keys(io, memory):
+    with pytest.raises(ValueError, match="no input"):
+        io.store(memory, [None], partition_on=["p"])
+
+
+def test_random_uuid(memory):
+    first, second = (store_dataframes_as_dataset(memory, None, [XY]) for _ in range(2))
+    assert first.uuid != second.uuid
+    assert read_table(first.uuid, memory).equals(XY)
+
+
+def test_input_is_not_changed(io, memory):
+    df = frame(p=pd.Categorical(["b", "a", "b"]), x=[3, 1, 2])
+    before = df.copy(deep=True)
+    io.store(memory, [df], partition_on=["p"])
+    io.update(memory, [df], sort_partitions_by=["x"])
+    pdt.assert_frame_equal(df, before)
+
+
+@pytest.mark.parametrize(
+    "df, error, text",
+    [
+        (XY.set_axis(pd.MultiIndex.from_product([[1], [1, 2, 3]])), NotImplementedError, "MultiIndex"),
+        (pd.DataFrame([[1, 2]], columns=["x", "x"]), ValueError, "x"),
+        (frame(x=pd.arrays.SparseArray([1, 0])), TypeError, "'x' is sparse"),
+        (frame(x=[1, "a"]), ValueError, "x"),
+        (frame(x=pd.to_timedelta([1])), TypeError, "x"),
+    ],
+)
+def test_frames_that_cannot_be_stored(memory, df, error, text):
+    with pytest.raises(error, match=text):
+        store_dataframes_as_dataset(memory, "u", [df])
+    assert keys(memory) == set()
+
+
+def test_column_names_become_text(io, memory):
+    store_dataframes_as_dataset(memory, "u", [pd.DataFrame({1: [1], b"b\xc3\xb6": [2]})])
+    assert rows(read_table("u", memory)) == {"1": [1], "bö": [2]}
+
+
+# partitions -------------------------------------------------------------------------------------------------
+
+
+def test_split_keeps_order_of_rows_and_of_first_appearance(io, memory):
+    df = frame(p=[2, 1, 2, 1], q=["b", "a", "b", "c"], x=[1, 2, 3, 4])
+    io.store(memory, [df], partition_on=["p", "q"])
+    assert directories(memory) == ["p=2/q=b", "p=1/q=a", "p=1/q=c"]
+    assert contents(memory) == [{"x": [1, 3]}, {"x": [2]}, {"x": [4]}]
+    assert len({label.rpartition("/")[2] for label in labels(memory)}) == 1
+
+
+def test_each_input_has_files_of_its_own(io, memory):
+    io.store(memory, [PX, PX], partition_on="p")
+    assert directories(memory) == ["p=1", "p=2"] * 2
+    assert len({label.rpartition("/")[2] for label in labels(memory)}) == 2
+
+
+def test_order_of_partition_on_counts(io, memory):
+    dataset = io.store(memory, [frame(p=[1], q=["a"], x=[1])], partition_on=("q", "p"))
+    assert dataset.partition_keys == ["q", "p"]
+    assert directories(memory) == ["q=a/p=1"]
+    assert list(read_table("u", memory).columns) == ["q", "p", "x"]
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        ("", ""),
+        ("a/b=c %ü", "a%2Fb%3Dc%20%25%C3%BC"),
+        (-1, "-1"),
+        (1e-7, "1e-07"),
+        (True, "True"),
+        (b"\xff", "%FF"),
+        (datetime.date(2020, 1, 31), "2020-01-31"),
+        (pd.Timestamp("2020-01-31"), "2020-01-31%2000%3A00%3A00"),
+        (
+            pd.Timestamp("2020-01-31 12:00:00.5", tz="Europe/Berlin"),
+            "2020-01-31%2012%3A00%3A00.500000%2B01%3A00",
+        ),
+    ],
+)
+def test_labels(io, memory, value, text):
+    io.store(memory, [frame(p=pd.Series([value]), x=[1])], partition_on="p")
+    assert directories(memory) == [f"p={text}"]
+    (df,) = io.read(memory)
+    assert df["p"][0] == value
+
+
+def test_labels_of_narrow_floats(io, memory):
+    io.store(memory, [frame(p=np.array([0.1], "float32"), x=[1])], partition_on="p")
+    assert directories(memory) == ["p=0.10000000149011612"]
+    assert io.read(memory)[0]["p"].tolist() == [float(np.float32(0.1))]
+
+
+def test_column_names_in_labels_are_quoted(io, memory):
+    io.store(memory, [frame(**{"p /=ü": [1], "x": [1]})], partition_on="p /=ü")
+    assert directories(memory) == ["p%20%2F%3D%C3%BC=1"]
+    assert rows(read_table("u", memory)) == {"p /=ü": [1], "x": [1]}
+
+
+def test_categories_without_rows_make_no_partition(io, memory):
+    io.store(memory, [frame(p=pd.Categorical(["a"], categories=["a", "b"]), x=[1])], partition_on="p")
+    assert directories(memory) == ["p=a"]
+
+
+@pytest.mark.parametrize(
+    "df, text",
+    [
+        (XY, "unknown column p; available: x, y"),
+        (frame(p=[1]), "No data left to save outside partition columns"),
+        (frame(p=[1, None], x=[1, 2]), "1 of 2 rows would be lost"),
+        (frame(p=["a", None], x=[1, 2]), "1 of 2 rows would be lost"),
+        (frame(p=[1.0, np.nan], x=[1, 2]), "1 of 2 rows would be lost"),
+        (frame(p=[pd.Timestamp(0), pd.NaT], x=[1, 2]), "1 of 2 rows would be lost"),
+    ],
+)
+def test_bad_partition_columns(io, memory, df, text):
+    with pytest.raises(ValueError, match=text):
+        io.store(memory, [df], partition_on=["p"])
+    assert keys(memory) == set()
+
+
+def test_nan_of_arrow_is_missing_as_well(memory):
+    with pytest.raises(ValueError, match="1 of 1 rows"):
+        store_dataframes_as_dataset(memory, "u", [pa.table({"p": [np.nan], "x": [1]})], partition_on="p")
+
+
+# frames without rows ----------------------------------------------------------------------------------------
+
+
+def test_no_rows_without_partition_keys(io, memory):
+    io.store(memory, [XY[:0], XY])
+    assert contents(memory) == [{"x": [], "y": []}, rows(XY)]
+
+
+def test_no_rows_with_partition_keys(io, memory):
+    dataset = io.store(memory, [PX[:0]], partition_on="p", secondary_indices="x")
+    assert labels(memory) == []
+    assert dataset.schema.names == ["p", "x"]
+    assert io.read(memory) == []
+    pdt.assert_frame_equal(read_table("u", memory), PX[:0])
+    io.update(memory, [PX])
+    assert index(memory, "x") == {1: [0], 2: [0], 3: [1]}
+
+
+def test_schema_of_no_rows_is_checked(io, memory):
+    with pytest.raises(SchemaConflictError, match="u"):
+        io.store(memory, [PX, frame(p=[1], x=[1.5])[:0]], partition_on="p")
+
+
+# schemas ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "other",
+    [frame(x=[1.5], y=["a"]), frame(x=[1]), frame(x=[1], y=["a"], z=[1]), frame(x=["1"], y=["a"])],
+    ids=["float", "missing", "more", "str"],
+)
+def test_schemas_have_to_agree(io, memory, other):
+    with pytest.raises(SchemaConflictError, match="'u'") as caught:
+        io.store(memory, [XY, other])
+    assert isinstance(caught.value, ValueError)
+    assert not DatasetMetadata.exists("u", memory)
+    assert "u/table/_common_metadata" not in keys(memory)
+
+
+def test_width_does_not_matter(io, memory):
+    io.store(memory, [frame(x=np.array([1], "int8")), frame(x=np.array([2], "int32"))])
+    assert [df["x"].dtype for df in io.read(memory)] == ["int8", "int32"]
+    assert read_table("u", memory)["x"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_columns_of_nulls_fit_everything(io, memory, order):
+    inputs = [
+        frame(x=pd.Series([None], dtype=object), y=["a"]),
+        frame(x=[1], y=pd.Series([None], dtype=object)),
+    ]
+    dataset = io.store(memory, inputs[::order])
+    assert dict(zip(dataset.schema.names, map(str, dataset.schema.types))) == {"x": "int64", "y": "string"}
+    assert rows(read_table("u", memory)) == {"x": [None, 1][::order], "y": ["a", None][::order]}
+
+
+# indices ----------------------------------------------------------------------------------------------------
+
+
+def test_indices(io, memory):
+    dataset = io.store(
+        memory,
+        [frame(p=[1, 1, 2], x=[1, 2, 1], y=["a", None, "b"]), frame(p=[1], x=[7], y=[None])],
+        partition_on="p",
+        secondary_indices=["x", "y"],
+    )
+    assert index(memory, "x") == {1: [0, 1], 2: [0], 7: [2]}
+    assert index(memory, "y") == {"a": [0], "b": [1]}
+    assert not any(found.loaded for found in dataset.indices.values())
+
+
+@pytest.mark.parametrize(
+    "arguments, error, text",
+    [
+        (
+            {"partition_on": "p", "secondary_indices": ["x", "p"]},
+            RuntimeError,
+            "partition column.* p of dataset 'u'",
+        ),
+        ({"secondary_indices": ["x", "z"]}, RuntimeError, "unknown column z"),
+        ({"partition_on": ["p", "p"]}, ValueError, "named twice.*p"),
+        ({"partition_on": {"p"}}, ValueError, "set"),
+        ({"secondary_indices": frozenset("x")}, ValueError, "frozenset"),
+        ({"metadata_version": 3}, NotImplementedError, "version 3"),
+        ({"metadata_storage_format": "yaml"}, ValueError, "yaml"),
+        ({"metadata": {"m": object()}}, TypeError, "'m' is not JSON"),
+        ({"metadata": [1]}, TypeError, "list"),
+        ({"df_serializer": "parquet"}, TypeError, "str"),
+        ({"table_name": "a/b"}, ValueError, "a/b"),
+        ({"uuid": "a/b"}, ValueError, "a/b"),
+    ],
+)
+def test_bad_arguments_are_found_before_anything_is_written(io, memory, arguments, error, text):
+    with pytest.raises(error, match=text):
+        io.store(memory, [PX], **arguments)
+    assert keys(memory) == set()
+
+
+def test_column_named_partition_cannot_be_indexed(io, memory):
+    with pytest.raises(ValueError, match="partition"):
+        io.store(memory, [frame(partition=[1])], secondary_indices="partition")
+
+
+# options ----------------------------------------------------------------------------------------------------
+
+
+def test_metadata(io, memory):
+    dataset = io.store(memory, [XY], metadata=lambda: {"m": [1, {"n": None}], "t": (1, 2)})
+    del dataset.metadata["creation_time"]
+    assert dataset.metadata == {"m": [1, {"n": None}], "t": [1, 2]}
+
+
+@pytest.mark.parametrize("name", ["msgpack", "MsgPack"])
+def test_msgpack(io, store_factory, name):
+    dataset = io.store(
+        store_factory, [PX], partition_on="p", secondary_indices="x", metadata_storage_format=name
+    )
+    assert {key for key in keys(store_factory) if "/" not in key} == {"u.by-dataset-metadata.msgpack.zstd"}
+    assert dataset == DatasetMetadata.load_from_store("u", store_factory)
+    assert len(io.read(store_factory, predicates=[[("x", "==", 3)]])) == 1
+
+
+@pytest.mark.parametrize("codec", ["SNAPPY", "GZIP", "ZSTD", "NONE"])
+def test_serializer(io, memory, codec):
+    df = frame(x=range(5))
+    io.store(memory, [df], df_serializer=ParquetSerializer(codec, chunk_size=2))
+    file = parquet(memory, next(key for key in keys(memory) if key.endswith(".parquet"))).metadata
+    assert file.num_row_groups == 3
+    assert file.row_group(0).column(0).compression == codec.replace("NONE", "UNCOMPRESSED")
+    assert all_rows(io.read(memory)) == [rows(df)]
+
+
+def test_files_of_another_serializer(io, memory):
+    day = datetime.date(2020, 1, 31)
+    df = frame(p=[1, 2], x=["1", None], d=[day, None], t=pd.to_datetime(["2020-01-31", "2020-02-01"]))
+    io.store(memory, [df], partition_on="p", secondary_indices=["d"], df_serializer=CsvSerializer())
+    assert {key.partition(".")[2] for key in keys(memory) if "/table/p=" in key} == {"csv.gz"}
+    pdt.assert_frame_equal(read_table("u", memory)[df.columns], df, check_dtype=False)
+    assert rows(read_table("u", memory, predicates=[[("d", "==", day)]], columns=["x"])) == {"x": ["1"]}
+    io.update(memory, [df], df_serializer=CsvSerializer(compress=False))
+    io.update(memory, [df])
+    assert len(read_table("u", memory)) == 6
+
+
+def test_table_name(io, memory):
+    dataset = io.store(memory, [XY], table_name="core")
+    assert dataset.tables == ["core"]
+    assert "u/core/_common_metadata" in keys(memory)
+    assert all_rows(io.read(memory)) == [rows(XY)]
+
+
+# existing datasets ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("old", ["json", "msgpack"])
+@pytest.mark.parametrize("new", ["json", "msgpack"])
+def test_existing_dataset(io, memory, old, new):
+    io.store(memory, [XY], metadata_storage_format=old)
+    before = snapshot(memory)
+    with pytest.raises(DatasetExistsError, match="'u'") as caught:
+        io.store(memory, [PX], metadata_storage_format=new)
+    assert isinstance(caught.value, RuntimeError)
+    assert snapshot(memory) == before
+
+
+@pytest.mark.parametrize("old", ["json", "msgpack"])
+@pytest.mark.parametrize("new", ["json", "msgpack"])
+def test_overwrite(io, memory, old, new):
+    io.store(memory, [XY], metadata_storage_format=old, metadata={"m": 1}, secondary_indices="x")
+    before = keys(memory)
+    dataset = io.store(memory, [PX], metadata_storage_format=new, overwrite=True, partition_on="p")
+    assert set(dataset.metadata) == {"creation_time"}
+    assert dataset == DatasetMetadata.load_from_store("u", memory)
+    assert all_rows(io.read(memory, columns=["x"])) == [{"x": [1, 2]}, {"x": [3]}]
+    assert {key.rpartition(".")[2] for key in keys(memory) if "/" not in key} == {
+        "json" if new == "json" else "zstd"
+    }
+    assert {key for key in before if "/" in key} <= keys(memory)  # garbage until it is collected
+
+
+def test_failed_overwrite_changes_nothing(io, memory):
+    io.store(memory, [XY])
+    before = snapshot(memory)
+    with pytest.raises(SchemaConflictError):
+        io.store(memory, [PX, XY], overwrite=True)
+    assert before.items() <= snapshot(memory).items()
+    assert all_rows(io.read(memory)) == [rows(XY)]
+
+
+def test_iterator_is_consumed_input_by_input(memory):
+    stored = []
+
+    def inputs():
+        for number in range(3):
+            stored.append(sum(key.endswith(".parquet") for key in keys(memory)))
+            yield frame(x=[number])
+
+    store_dataframes_as_dataset__iter(inputs(), memory, "u")
+    assert stored == [0, 1, 2]
+
+
+def test_failing_iterator_leaves_no_dataset(memory):
+    def inputs():
+        yield XY
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        store_dataframes_as_dataset__iter(inputs(), memory, "u")
+    assert not DatasetMetadata.exists("u", memory)

@@ -1,0 +1,135 @@
+"""Reads that are dispatched by indexed columns: one frame per combination of values."""
+
+from __future__ import annotations
+
+import datetime
+
+import pandas as pd
+import pytest
+
+from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.io.eager import store_dataframes_as_dataset, update_dataset_from_dataframes
+from tests.support.stored_files import all_rows, frame
+from tests.support.stores import CountingStore
+
+DAY, NEXT_DAY = datetime.date(2020, 1, 31), datetime.date(2020, 2, 1)
+
+
+@pytest.fixture
+def stored(memory):
+    """Partitions p = 2, 1, 2 with x = [3, 1, 3], [1, None], [2, 3]."""
+    df = frame(p=[2, 2, 1, 1, 2], x=[3, 1, 1, None, 3], y=["a", "b", "c", "d", "e"])
+    store_dataframes_as_dataset(
+        memory, "u", [df.astype({"x": "Int64"})], partition_on="p", secondary_indices="x"
+    )
+    more = frame(p=[2, 2], x=[2, 3], y=["f", "g"]).astype({"x": "Int64"})
+    update_dataset_from_dataframes([more], memory, "u")
+    return memory
+
+
+@pytest.mark.parametrize(
+    "dispatch_by, found",
+    [
+        ("p", [["c", "d"], ["a", "b", "e", "f", "g"]]),
+        (["x"], [["b", "c"], ["f"], ["a", "e", "g"]]),
+        (("p", "x"), [["c"], ["b"], ["f"], ["a", "e", "g"]]),
+        (["x", "p"], [["c"], ["b"], ["f"], ["a", "e", "g"]]),
+        ([], [["a", "b", "e", "c", "d", "f", "g"]]),
+    ],
+)
+def test_groups(io, stored, dispatch_by, found):
+    assert [df["y"].tolist() for df in io.read(stored, dispatch_by=dispatch_by)] == found
+
+
+@pytest.mark.parametrize(
+    "dispatch_by, predicates, found",
+    [
+        ("p", [[("p", ">", 1)]], [["a", "b", "e", "f", "g"]]),
+        ("x", [[("x", "in", [1, 3])]], [["b", "c"], ["a", "e", "g"]]),
+        ("x", [[("x", ">", 1), ("p", "==", 2)]], [["f"], ["a", "e", "g"]]),
+        ("x", [[("x", "==", 1), ("p", "==", 1)], [("x", "==", 2)]], [["c"], ["f"]]),
+        ("x", [[("y", ">", "e")]], [[], ["f"], ["g"]]),
+        ("p", [[("y", "==", "a")]], [[], ["a"]]),
+        ("p", [[("x", "==", 2)]], [["f"]]),
+        (["p", "x"], [[("p", "==", 2)]], [["b"], ["f"], ["a", "e", "g"]]),
+        ([], [[("x", "<", 3)]], [["b", "c", "f"]]),
+        ("p", [[("p", "==", 7)]], []),
+        ([], [[("p", "==", 7)]], []),
+    ],
+)
+@pytest.mark.parametrize("pushdown", [True, False])
+def test_predicates(io, stored, dispatch_by, predicates, found, pushdown):
+    options = {"predicates": predicates, "predicate_pushdown_to_io": pushdown}
+    assert [df["y"].tolist() for df in io.read(stored, dispatch_by=dispatch_by, **options)] == found
+
+
+@pytest.mark.parametrize("columns", [["y"], ["y", "x"], ["p"], []])
+def test_columns(io, stored, columns):
+    frames = io.read(stored, dispatch_by="x", columns=columns)
+    assert [list(df.columns) for df in frames] == [columns] * 3
+    assert [len(df) for df in frames] == [2, 1, 3]
+
+
+def test_combinations_that_only_the_indices_hold(io, memory):
+    io.store(memory, [frame(x=[1, 2], y=["a", "b"])], secondary_indices=["x", "y"])
+    assert all_rows(io.read(memory, dispatch_by=["x", "y"])) == [
+        {"x": [1], "y": ["a"]},
+        {"x": [], "y": []},
+        {"x": [], "y": []},
+        {"x": [2], "y": ["b"]},
+    ]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [-1, 2**63 - 1],
+        [0, 2**64 - 1],
+        [-0.5, float("inf")],
+        [False, True],
+        ["", "ä"],
+        [b"", b"\x00\xff"],
+        [DAY, NEXT_DAY],
+        [pd.Timestamp("1969-12-31 12:00"), pd.Timestamp("2020-01-31 00:00:00.000001")],
+        [pd.Timestamp("2020-01-31", tz="Europe/Berlin"), pd.Timestamp("2020-02-01", tz="Europe/Berlin")],
+    ],
+    ids=["int", "uint", "float", "bool", "str", "bytes", "date", "timestamp", "zoned"],
+)
+@pytest.mark.parametrize("columns", [None, ["n"]])
+def test_values_of_every_type(io, memory, values, columns):
+    df = frame(p=values[::-1], x=values[::-1], n=[1, 0])
+    df = pd.concat([df, df.assign(n=df["n"] + 2)], ignore_index=True)
+    io.store(memory, [df], partition_on="p", secondary_indices="x")
+    for column in ("p", "x"):
+        frames = io.read(memory, dispatch_by=column, columns=columns)
+        assert [found["n"].tolist() for found in frames] == [[0, 2], [1, 3]]
+        if columns is None:
+            assert [found[column].tolist() for found in frames] == [[value] * 2 for value in values]
+
+
+@pytest.mark.parametrize("dispatch_by", ["y", ["x", "y"], ["zz"]])
+def test_columns_without_index(io, stored, dispatch_by):
+    with pytest.raises(RuntimeError, match=r"Requested: .*; available .*: p, x"):
+        io.read(stored, dispatch_by=dispatch_by)
+
+
+def test_unordered_columns(io, stored):
+    with pytest.raises(ValueError, match="set"):
+        io.read(stored, dispatch_by={"x"})
+
+
+def test_indices_stay_in_the_factory(io, stored):
+    factory = DatasetFactory("u", stored)
+    io.read(None, None, factory=factory, dispatch_by=["x"])
+    assert factory.indices["x"].loaded
+
+
+def test_only_needed_files_are_opened(stored):
+    from kartothek_cube.io.iter import read_dataset_as_dataframes__iterator
+
+    counting = CountingStore(stored())
+    groups = read_dataset_as_dataframes__iterator(
+        "u", counting, dispatch_by="x", predicates=[[("x", "==", 2)]]
+    )
+    assert len(list(groups)) == 1
+    assert sum("/table/p=" in key for _, key in counting.log) == 1

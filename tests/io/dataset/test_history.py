@@ -1,0 +1,399 @@
+"""Older states of datasets: kept, listed, read, returned to; and the files that they need."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from datetime import UTC, datetime, timedelta
+
+import pandas as pd
+import pytest
+
+from kartothek_cube.core.errors import (
+    ConcurrentWriteError,
+    CorruptDatasetError,
+    DatasetNotFoundError,
+    StateNotFoundError,
+)
+from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.history import KEEP_HISTORY, load_state, snapshot_retention
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.core.testing import cm_frozen_time
+from kartothek_cube.io.arrow import read_table_arrow
+from kartothek_cube.io.dask.delayed import read_dataset_as_delayed
+from kartothek_cube.io.eager import (
+    build_dataset_indices,
+    copy_dataset,
+    create_empty_dataset_header,
+    delete_dataset,
+    garbage_collect_dataset,
+    keep_dataset_history,
+    list_dataset_garbage,
+    list_dataset_history,
+    read_dataset_as_dataframes,
+    read_table,
+    rollback_dataset,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+    verify_dataset,
+)
+from kartothek_cube.io.iter import read_dataset_as_dataframes__iterator
+from kartothek_cube.io_components.maintenance.rollback import finish_rollback, plan_rollback
+from tests.support.stored_files import frame, header, keys, snapshot
+from tests.support.stores import FaultyStore, InjectedError
+
+KEEP = {KEEP_HISTORY: 3}
+FIRST, SECOND = frame(x=[1], p=[0]), frame(x=[2], p=[1])
+
+
+@pytest.fixture
+def store(memory):
+    """Two states."""
+    store_dataframes_as_dataset(memory, "u", [FIRST], KEEP, partition_on="p", secondary_indices="x")
+    update_dataset_from_dataframes([SECOND], memory, "u")
+    return memory
+
+
+def versions(store, uuid="u") -> list[int]:
+    return [state.version for state in list_dataset_history(uuid, store)]
+
+
+def values(store, **kwargs) -> list[int]:
+    return read_table("u", store, **kwargs)["x"].tolist()
+
+
+def copies(store) -> list[str]:
+    return sorted(key for key in keys(store) if "/_history/" in key)
+
+
+# keeping ----------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_kept_unasked(memory):
+    store_dataframes_as_dataset(memory, "u", [FIRST])
+    update_dataset_from_dataframes([SECOND], memory, "u")
+    assert copies(memory) == []
+    assert set(header(memory)["metadata"]) == {"creation_time"}
+    ((version, time, current, key),) = list_dataset_history("u", memory)
+    assert (version, current, key) == (0, True, "u.by-dataset-metadata.json")
+    assert abs(time - datetime.now(UTC)) < timedelta(minutes=1)
+
+
+def test_states(store):
+    first, second = list_dataset_history("u", store)
+    assert (first.version, first.current, second.version, second.current) == (1, False, 2, True)
+    assert first.time < second.time
+    assert first.time.tzinfo is not None
+    assert copies(store) == [first.key]
+    assert "by-dataset-metadata" not in first.key
+    assert not first.key.endswith(".parquet")
+
+
+def test_only_some_are_kept(store):
+    for n in range(5):
+        update_dataset_from_dataframes([frame(x=[n], p=[7])], store, "u")
+    assert versions(store) == [4, 5, 6, 7]
+    keep_dataset_history("u", store, 1)
+    assert versions(store) == [7, 8]
+    keep_dataset_history("u", store, 0)
+    assert copies(store) == []
+
+
+def test_history_from_now_on(memory):
+    store_dataframes_as_dataset(memory, "u", [FIRST])
+    keep_dataset_history("u", memory, 2)
+    assert versions(memory) == [0, 1]
+    assert values(memory, as_of=0) == [1]
+
+
+@pytest.mark.parametrize("number", [-1, 1.0, "3", True, None])
+def test_illegal_number(store, number):
+    before = snapshot(store)
+    with pytest.raises(ValueError, match="number of states"):
+        keep_dataset_history("u", store, number)
+    with pytest.raises(ValueError, match="number of states"):
+        update_dataset_from_dataframes([], store, "u", metadata={KEEP_HISTORY: number})
+    with pytest.raises(ValueError, match="number of states"):
+        snapshot_retention({KEEP_HISTORY: number})
+    assert snapshot(store) == before
+
+
+def test_every_kind_of_commit_makes_a_state(store):
+    build_dataset_indices(store, "u", ["x"])
+    update_dataset_from_dataframes([], store, "u", delete_scope=[{"p": 0}])
+    update_dataset_from_dataframes([], store, "u", metadata={"k": 1})
+    assert versions(store) == [2, 3, 4, 5]
+
+
+def test_an_overwrite_keeps_the_history(store):
+    store_dataframes_as_dataset(store, "u", [frame(y=["a"])], overwrite=True)
+    assert versions(store) == [1, 2, 3]
+    assert values(store, as_of=2) == [1, 2]
+    assert list(read_table("u", store)) == ["y"]
+    assert verify_dataset("u", store).ok
+
+
+def test_times_increase_even_if_clocks_do_not(store):
+    with cm_frozen_time(datetime(2000, 1, 1)):
+        for _ in range(2):
+            update_dataset_from_dataframes([FIRST], store, "u")
+    times = [state.time for state in list_dataset_history("u", store)]
+    assert times == sorted(set(times))
+
+
+def test_a_writer_that_knows_no_versions(store):
+    """kartothek 5.3 keeps the metadata as they are."""
+    foreign = header(store)
+    label = next(iter(foreign["partitions"]))
+    del foreign["partitions"][label]
+    store().put("u.by-dataset-metadata.json", json.dumps(foreign).encode())
+    assert versions(store) == [1, 3]
+    assert values(store) == [2]
+    update_dataset_from_dataframes([FIRST], store, "u")
+    assert versions(store) == [1, 3, 4]
+    assert values(store, as_of=3) == [2]
+    assert values(store, as_of=4) == [2, 1]
+
+
+def test_partitions_that_no_header_lists_have_no_history(memory):
+    create_empty_dataset_header(memory, "u", FIRST, metadata=KEEP)
+    update_dataset_from_dataframes([FIRST], memory, "u")
+    assert copies(memory) == []
+    assert versions(memory) == [2]
+
+
+@pytest.mark.parametrize("kind", ["json", "msgpack"])
+def test_formats(memory, kind):
+    store_dataframes_as_dataset(memory, "u", [FIRST], KEEP, metadata_storage_format=kind)
+    update_dataset_from_dataframes([SECOND], memory, "u")
+    assert values(memory, as_of=1) == [1]
+    other = {"json": "msgpack", "msgpack": "json"}[kind]
+    store_dataframes_as_dataset(memory, "u", [SECOND], overwrite=True, metadata_storage_format=other)
+    assert [values(memory, as_of=version) for version in versions(memory)] == [[1], [1, 2], [2]]
+
+
+# reading ----------------------------------------------------------------------------------------------------
+
+
+def test_as_of_a_time(store):
+    first, second = list_dataset_history("u", store)
+    assert values(store, as_of=first.time) == [1]
+    assert values(store, as_of=second.time - timedelta(microseconds=1)) == [1]
+    assert values(store, as_of=second.time) == [1, 2]
+    assert values(store, as_of=second.time.replace(tzinfo=None)) == [1, 2]
+    assert values(store, as_of=pd.Timestamp(first.time).tz_convert("Asia/Tokyo")) == [1]
+    assert values(store, as_of=first.time.isoformat()) == [1]
+    assert values(store, as_of="2999-01-01") == [1, 2]
+
+
+READ = {
+    "dataframes": lambda **kw: pd.concat(read_dataset_as_dataframes(**kw)),
+    "iterator": lambda **kw: pd.concat(read_dataset_as_dataframes__iterator(**kw)),
+    "arrow": lambda **kw: read_table_arrow(**kw).to_pandas(),
+}
+
+
+@pytest.mark.parametrize("read", READ.values(), ids=READ.keys())
+@pytest.mark.parametrize("more", [{}, {"predicates": [[("x", "<", 5)]]}], ids=repr)
+def test_readers(store, read, more):
+    assert read(dataset_uuid="u", store=store, as_of=1, **more)["x"].tolist() == [1]
+    factory = DatasetFactory("u", store)
+    assert read(factory=factory, as_of=1, **more)["x"].tolist() == [1]
+    assert read(factory=factory, **more)["x"].tolist() == [1, 2]
+
+
+def test_factories_stay_where_they_are(store):
+    factory = DatasetFactory("u", store, as_of=1)
+    (frame_,) = read_dataset_as_delayed(factory=factory)
+    update_dataset_from_dataframes([SECOND], store, "u")
+    for found in (factory, factory.copy(), pickle.loads(pickle.dumps(factory))):
+        assert len(found.partitions) == 1
+        found.invalidate()
+        assert found.load_all_indices().indices["x"].index_dct.keys() == {1}
+    assert frame_.compute(scheduler="sync")["x"].tolist() == [1]
+
+
+@pytest.mark.parametrize("as_of", [0, 3, -1, "2000-01-01", datetime(1999, 1, 1)])
+def test_states_that_there_are_not(store, as_of):
+    with pytest.raises(StateNotFoundError, match=r"1 .*"):
+        values(store, as_of=as_of)
+
+
+def test_states_that_are_gone(store):
+    time = list_dataset_history("u", store)[0].time
+    keep_dataset_history("u", store, 1)
+    for as_of in (1, time):
+        with pytest.raises(StateNotFoundError, match=r"go from 2 .* to 3"):
+            values(store, as_of=as_of)
+
+
+@pytest.mark.parametrize("as_of", [True, 1.5, None.__class__, b"1"], ids=repr)
+def test_no_times(store, as_of):
+    with pytest.raises(TypeError, match="as_of"):
+        values(store, as_of=as_of)
+
+
+def test_unreadable_times(store):
+    with pytest.raises(ValueError, match="isoformat"):
+        values(store, as_of="yesterday")
+
+
+@pytest.mark.parametrize("damage", [b"", b"x", b"(\xb5/\xfd\x20\x01\x09\x00\x00\xc0"], ids=repr)
+def test_damaged_copies(store, damage):
+    (key,) = copies(store)
+    store().put(key, damage)
+    for function in (lambda: values(store, as_of=1), lambda: garbage_collect_dataset("u", store)):
+        with pytest.raises(CorruptDatasetError) as caught:
+            function()
+        assert caught.value.key == key
+    assert values(store) == [1, 2]
+    delete_dataset("u", store)
+    assert keys(store) == set()
+
+
+def test_a_copy_of_another_dataset(store):
+    """A key is a name, and names are not trusted."""
+    (key,) = copies(store)
+    copy_dataset("u", store, "v")
+    store().put(key.replace("u/", "v/"), store().get(key))
+    with pytest.raises(CorruptDatasetError, match="'u'"):
+        read_table("v", store, as_of=1)
+
+
+# returning --------------------------------------------------------------------------------------------------
+
+
+def test_rollback(store):
+    before = header(store)
+    dataset = rollback_dataset("u", store, 1)
+    assert values(store) == [1]
+    assert versions(store) == [1, 2, 3]
+    assert header(store)["indices"] != before["indices"]
+    assert dataset.load_all_indices(store) == DatasetFactory("u", store).load_all_indices().dataset_metadata
+    rollback_dataset("u", store, 2)
+    assert {**header(store), "metadata": 0} == {**before, "metadata": 0}
+    assert verify_dataset("u", store).ok
+
+
+def test_rollback_of_an_overwrite(store):
+    store_dataframes_as_dataset(store, "u", [frame(y=["a"])], overwrite=True)
+    rollback_dataset("u", store, 2)
+    assert values(store) == [1, 2]
+    update_dataset_from_dataframes([FIRST], store, "u")
+    assert verify_dataset("u", store).ok
+    assert read_table("u", store, as_of=3)["y"].tolist() == ["a"]
+
+
+def test_rollback_keeps_what_is_known_of_types(memory):
+    df = frame(x=pd.Series([None], dtype=object), y=[1])
+    store_dataframes_as_dataset(memory, "u", [df], KEEP)
+    update_dataset_from_dataframes([frame(x=["a"], y=[2])], memory, "u")
+    dataset = rollback_dataset("u", memory, 1)
+    assert str(dataset.schema.field("x").type) == "string"
+    update_dataset_from_dataframes([frame(x=["b"], y=[2])], memory, "u")
+    assert read_table("u", memory)["x"].tolist()[1] == "b"
+
+
+def test_rollback_needs_the_files(store):
+    key = header(store)["partitions"].popitem()[1]["files"]["table"]
+    update_dataset_from_dataframes([], store, "u", delete_scope=[{}])
+    store().delete(key)
+    before = snapshot(store)
+    with pytest.raises(CorruptDatasetError) as caught:
+        rollback_dataset("u", store, 2)
+    assert caught.value.key == key
+    assert snapshot(store) == before
+
+
+def test_rollback_against_commits(store):
+    blobs = open_blobs(store)
+    plan = plan_rollback("u", blobs, 1)
+    update_dataset_from_dataframes([FIRST], store, "u")
+    before = snapshot(store)
+    with pytest.raises(ConcurrentWriteError, match="go back again"):
+        finish_rollback(blobs, plan)
+    after = snapshot(store)
+    assert {key: after[key] for key in after if "_history" not in key} == {
+        key: before[key] for key in before if "_history" not in key
+    }
+
+
+@pytest.mark.parametrize("function", [list_dataset_history, lambda u, s: rollback_dataset(u, s, 1)])
+def test_missing_dataset(memory, function):
+    with pytest.raises(DatasetNotFoundError):
+        function("u", memory)
+
+
+# garbage ----------------------------------------------------------------------------------------------------
+
+
+def test_files_of_kept_states_stay(store):
+    update_dataset_from_dataframes([], store, "u", delete_scope=[{}])
+    before = snapshot(store)
+    garbage_collect_dataset("u", store)
+    assert snapshot(store) == before
+    assert values(store, as_of=2) == [1, 2]
+    keep_dataset_history("u", store, 1)
+    garbage_collect_dataset("u", store)
+    assert [key for key in keys(store) if "/table/p=" in key] == []
+    assert verify_dataset("u", store).ok
+
+
+def test_copies_that_nobody_threw_away(store):
+    """A writer died between the commit and its tidying up."""
+    (copy,) = copies(store)
+    content = store().get(copy)
+    keep_dataset_history("u", store, 1)
+    store().put(copy, content)
+    garbage = [blob.key for blob in list_dataset_garbage("u", store)]
+    assert copy in garbage
+    garbage_collect_dataset("u", store)
+    assert copy not in keys(store)
+
+
+def test_delete(store):
+    update_dataset_from_dataframes([], store, "u", delete_scope=[{}])
+    delete_dataset("u", store)
+    assert keys(store) == set()
+
+
+def test_copies_of_datasets_have_a_history_of_their_own(store):
+    copy_dataset("u", store, "v")
+    assert versions(store, "v") == [2]
+    update_dataset_from_dataframes([FIRST], store, "v")
+    assert versions(store, "v") == [2, 3]
+    with pytest.raises(StateNotFoundError):
+        read_table("v", store, as_of=1)
+
+
+# crashes and races ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("at", range(1, 12))
+def test_whatever_fails(store, at, after):
+    """Of all calls that write, each fails in turn: the history is that before or after the commit."""
+    expected = [[1], [1, 2]]
+    failing = FaultyStore(store())
+    for method in ("put", "delete"):
+        failing.fail(method, at=at, after=after)
+    try:
+        update_dataset_from_dataframes([frame(x=[3], p=[3])], failing, "u")
+    except InjectedError:
+        pass
+    found = [values(store, as_of=version) for version in versions(store)]
+    assert found in (expected, [*expected, [1, 2, 3]])
+    garbage_collect_dataset("u", store)
+    assert found == [values(store, as_of=version) for version in versions(store)]
+    assert verify_dataset("u", store).ok
+    update_dataset_from_dataframes([frame(x=[4], p=[3])], store, "u")
+    assert values(store, as_of=versions(store)[-2]) == found[-1]
+
+
+def test_a_state_that_becomes_an_older_one_while_it_is_read(store):
+    current = list_dataset_history("u", store)[-1]
+    update_dataset_from_dataframes([], store, "u", metadata={"k": 1})
+    assert "k" not in load_state("u", open_blobs(store), current).metadata
+    keep_dataset_history("u", store, 0)
+    with pytest.raises(StateNotFoundError):
+        load_state("u", open_blobs(store), current)

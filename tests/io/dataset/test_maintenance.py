@@ -1,0 +1,336 @@
+"""Maintenance of datasets: indices, garbage collection, deletion."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from datetime import timedelta
+
+import pandas as pd
+import pytest
+
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import DatasetNotFoundError
+from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.io.eager import (
+    build_dataset_indices,
+    create_empty_dataset_header,
+    delete_dataset,
+    garbage_collect_dataset,
+    read_table,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+    verify_dataset,
+    write_single_partition,
+)
+from kartothek_cube.io_components.write.build_index import (
+    finish_index_build,
+    plan_index_build,
+    run_index_build,
+)
+from tests.support.stored_files import check_integrity, frame, header, index, keys, labels, snapshot
+from tests.support.stores import CountingStore, FaultyStore, InjectedError
+
+PXY = frame(p=[1, 1, 2], x=[1, 2, 3], y=["a", None, "a"])
+DAY, NEXT_DAY = datetime.date(2020, 1, 31), datetime.date(2020, 2, 1)
+
+
+# indices ----------------------------------------------------------------------------------------------------
+
+
+def test_build_indices(store_factory):
+    store_dataframes_as_dataset(store_factory, "u", [PXY, PXY], partition_on="p", secondary_indices="x")
+    before = header(store_factory)
+    dataset = build_dataset_indices(store_factory, "u", ["y"])
+    assert index(store_factory, "y") == {"a": [0, 1, 2, 3]}
+    after = header(store_factory)
+    assert after["indices"]["x"] == before["indices"]["x"]
+    assert {**after, "indices": None} == {**before, "indices": None}
+    assert dataset == DatasetMetadata.load_from_store("u", store_factory)
+
+
+def test_build_an_existing_index_anew(memory):
+    store_dataframes_as_dataset(memory, "u", [PXY], secondary_indices="x")
+    old = header(memory)["indices"]["x"]
+    build_dataset_indices(memory, "u", "x")
+    assert header(memory)["indices"]["x"] != old
+    check_integrity(memory)
+
+
+@pytest.mark.parametrize(
+    "values, dtype",
+    [
+        (pd.array([0, 2**64 - 1, 1], "uint64"), "uint64"),
+        (pd.array([1, 2, 3], "int8"), "int64"),
+        (pd.Series([1.5, None, -0.0]), "double"),
+        ([True, False, True], "bool"),
+        (["", "ä", "a"], "string"),
+        ([b"", b"\x00", b"a"], "binary"),
+        ([DAY, None, NEXT_DAY], "date32[day]"),
+        (pd.to_datetime(["2020-01-31", None, "2020-02-01"]), "timestamp[ns]"),
+        (pd.to_datetime(["2020-01-31"] * 3).tz_localize("Europe/Berlin"), "timestamp[ns, tz=Europe/Berlin]"),
+    ],
+)
+def test_indices_of_every_type(memory, values, dtype):
+    df = frame(x=values)
+    store_dataframes_as_dataset(memory, "u", [df, df[:0]])
+    built = build_dataset_indices(memory, "u", "x").load_all_indices(memory).indices["x"]
+    store_dataframes_as_dataset(memory, "v", [df, df[:0]], secondary_indices="x")
+    written = DatasetMetadata.load_from_store("v", memory, load_all_indices=True).indices["x"]
+    assert str(built.dtype) == str(written.dtype) == dtype
+    assert list(built.index_dct) == list(written.index_dct)
+    assert [len(found) for found in built.index_dct.values()] == [1] * len(set(frame(x=values)["x"].dropna()))
+
+
+def test_index_of_no_partitions(memory):
+    store_dataframes_as_dataset(memory, "u", [PXY[:0]], partition_on="p")
+    build_dataset_indices(memory, "u", ["x"])
+    assert index(memory, "x") == {}
+
+
+@pytest.mark.parametrize(
+    "columns, error, text",
+    [
+        (["zz"], RuntimeError, "unknown column zz; available: p, x, y"),
+        (["x", "p"], RuntimeError, "partition column.* p"),
+        ({"x"}, ValueError, "set"),
+    ],
+)
+def test_columns_that_cannot_be_indexed(memory, columns, error, text):
+    store_dataframes_as_dataset(memory, "u", [PXY], partition_on="p")
+    before = snapshot(memory)
+    with pytest.raises(error, match=text):
+        build_dataset_indices(memory, "u", columns)
+    assert snapshot(memory) == before
+
+
+def test_only_the_columns_of_the_index_are_read(memory):
+    """Tasks of one partition each, run out of order, give the same indices as one task."""
+    store_dataframes_as_dataset(memory, "u", [PXY, PXY], partition_on="p")
+    context, tasks = plan_index_build(DatasetFactory("u", memory), ["x", "y"], partitions_per_task=1)
+    assert len(tasks) == 4
+    finish_index_build(context, [run_index_build(context, task) for task in reversed(tasks)])
+    check_integrity(memory)
+
+
+def test_partitions_that_come_and_go_while_indices_are_built(memory):
+    store_dataframes_as_dataset(memory, "u", [PXY], partition_on="p")
+    context, tasks = plan_index_build(DatasetFactory("u", memory), ["x"])
+    results = [run_index_build(context, task) for task in tasks]
+    update_dataset_from_dataframes([PXY.assign(x=7)], memory, "u", delete_scope=[{"p": 1}])
+    finish_index_build(context, results)
+    check_integrity(memory)
+
+
+# garbage ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def littered(store_factory):
+    """A dataset with garbage, and the keys that it refers to."""
+    store_dataframes_as_dataset(store_factory, "u", [PXY], partition_on="p", secondary_indices="x")
+    update_dataset_from_dataframes([PXY], store_factory, "u", delete_scope=[{"p": 1}])
+    write_single_partition(store_factory, "u", PXY)
+    store_factory().put("u/table/stray", b"")
+    content = header(store_factory)
+    used = {"u.by-dataset-metadata.json", "u/table/_common_metadata", *content["indices"].values()}
+    used |= {part["files"]["table"] for part in content["partitions"].values()}
+    assert used < keys(store_factory)
+    return store_factory, used
+
+
+def test_garbage(littered):
+    store, used = littered
+    foreign = ["u/other/x", "u.x", "u2/table/x", "u+/indices/x", "v", "u/x"]
+    for key in foreign:
+        store().put(key, b"")
+    garbage_collect_dataset("u", store)
+    assert keys(store) == used | set(foreign)
+    check_integrity(store)
+    garbage_collect_dataset(factory=DatasetFactory("u", store))
+    assert keys(store) == used | set(foreign)
+
+
+@pytest.mark.parametrize("retention, kept", [(timedelta(hours=2), True), (timedelta(minutes=30), False)])
+def test_young_files_stay(tmp_path, retention, kept):
+    from tests.support.factories import local
+
+    store = local(tmp_path / "store")
+    store_dataframes_as_dataset(store, "u", [PXY])
+    write_single_partition(store, "u", PXY)
+    garbage = {key for key in keys(store) if key.endswith(".parquet")} - set(_files(store))
+    (key,) = garbage
+    an_hour_ago = datetime.datetime.now().timestamp() - 3600
+    os.utime(tmp_path / "store" / key, (an_hour_ago, an_hour_ago))
+    garbage_collect_dataset("u", store, retention=retention)
+    assert (key in keys(store)) == kept
+    garbage_collect_dataset("u", store)
+    assert key not in keys(store)
+
+
+def _files(store):
+    return [part["files"]["table"] for part in header(store)["partitions"].values()]
+
+
+def test_files_of_unknown_age_count_as_young(memory):
+    store_dataframes_as_dataset(memory, "u", [PXY])
+    memory().put("u/table/stray", b"")
+    garbage_collect_dataset("u", memory, retention=timedelta(0))
+    assert "u/table/stray" in keys(memory)
+
+
+def test_leftovers_of_writers_that_died(tmp_path):
+    from tests.support.factories import local
+
+    store = local(tmp_path / "store")
+    store_dataframes_as_dataset(store, "u", [PXY], partition_on="p", secondary_indices="x")
+    before = keys(store)
+    name = "0123456789abcdef" * 2
+    left = [f"u.{name}.tmp", f"u/table/p=1/a.{name}.tmp", f"u/indices/x/b.{name}.tmp"]
+    others = [f"v.{name}.tmp", "u.tmp", "u.x.tmp"]
+    for key in [*left, *others]:
+        (tmp_path / "store" / key).write_bytes(b"")
+    garbage_collect_dataset("u", store)
+    assert keys(store) == before | set(others)
+
+
+def test_garbage_of_derived_partitions(memory):
+    create_empty_dataset_header(memory, "u", PXY, partition_on="p")
+    write_single_partition(memory, "u", PXY)
+    for key in ("u/table/stray", "u/indices/x/stray"):
+        memory().put(key, b"")
+    before = keys(memory)
+    garbage_collect_dataset("u", memory)
+    assert keys(memory) == before - {"u/indices/x/stray"}
+
+
+def test_what_is_committed_while_keys_are_listed_stays(memory):
+    store_dataframes_as_dataset(memory, "u", [PXY])
+    counting = FaultyStore(memory())
+    listed = []
+
+    def commit():
+        if not listed:
+            listed.append(True)
+            update_dataset_from_dataframes([PXY], memory, "u")
+
+    counting.fail("iter_keys", key="u/table", error=commit)
+    counting.fail("keys", key="u/table", error=commit)
+    garbage_collect_dataset("u", counting)
+    assert listed
+    assert len(read_table("u", memory)) == 6
+
+
+@pytest.mark.parametrize("function", [garbage_collect_dataset, delete_dataset])
+def test_missing_dataset(memory, function):
+    with pytest.raises(DatasetNotFoundError, match="'u'"):
+        function("u", memory)
+
+
+@pytest.mark.parametrize("function", [garbage_collect_dataset, delete_dataset])
+@pytest.mark.parametrize("arguments", [("u",), (None, "hmemory://"), ()])
+def test_ambiguous_dataset(function, arguments):
+    with pytest.raises(ValueError, match="factory"):
+        function(*arguments)
+
+
+# deletion ---------------------------------------------------------------------------------------------------
+
+
+def test_delete(littered):
+    store, _ = littered
+    foreign = ["u/notes.txt", "u/other/x", "u.x", "u2/table/x", "v"]
+    for key in foreign:
+        store().put(key, b"")
+    delete_dataset("u", store)
+    assert keys(store) == set(foreign)
+    assert not DatasetMetadata.exists("u", store)
+
+
+@pytest.mark.parametrize("gone", ["_common_metadata", "indices", "p=1", "x=nothing"])
+def test_delete_what_is_left(memory, gone):
+    store_dataframes_as_dataset(memory, "u", [PXY], partition_on="p", secondary_indices="x")
+    for key in keys(memory):
+        if gone in key:
+            memory().delete(key)
+    delete_dataset(factory=DatasetFactory("u", memory, load_schema=False))
+    assert keys(memory) == set()
+
+
+@pytest.mark.parametrize("kind", ["json", "msgpack"])
+@pytest.mark.parametrize("table", ["table", "core"])
+def test_delete_a_dataset_without_partitions(memory, kind, table):
+    options = {"metadata_storage_format": kind, "table_name": table}
+    store_dataframes_as_dataset(memory, "u", [PXY], partition_on="p", **options)
+    update_dataset_from_dataframes([], memory, "u", delete_scope=[{}], table_name=table)
+    delete_dataset("u", memory)
+    assert keys(memory) == set()
+
+
+def test_delete_both_headers(memory):
+    store_dataframes_as_dataset(memory, "u", [PXY], metadata_storage_format="msgpack")
+    packed = {key: data for key, data in snapshot(memory).items() if "/" not in key}
+    store_dataframes_as_dataset(memory, "u", [PXY], overwrite=True)
+    for key, data in packed.items():
+        memory().put(key, data)
+    delete_dataset("u", memory)
+    assert keys(memory) == set()
+
+
+def test_delete_derived_partitions(memory):
+    create_empty_dataset_header(memory, "u", PXY, partition_on="p")
+    write_single_partition(memory, "u", PXY)
+    delete_dataset("u", memory)
+    assert keys(memory) == set()
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_deletion_that_fails(memory, after):
+    """Whatever request fails, the dataset is there as a whole or not at all, and can be deleted again."""
+    store_dataframes_as_dataset(memory, "u", [PXY], partition_on="p", secondary_indices="x")
+    before = {key: memory().get(key) for key in keys(memory)}
+    for at in range(1, 30):
+        for key, content in before.items():
+            memory().put(key, content)
+        faulty = FaultyStore(memory()).fail("delete", at=at, after=after)
+        try:
+            delete_dataset("u", faulty)
+        except InjectedError:
+            pass
+        if "u.by-dataset-metadata.json" in keys(memory):
+            assert before.keys() <= keys(memory)
+            assert verify_dataset("u", memory).ok
+        try:
+            delete_dataset("u", memory)
+        except DatasetNotFoundError:
+            pass
+        assert keys(memory) == set()
+        if not faulty.happened:
+            break
+    assert at > len(before)
+
+
+def test_order_of_deletion(memory):
+    store_dataframes_as_dataset(memory, "u", [PXY], partition_on="p", secondary_indices="x")
+    write_single_partition(memory, "u", PXY)
+    used = {label: f"u/table/{label}.parquet" for label in labels(memory)}
+    counting = CountingStore(memory())
+    delete_dataset("u", counting)
+    order = [key for method, key in counting.log if method == "delete"]
+    kinds = ["header", "garbage", "index", "file", "schema", "tombstones"]
+
+    def kind(key):
+        if key.startswith("u."):
+            return "header"
+        if key.startswith("u/_tombstones"):
+            return "tombstones"
+        if key.startswith("u/indices"):
+            return "index"
+        if key.endswith("_common_metadata"):
+            return "schema"
+        return "file" if key in used.values() else "garbage"
+
+    positions = [kinds.index(kind(key)) for key in order]
+    assert positions[0] == 0
+    assert positions[-2:] == [4, 5]
+    assert set(positions[1:-2]) == {1, 2, 3}

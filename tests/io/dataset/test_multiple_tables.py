@@ -1,0 +1,166 @@
+"""Datasets with several tables, as early versions of kartothek wrote them: one unit in all respects."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pandas.testing as pdt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.io.arrow import read_dataset_as_record_batches, read_table_arrow
+from kartothek_cube.io.eager import (
+    build_dataset_indices,
+    commit_dataset,
+    copy_dataset,
+    delete_dataset,
+    garbage_collect_dataset,
+    read_table,
+    update_dataset_from_dataframes,
+    write_single_partition,
+)
+from tests.support.paths import DATA
+from tests.support.stored_files import all_rows, frame, header, keys, rows, snapshot
+
+GOLDEN = DATA / "golden" / "stores" / "states"
+UUID = "two-tables"
+
+
+@pytest.fixture
+def tables(memory):
+    """Tables `core` (key, num) and `helper` (info), partitioned by `part`, with an index on `key`."""
+    store = memory()
+    content = json.loads((GOLDEN / f"{UUID}.by-dataset-metadata.json").read_bytes())
+    files = {key for part in content["partitions"].values() for key in part["files"].values()}
+    schemas = {f"{UUID}/{table}/_common_metadata" for table in ("core", "helper")}
+    for key in {f"{UUID}.by-dataset-metadata.json", *files, *schemas, *content["indices"].values()}:
+        store.put(key, (GOLDEN / key).read_bytes())
+    return memory
+
+
+def test_tables(io, tables):
+    assert DatasetMetadata.load_from_store(UUID, tables).tables == ["core", "helper"]
+    core, helper = (read_table(UUID, tables, table_name=name) for name in ("core", "helper"))
+    assert set(core.columns) != set(helper.columns)
+    for name, df in (("core", core), ("helper", helper)):
+        frames = io.read(tables, UUID, table_name=name)
+        pdt.assert_frame_equal(pd.concat(frames, ignore_index=True)[df.columns], df)
+        assert read_table_arrow(UUID, tables, table_name=name).num_rows == len(df)
+        assert read_dataset_as_record_batches(UUID, tables, table_name=name).read_all().num_rows == len(df)
+
+
+def test_a_table_has_to_be_named(io, tables):
+    with pytest.raises(RuntimeError, match=r"several tables.*core, helper"):
+        io.read(tables, UUID)
+    with pytest.raises(RuntimeError, match="unknown table cor; did you mean core"):
+        io.read(tables, UUID, table_name="cor")
+
+
+def test_columns_are_those_of_the_table(io, tables):
+    with pytest.raises(ValueError, match="unknown column info"):
+        io.read(tables, UUID, table_name="core", columns=["info"])
+
+
+@pytest.mark.parametrize("table", ["core", "helper"])
+def test_groups(io, tables, table):
+    expected = read_table(UUID, tables, table_name=table)
+    frames = io.read(tables, UUID, table_name=table, dispatch_by="part")
+    assert [df["part"].unique().tolist() for df in frames] == [
+        [part] for part in sorted(set(expected["part"]))
+    ]
+    assert sum(map(len, frames)) == len(expected)
+
+
+def test_changes_are_refused(io, tables):
+    df = read_table(UUID, tables, table_name="core")
+    before = snapshot(tables)
+    with pytest.raises(RuntimeError, match="several tables"):
+        io.update(tables, [df], UUID, table_name="core")
+    with pytest.raises(RuntimeError, match="several tables"):
+        write_single_partition(tables, UUID, df, table_name="core")
+    with pytest.raises(RuntimeError, match="several tables"):
+        commit_dataset(tables, UUID, metadata={"m": 1})
+    with pytest.raises(RuntimeError, match="several tables"):
+        update_dataset_from_dataframes([], tables, UUID, delete_scope=[{}])
+    assert snapshot(tables) == before
+
+
+def test_copy(tables):
+    copy_dataset(UUID, tables, "v")
+    for name in ("core", "helper"):
+        pdt.assert_frame_equal(
+            read_table("v", tables, table_name=name), read_table(UUID, tables, table_name=name)
+        )
+    assert {key.partition("/")[2] for key in keys(tables) if key.startswith("v/")} == {
+        key.partition("/")[2] for key in keys(tables) if key.startswith(f"{UUID}/")
+    }
+
+
+def test_garbage(tables):
+    before = keys(tables)
+    stray = [f"{UUID}/{place}/stray" for place in ("core", "helper", "indices/key", "other")]
+    for key in stray:
+        tables().put(key, b"")
+    garbage_collect_dataset(UUID, tables)
+    assert keys(tables) == before | {f"{UUID}/other/stray"}
+
+
+def test_delete(tables):
+    tables().put(f"{UUID}/helper/stray", b"")
+    delete_dataset(UUID, tables)
+    assert keys(tables) == set()
+
+
+def test_indices(tables):
+    tables_by_column = {
+        column: [n for n in ("core", "helper") if column in read_table(UUID, tables, table_name=n).columns]
+        for column in ("num", "info")
+    }
+    assert tables_by_column == {"num": ["core"], "info": ["helper"]}
+    dataset = build_dataset_indices(tables, UUID, ["num", "info"])
+    loaded = dataset.load_all_indices(tables)
+    assert set(loaded.indices) >= {"num", "info", "key", "part"}
+    for column, (name,) in tables_by_column.items():
+        values = read_table(UUID, tables, table_name=name)[column].dropna().unique()
+        assert sorted(loaded.indices[column].index_dct) == sorted(values)
+    assert sorted(keys(tables)) == sorted(DatasetMetadata.storage_keys(UUID, tables))
+
+
+def test_index_on_a_column_of_both_tables(memory):
+    store = memory()
+    partitions = {}
+    for number, content in enumerate([([1, 2], [2, 3]), ([4], [1])]):
+        files = {}
+        for name, values in zip(("a", "b"), content):
+            files[name] = f"u/{name}/l{number}.parquet"
+            _put(store, files[name], frame(x=values))
+        partitions[f"l{number}"] = {"files": files}
+    for name in ("a", "b"):
+        _put(store, f"u/{name}/_common_metadata", frame(x=[1])[:0])
+    content = {
+        "dataset_metadata_version": 4,
+        "dataset_uuid": "u",
+        "partitions": partitions,
+        "partition_keys": [],
+    }
+    store.put("u.by-dataset-metadata.json", json.dumps(content).encode())
+    index = build_dataset_indices(memory, "u", "x").load_all_indices(memory).indices["x"]
+    assert {value: sorted(found) for value, found in index.index_dct.items()} == {
+        1: ["l0", "l1"],
+        2: ["l0"],
+        3: ["l0"],
+        4: ["l1"],
+    }
+    assert header(memory)["partitions"] == partitions
+    found = read_table("u", memory, table_name="b", predicates=[[("x", "==", 1)]])
+    assert rows(found) == {"x": [1]}
+    assert all_rows([read_table("u", memory, table_name="a")]) == [{"x": [1, 2, 4]}]
+
+
+def _put(store, key, df):
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pandas(df, preserve_index=False), sink)
+    store.put(key, sink.getvalue().to_pybytes())

@@ -1,0 +1,473 @@
+"""Reading datasets: rows, columns, types, order; one frame per partition or one for all."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from itertools import chain
+
+import numpy as np
+import pandas as pd
+import pandas.testing as pdt
+import pyarrow as pa
+import pytest
+
+from kartothek_cube.core.errors import DatasetNotFoundError
+from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.io.dask.dataframe import read_dataset_as_ddf
+from kartothek_cube.io.eager import (
+    create_empty_dataset_header,
+    read_dataset_as_dataframes,
+    read_table,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+)
+from kartothek_cube.io.iter import read_dataset_as_dataframes__iterator
+from kartothek_cube.serialization import ParquetSerializer
+from tests.support.stored_files import all_rows, contents, frame, header, keys, rows
+from tests.support.stores import CountingStore, ReadOnlyStore, Same, Wrapped
+
+DAY, NEXT_DAY = datetime.date(2020, 1, 31), datetime.date(2020, 2, 1)
+PARTS = [frame(z=[3, 1], p=[2, 2], y=["c", "a"], q=["a", "b"]), frame(z=[2], p=[1], y=["b"], q=["a"])]
+
+
+@pytest.fixture
+def parted(memory):
+    """Partitions (p, q) = (2, a), (2, b), (1, a) with one row each."""
+    store_dataframes_as_dataset(memory, "u", PARTS, partition_on=["p", "q"], secondary_indices=["y"])
+    return memory
+
+
+@pytest.fixture
+def flat(memory):
+    store_dataframes_as_dataset(memory, "u", [frame(y=["a", "b"], x=[1, 2]), frame(y=["c"], x=[3])])
+    return memory
+
+
+# columns and order ------------------------------------------------------------------------------------------
+
+
+def test_frames_come_in_the_order_of_commit(io, parted):
+    update_dataset_from_dataframes([frame(p=[0], q=["z"], y=["z"], z=[9])], parted, "u")
+    assert [df["z"].tolist() for df in io.read(parted)] == [[3], [1], [2], [9]]
+    assert read_table("u", parted)["z"].tolist() == [3, 1, 2, 9]
+
+
+def test_all_columns_of_partitions(io, parted):
+    assert [list(df.columns) for df in io.read(parted)] == [["p", "q", "z", "y"]] * 3
+    assert list(read_table("u", parted).columns) == ["p", "q", "y", "z"]
+
+
+@pytest.mark.parametrize("columns", [["y", "p"], ["p"], ["q", "p"], ["z", "y", "q"]])
+def test_some_columns(io, parted, columns):
+    values = rows(pd.concat(PARTS))
+    expected = [{name: [values[name][i]] for name in columns} for i in range(3)]
+    assert all_rows(io.read(parted, columns=columns)) == expected
+    assert list(read_table("u", parted, columns=columns).columns) == columns
+    assert len(read_table("u", parted, columns=columns)) == 3
+
+
+@pytest.mark.parametrize("predicates, counts", [(None, [2, 1]), ([[("x", ">", 1)]], [1, 1])])
+def test_no_columns(io, flat, predicates, counts):
+    frames = io.read(flat, columns=[], predicates=predicates)
+    assert [df.shape for df in frames] == [(count, 0) for count in counts]
+    assert read_table("u", flat, columns=[], predicates=predicates).shape == (sum(counts), 0)
+
+
+def test_only_partition_keys_count_the_rows(io, memory):
+    io.store(memory, [frame(p=[1, 2, 1], x=[1, 2, 3])], partition_on="p")
+    assert all_rows(io.read(memory, columns=["p"])) == [{"p": [1, 1]}, {"p": [2]}]
+    assert read_table("u", memory, columns=["p"], predicates=[[("x", "<", 3)]])["p"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "arguments, error, text",
+    [
+        ({"columns": ["x", "zz"]}, ValueError, "columns.*unknown column zz; available: x, y"),
+        ({"columns": ["X"]}, ValueError, "did you mean x"),
+        ({"columns": "x"}, TypeError, "columns has to be a list"),
+        ({"columns": ("x",)}, TypeError, "columns has to be a list"),
+        ({"columns": ["x", "x"]}, ValueError, "duplicates"),
+        ({"categoricals": "x"}, TypeError, "categoricals has to be a list"),
+        ({"categoricals": ["zz"]}, ValueError, "categoricals.*unknown column zz"),
+        ({"columns": ["x"], "categoricals": ["y"]}, ValueError, "categoricals.*unknown column y"),
+        ({"predicates": []}, ValueError, "[Ee]mpty"),
+        ({"predicates": [[]]}, ValueError, "empty"),
+        ({"predicates": [("x", "==", 1)]}, ValueError, "list"),
+        ({"predicates": [[("zz", "==", 1)]]}, ValueError, "zz"),
+        ({"predicates": [[("x", "==", "1")]]}, TypeError, "'x'"),
+        ({"predicates": [[("x", "~", 1)]]}, NotImplementedError, "~"),
+        ({"table_name": "core"}, RuntimeError, "unknown table core; available: table"),
+    ],
+)
+def test_bad_arguments(io, flat, arguments, error, text):
+    with pytest.raises(error, match=text):
+        io.read(flat, **arguments)
+
+
+def test_frames_can_be_changed(io, parted):
+    for df in io.read(parted):
+        df.loc[0, "z"] = 7
+        df["p"] = df["p"] + 1
+
+
+# predicates -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pushdown", [True, False])
+@pytest.mark.parametrize(
+    "predicates, found",
+    [
+        ([[("p", "==", 2)]], [[3], [1]]),
+        ([[("p", "==", 2), ("q", "!=", "a")]], [[1]]),
+        ([[("p", "==", 1)], [("q", "==", "b")]], [[1], [2]]),
+        ([[("y", "==", "a")]], [[1]]),
+        ([[("y", "in", ["a", "b"]), ("p", "<", 2)]], [[2]]),
+        ([[("z", ">", 1)]], [[3], [], [2]]),
+        ([[("z", ">", 1), ("p", "==", 2)], [("y", "==", "a")]], [[3], [1]]),
+        ([[("p", "==", 2), ("z", "==", 3)], [("p", "==", 1)]], [[3], [], [2]]),
+        ([[("p", "==", 7)]], []),
+        ([[("y", "==", "zz")]], []),
+        ([[("p", "in", [])]], []),
+    ],
+)
+def test_predicates(io, parted, predicates, found, pushdown):
+    options = {"predicates": predicates, "predicate_pushdown_to_io": pushdown}
+    assert [df["z"].tolist() for df in io.read(parted, **options)] == found
+    assert read_table("u", parted, **options)["z"].tolist() == list(chain.from_iterable(found))
+
+
+def test_predicates_on_columns_that_are_not_wanted(io, parted):
+    assert all_rows(io.read(parted, columns=["q"], predicates=[[("z", "<", 3), ("p", "==", 2)]])) == [
+        {"q": []},
+        {"q": ["b"]},
+    ]
+
+
+def test_row_groups(io, memory):
+    store_dataframes_as_dataset(
+        memory, "u", [frame(x=range(10))], df_serializer=ParquetSerializer(chunk_size=2)
+    )
+    assert all_rows(io.read(memory, predicates=[[("x", ">=", 7)]])) == [{"x": [7, 8, 9]}]
+
+
+def test_only_needed_files_are_opened(parted):
+    counting = CountingStore(parted())
+    read_table("u", counting, predicates=[[("p", "==", 2), ("y", "==", "a")]])
+    opened = [key for method, key in counting.log if method in ("get", "open") and "/table/p=" in key]
+    assert len(opened) == 1
+    assert opened[0].startswith("u/table/p=2/q=b/")
+
+
+def test_planning_reads_header_schema_and_needed_indices(parted):
+    counting = CountingStore(parted())
+    assert read_dataset_as_dataframes("u", counting, predicates=[[("y", "==", "zz")]]) == []
+    index_key = header(parted)["indices"]["y"]
+    assert counting.log == [
+        ("get", "u.by-dataset-metadata.json"),
+        ("get", "u/table/_common_metadata"),
+        ("get", index_key),
+    ]
+
+
+def test_read_only_store(io, parted):
+    assert len(io.read(Wrapped(ReadOnlyStore, parted), predicates=[[("y", "==", "a")]])) == 1
+
+
+# types ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("as_object", [True, False])
+def test_dates(io, memory, as_object):
+    df = frame(p=[DAY, NEXT_DAY], d=[DAY, None], x=[1, 2])
+    io.store(memory, [df], partition_on="p", secondary_indices="d")
+    expected = [DAY, NEXT_DAY] if as_object else [pd.Timestamp(DAY), pd.Timestamp(NEXT_DAY)]
+    for frames in (
+        io.read(memory, dates_as_object=as_object),
+        io.read(memory, dates_as_object=as_object, dispatch_by="p"),
+    ):
+        assert [df["p"][0] for df in frames] == expected
+        assert frames[0]["d"][0] == expected[0]
+        assert pd.isna(frames[1]["d"][0])
+    table = read_table("u", memory, dates_as_object=as_object)
+    assert table.dtypes["p"] == (object if as_object else "datetime64[ns]")
+    found = read_table("u", memory, dates_as_object=as_object, predicates=[[("d", "==", DAY)]])
+    assert found["x"].tolist() == [1]
+
+
+FAR, OLD = datetime.date(9999, 12, 31), datetime.date(1, 1, 1)
+
+
+@pytest.mark.parametrize("as_object", [True, False])
+@pytest.mark.parametrize("dispatch_by", [None, "p", "i"])
+def test_dates_that_nanoseconds_do_not_hold(io, memory, as_object, dispatch_by):
+    df = frame(p=[DAY, FAR, OLD], i=[OLD, DAY, FAR], d=[FAR, None, DAY])
+    io.store(memory, [df], partition_on="p", secondary_indices="i")
+    frames = io.read(memory, dates_as_object=as_object, dispatch_by=dispatch_by)
+    frames.append(read_table("u", memory, dates_as_object=as_object, categoricals=["p"]))
+    for column in ("p", "i", "d"):
+        values = [v for f in frames for v in f[column] if not pd.isna(v)]
+        assert {type(v) for v in values} == {datetime.date if as_object else pd.Timestamp}
+        days = values if as_object else [v.date() for v in values]
+        assert sorted(days) == sorted([*df[column].dropna()] * 2)
+    eager = read_dataset_as_dataframes("u", memory, dates_as_object=as_object)
+    assert {str(dtype) for f in eager for dtype in f.dtypes} == {"object" if as_object else "datetime64[s]"}
+    for predicate, count in ((("p", "==", FAR), 1), (("i", ">", DAY), 1), (("d", "in", [FAR, DAY]), 2)):
+        assert len(read_table("u", memory, dates_as_object=as_object, predicates=[[predicate]])) == count
+
+
+@pytest.mark.parametrize("as_object", [True, False])
+def test_indices_of_dates_that_nanoseconds_do_not_hold(memory, as_object):
+    df = frame(p=[DAY, FAR], i=[OLD, DAY])
+    store_dataframes_as_dataset(memory, "u", [df], partition_on="p", secondary_indices="i")
+    factory = DatasetFactory("u", memory).load_all_indices()
+    for column, days in (("p", [DAY, FAR]), ("i", [OLD, DAY])):
+        expected = days if as_object else [pd.Timestamp(day) for day in days]
+        index = factory.indices[column]
+        assert [v if as_object else pd.Timestamp(v) for v in index.observed_values(as_object)] == expected
+        assert index.as_flat_series(date_as_object=as_object).index.tolist() == expected
+        assert sorted(factory.get_indices_as_dataframe(date_as_object=as_object)[column]) == expected
+
+
+@pytest.mark.parametrize("index", [None, "i"])
+def test_dask_puts_far_dates_together(memory, index):
+    df = frame(p=[DAY, FAR, OLD], i=[OLD, DAY, FAR])
+    store_dataframes_as_dataset(memory, "u", [df], partition_on="p", secondary_indices="i")
+    ddf = read_dataset_as_ddf("u", memory, dates_as_object=False, dask_index_on=index)
+    result = ddf.compute(scheduler="sync").reset_index()
+    assert sorted(result["i"]) == [pd.Timestamp(day) for day in (OLD, DAY, FAR)]
+    assert sorted(result["p"]) == [pd.Timestamp(day) for day in (OLD, DAY, FAR)]
+
+
+def test_dates_are_objects_by_default(io, memory):
+    io.store(memory, [frame(d=[DAY])])
+    assert io.read(memory)[0]["d"].tolist() == [DAY]
+
+
+def test_partition_keys_have_the_wide_type(io, memory):
+    df = frame(p=np.array([1], "int8"), x=np.array([1], "int8"))
+    io.store(memory, [df], partition_on="p")
+    assert io.read(memory)[0].dtypes.astype(str).to_dict() == {"p": "int64", "x": "int8"}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [True, False],
+        [b"\xff", b"a"],
+        ["", "a"],
+        [1.5, -0.5],
+        pd.to_datetime(["2020-01-31 00:00", "2020-02-01 12:00"]).as_unit("ns"),
+    ],
+)
+def test_values_of_partition_keys(io, memory, values):
+    df = frame(p=values, x=[1, 2])
+    io.store(memory, [df], partition_on="p")
+    pdt.assert_frame_equal(pd.concat(io.read(memory), ignore_index=True), df)
+
+
+def test_extension_types_come_back(io, memory):
+    df = frame(
+        s=pd.array(["a", None], "string"), i=pd.array([1, None], "Int8"), b=pd.array([True, None], "boolean")
+    )
+    store_dataframes_as_dataset(memory, "u", [df, df])
+    for found in (io.read(memory)[0], read_table("u", memory)[df.columns][:2]):
+        pdt.assert_frame_equal(found, df)
+
+
+def test_files_of_nulls_have_the_type_of_the_schema(io, memory):
+    io.store(memory, [frame(x=pd.Series([None], dtype=object)), frame(x=["a"])])
+    assert [str(df.dtypes["x"]) for df in io.read(memory)] == [str(frame(x=["a"]).dtypes["x"])] * 2
+
+
+def test_narrow_and_wide_files(memory):
+    inputs = [frame(x=np.array([1], "int8")), frame(x=np.array([2**40])), frame(x=np.array([3], "int16"))]
+    store_dataframes_as_dataset(memory, "u", inputs)
+    pdt.assert_frame_equal(read_table("u", memory), frame(x=[1, 2**40, 3]))
+
+
+# categoricals -----------------------------------------------------------------------------------------------
+
+
+def test_categories_per_partition(io, memory):
+    io.store(memory, [frame(x=["b", "a", "b"]), frame(x=["c", None, "a"])])
+    frames = io.read(memory, categoricals=["x"])
+    assert [df["x"].cat.categories.tolist() for df in frames] == [["b", "a"], ["c", "a"]]
+    assert not any(df["x"].cat.ordered for df in frames)
+    assert rows(frames[1]) == {"x": ["c", None, "a"]}
+
+
+def test_categories_of_everything(io, memory):
+    io.store(memory, [frame(x=["z"]), frame(x=["c", "b", "c"]), frame(x=["d", "a"])])
+    table = read_table("u", memory, categoricals=["x"])
+    assert table["x"].cat.categories.tolist() == ["c", "b", "a", "d", "z"]
+    assert table["x"].tolist() == ["z", "c", "b", "c", "d", "a"]
+    (df,) = io.read(memory, categoricals=["x"], dispatch_by=[])
+    pdt.assert_frame_equal(df, table)
+
+
+@pytest.mark.parametrize("as_object", [True, False])
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, 2],
+        [1.5, 2.5],
+        [True, False],
+        [DAY, NEXT_DAY],
+        ["a", "b"],
+        [b"a", b"b"],
+        pd.to_datetime(["2020-01-31", "2020-02-01"]),
+    ],
+)
+def test_categories_of_every_type(io, memory, values, as_object):
+    df = frame(p=values, x=values)
+    io.store(memory, [df], partition_on="p")
+    options = {"categoricals": ["p", "x"], "dates_as_object": as_object}
+    plain = read_table("u", memory, dates_as_object=as_object)
+    table = read_table("u", memory, **options)
+    assert [str(dtype) for dtype in table.dtypes] == ["category", "category"]
+    pdt.assert_frame_equal(table.astype(plain.dtypes), plain)
+    assert table["x"].cat.categories.dtype == plain["x"].dtype
+    pdt.assert_frame_equal(io.read(memory, **options)[0].astype(plain.dtypes), plain[:1])
+
+
+def test_categories_of_nothing(memory):
+    store_dataframes_as_dataset(memory, "u", [frame(x=["a"], y=[1])], secondary_indices="x")
+    empty = read_table("u", memory, predicates=[[("x", "==", "b")]], categoricals=["x", "y"])
+    assert [str(dtype) for dtype in empty.dtypes] == ["category", "category"]
+    store_dataframes_as_dataset(memory, "v", [frame(x=pd.Series([None], dtype=object))])
+    assert read_table("v", memory, categoricals=["x"])["x"].isna().tolist() == [True]
+
+
+# nothing to read --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("as_object", [True, False])
+@pytest.mark.parametrize("columns", [None, ["d", "p"], []])
+def test_empty_table_has_the_types_of_the_schema(io, memory, as_object, columns):
+    df = frame(
+        p=[1], i=np.array([1], "int8"), f=np.array([1], "float32"), d=[DAY], s=["a"], t=[pd.Timestamp(0)]
+    )
+    io.store(memory, [df], partition_on="p")
+    options = {"predicates": [[("p", "==", 7)]], "columns": columns, "dates_as_object": as_object}
+    assert io.read(memory, **options) == []
+    expected = {
+        "p": "int64",
+        "d": "object" if as_object else "datetime64[ns]",
+        "f": "float64",
+        "i": "int64",
+        "s": str(df.dtypes["s"]),
+        "t": "datetime64[ns]",
+    }
+    empty = read_table("u", memory, **options)
+    wanted = list(expected) if columns is None else columns
+    assert empty.dtypes.astype(str).to_dict() == {name: expected[name] for name in wanted}
+    assert list(empty.columns) == wanted
+    assert isinstance(empty.index, pd.RangeIndex)
+
+
+def test_dataset_without_partitions(io, memory):
+    create_empty_dataset_header(memory, "u", frame(p=[1], x=["a"]), partition_on="p")
+    assert io.read(memory) == []
+    assert io.read(memory, dispatch_by="p") == []
+    pdt.assert_frame_equal(read_table("u", memory), frame(p=[1], x=["a"])[:0])
+
+
+def test_rows_that_all_fail_leave_an_empty_frame(io, flat):
+    assert all_rows(io.read(flat, predicates=[[("x", "==", 3)]])) == [
+        {"y": [], "x": []},
+        {"y": ["c"], "x": [3]},
+    ]
+
+
+# which dataset ----------------------------------------------------------------------------------------------
+
+
+def test_missing_dataset(io, memory):
+    with pytest.raises(DatasetNotFoundError, match=r"'u.by-dataset-metadata.json' nor 'u.by.*msgpack.zstd'"):
+        io.read(memory)
+
+
+def test_missing_file(io, parted):
+    key = next(key for key in keys(parted) if key.startswith("u/table/p=1"))
+    parted().delete(key)
+    with pytest.raises(KeyError, match=key):
+        io.read(parted)
+
+
+@pytest.mark.parametrize(
+    "uuid, with_store, with_factory",
+    [("u", False, False), (None, True, False), ("u", True, True), (None,) * 3],
+)
+def test_ambiguous_dataset(io, flat, uuid, with_store, with_factory):
+    factory = DatasetFactory("u", flat) if with_factory else None
+    with pytest.raises(ValueError, match="factory"):
+        io.read(flat if with_store else None, uuid, factory=factory)
+
+
+def test_factory(io, parted):
+    counting = CountingStore(parted())
+    factory = DatasetFactory("u", Same.of(counting))
+    predicates = [[("y", "==", "a")]]
+    first = io.read(None, None, factory=factory, predicates=predicates)
+    counting.reset()
+    assert all_rows(io.read(None, None, factory=factory, predicates=predicates)) == all_rows(first)
+    assert [
+        key for _, key in counting.log if "/table/p=" not in key
+    ] == []  # header and index are known by now
+
+
+def test_factory_without_schema(io, parted):
+    factory = DatasetFactory("u", parted, load_schema=False)
+    assert [
+        df["z"].tolist() for df in io.read(None, None, factory=factory, predicates=[[("p", "==", 1)]])
+    ] == [[2]]
+    io.update(None, [], None, factory=factory, delete_scope=[{"p": "2"}])
+    assert len(io.read(parted)) == 1
+
+
+def test_iterator_raises_when_advanced(memory):
+    frames = read_dataset_as_dataframes__iterator("u", memory)
+    with pytest.raises(KeyError):
+        next(frames)
+
+
+def test_iterator_reads_when_asked(parted):
+    counting = CountingStore(parted())
+    frames = read_dataset_as_dataframes__iterator("u", counting)
+    for count in range(3):
+        assert sum("/table/p=" in key for _, key in counting.log) == count
+        next(frames)
+
+
+def test_keys_of_other_names(io, memory):
+    """A header may name its files as it likes, within the dataset."""
+    io.store(memory, [frame(x=[1])])
+    content = header(memory)
+    (label,) = content["partitions"]
+    store = memory()
+    store.put("u/table/other.parquet", store.get(f"u/table/{label}.parquet"))
+    content["partitions"] = {"a label": {"files": {"table": "u/table/other.parquet"}}}
+    store.put("u.by-dataset-metadata.json", json.dumps(content).encode())
+    assert all_rows(io.read(memory)) == [{"x": [1]}]
+    assert all_rows(io.read(memory, dispatch_by=[])) == [{"x": [1]}]
+
+
+def test_columns_in_another_order(memory):
+    store_dataframes_as_dataset(memory, "u", [frame(x=[1], y=["a"]), frame(y=["b"], x=[2])])
+    assert rows(read_table("u", memory)) == {"x": [1, 2], "y": ["a", "b"]}
+    (df,) = read_dataset_as_dataframes("u", memory, dispatch_by=[])
+    assert rows(df) == {"x": [1, 2], "y": ["a", "b"]}
+
+
+def test_files_keep_what_is_no_column_of_the_dataset(memory):
+    """kartothek 5.3 stored the index of frames; it is no column."""
+    store_dataframes_as_dataset(memory, "u", [frame(x=[1, 2])])
+    ((key, _),) = [
+        (k, c) for k, c in zip(sorted(k for k in keys(memory) if "parquet" in k), contents(memory))
+    ]
+    sink = pa.BufferOutputStream()
+    pa.parquet.write_table(pa.Table.from_pandas(frame(x=[1, 2]).set_axis([7, 8])), sink)
+    memory().put(key, sink.getvalue().to_pybytes())
+    assert rows(read_table("u", memory)) == {"x": [1, 2]}
+    assert rows(read_dataset_as_dataframes("u", memory)[0]) == {"x": [1, 2]}

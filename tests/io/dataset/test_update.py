@@ -1,0 +1,458 @@
+"""Updates: removing and adding partitions, keeping indices, metadata, and other writers' work."""
+
+from __future__ import annotations
+
+import datetime
+import threading
+from contextlib import suppress
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import (
+    ConcurrentWriteError,
+    CorruptDatasetError,
+    DatasetExistsError,
+    SchemaConflictError,
+)
+from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.io.eager import (
+    build_dataset_indices,
+    read_table,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+)
+from kartothek_cube.io.iter import update_dataset_from_dataframes__iter
+from kartothek_cube.io_components.utils import combine_metadata
+from tests.support.stored_files import (
+    all_rows,
+    check_integrity,
+    contents,
+    directories,
+    frame,
+    header,
+    index,
+    keys,
+    labels,
+    rows,
+    snapshot,
+)
+
+PX = frame(p=[1, 1, 2], x=[1, 2, 3])
+
+
+def test_append(io, store_factory):
+    io.store(store_factory, [PX], partition_on="p", secondary_indices="x")
+    before = labels(store_factory)
+    dataset = io.update(store_factory, [frame(p=[2, 3], x=[3, 4])])
+    assert labels(store_factory)[:2] == before
+    assert directories(store_factory) == ["p=1", "p=2", "p=2", "p=3"]
+    assert index(store_factory, "x") == {1: [0], 2: [0], 3: [1, 2], 4: [3]}
+    check_integrity(store_factory)
+    assert dataset == DatasetMetadata.load_from_store("u", store_factory)
+
+
+def test_missing_dataset_is_created(io, memory):
+    io.update(
+        memory,
+        [PX],
+        partition_on="p",
+        secondary_indices=["x"],
+        metadata={"m": 1},
+        delete_scope=[{"unknown": 1}],
+    )
+    assert header(memory)["partition_keys"] == ["p"]
+    assert header(memory)["metadata"]["m"] == 1
+    check_integrity(memory)
+
+
+@pytest.mark.parametrize("nothing", [[], [None]])
+def test_missing_dataset_is_not_created_of_nothing(io, memory, nothing):
+    with pytest.raises(ValueError, match="no input for 'u'"):
+        io.update(memory, nothing)
+    assert keys(memory) == set()
+
+
+@pytest.mark.parametrize("inputs", [PX, [PX], iter([PX]), [[PX]]])
+@pytest.mark.parametrize("function", [update_dataset_from_dataframes, update_dataset_from_dataframes__iter])
+def test_inputs(memory, inputs, function):
+    dataset = function([PX] if hasattr(inputs, "__next__") else inputs, store=memory, dataset_uuid="u")
+    assert len(dataset.partitions) == 1
+
+
+# removal ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def grid(memory):
+    """Partitions (p, q) = (1, a), (1, b), (2, a), (2, b), in that order; x = 0, 1, 2, 3 and y = x % 2."""
+    df = frame(p=[1, 1, 2, 2], q=["a", "b", "a", "b"], x=range(4), y=[0, 1, 0, 1])
+    store_dataframes_as_dataset(memory, "u", [df], partition_on=["p", "q"], secondary_indices=["y"])
+    return memory
+
+
+@pytest.mark.parametrize(
+    "scope, left",
+    [
+        ([{"p": 1}], [2, 3]),
+        ([{"p": 1, "q": "a"}], [1, 2, 3]),
+        ([{"p": 1}, {"q": "a"}], [3]),
+        ([{"p": 1}, {"p": 1, "q": "a"}, {"p": 1}], [2, 3]),
+        ([{"p": 7}], [0, 1, 2, 3]),
+        ([{"p": "1"}], [2, 3]),
+        ([{"y": 1}], [0, 2]),
+        ([{"y": 1, "p": 1}], [0, 2, 3]),
+        (({"p": np.int8(1)},), [2, 3]),
+        ([{}], []),
+        ([{"p": 1}, {}], []),
+        ([], [0, 1, 2, 3]),
+        (None, [0, 1, 2, 3]),
+    ],
+)
+@pytest.mark.parametrize("new", [[], [frame(p=[1], q=["a"], x=[9], y=[1])]], ids=["remove", "replace"])
+def test_delete_scope(io, grid, scope, left, new):
+    before = snapshot(grid)
+    io.update(grid, new, delete_scope=scope)
+    assert [content["x"][0] for content in contents(grid)] == [*left, *(df["x"][0] for df in new)]
+    check_integrity(grid)
+    assert {key for key in before if "/" in key} <= keys(grid)  # only references disappear
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        ("2020-01-31", datetime.date(2020, 1, 31)),
+        (pd.Timestamp("2020-01-31"), pd.Timestamp("2020-01-31")),
+        ("2020-01-31 12:00", pd.Timestamp("2020-01-31 12:00", tz="UTC")),
+        (pd.Timestamp("2020-01-31 13:00", tz="Europe/Berlin"), pd.Timestamp("2020-01-31 12:00", tz="UTC")),
+        (b"a", "a"),
+        ("a", b"a"),
+        ("true", True),
+        ("1.5", 1.5),
+    ],
+)
+def test_values_of_a_scope_are_converted(io, memory, value, text):
+    key = pd.Series([text], dtype=object if isinstance(text, datetime.date | bytes) else None)
+    if isinstance(text, pd.Timestamp):
+        key = pd.Series([text])
+    io.store(memory, [frame(p=key, x=[1], y=key)], partition_on="p", secondary_indices="y")
+    assert io.update(memory, [], delete_scope=[{"p": value, "y": value}]).partitions == {}
+
+
+@pytest.mark.parametrize(
+    "scope, error, text",
+    [
+        ([{"typo": 1}], ValueError, "typo; available: p, q, y"),
+        ([{"x": 1}], ValueError, "x.*available: p, q, y"),
+        ([{"p": 1}, {"p": 1, "x": 1}], ValueError, "unindexed column x"),
+        ([{"p": None}], ValueError, "'p' is null"),
+        ([{"y": float("nan")}], ValueError, "'y' is null"),
+        ([{"p": "one"}], ValueError, "'p'.*'one'"),
+        ([{"p": 1.5}], TypeError, "'p'.*1.5"),
+        ({"p": 1}, ValueError, "dict"),
+        ([1], TypeError, "int"),
+    ],
+)
+def test_bad_scopes(io, grid, scope, error, text):
+    before = snapshot(grid)
+    with pytest.raises(error, match=text):
+        io.update(grid, [frame(p=[1], q=["a"], x=[9], y=[1])], delete_scope=scope)
+    assert snapshot(grid) == before
+
+
+def test_emptied_index_keeps_its_type(io, grid):
+    io.update(grid, [], delete_scope=[{}])
+    assert index(grid, "y") == {}
+    dataset = DatasetMetadata.load_from_store("u", grid, load_all_indices=True)
+    assert str(dataset.indices["y"].dtype) == "int64"
+    assert rows(read_table("u", grid)) == {"p": [], "q": [], "x": [], "y": []}
+    io.update(grid, [frame(p=[1], q=["a"], x=[9], y=[1])])
+    check_integrity(grid)
+
+
+def test_unchanged_index_keeps_its_file(io, grid):
+    before = header(grid)["indices"]
+    io.update(grid, [], metadata={"m": 1})
+    io.update(grid, [], delete_scope=[{"p": 7}])
+    assert header(grid)["indices"] == before
+    io.update(grid, [], delete_scope=[{"p": 1}])
+    assert header(grid)["indices"] != before
+
+
+# agreement with the dataset ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", [None, "p", ["p"], ("p",)])
+def test_partition_on(io, memory, given):
+    io.store(memory, [PX], partition_on="p")
+    io.update(memory, [PX], partition_on=given)
+    assert directories(memory) == ["p=1", "p=2"] * 2
+
+
+@pytest.mark.parametrize(
+    "stored, given", [(["p"], ["x"]), (["p", "x"], ["x", "p"]), (["p", "x"], "p"), ([], "p")]
+)
+def test_other_partition_on(io, memory, stored, given):
+    df = PX.assign(y=1)
+    io.store(memory, [df], partition_on=stored)
+    before = snapshot(memory)
+    with pytest.raises(ValueError, match="Incompatible set of partition keys") as caught:
+        io.update(memory, [df], partition_on=given)
+    assert str(stored) in str(caught.value)
+    assert snapshot(memory) == before
+
+
+@pytest.mark.parametrize("given", [None, [], "x", ["x"], ["y", "x"]])
+def test_all_indices_are_kept(io, memory, given):
+    io.store(memory, [PX.assign(y=1)], secondary_indices=["x", "y"])
+    io.update(memory, [PX.assign(y=2)], secondary_indices=given)
+    assert index(memory, "x") == {1: [0, 1], 2: [0, 1], 3: [0, 1]}
+    assert index(memory, "y") == {1: [0], 2: [1]}
+
+
+def test_no_index_is_added(io, memory):
+    io.store(memory, [PX], secondary_indices=["x"])
+    before = snapshot(memory)
+    with pytest.raises(ValueError, match=r"expected \['x'\], but got \['p', 'x'\]"):
+        io.update(memory, [PX], secondary_indices=["x", "p"])
+    assert snapshot(memory) == before
+
+
+@pytest.mark.parametrize(
+    "new", [frame(p=[1], x=["a"]), frame(p=[1]), frame(p=[1], x=[1], y=[1]), frame(p=["a"], x=[1])]
+)
+def test_schema_has_to_agree(io, memory, new):
+    io.store(memory, [PX])
+    before = snapshot(memory)
+    with pytest.raises(SchemaConflictError, match="'u'"):
+        io.update(memory, [new])
+    after = snapshot(memory)
+    assert {key: data for key, data in after.items() if key in before} == before  # files are garbage at worst
+
+
+@pytest.mark.parametrize("nulls_first", [True, False])
+def test_nulls_learn_a_type_and_never_lose_it(io, memory, nulls_first):
+    inputs = [frame(x=pd.Series([None], dtype=object)), frame(x=["a"])]
+    first, second = inputs if nulls_first else inputs[::-1]
+    io.store(memory, [first])
+    dataset = io.update(memory, [second])
+    assert list(map(str, dataset.schema.types)) == ["string"]
+    assert DatasetMetadata.load_from_store("u", memory).schema == dataset.schema
+    assert read_table("u", memory, predicates=[[("x", "==", "a")]])["x"].tolist() == ["a"]
+
+
+def test_nulls_in_an_indexed_column(io, memory):
+    io.store(memory, [frame(x=["a"])], secondary_indices="x")
+    io.update(memory, [frame(x=pd.Series([None], dtype=object))])
+    assert index(memory, "x") == {"a": [0]}
+
+
+def test_table_name(io, memory):
+    io.store(memory, [PX], table_name="core")
+    with pytest.raises(RuntimeError, match="unknown table table; available: core"):
+        io.update(memory, [PX])
+    io.update(memory, [PX], table_name="core")
+    assert [set(part["files"]) for part in header(memory)["partitions"].values()] == [{"core"}] * 2
+
+
+# sorting ----------------------------------------------------------------------------------------------------
+
+
+def test_sort(io, memory):
+    df = frame(p=[2, 1, 2, 1], x=[3, 2, 1, None], y=[1, 2, 3, 4])
+    io.update(memory, [df], partition_on="p", sort_partitions_by=["x", "y"])
+    assert directories(memory) == ["p=2", "p=1"]
+    assert contents(memory) == [{"x": [1, 3], "y": [3, 1]}, {"x": [2, None], "y": [2, 4]}]
+
+
+def test_categories_are_sorted_by_value(io, memory):
+    df = frame(x=pd.Categorical(["b", "c", "a"], categories=["c", "a", "b"]), y=[1, 2, 3])
+    io.update(memory, [df], sort_partitions_by="x")
+    assert contents(memory) == [{"x": ["a", "b", "c"], "y": [3, 1, 2]}]
+
+
+def test_sort_is_stable(io, memory):
+    df = frame(x=[1, 0] * 50, y=range(100))
+    io.update(memory, [df], sort_partitions_by="x")
+    assert contents(memory)[0]["y"] == [*range(1, 100, 2), *range(0, 100, 2)]
+
+
+def test_sort_by_an_unknown_column(io, memory):
+    with pytest.raises(ValueError, match="unknown column z"):
+        io.update(memory, [PX], sort_partitions_by="z")
+    assert keys(memory) == set()
+
+
+# metadata ---------------------------------------------------------------------------------------------------
+
+
+def test_metadata(io, memory):
+    io.store(memory, [PX], metadata={"a": 1, "b": [1]})
+    created = header(memory)["metadata"]["creation_time"]
+    dataset = io.update(memory, [PX], metadata={"b": [2], "c": 3})
+    assert dataset.metadata == {"a": 1, "b": [2], "c": 3, "creation_time": created}
+
+
+def test_metadata_merger(io, memory):
+    io.store(memory, [PX], metadata={"a": 1, "b": [1], "d": 1})
+    seen = []
+
+    def merge(dicts):
+        seen.extend(dicts)
+        return combine_metadata([{"b": found.get("b")} for found in dicts])
+
+    dataset = io.update(memory, [PX], metadata={"b": [2], "c": 3}, metadata_merger=merge)
+    assert [sorted(found) for found in seen] == [["a", "b", "creation_time", "d"], ["b", "c"]]
+    del dataset.metadata["creation_time"]
+    assert dataset.metadata == {"a": 1, "b": [1, 2], "c": 3, "d": 1}
+
+
+def test_metadata_merger_of_a_new_dataset(io, memory):
+    dataset = io.update(memory, [PX], metadata={"a": 1}, metadata_merger=lambda dicts: {"merged": len(dicts)})
+    del dataset.metadata["creation_time"]
+    assert dataset.metadata == {"a": 1, "merged": 2}
+
+
+# factories and formats --------------------------------------------------------------------------------------
+
+
+def test_factory(io, memory):
+    io.store(memory, [PX], partition_on="p")
+    factory = DatasetFactory("u", memory)
+    assert len(factory.partitions) == 2
+    io.update(None, [PX], None, factory=factory)
+    assert len(factory.partitions) == 2  # what it has loaded stays
+    factory.invalidate()
+    assert len(factory.partitions) == 4
+
+
+def test_factory_of_a_missing_dataset(io, memory):
+    io.update(None, [PX], None, factory=DatasetFactory("u", memory))
+    assert len(labels(memory)) == 1
+
+
+@pytest.mark.parametrize("given", [{"uuid": "u"}, {"store": "hmemory://"}, {}, "all"])
+def test_ambiguous_dataset(io, memory, given):
+    if given == "all":
+        given = {"uuid": "u", "store": memory, "factory": DatasetFactory("u", memory)}
+    with pytest.raises(ValueError, match="factory"):
+        io.update(given.get("store"), [PX], given.get("uuid"), factory=given.get("factory"))
+
+
+def test_msgpack_stays_msgpack(io, store_factory):
+    io.store(store_factory, [PX], metadata_storage_format="msgpack", secondary_indices="x")
+    io.update(store_factory, [PX], delete_scope=[{"x": 7}])
+    build_dataset_indices(store_factory, "u", ["p"])
+    assert [key for key in keys(store_factory) if "/" not in key] == ["u.by-dataset-metadata.msgpack.zstd"]
+    assert len(io.read(store_factory)) == 2
+
+
+def test_two_headers(io, memory):
+    io.store(memory, [PX], metadata_storage_format="msgpack")
+    packed = {key: data for key, data in snapshot(memory).items() if "/" not in key}
+    io.store(memory, [PX, PX], overwrite=True)
+    for key, data in packed.items():
+        memory().put(key, data)
+    before = snapshot(memory)
+    with pytest.raises(CorruptDatasetError, match="another header"):
+        io.update(memory, [], metadata={"m": 1})
+    assert snapshot(memory) == before
+    assert len(io.read(memory)) == 2  # JSON counts
+    io.store(memory, [PX], overwrite=True)
+    assert [key for key in keys(memory) if "/" not in key] == ["u.by-dataset-metadata.json"]
+
+
+# other writers ----------------------------------------------------------------------------------------------
+
+
+def test_appends_at_the_same_time_are_all_kept(store_factory):
+    store_dataframes_as_dataset(store_factory, "u", [PX], partition_on="p", secondary_indices="x")
+    start = threading.Barrier(6)
+
+    def append(number):
+        start.wait()
+        for step in range(4):
+            new = frame(p=[number], x=[10 * number + step])
+            update_dataset_from_dataframes([new], store_factory, "u", metadata={f"m{number}": step})
+
+    threads = [threading.Thread(target=append, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(labels(store_factory)) == 2 + 24
+    assert {f"m{number}": 3 for number in range(6)}.items() <= header(store_factory)["metadata"].items()
+    check_integrity(store_factory)
+
+
+def test_races_to_create(store_factory):
+    store_factory()  # its directory is there before the race
+    start, outcomes = threading.Barrier(5), []
+
+    def create(number):
+        start.wait()
+        with suppress(DatasetExistsError):
+            store_dataframes_as_dataset(store_factory, "u", [frame(x=[number])])
+            outcomes.append(number)
+
+    threads = [threading.Thread(target=create, args=(number,)) for number in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert contents(store_factory) == [{"x": outcomes}]
+
+
+def _interrupted(memory, scope, **kwargs):
+    """Update a partition; somebody appends to p=1 and p=3 after that is planned and its input written."""
+
+    def inputs():
+        yield frame(p=[1], x=[7])
+        update_dataset_from_dataframes([frame(p=[1, 3], x=[8, 9])], memory, "u")
+
+    return update_dataset_from_dataframes__iter(inputs(), memory, "u", delete_scope=scope, **kwargs)
+
+
+def test_removal_of_what_was_never_seen(memory):
+    store_dataframes_as_dataset(memory, "u", [PX], partition_on="p")
+    with pytest.raises(ConcurrentWriteError, match="p=1/") as caught:
+        _interrupted(memory, [{"p": 1}])
+    assert len(caught.value.partitions) == 1
+    assert sorted(read_table("u", memory)["x"]) == [1, 2, 3, 8, 9]
+
+
+def test_removal_of_whatever_is_there(memory):
+    store_dataframes_as_dataset(memory, "u", [PX], partition_on="p")
+    _interrupted(memory, [{"p": 1}], on_conflict="replace")
+    assert sorted(read_table("u", memory)["x"]) == [3, 7, 9]
+
+
+def test_removal_elsewhere_is_no_conflict(memory):
+    store_dataframes_as_dataset(memory, "u", [PX], partition_on="p")
+    _interrupted(memory, [{"p": 2}])
+    assert sorted(read_table("u", memory)["x"]) == [1, 2, 7, 8, 9]
+
+
+def test_index_that_was_added_meanwhile(memory):
+    store_dataframes_as_dataset(memory, "u", [PX], partition_on="p")
+
+    def inputs():
+        yield frame(p=[1], x=[7])
+        build_dataset_indices(memory, "u", ["x"])
+
+    update_dataset_from_dataframes__iter(inputs(), memory, "u")
+    assert index(memory, "x") == {1: [0], 2: [0], 3: [1], 7: [2]}
+
+
+def test_unknown_way_out_of_a_conflict(io, memory):
+    io.store(memory, [PX])
+    with pytest.raises(ValueError, match="'ignore'"):
+        io.update(memory, [PX], on_conflict="ignore")
+
+
+def test_frames_of_an_update_come_last(io, memory):
+    io.store(memory, [frame(x=[1]), frame(x=[2])])
+    io.update(memory, [frame(x=[3]), frame(x=[4])])
+    assert all_rows(io.read(memory)) == [{"x": [number]} for number in (1, 2, 3, 4)]

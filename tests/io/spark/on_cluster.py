@@ -1,0 +1,276 @@
+"""Pipelines and faults on a cluster of two executors, each a process; test_cluster.py runs them.
+
+Whatever happens to tasks: a cube is in its old or its new state, whole, and clean-up finds what is left over.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import col
+from storefact import get_store_from_url
+
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.errors import DuplicateCellsError
+from kartothek_cube.io.arrow_cube import query_cube_arrow
+from kartothek_cube.io.spark import create_frame, register
+from kartothek_cube.io.spark._session import no_pandas_warnings
+from kartothek_cube.io.spark.cube import (
+    append_to_cube_from_spark,
+    build_cube_from_spark,
+    cleanup_cube_spark,
+    collect_stats_spark,
+    copy_cube_spark,
+    delete_cube_spark,
+    extend_cube_from_spark,
+    map_cube_spark,
+    query_cube_spark,
+    remove_partitions_spark,
+    update_cube_from_spark,
+)
+from kartothek_cube.io.spark.dataset import read_dataset_as_spark, store_dataset_from_spark
+from tests.support import sabotage
+from tests.support.cubes import header
+from tests.support.paths import ROOT
+from tests.support.sabotage import Sabotaged, hang, kill_executor, note, notes, once
+from tests.support.spark_session import CONFIG
+from tests.support.standalone import cluster, has_addresses
+
+CUBE = Cube(["x"], ["p"], "cube", index_columns=["i1"])
+N = 64
+TASKS = 4
+OPTIONS = {
+    **CONFIG,
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": CONFIG["spark.driver.extraJavaOptions"],
+    "spark.executorEnv.PYTHONPATH": str(ROOT),
+    "spark.scheduler.minRegisteredResourcesRatio": 1.0,
+    # several tasks even for few rows, so that there is something to be faster than
+    "spark.sql.shuffle.partitions": TASKS,
+    "spark.sql.adaptive.coalescePartitions.enabled": "false",
+    "spark.speculation": "true",
+    "spark.speculation.interval": "200ms",
+    "spark.speculation.quantile": 0.5,
+    "spark.speculation.multiplier": 1.1,
+    "spark.speculation.minTaskRuntime": "1s",
+    "spark.ui.showConsoleProgress": "false",
+}
+#: what may happen to a task; nothing is overtaken where all executors have the same address
+DEEDS = ("fail", "kill", "hang") if has_addresses() else ("fail", "kill")
+
+
+def rows(start: int = 0) -> pa.Table:
+    xs = list(range(start, start + N))
+    return pa.table({"x": xs, "p": [x % 8 for x in xs], "i1": [f"i{x % 3}" for x in xs], "v1": xs})
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    with ExitStack() as stack:
+        master = "local-cluster[2,1,1024]"
+        if has_addresses():
+            master = stack.enter_context(cluster(tmp_path_factory.mktemp("cluster")))
+        with no_pandas_warnings():
+            session = SparkSession.builder.config(map={"spark.master": master, **OPTIONS}).getOrCreate()
+        stack.callback(session.stop)
+        yield register(session)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    (tmp_path / "store").mkdir()
+    return f"hfs://{tmp_path / 'store'}"
+
+
+@pytest.fixture
+def marks(tmp_path: Path) -> str:
+    (tmp_path / "marks").mkdir()
+    return str(tmp_path / "marks")
+
+
+def stored(url: str) -> list[int]:
+    return query_cube_arrow(CUBE, url)[0]["x"].to_pylist()
+
+
+def data_files(url: str) -> set[str]:
+    root = Path(url.removeprefix("hfs://"))
+    return {path.relative_to(root).as_posix() for path in root.glob("*/table/**/*.parquet")}
+
+
+def tracked(url: str) -> set[str]:
+    parts = header(lambda: get_store_from_url(url), "cube++seed")["partitions"].values()
+    return {part["files"]["table"] for part in parts}
+
+
+def check_whole(url: str, xs) -> None:
+    """Each cell once, in one file per partition and write; nothing else after a clean-up."""
+    (table,) = query_cube_arrow(CUBE, url)
+    assert table["x"].to_pylist() == table["v1"].to_pylist() == list(xs)
+    assert collect_stats_spark(CUBE, url)["seed"]["rows"] == len(xs)
+    assert len(tracked(url)) == len(xs) // 8
+    wait_for_zombies(url)
+    cleanup_cube_spark(CUBE, url)
+    assert data_files(url) == tracked(url)
+
+
+def wait_for_zombies(url: str) -> None:
+    """Attempts that Spark gave up may still write for a moment."""
+    before: set[str] | None = None
+    while before != (before := data_files(url)):
+        time.sleep(0.5)
+
+
+def through(function, df):
+    """Rows of a frame as a function passes them on, in tasks of whole partitions."""
+    with no_pandas_warnings():
+        return df.repartition(TASKS, "p").mapInArrow(function, df.schema)
+
+
+# the way through --------------------------------------------------------------------------------------------
+
+
+def test_a_pipeline(spark, url, tmp_path):
+    build_cube_from_spark(create_frame(rows()), CUBE, url)
+
+    def doubled(part: pa.Table) -> pa.Table:
+        return part.select(["x", "p"]).append_column("v2", pc.multiply(part["v1"], 2))
+
+    extend_cube_from_spark({"more": map_cube_spark(doubled, CUBE, url)}, CUBE, url)
+    append_to_cube_from_spark(create_frame(rows(N)), CUBE, url)
+    new = query_cube_spark(CUBE, url, C("p") == 1, ["seed"]).withColumn("v1", -col("v1"))
+    update_cube_from_spark(new, CUBE, url, C("p") == 1, ["seed"])
+    options = f"store '{url}', cube 'cube'"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW cells USING kartothek_cube OPTIONS ({options})")
+    (row,) = spark.sql("SELECT count(*), sum(v1), sum(v2) FROM cells WHERE x >= 8").collect()
+    xs = range(8, 2 * N)
+    assert tuple(row) == (
+        2 * N - 8,
+        sum(-x if x % 8 == 1 else x for x in xs),
+        sum(2 * x for x in xs if x < N),
+    )
+    store_dataset_from_spark(query_cube_spark(CUBE, url), url, "flat", partition_on="p")
+    assert read_dataset_as_spark("flat", url, predicates=[[("p", "==", 3)]]).count() == N // 4
+    other = f"hfs://{tmp_path / 'other'}?create_if_missing=true"
+    copy_cube_spark(CUBE, url, other)
+    remove_partitions_spark(CUBE, other, C("p") > 1)
+    cleanup_cube_spark(CUBE, other)
+    assert query_cube_spark(CUBE, other).count() == N // 2
+    delete_cube_spark(CUBE, other)
+    assert not list((tmp_path / "other").rglob("*.parquet"))
+
+
+def test_errors_of_tasks_are_those_of_the_library(spark, url):
+    with pytest.raises(DuplicateCellsError, match="p=1, x=1"):
+        build_cube_from_spark(create_frame(pa.concat_tables([rows(), rows().slice(1, 1)])), CUBE, url)
+    assert data_files(url) == set()
+
+
+# tasks that fail, hang or die -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operation, deed", [("build", "kill"), *(("append", deed) for deed in DEEDS)])
+def test_tasks_run_twice(spark, url, marks, operation, deed):
+    """An attempt has written a file when it fails, is overtaken, or dies with its executor."""
+    store = Sabotaged(url, marks, deed)
+    xs = range(N)
+    if operation == "append":
+        build_cube_from_spark(create_frame(rows()), CUBE, url)
+        append_to_cube_from_spark(create_frame(rows(N)), CUBE, store)
+        xs = range(2 * N)
+    else:
+        build_cube_from_spark(create_frame(rows()), CUBE, store)
+    assert notes(marks, "written") > 8, "no file was written twice"
+    check_whole(url, xs)
+
+
+@pytest.mark.parametrize("deed", DEEDS[1:])
+def test_tasks_of_the_data_source_run_twice(spark, url, marks, deed):
+    """The input of a task ends badly after the task has written some of it."""
+    build_cube_from_spark(create_frame(rows()), CUBE, url)
+
+    def disturbed(batches):
+        for batch in batches:
+            yield batch
+            note(marks, f"task{TaskContext.get().partitionId()}")
+            if once(marks, "deed"):
+                sabotage.DEEDS[deed]()
+
+    df = through(disturbed, create_frame(rows(N)))
+    df.write.format("kartothek_cube").mode("append").options(store=url, cube="cube").save()
+    assert max(notes(marks, f"task{task}") for task in range(TASKS)) > 1, "no task ran twice"
+    check_whole(url, range(2 * N))
+
+
+def test_queries_survive_their_executors(spark, url, marks):
+    build_cube_from_spark(create_frame(rows()), CUBE, url)
+
+    def killing(part: pa.Table) -> pa.Table:
+        if len(part) and once(marks, "deed"):
+            kill_executor()
+        return part
+
+    assert sorted(row["x"] for row in map_cube_spark(killing, CUBE, url).collect()) == list(range(N))
+
+
+# commits that fail, jobs that are cancelled -----------------------------------------------------------------
+
+
+def test_a_commit_that_fails(spark, url, monkeypatch):
+    build_cube_from_spark(create_frame(rows()), CUBE, url)
+    before = data_files(url)
+
+    def refuse(*_, **__):
+        raise ConnectionError("the store is gone")
+
+    monkeypatch.setattr("kartothek_cube.core.store.local.LocalBlobStore.put_if", refuse)
+    with pytest.raises(ConnectionError):
+        append_to_cube_from_spark(create_frame(rows(N)), CUBE, url)
+    monkeypatch.undo()
+    assert data_files(url) == before
+    check_whole(url, range(N))
+
+
+@pytest.mark.parametrize("source", [False, True])
+def test_a_job_that_is_cancelled(spark, url, marks, source):
+    build_cube_from_spark(create_frame(rows()), CUBE, url)
+    store = Sabotaged(url, marks, "hang")
+    df = create_frame(rows(N))
+    if source:
+
+        def slow(batches):
+            for batch in batches:
+                yield batch
+                note(marks, "written")
+                hang()
+
+        df = through(slow, df)
+    canceller = threading.Thread(target=cancel, args=(spark, marks))
+    canceller.start()
+    with pytest.raises(Exception, match=r"(?i)cancel"):
+        if source:
+            df.write.format("kartothek_cube").mode("append").options(store=url, cube="cube").save()
+        else:
+            append_to_cube_from_spark(df, CUBE, store)
+    canceller.join()
+    assert stored(url) == list(range(N))
+    check_whole(url, range(N))
+    append_to_cube_from_spark(create_frame(rows(N)), CUBE, url)
+    check_whole(url, range(2 * N))
+
+
+def cancel(spark, marks: str) -> None:
+    while not notes(marks, "written"):
+        time.sleep(0.1)
+    spark.sparkContext.cancelAllJobs()

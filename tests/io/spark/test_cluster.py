@@ -1,0 +1,21 @@
+"""Spark on several processes, some of which die: runs on_cluster.py, since a process has one Spark only."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from tests.support.paths import ROOT
+
+
+def test_pipelines_and_faults_on_a_cluster():
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/io/spark/on_cluster.py"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout[-10_000:] + result.stderr[-2_000:]

@@ -1,0 +1,387 @@
+"""What is special about cubes on Spark; tests/io/cube covers common behaviour with ``--facade spark``."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import date, datetime
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from storefact import get_store_from_url
+
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.errors import DuplicateCellsError, MissingFileError, MultiTableCommitAborted
+from kartothek_cube.io.arrow_cube import query_cube_arrow
+from kartothek_cube.io.eager_cube import build_cube
+from kartothek_cube.io.spark import create_frame
+from kartothek_cube.io.spark.cube import (
+    append_to_cube_from_spark,
+    build_cube_from_spark,
+    cleanup_cube_spark,
+    collect_stats_spark,
+    extend_cube_from_spark,
+    map_cube_spark,
+    query_cube_spark,
+    update_cube_from_spark,
+)
+from tests.support.cubes import header
+
+CUBE = Cube(["x", "y"], ["p"], "cube", index_columns=["i1"])
+
+
+def table(n: int = 12, **more) -> pa.Table:
+    columns = {"x": list(range(n)), "y": [0] * n, "p": [i % 3 for i in range(n)], **more}
+    return pa.table(columns)
+
+
+def seed(n: int = 12) -> pa.Table:
+    return table(n, v1=[i * 0.5 for i in range(n)], i1=[f"i{i % 2}" for i in range(n)])
+
+
+@pytest.fixture
+def frame(spark):
+    return create_frame(seed())
+
+
+@pytest.fixture
+def built(frame, url):
+    build_cube_from_spark(frame, CUBE, url)
+    return url
+
+
+def files(url: str) -> set[Path]:
+    return {path for path in Path(url.removeprefix("hfs://")).rglob("*") if path.is_file()}
+
+
+def rows(df) -> list[dict]:
+    return sorted((row.asDict() for row in df.collect()), key=lambda row: (row["x"], row["y"]))
+
+
+# queries ----------------------------------------------------------------------------------------------------
+
+
+def test_a_query_shuffles_nothing(jvm, built):
+    plan = query_cube_spark(CUBE, built, C("v1") > 1.0)._jdf.queryExecution().toString()
+    assert "MapInArrow query_cube" in plan and "Exchange" not in plan
+
+
+@pytest.mark.parametrize("arguments", [{}, {"partition_by": "i1"}, {"payload_columns": ["v1"]}])
+def test_the_schema_is_there_without_rows(built, arguments):
+    empty, filled = (query_cube_spark(CUBE, built, C("p") == p, **arguments) for p in (99, 0))
+    assert empty.schema == filled.schema and empty.count() == 0 and filled.count() == 4
+
+
+def test_a_query_sees_the_cube_as_it_was_planned(frame, built, spark):
+    df = query_cube_spark(CUBE, built)
+    append_to_cube_from_spark(frame.where("x = 0").withColumn("x", frame["x"] + 100), CUBE, built)
+    assert df.count() == 12 and query_cube_spark(CUBE, built).count() == 13
+
+
+def test_groups_come_in_one_piece_and_in_order(built):
+    values = [row["i1"] for row in query_cube_spark(CUBE, built, partition_by="i1").collect()]
+    assert values == ["i0"] * 6 + ["i1"] * 6
+
+
+def test_many_tasks_are_sent_to_a_worker_each(jvm, built, monkeypatch):
+    monkeypatch.setattr("kartothek_cube.io.spark._executor._FEW_TASKS", 1)
+    monkeypatch.setattr("kartothek_cube.io_components.runtime.task_sizing._WORTH_A_TASK", 1)
+    df = query_cube_spark(CUBE, built)
+    assert df.rdd.getNumPartitions() == 3
+    assert rows(df) == rows(create_frame(seed().select(["i1", "p", "v1", "x", "y"])))
+
+
+def test_map_gets_whole_partitions(built):
+    def summed(part: pa.Table) -> pa.Table:
+        assert pc.count_distinct(part["p"]).as_py() <= 1
+        return pa.table({"p": part["p"].slice(0, 1), "n": pa.array([len(part)][: len(part)], pa.int64())})
+
+    df = map_cube_spark(summed, CUBE, built)
+    assert sorted(df.collect()) == [(0, 4), (1, 4), (2, 4)]
+
+
+def test_map_gets_whole_groups(built):
+    def summed(part: pa.Table) -> pa.Table:
+        return part.group_by("i1").aggregate([("v1", "sum")])
+
+    df = map_cube_spark(summed, CUBE, built, partition_by="i1", payload_columns=["v1"])
+    assert sorted(df.collect()) == [("i0", 15.0), ("i1", 18.0)]
+
+
+@pytest.mark.parametrize("schema", ["x bigint", pa.schema([("x", pa.int64())])])
+def test_map_may_be_told_what_comes_out(built, schema):
+    def some(part: pa.Table):
+        return part.to_pandas()[["x"]] if part["p"][0].as_py() == 1 else None
+
+    df = map_cube_spark(some, CUBE, built, schema)
+    assert sorted(row["x"] for row in df.collect()) == [1, 4, 7, 10]
+
+
+def test_map_takes_columns_of_the_query_for_what_they_are(spark, url):
+    """pandas has objects for dates, and no type for them where there are no rows."""
+    days = pa.array([date(2020, 1, 1), date(2020, 1, 2)])
+    cube = Cube(["x", "d"], ["p"], "cube")
+    build_cube_from_spark(create_frame(pa.table({"x": [0, 1], "d": days, "p": days}), spark), cube, url)
+    df = map_cube_spark(lambda part: part.to_pandas().assign(v2=1.5), cube, url)
+    assert dict(df.dtypes) == {"d": "date", "p": "date", "v2": "double", "x": "bigint"}
+    extend_cube_from_spark({"more": df}, cube, url)
+    assert sorted(map(tuple, query_cube_spark(cube, url).select("d", "v2").collect())) == [
+        (date(2020, 1, 1), 1.5),
+        (date(2020, 1, 2), 1.5),
+    ]
+
+
+def test_a_file_that_is_gone_is_named(built, url):
+    next(Path(url.removeprefix("hfs://")).glob("cube++seed/table/**/*.parquet")).unlink()
+    with pytest.raises(MissingFileError, match=r"cube\+\+seed/table/.*parquet"):
+        query_cube_spark(CUBE, built)
+
+
+def test_map_whose_result_is_unknown_is_refused(built):
+    with pytest.raises(ValueError, match=r"fails for a table without rows .*IndexError.* pass their schema"):
+        map_cube_spark(lambda part: part.slice(part["x"][0].as_py()), CUBE, built)
+    with pytest.raises(ValueError, match="gives None"):
+        map_cube_spark(lambda part: None, CUBE, built)
+    with pytest.raises(TypeError, match=r"schema must be .* but is int"):
+        map_cube_spark(lambda part: part, CUBE, built, 1)
+
+
+def test_query_transform_extend_is_one_line(built):
+    def doubled(part: pa.Table) -> pa.Table:
+        return part.select(["x", "y", "p"]).append_column("v9", pc.multiply(part["v1"], 2))
+
+    extend_cube_from_spark({"doubled": map_cube_spark(doubled, CUBE, built)}, CUBE, built)
+    assert [row["v9"] for row in rows(query_cube_spark(CUBE, built, payload_columns=["v9"]))] == [
+        float(i) for i in range(12)
+    ]
+
+
+# writes -----------------------------------------------------------------------------------------------------
+
+
+def test_files_are_as_eager_ones(frame, built, tmp_path):
+    other = f"hfs://{tmp_path / 'other'}?create_if_missing=true"
+    build_cube(seed(), CUBE, other)
+
+    def content(url):
+        part = header(lambda: get_store_from_url(url), "cube++seed")["partitions"]
+        keys = {label.split("/")[0]: item["files"]["table"] for label, item in part.items()}
+        read = {
+            label: pq.ParquetFile(pa.BufferReader(get_store_from_url(url).get(key)))
+            for label, key in keys.items()
+        }
+        return {label: (file.schema_arrow, file.read()) for label, file in read.items()}
+
+    assert content(built) == content(other)
+    assert query_cube_arrow(CUBE, built) == query_cube_arrow(CUBE, other)
+
+
+def test_a_write_shuffles_once(jvm, frame, url, monkeypatch):
+    plans = []
+    collect = type(frame).toArrow
+    monkeypatch.setattr(type(frame), "toArrow", lambda df: plans.append(df) or collect(df))
+    build_cube_from_spark(frame, CUBE, url)
+    (plan,) = [df._jdf.queryExecution().optimizedPlan().toString() for df in plans]
+    assert plan.count("RepartitionByExpression") == 1
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 100])
+def test_large_partitions_become_several_files(spark, url, limit):
+    data = pa.table({"x": list(range(12)), "y": [0] * 12, "p": [0] * 10 + [1, 2], "v1": list(range(12))})
+    cube = CUBE.copy(index_columns=[])
+    build_cube_from_spark(create_frame(data), cube, url, max_rows_per_file=limit)
+    store = get_store_from_url(url)
+    sizes = {
+        label: pq.ParquetFile(pa.BufferReader(store.get(part["files"]["table"]))).metadata.num_rows
+        for label, part in header(lambda: store, "cube++seed")["partitions"].items()
+    }
+    assert max(sizes.values()) <= limit and len(sizes) >= 2 + 10 / limit
+    assert query_cube_arrow(cube, url)[0].select(data.column_names) == data
+
+
+def test_large_datasets_without_partitions_become_several_files(spark, url, built):
+    data = create_frame(pa.table({"x": list(range(12)), "v2": list(range(12))}))
+    extend_cube_from_spark({"all": data}, CUBE, built, partition_on={"all": []}, max_rows_per_file=5)
+    assert collect_stats_spark(CUBE, built)["all"]["files"] >= 3
+    assert [row["v2"] for row in rows(query_cube_spark(CUBE, built, payload_columns=["v2"]))] == list(
+        range(12)
+    )
+
+
+@pytest.mark.parametrize("limit", [None, 1, 2])
+def test_cells_that_occur_twice_are_an_error_of_the_library(spark, url, limit):
+    data = pa.concat_tables([seed(), seed().slice(5, 1)])
+    with pytest.raises(DuplicateCellsError, match="p=2, x=5, y=0"):
+        build_cube_from_spark(create_frame(data), CUBE, url, max_rows_per_file=limit)
+    assert files(url) == set()
+
+
+def test_nulls_are_an_error_of_the_library(spark, built):
+    before = files(built)
+    data = seed().set_column(0, "x", pa.array([None, *range(1, 12)], pa.int64()))
+    with pytest.raises(ValueError, match='NULL-values in dimension column "x" of dataset "seed"') as caught:
+        append_to_cube_from_spark(create_frame(data), CUBE, built)
+    assert type(caught.value) is ValueError
+    assert files(built) == before
+
+
+def test_nothing_is_left_when_the_commit_fails(frame, built, monkeypatch):
+    before = files(built)
+
+    def fail(*_):
+        raise ConnectionError("the store is gone")
+
+    monkeypatch.setattr("kartothek_cube.io_components.write.cube_commit.commit", fail)
+    with pytest.raises(ConnectionError):
+        append_to_cube_from_spark(frame, CUBE, built)
+    assert files(built) == before
+
+
+def test_nothing_is_left_when_the_job_fails(spark, frame, built):
+    before = files(built)
+    bad = frame.unionAll(frame.selectExpr("x", "y", "raise_error('user error')", "v1", "i1"))
+    with pytest.raises(Exception, match="user error"):
+        append_to_cube_from_spark(bad, CUBE, built)
+    assert files(built) == before
+
+
+def test_a_plan_of_another_time_does_not_stop_an_append(frame, built, spark):
+    append_to_cube_from_spark(frame, CUBE, built)
+    cleanup_cube_spark(CUBE, built, spark=spark)
+    assert (
+        collect_stats_spark(CUBE, built)["seed"]["rows"] == 24 and query_cube_spark(CUBE, built).count() == 12
+    )
+
+
+def test_an_update_replaces_partitions(frame, built):
+    new = frame.where("p = 1").withColumn("v1", frame["v1"] + 100)
+    update_cube_from_spark(new, CUBE, built, C("p") == 1, ["seed"])
+    values = [row["v1"] for row in rows(query_cube_spark(CUBE, built))]
+    assert values == [i * 0.5 + (100 if i % 3 == 1 else 0) for i in range(12)]
+
+
+# bad input --------------------------------------------------------------------------------------------------
+
+
+def refused(spark, url, error, fragment, data, operation=build_cube_from_spark, **arguments):
+    """Fail unless an operation raises before any job starts, and writes nothing."""
+    before, tracker = files(url), spark.sparkContext.statusTracker()
+    group = str(uuid4())
+    spark.sparkContext.setJobGroup(group, "refused")
+    with pytest.raises(error, match=fragment):
+        operation(data, CUBE, url, **arguments)
+    assert list(tracker.getJobIdsForGroup(group)) == [] and files(url) == before
+
+
+@pytest.mark.parametrize(
+    "change, error, fragment",
+    [
+        (lambda df: df.drop("x"), ValueError, "dimension columns.*seed.*x"),
+        (lambda df: df.drop("p"), ValueError, "partition columns.*seed.*p"),
+        (lambda df: df.select("*", df["v1"]), ValueError, "Duplicate columns in dataset 'seed': v1"),
+        (
+            lambda df: df.withColumn("z", df["v1"]).toDF(*df.columns, "V1"),
+            ValueError,
+            "upper and lower.*V1, v1",
+        ),
+        (lambda df: df.selectExpr("*", "make_dt_interval(1) z"), TypeError, "'z' of dataset 'seed'.*bigint"),
+        (lambda df: df.selectExpr("*", "parse_json('1') z"), TypeError, "'z'.*variant.*cast it to 'string'"),
+        (lambda df: df.selectExpr("*", "array(make_ym_interval(1)) z"), TypeError, "'z'.*array<interval"),
+        (lambda df: df.toPandas, TypeError, "Spark DataFrame"),
+        (lambda df: {"seed": seed().to_pandas()}, TypeError, "Dataset seed: .*create_frame"),
+        (lambda df: {"enrich": df}, ValueError, "seed"),
+        (lambda df: {"seed": df, "enrich": df}, MultiTableCommitAborted, "i1 in enrich, seed"),
+    ],
+)
+def test_what_schemas_tell_is_refused_before_a_job(jvm, frame, url, change, error, fragment):
+    refused(jvm, url, error, fragment, change(frame))
+
+
+@pytest.mark.parametrize(
+    "change, error, fragment",
+    [
+        (lambda df: df.withColumn("v1", df["v1"].cast("string")), ValueError, "v1: string"),
+        (lambda df: df.drop("v1"), ValueError, "v1"),
+        (lambda df: {"enrich": df}, ValueError, "enrich"),
+    ],
+)
+def test_appends_that_do_not_fit_are_refused_before_a_job(jvm, frame, built, change, error, fragment):
+    refused(jvm, built, error, fragment, change(frame), append_to_cube_from_spark)
+
+
+def test_extensions_that_do_not_fit_are_refused_before_a_job(jvm, frame, built):
+    other = frame.selectExpr("cast(x as string) x", "p", "v1 as v2")
+    refused(jvm, built, MultiTableCommitAborted, "x", {"enrich": other}, extend_cube_from_spark)
+
+
+@pytest.mark.parametrize("store", ["hmemory://", get_store_from_url("hmemory://")])
+def test_stores_in_memory_are_refused(frame, store):
+    with pytest.raises(ValueError, match="executors cannot open"):
+        build_cube_from_spark(frame, CUBE, store)
+    with pytest.raises(ValueError, match="executors cannot open"):
+        query_cube_spark(CUBE, store)
+
+
+@pytest.mark.parametrize("limit, error", [(0, ValueError), (1.5, TypeError), (True, TypeError)])
+def test_limits_that_make_no_sense_are_refused(jvm, frame, url, limit, error):
+    refused(jvm, url, error, "max_rows_per_file", frame, max_rows_per_file=limit)
+
+
+def test_names_need_no_quotes(spark, url):
+    cube = Cube(["a.b", "c`d"], ["e f"], "odd")
+    data = pa.table({"a.b": [1, 2], "c`d": [1, 1], "e f": ["x/y", "ä"], "G.": [True, None]})
+    build_cube_from_spark(create_frame(data), cube, url, max_rows_per_file=1)
+    df = query_cube_spark(cube, url)
+    assert sorted(tuple(row) for row in df.select("`a.b`", "`c``d`", "`e f`").collect()) == [
+        (1, 1, "x/y"),
+        (2, 1, "ä"),
+    ]
+
+
+def test_unsigned_keys_of_a_cube_take_signed_ones(spark, url):
+    data = seed().set_column(0, "x", pa.array(range(12), pa.uint16()))
+    build_cube(data, CUBE, url)
+    append_to_cube_from_spark(create_frame(seed()), CUBE, url)
+    extra = create_frame(table(v2=list(range(12))))
+    extend_cube_from_spark({"enrich": extra}, CUBE, url)
+    assert query_cube_arrow(CUBE, url)[0]["x"].to_pylist() == list(range(12))
+    negative = create_frame(pa.table({"x": [-1], "y": [0], "p": [0], "v1": [0.5], "i1": ["a"]}))
+    with pytest.raises(ValueError, match="'x' of type int64 does not fit the stored uint64"):
+        append_to_cube_from_spark(negative, CUBE, url)
+
+
+def test_times_do_not_depend_on_the_zone_of_the_session(spark, url):
+    cube = Cube(["t"], ["p"], "times")
+    stamps = pa.array([datetime(2020, 3, 29, 2, 30), datetime(1969, 12, 31, 23, 59)])
+    data = pa.table({"t": stamps, "p": stamps, "z": stamps.cast(pa.timestamp("us", "Europe/Berlin"))})
+    build_cube_from_spark(create_frame(data), cube, url)
+    stored = query_cube_arrow(cube, url)[0].sort_by("t")
+    assert stored["t"].to_pylist() == sorted(stamps.to_pylist()) == stored["p"].to_pylist()
+    assert stored.schema.field("z").type.tz == "UTC"
+    for zone in ("America/New_York", "UTC"):
+        spark.conf.set("spark.sql.session.timeZone", zone)
+        df = query_cube_spark(cube, url).orderBy("t")
+        assert [row["t"] for row in df.collect()] == stored["t"].to_pylist()
+        assert df.selectExpr("cast(unix_micros(z) as long)").toArrow()[0].to_pylist() == [
+            -60_000_000,
+            1585449000_000_000,
+        ]
+
+
+def test_plans_and_tasks_are_light(frame, built):
+    from kartothek_cube.io.spark import _worker
+    from kartothek_cube.io_components.query.physical_plan import split_into_tasks
+    from kartothek_cube.io_components.query.planner import plan_query
+    from kartothek_cube.io_components.write.cube_plan import plan_update
+    from kartothek_cube.io_components.write.incremental import without_commit_state
+
+    plan = plan_query(CUBE, built)
+    assert max(len(pickle.dumps(task)) for task in split_into_tasks(plan, 8)) < 1024
+    writing = _worker.CubeWriteContext(
+        without_commit_state(plan_update(CUBE, built, C("p") >= 0, ["seed"])), "seed"
+    )
+    assert len(pickle.dumps(writing)) < 4096

@@ -1,0 +1,85 @@
+"""What travels between driver and tasks, and what the driver holds, per partition."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io_components.query.physical_plan import split_into_tasks
+from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.write.cube_plan import plan_build
+from kartothek_cube.io_components.write.incremental import commit_parts, without_commit_state, write_stream
+from kartothek_cube.io_components.write.plan import with_write_id
+from tests.io.dataset.test_memory import measured
+
+CUBE = Cube(["x", "y"], ["p"], "cube")
+FEW, MANY = 200, 600
+#: bytes per partition
+SENT, HELD = 1000, 2000
+
+
+def rows(n: int) -> pa.Table:
+    numbers = np.arange(n)
+    return pa.table({"p": numbers, "x": numbers, "y": [f"y{i % 7}" for i in range(n)], "v1": numbers / 7})
+
+
+class Written:
+    """A cube of so many partitions, written by four tasks."""
+
+    def __init__(self, url: str, n: int) -> None:
+        self.url, self.n = url, n
+        self.plan = with_write_id(plan_build(CUBE, url, ["seed"]))
+        self.shared = pickle.dumps(without_commit_state(self.plan))
+        tables = [rows(n).filter(pa.array(np.arange(n) % 4 == task)) for task in range(4)]
+        self.outcomes = [pickle.dumps(write_stream(pickle.loads(self.shared), "seed", [t])) for t in tables]
+
+    def commit(self) -> None:
+        commit_parts(self.plan, map(pickle.loads, self.outcomes))
+
+    def query_tasks(self) -> list[bytes]:
+        return [pickle.dumps(task) for task in split_into_tasks(plan_query(CUBE, self.url), 4)]
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    return Written(f"hfs://{tmp_path_factory.mktemp('few')}", FEW)
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    return Written(f"hfs://{tmp_path_factory.mktemp('many')}", MANY)
+
+
+def per_partition(small: int, large: int) -> float:
+    return (large - small) / (MANY - FEW)
+
+
+def test_what_writing_tasks_get_does_not_grow(few, many):
+    assert len(few.shared) == pytest.approx(len(many.shared), abs=50)
+
+
+def test_what_writing_tasks_send_is_small(few, many):
+    assert per_partition(sum(map(len, few.outcomes)), sum(map(len, many.outcomes))) < SENT
+
+
+def test_the_driver_commits_and_plans_in_little_memory(few, many):
+    peaks = []
+    for written in (few, many):
+        with measured() as commit:
+            written.commit()
+        with measured() as query:
+            written.query_tasks()
+        peaks.append((commit.total, query.total))
+    for small, large in zip(*peaks):
+        assert per_partition(small, large) < HELD
+
+
+def test_tasks_of_a_query_are_small(few, many):
+    small, large = (sum(map(len, written.query_tasks())) for written in (few, many))
+    assert per_partition(small, large) < SENT
+    contexts = [len(pickle.dumps(plan_query(CUBE, written.url).context)) for written in (few, many)]
+    assert contexts[0] == pytest.approx(contexts[1], abs=50)

@@ -1,0 +1,171 @@
+"""Sessions: quiet, with the right Python, and clear about what is missing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kartothek_cube.io.spark import _local_session, local_session, register
+from kartothek_cube.io.spark._session import active_session, check_python, explained, workers
+from kartothek_cube.io.spark.cube import (
+    append_to_cube_from_spark,
+    build_cube_from_spark,
+    cleanup_cube_spark,
+    query_cube_spark,
+)
+from tests.io.spark.test_cube import CUBE, seed
+from tests.support.paths import ROOT
+
+
+def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a process of its own, with nothing of Spark in its environment."""
+    env = {k: v for k, v in os.environ.items() if "SPARK" not in k and k != "VIRTUAL_ENV"}
+    env |= {"PYTHONPATH": str(ROOT), **environment}
+    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+
+
+FIRST_STEPS = """
+import tempfile, pyarrow as pa
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io.spark import create_frame, local_session
+from kartothek_cube.io.spark.cube import build_cube_from_spark, query_cube_spark
+spark = local_session(1)
+cube, store = Cube(["x"], ["p"], "cube"), "hfs://" + tempfile.mkdtemp()
+build_cube_from_spark(create_frame(pa.table({"x": [1, 2], "p": [0, 1]})), cube, store)
+assert spark.read.format("kartothek_cube").load(store, cube="cube").where("x > 1").count() == 1
+print(sorted(map(tuple, query_cube_spark(cube, store).collect())), local_session() is spark)
+"""
+
+
+def test_first_steps_are_quiet_and_use_this_python(tmp_path):
+    """Also if there is no virtual environment on the PATH, and another Python is."""
+    (tmp_path / "python3").write_text("#!/bin/sh\necho this is another Python >&2\nexit 1\n")
+    (tmp_path / "python3").chmod(0o755)
+    result = python(FIRST_STEPS, PATH=f"{tmp_path}:/usr/bin:/bin", PYSPARK_PYTHON=str(tmp_path / "python3"))
+    assert (result.stdout, result.stderr) == ("[(0, 1), (1, 2)] True\n", "")
+
+
+@pytest.mark.parametrize("found, said", [("none", "found none"), ("1.8.0_292", "found 8"), ("11.0.2", "11")])
+def test_without_java_one_sentence_says_what_to_do(tmp_path, found, said):
+    if found != "none":
+        (tmp_path / "java").write_text(f"#!/bin/sh\necho 'openjdk version \"{found}\" 2020' >&2\n")
+        (tmp_path / "java").chmod(0o755)
+    code = "from kartothek_cube.io.spark import local_session; local_session()"
+    result = python(code, PATH=str(tmp_path), JAVA_HOME="")
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("RuntimeError: Spark needs Java 17 or newer, but found")
+    assert said in last and "apt-get install openjdk-17-jre-headless" in last
+
+
+def test_java_home_is_looked_at_first(tmp_path, monkeypatch):
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.1\" 2023-10-17' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert _local_session._java_version() == 21
+
+
+def test_without_pyspark_one_sentence_says_what_to_do():
+    code = """
+import importlib.util
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name: None if name == "pyspark" else find_spec(name)
+import kartothek_cube.io.spark
+"""
+    result = python(code)
+    last = result.stderr.splitlines()[-1]
+    assert last == 'ImportError: pyspark is not installed: pip install "kartothek_cube[spark]"'
+
+
+def test_the_active_session_is_taken(session, monkeypatch):
+    assert local_session() is session is active_session() is register()
+    assert workers(session) == 2
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
+    with pytest.raises(RuntimeError, match=r"no active Spark session.*local_session"):
+        active_session()
+
+
+# the Python of executors ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bare(tmp_path) -> str:
+    """A Python without any package."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    return str(tmp_path / "bare" / "bin" / "python")
+
+
+def test_a_wrong_python_is_found_out_before_a_job(jvm, url, bare, monkeypatch):
+    frame = jvm.createDataFrame(seed())
+    monkeypatch.setattr(jvm.sparkContext, "pythonExec", bare)
+    with pytest.raises(
+        RuntimeError, match=r"not the right one .*No module named .*set the env.*PYSPARK_PYTHON"
+    ):
+        build_cube_from_spark(frame, CUBE, url)
+    monkeypatch.setattr(jvm.sparkContext, "pythonExec", str(Path(bare).parent / "nothing"))
+    with pytest.raises(RuntimeError, match="not the right one"):
+        build_cube_from_spark(frame, CUBE, url)
+
+
+@pytest.mark.parametrize("name", ["python", "nothing"])
+def test_a_wrong_python_elsewhere_is_recognised_when_the_job_fails(jvm, url, bare, monkeypatch, name):
+    frame = jvm.createDataFrame(seed())
+    monkeypatch.setattr("kartothek_cube.io.spark._write.check_python", lambda spark: None)
+    monkeypatch.setattr(jvm.sparkContext, "pythonExec", str(Path(bare).parent / name))
+    with pytest.raises(RuntimeError, match=r"The Python of Spark's executors is not the right one"):
+        build_cube_from_spark(frame, CUBE, url)
+
+
+@pytest.mark.parametrize(
+    "text, what",
+    [
+        ("ModuleNotFoundError: No module named 'kartothek_cube'", "kartothek_cube"),
+        ("[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9", "PYTHON_VERSION_MISMATCH"),
+        ('java.io.IOException: Cannot run program "python9": error=2', "python9"),
+        ("org.apache.spark.SparkException: Python worker failed to connect back.", "failed to connect back"),
+        ("[PACKAGE_NOT_INSTALLED] PyArrow >= 18.0.0 must be installed", "PyArrow"),
+        ("ModuleNotFoundError: No module named 'sklearn'", None),
+        ("ValueError: something else", None),
+    ],
+)
+def test_what_failures_mean(text, what):
+    reason = explained(RuntimeError(text))
+    assert (reason is None) if what is None else (what in str(reason) and sys.executable in str(reason))
+
+
+def test_this_python_is_right(jvm):
+    check_python(jvm)
+
+
+# what jobs say ----------------------------------------------------------------------------------------------
+
+
+def test_jobs_say_which_operation_of_which_cube(jvm, url, monkeypatch):
+    texts = []
+    describe = type(jvm.sparkContext).setJobDescription
+    monkeypatch.setattr(
+        type(jvm.sparkContext),
+        "setJobDescription",
+        lambda sc, text: texts.append(text) or describe(sc, text),
+    )
+    monkeypatch.setattr("kartothek_cube.io.spark._cube_maintain._BLOCK", 1)
+    jvm.sparkContext.setJobDescription("of the user")
+    frame = jvm.createDataFrame(seed())
+    build_cube_from_spark(frame, CUBE, url)
+    append_to_cube_from_spark(frame, CUBE, url)
+    build_cube_from_spark(frame, CUBE, url, overwrite=True)
+    cleanup_cube_spark(CUBE, url)
+    assert texts == [
+        "of the user",
+        "build cube cube: seed",
+        "append cube cube: seed",
+        "build cube cube: seed",
+        "clean up cube cube",
+    ]
+    assert jvm.sparkContext.getLocalProperty("spark.job.description") == "of the user"
+    assert "query_cube" in query_cube_spark(CUBE, url)._jdf.queryExecution().toString()

@@ -1,0 +1,118 @@
+"""Every executor runs a job in the same way: prepare, tasks, one last step."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from dask.utils import key_split
+
+from kartothek_cube.io._executor import execute, iter_results
+from kartothek_cube.io.dask._executor import (
+    FAN_IN,
+    answer_as_bag,
+    answer_as_delayed,
+    answer_as_item,
+    results_as_bag,
+    results_as_delayed,
+)
+from kartothek_cube.io_components.job import Job, discard_results
+
+LOG: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def log():
+    LOG.clear()
+    return LOG
+
+
+def prepare():
+    LOG.append("prepare")
+
+
+def scale(factor, number):
+    LOG.append("run")
+    return factor * number
+
+
+def finish(base, results):
+    return base + sum(results)
+
+
+def job(tasks=(1, 2, 3), **options):
+    return Job(
+        name="add_up",
+        description="add up numbers",
+        context=10,
+        tasks=tasks,
+        run=scale,
+        finish=partial(finish, 1000),
+        **options,
+    )
+
+
+EXECUTORS = {
+    "serial": execute,
+    "threads": partial(execute, threads=2),
+    "delayed": lambda j: answer_as_delayed(j).compute(scheduler="sync"),
+    "item": lambda j: answer_as_item(j).compute(scheduler="sync"),
+    "bag": lambda j: answer_as_bag(j).compute(scheduler="sync")[0],
+}
+
+
+@pytest.mark.parametrize("run", EXECUTORS.values(), ids=EXECUTORS)
+@pytest.mark.parametrize("merge", [None, sum], ids=["listed", "merged"])
+@pytest.mark.parametrize("n", [0, 1, 3, FAN_IN + 1])
+def test_answers_do_not_depend_on_the_executor(run, merge, n):
+    assert run(job(tasks=range(n), merge=merge)) == 1000 + 10 * sum(range(n))
+
+
+@pytest.mark.parametrize("run", EXECUTORS.values(), ids=EXECUTORS)
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_the_preparation_comes_before_all_tasks(run, n, log):
+    def nothing(context, task):
+        LOG.append("run")
+
+    run(
+        Job(
+            name="delete",
+            description="delete",
+            context=None,
+            tasks=range(n),
+            run=nothing,
+            finish=discard_results,
+            merge=discard_results,
+            prepare=prepare,
+        )
+    )
+    assert log == ["prepare", *["run"] * n]
+
+
+def test_one_thread_takes_a_task_when_the_one_before_is_done(log):
+    def tasks():
+        for number in range(3):
+            LOG.append("take")
+            yield number
+
+    assert execute(job(tasks=tasks())) == 1030
+    assert log == ["take", "run"] * 3
+
+
+def test_results_come_one_by_one(log):
+    results = iter_results(job())
+    assert (next(results), log) == (10, ["run"])
+
+
+def test_results_as_collections():
+    assert [item.compute(scheduler="sync") for item in results_as_delayed(job())] == [10, 20, 30]
+    assert results_as_bag(job()).compute(scheduler="sync") == [10, 20, 30]
+    lists = Job(
+        name="pairs", description="", context=(7,), tasks=[1, 2], run=lambda c, t: [*c, t], finish=list
+    )
+    assert results_as_bag(lists, flatten=True).compute(scheduler="sync") == [7, 1, 7, 2]
+
+
+def test_names_of_tasks():
+    graph = answer_as_delayed(job(prepare=prepare, steps=("before", "each", "after"))).__dask_graph__()
+    assert {key_split(key) for key in graph} == {"add_up-before", "add_up-each", "add_up-after"}

@@ -1,0 +1,168 @@
+"""How many requests queries and commits make on S3: never more than docs/stores.rst states."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from kartothek_cube.api.cube import (
+    C,
+    Cube,
+    append_to_cube,
+    build_cube,
+    cleanup_cube,
+    query_cube,
+    remove_partitions,
+)
+from kartothek_cube.api.dataset import (
+    read_table,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+)
+from kartothek_cube.core.store import open_blobs
+from tests.support.object_server import running
+from tests.support.paths import ROOT
+
+CUBE = Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube", index_columns=["i1"])
+DOCS = ROOT / "docs/stores.rst"
+
+
+@pytest.fixture(scope="module")
+def server():
+    with running() as server:
+        # whether it compares and swaps is asked once per process
+        assert open_blobs(server.url()).can_swap
+        yield server
+
+
+@pytest.fixture
+def url(server):
+    server.blobs.clear()
+    server.requests.clear()
+    return server.url()
+
+
+def frame(partitions: int, rows: int = 1, **columns: object) -> pd.DataFrame:
+    count = partitions * rows
+    return pd.DataFrame({"x": np.arange(count), "p": np.arange(count) // rows, "v1": 1.0, **columns})
+
+
+def build(url: str, partitions: int = 4, rows: int = 1) -> None:
+    data = {
+        "seed": frame(partitions, rows, i1=7),
+        "enrich": frame(partitions, rows).rename(columns={"v1": "v2"}),
+    }
+    build_cube(data, CUBE, url)
+
+
+def bound(operation: str, **numbers: int) -> int:
+    """The number of requests that the documentation states, as a formula in a table."""
+    text = DOCS.read_text()
+    (formula,) = re.findall(rf"^{re.escape(operation)}\s\s+``(.+?)``", text, re.MULTILINE)
+    terms = [term.strip().split(" ") for term in formula.split("+")]
+    total = 0
+    for term in terms:
+        factors = [int(factor) if factor.isdigit() else numbers[factor] for factor in term]
+        total += int(np.prod(factors))
+    return total
+
+
+def count(server) -> int:
+    total = len(server.requests)
+    server.requests.clear()
+    return total
+
+
+@pytest.mark.parametrize("partitions", [1, 4, 9])
+@pytest.mark.parametrize(
+    "arguments, files, indices",
+    [
+        ({}, 2, 0),
+        ({"payload_columns": ["v1"]}, 1, 0),
+        ({"conditions": C("i1") == 7}, 2, 1),
+        ({"conditions": C("v1") > 0.0, "payload_columns": ["v2"]}, 2, 0),
+    ],
+    ids=["all", "projection", "index", "payload"],
+)
+def test_query(server, url, partitions, arguments, files, indices):
+    build(url, partitions)
+    server.requests.clear()
+    assert len(query_cube(CUBE, url, **arguments)[0]) == partitions
+    assert count(server) <= bound("query of a cube", D=2, I=indices, F=files * partitions)
+
+
+def test_query_of_large_files(server, url):
+    build(url, 3, rows=100_000)
+    server.requests.clear()
+    query_cube(CUBE, url, payload_columns=["v1"])
+    reads = Counter(request.key for request in server.requests if request.key.endswith(".parquet"))
+    assert max(reads.values()) <= 2
+    assert count(server) <= bound("query of a cube", D=2, I=0, F=3)
+
+
+def test_point_query_reads_one_partition(server, url):
+    build(url, 9)
+    server.requests.clear()
+    query_cube(CUBE, url, conditions=C("p") == 3)
+    assert count(server) <= bound("query of a cube", D=2, I=0, F=2)
+
+
+@pytest.mark.parametrize("partitions", [1, 30])
+def test_build(server, url, partitions):
+    build(url, partitions)
+    # the seed has indices of x and i1
+    assert count(server) <= bound("build of a cube", D=2, I=2, F=2 * partitions)
+
+
+@pytest.mark.parametrize("partitions", [1, 30])
+def test_append(server, url, partitions):
+    build(url, 40)
+    server.requests.clear()
+    append_to_cube({"seed": frame(partitions, i1=8)}, CUBE, url)
+    assert count(server) <= bound("append to a cube", D=2, W=1, I=2, F=partitions)
+
+
+def test_remove(server, url):
+    build(url, 9)
+    server.requests.clear()
+    remove_partitions(CUBE, url, conditions=C("p") == 3, ktk_cube_dataset_ids=["enrich"])
+    assert count(server) <= bound("append to a cube", D=2, W=1, I=0, F=0)
+
+
+def test_cleanup(server, url):
+    build(url, 9)
+    for number in range(2500):
+        server.blobs[f"cube++seed/table/p=0/{number:032}.parquet"] = server.blobs[
+            "cube++seed/table/_common_metadata"
+        ]
+    server.requests.clear()
+    cleanup_cube(CUBE, url)
+    assert count(server) <= bound("clean-up of a cube", D=2, W=1, A=4, G=3)
+    assert not [key for key in server.blobs if "0000000" in key]
+
+
+@pytest.mark.parametrize("partitions", [1, 30])
+def test_dataset(server, url, partitions):
+    arguments = {"store": url, "dataset_uuid": "d", "partition_on": ["p"], "secondary_indices": ["x"]}
+    store_dataframes_as_dataset(dfs=[frame(partitions)], **arguments)
+    assert count(server) <= bound("store a dataset", I=1, F=partitions)
+    update_dataset_from_dataframes([frame(partitions)], **arguments)
+    assert count(server) <= bound("update a dataset", I=1, F=partitions)
+    read_table("d", url)
+    assert count(server) <= bound("read a dataset", I=0, F=2 * partitions)
+    read_table("d", url, predicates=[[("x", "==", 0)]], columns=["v1"])
+    assert count(server) <= bound("read a dataset", I=1, F=2)
+
+
+def test_requests_overlap(server, url):
+    build(url, 40)
+    server.latency, server.peak = 0.02, 0
+    try:
+        query_cube(CUBE, url)
+    finally:
+        server.latency = 0.0
+    assert server.peak >= 8  # a busy machine starts them slowly

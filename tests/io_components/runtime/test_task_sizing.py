@@ -1,0 +1,99 @@
+"""Cutting queries into tasks of about equal size."""
+
+from __future__ import annotations
+
+import pickle
+from uuid import uuid4
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io.eager_cube import append_to_cube, build_cube, query_cube
+from kartothek_cube.io_components.query.executor import run_task
+from kartothek_cube.io_components.query.physical_plan import split_into_tasks
+from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.runtime import task_sizing
+from tests.support.factories import local
+
+CUBE = Cube(["x"], ["p"], "cube", index_columns=["i1"])
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Seven partitions, a second file in one of them, a dataset with partners for some and one for all."""
+    factory = local(tmp_path / "store")
+    n = 7 * 20
+    seed = pd.DataFrame({"x": range(n), "p": np.arange(n) // 20, "v1": 1.5, "i1": np.arange(n) % 10})
+    enrich = pd.DataFrame({"x": range(60), "p": np.arange(60) // 20, "v2": 2.5})
+    build_cube(
+        {
+            "seed": seed,
+            "enrich": enrich,
+            "all": pd.DataFrame({"x": range(n), "v3": [uuid4().hex * 9 for _ in range(n)]}),
+        },
+        CUBE,
+        factory,
+        partition_on={"all": []},
+    )
+    append_to_cube(pd.DataFrame({"x": [5], "p": [0], "v1": [9.5], "i1": [5]}), CUBE, factory)
+    return factory
+
+
+def answer(plan, tasks) -> pd.DataFrame:
+    travelled = pickle.loads(pickle.dumps([plan.context, tasks]))
+    tables = [table for task in travelled[1] for table in run_task(travelled[0], task)]
+    return pd.concat([t.to_pandas() for t in tables]).sort_values("x", ignore_index=True)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 100])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"payload_columns": ["v3"]},
+        {"conditions": C("v2") > 2.0},
+        {"partition_by": "p"},
+        {"partition_by": "i1"},
+        {"partition_by": ["i1"], "conditions": C("i1").isin([1, 5, 7])},
+    ],
+)
+def test_tasks_together_are_the_query(monkeypatch, store, arguments, workers):
+    monkeypatch.setattr(task_sizing, "_WORTH_A_TASK", 1)
+    plan = plan_query(CUBE, store, **arguments)
+    tasks = split_into_tasks(plan, workers)
+    expected = pd.concat(query_cube(CUBE, store, **arguments)).sort_values("x", ignore_index=True)
+    pd.testing.assert_frame_equal(answer(plan, tasks), expected)
+    limit = len(plan.groups) if plan.groups is not None else plan.n_partitions
+    assert min(workers, limit) <= len(tasks) <= min(3 * workers, limit)
+
+
+def test_small_queries_are_one_task(store):
+    assert len(split_into_tasks(plan_query(CUBE, store), workers=8)) == 1
+
+
+def test_size_bounds_tasks(monkeypatch, store):
+    monkeypatch.setattr(task_sizing, "_WORTH_A_TASK", 1)
+    assert len(split_into_tasks(plan_query(CUBE, store, payload_columns=["v1"]), workers=1, size=1)) == 7
+
+
+def test_what_every_task_has_to_read_makes_tasks_larger(monkeypatch, store):
+    monkeypatch.setattr(task_sizing, "_WORTH_A_TASK", 1)
+    alone = split_into_tasks(plan_query(CUBE, store, payload_columns=["v1"]), workers=1, size=1)
+    shared = split_into_tasks(plan_query(CUBE, store, payload_columns=["v1", "v3"]), workers=1, size=1)
+    assert len(shared) < len(alone)
+
+
+@pytest.mark.parametrize("partition_by", [None, "p"])
+def test_nothing_to_read_is_no_task(store, partition_by):
+    assert split_into_tasks(plan_query(CUBE, store, C("p") > 100, partition_by=partition_by), workers=2) == []
+
+
+def test_groups_of_a_task_narrow_what_it_reads(store):
+    plan = plan_query(CUBE, store, partition_by="i1")
+    first, second = plan.group_tasks(np.array([0, 9, 10]))
+    assert first.predicates == (("i1", "in", tuple(range(9))),)
+    assert second.predicates == (("i1", "==", 9),)
+    assert plan.single_task().predicates == ()

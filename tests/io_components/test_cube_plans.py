@@ -1,0 +1,142 @@
+"""The shape of operations: plans travel and stay small, running and finishing may be repeated."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from kartothek_cube.core.common_metadata import make_meta, schema_to_bytes
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.naming import schema_key
+from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io.eager_cube import build_cube, extend_cube, query_cube
+from kartothek_cube.io_components.query.executor import run_task
+from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.write.cube_commit import finish_write
+from kartothek_cube.io_components.write.cube_plan import plan_append, plan_build, plan_update
+from kartothek_cube.io_components.write.cube_write import merge_writes, prepare, run_write
+
+CUBE = Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube", suppress_index_on=["x"])
+
+
+def frame(p: int, x: Any = (1, 2), **more: Any) -> pd.DataFrame:
+    return pd.DataFrame({"x": list(x), "p": p, **more})
+
+
+@pytest.fixture
+def many(store_factory: Any) -> Any:
+    """Make a store with a cube of n partitions, from headers alone; there are no data files."""
+
+    def make(n: int) -> Any:
+        blobs = open_blobs(store_factory)
+        for name, value in (("seed", "v0"), ("enrich", "v1")):
+            uuid = f"cube++{name}"
+            schema = make_meta(frame(0, **{value: 0.5}), origin="test", partition_keys=["p"])
+            labels = [f"p={i}/{i:032x}" for i in range(n)]
+            header = DatasetMetadata(
+                uuid,
+                partitions=PartitionTable.from_labels(uuid, "table", labels),
+                metadata={"ktk_cube_is_seed": name == "seed"},
+                partition_keys=["p"],
+                schema=schema,
+            )
+            blobs.put(schema_key(uuid), schema_to_bytes(schema))
+            blobs.put(f"{uuid}.by-dataset-metadata.json", header.to_json())
+        return store_factory
+
+    return make
+
+
+@pytest.mark.parametrize("n", [10, 1_000, 100_000])
+def test_query_tasks_travel_and_stay_small(many: Any, n: int) -> None:
+    plan = plan_query(CUBE, many(n), conditions=C("p") < min(n, 1_000), partition_by="p")
+    tasks = plan.tasks()
+    assert len(tasks) == min(n, 1_000)
+    sizes = [len(pickle.dumps(task)) for task in tasks[:10]]
+    assert max(sizes) < 600
+    assert len(pickle.dumps(plan.context)) < 8_000
+    assert pickle.loads(pickle.dumps(tasks[3])) == tasks[3]
+    assert pickle.loads(pickle.dumps(plan.context)).scans == plan.context.scans
+
+
+@pytest.mark.parametrize("n", [10, 1_000, 100_000])
+def test_write_plans_do_not_grow_with_partitions(many: Any, n: int) -> None:
+    plan = plan_append(CUBE, many(n), ["seed", "enrich"])
+    assert len(pickle.dumps(plan)) < 8_000
+    results = run_write(plan, prepare(plan, {"seed": [frame(n + 1, v0=0.5)]}))
+    assert len(pickle.dumps(results)) < 8_000
+
+
+def test_planning_twice_gives_the_same_tasks(store_factory: Any) -> None:
+    build_cube([frame(2, v0=0.5), frame(1, v0=1.5)], CUBE, store_factory)
+    first, second = (plan_query(CUBE, store_factory, partition_by="p") for _ in range(2))
+    assert first.tasks() == second.tasks()
+    assert first.groups == second.groups == ((1,), (2,))
+
+
+def test_tasks_may_run_shuffled_and_twice(store_factory: Any) -> None:
+    build_cube([frame(p, v0=p * 0.5) for p in range(5)], CUBE, store_factory)
+    extend_cube({"enrich": frame(0, v1=0)}, CUBE, store_factory)
+    plan = plan_query(CUBE, store_factory, partition_by="p")
+    context = pickle.loads(pickle.dumps(plan.context))
+    numbered = list(enumerate(plan.tasks())) * 2
+    random.Random(1).shuffle(numbered)
+    results = {number: run_task(context, pickle.loads(pickle.dumps(task)))[0] for number, task in numbered}
+    expected = query_cube(CUBE, store_factory, partition_by="p")
+    for number, df in enumerate(expected):
+        pd.testing.assert_frame_equal(results[number].to_pandas(), df)
+
+
+def test_unit_tasks_cover_the_query_once(store_factory: Any) -> None:
+    build_cube([frame(p, x=[p, p + 10], v0=p * 0.5) for p in range(7)], CUBE, store_factory)
+    plan = plan_query(CUBE, store_factory)
+    tables = [table for task in plan.partition_tasks(3) for table in run_task(plan.context, task)]
+    got = pd.concat([t.to_pandas() for t in tables]).sort_values("x", ignore_index=True)
+    pd.testing.assert_frame_equal(got, query_cube(CUBE, store_factory)[0].sort_values("x", ignore_index=True))
+
+
+def state(store_factory: Any) -> dict[str, bytes]:
+    blobs = open_blobs(store_factory)
+    return {blob.key: blobs.get(blob.key) for blob in blobs.list("")}
+
+
+@pytest.mark.parametrize("operation", ["build", "overwrite", "append", "update", "remove"])
+def test_finishing_twice_changes_nothing(store_factory: Any, operation: str) -> None:
+    names = {"seed"}
+    if operation != "build":
+        build_cube([frame(p, v0=p * 0.5) for p in range(3)], CUBE, store_factory)
+    plan = {
+        "build": lambda: plan_build(CUBE, store_factory, names),
+        "overwrite": lambda: plan_build(CUBE, store_factory, names, overwrite=True),
+        "append": lambda: plan_append(CUBE, store_factory, names),
+        "update": lambda: plan_update(CUBE, store_factory, C("p") == 1, names),
+        "remove": lambda: plan_update(CUBE, store_factory, C("p") == 1, names),
+    }[operation]()
+    frames = {} if operation == "remove" else {"seed": [frame(1, v0=9.5)]}
+    results = run_write(plan, prepare(plan, frames))
+    first = finish_write(plan, results)
+    before = state(store_factory)
+    second = finish_write(pickle.loads(pickle.dumps(plan)), pickle.loads(pickle.dumps(results)))
+    assert first == second
+    assert state(store_factory) == before
+
+
+def test_a_write_in_pieces_is_the_write_at_once(store_factory: Any) -> None:
+    plan = plan_build(CUBE, store_factory, ["seed"])
+    frames = [frame(p, x=np.arange(p, p + 3), v0=p * 0.5) for p in range(6)]
+    parts = [run_write(plan, prepare(plan, {"seed": [df]})) for df in frames]
+    lost_attempt = run_write(plan, prepare(plan, {"seed": [frames[0]]}))
+    tree = merge_writes([merge_writes(parts[:2]), merge_writes([merge_writes(parts[2:5]), parts[5]])])
+    finish_write(plan, tree)
+    expected = pd.concat(frames).sort_values(["x", "p"], ignore_index=True)[["p", "v0", "x"]]
+    pd.testing.assert_frame_equal(query_cube(CUBE, store_factory)[0], expected)
+    stored = DatasetMetadata.load_from_store("cube++seed", store_factory).partitions
+    assert not set(lost_attempt["seed"].labels.to_pylist()) & set(stored)

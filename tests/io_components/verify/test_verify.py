@@ -1,0 +1,560 @@
+"""Checking cubes and datasets: each fault is found and nothing else; what can be built anew is."""
+
+from __future__ import annotations
+
+import json
+import re
+from urllib.parse import quote
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kartothek_cube.core.commit import ChangeSet, WriteMode, commit
+from kartothek_cube.core.common_metadata import make_meta
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.errors import DatasetNotFoundError
+from kartothek_cube.core.index import ExplicitSecondaryIndex
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io.dask.bag_cube import verify_cube_bag
+from kartothek_cube.io.dask.delayed_cube import verify_cube_delayed
+from kartothek_cube.io.eager import (
+    build_dataset_indices,
+    keep_dataset_history,
+    list_dataset_history,
+    read_table,
+    repair_dataset,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+    verify_dataset,
+)
+from kartothek_cube.io.eager_cube import append_to_cube, build_cube, query_cube, repair_cube, verify_cube
+from kartothek_cube.io.iter_cube import verify_cube__iter
+from kartothek_cube.io_components.verify.report import REMEDIES, REPAIRABLE, Problem, Report
+from tests.support.cubes import edit_header, file_keys, frame, header, memory, snapshot
+from tests.support.paths import DATA
+from tests.support.stores import FaultyStore, ReadOnlyStore
+
+CUBE = Cube(["x"], ["p"], "cube", index_columns=["i1"])
+SEED = frame(x=[0, 1, 2], p=[0, 0, 1], i1=["a", "b", None], v1=[1.0, 2.0, 3.0]).assign(i1=["a", "b", "c"])
+ENRICH = frame(x=[0, 2], p=[0, 1], v2=[1, 2])
+
+
+@pytest.fixture
+def store():
+    store = memory()
+    build_cube({"seed": SEED, "enrich": ENRICH}, CUBE, store)
+    append_to_cube(SEED.head(1).assign(v1=9.0), CUBE, store)
+    return store
+
+
+def kinds(report) -> list[str]:
+    return [problem.kind for problem in report.problems]
+
+
+def first_file(store, uuid="cube++seed") -> str:
+    return next(iter(file_keys(lambda: store, uuid).values()))
+
+
+def rewrite(store, key, change) -> None:
+    """Change a file."""
+    table = change(pq.read_table(pa.BufferReader(store.get(key))))
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    store.put(key, sink.getvalue().to_pybytes())
+
+
+def set_index(store, column, change, uuid="cube++seed") -> str:
+    """Change what an index says."""
+    key = header(lambda: store, uuid)["indices"][column]
+    index = ExplicitSecondaryIndex(column, index_storage_key=key).load(store)
+    content = {value: list(labels) for value, labels in index.index_dct.items()}
+    change(content)
+    blob = ExplicitSecondaryIndex(column, content, dtype=index.dtype)
+    other = memory()
+    store.put(key, other.get(blob.store(other, uuid)))
+    return key
+
+
+# faults, each with the problems that a deep and a quick check find
+
+
+def lose_file(store):
+    store.delete(first_file(store))
+
+
+def truncate(store):
+    key = first_file(store)
+    store.put(key, store.get(key)[:-10])
+
+
+def empty(store):
+    store.put(first_file(store), b"")
+
+
+def spoil_pages(store):
+    """The footer is fine, the pages are not."""
+    key = first_file(store)
+    data = store.get(key)
+    store.put(key, data[:4] + bytes(60) + data[64:])
+
+
+def lose_column(store):
+    rewrite(store, first_file(store), lambda t: t.drop_columns(["v1"]))
+
+
+def add_column(store):
+    rewrite(store, first_file(store), lambda t: t.append_column("new", pa.nulls(len(t))))
+
+
+def other_type(store):
+    rewrite(store, first_file(store), lambda t: t.set_column(2, "v1", pa.array(["a"] * len(t))))
+
+
+def other_partition(store):
+    rewrite(store, first_file(store), lambda t: t.append_column("p", pa.array([5] * len(t))))
+
+
+def shuffle(store):
+    rewrite(store, first_file(store), lambda t: t.take([1, 0]))
+
+
+def duplicate(store):
+    rewrite(store, first_file(store), lambda t: t.take([0, 0, 1]))
+
+
+def null_dimension(store):
+    rewrite(
+        store, first_file(store, "cube++enrich"), lambda t: t.set_column(0, "x", pa.array([None], pa.int64()))
+    )
+
+
+def lose_index(store):
+    store.delete(header(lambda: store, "cube++seed")["indices"]["i1"])
+
+
+def spoil_index(store):
+    store.put(header(lambda: store, "cube++seed")["indices"]["i1"], b"no index")
+
+
+def forget_value(store):
+    set_index(store, "i1", lambda content: content.pop("b"))
+
+
+def forget_label(store):
+    set_index(store, "x", lambda content: content[0].pop())
+
+
+def invent_value(store):
+    set_index(store, "i1", lambda content: content.update(z=content["a"]))
+
+
+def invent_label(store):
+    set_index(store, "i1", lambda content: content["a"].append("p=0/unknown"))
+
+
+def retype_index(store):
+    key = header(lambda: store, "cube++seed")["indices"]["i1"]
+    other = memory()
+    index = ExplicitSecondaryIndex("i1", {1: ["p=0/a"]}, dtype=pa.int64())
+    store.put(key, other.get(index.store(other, "cube++seed")))
+
+
+def drop_index(store):
+    edit_header(lambda: store, "cube++seed", lambda h: h["indices"].pop("i1"))
+
+
+def lose_schema(store):
+    store.delete("cube++enrich/table/_common_metadata")
+
+
+def spoil_schema(store):
+    store.put("cube++enrich/table/_common_metadata", b"no schema")
+
+
+def spoil_header(store):
+    store.put("cube++enrich.by-dataset-metadata.json", b"{")
+
+
+def foreign_file(store):
+    def change(content):
+        part = next(iter(content["partitions"].values()))
+        part["files"]["table"] = "cube++seed/table/p=0/a.parquet"
+
+    edit_header(lambda: store, "cube++enrich", change)
+
+
+def two_headers(store):
+    store.put("cube++enrich.by-dataset-metadata.msgpack.zstd", b"")
+
+
+def share_file(store):
+    def change(content):
+        parts = list(content["partitions"].values())
+        parts[-1]["files"]["table"] = parts[0]["files"]["table"]
+
+    edit_header(lambda: store, "cube++seed", change)
+
+
+def misplace(store):
+    """The file of a partition lies in another one."""
+
+    def change(content):
+        part = next(iter(content["partitions"].values()))
+        key = part["files"]["table"]
+        part["files"]["table"] = key.replace("p=0", "p=7")
+        store.put(part["files"]["table"], store.get(key))
+
+    edit_header(lambda: store, "cube++seed", change)
+
+
+def bad_label(store):
+    def change(content):
+        parts = json.dumps(content["partitions"])
+        content["partitions"] = json.loads(parts.replace("p=0/", "q=0/"))
+        for part in content["partitions"].values():
+            store.put(part["files"]["table"], b"")
+
+    edit_header(lambda: store, "cube++enrich", change)
+
+
+def lose_seed(store):
+    store.delete("cube++seed.by-dataset-metadata.json")
+
+
+def overlap(store):
+    df = ENRICH.rename(columns={"v2": "v1"}).astype({"v1": "float"})
+    store_dataframes_as_dataset(store, "cube++more", [df], partition_on="p")
+
+
+def conflicting_type(store):
+    df = frame(x=["a"], p=[0], v3=[1])
+    store_dataframes_as_dataset(store, "cube++more", [df], partition_on="p")
+
+
+def no_dimension(store):
+    store_dataframes_as_dataset(store, "cube++more", [frame(p=[0], v3=[1])], partition_on="p")
+
+
+def unpartitioned(store):
+    store_dataframes_as_dataset(store, "cube++more", [frame(x=[0], p=[0], v3=[1])])
+
+
+def other_table(store):
+    store_dataframes_as_dataset(store, "cube++more", [frame(x=[0], v3=[1])], table_name="core")
+
+
+def second_seed(store):
+    edit_header(lambda: store, "cube++enrich", lambda h: h["metadata"].update(ktk_cube_is_seed=True))
+
+
+FAULTS = [
+    (lose_file, ["missing-file"], ["missing-file"]),
+    (truncate, ["unreadable-file"], ["unreadable-file"]),
+    (empty, ["unreadable-file"], ["unreadable-file"]),
+    (spoil_pages, ["unreadable-file"], []),
+    (lose_column, ["file-schema"], ["file-schema"]),
+    (add_column, ["file-schema"], ["file-schema"]),
+    (other_type, ["file-schema"], ["file-schema"]),
+    (other_partition, ["wrong-partition"], []),
+    (shuffle, ["unsorted"], []),
+    (duplicate, ["duplicate-cells"], []),
+    (null_dimension, ["null-key"], []),
+    (lose_index, ["missing-index"], ["missing-index"]),
+    (spoil_index, ["unreadable-index"], ["unreadable-index"]),
+    (forget_value, ["index-incomplete"], []),
+    (forget_label, ["index-incomplete"], []),
+    (invent_value, ["index-excess"], []),
+    (invent_label, ["index-unknown-partition"], ["index-unknown-partition"]),
+    (retype_index, ["index-type"], ["index-type"]),
+    (drop_index, ["index-absent"], ["index-absent"]),
+    (lose_schema, ["missing-schema"], ["missing-schema"]),
+    (spoil_schema, ["schema"], ["schema"]),
+    (spoil_header, ["header"], ["header"]),
+    (foreign_file, ["header"], ["header"]),
+    (two_headers, ["two-headers"], ["two-headers"]),
+    (share_file, None, ["shared-file"]),
+    (misplace, ["path"], ["path"]),
+    (bad_label, ["label"], ["label"]),
+    (lose_seed, ["seed"], ["seed"]),
+    (overlap, ["payload-overlap"], ["payload-overlap"]),
+    (conflicting_type, ["type-conflict"], ["type-conflict"]),
+    (no_dimension, ["cube-columns"], ["cube-columns"]),
+    (unpartitioned, ["cube-columns"], ["cube-columns"]),
+    (other_table, ["cube-table"], ["cube-table"]),
+    (second_seed, ["cube-metadata"], ["cube-metadata"]),
+]
+
+
+def test_a_cube_as_it_has_to_be(store):
+    before = snapshot(lambda: store)
+    report = verify_cube(CUBE, ReadOnlyStore(store))
+    assert report.ok
+    assert dict(report.checked) == {"datasets": 2, "files": 5, "rows": 6, "indices": 2}
+    assert repr(report) == "no problems in 2 datasets, 5 files, 6 rows, 2 indices"
+    assert repair_cube(CUBE, store) == report
+    assert snapshot(lambda: store) == before
+
+
+EMPTY_LISTS = DATA / "empty-lists"
+
+
+@pytest.mark.parametrize("deep", [True, False])
+def test_files_of_kartothek_and_plateau_with_empty_lists_only(deep):
+    cube = Cube(["x"], ["p"], "cube")
+    store = "hfs://" + quote(str(EMPTY_LISTS / "kartothek"))
+    assert verify_cube(cube, store, deep=deep).problems == ()
+    assert [values.tolist() for values in query_cube(cube, store)[0]["v"]] == [[], [1]]
+    store = "hfs://" + quote(str(EMPTY_LISTS / "plateau"))
+    assert verify_dataset("dataset", store, deep=deep).problems == ()
+    assert [values.tolist() for values in read_table("dataset", store)["s"]] == [[], ["a"]]
+
+
+@pytest.mark.parametrize(
+    "recorded, found, fits",
+    [
+        (pa.list_(pa.int64()), pa.list_(pa.null()), True),
+        (pa.list_(pa.list_(pa.int64())), pa.list_(pa.null()), True),
+        (pa.list_(pa.list_(pa.string())), pa.list_(pa.list_(pa.null())), True),
+        (pa.struct([("a", pa.list_(pa.int64()))]), pa.struct([("a", pa.list_(pa.null()))]), True),
+        (pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), pa.null()), True),
+        (pa.list_(pa.int64()), pa.list_(pa.string()), False),
+        (pa.list_(pa.int64()), pa.list_(pa.list_(pa.null())), False),
+        (pa.list_(pa.int64()), pa.int64(), False),
+        (pa.struct([("a", pa.int64())]), pa.struct([("b", pa.null())]), False),
+        (pa.struct([("a", pa.int64())]), pa.struct([("a", pa.int64()), ("b", pa.null())]), False),
+    ],
+    ids=str,
+)
+def test_what_a_file_does_not_know_of_a_nested_type_is_no_fault(recorded, found, fits):
+    store = memory()
+    store_dataframes_as_dataset(store, "u", [pa.table({"v": pa.nulls(1, recorded)})])
+    rewrite(store, first_file(store, "u"), lambda t: t.set_column(0, "v", pa.nulls(1, found)))
+    assert kinds(verify_dataset("u", store)) == ([] if fits else ["file-schema"])
+
+
+@pytest.mark.parametrize("fault, deep, shallow", FAULTS, ids=[fault[0].__name__ for fault in FAULTS])
+def test_faults(store, fault, deep, shallow):
+    fault(store)
+    before = snapshot(lambda: store)
+    assert kinds(verify_cube(CUBE, store, deep=False)) == shallow
+    report = verify_cube(CUBE, store)
+    if deep is None:
+        assert set(shallow) <= set(kinds(report))
+    else:
+        assert kinds(report) == deep
+    assert not report.ok
+    assert snapshot(lambda: store) == before
+    for problem in report.problems:
+        assert problem.key in repr(report)
+        assert problem.remedy in repr(report)
+        assert problem.dataset in (f"cube++{name}" for name in ("seed", "enrich", "more"))
+    assert report.to_pandas()["kind"].tolist() == kinds(report)
+    assert json.loads(json.dumps(report.to_dict()))["problems"][0]["kind"] == kinds(report)[0]
+
+
+@pytest.mark.parametrize(
+    "fault", [f for f, deep, _ in FAULTS if deep and set(deep) <= REPAIRABLE], ids=lambda f: f.__name__
+)
+def test_repair(store, fault):
+    fault(store)
+    broken = verify_cube(CUBE, store)
+    before = header(lambda: store, "cube++seed")
+    report = repair_cube(CUBE, store)
+    assert report.ok
+    assert [problem.kind for problem in report.repaired] == kinds(broken)
+    assert verify_cube(CUBE, store).ok
+    after = header(lambda: store, "cube++seed")
+    assert after["partitions"] == before["partitions"]
+    assert f"repaired: {broken.problems[0].dataset}: " in repr(report)
+
+
+@pytest.mark.parametrize(
+    "fault", [lose_file, truncate, lose_column, spoil_header, shuffle], ids=lambda f: f.__name__
+)
+def test_beyond_repair(store, fault):
+    """Where data are missing, an index built anew would hide it."""
+    fault(store)
+    before = snapshot(lambda: store)
+    assert kinds(repair_cube(CUBE, store)) == kinds(verify_cube(CUBE, store))
+    assert snapshot(lambda: store) == before
+
+
+def test_all_indices_are_mended_by_one_commit(store):
+    lose_index(store)
+    forget_label(store)
+    keep_dataset_history("cube++seed", store, 5)
+    assert set(kinds(repair_cube(CUBE, store))) == {"history-file"}  # the lost index
+    assert [state.version for state in list_dataset_history("cube++seed", store)] == [0, 1, 2]
+
+
+VERIFY = {
+    "iter": verify_cube__iter,
+    "delayed": lambda cube, store, **kw: verify_cube_delayed(cube, lambda: store, **kw).compute(
+        scheduler="sync"
+    ),
+    "bag": lambda cube, store, **kw: verify_cube_bag(cube, lambda: store, **kw).compute(scheduler="sync")[0],
+}
+
+
+@pytest.mark.parametrize("verify", VERIFY.values(), ids=VERIFY.keys())
+@pytest.mark.parametrize("deep", [True, False])
+def test_all_facades_find_the_same(store, verify, deep):
+    for fault in (truncate, forget_value, overlap):
+        fault(store)
+    assert verify(CUBE, store, deep=deep) == verify_cube(CUBE, store, deep=deep)
+    chosen = verify(CUBE, store, ktk_cube_dataset_ids="enrich", deep=deep)
+    assert chosen.ok
+    assert chosen.checked["datasets"] == 1
+
+
+@pytest.mark.parametrize("ids", ["sed", ["seed", "more"]])
+def test_unknown_datasets(store, ids):
+    with pytest.raises(ValueError, match=r"unknown dataset (sed|more)"):
+        verify_cube(CUBE, store, ids)
+
+
+def test_no_cube():
+    with pytest.raises(ValueError, match="Could not find"):
+        verify_cube(CUBE, memory())
+
+
+# datasets --------------------------------------------------------------------------------------------------
+
+
+def test_dataset(store):
+    assert verify_dataset("cube++seed", store).ok
+    forget_value(store)
+    (problem,) = verify_dataset("cube++seed", store).problems
+    assert problem.column == "i1"
+    assert re.search(r"no entries for 1 .* 'b' in p=0/", problem.message)
+    report = repair_dataset("cube++seed", store)
+    assert (report.ok, [p.kind for p in report.repaired]) == (True, ["index-incomplete"])
+    with pytest.raises(DatasetNotFoundError):
+        verify_dataset("u", store)
+
+
+def test_order_is_no_business_of_datasets():
+    store = memory()
+    df = frame(x=[2, 1, 1, None])
+    store_dataframes_as_dataset(store, "u", [df], secondary_indices="x")
+    assert verify_dataset("u", store).ok
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pd.array([1, None], "Int64"),
+        [1.5, None],
+        ["a", None],
+        [b"a", b"\x00"],
+        [True, False],
+        pd.to_datetime(["2020-01-01 00:00:01", None]),
+        pd.to_datetime(["2020-01-01", "2020-01-02"]).tz_localize("Europe/Berlin"),
+        pd.Categorical(["a", "b"]),
+        [pd.Timestamp("2020-01-01").date(), None],
+    ],
+    ids=lambda v: str(pd.Series(v).dtype),
+)
+def test_types(values):
+    store = memory()
+    df = frame(x=values, y=[[1], [2]], z=[1, 2])
+    store_dataframes_as_dataset(store, "u", [df, df.head(1)], partition_on="z", secondary_indices="x")
+    update_dataset_from_dataframes([df.assign(x=df["x"].iloc[0])], store, "u")
+    report = verify_dataset("u", store)
+    assert report.ok, report
+
+
+def test_columns_without_type():
+    store = memory()
+    store_dataframes_as_dataset(store, "u", [frame(x=pd.Series([None], dtype=object), y=[1])])
+    update_dataset_from_dataframes([frame(x=["a"], y=[1])], store, "u")
+    build_dataset_indices(store, "u", "x")
+    assert verify_dataset("u", store).ok
+
+
+def test_history(store):
+    keep_dataset_history("cube++seed", store, 5)
+    old = header(lambda: store, "cube++seed")["indices"]["x"]
+    append_to_cube(SEED, CUBE, store)
+    assert verify_dataset("cube++seed", store).ok
+    store.delete(old)
+    (problem,) = verify_dataset("cube++seed", store).problems[:1]
+    assert (problem.kind, problem.key) == ("history-file", old)
+    for key in [key for key in store.keys() if "/_history/" in key]:
+        store.put(key, b"x")
+    assert set(kinds(verify_dataset("cube++seed", store))) == {"history"}
+
+
+class Died(BaseException):
+    """Nobody tidies up."""
+
+
+def test_schema_of_an_unfinished_write(store):
+    """The schema of an overwrite is there, its header is not."""
+    failing = FaultyStore(store).fail("put", key="enrich.by-dataset", error=Died())
+    schema = make_meta(frame(x=[1], other=["a"]), "new")
+    with pytest.raises(Died):
+        commit(open_blobs(failing), ChangeSet("cube++enrich", mode=WriteMode.REPLACE, schema=schema))
+    (problem,) = verify_cube(CUBE, store).problems
+    assert problem.kind == "schema-pending"
+    assert repair_cube(CUBE, store).ok
+    names = pq.read_schema(pa.BufferReader(store.get("cube++enrich/table/_common_metadata"))).names
+    assert names == ["p", "v2", "x"]
+
+
+# reports ---------------------------------------------------------------------------------------------------
+
+
+def test_long_reports_are_cut():
+    report = Report([Problem("u", "missing-file", f"u/{n}", "gone") for n in range(30)])
+    assert "30 problems\n" in repr(report)
+    assert "and 10 more" in repr(report)
+    assert len(report.to_pandas()) == 30
+
+
+def test_kinds_are_fixed():
+    with pytest.raises(ValueError):
+        Problem("u", "something", "k", "text")
+    assert set(REMEDIES) >= REPAIRABLE
+
+
+def test_every_kind_is_tested():
+    found = {kind for _, deep, shallow in FAULTS for kind in (*(deep or ()), *shallow)}
+    assert found | {"history", "history-file", "schema-pending"} == set(REMEDIES)
+
+
+# whatever an index says, the report says how it differs from the data --------------------------------------
+
+CONTENT = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), st.sets(st.integers(0, 3), min_size=1))
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@given(data=CONTENT, said=CONTENT)
+def test_indices_against_data(data, said):
+    store = memory()
+    dfs = [frame(x=[v for v, where in data.items() if n in where] or ["e"]) for n in range(4)]
+    dataset = store_dataframes_as_dataset(store, "u", dfs, secondary_indices="x")
+    labels = list(dataset.partitions)
+    content = {v: [labels[n] for n in sorted(where)] for v, where in said.items()}
+    others = [n for n in range(4) if dfs[n]["x"].tolist() == ["e"]]
+    if others:
+        content["e"] = [labels[n] for n in others]
+
+    def change(found):
+        found.clear()
+        found.update(content)
+
+    set_index(store, "x", change, "u")
+    truth = {(v, n) for v, where in data.items() for n in where}
+    claim = {(v, n) for v, where in said.items() for n in where}
+    expected = ["index-excess"] * bool(claim - truth) + ["index-incomplete"] * bool(truth - claim)
+    report = verify_dataset("u", store)
+    assert kinds(report) == expected
+    for problem in report.problems:
+        missing = truth - claim if problem.kind == "index-incomplete" else claim - truth
+        assert f" {len(missing)} values in partitions" in problem.message
+    assert repair_dataset("u", store).ok

@@ -1,0 +1,71 @@
+"""Which façades and stores a test case runs with: a table of pairs.
+
+Every case runs with the pairs of `EVERY_CASE` and with the pair of its turn in `TURNS`. So every façade
+meets every kind of store in each suite (Spark: directories only), and a case costs three runs, not nineteen.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from types import ModuleType
+
+import pytest
+
+#: the façade of tests that name a store only
+DEFAULT_FACADE = "eager"
+
+#: pairs that every case runs with
+EVERY_CASE = ((DEFAULT_FACADE, "memory"), (DEFAULT_FACADE, "local"))
+
+#: façade -> store by round; None: no further run. Cases take turns: down a column, then down the next one.
+#: Memory is the cheapest store; a test on S3 takes ten times as long, and a Spark job half a second.
+TURNS: dict[str, tuple[str | None, ...]] = {
+    "iter": ("s3", "local", "memory", "memory", "memory", "memory"),
+    "delayed": ("memory", "s3", "local", "memory", "memory", "memory"),
+    "bag_bs1": ("memory", "memory", "s3", "local", "memory", "memory"),
+    "bag_bs3": ("memory", "memory", "memory", "s3", "local", "memory"),
+    "dataframe": ("local", "memory", "memory", "memory", "s3", "memory"),
+    "eager": ("s3", None, "s3", "s3", None, "s3"),
+    "spark": ("local", None, None, "local", None, None),
+}
+
+
+def pair_of_turn(turn: int) -> tuple[str, str | None]:
+    """Façade and store of a turn, which starts again at the top left of `TURNS` after the last one.
+
+    >>> pair_of_turn(0), pair_of_turn(1), pair_of_turn(7), pair_of_turn(42)
+    (('iter', 's3'), ('delayed', 'memory'), ('iter', 'local'), ('iter', 's3'))
+    """
+    number, row = divmod(turn, len(TURNS))
+    facade, stores = list(TURNS.items())[row]
+    return facade, stores[number % len(stores)]
+
+
+def is_selected(
+    facade: str | None, store: str | None, turn: int, *, all_facades: bool = False, all_stores: bool = False
+) -> bool:
+    """Whether a case runs with a façade and a store (None: it has no such parameter).
+
+    >>> [is_selected("iter", store, turn=7) for store in ("memory", "local", "s3")]
+    [False, True, False]
+    >>> is_selected("iter", None, turn=7), is_selected(None, "s3", turn=7), is_selected(None, "s3", turn=5)
+    (True, False, True)
+    """
+    return any(
+        (all_facades or (facade or DEFAULT_FACADE) == pair[0]) and (all_stores or store in (None, pair[1]))
+        for pair in (*EVERY_CASE, pair_of_turn(turn))
+    )
+
+
+def turn_of(item: pytest.Function) -> int:
+    """Turn of a case: the position of its test in the module plus the positions of its own parameters."""
+    indices = item.callspec.indices
+    own = sum(index for name, index in indices.items() if name not in ("facade", "store_kind"))
+    return _positions(item.module).get(item.originalname, 0) + own
+
+
+@lru_cache
+def _positions(module: ModuleType) -> dict[str, int]:
+    """Test functions of a module by name, numbered from the top."""
+    names = [name for name in vars(module) if name.startswith("test")]
+    return {name: position for position, name in enumerate(names)}

@@ -1,0 +1,186 @@
+"""What fixtures and comparisons promise: fresh and picklable stores, differences that are found."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import json
+import os
+import pickle
+import re
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+from tests.conftest import FACADE_NAMES
+from tests.support import power
+from tests.support.factories import STORES
+from tests.support.paths import ROOT
+from tests.support.values import compare_frames, compare_json, decode, encode
+
+
+def test_factory_survives_pickle_and_gives_the_same_store(store_factory, store):
+    store.put("key", b"data")
+    again = pickle.loads(pickle.dumps(store_factory))
+    assert again().get("key") == b"data"
+    assert list(store_factory()) == ["key"]
+
+
+def test_stores_start_empty_and_are_independent(store_factory, other_store_factory):
+    store_factory().put("key", b"data")
+    assert list(other_store_factory()) == []
+
+
+def test_every_facade_has_a_name_for_the_command_line():
+    from tests.support.cube_facades import FACADES
+
+    assert (*FACADES, "spark") == FACADE_NAMES
+
+
+def test_every_facade_meets_every_store():
+    pytest_ = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+    command = [*pytest_, "-q", "--collect-only", "tests/io/cube"]
+    output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    facades, stores = "|".join(FACADE_NAMES), "|".join(STORES)
+    # parameters of fixtures come in the order of the arguments of the test
+    pairs = {
+        (facade, store)
+        for line in output.splitlines()
+        for facade in re.findall(rf"\b({facades})\b", line.partition("[")[2])
+        for store in re.findall(rf"\b({stores})\b", line.partition("[")[2])
+    }
+    assert pairs == {*itertools.product(FACADE_NAMES[:-1], STORES), ("spark", "local")}
+
+
+FRAME = pd.DataFrame({"x": [1, 2], "y": ["a", None]})
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        FRAME.assign(x=FRAME.x.astype("int8")),
+        FRAME.assign(y=FRAME.y.astype(object)),
+        FRAME.set_axis([7, 8]),
+    ],
+    ids=["width", "flavour", "row index"],
+)
+def test_frames_that_are_the_same(other):
+    assert compare_frames(other, FRAME) is None
+
+
+@pytest.mark.parametrize(
+    "other, options, why",
+    [
+        (FRAME[["y", "x"]], {}, "columns are"),
+        (FRAME[["x"]], {"column_order": False}, "columns are"),
+        (FRAME[:1], {}, "1 rows instead of 2"),
+        (FRAME[::-1], {}, "row 0"),
+        (FRAME.assign(x=[1, 3]), {"row_order": False}, r"row 1 \(sorted\)"),
+        (FRAME.assign(x=[1.0, 2.0]), {}, "'x' holds float instead of int"),
+        (FRAME.assign(x=["1", "2"]), {}, "'x' holds str instead of int"),
+        (FRAME.assign(y=["a", "b"]), {}, "row 1"),
+        (FRAME.assign(y=FRAME.y.astype("category")), {}, "'y' holds categorical instead of str"),
+        (None, {}, "expected a DataFrame"),
+    ],
+)
+def test_frames_that_differ(other, options, why):
+    assert re.search(why, compare_frames(other, FRAME, **options) or "")
+
+
+def test_order_does_not_matter_unless_asked_for():
+    assert compare_frames(FRAME[::-1][["y", "x"]], FRAME, row_order=False, column_order=False) is None
+
+
+@pytest.mark.parametrize(
+    "actual, why",
+    [
+        ({"a": [1, 2]}, r"result\['a'\]\[1\] is 2 instead of 3"),
+        ({"a": [1]}, r"result\['a'\] has 1 items"),
+        ({"a": [True, 3]}, r"result\['a'\]\[0\] is True"),
+        ({"b": [1, 3]}, r"lacks \['a'\], has \['b'\]"),
+    ],
+)
+def test_json_that_differs(actual, why):
+    assert re.search(why, compare_json(actual, {"a": [1, 3]}) or "")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"a": [1, 1.5, "x", None, True]},
+        datetime.date(2020, 1, 2),
+        pd.Timestamp("2020-01-02T03:04:05.000006"),
+        b"\x00\xff",
+        float("inf"),
+    ],
+)
+def test_values_survive_json(value):
+    assert decode(json.loads(json.dumps(encode(value)))) == value
+
+
+# a disk whose power fails
+
+
+def lose(tmp_path, work, lost):
+    """What is left of what was done in a directory, when what was not flushed is lost."""
+    recording = power.Recording(tmp_path)
+    with recording.running():
+        work(tmp_path)
+    *_, (_, disk) = recording.replay()
+    return disk.after_failure(lost)
+
+
+def write(path, content, flush):
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY)
+    os.write(descriptor, content)
+    if flush:
+        os.fsync(descriptor)
+    os.close(descriptor)
+
+
+def flush_folder(path):
+    descriptor = os.open(path, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    "flush, flush_entry, left",
+    [
+        (False, False, {"all": {}, "contents": {"f": b""}, "none": {"f": b"1"}}),
+        (False, True, {"all": {"f": b""}, "contents": {"f": b""}, "none": {"f": b"1"}}),
+        (True, False, {"all": {}, "contents": {"f": b"1"}, "none": {"f": b"1"}}),
+        (True, True, {"all": {"f": b"1"}, "contents": {"f": b"1"}, "none": {"f": b"1"}}),
+    ],
+)
+def test_disk_keeps_what_was_flushed(tmp_path, flush, flush_entry, left):
+    for lost, expected in left.items():
+        root = tmp_path / lost
+        root.mkdir()
+
+        def work(root):
+            write(root / "t", b"1", flush)
+            os.replace(root / "t", root / "f")
+            if flush_entry:
+                flush_folder(root)
+
+        assert lose(root, work, lost) == expected
+
+
+def test_disk_brings_back_what_was_deleted(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(b"1")
+
+    def work(root):
+        os.unlink(root / "a")
+        flush_folder(root)
+        os.unlink(root / "b")
+
+    assert lose(tmp_path, work, "all") == {"b": b"1"}
+
+
+def test_disk_sees_all_that_is_done(tmp_path):
+    with pytest.raises(AssertionError, match="behind our back"):
+        lose(tmp_path, lambda root: (root / "f").write_bytes(b"1"), "none")

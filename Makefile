@@ -1,5 +1,5 @@
-# Two commands do everything: `make demo` and `make test`. Both fill a private virtual environment, .venv, when needed.
-# Another interpreter: make PYTHON=/path/to/python3.12 demo.   More for pytest: make test ARGS="-k query".
+# The main commands are `make demo` and `make test`. Both create a virtual environment, .venv, if needed.
+# Other interpreter: make PYTHON=/path/to/python3.12 demo.   Arguments of pytest: make test ARGS="-k query".
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,11 +14,11 @@ export PYTHON
 help:
 	@echo "make demo    build and query a cube from a year of real flights and weather"
 	@echo "make test    run the tests"
-	@echo "make soak    run the tests that take many minutes (as root, also those on a real file system)"
+	@echo "make soak    run the slow tests (as root, including those on a real file system)"
 	@echo "make lint    check style, types and layers"
-	@echo "make docs    write the HTML pages to docs/_build/html"
-	@echo "make bench   compare with other engines, side by side"
-	@echo "make clean   remove .venv and everything that was built"
+	@echo "make docs    build the documentation in docs/_build/html"
+	@echo "make bench   compare the performance with other engines"
+	@echo "make clean   remove .venv and all build products"
 
 demo: java $(VENV)/.installed-demo
 	@PYSPARK_PYTHON="$(CURDIR)/$(BIN)/python" $(BIN)/python examples/nycflights.py $(ARGS)
@@ -27,7 +27,7 @@ test: java $(VENV)/.installed-dev
 	@$(BIN)/python tools/install_azurite.py $(VENV)/azurite
 	@PYSPARK_PYTHON="$(CURDIR)/$(BIN)/python" $(BIN)/python -m pytest -n $(JOBS) --maxprocesses=4 $(ARGS)
 
-# named, the directory is not left out
+# tests/soak is only collected when it is named
 soak: $(VENV)/.installed-dev
 	@$(BIN)/python -m pytest tests/soak $(ARGS)
 
@@ -47,7 +47,7 @@ bench: java $(VENV)/.installed-bench
 clean:
 	rm -rf $(VENV) build dist docs/_build asv_bench/.asv ./*.egg-info
 
-# Spark runs on Java. A missing Java fails here, early and in one sentence, instead of somewhere inside a test.
+# Spark needs Java. Check it first, with a clear message, instead of failing in a test.
 java:
 	@sh tools/check_java.sh
 
@@ -55,7 +55,7 @@ $(VENV)/.installed-demo: extras := demo
 $(VENV)/.installed-dev: extras := all,demo,test,lint,docs
 $(VENV)/.installed-bench: extras := bench
 
-# The stamp is newer than the declared dependencies: nothing to install.
+# Reinstall only if the declared dependencies have changed since this stamp was written.
 $(VENV)/.installed-%: setup.cfg setup.py pyproject.toml | $(BIN)/python
 	@echo "Installing kartothek_cube[$(extras)] into $(VENV); the first time takes a few minutes ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$(extras)]"

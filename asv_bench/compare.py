@@ -1,7 +1,7 @@
-"""Compare kartothek_cube with other engines, alternately and in one run; prints medians and ratios.
+"""Compare kartothek_cube with other engines, alternating in one run; prints medians and ratios.
 
 DuckDB, Polars and the floor (pyarrow decoding just the needed columns) answer the same queries over the same
-files; delta-rs joins for many small partitions, and plain Spark stands beside cubes on Spark. When the
+files; delta-rs is included for many small partitions, plain Spark for cubes on Spark. If the
 environment variable KARTOTHEK_PYTHON names an interpreter that has kartothek 5.3, it builds and queries a
 cube of its own.
 """
@@ -31,13 +31,13 @@ FULL = {"BENCH_P": "50", "BENCH_X": "400", "BENCH_Y": "250"}
 
 @dataclass
 class Results:
-    """What was measured: work -> engine -> values of all rounds."""
+    """Measurements: workload -> engine -> values of all rounds."""
 
     seconds: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     answers: dict[str, dict[str, tuple[int, float]]] = field(default_factory=dict)
 
     def add(self, engine: str, measured: dict[str, Any]) -> None:
-        """Add what a peer measured in one round."""
+        """Add the measurements of a peer in one round."""
         for work, value in measured.items():
             if work == "maxrss_mb":
                 self.seconds.setdefault("peak memory, MB", {}).setdefault(engine, []).append(value)
@@ -56,7 +56,7 @@ class Results:
         return found
 
     def table(self, engines: list[str]) -> str:
-        """Medians, and in brackets how many times ours."""
+        """Medians, and in brackets their ratio to ours."""
         lines = [["", *engines]]
         for work, values in self.seconds.items():
             ours = statistics.median(values[OURS]) if OURS in values else None
@@ -75,9 +75,9 @@ def _cell(values: list[float] | None, ours: float | None, engine: str) -> str:
 
 
 def run(python: str, script: str, *args: object, env: dict[str, str] | None = None) -> dict[str, Any]:
-    """Run a script of `peers` in a process of its own; the third argument is its result file."""
+    """Run a script of `peers` in its own process; the third argument is its result file."""
     command = [python, str(PEERS / script), *map(str, args)]
-    # kartothek 5.3 calls much that its own dependencies have deprecated
+    # kartothek 5.3 calls deprecated functions of its dependencies
     quiet = {"PYTHONWARNINGS": "ignore"} if "kartothek" in args else {}
     subprocess.run(command, check=True, env={**os.environ, **quiet, **(env or {})})
     return json.loads(Path(str(args[2])).read_text())
@@ -122,7 +122,7 @@ def compare_plan(work: Path, n: int, rounds: int, kartothek: str | None) -> Resu
 
 
 def compare_spark(work: Path, env: dict[str, str], rounds: int) -> Results:
-    """One cube on Spark: built, and queried by function and by the data source, beside plain Spark."""
+    """One cube on Spark: built, and queried by function and by the data source, compared with plain Spark."""
     results = Results()
     _progress(f"Spark, {rounds} rounds")
     measured = run(
@@ -141,7 +141,7 @@ def _progress(text: str) -> None:
 
 
 def _print(title: str, results: Results, engines: list[str]) -> None:
-    print(f"\n{title}: median seconds, and how many times those of {OURS}\n")
+    print(f"\n{title}: median seconds, and their ratio to {OURS}\n")
     print(results.table(engines), flush=True)
 
 
@@ -149,9 +149,9 @@ def main() -> int:
     """Parse the command line, compare, print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--full", action="store_true", help="5,000,000 rows and 20,000 partitions")
-    parser.add_argument("--rounds", type=int, default=3, help="how often every engine has its turn")
-    parser.add_argument("--only", choices=["cube", "plan", "spark"], help="one of the comparisons")
-    parser.add_argument("--output", type=Path, help="also write everything that was measured, as JSON")
+    parser.add_argument("--rounds", type=int, default=3, help="number of runs of every engine")
+    parser.add_argument("--only", choices=["cube", "plan", "spark"], help="run one of the comparisons")
+    parser.add_argument("--output", type=Path, help="also write all measurements as JSON")
     args = parser.parse_args()
     kartothek = os.environ.get("KARTOTHEK_PYTHON")
     old = ["kartothek"] if kartothek else []

@@ -34,12 +34,12 @@ def store_in(directory):
 
 
 def load(p):
-    """Give the rows of a partition."""
+    """Return the rows of a partition."""
     return {"seed": w.seed(p), "enrich": w.enrich(p)}
 
 
 def total(df):
-    """Give the number of rows, and the sum of a column."""
+    """Return the number of rows, and the sum of a column."""
     return len(df), float(df["v0"].sum())
 
 
@@ -103,10 +103,10 @@ WORK = {
 
 @contextmanager
 def cluster():
-    """Two processes of one thread each; gives the client."""
+    """Two processes of one thread each; returns the client."""
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": "ERROR"}
     with LocalCluster(**options) as processes, Client(processes) as client:
-        # imports are no part of the work
+        # imports are not measured
         client.run(_cpu)
         yield client
 

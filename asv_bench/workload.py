@@ -1,4 +1,4 @@
-"""The work that all peers do: one cube of four datasets, and seven queries.
+"""The workload of all peers: one cube of four datasets, and seven queries.
 
 Cube ``bench`` has the dimensions x, y (a day) and the partition column p:
 

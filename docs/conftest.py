@@ -1,4 +1,4 @@
-"""The examples of the pages run as tests, each page in a directory of its own."""
+"""Run the examples of the pages as tests, each page in its own directory."""
 
 from __future__ import annotations
 

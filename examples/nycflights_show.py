@@ -1,4 +1,4 @@
-"""What the example prints: steps with their times, calls, tables, bars, a directory as a tree."""
+"""Output of the example: timed steps, code, tables, bars, a directory tree."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ INDENT = " " * 3
 DEEPER = " " * 5
 
 
-def _styled(text: str, code: str) -> str:
+def _style(text: str, code: str) -> str:
     in_colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     return f"\033[{code}m{text}\033[0m" if in_colour else text
 
 
 def bold(text: str) -> str:
     """Make the text bold, on a terminal."""
-    return _styled(text, "1")
+    return _style(text, "1")
 
 
 def dim(text: str) -> str:
     """Make the text grey, on a terminal."""
-    return _styled(text, "2")
+    return _style(text, "2")
 
 
 class Steps:
-    """Numbers the steps of a story and measures them."""
+    """Numbers and times the steps."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -42,7 +42,7 @@ class Steps:
 
     @contextmanager
     def step(self, title: str) -> Iterator[None]:
-        """Print a title, do what is in the block, print how long that took."""
+        """Print a title, run the block, print its duration."""
         self._number += 1
         print(f"\n{bold(f'{self._number}. {title}')}", flush=True)
         start = time.perf_counter()
@@ -56,12 +56,12 @@ class Steps:
 
 
 def title(text: str) -> None:
-    """Print the title of the whole."""
+    """Print the main title."""
     print(f"\n{bold(text)}\n{bold('=' * len(text))}")
 
 
 def say(text: str) -> None:
-    """Print a paragraph; line breaks and indentation in the source do not count."""
+    """Print a paragraph; whitespace is normalised."""
     print(
         textwrap.fill(" ".join(text.split()), WIDTH, initial_indent=INDENT, subsequent_indent=INDENT),
         flush=True,
@@ -71,24 +71,24 @@ def say(text: str) -> None:
 def code(text: str) -> None:
     """Print code as it is."""
     for line in text.splitlines():
-        print(_styled(DEEPER + line, "36"), flush=True)
+        print(_style(DEEPER + line, "36"), flush=True)
 
 
 def quote(text: str) -> None:
-    """Print what somebody else says, line by line, behind a bar."""
-    room = WIDTH - len(DEEPER) - 2
+    """Print quoted text, each line after a bar."""
+    width = WIDTH - len(DEEPER) - 2
     for line in text.splitlines():
-        for part in textwrap.wrap(line, room, drop_whitespace=False) or [""]:
+        for part in textwrap.wrap(line, width, drop_whitespace=False) or [""]:
             print(f"{DEEPER}{dim('│')} {part}".rstrip())
 
 
 def result(text: str) -> None:
-    """Print what came of a call."""
+    """Print the result of a call."""
     print(f"{DEEPER}{dim('→ ' + text)}")
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print rows in columns: text to the left, numbers to the right."""
+    """Print rows in columns; numbers are right-aligned."""
     columns = list(zip(*rows, strict=True))
     right = [any(isinstance(value, int | float) for value in column) for column in columns]
     texts = [[name, *_texts(column)] for name, column in zip(header, columns, strict=True)]
@@ -132,7 +132,7 @@ def bars(rows: Iterable[tuple[str, float, str]], unit: str, width: int = 30) -> 
 
 
 def size(count: float) -> str:
-    """Write a number of bytes for people."""
+    """Format a number of bytes."""
     for unit in ("B", "KB", "MB"):
         if count < 1000:
             return f"{count:.0f} {unit}"
@@ -141,13 +141,13 @@ def size(count: float) -> str:
 
 
 def tree(root: Path) -> None:
-    """Print a directory: what has one entry in one line, of many partitions the first and the last."""
+    """Print a directory tree; of many partitions, only the first and the last are shown."""
     print(f"{DEEPER}{root}")
-    _branches(root, "")
+    _print_branches(root, "")
 
 
-def _branches(directory: Path, prefix: str) -> None:
-    entries = sorted(directory.iterdir(), key=_natural)
+def _print_branches(directory: Path, prefix: str) -> None:
+    entries = sorted(directory.iterdir(), key=_natural_key)
     hidden = [entry for entry in entries if "=" in entry.name][1:-1]
     for entry in entries:
         if len(hidden) > 1 and entry in hidden:
@@ -155,31 +155,31 @@ def _branches(directory: Path, prefix: str) -> None:
                 print(f"{DEEPER}{prefix}│   {dim(f'... {len(hidden)} more ...')}")
             continue
         branch, below = ("└── ", "    ") if entry is entries[-1] else ("├── ", "│   ")
-        path, name = _only_child(entry)
+        path, name = _collapse(entry)
         if path.is_dir():
             print(f"{DEEPER}{prefix}{branch}{name}/")
-            _branches(path, prefix + below)
+            _print_branches(path, prefix + below)
         else:
             print(f"{DEEPER}{prefix + branch + name:<62}{dim(f'{size(path.stat().st_size):>8}')}")
 
 
-def _only_child(path: Path) -> tuple[Path, str]:
-    """Go down as long as there is just one entry; return where that ends, and its name from here."""
-    name = _abbreviated(path.name)
+def _collapse(path: Path) -> tuple[Path, str]:
+    """Follow directories with a single entry; return the last path and its name relative to the first."""
+    name = _shorten(path.name)
     while path.is_dir() and len(children := list(path.iterdir())) == 1:
         path = children[0]
-        name = f"{name}/{_abbreviated(path.name)}"
+        name = f"{name}/{_shorten(path.name)}"
     return path, name
 
 
-def _natural(path: Path) -> tuple[str, int]:
-    """Sort month=2 before month=10."""
+def _natural_key(path: Path) -> tuple[str, int]:
+    """Sort key that puts month=2 before month=10."""
     start, _, value = path.name.partition("=")
     return (start, int(value)) if value.isdigit() else (path.name, 0)
 
 
-def _abbreviated(name: str) -> str:
-    """Shorten random and time-stamped names."""
+def _shorten(name: str) -> str:
+    """Shorten names that contain a UUID or a timestamp."""
     stem, dot, suffix = name.partition(".")
     if suffix.endswith("by-dataset-index.parquet"):
         return f"{stem[:10]}….by-dataset-index.parquet"

@@ -107,7 +107,7 @@ def test_the_figures_are_right(told: Told, departures: pd.DataFrame, expected: p
     assert f"{departures['flights'].sum():,}" in told.out
     assert f"{len(departures):,}" in told.out
     assert f"{expected['flights'].sum():,.0f} flights are left, from November to December" in told.out
-    by_month = told.out.partition("Ask again")[2]
+    by_month = told.out.partition("Query again")[2]
     for month, name in ((11, "Nov"), (12, "Dec")):
         cells = expected[expected["month"] == month]
         departed = cells["flights"] - cells["cancelled"]

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Succeeds when Java 17 or newer is there (JAVA_HOME, then PATH), else says in one sentence what to do.
+# Check that Java 17 or newer is installed (JAVA_HOME, then PATH); otherwise print an installation hint.
 set -eu
 
 java=${JAVA_HOME:+$JAVA_HOME/bin/}java

@@ -1,13 +1,14 @@
 """Check the import rules of docs/architecture.rst (usage: check_layers.py [PACKAGE_DIRECTORY]).
 
-Reads the source only, so that imports in functions count as well; those under ``if TYPE_CHECKING:`` do not.
+The script parses the source. Imports in functions and dynamic imports (``importlib.import_module``,
+``__import__``) count as imports; imports under ``if TYPE_CHECKING:`` do not.
 
-* imports point down: cli -> api -> io -> io_components -> serialization -> core -> display; utils may be used
-  by all and uses core and serialization at most
-* neither modules nor folders import each other in a circle
-* dask, pyspark and other optional or banned packages are imported in their packages only
-* `testing`, which needs pytest, is imported by no other package
-* every module says in a docstring what lives there
+* Imports point down: cli -> api -> io -> io_components -> serialization -> core -> display. All layers may
+  import utils, which imports core and serialization only.
+* Neither modules nor packages import each other in a cycle.
+* dask, pyspark and other optional packages are imported in certain packages only.
+* Only tests import ``testing``, which needs pytest.
+* Every module has a docstring.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-#: packages from the ground up; a package may import itself and those before it
+#: layers, lowest first; a layer may import itself and lower layers
 LAYERS = ("display", "core", "serialization", "io_components", "io", "api", "cli")
 
-#: the package's own ``__init__`` stands on top of everything but the command line
+#: the root package's ``__init__`` may import everything except the command line
 ROOT_LAYER = LAYERS.index("api")
 
 #: may import everything and is imported by nothing
 TOP_PACKAGES = ("__main__", "testing")
 
-#: top-level package -> packages that may import it (a package includes what is below it in the tree)
+#: optional package -> packages of ours that may import it, including their subpackages
 OPTIONAL = {
     "dask": ("io.dask", "cli"),
     "distributed": ("io.dask", "cli"),
@@ -35,22 +36,28 @@ OPTIONAL = {
     "click": ("cli",),
     "IPython": ("cli",),
     "jinja2": ("cli",),
+    "obstore": ("core.store.obstore",),
     "prompt_toolkit": ("cli",),
     "tqdm": ("cli", "io_components"),
     "pytest": ("testing",),
     "yaml": ("cli",),
 }
 
-#: optional façades: only the packages on the right import them, so that eager stays lean
+#: façades of optional engines -> packages that may import them: the eager façade works without the engines
 FACADES = {"io.dask": ("io.dask", "api", "cli"), "io.spark": ("io.spark", "api", "cli")}
 
-#: what core does without: whoever calls it decides about concurrency (a lock from `threading` is fine)
+#: not imported by core: its callers decide about concurrency (locks of `threading` are fine)
 NOT_IN_CORE = ("asyncio", "concurrent", "multiprocessing")
+
+#: (module, imported module) -> why this import may break the rules
+EXCEPTIONS = {
+    ("core.cube.constants", "serialization"): "KTK_CUBE_DF_SERIALIZER of kartothek, imported on first use",
+}
 
 
 @dataclass(frozen=True)
 class Import:
-    """One import: the module, the full name of what is taken from it, and where that is written."""
+    """An import: the module, the full name of the imported object, and the line."""
 
     module: str
     target: str
@@ -69,12 +76,12 @@ class Module:
 
     @property
     def package(self) -> str:
-        """The package that the module lives in (a package lives in itself)."""
+        """The package of the module; a package is its own package."""
         return self.name if self.is_package else self.name.rpartition(".")[0]
 
 
 def within(name: str, package: str) -> bool:
-    """Whether a module is a package or lives in it."""
+    """Whether a module is a package or one of its modules."""
     return name == package or name.startswith(package + ".")
 
 
@@ -84,20 +91,53 @@ def within(name: str, package: str) -> bool:
 
 
 class _Imports(ast.NodeVisitor):
-    """Collects what a module imports at run time as absolute dotted names."""
+    """Collects the runtime imports of a module as absolute names."""
 
-    def __init__(self, package: str) -> None:
+    def __init__(self, package: str, module: str) -> None:
         self.package = package
-        self.found: list[Import] = []
+        self.module = module
+        self.imports: list[Import] = []
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
-            self.found.append(Import(alias.name, alias.name, node.lineno))
+            self.imports.append(Import(alias.name, alias.name, node.lineno))
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         base = self._absolute(node.module or "", node.level)
         for alias in node.names:
-            self.found.append(Import(base, f"{base}.{alias.name}", node.lineno))
+            self.imports.append(Import(base, f"{base}.{alias.name}", node.lineno))
+
+    def visit_Call(self, node: ast.Call) -> None:
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", None)
+        if name in ("import_module", "__import__") and node.args:
+            for module in self._dynamic_modules(node.args[0]):
+                self.imports.append(Import(module, module, node.lineno))
+        self.generic_visit(node)
+
+    def _dynamic_modules(self, argument: ast.expr) -> Iterator[str]:
+        """Yield the modules that an expression can evaluate to; for f-strings, the constant package."""
+        if isinstance(argument, ast.IfExp):
+            yield from self._dynamic_modules(argument.body)
+            yield from self._dynamic_modules(argument.orelse)
+        elif isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+            module = argument.value.lstrip(".")
+            yield self._absolute(module, len(argument.value) - len(module))
+        elif isinstance(argument, ast.JoinedStr):
+            package = self._constant_prefix(argument).rpartition(".")[0]
+            if package:
+                yield package
+
+    def _constant_prefix(self, text: ast.JoinedStr) -> str:
+        """The text of an f-string before its first value other than ``__name__``."""
+        prefix = ""
+        for part in text.values:
+            if isinstance(part, ast.Constant):
+                prefix += str(part.value)
+            elif isinstance(part, ast.FormattedValue) and getattr(part.value, "id", None) == "__name__":
+                prefix += self.module
+            else:
+                break
+        return prefix
 
     def _absolute(self, module: str, level: int) -> str:
         if not level:
@@ -120,22 +160,28 @@ def _is_type_checking(test: ast.expr) -> bool:
 
 
 def read_package(directory: Path) -> dict[str, Module]:
-    """All modules of a package by their name relative to it."""
+    """Parse all modules of a package; keys are names relative to the package."""
     modules = {}
     for path in sorted(directory.rglob("*.py")):
         parts = path.relative_to(directory).with_suffix("").parts
         is_package = parts[-1] == "__init__"
         name = ".".join(parts[:-1] if is_package else parts)
         tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
-        full = ".".join([directory.name, *parts[:-1]])
-        visitor = _Imports(full)
+        parent = ".".join([directory.name, *parts[:-1]])
+        visitor = _Imports(parent, parent if is_package else f"{parent}.{parts[-1]}")
         visitor.visit(tree)
-        modules[name] = Module(name, path, is_package, bool(ast.get_docstring(tree)), tuple(visitor.found))
+        modules[name] = Module(name, path, is_package, bool(ast.get_docstring(tree)), tuple(visitor.imports))
     return modules
 
 
 def internal_imports(module: Module, modules: dict[str, Module], root: str) -> Iterator[tuple[str, Import]]:
-    """Imports of the package itself, as (name of the imported module, import)."""
+    """Yield imports from the package itself, as (name of the imported module, import), without exceptions."""
+    for name, imp in _resolved_imports(module, modules, root):
+        if (module.name, name) not in EXCEPTIONS:
+            yield name, imp
+
+
+def _resolved_imports(module: Module, modules: dict[str, Module], root: str) -> Iterator[tuple[str, Import]]:
     for imp in module.imports:
         # ``from .naming import SINGLE_TABLE`` imports `naming`, ``from . import naming`` as well
         names = (full[len(root) + 1 :] for full in (imp.target, imp.module) if within(full, root))
@@ -150,7 +196,7 @@ def internal_imports(module: Module, modules: dict[str, Module], root: str) -> I
 
 
 def _layer(name: str) -> int | None:
-    """Position of a module in LAYERS; None if it is in none of them."""
+    """Index of a module's layer in LAYERS; None if it has no layer."""
     if not name:
         return ROOT_LAYER
     package = name.split(".")[0]
@@ -160,15 +206,15 @@ def _layer(name: str) -> int | None:
 
 
 def upward_imports(modules: dict[str, Module], root: str) -> Iterator[str]:
-    """Imports of a higher package."""
+    """Yield imports of a higher layer."""
     for module in modules.values():
         for target, imp in internal_imports(module, modules, root):
-            why = _why_not_down(module.name, target, root)
-            if why:
-                yield f"{module.path}:{imp.line}: {why}"
+            problem = _describe_violation(module.name, target, root)
+            if problem:
+                yield f"{module.path}:{imp.line}: {problem}"
 
 
-def _why_not_down(source: str, target: str, root: str) -> str | None:
+def _describe_violation(source: str, target: str, root: str) -> str | None:
     for facade, allowed in FACADES.items():
         if within(target, facade) and not any(within(source, package) for package in allowed):
             return f"{source or root} imports {target}; only {', '.join(allowed)} may"
@@ -178,19 +224,19 @@ def _why_not_down(source: str, target: str, root: str) -> str | None:
         return (
             None
             if within(target, "core") or within(target, "serialization")
-            else f"{source} imports {target or root}; utils uses core and serialization at most"
+            else f"{source} imports {target or root}; utils may import core and serialization only"
         )
-    here, there = _layer(source), _layer(target)
-    if here is None or there is None:
-        unknown = source if here is None else target
-        return f"{unknown} is in no package of the architecture"
-    if there > here:
-        return f"{source or root} imports {target or root}, which lives above it"
+    source_layer, target_layer = _layer(source), _layer(target)
+    if source_layer is None or target_layer is None:
+        unknown = source if source_layer is None else target
+        return f"{unknown} belongs to no layer"
+    if target_layer > source_layer:
+        return f"{source or root} imports {target or root}, a higher layer"
     return None
 
 
 def foreign_imports(modules: dict[str, Module], root: str) -> Iterator[str]:
-    """Optional packages outside their packages, threads and the like in core."""
+    """Yield imports of optional packages outside their packages, and of concurrency modules in core."""
     for module in modules.values():
         for imp in module.imports:
             top = imp.target.split(".")[0]
@@ -198,20 +244,20 @@ def foreign_imports(modules: dict[str, Module], root: str) -> Iterator[str]:
             if packages and not any(within(module.name, package) for package in packages):
                 yield f"{module.path}:{imp.line}: imports {top}; only {', '.join(packages)} may"
             if top in NOT_IN_CORE and within(module.name, "core"):
-                yield f"{module.path}:{imp.line}: core imports {top}; concurrency is the caller's business"
+                yield f"{module.path}:{imp.line}: core imports {top}; callers decide about concurrency"
 
 
 def missing_modules(modules: dict[str, Module], root: str) -> Iterator[str]:
-    """Imports of modules of the package that are not there."""
+    """Yield imports of modules that do not exist in the package."""
     for module in modules.values():
-        found = {imp for _, imp in internal_imports(module, modules, root)}
+        resolved = {imp for _, imp in _resolved_imports(module, modules, root)}
         for imp in module.imports:
-            if within(imp.module, root) and imp not in found:
+            if within(imp.module, root) and imp not in resolved:
                 yield f"{module.path}:{imp.line}: there is no module {imp.module}"
 
 
 def missing_docstrings(modules: dict[str, Module], root: str) -> Iterator[str]:
-    """Modules that don't say what lives there, and folders that are no package."""
+    """Yield modules without a docstring, and directories without an ``__init__.py``."""
     for module in modules.values():
         if not module.has_docstring:
             yield f"{module.path}:1: has no docstring"
@@ -220,31 +266,31 @@ def missing_docstrings(modules: dict[str, Module], root: str) -> Iterator[str]:
 
 
 def package_cycles(modules: dict[str, Module], root: str) -> Iterator[str]:
-    """Folders that import each other; a folder and what is in it, and utils, are judged by module."""
+    """Yield cycles of packages. Parents and their subpackages, and utils, are only checked by module."""
     graph: dict[str, set[str]] = {}
     for module in modules.values():
         edges = graph.setdefault(module.package, set())
         for target, _ in internal_imports(module, modules, root):
-            there = modules[target].package
-            related = within(module.package, there) or within(there, module.package)
-            if not related and not within(there, "utils"):
-                edges.add(there)
-    for circle in _circles(graph):
-        yield f"{root}: packages import each other: {' <-> '.join(circle)}"
+            package = modules[target].package
+            related = within(module.package, package) or within(package, module.package)
+            if not related and not within(package, "utils"):
+                edges.add(package)
+    for cycle in _find_cycles(graph):
+        yield f"{root}: packages import each other: {' <-> '.join(cycle)}"
 
 
 def module_cycles(modules: dict[str, Module], root: str) -> Iterator[str]:
-    """Modules that import each other; an import in a function only hides the circle."""
+    """Yield cycles of modules; an import in a function only hides the cycle."""
     graph = {
         module.name: {target for target, _ in internal_imports(module, modules, root)} - {module.name}
         for module in modules.values()
     }
-    for circle in _circles(graph):
-        yield f"{root}: modules import each other: {' <-> '.join(name or root for name in circle)}"
+    for cycle in _find_cycles(graph):
+        yield f"{root}: modules import each other: {' <-> '.join(name or root for name in cycle)}"
 
 
-def _circles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """Sets of nodes that reach each other, sorted."""
+def _find_cycles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Return the sets of nodes that reach each other, sorted."""
     reach = {node: _reachable(graph, node) for node in graph}
     groups = {
         tuple(sorted(other for other in reach[node] if node in reach.get(other, ())))
@@ -276,16 +322,16 @@ RULES = (
 
 
 def check(directory: Path) -> list[str]:
-    """Everything that breaks a rule in a package, one line each."""
+    """Return all violations of the rules in a package, one line each."""
     modules = read_package(directory)
     if not modules:
-        return [f"{directory}: no Python modules there"]
-    found = (line for rule in RULES for line in rule(modules, directory.name))
-    return list(dict.fromkeys(found))
+        return [f"{directory}: no Python modules"]
+    problems = (line for rule in RULES for line in rule(modules, directory.name))
+    return list(dict.fromkeys(problems))
 
 
 def main(argv: Iterable[str]) -> int:
-    """Print what is wrong; 1 if anything is."""
+    """Print all violations; return 1 if there are any."""
     args = list(argv)
     directory = Path(args[0]) if args else Path(__file__).parents[1] / "kartothek_cube"
     problems = check(directory)

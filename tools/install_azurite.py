@@ -1,6 +1,6 @@
-"""Install Azurite, Microsoft's server of Azure storage, for tests, into a directory, unless it is there.
+"""Install Azurite, Microsoft's emulator of Azure storage, into a directory, unless it is already installed.
 
-Needs npm's registry, and nothing else: Node.js comes as a Python package (the extra ``test``).
+Needs access to the npm registry; Node.js is a Python package (the extra ``test``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def install(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     done = folder / f".installed-{VERSION}"
     with (folder / ".lock").open("w") as lock:
-        # several processes of pytest may want it at once
+        # several pytest processes may install it at the same time
         fcntl.flock(lock, fcntl.LOCK_EX)
         if done.exists():
             return

@@ -1,8 +1,8 @@
-"""Look at a report page in a real browser (usage: look_at_report.py PAGE.html [FOLDER [CHROMIUM]]).
+"""Check a report page in a browser (usage: look_at_report.py PAGE.html [FOLDER [CHROMIUM]]).
 
-Needs ``pip install playwright`` and a Chromium. In light and in dark: the page loads nothing but itself, logs
-no error, changes its colours with the scheme and with the three buttons, and fits a phone. Screenshots go to
-FOLDER.
+Needs ``pip install playwright`` and Chromium. In light and dark mode, the page must load no other resources,
+log no errors, and change its colours with the three buttons; it must fit the screen of a phone. Screenshots
+are written to FOLDER.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ from typing import Any
 
 from playwright.sync_api import sync_playwright
 
-#: a busy machine takes its time
-_PATIENCE_MS = 240_000
+#: generous, for slow CI machines
+_TIMEOUT_MS = 240_000
 _FILL = "getComputedStyle(document.querySelector('.heat rect:not(.ground)')).fill"
 
 
 def problems(browser: Any, page: Path, folder: Path) -> Iterator[str]:
-    """What is wrong with the page, one line each."""
-    grounds = set()
+    """Yield the problems of the page, one line each."""
+    backgrounds = set()
     for scheme in ("light", "dark"):
         view = browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 900}).new_page()
-        view.set_default_timeout(_PATIENCE_MS)
-        requests, messages = _listen(view)
+        view.set_default_timeout(_TIMEOUT_MS)
+        requests, messages = _record_events(view)
         view.goto(page.as_uri())
         view.screenshot(path=folder / f"{scheme}.png", full_page=True)
-        grounds.add(view.evaluate("getComputedStyle(document.body).backgroundColor"))
+        backgrounds.add(view.evaluate("getComputedStyle(document.body).backgroundColor"))
         yield from (f"{scheme}: requests {url}" for url in requests if url != page.as_uri())
-        yield from (f"{scheme}: says {message}" for message in messages)
-        yield from _buttons(view, scheme)
-    if len(grounds) != 2:
-        yield "light and dark have the same ground"
+        yield from (f"{scheme}: logs {message}" for message in messages)
+        yield from _check_buttons(view, scheme)
+    if len(backgrounds) != 2:
+        yield "light and dark mode have the same background"
     phone = browser.new_context(viewport={"width": 390, "height": 800}).new_page()
-    phone.set_default_timeout(_PATIENCE_MS)
+    phone.set_default_timeout(_TIMEOUT_MS)
     phone.goto(page.as_uri())
     phone.screenshot(path=folder / "phone.png")
     if phone.evaluate("document.documentElement.scrollWidth") > 390:
-        yield "is wider than a phone"
+        yield "wider than the screen of a phone"
 
 
-def _listen(view: Any) -> tuple[list[str], list[str]]:
-    """What the page loads and what it complains about; both grow from now on."""
+def _record_events(view: Any) -> tuple[list[str], list[str]]:
+    """Return two lists that record requests and log messages of the page from now on."""
     requests: list[str] = []
     messages: list[str] = []
     view.on("request", lambda request: requests.append(request.url))
@@ -52,7 +52,7 @@ def _listen(view: Any) -> tuple[list[str], list[str]]:
     return requests, messages
 
 
-def _buttons(view: Any, scheme: str) -> Iterator[str]:
+def _check_buttons(view: Any, scheme: str) -> Iterator[str]:
     if not view.query_selector(".heat"):
         return
     for metric in ("rows", "bytes", "files"):
@@ -62,18 +62,18 @@ def _buttons(view: Any, scheme: str) -> Iterator[str]:
 
 
 def main(argv: list[str]) -> int:
-    """Print what is wrong; 1 if anything is."""
+    """Print the problems; return 1 if there are any."""
     page, folder = Path(argv[0]).resolve(), Path(argv[1] if len(argv) > 1 else ".")
     folder.mkdir(parents=True, exist_ok=True)
     options: dict[str, Any] = {"executable_path": argv[2]} if len(argv) > 2 else {}
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(timeout=_PATIENCE_MS, args=["--no-sandbox"], **options)
-        found = list(problems(browser, page, folder))
+        browser = playwright.chromium.launch(timeout=_TIMEOUT_MS, args=["--no-sandbox"], **options)
+        lines = list(problems(browser, page, folder))
         browser.close()
-    for line in found:
+    for line in lines:
         print(line)
-    print(f"report: {len(found)} problem(s)" if found else "report: ok")
-    return 1 if found else 0
+    print(f"report: {len(lines)} problem(s)" if lines else "report: ok")
+    return 1 if lines else 0
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Record what kartothek 5.3 writes, first and after this library and plateau, into tests/data/interop.
+"""Record datasets of kartothek 5.3 in tests/data/interop, before and after updates by other libraries.
 
     python tools/record_kartothek.py /path/to/python3.8
 
-The interpreter is one that has kartothek 5.3; this one needs the extra ``test``.
+The argument is an interpreter with kartothek 5.3; the script itself needs the extra ``test``.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from kartothek_cube.io import eager
 
 TARGET = Path(__file__).parent.parent / "tests/data/interop"
 
-#: partition keys and indexed columns; plateau makes the schema of texts one that kartothek does not update
+#: options by dataset; plateau changes the type of text columns so that kartothek cannot update them any more
 DATASETS: dict[str, dict[str, Any]] = {
     "sales": {"partition_on": ["COUNTRY"], "secondary_indices": ["SHOP", "CITY"]},
     "numbers": {"partition_on": ["YEAR"], "secondary_indices": ["SHOP"]},
 }
 
 
-def rows(name: str, who: int) -> dict[str, list[object]]:
-    """Rows that a library writes: ``SALES`` tells which one."""
-    data: dict[str, list[object]] = {"SHOP": [1, 2], "SALES": [10.0 * who, 10.0 * who + 1]}
+def rows(name: str, writer: int) -> dict[str, list[object]]:
+    """Rows of a dataset; the values of ``SALES`` depend on the library that writes them."""
+    data: dict[str, list[object]] = {"SHOP": [1, 2], "SALES": [10.0 * writer, 10.0 * writer + 1]}
     if name == "sales":
         return {**data, "COUNTRY": ["DE", "GB"], "CITY": ["Ulm", "York"], "NAME": ["a", "b"]}
     return {**data, "YEAR": [2020, 2021]}
@@ -61,8 +61,8 @@ else:
 """
 
 
-def run_kartothek(python: str, url: str, step: str, name: str, who: int) -> None:
-    arguments = [url, step, name, json.dumps(rows(name, who)), json.dumps(DATASETS[name])]
+def run_kartothek(python: str, url: str, step: str, name: str, writer: int) -> None:
+    arguments = [url, step, name, json.dumps(rows(name, writer)), json.dumps(DATASETS[name])]
     subprocess.run([python, "-W", "ignore", "-c", KARTOTHEK, *arguments], check=True)
 
 

@@ -1,4 +1,4 @@
-"""Benchmarks for asv; they share the workload with the comparison of engines."""
+"""Benchmarks for asv, with the same workload as the comparison of engines."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Build and query the cube of the workload on a cluster of two processes, and eagerly next to it."""
+"""Build and query the cube of the workload on a cluster of two processes, and eagerly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What it costs that a commit survives a power failure: its files are flushed before the header is put."""
+"""Cost of durable commits, which flush their files to disk before they write the header."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from kartothek_cube.io.eager import (
     write_single_partition,
 )
 
-#: name -> number of files, rows of each one (8 bytes, not compressible)
+#: name -> number of files, rows per file (8 bytes, incompressible)
 FILES = {"10 files of 50 MB": (10, 6_250_000), "2,000 files of 20 kB": (2_000, 2_500)}
 
 
 class Commit:
-    """The commit alone; the files are written before, in the folders of as many partitions."""
+    """Only the commit; its files are written in the setup, one partition each."""
 
     params = (list(FILES), ["true", "false"])
     param_names = ("files", "durable")
     timeout = 600
-    # each commit finds files that were just written
+    # each commit flushes files that were just written
     number, warmup_time, rounds = 1, 0, 1
     repeat = 3
 
@@ -47,7 +47,7 @@ class Commit:
 
 
 class SmallCommit:
-    """One file more, into a dataset that is there: what each append of a stream pays."""
+    """Append one file to an existing dataset, like a stream."""
 
     params = ["true", "false"]
     param_names = ("durable",)

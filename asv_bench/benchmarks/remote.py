@@ -1,4 +1,4 @@
-"""Query a cube in an object store that takes 20 ms for each request."""
+"""Query a cube in an object store with a latency of 20 ms per request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TAIL = 64 << 10
 
 
 def frame() -> pd.DataFrame:
-    """500 partitions that make files of about 0.9 MB."""
+    """500 partitions with files of about 0.9 MB."""
     random = np.random.default_rng(0)
     keys = {"x": np.tile(np.arange(ROWS), FILES), "p": np.repeat(np.arange(FILES), ROWS)}
     return pd.DataFrame(keys | {f"v{n}": random.random(ROWS * FILES) for n in range(COLUMNS)})
@@ -58,13 +58,13 @@ class Remote:
         asyncio.run(self._requests())
 
     def track_ratio(self):
-        """Time of a query in times of its requests, all of them overlapped and nothing decoded."""
+        """Time of a query relative to its requests alone, all overlapped, without decoding."""
         return min(_seconds(self.time_query) for _ in range(5)) / min(
             _seconds(self.time_the_same_requests_all_at_once) for _ in range(5)
         )
 
     async def _requests(self):
-        # what a query knows before it reads files costs three requests in turn
+        # planning a query takes three sequential requests
         for _ in range(3):
             self.blobs.exists(self.keys[0])
         await asyncio.gather(*map(self._read, self.keys))

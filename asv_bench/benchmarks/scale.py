@@ -1,4 +1,4 @@
-"""What grows with the number of partitions: planning by headers alone, reading and writing small files."""
+"""Costs that grow with the number of partitions: planning, reading and writing small files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONDITIONS = {"partition key": C("p") == 77, "index": C("y") == 77 * 7, "none": 
 
 
 def make_headers(url, n):
-    """A cube of two datasets with n partitions each, and no data file."""
+    """A cube of two datasets with n partitions each, without data files."""
     blobs = open_blobs(url)
     numbers = np.arange(n)
     labels = pa.array([f"p={i}/{i:032x}" for i in range(n)])

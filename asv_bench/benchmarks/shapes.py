@@ -1,4 +1,4 @@
-"""Cubes of other shapes: wide, of many datasets, of text, with cells that are missing or overwritten."""
+"""Other workloads: wide cubes, many datasets, text, missing or overwritten cells."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ SHAPES = {
 
 
 def build(name, directory):
-    """Write the cube of a shape; gives its URL."""
+    """Write the cube of a shape; returns its URL."""
     make, cube, _ = SHAPES[name]
     url = f"hfs://{directory}?create_if_missing=true"
     build_cube(make(grid()), cube, url)

@@ -1,4 +1,4 @@
-"""What the peers share: the way to the workload, medians, the result file."""
+"""Code shared by the peers: import path of the workload, medians, the result file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 
 def median_seconds(function, repeats):
-    """Median time of a call, and what the last one returned."""
+    """Median time of a call, and its last result."""
     seconds = []
     for _ in range(repeats):
         gc.collect()

@@ -1,6 +1,6 @@
 """Build and query the cube on a cluster of two processes, and eagerly.
 
-usage: cluster.py DIR OUT.json [ROUNDS]. Writes for each work and form: seconds, processor seconds, and
+usage: cluster.py DIR OUT.json [ROUNDS]. Writes for each workload and form: seconds, processor seconds, and
 both as multiples of the eager run of the same round (medians).
 """
 
@@ -16,7 +16,7 @@ import on_cluster
 
 
 def measure(client, function, store):
-    """Seconds, processor seconds, and what the function gives."""
+    """Seconds, processor seconds, and the result of the function."""
     cpu, start = on_cluster.cpu_seconds(client), time.perf_counter()
     result = function(store)
     return time.perf_counter() - start, on_cluster.cpu_seconds(client) - cpu, result

@@ -60,7 +60,7 @@ def query(eager, column_class, cube, store, repeats):
 
 
 def main(package, root, out, what="build,query", repeats=3):
-    """Run what is asked for and write the result."""
+    """Run the selected steps and write the result."""
     cube_class = importlib.import_module(package + ".core.cube.cube").Cube
     column_class = importlib.import_module(package + ".core.cube.conditions").C
     eager = importlib.import_module(package + ".io.eager_cube")

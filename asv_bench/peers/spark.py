@@ -1,4 +1,4 @@
-"""Cubes on Spark beside plain Spark, by turns in one session. usage: spark.py STORE OTHER OUT.json [ROUNDS].
+"""Cubes on Spark and plain Spark, alternating in one session. usage: spark.py STORE OTHER OUT.json [ROUNDS].
 
 Engines: functions of `kartothek_cube.io.spark.cube`, the data source ``format("kartothek_cube")``, and plain
 Spark: Parquet files, written after a shuffle by partition, and read and joined by Spark SQL. All of them read
@@ -26,7 +26,7 @@ from kartothek_cube.io.spark.cube import build_cube_from_spark, extend_cube_from
 OURS, SOURCE, PLAIN = "kartothek_cube", "data source", "spark parquet"
 RAW = ("seed", "enrich", "loc", "cal")
 CUBE = Cube(uuid_prefix="bench", dimension_columns=["x", "y"], partition_columns=["p"])
-#: rounds that are not counted: Java compiles what runs often
+#: warm-up rounds, which are not counted: Java compiles code at run time
 WARM_UP = 2
 COLUMNS = ["v0", "v1", "v2", "v5", "v7"]
 #: name -> the same condition for a cube and for SQL
@@ -88,7 +88,7 @@ def by_function(spark, root, name):
 def by_source(spark, root, name):
     """Query by the data source."""
     options = {"store": store_url(root), "cube": "bench", "columns": ",".join(COLUMNS)}
-    options["push_filters"] = "true"  # of this frame, nobody else asks anything
+    options["push_filters"] = "true"  # the frame is used once
     return spark.read.format("kartothek_cube").options(**options).load().where(QUERIES[name][1])
 
 
@@ -109,7 +109,7 @@ ENGINES = {OURS: by_function, SOURCE: by_source, PLAIN: by_joins}
 
 
 def counted_and_summed(df):
-    """Rows, and the sum of v0; all payload has to be there for it."""
+    """Number of rows and sum of v0; needs all payload columns."""
     row = df.agg(f.count("*").alias("n"), *(f.sum(c).alias(c) for c in COLUMNS)).first()
     return row["n"], row["v0"]
 
@@ -144,7 +144,7 @@ def measure_queries(spark, root, rounds):
 
 
 def main(root, other, out, rounds=3):
-    """Measure: work -> engine -> one value per round."""
+    """Measure: workload -> engine -> one value per round."""
     root, other = Path(root).resolve(), Path(other).resolve()
     write_input(other / "input")
     spark = register(local_session(memory="4g"))

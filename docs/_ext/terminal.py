@@ -1,7 +1,7 @@
-"""Directive ``terminal``: runs the command line on a small cube while the pages are made, and shows both.
+"""Directive ``terminal``: runs commands on a small cube during the build and shows their output.
 
-Commands share a store as they do in a terminal, in the order of the page. A command that fails unexpectedly
-fails the build. The page of ``report`` is put beside the other pages.
+Commands share a store, in the order of the page. A command that fails unexpectedly fails the build. The page
+of ``report`` is written next to the other pages.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kartothek_cube.cli import cli
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube, keep_cube_history
 
-#: escape codes of click.style, and what they look like
+#: escape codes of click.style and the corresponding CSS
 _STYLES = {
     "1": "font-weight:bold",
     "4": "text-decoration:underline",
@@ -39,14 +39,14 @@ _STYLES = {
 
 
 class Sandbox:
-    """A directory with a file of stores and a cube, made when the first command runs."""
+    """A directory with a store configuration and a cube, created when the first command runs."""
 
     def __init__(self) -> None:
         self.folder: Path | None = None
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Work in the directory."""
+        """Change to the directory within the block."""
         if self.folder is None:
             self.folder = Path(tempfile.mkdtemp(prefix="kartothek_cube_docs_"))
             with contextlib.chdir(self.folder):
@@ -94,7 +94,7 @@ def _make_cube() -> None:
 
 
 def to_html(text: str) -> str:
-    """Escape codes as HTML."""
+    """Convert escape codes to HTML."""
     parts, spans = [], 0
     for plain, codes in re.findall(r"([^\x1b]*)(?:\x1b\[([\d;]*)m)?", text):
         parts.append(html.escape(plain))
@@ -118,9 +118,9 @@ class Terminal(SphinxDirective):
     }
 
     def run(self) -> list[nodes.Node]:
-        """Give the commands and what they printed."""
-        shown = [self._run(line) for line in self.content if line.strip()]
-        return [nodes.raw("", f'<pre class="terminal">{"".join(shown).strip()}</pre>', format="html")]
+        """Run the commands and return them with their output."""
+        blocks = [self._run(line) for line in self.content if line.strip()]
+        return [nodes.raw("", f'<pre class="terminal">{"".join(blocks).strip()}</pre>', format="html")]
 
     def _run(self, line: str) -> str:
         command, *arguments = shlex.split(line)
@@ -135,14 +135,14 @@ class Terminal(SphinxDirective):
                 input=None if answer is None else answer + "\n",
                 terminal_width=100,
             )
-        wanted = self.options.get("exit", 0)
-        if result.exit_code != wanted:
-            raise self.error(f"{line}: exit code {result.exit_code}, not {wanted}: {result.output}")
+        expected = self.options.get("exit", 0)
+        if result.exit_code != expected:
+            raise self.error(f"{line}: exit code {result.exit_code}, expected {expected}: {result.output}")
         return f"<b>$ {html.escape(line)}</b>\n{to_html(result.output)}\n"
 
 
 def _write_report(app: Sphinx, exception: Exception | None) -> None:
-    """Put an example of the report beside the pages."""
+    """Write an example of the report next to the pages."""
     if exception is None and app.builder.format == "html" and SANDBOX.folder is not None:
         target = Path(app.outdir) / "report.html"
         with SANDBOX.entered():

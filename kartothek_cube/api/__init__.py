@@ -1,1 +1,1 @@
-"""What users import: the functions and classes of the library by topic."""
+"""The public API: functions and classes by topic."""

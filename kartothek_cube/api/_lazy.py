@@ -1,4 +1,4 @@
-"""Names of façades that need an engine: the façade is loaded when somebody asks for one of its names."""
+"""Lazy imports of façades that need an optional engine."""
 
 from __future__ import annotations
 
@@ -11,53 +11,31 @@ __all__ = ("Facade", "lazy_names")
 
 
 class Facade(NamedTuple):
-    """
-    A module whose names are loaded late.
-
-    Parameters
-    ----------
-    module
-        The module.
-    engine
-        Package that it needs.
-    extra
-        Extra of this library that installs the package.
-    words
-        All names of the façade, and no others, have one of these words or end with one of them.
-    """
+    """A module whose names are imported on first use, as it needs an optional package."""
 
     module: str
+    #: package of the engine
     engine: str
+    #: extra that installs the engine
     extra: str
+    #: words that occur in all names of the façade and in no others
     words: frozenset[str]
 
     def has(self, name: str) -> bool:
-        """Whether a name may be one of this façade."""
+        """Whether a name may belong to this façade."""
         return not self.words.isdisjoint([*name.split("_"), name])
 
     @property
     def installed(self) -> bool:
-        """Whether its engine is there."""
+        """Whether the engine is installed."""
         return find_spec(self.engine) is not None
 
 
 def lazy_names(api: str, names: Sequence[str], facades: Sequence[Facade]) -> Callable[[str], Any]:
     """
-    Make the ``__getattr__`` of a module that exports the names of other modules.
+    Return the ``__getattr__`` of the module `api`, which already has `names`, for the names of `facades`.
 
-    Parameters
-    ----------
-    api
-        Name of the module.
-    names
-        Names that the module has.
-    facades
-        Modules whose names are loaded late.
-
-    Returns
-    -------
-    callable
-        Gives any name of the façades, and ``__all__``: all names, also of façades whose engine is installed.
+    It also computes ``__all__``, with the names of all façades whose engine is installed.
     """
 
     def get(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Rules that make datasets a cube."""
+"""Consistency checks of the datasets of a cube."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """
-Store, change and read datasets: ``from kartothek_cube.api.dataset import *``.
+The complete dataset API: ``from kartothek_cube.api.dataset import *``.
 
-Importing this module loads neither dask nor pyspark, and neither does taking a name of the pandas, Arrow or
-iterator façades from it. Taking a name of another façade loads that façade. A star import takes all names: it
-loads the façades of all engines that are installed, and leaves out those of the others.
+Importing this module imports neither dask nor pyspark, and neither do the names of the pandas, Arrow and
+iterator façades. The dask and Spark façades are imported when one of their names is used. A star import
+imports the façades of all installed engines.
 """
 
-# ruff: noqa: F401, F403 - this module is nothing but the names of others
+# ruff: noqa: F401, F403 - this module only re-exports names
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find cubes and datasets in a store."""
+"""Discovery of cubes and datasets in a store."""
 
 from __future__ import annotations
 

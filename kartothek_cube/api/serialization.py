@@ -1,4 +1,4 @@
-"""How frames become files, and the predicates that filter them."""
+"""Serialization of DataFrames, and predicates that filter them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ``kartothek_cube`` command. Loads click, and everything else only when a command needs it."""
+"""The ``kartothek_cube`` command. click and all commands are imported on first use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ("cli",)
 
 
 def __getattr__(name: str) -> Any:
-    """Look up ``cli``; without click, say what to install."""
+    """Import ``cli`` on first use; without click, exit with an installation hint."""
     if name != "cli":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

@@ -1,4 +1,4 @@
-"""What the shell offers when somebody presses the tab key; where anything is wrong, nothing."""
+"""Shell completion; errors yield no suggestions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ("columns", "cubes", "datasets", "files", "stores")
 
 
 def files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Let the shell offer files."""
+    """Complete file names."""
     return [CompletionItem(incomplete, type="file")]
 
 
 def stores(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Names of the stores in the YAML file."""
+    """Complete names of stores in the YAML file."""
     from kartothek_cube.cli.stores import read_stores
 
     try:
@@ -29,7 +29,7 @@ def stores(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
     return [name for name in names if name.startswith(incomplete)]
 
 
-def _state(ctx: click.Context) -> CliContext:
+def _context(ctx: click.Context) -> CliContext:
     from kartothek_cube.cli.context import CliContext
 
     params = ctx.find_root().params
@@ -37,35 +37,35 @@ def _state(ctx: click.Context) -> CliContext:
 
 
 def cubes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Names of the cubes in the store."""
+    """Complete names of cubes in the store."""
     from kartothek_cube.cli.context import list_cubes
 
     try:
-        return [name for name in list_cubes(_state(ctx).store) if name.startswith(incomplete)]
+        return [name for name in list_cubes(_context(ctx).store) if name.startswith(incomplete)]
     except (click.UsageError, OSError, ValueError):
         return []
 
 
 def datasets(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Ids of the datasets of the cube; after a comma, of a further one."""
+    """Complete comma-separated dataset ids of the cube."""
     try:
-        names = list(_state(ctx).datasets)
+        names = list(_context(ctx).datasets)
     except (click.UsageError, OSError, ValueError):
         return []
-    return _continued(names, incomplete)
+    return _complete_last(names, incomplete)
 
 
 def columns(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Columns of the cube; after a comma, a further one."""
+    """Complete comma-separated columns of the cube."""
     from kartothek_cube.core.cube.consistency import get_dataset_columns
 
     try:
-        names = set().union(*map(get_dataset_columns, _state(ctx).datasets.values()))
+        names = set().union(*map(get_dataset_columns, _context(ctx).datasets.values()))
     except (click.UsageError, OSError, ValueError):
         return []
-    return _continued(sorted(names), incomplete)
+    return _complete_last(sorted(names), incomplete)
 
 
-def _continued(names: list[str], incomplete: str) -> list[str]:
-    done, comma, last = incomplete.rpartition(",")
-    return [f"{done}{comma}{name}" for name in names if name.startswith(last)]
+def _complete_last(names: list[str], incomplete: str) -> list[str]:
+    previous, comma, last = incomplete.rpartition(",")
+    return [f"{previous}{comma}{name}" for name in names if name.startswith(last)]

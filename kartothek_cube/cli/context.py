@@ -1,4 +1,4 @@
-"""What all commands share: the store, the cube, the number of threads; found out when first needed."""
+"""Context of all commands: store, cube and number of threads, loaded on first use."""
 
 from __future__ import annotations
 
@@ -17,60 +17,51 @@ if TYPE_CHECKING:
     from kartothek_cube.core.dataset import DatasetMetadata
     from kartothek_cube.core.typing import StoreFactory
 
-__all__ = ("CliContext", "list_cubes", "pass_state", "shown_store")
+__all__ = ("CliContext", "list_cubes", "pass_state", "mask_store")
 
 
 @dataclass
 class CliContext:
-    """
-    The options in front of the command.
+    """Global options, and what they refer to."""
 
-    Attributes
-    ----------
-    skv
-        File of stores.
-    store_name
-        Name of a store there, or a URL.
-    threads
-        At most so many; 0 for the number of cores.
-    color
-        Whether output is coloured; None for: if it is read in a terminal.
-    prefix
-        Prefix of the cube.
-    """
-
+    #: YAML file of store configurations
     skv: str
+    #: name in that file, or URL
     store_name: str
+    #: maximum number of threads; 0 for the number of cores
     threads: int
+    #: whether to use colours; None: only on terminals
     color: bool | None
+    #: prefix of the cube
     prefix: str
 
     @cached_property
     def store(self) -> StoreFactory:
-        """Factory of the store; nothing is created where there is none."""
+        """Factory of the store; a missing directory is not created."""
         return self.open_store(self.store_name, create=False)
 
     def open_store(self, name: str, *, create: bool) -> StoreFactory:
-        """Factory of a store by its name or URL; ``create``: a directory that is missing."""
+        """Return the factory of a store by name or URL; ``create`` permits a missing directory."""
         from kartothek_cube.cli.stores import find_store
 
         try:
             factory = find_store(name, self.skv, create=create)
             factory()
         except (ValueError, TypeError, KeyError, OSError, ImportError) as error:
-            usage_error(f"Could not open store {shown_store(name)}: {one_line(error)}")
+            usage_error(f"Could not open store {mask_store(name)}: {one_line(error)}")
         return factory
 
     @cached_property
-    def _found(self) -> tuple[Cube, dict[str, DatasetMetadata]]:
+    def _loaded(self) -> tuple[Cube, dict[str, DatasetMetadata]]:
         from kartothek_cube.core.cube.discover import discover_cube
 
         try:
             return discover_cube(self.prefix, self.store)
         except (ValueError, KeyError, NotImplementedError) as error:
-            usage_error(f"Could not load cube: {one_line(error)}{self._others()}")
+            usage_error(f"Could not load cube: {one_line(error)}{self._suggest_cubes()}")
 
-    def _others(self) -> str:
+    def _suggest_cubes(self) -> str:
+        """Name similar cubes of the store if this one does not exist."""
         from kartothek_cube.core.errors import unknown_names
 
         cubes = list_cubes(self.store)
@@ -81,20 +72,20 @@ class CliContext:
     @property
     def cube(self) -> Cube:
         """The cube."""
-        return self._found[0]
+        return self._loaded[0]
 
     @property
     def any_cube(self) -> Cube:
-        """The cube as it may have been before: without the indices that were built since."""
+        """The cube without index columns, as older states may lack an index."""
         return self.cube.copy(index_columns=())
 
     @property
     def datasets(self) -> dict[str, DatasetMetadata]:
-        """Its datasets by id, sorted."""
-        return self._found[1]
+        """Datasets of the cube by id, sorted."""
+        return self._loaded[1]
 
     def as_of(self, moment: str) -> None:
-        """Look at the states of another time from now on."""
+        """Replace the datasets by their states at an earlier time."""
         from kartothek_cube.core.errors import KartothekCubeError
         from kartothek_cube.io_components.maintenance.cube_history import datasets_as_of
 
@@ -102,11 +93,11 @@ class CliContext:
             older = datasets_as_of(self.any_cube, self.store, moment)
         except (ValueError, KartothekCubeError) as error:
             usage_error(one_line(error))
-        self._found = (self.any_cube, older)
+        self._loaded = (self.any_cube, older)
 
     @contextmanager
     def limited(self) -> Iterator[None]:
-        """Use the wanted number of threads, here and in Arrow."""
+        """Limit the number of threads, in this library and in Arrow."""
         if self.threads <= 0:
             yield
             return
@@ -124,7 +115,7 @@ class CliContext:
 
     @contextmanager
     def progress(self, title: str) -> Iterator[None]:
-        """Show the progress of the block on stderr, if that is a terminal, from the first second on."""
+        """Show a progress bar on stderr after the first second, if stderr is a terminal."""
         from functools import partial
 
         from tqdm import tqdm
@@ -138,27 +129,15 @@ class CliContext:
 pass_state = click.make_pass_decorator(CliContext)
 
 
-def shown_store(name: str) -> str:
-    """The name or URL of a store, without passwords."""
+def mask_store(name: str) -> str:
+    """Return the name or URL of a store without passwords."""
     from kartothek_cube.core.store.resolve import redact_url
 
     return redact_url(name) if "://" in name else name
 
 
 def list_cubes(store: StoreFactory) -> dict[str, list[str]]:
-    """
-    All cubes of a store, found by one listing of its top level.
-
-    Parameters
-    ----------
-    store
-        Factory of the store.
-
-    Returns
-    -------
-    dict
-        Prefix of each cube to the ids of its datasets, sorted.
-    """
+    """Map the prefix of each cube of a store to its sorted dataset ids, by one listing of the top level."""
     from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
     from kartothek_cube.core.naming import METADATA_BASE_SUFFIX
     from kartothek_cube.core.store import open_blobs

@@ -23,35 +23,35 @@ __all__ = (
     "report_error",
 )
 
-#: the person in front of it said no, or pressed Ctrl-C
+#: the user answered no or pressed Ctrl-C
 ABORTED = 1
-#: the command cannot be done as it was given; the reason is on stderr
+#: wrong usage or data; the reason is on stderr
 USAGE = 2
-#: ``verify`` found damage
+#: ``verify`` found problems
 DAMAGED = 3
-#: an error of the program
+#: an internal error
 INTERNAL = 4
-#: whoever read the output stopped reading: 128 + SIGPIPE, as shells say it
+#: the reader of the output closed the pipe: 128 + SIGPIPE, like in shells
 BROKEN_PIPE = 141
 
-#: errors that tell what is wrong with the arguments, the data or the store, and not with the program
+#: errors caused by the arguments, the data or the store; all others are internal errors
 _EXPECTED = (ValueError, TypeError, KeyError, RuntimeError, NotImplementedError, OSError, ImportError)
 
 
 def usage_error(message: str) -> NoReturn:
-    """End the command: it cannot be done as it was given."""
+    """End the command with a usage error."""
     raise click.UsageError(message)
 
 
-def closest(name: str, known: Iterable[str]) -> str:
-    """Name what was probably meant, as a question; nothing if there is nothing alike."""
-    by_lower = {candidate.lower(): candidate for candidate in known}
-    found = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    return f" Did you mean {by_lower[found[0]]!r}?" if found else ""
+def closest(name: str, candidates: Iterable[str]) -> str:
+    """Suggest the most similar name as a question; empty if there is none."""
+    by_lower = {candidate.lower(): candidate for candidate in candidates}
+    matches = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    return f" Did you mean {by_lower[matches[0]]!r}?" if matches else ""
 
 
 def one_line(error: BaseException) -> str:
-    """The message of an error without line breaks."""
+    """Return the message of an error without line breaks."""
     if isinstance(error, click.ClickException):
         text = error.format_message()
     elif isinstance(error, KeyError) and error.args:
@@ -62,7 +62,8 @@ def one_line(error: BaseException) -> str:
 
 
 def forget_pipe() -> None:
-    """Write to nowhere from now on: nobody reads any more, and Python must not notice when it ends."""
+    """Redirect the standard streams to /dev/null after a broken pipe."""
+    # otherwise the interpreter reports a second BrokenPipeError when it flushes them at exit
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -71,28 +72,14 @@ def forget_pipe() -> None:
 
 
 def report_error(error: BaseException, color: bool | None) -> int:
-    """
-    Print an error as one line.
-
-    Parameters
-    ----------
-    error
-        What was raised.
-    color
-        Whether it is coloured; None for: if it is read in a terminal.
-
-    Returns
-    -------
-    int
-        The exit code.
-    """
+    """Print an error as one line and return the exit code."""
     if isinstance(error, click.Abort):
         click.echo("Aborted!", err=True)
         return ABORTED
     expected = isinstance(error, (click.ClickException, *_EXPECTED))
     text = one_line(error)
     if not expected:
-        text = f"{type(error).__name__}: {text} (an error of the program; --debug shows where)"
+        text = f"{type(error).__name__}: {text} (internal error; --debug shows the traceback)"
     elif isinstance(error, click.UsageError) and error.ctx is not None:
         text = f"{text.rstrip('.')} (see {error.ctx.command_path} -h)" if text.endswith(".") else text
     click.secho("Error:", fg="red", bold=True, err=True, nl=False, color=color)

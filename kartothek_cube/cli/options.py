@@ -1,4 +1,4 @@
-"""Options that choose datasets and columns by name or pattern, and questions before something is deleted."""
+"""Shared options: selection of datasets and columns, conditions, confirmation."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 __all__ = (
     "ALL",
     "as_json",
-    "chosen_datasets",
     "confirm",
     "datasets_option",
     "match",
     "parse_conditions",
+    "select_datasets",
     "yes_option",
 )
 
@@ -31,127 +31,75 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def datasets_option(verb: str) -> Callable[[F], F]:
-    """The options ``--include`` and ``--exclude``."""
+    """Add the options ``--include`` and ``--exclude``; ``verb`` completes their help texts."""
 
     def add(command: F) -> F:
         include = click.option(
             "--include",
             metavar="<include>",
             shell_complete=completion.datasets,
-            help=f"Datasets to be {verb}: ids or patterns, separated by commas, e.g. ``enrich,climate_*``.",
+            help=f"Datasets to be {verb}: comma-separated ids or patterns, e.g. ``enrich,climate_*``.",
         )
         exclude = click.option(
             "--exclude",
             metavar="<exclude>",
             shell_complete=completion.datasets,
-            help="Datasets to leave out; the same form.",
+            help="Datasets to exclude, in the same format.",
         )
         return include(exclude(command))
 
     return add
 
 
-yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-def match(patterns: str, known: Iterable[str], kind: str) -> set[str]:
+def match(patterns: str, candidates: Iterable[str], kind: str) -> set[str]:
     """
-    Names that a list of names and patterns stands for.
+    Expand comma-separated names and patterns; a usage error if one matches nothing.
 
-    Parameters
-    ----------
-    patterns
-        Separated by commas.
-    known
-        The names that there are.
-    kind
-        What they are names of.
-
-    Returns
-    -------
-    set of str
-
-    Raises
-    ------
-    click.UsageError
-        One part stands for nothing.
-
-    Examples
-    --------
     >>> sorted(match("CITY, COUNTRY_*", ["CITY", "COUNTRY_CODE", "DAY"], "column"))
     ['CITY', 'COUNTRY_CODE']
     """
-    names = sorted(known)
-    result: set[str] = set()
-    for part in (text.strip() for text in patterns.split(",")):
-        found = {name for name in names if name == part or fnmatchcase(name, part)}
-        if not found:
-            hint = closest(part, names)
+    names = sorted(candidates)
+    selected: set[str] = set()
+    for pattern in (text.strip() for text in patterns.split(",")):
+        matches = {name for name in names if name == pattern or fnmatchcase(name, pattern)}
+        if not matches:
+            hint = closest(pattern, names)
             usage_error(
-                f"Could not find {kind} {part!r}.{hint} Known {kind}s are {', '.join(names) or 'none'}."
+                f"Could not find {kind} {pattern!r}.{hint} Available {kind}s: {', '.join(names) or 'none'}."
             )
-        result |= found
-    return result
+        selected |= matches
+    return selected
 
 
-def chosen_datasets(known: Iterable[str], include: str | None, exclude: str | None) -> set[str]:
-    """Dataset ids that are included (by default all) and not excluded."""
-    names = set(known)
-    wanted = names if include is None else match(include, names, "dataset")
-    return wanted - (set() if exclude is None else match(exclude, names, "dataset"))
+def select_datasets(candidates: Iterable[str], include: str | None, exclude: str | None) -> set[str]:
+    """Return the dataset ids that are included (by default all) and not excluded."""
+    names = set(candidates)
+    included = names if include is None else match(include, names, "dataset")
+    return included - (set() if exclude is None else match(exclude, names, "dataset"))
 
 
 def confirm(question: str, yes: bool) -> None:
-    """
-    Ask before something is done that cannot be undone.
-
-    Parameters
-    ----------
-    question
-        The question, without a question mark.
-    yes
-        The answer was given as an option.
-
-    Raises
-    ------
-    click.Abort
-        The answer is no, or there is nobody to answer.
-    """
+    """Ask for confirmation unless ``yes``; abort if the answer is no or stdin is not a terminal."""
     if yes:
         return
     try:
         click.confirm(question, abort=True, err=True)
     except click.Abort:
         if not sys.stdin.isatty():
-            click.echo("\nNobody answered: --yes does it without a question.", err=True)
+            click.echo("\nNo answer: pass --yes to skip the confirmation.", err=True)
         raise
 
 
-#: stands for all columns
+#: all columns
 ALL = "__all__"
 
 
 def parse_conditions(text: str, types: dict[str, pa.DataType]) -> Conjunction:
-    """
-    Read conditions.
-
-    Parameters
-    ----------
-    text
-        ``column operator value``, joined by ``&``.
-    types
-        Types of all columns.
-
-    Returns
-    -------
-    Conjunction
-
-    Raises
-    ------
-    click.UsageError
-        One cannot be read.
-    """
+    """Parse conditions of the form ``column operator value``, joined by ``&``."""
     from kartothek_cube.core.cube import conditions
 
     try:

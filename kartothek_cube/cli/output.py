@@ -1,4 +1,4 @@
-"""Results of queries as text for people, and as CSV, JSON, Parquet or an Arrow stream for programs."""
+"""Output formats of query results: text table, CSV, JSON, Parquet, Arrow stream."""
 
 from __future__ import annotations
 
@@ -18,26 +18,18 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from kartothek_cube.cli.errors import usage_error
+from kartothek_cube.cli.terminal import pluralize
 
-__all__ = ("FORMATS", "Writer", "opened_writer")
+__all__ = ("FORMATS", "Writer", "open_writer")
 
-#: rows that are printed into a terminal if nobody says how many
+#: number of rows printed to a terminal
 _SCREENFUL = 50
 
 
 class Writer(ABC):
-    """
-    Takes the tables of a result one after the other.
+    """Writes the tables of a result one by one; the schema is needed for results without rows."""
 
-    Parameters
-    ----------
-    sink
-        Where to write.
-    schema
-        Columns of the result, for results without rows.
-    """
-
-    #: whether a terminal can show it
+    #: whether the format is text
     text = True
 
     def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
@@ -46,15 +38,15 @@ class Writer(ABC):
 
     @abstractmethod
     def write(self, table: pa.Table) -> None:
-        """Take a table."""
+        """Write a table."""
 
     @abstractmethod
     def close(self) -> None:
-        """Write what is left."""
+        """Write everything that is buffered."""
 
 
 class _Csv(Writer):
-    """Text is quoted, null is nothing, nested values are JSON."""
+    """CSV: text is quoted if needed, null is empty, nested values are JSON."""
 
     def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
         super().__init__(sink, schema)
@@ -62,7 +54,7 @@ class _Csv(Writer):
         self._empty = True
 
     def write(self, table: pa.Table) -> None:
-        pyarrow.csv.write_csv(_flat(table), self.sink, self._options)
+        pyarrow.csv.write_csv(_flatten(table), self.sink, self._options)
         self._empty = False
         self._options = pyarrow.csv.WriteOptions(include_header=False, quoting_style="needed")
 
@@ -72,7 +64,7 @@ class _Csv(Writer):
 
 
 class _Json(Writer):
-    """An array with one object per row and line."""
+    """JSON: an array with one object per line."""
 
     def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
         super().__init__(sink, schema)
@@ -91,7 +83,7 @@ class _Json(Writer):
 
 
 class _Parquet(Writer):
-    """One file."""
+    """A Parquet file."""
 
     text = False
 
@@ -123,7 +115,7 @@ class _Arrow(Writer):
 
 
 class _Pipe(io.RawIOBase):
-    """A file that can only be written, and knows how much was: what pipes do not tell."""
+    """Write-only file that tracks its position, which Arrow needs and pipes do not provide."""
 
     def __init__(self, sink: BinaryIO) -> None:
         self._sink = sink
@@ -146,67 +138,67 @@ class _Pipe(io.RawIOBase):
 
 
 class _Table(Writer):
-    """Columns under each other, numbers to the right; a terminal gets the first rows only."""
+    """Text table with right-aligned numbers; on a terminal, the first rows only."""
 
     def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
         super().__init__(sink, schema)
         self._tables = [schema.empty_table()]
-        self._most = _SCREENFUL if sink.isatty() else None
+        self._max_rows = _SCREENFUL if sink.isatty() else None
 
     def write(self, table: pa.Table) -> None:
         self._tables.append(table)
 
     def close(self) -> None:
-        whole = pa.concat_tables(self._tables, promote_options="permissive")
-        shown = whole if self._most is None else whole.slice(0, self._most)
-        flat = _flat(shown)
+        result = pa.concat_tables(self._tables, promote_options="permissive")
+        shown = result if self._max_rows is None else result.slice(0, self._max_rows)
+        flat = _flatten(shown)
         columns = [
-            _aligned(name, _texts(column), _is_number(column.type))
+            _align(name, _format_cells(column), _is_number(column.type))
             for name, column in zip(flat.column_names, flat.columns, strict=True)
         ]
         for line in zip(*columns, strict=True):
             self.sink.write("  ".join(line).rstrip().encode() + b"\n")
         self.sink.flush()
-        if len(shown) < len(whole):
-            rest = len(whole) - len(shown)
-            click.echo(f"… and {rest:,} more rows; --limit says how many to show", err=True)
+        if len(shown) < len(result):
+            hidden = pluralize(len(result) - len(shown), "more row")
+            click.echo(f"… and {hidden}; use --limit to change the number of rows", err=True)
 
 
 def _is_number(dtype: pa.DataType) -> bool:
     return bool(pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype))
 
 
-def _texts(column: pa.ChunkedArray) -> list[str]:
-    """Cells as text; null is nothing. What could play tricks on a terminal is shown as an escape."""
+def _format_cells(column: pa.ChunkedArray) -> list[str]:
+    """Format cells as text; null is empty, control characters are escaped to protect the terminal."""
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         return ["" if value is None else value.hex() for value in column.to_pylist()]
     texts: list[str] = pc.fill_null(column.cast(pa.string()), "").to_pylist()
     return [text if text.isprintable() else repr(text)[1:-1] for text in texts]
 
 
-def _aligned(name: str, texts: list[str], right: bool) -> list[str]:
+def _align(name: str, texts: list[str], right: bool) -> list[str]:
     width = max(map(len, [name, *texts]))
     return [text.rjust(width) if right else text.ljust(width) for text in [name, *texts]]
 
 
-def _flat(table: pa.Table) -> pa.Table:
-    """The table without nested columns, which become JSON, and with times as short as they can be."""
+def _flatten(table: pa.Table) -> pa.Table:
+    """Convert nested columns to JSON and shorten timestamps."""
     for number, (field, column) in enumerate(zip(table.schema, table.columns, strict=True)):
         if pa.types.is_nested(field.type):
             cells = [None if v is None else json.dumps(v, default=str) for v in column.to_pylist()]
             table = table.set_column(number, field.name, pa.chunked_array([pa.array(cells, pa.string())]))
         elif pa.types.is_timestamp(field.type) and field.type.tz is None:
-            table = table.set_column(number, field.name, _short_times(column))
+            table = table.set_column(number, field.name, _shorten_timestamps(column))
         elif pa.types.is_null(field.type):
             table = table.set_column(number, field.name, column.cast(pa.string()))
     return table
 
 
-def _short_times(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Dates if all times are midnight, else as many digits as needed."""
-    for wanted in (pa.date32(), pa.timestamp("s"), pa.timestamp("ms"), pa.timestamp("us")):
+def _shorten_timestamps(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Cast to dates if all times are midnight, otherwise to the coarsest lossless unit."""
+    for dtype in (pa.date32(), pa.timestamp("s"), pa.timestamp("ms"), pa.timestamp("us")):
         try:
-            short = column.cast(wanted)
+            short = column.cast(dtype)
         except pa.ArrowInvalid:
             continue
         if short.cast(column.type).equals(column):
@@ -232,44 +224,29 @@ _SUFFIXES = {
 
 
 @contextmanager
-def opened_writer(form: str | None, path: str | None, schema: pa.Schema) -> Iterator[Writer]:
+def open_writer(form: str | None, path: str | None, schema: pa.Schema) -> Iterator[Writer]:
     """
-    Open the place for a result.
+    Open a writer of the given format, by default derived from the file name, or a table.
 
-    Parameters
-    ----------
-    form
-        One of ``FORMATS``; by default what the file name says, or a table.
-    path
-        Name of a file; by default standard output.
-    schema
-        Columns of the result.
-
-    Yields
-    ------
-    Writer
-
-    Raises
-    ------
-    click.UsageError
-        The file cannot be written; or somebody would look at binary data in a terminal.
+    Without a path, it writes to standard output; binary formats are refused on a terminal.
     """
     kind: type[Writer] = FORMATS[form or _SUFFIXES.get((path or "").rpartition(".")[2].lower(), "table")]
     if path is None:
         sink = sys.stdout.buffer
         if not kind.text and sink.isatty():
-            usage_error("Binary output does not go to a terminal: pipe it, or name a file by --to")
-        yield from _written(kind, sink, schema)
+            usage_error("Binary output cannot be written to a terminal: use a pipe, or a file with --to")
+        yield from _write_and_close(kind, sink, schema)
         return
     try:
-        file = open(path, "wb")  # noqa: SIM115 - closed below; an error of the query is none of the file
+        # not a with statement: OSErrors of the query must not be reported as errors of the file
+        file = open(path, "wb")  # noqa: SIM115
     except OSError as error:
         usage_error(f"Cannot write {path}: {error.strerror}")
     with file:
-        yield from _written(kind, file, schema)
+        yield from _write_and_close(kind, file, schema)
 
 
-def _written(kind: type[Writer], sink: BinaryIO, schema: pa.Schema) -> Iterator[Writer]:
+def _write_and_close(kind: type[Writer], sink: BinaryIO, schema: pa.Schema) -> Iterator[Writer]:
     writer = kind(sink, schema)
     yield writer
     writer.close()

@@ -1,4 +1,4 @@
-"""From the name of a store, or its URL, to its factory."""
+"""Find a store by its name in the YAML file or by its URL."""
 
 from __future__ import annotations
 
@@ -25,14 +25,7 @@ _DIRECTORIES = ("hfs", "fs")
 
 @dataclass(frozen=True)
 class ConfiguredStore:
-    """
-    Factory of a store out of its configuration in the YAML file.
-
-    Parameters
-    ----------
-    config
-        Arguments of :func:`storefact.get_store`.
-    """
+    """Factory of a store from its configuration in the YAML file, the arguments of `storefact.get_store`."""
 
     config: Mapping[str, Any] = field(repr=False)
 
@@ -44,29 +37,7 @@ class ConfiguredStore:
 
 
 def find_store(name: str, skv: str, *, create: bool) -> StoreFactory:
-    """
-    Find a store.
-
-    Parameters
-    ----------
-    name
-        Name in the YAML file, or a URL.
-    skv
-        The YAML file, which is not needed for URLs.
-    create
-        Whether a directory that is missing may be created.
-
-    Returns
-    -------
-    callable
-
-    Raises
-    ------
-    click.UsageError
-        There is no such store, or no such file.
-    ValueError
-        The store cannot be opened.
-    """
+    """Return the factory of a store by name or URL; ``create`` permits a missing directory."""
     if "://" in name:
         return _from_url(name, create)
     stores = read_stores(skv)
@@ -77,7 +48,7 @@ def find_store(name: str, skv: str, *, create: bool) -> StoreFactory:
         return _from_url(config, create)
     if not isinstance(config, dict) or "type" not in config:
         usage_error(
-            f"Store {name} in {skv} has no type; expected a URL, or 'type' (hfs, s3, ...) and its parameters"
+            f"Store {name} in {skv} has no type: expected a URL, or 'type' (hfs, s3, ...) and its parameters"
         )
     path = config.get("path")
     if config["type"] in _DIRECTORIES and isinstance(path, str):
@@ -93,42 +64,24 @@ def _from_url(url: str, create: bool) -> StoreFactory:
 
 
 def _check_directory(path: str, create: bool) -> None:
-    """A directory that is opened is created, which after a typo is not what anybody wants."""
+    """Raise if a directory does not exist and must not be created."""
+    # opening a local store creates its directory, which hides a typo
     if not create and path and not os.path.isdir(path):
-        raise ValueError(f"there is no directory {path}")
+        raise ValueError(f"no directory {path}")
 
 
 def read_stores(path: str) -> Mapping[str, Any]:
-    """
-    Read the YAML file of stores.
-
-    Parameters
-    ----------
-    path
-        The file.
-
-    Returns
-    -------
-    dict
-        Name to configuration.
-
-    Raises
-    ------
-    click.UsageError
-        The file cannot be read or has another structure.
-    """
+    """Read the YAML file of stores: name to configuration."""
     try:
         with open(path, encoding="utf-8") as file:
             stores = yaml.safe_load(file)
     except OSError as error:
         usage_error(
             f"Could not load store YAML {path}: {error.strerror}; "
-            "name a store by its URL (--store hfs:///data), or the file by --skv"
+            "pass a URL (--store hfs:///data), or another file with --skv"
         )
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         usage_error(f"Could not parse store YAML {path}: {one_line(error)}")
     if not isinstance(stores, dict):
-        usage_error(
-            f"Could not parse store YAML {path}: expected names of stores, each with its configuration"
-        )
+        usage_error(f"Could not parse store YAML {path}: expected a mapping of store names to configurations")
     return {str(name): config for name, config in stores.items()}

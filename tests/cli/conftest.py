@@ -1,4 +1,4 @@
-"""A store with a small cube, a YAML file that names it, and a way to call the command."""
+"""A store with a small cube, a YAML file with its configuration, and fixtures that run the command."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def skv(tmp_path, url):
 
 @pytest.fixture
 def call(skv):
-    """Call the command with the file of stores; gives the result with output and exit code."""
+    """Run the command with the YAML file; returns the result with output and exit code."""
 
     def call(*args, input=None, store="dataset"):
         return CliRunner().invoke(cli, ["--skv", skv, "--store", store, *args], input=input)
@@ -56,7 +56,7 @@ def call(skv):
 
 @pytest.fixture
 def ok(call):
-    """Call the command, which has to succeed; gives what it printed on stdout."""
+    """Run the command, which must succeed; returns its stdout."""
 
     def ok(*args, **kwargs):
         result = call(*args, **kwargs)
@@ -68,7 +68,7 @@ def ok(call):
 
 @pytest.fixture
 def error(call):
-    """Call the command, which has to refuse; gives the line on stderr."""
+    """Run the command, which must fail; returns the line on stderr."""
 
     def error(*args, code=2, **kwargs):
         result = call(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""info, stats, ls: their text, which people parse, and their JSON."""
+"""info, stats, ls: text (which users parse) and JSON."""
 
 from __future__ import annotations
 

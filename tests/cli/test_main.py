@@ -1,4 +1,4 @@
-"""The frame of the command: options, errors as one line, exit codes, typos, imports."""
+"""The command group: options, errors as one line, exit codes, typos, imports."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COMMANDS = [
 
 
 def run(*args, code=0, **kwargs):
-    """Run the command in a process of its own."""
+    """Run the command in its own process."""
     command = [sys.executable, "-W", "error", "-m", "kartothek_cube", *args]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, **kwargs)
     assert done.returncode == code, done.stderr
@@ -45,6 +45,10 @@ def test_usage(args):
     assert result.exit_code == 0
     assert result.output.startswith("Usage: ")
     assert all(f"\n  {command} " in result.output for command in COMMANDS)
+    assert [line for line in result.output.splitlines() if line in ("Inspect:", "Maintain:")] == [
+        "Inspect:",
+        "Maintain:",
+    ]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -59,7 +63,7 @@ def test_a_process(url):
 
 
 def test_a_broken_pipe_is_quiet(url):
-    """Nobody reads: the reading end is closed before anything is written."""
+    """The reading end of the pipe is closed before anything is written."""
     read, write = os.pipe()
     os.close(read)
     command = [sys.executable, "-m", "kartothek_cube", "--store", url, "cube", "query", "-o", "csv"]
@@ -77,7 +81,7 @@ def test_quick_commands_show_no_progress_even_in_a_terminal(url):
     os.set_blocking(ours, False)
     try:
         shown = os.read(ours, 1000)
-    except OSError:  # nobody wrote
+    except OSError:  # nothing was written
         shown = b""
     os.close(ours)
     assert (shown, done.stdout[:1]) == (b"", b"{")

@@ -1,4 +1,4 @@
-"""index, copy, delete, cleanup: what they do, what they ask, what they refuse."""
+"""index, copy, delete, cleanup, compact, history: effects, confirmations, errors."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import json
 import os
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.io.eager_cube import query_cube
+from kartothek_cube.io.eager_cube import append_to_cube, query_cube
 from tests.cli.conftest import CUBE
 
 
 def files(root: Path) -> set[str]:
-    """All files below a directory, by their path relative to it."""
+    """All files below a directory, by relative path."""
     return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
 
 
@@ -23,11 +24,11 @@ def test_index(ok, url):
     dataset = DatasetMetadata.load_from_store("cube++enrich", url)
     assert "v2" in dataset.indices
     assert dataset.metadata["ktk_cube_is_seed"] is False  # what else is in the header stays
-    assert "Partition keys are indexed anyway: p" in ok_error(ok, "cube", "index", "seed", "p")
+    assert "Partition keys need no index: p" in ok_error(ok, "cube", "index", "seed", "p")
 
 
 def ok_error(ok, *args):
-    """Give the error of a command that has to fail."""
+    """Return the error of a command that must fail."""
     with pytest.raises(AssertionError) as caught:
         ok(*args)
     return str(caught.value)
@@ -82,7 +83,7 @@ def test_delete_of_some(ok, tmp_path, url):
 
 @pytest.fixture
 def garbage(tmp_path):
-    """Two files that belong to nothing, one of them older than a day."""
+    """Two orphaned files, one of them older than a day."""
     folder = tmp_path / "store" / "cube++seed" / "table"
     old, young = folder / "p=a" / "old.parquet", folder / "p=a" / "young.parquet"
     for path in (old, young):
@@ -95,7 +96,7 @@ def test_cleanup_lists(call, garbage, tmp_path):
     before = files(tmp_path / "store")
     result = call("cube", "cleanup", "--dry-run")
     assert result.stdout.splitlines() == [name for name in garbage if "old" in name]
-    assert result.stderr == "1 files (7 B) would be deleted.\n"
+    assert result.stderr == "1 file (7 B) would be deleted.\n"
     assert set(call("cube", "cleanup", "--dry-run", "--retention", "0").stdout.splitlines()) == garbage
     assert files(tmp_path / "store") == before
 
@@ -124,3 +125,54 @@ def test_nothing_changes_a_read_only_cube(ok, tmp_path):
     ok("cube", "report", "-o", "-")
     json.loads(ok("cube", "info", "--json"))
     assert {name: (tmp_path / "store" / name).read_bytes() for name in files(tmp_path / "store")} == before
+
+
+def append(url, value):
+    """Overwrite the first cell."""
+    frame = pd.DataFrame({"x": [1], "d": pd.to_datetime(["2020-01-01"]), "p": ["a"], "v1": [value]})
+    append_to_cube(frame, CUBE, url)
+
+
+def first(url):
+    """Return the value of the first cell."""
+    return query_cube(CUBE, url)[0]["v1"].iloc[0]
+
+
+def test_compact(ok, url):
+    append(url, 9.5)
+    before = query_cube(CUBE, url)[0]
+    text = ok("cube", "compact")
+    assert text.splitlines()[0] == "enrich: nothing to do"
+    assert text.splitlines()[1].startswith("seed: 1 partition; 2 → 1 file, ")
+    assert text.endswith(", 3 → 2 rows\n")
+    pd.testing.assert_frame_equal(query_cube(CUBE, url)[0], before)
+
+
+@pytest.mark.parametrize(
+    "options, partitions",
+    [([], 1), (["--where", "p == b"], 0), (["--where", "p == a"], 1), (["--min-files", "3"], 0)],
+)
+def test_compact_some(ok, url, options, partitions):
+    append(url, 9.5)
+    counts = json.loads(ok("cube", "compact", "--json", "--include", "seed", *options))
+    assert counts["seed"]["partitions"] == partitions
+
+
+def test_history(ok, call, error, url):
+    ok("cube", "history", "--keep", "5")
+    time = json.loads(ok("cube", "history", "--json"))["seed"][-1]["time"]
+    version = json.loads(ok("cube", "history", "--json"))["seed"][-1]["version"]
+    append(url, 9.5)
+    ok("cube", "index", "seed", "v1")  # the older state lacks it
+    assert first(url) == 9.5
+    text = ok("cube", "history", "--include", "seed")
+    assert text.splitlines()[0] == "seed"
+    assert text.splitlines()[-1].endswith("  current")
+    assert '"v1":0.5' in ok("cube", "query", "--as-of", time, "-n", "1", "-o", "json")
+    assert '"v1":9.5' in ok("cube", "query", "-n", "1", "-o", "json")
+    assert call("cube", "history", "--rollback", time, input="n\n").exit_code == 1
+    assert first(url) == 9.5
+    ok("cube", "history", "--rollback", str(version), "--include", "seed", "--yes")
+    assert first(url) == 0.5
+    assert "--include" in error("cube", "history", "--rollback", str(version), "--yes")
+    assert call("cube", "query", "--as-of", "1999-01-01", "-o", "csv").exit_code == 2

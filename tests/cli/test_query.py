@@ -1,4 +1,4 @@
-"""query: conditions, columns, groups, all forms of output, the dialogue."""
+"""query: conditions, columns, groups, output formats, interactive queries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ d           i1     p   v1  v2  x
 
 
 def rows(text: str) -> list[dict]:
-    """Rows of the JSON form."""
+    """Parse the rows of JSON output."""
     return json.loads(text)
 
 
@@ -78,8 +78,8 @@ def test_columns(ok, options, expected):
 
 
 def test_groups_come_in_order(ok):
-    found = rows(ok("cube", "query", "--partition-by", "i1", "-o", "json"))
-    assert [(row["i1"], row["x"]) for row in found] == [(False, 2), (True, 1), (True, 3)]
+    result = rows(ok("cube", "query", "--partition-by", "i1", "-o", "json"))
+    assert [(row["i1"], row["x"]) for row in result] == [(False, 2), (True, 1), (True, 3)]
     assert len(rows(ok("cube", "query", "--partition-by", "i1", "-o", "json", "--limit", "2"))) == 2
 
 
@@ -109,7 +109,7 @@ def test_csv(ok):
 @pytest.mark.parametrize("where", ["x > 0", "x > 9"])
 @pytest.mark.parametrize("form", ["parquet", "arrow"])
 def test_binary(call, url, form, where):
-    """What comes out is what a query gives, also through a pipe."""
+    """The output is the result of the query, also when it is written to a pipe."""
     result = call("cube", "query", "-o", form, "--where", where)
     assert result.exit_code == 0
     data = io.BytesIO(result.stdout_bytes)
@@ -122,7 +122,7 @@ def test_binary(call, url, form, where):
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.parquet", "a.arrow", "a.json", "a.txt"])
-def test_the_file_name_tells_the_form(ok, tmp_path, name):
+def test_the_file_name_determines_the_format(ok, tmp_path, name):
     path = tmp_path / name
     assert ok("cube", "query", "--to", str(path)) == ""
     content = path.read_bytes()
@@ -171,14 +171,14 @@ def test_explain(ok):
 
 
 class Dialogue:
-    """Answers prompts, then presses Ctrl-D; keeps what was asked and shown."""
+    """Answers prompts, then presses Ctrl-D; records defaults and shown frames."""
 
     def __init__(self, monkeypatch, answers):
         self.answers = iter(answers)
         self.defaults = []
         self.frames = []
         monkeypatch.setattr("kartothek_cube.cli.commands.interactive.prompt", self.prompt)
-        monkeypatch.setattr("kartothek_cube.cli.commands.interactive._shell", lambda: self.frames.append)
+        monkeypatch.setattr("kartothek_cube.cli.commands.interactive._make_shell", lambda: self.frames.append)
 
     def prompt(self, title, *, default, completer, validator):
         self.defaults.append(default)
@@ -208,13 +208,13 @@ def test_interactive_without_ipython(call, monkeypatch):
 
 
 def test_prompts_of_prompt_toolkit(call, monkeypatch):
-    """The real prompt, with a person who types; what cannot be read is not accepted."""
+    """The real prompt with simulated keys; invalid input is not accepted."""
     from prompt_toolkit.application import create_app_session
     from prompt_toolkit.input import create_pipe_input
     from prompt_toolkit.output import DummyOutput
 
     frames = []
-    monkeypatch.setattr("kartothek_cube.cli.commands.interactive._shell", lambda: frames.append)
+    monkeypatch.setattr("kartothek_cube.cli.commands.interactive._make_shell", lambda: frames.append)
     delete_line, enter, end = "\x15", "\r", "\x04"
     with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
         keys.send_text(f"x > two{enter}{delete_line}x > 2{enter}v1{enter}{delete_line}{end}")

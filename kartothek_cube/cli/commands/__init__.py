@@ -1,1 +1,1 @@
-"""The commands, one module per group; each is loaded when it is called."""
+"""The commands; their modules are imported when a command is called."""

@@ -1,4 +1,4 @@
-"""Commands that look at cubes and change nothing: ``info``, ``stats``, ``ls``."""
+"""Read-only commands: ``info``, ``stats``, ``ls``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kartothek_cube.cli.context import CliContext, list_cubes, pass_state
-from kartothek_cube.cli.options import as_json, chosen_datasets, datasets_option
+from kartothek_cube.cli.options import as_json, datasets_option, select_datasets
+from kartothek_cube.cli.terminal import headline, label, print_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,22 +18,7 @@ if TYPE_CHECKING:
     from kartothek_cube.core.cube.cube import Cube
     from kartothek_cube.core.dataset import DatasetMetadata
 
-__all__ = ("column_types", "headline", "info", "ls", "print_json", "stats")
-
-
-def headline(text: str) -> None:
-    """Print a headline."""
-    click.secho(text, fg="yellow", bold=True, underline=True)
-
-
-def label(text: str, value: str = "") -> None:
-    """Print a label and what it is about."""
-    click.echo(click.style(text, bold=True) + value)
-
-
-def print_json(content: Any) -> None:
-    """Print JSON; what JSON does not know is printed as text."""
-    click.echo(json.dumps(content, indent=2, sort_keys=True, default=str, ensure_ascii=False))
+__all__ = ("column_types", "info", "ls", "stats")
 
 
 # -- info ------------------------------------------------------------------------------------------
@@ -46,24 +32,24 @@ def info(state: CliContext, as_json: bool) -> None:
     cube, datasets = state.cube, state.datasets
     types = column_types(datasets)
     if as_json:
-        print_json(_described(cube, datasets, types))
+        print_json(_to_dict(cube, datasets, types))
         return
     headline("Infos")
     label("UUID Prefix:", f"        {cube.uuid_prefix}")
-    _columns("Dimension Columns:", cube.dimension_columns, types)
-    _columns("Partition Columns:", cube.partition_columns, types)
-    _columns("Index Columns:", sorted(cube.index_columns), types)
+    _print_columns("Dimension Columns:", cube.dimension_columns, types)
+    _print_columns("Partition Columns:", cube.partition_columns, types)
+    _print_columns("Index Columns:", sorted(cube.index_columns), types)
     if not cube.index_columns:
         click.echo()
     label("Seed Dataset:", f"      {cube.seed_dataset}")
     for name, dataset in datasets.items():
         click.echo()
         headline(f"Dataset: {name}")
-        _dataset(cube, dataset)
+        _print_dataset(cube, dataset)
 
 
 def column_types(datasets: dict[str, DatasetMetadata]) -> dict[str, pa.DataType]:
-    """Types of all columns; nulls only where no dataset knows better."""
+    """Types of all columns; null only if the column is null in all datasets."""
     import pyarrow as pa
 
     from kartothek_cube.core.cube.consistency import arrow_schema
@@ -76,13 +62,13 @@ def column_types(datasets: dict[str, DatasetMetadata]) -> dict[str, pa.DataType]
     return types
 
 
-def _columns(title: str, names: Iterable[str], types: dict[str, pa.DataType]) -> None:
+def _print_columns(title: str, names: Iterable[str], types: dict[str, pa.DataType]) -> None:
     label(title)
     for name in names:
         click.echo(f"  - {name}: {types.get(name, 'unknown')}")
 
 
-def _roles(cube: Cube, dataset: DatasetMetadata) -> tuple[list[str], list[str]]:
+def _split_columns(cube: Cube, dataset: DatasetMetadata) -> tuple[list[str], list[str]]:
     """Dimension and payload columns of a dataset, sorted."""
     from kartothek_cube.core.cube.consistency import get_dataset_columns
 
@@ -91,36 +77,36 @@ def _roles(cube: Cube, dataset: DatasetMetadata) -> tuple[list[str], list[str]]:
     return sorted(dimensions), sorted(columns - dimensions - set(cube.partition_columns))
 
 
-def _dataset(cube: Cube, dataset: DatasetMetadata) -> None:
+def _print_dataset(cube: Cube, dataset: DatasetMetadata) -> None:
     types = column_types({"": dataset})
-    dimensions, payload = _roles(cube, dataset)
-    _columns("Partition Keys:", dataset.partition_keys, types)
+    dimensions, payload = _split_columns(cube, dataset)
+    _print_columns("Partition Keys:", dataset.partition_keys, types)
     label("Partitions:", f" {len(dataset.partition_table)}")
     label("Metadata:")
     text = json.dumps(dataset.metadata, indent=2, sort_keys=True, default=str)
     click.echo("\n".join(f"  {line}" for line in text.splitlines()))
-    _columns("Dimension Columns:", dimensions, types)
-    _columns("Payload Columns:", payload, types)
+    _print_columns("Dimension Columns:", dimensions, types)
+    _print_columns("Payload Columns:", payload, types)
 
 
-def _described(
+def _to_dict(
     cube: Cube, datasets: dict[str, DatasetMetadata], types: dict[str, pa.DataType]
 ) -> dict[str, Any]:
-    def typed(names: Iterable[str], known: dict[str, pa.DataType]) -> dict[str, str]:
-        return {name: str(known.get(name, "unknown")) for name in names}
+    def with_types(names: Iterable[str], types: dict[str, pa.DataType]) -> dict[str, str]:
+        return {name: str(types.get(name, "unknown")) for name in names}
 
-    described = {}
+    descriptions = {}
     for name, dataset in datasets.items():
-        own = column_types({"": dataset})
-        dimensions, payload = _roles(cube, dataset)
-        described[name] = {
+        dataset_types = column_types({"": dataset})
+        dimensions, payload = _split_columns(cube, dataset)
+        descriptions[name] = {
             "uuid": dataset.uuid,
             "partition_keys": list(dataset.partition_keys),
             "partitions": len(dataset.partition_table),
             "metadata": dataset.metadata,
             "indices": sorted(set(dataset.indices) - set(dataset.partition_keys)),
-            "dimension_columns": typed(dimensions, own),
-            "payload_columns": typed(payload, own),
+            "dimension_columns": with_types(dimensions, dataset_types),
+            "payload_columns": with_types(payload, dataset_types),
         }
     return {
         "uuid_prefix": cube.uuid_prefix,
@@ -129,8 +115,8 @@ def _described(
         "partition_columns": list(cube.partition_columns),
         "index_columns": sorted(cube.index_columns),
         "suppress_index_on": sorted(cube.suppress_index_on),
-        "types": typed(sorted(types), types),
-        "datasets": described,
+        "types": with_types(sorted(types), types),
+        "datasets": descriptions,
     }
 
 
@@ -145,21 +131,21 @@ def stats(state: CliContext, include: str | None, exclude: str | None, as_json: 
     """Count files, bytes, partitions and rows."""
     from kartothek_cube.io.eager_cube import collect_stats
 
-    wanted = chosen_datasets(state.datasets, include, exclude)
-    chosen = {name: dataset for name, dataset in state.datasets.items() if name in wanted}
+    names = select_datasets(state.datasets, include, exclude)
+    selected = {name: dataset for name, dataset in state.datasets.items() if name in names}
     with state.progress("stats"):
-        counted = collect_stats(state.cube, state.store, chosen)
-    total = {key: sum(values[key] for values in counted.values()) for key in ("blobsize", "files")}
+        statistics = collect_stats(state.cube, state.store, selected)
+    total = {key: sum(values[key] for values in statistics.values()) for key in ("blobsize", "files")}
     if as_json:
-        print_json({"datasets": counted, "total": total})
+        print_json({"datasets": statistics, "total": total})
         return
-    for name, values in sorted(counted.items()):
-        _stats(name, values)
+    for name, values in sorted(statistics.items()):
+        _print_stats(name, values)
         click.echo()
-    _stats("__total__", total)
+    _print_stats("__total__", total)
 
 
-def _stats(name: str, values: dict[str, int]) -> None:
+def _print_stats(name: str, values: dict[str, int]) -> None:
     headline(name)
     for key in sorted(values):
         label(f"{key}:", f"  {values[key]:,}")
@@ -172,7 +158,7 @@ def _stats(name: str, values: dict[str, int]) -> None:
 @as_json
 @pass_state
 def ls(state: CliContext, as_json: bool) -> None:
-    """List all cubes of the store with their datasets."""
+    """List the cubes of the store with their datasets."""
     cubes = list_cubes(state.store)
     cubes = {name: ids for name, ids in cubes.items() if state.prefix in ("", name)}
     if as_json:
@@ -182,4 +168,4 @@ def ls(state: CliContext, as_json: bool) -> None:
     for name, ids in cubes.items():
         click.echo(click.style(name.ljust(width), bold=True) + f"  {', '.join(ids)}")
     if not cubes:
-        click.echo("There is no cube in this store.", err=True)
+        click.echo("There are no cubes in this store.", err=True)

@@ -1,4 +1,4 @@
-"""Queries in a dialogue: prompts for conditions and columns, then a shell with the result as ``df``."""
+"""Interactive queries: prompt for conditions and columns, open an IPython shell with the result as ``df``."""
 
 from __future__ import annotations
 
@@ -11,48 +11,37 @@ from kartothek_cube.cli.commands.inspect import column_types
 from kartothek_cube.cli.context import CliContext
 from kartothek_cube.cli.errors import one_line, usage_error
 from kartothek_cube.cli.options import ALL, parse_conditions
+from kartothek_cube.cli.terminal import pluralize
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 try:
     from prompt_toolkit import prompt
-except ImportError:  # said when it is needed
+except ImportError:  # reported on use
     prompt = None  # type: ignore[assignment]
 
 __all__ = ("run_interactively",)
 
 
 def run_interactively(state: CliContext) -> None:
-    """
-    Ask, query, show, and ask again, until the person presses Ctrl-D.
-
-    Parameters
-    ----------
-    state
-        Store and cube.
-
-    Raises
-    ------
-    click.UsageError
-        IPython or prompt_toolkit is missing.
-    """
-    embed = _shell()
+    """Prompt for a query, run it and open a shell, repeatedly until Ctrl-D."""
+    embed = _make_shell()
     datasets = {name: ds.load_all_indices(state.store) for name, ds in state.datasets.items()}
     types = column_types(datasets)
     conditions, payload = "", ""
     while True:
         conditions = _ask("Conditions: ", conditions, list(types), lambda text: parse_conditions(text, types))
-        payload = _ask("Payload:    ", payload, [ALL, *types], lambda text: _payload(text, types))
-        frame = _query(state, datasets, conditions, payload, types)
+        payload = _ask("Payload:    ", payload, [ALL, *types], lambda text: _parse_payload(text, types))
+        frame = _run_query(state, datasets, conditions, payload, types)
         if frame is None:
             click.echo("No rows.")
         else:
             embed(frame)
 
 
-def _shell() -> Callable[[Any], None]:
-    """The shell, or an error before any question is asked."""
+def _make_shell() -> Callable[[Any], None]:
+    """Return a function that opens a shell on a frame; a usage error if a package is missing."""
     try:
         from IPython.terminal.embed import InteractiveShellEmbed
     except ImportError:
@@ -61,18 +50,19 @@ def _shell() -> Callable[[Any], None]:
         usage_error("Interactive queries need prompt_toolkit: pip install 'kartothek_cube[cli]'")
 
     def embed(frame: Any) -> None:
-        banner = f"{len(frame):,} rows and {len(frame.columns)} columns in df; Ctrl-D goes back to the query."
+        size = f"{pluralize(len(frame), 'row')} and {pluralize(len(frame.columns), 'column')}"
+        banner = f"{size} in df; press Ctrl-D to return to the query."
         shell: Any = InteractiveShellEmbed
         shell(banner1=banner, banner2="")(local_ns={"df": frame})
 
     return embed
 
 
-def _ask(title: str, before: str, words: list[str], check: Callable[[str], object]) -> str:
+def _ask(title: str, default: str, words: list[str], check: Callable[[str], object]) -> str:
     from prompt_toolkit.completion import WordCompleter
     from prompt_toolkit.validation import Validator
 
-    def is_good(text: str) -> bool:
+    def is_valid(text: str) -> bool:
         try:
             check(text)
         except click.UsageError:
@@ -80,19 +70,19 @@ def _ask(title: str, before: str, words: list[str], check: Callable[[str], objec
         return True
 
     validator = Validator.from_callable(
-        is_good,
-        error_message="unknown column, or a value that does not fit",
+        is_valid,
+        error_message="unknown column or invalid value",
         move_cursor_to_end=True,
     )
     answer: str = prompt(
-        title, default=before, completer=WordCompleter(words, WORD=True), validator=validator
+        title, default=default, completer=WordCompleter(words, WORD=True), validator=validator
     )
     check(answer)
     return answer
 
 
-def _payload(text: str, types: dict[str, pa.DataType]) -> list[str] | None:
-    """Columns out of an answer; None stands for all."""
+def _parse_payload(text: str, types: dict[str, pa.DataType]) -> list[str] | None:
+    """Parse payload columns; None for all."""
     from kartothek_cube.core.errors import unknown_names
 
     names = [name for name in (part.strip() for part in text.split(",")) if name]
@@ -104,7 +94,7 @@ def _payload(text: str, types: dict[str, pa.DataType]) -> list[str] | None:
     return names
 
 
-def _query(
+def _run_query(
     state: CliContext, datasets: dict[str, Any], conditions: str, payload: str, types: dict[str, pa.DataType]
 ) -> Any:
     from kartothek_cube.io.eager_cube import query_cube
@@ -116,7 +106,7 @@ def _query(
                 state.store,
                 conditions=parse_conditions(conditions, types),
                 datasets=datasets,
-                payload_columns=_payload(payload, types),
+                payload_columns=_parse_payload(payload, types),
             )
         except (ValueError, TypeError) as error:
             usage_error(one_line(error))

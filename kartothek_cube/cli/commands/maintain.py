@@ -1,22 +1,33 @@
-"""Commands that change what is stored: ``index``, ``copy``, ``delete``, ``cleanup``."""
+"""Commands that change stored data."""
 
 from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kartothek_cube.cli import completion
+from kartothek_cube.cli.commands.inspect import column_types
 from kartothek_cube.cli.context import CliContext, pass_state
 from kartothek_cube.cli.errors import closest, usage_error
-from kartothek_cube.cli.options import chosen_datasets, confirm, datasets_option, match, yes_option
+from kartothek_cube.cli.options import (
+    as_json,
+    confirm,
+    datasets_option,
+    match,
+    parse_conditions,
+    select_datasets,
+    yes_option,
+)
+from kartothek_cube.cli.terminal import headline, pluralize, print_json
 
 if TYPE_CHECKING:
+    from kartothek_cube.core.history import DatasetState
     from kartothek_cube.core.typing import StoreFactory
 
-__all__ = ("cleanup", "copy", "delete", "index")
+__all__ = ("cleanup", "compact", "copy", "delete", "history", "index")
 
 
 # -- index -----------------------------------------------------------------------------------------
@@ -28,23 +39,23 @@ __all__ = ("cleanup", "copy", "delete", "index")
 @pass_state
 def index(state: CliContext, dataset: str, columns: str) -> None:
     """
-    Build indices in DATASET for COLUMNS: names or patterns, separated by commas.
+    Build secondary indices on COLUMNS of DATASET; COLUMNS are comma-separated names or patterns.
 
-    The values of these columns are read once; from then on conditions on them choose files.
+    All values of these columns are read once. Afterwards, queries with conditions on them open fewer files.
     """
     from kartothek_cube.core.cube.consistency import get_dataset_columns
     from kartothek_cube.io.eager import build_dataset_indices
 
-    found = state.datasets.get(dataset)
-    if found is None:
-        hint, known = closest(dataset, state.datasets), ", ".join(sorted(state.datasets))
-        usage_error(f"Dataset {dataset!r} does not exist.{hint} Known datasets are {known}.")
-    wanted = match(columns, get_dataset_columns(found), "column")
-    chosen = sorted(wanted - set(found.partition_keys))
-    if not chosen:
-        usage_error(f"Partition keys are indexed anyway: {', '.join(sorted(wanted))}")
+    metadata = state.datasets.get(dataset)
+    if metadata is None:
+        hint, available = closest(dataset, state.datasets), ", ".join(sorted(state.datasets))
+        usage_error(f"Dataset {dataset!r} does not exist.{hint} Available datasets: {available}.")
+    selected = match(columns, get_dataset_columns(metadata), "column")
+    to_index = sorted(selected - set(metadata.partition_keys))
+    if not to_index:
+        usage_error(f"Partition keys need no index: {', '.join(sorted(selected))}")
     with state.progress("index"):
-        build_dataset_indices(state.store, found.uuid, chosen)
+        build_dataset_indices(state.store, metadata.uuid, to_index)
 
 
 # -- copy ------------------------------------------------------------------------------------------
@@ -57,19 +68,19 @@ def index(state: CliContext, dataset: str, columns: str) -> None:
     "tgt_store",
     required=True,
     shell_complete=completion.stores,
-    help="Store to copy to: a name in the YAML file, or a URL. A missing directory is created.",
+    help="Target store: a name in the YAML file, or a URL. A missing directory is created.",
 )
 @click.option(
     "--overwrite/--no-overwrite",
     default=False,
     show_default=True,
-    help="Whether datasets that exist in the target are replaced.",
+    help="Replace datasets that exist in the target store.",
 )
 @click.option(
     "--cleanup/--no-cleanup",
     default=True,
     show_default=True,
-    help="Whether, when they are replaced, they are deleted first, so that none of their files remains.",
+    help="Delete replaced datasets first, including their files.",
 )
 @datasets_option("copied")
 @yes_option
@@ -83,27 +94,27 @@ def copy(
     exclude: str | None,
     yes: bool,
 ) -> None:
-    """Copy the cube from one store to another."""
+    """Copy the cube to another store."""
     from kartothek_cube.core.errors import DatasetExistsError
     from kartothek_cube.io.eager_cube import copy_cube, delete_cube
 
     if tgt_store == state.store_name:
-        usage_error("The target is the source: --tgt_store has to be another store than --store")
-    wanted = chosen_datasets(state.datasets, include, exclude)
+        usage_error("--tgt_store must be a different store than --store")
+    selected = select_datasets(state.datasets, include, exclude)
     target = state.open_store(tgt_store, create=True)
-    replaced = sorted(wanted & _existing(state, target)) if overwrite else []
+    replaced = sorted(selected & _existing_ids(state, target)) if overwrite else []
     if replaced:
         confirm(f"Replace {', '.join(replaced)} of cube {state.prefix} in {tgt_store}?", yes)
         if cleanup:
             delete_cube(state.cube, target, replaced)
     try:
         with state.progress("copy"):
-            copy_cube(state.cube, state.store, target, overwrite=overwrite, datasets=wanted)
+            copy_cube(state.cube, state.store, target, overwrite=overwrite, datasets=selected)
     except DatasetExistsError as error:
-        usage_error(f"Dataset {error.dataset_uuid} exists in {tgt_store} already; --overwrite replaces it")
+        usage_error(f"Dataset {error.dataset_uuid} exists in {tgt_store}; pass --overwrite to replace it")
 
 
-def _existing(state: CliContext, store: StoreFactory) -> set[str]:
+def _existing_ids(state: CliContext, store: StoreFactory) -> set[str]:
     from kartothek_cube.core.cube.discover import discover_ktk_cube_dataset_ids
 
     return discover_ktk_cube_dataset_ids(state.prefix, store)
@@ -117,16 +128,16 @@ def _existing(state: CliContext, store: StoreFactory) -> set[str]:
 @yes_option
 @pass_state
 def delete(state: CliContext, include: str | None, exclude: str | None, yes: bool) -> None:
-    """Delete the cube, or some of its datasets."""
+    """Delete the cube or some of its datasets."""
     from kartothek_cube.io.eager_cube import delete_cube
 
-    wanted = sorted(chosen_datasets(state.datasets, include, exclude))
-    if not wanted:
+    names = sorted(select_datasets(state.datasets, include, exclude))
+    if not names:
         return
-    files = sum(len(state.datasets[name].partition_table) for name in wanted)
-    what = "the whole cube" if len(wanted) == len(state.datasets) else "part of cube"
-    confirm(f"Delete {what} {state.prefix} ({', '.join(wanted)}; {files:,} data files)?", yes)
-    delete_cube(state.cube, state.store, wanted)
+    files = sum(len(state.datasets[name].partition_table) for name in names)
+    target = "the whole cube" if len(names) == len(state.datasets) else "part of cube"
+    confirm(f"Delete {target} {state.prefix} ({', '.join(names)}; {pluralize(files, 'data file')})?", yes)
+    delete_cube(state.cube, state.store, names)
 
 
 # -- cleanup ---------------------------------------------------------------------------------------
@@ -137,36 +148,151 @@ def delete(state: CliContext, include: str | None, exclude: str | None, yes: boo
     "--retention",
     default="24h",
     show_default=True,
-    help="Keep files that are younger, they may belong to work that goes on: 90min, 24h, 7d, or 0.",
+    help="Keep files younger than this, as running writes may need them: 90min, 24h, 7d, or 0.",
 )
-@click.option("--dry-run", is_flag=True, help="Only list what would be deleted.")
+@click.option("--dry-run", is_flag=True, help="List the files without deleting them.")
 @yes_option
 @pass_state
 def cleanup(state: CliContext, retention: str, dry_run: bool, yes: bool) -> None:
-    """Remove files that no dataset refers to: what overwrites, removals and failures left behind."""
+    """
+    Delete orphaned files, which no dataset refers to.
+
+    Overwrites, removals and failed writes leave such files behind.
+    """
     from kartothek_cube.io_components.maintenance.garbage import delete_garbage, list_cube_garbage
     from kartothek_cube.io_components.runtime.progress import bytes_text
 
-    blobs = list_cube_garbage(state.cube, state.store, _duration(retention))
+    blobs = list_cube_garbage(state.cube, state.store, _parse_duration(retention))
     size = bytes_text(sum(blob.size or 0 for blob in blobs))
     if dry_run:
         for blob in blobs:
             click.echo(blob.key)
-        click.echo(f"{len(blobs):,} files ({size}) would be deleted.", err=True)
+        click.echo(f"{pluralize(len(blobs), 'file')} ({size}) would be deleted.", err=True)
     elif blobs:
-        confirm(f"Delete {len(blobs):,} files ({size}) of cube {state.prefix} that nothing refers to?", yes)
+        confirm(f"Delete {pluralize(len(blobs), 'orphaned file')} ({size}) of cube {state.prefix}?", yes)
         delete_garbage(state.store, [blob.key for blob in blobs])
 
 
 _UNITS = {"": "hours", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-def _duration(text: str) -> timedelta | None:
-    """Read a duration such as ``90min``, ``24h`` or ``7d``; 0 is None."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(min|h|d|w|)\s*", text.lower())
-    number = 0.0 if found is None else float(found[1])
-    if found is None or (number and not found[2]):
-        usage_error(
-            f"Cannot read --retention {text!r}: expected a number and a unit, such as 90min, 24h or 7d"
-        )
-    return timedelta(**{_UNITS[found[2]]: number}) or None
+def _parse_duration(text: str) -> timedelta | None:
+    """Parse a duration such as ``90min``, ``24h`` or ``7d``; None for 0."""
+    parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(min|h|d|w|)\s*", text.lower())
+    number = 0.0 if parts is None else float(parts[1])
+    if parts is None or (number and not parts[2]):
+        usage_error(f"Invalid --retention {text!r}: expected a number and a unit, such as 90min, 24h or 7d")
+    return timedelta(**{_UNITS[parts[2]]: number}) or None
+
+
+# -- compact ---------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.option("-w", "--where", default="", help='Conditions on partition columns, e.g. "country == DE".')
+@click.option(
+    "--min-files",
+    type=click.IntRange(min=2),
+    default=2,
+    show_default=True,
+    help="Skip partitions with fewer files.",
+)
+@datasets_option("compacted")
+@as_json
+@pass_state
+def compact(
+    state: CliContext, where: str, min_files: int, include: str | None, exclude: str | None, as_json: bool
+) -> None:
+    """
+    Merge the files of each partition into one and drop superseded rows.
+
+    Query results do not change. The replaced files stay in the store until the next ``cleanup``.
+    """
+    from kartothek_cube.io.eager_cube import compact_cube
+
+    names = select_datasets(state.datasets, include, exclude)
+    conditions = parse_conditions(where, column_types(state.datasets))
+    with state.progress("compact"):
+        counts = compact_cube(state.cube, state.store, conditions or None, names, min_files=min_files)
+    if as_json:
+        print_json(counts)
+        return
+    for name, count in sorted(counts.items()):
+        click.echo(click.style(name, bold=True) + f": {_describe_compaction(count)}")
+
+
+def _describe_compaction(count: dict[str, int]) -> str:
+    from kartothek_cube.io_components.runtime.progress import bytes_text
+
+    if not count["partitions"]:
+        return "nothing to do"
+    return (
+        f"{pluralize(count['partitions'], 'partition')}; "
+        f"{count['files_before']:,} → {pluralize(count['files_after'], 'file')}, "
+        f"{bytes_text(count['bytes_before'])} → {bytes_text(count['bytes_after'])}, "
+        f"{count['rows_before']:,} → {pluralize(count['rows_after'], 'row')}"
+    )
+
+
+# -- history ---------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.option(
+    "--keep", type=click.IntRange(min=0), help="Number of older states of each dataset to keep from now on."
+)
+@click.option(
+    "--rollback",
+    metavar="TIME|VERSION",
+    help="Restore the states at a time (UTC), or a version of one dataset (--include).",
+)
+@datasets_option("selected")
+@as_json
+@yes_option
+@pass_state
+def history(
+    state: CliContext,
+    keep: int | None,
+    rollback: str | None,
+    include: str | None,
+    exclude: str | None,
+    as_json: bool,
+    yes: bool,
+) -> None:
+    """
+    List the states of the datasets, to be queried (``query --as-of``) or restored (``--rollback``).
+
+    Older states exist only if the cube keeps a history; enable it with ``--keep``.
+    """
+    from kartothek_cube.io.eager_cube import keep_cube_history, list_cube_history, rollback_cube
+
+    names = select_datasets(state.datasets, include, exclude)
+    if keep is not None:
+        keep_cube_history(state.cube, state.store, keep, names)
+    if rollback is not None:
+        as_of = _parse_as_of(rollback, names)
+        confirm(f"Roll back {', '.join(sorted(names))} of cube {state.prefix} to {rollback}?", yes)
+        rollback_cube(state.any_cube, state.store, as_of, names)
+    history = sorted(list_cube_history(state.cube, state.store).items())
+    states_by_dataset = {name: states for name, states in history if name in names}
+    if as_json:
+        print_json({name: [_to_dict(s) for s in states] for name, states in states_by_dataset.items()})
+        return
+    for name, states in states_by_dataset.items():
+        headline(name)
+        for entry in states:
+            marker = "  current" if entry.current else ""
+            click.echo(f"{entry.version:>6}  {entry.time:%Y-%m-%d %H:%M:%S.%f}{marker}")
+
+
+def _parse_as_of(text: str, names: set[str]) -> Any:
+    """Read a time for all datasets, or the version of a single dataset."""
+    if not text.isdecimal():
+        return text
+    if len(names) != 1:
+        usage_error("Versions are numbered per dataset: select one with --include, or pass a time")
+    return {name: int(text) for name in names}
+
+
+def _to_dict(entry: DatasetState) -> dict[str, Any]:
+    return {"version": entry.version, "time": entry.time.isoformat(), "current": entry.current}

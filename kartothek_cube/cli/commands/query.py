@@ -1,4 +1,4 @@
-"""The command ``query``: one query into a table or file, or as many as you like interactively."""
+"""The command ``query``: a single query to a table or file, or interactive queries."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import click
 import pyarrow as pa
 
 from kartothek_cube.cli import completion
-from kartothek_cube.cli.commands.inspect import column_types, print_json
+from kartothek_cube.cli.commands.inspect import column_types
 from kartothek_cube.cli.context import CliContext, pass_state
 from kartothek_cube.cli.errors import one_line, usage_error
-from kartothek_cube.cli.options import ALL, chosen_datasets, datasets_option, match, parse_conditions
+from kartothek_cube.cli.options import ALL, datasets_option, match, parse_conditions, select_datasets
+from kartothek_cube.cli.terminal import print_json
 
 if TYPE_CHECKING:
     from kartothek_cube.io_components.query.physical_plan import PhysicalPlan
@@ -25,13 +26,13 @@ __all__ = ("query",)
     "-w",
     "--where",
     multiple=True,
-    help='Conditions, joined by "&", e.g. "country == DE & avg_temp > 5"; several times: all have to hold.',
+    help='Conditions, joined by "&", e.g. "country == DE & avg_temp > 5". Repeat to add conditions.',
 )
 @click.option(
     "-c",
     "--columns",
     shell_complete=completion.columns,
-    help=f"Columns wanted, names or patterns, separated by commas; all by default (or {ALL}).",
+    help=f"Payload columns: comma-separated names or patterns; all by default (or {ALL}).",
 )
 @click.option(
     "--dimensions", shell_complete=completion.columns, help="Dimensions of the result, in sort order."
@@ -39,34 +40,34 @@ __all__ = ("query",)
 @click.option(
     "--partition-by",
     shell_complete=completion.columns,
-    help="Indexed columns by whose values rows are grouped.",
+    help="Indexed columns to group rows by.",
 )
 @datasets_option("queried")
-@click.option("-n", "--limit", type=click.IntRange(min=0), help="At most so many rows.")
+@click.option("-n", "--limit", type=click.IntRange(min=0), help="Maximum number of rows.")
 @click.option(
     "-o",
     "--output",
     type=click.Choice(["table", "csv", "parquet", "arrow", "json"]),
-    help="Form of the result; by default that of the file name, or a table.",
+    help="Output format; by default derived from the file name, or a table.",
 )
-@click.option("--to", type=click.Path(dir_okay=False), help="File to write; by default standard output.")
-@click.option("--as-of", help="Query the states of this time (UTC); see ``history``.")
-@click.option("--explain", is_flag=True, help="Only show what the query would read, and why.")
+@click.option("--to", type=click.Path(dir_okay=False), help="Output file; by default standard output.")
+@click.option("--as-of", help="Query the states at this time (UTC); see ``history``.")
+@click.option("--explain", is_flag=True, help="Only show which files the query would read, and why.")
 @pass_state
 def query(
-    state: CliContext, /, limit: int | None, output: str | None, to: str | None, explain: bool, **wanted: Any
+    state: CliContext, /, limit: int | None, output: str | None, to: str | None, explain: bool, **options: Any
 ) -> None:
     """
-    Query the cube: interactively without options, else into a table or file.
+    Query the cube: interactively without options, otherwise to a table or file.
 
-    Values of text need no quotes. Conditions are ``column operator value`` with ``== != < <= > >=``.
+    Conditions have the form ``column operator value`` with ``== != < <= > >=``. Text needs no quotes.
     """
-    if not any((limit is not None, output, to, explain, *wanted.values())):
+    if not any((limit is not None, output, to, explain, *options.values())):
         from kartothek_cube.cli.commands.interactive import run_interactively
 
         run_interactively(state)
         return
-    arguments = _arguments(state, **wanted)
+    arguments = _build_arguments(state, **options)
     try:
         if explain:
             _explain(state, arguments, output)
@@ -76,10 +77,10 @@ def query(
         plan = plan_query(state.cube, state.store, **arguments)
     except (ValueError, TypeError) as error:
         usage_error(one_line(error))
-    _run(state, plan, limit, output, to)
+    _write_result(state, plan, limit, output, to)
 
 
-def _arguments(
+def _build_arguments(
     state: CliContext,
     where: Sequence[str],
     columns: str | None,
@@ -89,54 +90,52 @@ def _arguments(
     exclude: str | None,
     as_of: str | None,
 ) -> dict[str, Any]:
-    """Arguments of a query out of options."""
+    """Build the arguments of a query from the options."""
     if as_of is not None:
         state.as_of(as_of)
-    chosen = chosen_datasets(state.datasets, include, exclude)
-    datasets = {name: dataset for name, dataset in state.datasets.items() if name in chosen}
+    selected = select_datasets(state.datasets, include, exclude)
+    datasets = {name: dataset for name, dataset in state.datasets.items() if name in selected}
     if state.cube.seed_dataset not in datasets:
-        usage_error(
-            f"The seed dataset {state.cube.seed_dataset!r} takes part in every query, it cannot be left out"
-        )
+        usage_error(f"The seed dataset {state.cube.seed_dataset!r} cannot be excluded from a query")
     types = column_types(datasets)
     payload = None if columns in (None, ALL) else sorted(match(columns, types, "column")) if columns else []
     return {
         "conditions": parse_conditions(" & ".join(where), types),
         "datasets": datasets,
-        "dimension_columns": _names(dimensions),
-        "partition_by": _names(partition_by),
+        "dimension_columns": _split_names(dimensions),
+        "partition_by": _split_names(partition_by),
         "payload_columns": payload,
     }
 
 
-def _names(text: str | None) -> list[str] | None:
+def _split_names(text: str | None) -> list[str] | None:
     return None if text is None else [name.strip() for name in text.split(",")]
 
 
 def _explain(state: CliContext, arguments: dict[str, Any], output: str | None) -> None:
     from kartothek_cube.io.eager_cube import explain_query
 
-    explained = explain_query(state.cube, state.store, **arguments)
+    explanation = explain_query(state.cube, state.store, **arguments)
     if output == "json":
-        print_json(explained.to_dict())
+        print_json(explanation.to_dict())
     else:
-        click.echo(repr(explained))
+        click.echo(repr(explanation))
 
 
-def _run(
+def _write_result(
     state: CliContext, plan: PhysicalPlan, limit: int | None, output: str | None, to: str | None
 ) -> None:
-    from kartothek_cube.cli.output import opened_writer
+    from kartothek_cube.cli.output import open_writer
     from kartothek_cube.core.arrow.pandas_conversion import to_memory
 
     schema = to_memory(plan.context.output.empty_table()).schema
-    with opened_writer(output, to, schema) as writer:
-        for table in _limited(map(to_memory, _tables(state, plan)), limit):
+    with open_writer(output, to, schema) as writer:
+        for table in _limit_rows(map(to_memory, _read_tables(state, plan)), limit):
             writer.write(table)
 
 
-def _tables(state: CliContext, plan: PhysicalPlan) -> Iterator[pa.Table]:
-    """The groups, each read when it is asked for."""
+def _read_tables(state: CliContext, plan: PhysicalPlan) -> Iterator[pa.Table]:
+    """Yield the groups; each is read on demand."""
     from kartothek_cube.io_components.query.executor import run_task
 
     tasks = plan.tasks()
@@ -145,12 +144,12 @@ def _tables(state: CliContext, plan: PhysicalPlan) -> Iterator[pa.Table]:
             yield from run_task(plan.context, task)
 
 
-def _limited(tables: Iterator[pa.Table], limit: int | None) -> Iterator[pa.Table]:
-    """The first rows of all tables together."""
-    left = limit
-    while left is None or left > 0:
-        table = next(tables, None)
-        if table is None:
-            return
-        yield table if left is None else table.slice(0, left)
-        left = None if left is None else left - len(table)
+def _limit_rows(tables: Iterator[pa.Table], limit: int | None) -> Iterator[pa.Table]:
+    """Yield the first ``limit`` rows of all tables."""
+    if limit is None:
+        yield from tables
+        return
+    # checked before the next table is read
+    while limit > 0 and (table := next(tables, None)) is not None:
+        yield table.slice(0, limit)
+        limit -= len(table)

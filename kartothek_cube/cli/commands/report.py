@@ -1,4 +1,4 @@
-"""The command ``report``: the cube as one HTML page that needs nothing else."""
+"""The command ``report``: a self-contained HTML page about the cube."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kartothek_cube.cli.context import CliContext, pass_state, shown_store
+from kartothek_cube.cli.context import CliContext, mask_store, pass_state
 from kartothek_cube.cli.errors import usage_error
+from kartothek_cube.cli.terminal import pluralize
 
 if TYPE_CHECKING:
     from kartothek_cube.cli.report.page import Page
@@ -23,14 +24,14 @@ __all__ = ("report",)
     type=click.Path(dir_okay=False),
     default="report.html",
     show_default=True,
-    help="File to write; - for standard output.",
+    help="Output file; - for standard output.",
 )
 @pass_state
 def report(state: CliContext, output: str) -> None:
     """
-    Draw the cube: partitions, growth, columns, index selectivity, warnings.
+    Write an HTML report: partitions, growth, columns, index selectivity, warnings.
 
-    The page is a single file without scripts that loads nothing from anywhere.
+    The page is a single file without scripts and external resources.
     """
     from importlib.metadata import version
 
@@ -38,7 +39,7 @@ def report(state: CliContext, output: str) -> None:
     from kartothek_cube.core.store import open_blobs
 
     with state.progress("report"):
-        name = shown_store(state.store_name)
+        name = mask_store(state.store_name)
         page = build_page(
             state.cube, state.datasets, open_blobs(state.store), name, version("kartothek_cube")
         )
@@ -55,19 +56,7 @@ def report(state: CliContext, output: str) -> None:
 
 
 def render(page: Page) -> str:
-    """
-    Fill the template.
-
-    Parameters
-    ----------
-    page
-        What to show.
-
-    Returns
-    -------
-    str
-        HTML; all text in it that came from the store is escaped.
-    """
+    """Render the page as HTML; all text from the store is escaped."""
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ImportError:
@@ -81,4 +70,5 @@ def render(page: Page) -> str:
         lstrip_blocks=True,
     )
     environment.filters["thousands"] = "{:,}".format
+    environment.filters["pluralize"] = pluralize
     return environment.get_template("report.html").render(page=page)

@@ -1,1 +1,1 @@
-"""What the report page shows: facts about files, binned and scaled into pictures."""
+"""The model of the report page: statistics of files, heat maps, growth, warnings."""

@@ -1,4 +1,4 @@
-"""Sizes, times and rows of all data files of a dataset, as vectors."""
+"""Sizes, times and row counts of all data files of a dataset, as arrays."""
 
 from __future__ import annotations
 
@@ -30,41 +30,29 @@ __all__ = ("DataFiles", "collect_file_stats")
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-#: files whose footers are read; rows of the others are estimated by their size
-_MOST_FOOTERS = 20_000
-#: files whose footers tell how the bytes are distributed over the columns
+#: maximum number of footers to read; rows of the other files are estimated from their sizes
+_MAX_FOOTERS = 20_000
+#: number of footers from which the bytes per column are derived
 _COLUMN_SAMPLE = 200
 
 
 @attrs.frozen(eq=False)
 class DataFiles:
-    """
-    The data files of a dataset in the order of commit.
+    """The data files of a dataset in commit order; all arrays have one element per file."""
 
-    Attributes
-    ----------
-    keys
-        Typed values of the partition keys.
-    partition
-        Number of the physical partition of each file.
-    sizes
-        Bytes.
-    rows
-        Rows, hidden ones included.
-    times
-        Time of storage in seconds since 1970; NaN if the store does not tell.
-    estimated
-        Whether rows of some files are estimates.
-    column_bytes
-        Compressed bytes of each column in a sample of the files.
-    """
-
+    #: typed values of the partition keys
     keys: dict[str, pa.Array]
+    #: ids of the physical partitions
     partition: Ints
+    #: bytes
     sizes: Ints
+    #: row counts, including superseded rows
     rows: Ints
+    #: modification times in seconds since 1970; NaN if unknown to the store
     times: Floats
+    #: whether some row counts are estimates
     estimated: bool
+    #: compressed bytes of each column in a sample of the files
     column_bytes: Mapping[str, int]
 
     def __len__(self) -> int:
@@ -76,65 +64,52 @@ class DataFiles:
         return int(self.partition.max()) + 1 if len(self) else 0
 
     def per_partition(self, values: Ints) -> Ints:
-        """Sums over the files of each physical partition."""
+        """Sum values over the files of each physical partition."""
         sums = np.bincount(self.partition, weights=values, minlength=self.n_partitions)
         return sums.astype(np.int64)
 
 
 def collect_file_stats(dataset: DatasetMetadata, blobs: BlobStore) -> DataFiles:
-    """
-    List the data files of a dataset and read their footers.
-
-    Parameters
-    ----------
-    dataset
-        The dataset.
-    blobs
-        The store.
-
-    Returns
-    -------
-    DataFiles
-    """
+    """List the data files of a dataset and read their footers."""
     table = dataset.partition_table
     files = table.files.get(dataset.table_name, pa.array([], pa.string()))
     keys = table.keys(list(dataset.partition_keys), dataset.schema)
-    sizes, times = _listed(blobs, dataset.uuid, files)
-    sample = np.arange(len(files))[:: max(1, -(-len(files) // _MOST_FOOTERS))]
-    rows, column_bytes = _footers(blobs, files.take(pa.array(sample)).to_pylist())
+    sizes, times = _list_files(blobs, dataset.uuid, files)
+    sample = np.arange(len(files))[:: max(1, -(-len(files) // _MAX_FOOTERS))]
+    rows, column_bytes = _read_footers(blobs, files.take(pa.array(sample)).to_pylist())
     return DataFiles(
         keys=keys,
         partition=group_codes(list(keys.values()), len(table)),
         sizes=sizes,
-        rows=_estimated(rows, sample, sizes),
+        rows=_estimate_rows(rows, sample, sizes),
         times=times,
         estimated=len(sample) < len(files),
         column_bytes=column_bytes,
     )
 
 
-def _listed(blobs: BlobStore, uuid: str, files: pa.Array) -> tuple[Ints, Floats]:
-    """Sizes and times by one listing; where it does not tell sizes, each file is asked."""
-    listed = blobs.list(f"{uuid}/")
-    at = pc.index_in(files, pa.array([blob.key for blob in listed], pa.string()))
-    known = at.is_valid().to_numpy(zero_copy_only=False)
-    where = pc.fill_null(at, 0).to_numpy()
+def _list_files(blobs: BlobStore, uuid: str, files: pa.Array) -> tuple[Ints, Floats]:
+    """Get sizes and times from one listing; files without a size in it are requested one by one."""
+    listing = blobs.list(f"{uuid}/")
+    position = pc.index_in(files, pa.array([blob.key for blob in listing], pa.string()))
+    exists = position.is_valid().to_numpy(zero_copy_only=False)
+    rows = pc.fill_null(position, 0).to_numpy()
     sizes, times = np.zeros(len(files), np.int64), np.full(len(files), np.nan)
-    if listed:
-        found = np.array([-1 if blob.size is None else blob.size for blob in listed], np.int64)
-        stamps = np.array([np.nan if blob.mtime is None else blob.mtime for blob in listed])
-        sizes, times = np.where(known, found[where], 0), np.where(known, stamps[where], np.nan)
+    if listing:
+        blob_sizes = np.array([-1 if blob.size is None else blob.size for blob in listing], np.int64)
+        mtimes = np.array([np.nan if blob.mtime is None else blob.mtime for blob in listing])
+        sizes, times = np.where(exists, blob_sizes[rows], 0), np.where(exists, mtimes[rows], np.nan)
     unknown = np.flatnonzero(sizes < 0)
     if len(unknown):
-        asked = files.take(pa.array(unknown)).to_pylist()
-        sizes[unknown] = list(ordered_map(blobs.size, asked, 1 if blobs.is_local else REMOTE_REQUESTS))
+        keys = files.take(pa.array(unknown)).to_pylist()
+        sizes[unknown] = list(ordered_map(blobs.size, keys, 1 if blobs.is_local else REMOTE_REQUESTS))
     return sizes, times
 
 
-def _footers(blobs: BlobStore, keys: Sequence[str]) -> tuple[Ints, Mapping[str, int]]:
-    """Rows of files, and bytes per column in some of them."""
+def _read_footers(blobs: BlobStore, keys: Sequence[str]) -> tuple[Ints, Mapping[str, int]]:
+    """Read row counts of files, and bytes per column of a sample of them."""
     progress_add_total(len(keys))
-    footers = ordered_map(partial(_footer, blobs), keys, 1 if blobs.is_local else REMOTE_REQUESTS)
+    footers = ordered_map(partial(_read_footer, blobs), keys, 1 if blobs.is_local else REMOTE_REQUESTS)
     rows, column_bytes = np.zeros(len(keys), np.int64), Counter[str]()
     step = max(1, len(keys) // _COLUMN_SAMPLE)
     for number, footer in enumerate(footers):
@@ -144,8 +119,8 @@ def _footers(blobs: BlobStore, keys: Sequence[str]) -> tuple[Ints, Mapping[str, 
     return rows, column_bytes
 
 
-def _footer(blobs: BlobStore, key: str) -> pq.FileMetaData | None:
-    """The footer of a file; None for files that are gone or no Parquet: `verify` has more to say on them."""
+def _read_footer(blobs: BlobStore, key: str) -> pq.FileMetaData | None:
+    """Read the footer of a file; None for missing and corrupt files, which `verify` reports."""
     try:
         footer, _ = read_footer(blobs, key)
     except (MissingFileError, CorruptDatasetError):
@@ -163,8 +138,8 @@ def _column_bytes(footer: pq.FileMetaData) -> Counter[str]:
     return sizes
 
 
-def _estimated(rows: Ints, sample: Ints, sizes: Ints) -> Ints:
-    """Rows of all files: those of the sample, the others by their size."""
+def _estimate_rows(rows: Ints, sample: Ints, sizes: Ints) -> Ints:
+    """Return row counts of the sample, and estimates for the other files from their sizes."""
     if len(sample) == len(sizes):
         return rows
     per_byte = rows.sum() / max(1, int(sizes[sample].sum()))

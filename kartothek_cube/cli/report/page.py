@@ -1,4 +1,4 @@
-"""The facts of the report page: one object with everything that the template shows."""
+"""The model of the report page: all data that the template shows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pyarrow as pa
 from kartothek_cube.cli.report.advice import Advice, advise, shell_command
 from kartothek_cube.cli.report.files import DataFiles, collect_file_stats
 from kartothek_cube.cli.report.growth import Growth, growth
-from kartothek_cube.cli.report.heatmap import HeatMap, heat_map, values_as_text
+from kartothek_cube.cli.report.heatmap import HeatMap, format_values, heat_map
+from kartothek_cube.cli.terminal import pluralize
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -24,13 +25,13 @@ from kartothek_cube.io_components.runtime.progress import bytes_text
 
 __all__ = ("Column", "DatasetPage", "Index", "Page", "build_page")
 
-#: partitions that are listed
-_LARGEST = 12
+#: number of largest partitions to list
+_N_LARGEST = 12
 
 
 @attrs.frozen
 class Column:
-    """A column: name, type, role, and its share of the bytes of a dataset in percent (None: not in files)."""
+    """A column; ``share`` is its percentage of the bytes of the dataset, None if it is not in the files."""
 
     name: str
     type: str
@@ -41,17 +42,17 @@ class Column:
 
 @attrs.frozen
 class Index:
-    """A secondary index: how many values, and what share of the files a condition ``== value`` spares."""
+    """A secondary index; ``skipped`` is the percentage of files that ``== value`` skips on average."""
 
     column: str
     values: int
     files_per_value: float
-    spared: float
+    skipped: float
 
 
 @attrs.frozen
 class DatasetPage:
-    """A dataset: figures, pictures and tables."""
+    """The section of a dataset: figures, charts and tables."""
 
     name: str
     role: str
@@ -71,7 +72,7 @@ class DatasetPage:
 
 @attrs.frozen
 class Page:
-    """The whole page."""
+    """The complete page."""
 
     cube: Cube
     store: str
@@ -90,27 +91,11 @@ class Page:
 def build_page(
     cube: Cube, datasets: Mapping[str, DatasetMetadata], blobs: BlobStore, store: str, version: str
 ) -> Page:
-    """
-    Find out everything that the page shows. Headers, indices, footers and listings are read, no data.
-
-    Parameters
-    ----------
-    cube, datasets
-        The cube and its datasets by id.
-    blobs
-        The store.
-    store
-        What it is called in commands.
-    version
-        Version of this library.
-
-    Returns
-    -------
-    Page
-    """
+    """Collect the data of the page from indices, footers and listings; ``store`` is its name in commands."""
     files = {name: collect_file_stats(dataset, blobs) for name, dataset in datasets.items()}
     pages = [
-        _describe(cube, name, datasets[name].load_all_indices(blobs), files[name], store) for name in datasets
+        _build_dataset_page(cube, name, datasets[name].load_all_indices(blobs), files[name], store)
+        for name in datasets
     ]
     pages.sort(key=lambda page: (page.role != "seed", page.name))
     return Page(
@@ -125,25 +110,27 @@ def build_page(
         estimated=any(page.estimated for page in pages),
         growth=growth(files),
         datasets=tuple(pages),
-        advice=_garbage(cube, blobs, store),
+        advice=_warn_garbage(cube, blobs, store),
     )
 
 
-def _garbage(cube: Cube, blobs: BlobStore, store: str) -> tuple[Advice, ...]:
-    found = list_cube_garbage(cube, blobs, timedelta(hours=24))
-    if not found:
+def _warn_garbage(cube: Cube, blobs: BlobStore, store: str) -> tuple[Advice, ...]:
+    garbage = list_cube_garbage(cube, blobs, timedelta(hours=24))
+    if not garbage:
         return ()
-    size = bytes_text(sum(blob.size or 0 for blob in found))
+    size = bytes_text(sum(blob.size or 0 for blob in garbage))
     return (
         Advice(
-            f"Garbage: {len(found):,} files with {size} belong to nothing",
-            "Overwrites, removals and failed writes left them behind more than 24 hours ago.",
+            f"Garbage: {pluralize(len(garbage), 'orphaned file')} ({size})",
+            "Overwrites, removals or failed writes have left them in the store for more than 24 hours.",
             shell_command(store, cube.uuid_prefix, "cleanup"),
         ),
     )
 
 
-def _describe(cube: Cube, name: str, dataset: DatasetMetadata, files: DataFiles, store: str) -> DatasetPage:
+def _build_dataset_page(
+    cube: Cube, name: str, dataset: DatasetMetadata, files: DataFiles, store: str
+) -> DatasetPage:
     is_seed = name == cube.seed_dataset
     return DatasetPage(
         name=name,
@@ -156,34 +143,34 @@ def _describe(cube: Cube, name: str, dataset: DatasetMetadata, files: DataFiles,
         rows=int(files.rows.sum()),
         estimated=files.estimated,
         heat=heat_map(files),
-        largest=_largest(files),
+        largest=_largest_partitions(files),
         columns=_columns(cube, dataset, files),
         indices=_indices(dataset, len(files)),
         advice=tuple(advise(name, files, store, cube.uuid_prefix, is_seed=is_seed)),
     )
 
 
-def _largest(files: DataFiles) -> tuple[tuple[str, int, str, int], ...]:
-    """The largest partitions: name, files, bytes, rows."""
+def _largest_partitions(files: DataFiles) -> tuple[tuple[str, int, str, int], ...]:
+    """Return the largest partitions: name, files, bytes, rows."""
     if not len(files):
         return ()
     sizes, rows = files.per_partition(files.sizes), files.per_partition(files.rows)
     counts = np.bincount(files.partition, minlength=files.n_partitions)
-    order = np.argsort(-sizes, kind="stable")[:_LARGEST]
+    order = np.argsort(-sizes, kind="stable")[:_N_LARGEST]
     first = np.unique(files.partition, return_index=True)[1][order]
-    names = _names(files, first)
+    names = _partition_names(files, first)
     return tuple(
         (label, int(counts[i]), bytes_text(int(sizes[i])), int(rows[i]))
         for label, i in zip(names, order.tolist(), strict=True)
     )
 
 
-def _names(files: DataFiles, at: npt.NDArray[np.int64]) -> list[str]:
-    """Names of the partitions that some files are in."""
+def _partition_names(files: DataFiles, at: npt.NDArray[np.int64]) -> list[str]:
+    """Return the names of the partitions of the given files."""
     if not files.keys:
         return ["(not partitioned)"] * len(at)
     columns = [
-        [f"{key}={text}" for text in values_as_text(values.take(pa.array(at)))]
+        [f"{key}={text}" for text in format_values(values.take(pa.array(at)))]
         for key, values in files.keys.items()
     ]
     return [" / ".join(parts) for parts in zip(*columns, strict=True)]
@@ -196,7 +183,7 @@ def _columns(cube: Cube, dataset: DatasetMetadata, files: DataFiles) -> tuple[Co
             name=field.name,
             type=str(field.type),
             role=_role(cube, dataset, field.name),
-            indexed=_indexed(dataset, field.name),
+            indexed=_index_kind(dataset, field.name),
             share=(
                 None
                 if field.name in dataset.partition_keys
@@ -215,17 +202,17 @@ def _role(cube: Cube, dataset: DatasetMetadata, column: str) -> str:
     return "payload"
 
 
-def _indexed(dataset: DatasetMetadata, column: str) -> str:
+def _index_kind(dataset: DatasetMetadata, column: str) -> str:
     if column in dataset.partition_keys:
         return "in labels"
     return "index" if column in dataset.indices else ""
 
 
 def _indices(dataset: DatasetMetadata, n_files: int) -> tuple[Index, ...]:
-    found = []
+    result = []
     for column, index in sorted(dataset.indices.items()):
         data = index.columns_data
         if isinstance(index, ExplicitSecondaryIndex) and data is not None and len(data.values) and n_files:
             mean = len(data.codes) / len(data.values)
-            found.append(Index(column, len(data.values), mean, 100 * (1 - mean / n_files)))
-    return tuple(found)
+            result.append(Index(column, len(data.values), mean, 100 * (1 - mean / n_files)))
+    return tuple(result)

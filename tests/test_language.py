@@ -1,0 +1,78 @@
+"""Text of the library and its documentation uses standard terms, no private words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+#: text that users and contributors read
+TEXT = ("README.rst", "CONTRIBUTING.rst", "CHANGES.rst", "Makefile", "docs", "examples", "tools", "asv_bench")
+CODE = ("kartothek_cube",)
+SUFFIXES = {".py", ".rst", ".html", ".svg", ""}
+
+#: regular expressions of whole words -> what to write instead; rejected in code and text
+BANNED: dict[str, str] = {
+    "lives? there": "contains",
+    "slip of the pen": "typing error",
+    "tak(e|es|ing) care": "maintain",
+    "worth a look": "the condition that is tested",
+}
+#: rejected in text and in the packages `cli` and `api`
+BANNED_IN_TEXT: dict[str, str] = {
+    "given? back": "return",
+    "in vain": "unused",
+    "look(s|ed|ing)? after": "maintain",
+    "mend(s|ed|ing)?": "repair",
+    "nobody": "name who or what",
+    "partners?": "matching rows",
+    "rooms?": "buffer, package",
+    "shall": "should, must",
+    "somebody": "another writer, a user",
+    "strangers?": "untrusted input",
+    "thrown? away": "delete, expire",
+    "time[ -]stamps?": "timestamp",
+    "travel(s|led|ling)": "is sent, picklable",
+    "twins?": "co-located datasets",
+    "what is there": "existing data",
+    "whoever": "name who or what",
+}
+
+
+def files(*names: str) -> Iterator[Path]:
+    """Text files of the repository, without build products."""
+    for name in names:
+        path = ROOT / name
+        for file in [path] if path.is_file() else sorted(path.rglob("*")):
+            if file.is_file() and file.suffix in SUFFIXES and "_build" not in file.parts:
+                yield file
+
+
+def occurrences(words: Iterable[str], paths: Iterable[Path]) -> list[str]:
+    """Lines with one of the words, as ``path:line: word``."""
+    pattern = re.compile(rf"(?<!\w)({'|'.join(words)})(?!\w)", re.IGNORECASE)
+    return [
+        f"{path.relative_to(ROOT)}:{number}: {match[0]}"
+        for path in paths
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        for match in pattern.finditer(line)
+    ]
+
+
+@pytest.mark.parametrize(
+    "words, paths",
+    [(BANNED, (*TEXT, *CODE)), (BANNED_IN_TEXT, (*TEXT, "kartothek_cube/cli", "kartothek_cube/api"))],
+    ids=["everywhere", "text"],
+)
+def test_no_private_words(words, paths):
+    assert occurrences(words, files(*paths)) == []
+
+
+def test_words_are_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
+    (tmp_path / "a.rst").write_text("A time stamp.\nA mushroom, timestamps and Rooms.\n", encoding="utf-8")
+    assert occurrences(BANNED_IN_TEXT, files("a.rst")) == ["a.rst:1: time stamp", "a.rst:2: Rooms"]

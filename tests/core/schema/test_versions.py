@@ -6,7 +6,6 @@ import itertools
 
 import pyarrow as pa
 import pytest
-from tests.support.stored_files import frame
 
 from kartothek_cube.core.common_metadata import (
     make_meta,
@@ -25,6 +24,7 @@ from kartothek_cube.io.eager import (
     verify_dataset,
 )
 from tests.support.factories import memory as new_memory
+from tests.support.stored_files import frame
 from tests.support.stores import FaultyStore, InjectedError
 
 OLD, NEW = frame(x=[1]), frame(x=["a"], y=[1.5])

@@ -123,9 +123,8 @@ def heat_map(files: DataFiles) -> HeatMap | None:
     if not files.keys or not len(files):
         return None
     axes = [_build_axis(name, values) for name, values in files.keys.items()]
-    axes = [axis for axis in axes if len(axis.names) > 1] or axes[
-        :1
-    ]  # an axis with a single value shows nothing
+    # keys with a single value get no axis
+    axes = [axis for axis in axes if len(axis.names) > 1] or axes[:1]
     if len(axes) == 1:
         return _wrap_axis(axes[0], files)
     across, down = axes[-1], _join_axes(axes[:-1])

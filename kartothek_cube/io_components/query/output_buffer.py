@@ -25,7 +25,7 @@ class OutputBuffer:
     """
     Arrays that become the columns of a DataFrame, filled block by block by several threads.
 
-    Numbers and naive time stamps are held once: not in Arrow and in pandas at the same time. Other columns,
+    Numbers and naive timestamps are held once: not in Arrow and in pandas at the same time. Other columns,
     and blocks of an unexpected type or length, stay in Arrow.
 
     >>> buffer = OutputBuffer()

@@ -1,4 +1,4 @@
-"""Partners of rows, against brute force."""
+"""Rows found by their keys, against brute force."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kartothek_cube.io_components.kernels import search
 from kartothek_cube.io_components.kernels.search import lookup_keys
-from tests.io_components.kernels.test_keys import TYPES, arrow
+from tests.io_components.kernels.test_encode import TYPES, arrow
 
 FLOATS = st.sampled_from([0.0, -0.0, 1.5, math.nan, math.inf, None])
 
@@ -44,7 +44,7 @@ def columns_of(dtypes, rows):
 
 @pytest.mark.parametrize("limit", [1 << 62, 4])
 @given(sides())
-def test_partners(limit, drawn):
+def test_lookup_keys(limit, drawn):
     dtypes, left, right = drawn
     old, search.MAX_CODE = search.MAX_CODE, limit
     try:

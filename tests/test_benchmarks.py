@@ -102,5 +102,5 @@ def test_headers_of_many_partitions(tmp_path):
     url = f"hfs://{tmp_path}/store?create_if_missing=true"
     scale.make_headers(url, 100)
     for condition, units in {"partition key": 1, "index": 1, "none": 100}.items():
-        scale.forget()
+        scale.caching.clear()
         assert scale.plan_query(scale.CUBE, url, scale.CONDITIONS[condition]).n_partitions == units

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.array_types import Mask
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError, DatasetNotFoundError
@@ -35,7 +35,6 @@ __all__ = (
 
 Predicates = list[list[tuple[str, str, Any]]]
 MetadataMerger = Callable[[list[dict[str, Any]]], dict[str, Any]]
-Mask = npt.NDArray[np.bool_]
 
 
 class WriteMode(Enum):

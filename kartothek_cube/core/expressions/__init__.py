@@ -1,1 +1,1 @@
-"""Predicates: check, bind to column types, evaluate."""
+"""Predicates: validation, binding to column types, evaluation."""

@@ -75,7 +75,7 @@ def archive_snapshot(blobs: BlobStore, state: DatasetMetadata, stored: HeaderBlo
     return key
 
 
-def _list_all(uuid: str, blobs: BlobStore) -> list[DatasetState]:
+def _list_archive(uuid: str, blobs: BlobStore) -> list[DatasetState]:
     """Snapshots of a dataset, oldest first."""
     snapshots = []
     folder = history_folder(uuid)
@@ -96,7 +96,7 @@ def _snapshot_name(state: DatasetMetadata, blobs: BlobStore, header_key: str) ->
 def list_snapshots(blobs: BlobStore, current: DatasetMetadata, header_key: str) -> list[DatasetState]:
     """Snapshots of a dataset without that of the current state, oldest first."""
     current_key = history_folder(current.uuid) + _snapshot_name(current, blobs, header_key)
-    return [snapshot for snapshot in _list_all(current.uuid, blobs) if snapshot.key != current_key]
+    return [snapshot for snapshot in _list_archive(current.uuid, blobs) if snapshot.key != current_key]
 
 
 def expired_snapshots(uuid: str, blobs: BlobStore) -> list[str]:

@@ -37,8 +37,7 @@ class IndexColumns:
     {'Bonn': ['a1'], 'Rom': ['a1', 'b2']}
     """
 
-    # The partitions with value ``values[i]`` are ``labels[codes[k]]`` for ``offsets[i] <= k < offsets[i +
-    # 1]``.
+    # Partitions with `values[i]`: `labels[codes[k]]` for `offsets[i] <= k < offsets[i + 1]`.
 
     #: sorted, unique, without null and NaN
     values: pa.Array

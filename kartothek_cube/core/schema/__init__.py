@@ -1,1 +1,1 @@
-"""Schemas of tables beside their making and storing: comparison, wrapping, which header they go with."""
+"""Table schemas: wrapper, comparison, schema files and their versions."""

@@ -96,10 +96,12 @@ def decode_version(
     others = content.get("others", {}) if isinstance(content, dict) else {}
     if not isinstance(version, str | None) or not isinstance(others, dict) or len(others) > _MAX_VERSIONS:
         raise CorruptDatasetError(origin, "its marks have another structure than this library gives them")
-    return VersionedSchema(schema, version, {key: _schema(text, origin) for key, text in others.items()})
+    return VersionedSchema(
+        schema, version, {key: _parse_schema(text, origin) for key, text in others.items()}
+    )
 
 
-def _schema(text: Any, origin: str) -> SchemaWrapper:
+def _parse_schema(text: Any, origin: str) -> SchemaWrapper:
     try:
         content = base64.b64decode(text, validate=True)
         return SchemaWrapper(pa.ipc.read_schema(pa.py_buffer(content)), origin)

@@ -12,7 +12,7 @@ __version__: str
 
 
 def __getattr__(name: str) -> str:
-    """Look up ``__version__`` when somebody asks for it (reading the package's metadata takes time)."""
+    """Look up ``__version__`` on first use: reading the package's metadata takes time."""
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib.metadata import PackageNotFoundError, version

@@ -160,7 +160,7 @@ def get_str_to_python_converter(pa_type: pa.DataType) -> Callable[[str], object]
     """Find the function that parses values of a column.
 
     Booleans are ``0 f n false no`` and ``1 t y true yes`` in any case. Of text, one pair of matching quotes
-    around the whole is removed. Time stamps become :class:`pandas.Timestamp`; for a column with a time zone,
+    around the whole is removed. Timestamps become :class:`pandas.Timestamp`; for a column with a time zone,
     a text without one means local time there.
 
     Parameters
@@ -209,7 +209,7 @@ def _remove_quotes(text: str) -> str:
 
 
 class _ZonedTimestamp:
-    """Parses time stamps of a column with a time zone; a class, so that the converter can be pickled."""
+    """Parses timestamps of a column with a time zone; a class, so that the converter can be pickled."""
 
     def __init__(self, zone: str) -> None:
         self.zone = zone

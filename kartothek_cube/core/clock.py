@@ -15,5 +15,5 @@ def datetime_now() -> datetime.datetime:
 
 
 def datetime_utcnow() -> datetime.datetime:
-    """Current time, naive, UTC: the source of all time stamps in headers and index keys."""
+    """Current time, naive, UTC: the source of all timestamps in headers and index keys."""
     return datetime.datetime.now(datetime.UTC).replace(tzinfo=None)

@@ -45,7 +45,7 @@ def read_table_arrow(
     """
     Read a dataset into one Arrow table; see :func:`kartothek_cube.io.eager.read_table`.
 
-    Columns have the types of the files, partition keys those of the schema: time stamps are in ns, dates stay
+    Columns have the types of the files, partition keys those of the schema: timestamps are in ns, dates stay
     dates, and missing values change no type. ``categoricals`` are dictionary-encoded.
 
     Examples

@@ -31,7 +31,7 @@ def query_cube_arrow(
     """
     Query a cube; the tables that :func:`kartothek_cube.io.eager_cube.query_cube` turns into frames.
 
-    Time stamps are in ns, dates stay dates, and missing values change no type. The write functions of
+    Timestamps are in ns, dates stay dates, and missing values change no type. The write functions of
     :mod:`kartothek_cube.io.eager_cube` take Arrow tables as well, so that a pipeline need not use pandas.
 
     Examples

@@ -187,7 +187,7 @@ def filter_df_from_predicates(
     predicates
         The filter; None returns ``df`` itself.
     strict_date_types
-        Whether dates and time stamps cannot be compared with each other.
+        Whether dates and timestamps cannot be compared with each other.
 
     Returns
     -------
@@ -243,7 +243,7 @@ def filter_array_like(
     out
         Where to put the result; may be ``mask``.
     strict_date_types
-        Whether dates and time stamps cannot be compared with each other.
+        Whether dates and timestamps cannot be compared with each other.
     column_name
         Name of the column, for messages.
 
@@ -283,7 +283,7 @@ def _to_arrow(array_like: Any, column: str) -> pa.Array:
 
 
 def _unify_dates(array: pa.Array, op: str, value: Any) -> tuple[pa.Array, Any]:
-    """Convert dates to time stamps at midnight where both are compared."""
+    """Convert dates to timestamps at midnight where both are compared."""
     is_list = op in ("in", "not in") and isinstance(value, Iterable) and not isinstance(value, (str, bytes))
     items = list(value) if is_list else [value]
     if pat.is_date(array.type) and any(_is_stamp(item) for item in items):

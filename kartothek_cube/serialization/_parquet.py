@@ -158,7 +158,7 @@ class ParquetSerializer(DataFrameSerializer):
         Raises
         ------
         ValueError
-            A time stamp is finer than microseconds; names the column.
+            A timestamp is finer than microseconds; names the column.
         """
         key = f"{key_prefix}.parquet"
         sink = pa.BufferOutputStream()
@@ -167,7 +167,7 @@ class ParquetSerializer(DataFrameSerializer):
         return key
 
     def write_table(self, table: pa.Table, sink: str | BinaryIO | pa.NativeFile) -> None:
-        """Write an Arrow table to a path or file; raises ValueError for time stamps finer than us."""
+        """Write an Arrow table to a path or file; raises ValueError for timestamps finer than us."""
         self.write_storable(self.storable(table), sink)
 
     @staticmethod
@@ -221,14 +221,14 @@ def _is_storable(schema: pa.Schema) -> bool:
 
 
 def _explain_timestamps(table: pa.Table, error: pa.ArrowInvalid) -> None:
-    """Raise a ValueError with the column name if a time stamp is the cause of an error."""
+    """Raise a ValueError with the column name if a timestamp is the cause of an error."""
     for name, column in zip(table.column_names, table.columns, strict=True):
         if pat.is_timestamp(column.type):
             try:
                 column.cast(pa.timestamp("us", column.type.tz))
             except pa.ArrowInvalid:
                 raise ValueError(
-                    f"Column {name!r} holds time stamps with nanoseconds, files hold microseconds; "
+                    f"Column {name!r} holds timestamps with nanoseconds, files hold microseconds; "
                     f"round them first, as by .dt.floor('us') ({error})."
                 ) from error
 

@@ -135,7 +135,7 @@ def get_partition_dataframe(dataset: DatasetMetadata, cube: Cube) -> pd.DataFram
     -------
     pandas.DataFrame
         One row per partition; the index ``partition`` holds the labels, sorted, the columns are the partition
-        keys, sorted, without the time stamp column of old cubes.
+        keys, sorted, without the timestamp column of old cubes.
     """
     columns = sorted(c for c in dataset.partition_keys or () if c != KLEE_TIMESTAMP_COLUMN)
     table = dataset.partition_table

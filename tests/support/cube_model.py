@@ -1,6 +1,6 @@
 """What a query of a cube has to give, row by row in plain Python, by the rules of docs/query_system.rst.
 
-A value is what `plain` makes of it: dates and time stamps are time stamps, every missing value is None.
+A value is what `plain` makes of it: dates and timestamps are timestamps, every missing value is None.
 """
 
 from __future__ import annotations

@@ -149,13 +149,13 @@ def _parse_array(texts: pa.Array, wide: pa.DataType) -> pa.Array:
         _reject(plain, pc.invert(pc.match_substring_regex(plain, r"^-?[0-9]+$")))
     if pat.is_boolean(wide):
         _reject(plain, pc.invert(pc.is_in(pc.utf8_lower(plain), pa.array(["true", "false"]))))
-    if pat.is_time(wide):  # Arrow parses time stamps only
+    if pat.is_time(wide):  # Arrow parses timestamps only
         return pc.binary_join_element_wise("1970-01-01", plain, " ").cast(pa.timestamp("us")).cast(wide)
     return _parse_zoned(plain, wide) if pat.is_timestamp(wide) and wide.tz else plain.cast(wide)
 
 
 def _parse_zoned(texts: pa.Array, wide: pa.DataType) -> pa.Array:
-    """Parse time stamps with UTC offsets."""
+    """Parse timestamps with UTC offsets."""
     # Offsets of local mean time (before standard time) have seconds, which Arrow does not parse.
     second_offsets = pc.extract_regex(texts, r"(?P<sign>[+-])\d\d:\d\d:(?P<seconds>\d\d)$")
     if second_offsets.null_count == len(second_offsets):

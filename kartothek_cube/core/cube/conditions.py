@@ -146,7 +146,7 @@ def parse_conditions(text: str, types: Mapping[str, pa.DataType]) -> Conjunction
 
 
 def _with_date(condition: Any) -> Condition:
-    """Convert the time stamp of a condition on a date column to a date."""
+    """Convert the timestamp of a condition on a date column to a date."""
     stamp = condition.value
     if stamp != stamp.normalize():
         raise ValueError(

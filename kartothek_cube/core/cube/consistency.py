@@ -47,7 +47,7 @@ def get_dataset_columns(dataset: DatasetMetadata) -> set[str]:
     -------
     set of str
         All columns of the schema except internal ones: those that start with two underscores, and the
-        time stamp column of old cubes.
+        timestamp column of old cubes.
     """
     if dataset.schema is None:
         return set()
@@ -116,7 +116,7 @@ def check_cube(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> None:
     datasets
         Dataset id (the part behind ``++``) to metadata with a loaded schema.
     cube
-        The cube that they shall form.
+        The cube that they form.
 
     Raises
     ------

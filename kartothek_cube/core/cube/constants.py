@@ -31,7 +31,7 @@ KLEE_METADATA_PARTITION_COLUMNS = "klee_partition_columns"
 KLEE_METADATA_TIMESTAMP_COLUMN = "klee_timestamp_column"
 
 KLEE_TIMESTAMP_COLUMN = "KLEE_TS"
-"""The only time stamp column that old cubes may have as their last partition key."""
+"""The only timestamp column that old cubes may have as their last partition key."""
 
 KTK_CUBE_METADATA_STORAGE_FORMAT = "json"
 KTK_CUBE_METADATA_VERSION = 4

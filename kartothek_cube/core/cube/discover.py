@@ -167,7 +167,7 @@ def discover_cube(
     ValueError
         If there is no such cube or its datasets do not form one.
     NotImplementedError
-        For old cubes with an unusual time stamp column.
+        For old cubes with an unusual timestamp column.
     """
     datasets = discover_datasets_unchecked(uuid_prefix, store, filter_ktk_cube_dataset_ids)
     seed = _find_seed(uuid_prefix, datasets)
@@ -236,12 +236,12 @@ def _partition_columns(uuid_prefix: str, seed: str, dataset: DatasetMetadata) ->
             raise ValueError(
                 f'Seed dataset ("{seed}") of cube "{uuid_prefix}" has only a single partition key '
                 f"({keys[0]}), "
-                "an old cube needs at least one beside the time stamp column"
+                "an old cube needs at least one beside the timestamp column"
             )
         columns, timestamp = keys[:-1], timestamp or keys[-1]
     if timestamp is not None and timestamp != KLEE_TIMESTAMP_COLUMN:
         raise NotImplementedError(
-            f'Can only read old cubes with time stamp column "{KLEE_TIMESTAMP_COLUMN}", but got "{timestamp}"'
+            f'Can only read old cubes with timestamp column "{KLEE_TIMESTAMP_COLUMN}", but got "{timestamp}"'
         )
     return columns
 

@@ -47,7 +47,7 @@ def is_null_value(value: object) -> bool:
 
 def bind_value(dtype: pa.DataType, value: Any, column: str, op: str) -> pa.Scalar | None:
     """Scalar of the column's widened type, None for null; raises TypeError or ValueError."""
-    # Integers and time stamps out of the range of that type become a decimal or a time stamp of a coarser
+    # Integers and timestamps out of the range of that type become a decimal or a timestamp of a coarser
     # unit, which compare as beyond every value.
     wide = widen(dtype)
     if is_null_value(value):

@@ -242,7 +242,7 @@ class IndexColumns:
         return bool(np.array_equal(sorted_within(ids, self.codes), sorted_within(ids, other_codes)))
 
     def to_dict(self) -> dict[Any, list[str]]:
-        """Value to labels, for users; time stamps are :class:`numpy.datetime64` (UTC if zoned)."""
+        """Value to labels, for users; timestamps are :class:`numpy.datetime64` (UTC if zoned)."""
         if pat.is_timestamp(self.values.type):
             values = list(
                 self.values.cast(pa.timestamp("ns", self.values.type.tz)).to_numpy(zero_copy_only=False)

@@ -351,6 +351,6 @@ def filter_indices(
 
 
 def _are_zoned(a: pa.DataType, b: pa.DataType) -> bool:
-    """Whether both are time stamps with a time zone."""
+    """Whether both are timestamps with a time zone."""
     # A file without Arrow's own schema says UTC, whatever the zone is.
     return bool(pat.is_timestamp(a) and pat.is_timestamp(b) and a.tz and b.tz)

@@ -29,7 +29,7 @@ _COLUMN_BYTES = 1 << 9
 
 
 def schema_to_bytes(schema: SchemaWrapper | pa.Schema | VersionedSchema) -> bytes:
-    """Content of a schema file: Parquet without row groups, time stamps in microseconds.
+    """Content of a schema file: Parquet without row groups, timestamps in microseconds.
 
     Examples
     --------

@@ -21,7 +21,7 @@ __all__ = ("SchemaWrapper",)
 class SchemaWrapper:
     """A schema and its origins.
 
-    The wrapped schema has storage types (``string`` whatever the flavour, time stamps in ns), no index column
+    The wrapped schema has storage types (``string`` whatever the flavour, timestamps in ns), no index column
     and no metadata but that of pandas. Attributes of :class:`pyarrow.Schema` are available on the wrapper.
 
     Parameters

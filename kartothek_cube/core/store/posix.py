@@ -143,7 +143,7 @@ def sync_all(paths: Iterable[str], folders: Iterable[str]) -> None:
 
 def set_unique_mtime(path: str, older: int) -> None:
     """Set a time of change that no other version of the same blob had."""
-    # The kernel's time stamps advance every few milliseconds only, and inodes are reused at once: without
+    # The kernel's timestamps advance every few milliseconds only, and inodes are reused at once: without
     # this, two versions could look alike.
     moment = max(time.time_ns(), older + _TICK_NS)
     os.utime(path, ns=(moment, moment))

@@ -228,7 +228,7 @@ def query_cube_dataframe(
     ``partition_by``, or one in total; divisions are unknown. Only the columns that dask needs are read. Types
     are those of the schema; a partition may have narrower ones, or others where values are missing. With
     several partitions, dates outside of ``datetime64[ns]`` are :class:`pandas.Timestamp` objects, since
-    pandas cannot concatenate time stamps of such different ranges.
+    pandas cannot concatenate timestamps of such different ranges.
     """
     check_store(store)
     plan = plan_query(

@@ -45,7 +45,7 @@ def query_cube_spark(
 
     The query is planned at once and sees the cube as it is now. Tasks read and join co-located files; nothing
     is shuffled. Rows of a group of ``partition_by`` are consecutive, groups are sorted; to process them as a
-    whole, use :func:`map_cube_spark`. Naive time stamps are ``timestamp_ntz``, zoned ones ``timestamp``, and
+    whole, use :func:`map_cube_spark`. Naive timestamps are ``timestamp_ntz``, zoned ones ``timestamp``, and
     missing numbers null. Executors must be able to open ``store``.
     """
     session = active_session(spark)

@@ -16,8 +16,8 @@ def create_frame(data: Any, spark: SparkSession | None = None) -> DataFrame:
     """
     Make a DataFrame of a table.
 
-    Spark's own ``createDataFrame`` takes naive time stamps for instants in the time zone of the session, and
-    refuses integers without sign. Here naive time stamps stay naive, and integers without sign become wider
+    Spark's own ``createDataFrame`` takes naive timestamps for instants in the time zone of the session, and
+    refuses integers without sign. Here naive timestamps stay naive, and integers without sign become wider
     ones.
 
     Parameters

@@ -237,7 +237,7 @@ def _whole_microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def to_storage_types(table: pa.Table, stored: Mapping[str, pa.DataType]) -> pa.Table:
     """
-    Rows in the types that are stored: zoned time stamps in UTC, or in the zone of the stored column.
+    Rows in the types that are stored: zoned timestamps in UTC, or in the zone of the stored column.
 
     >>> tokyo = pa.table({"AT": pa.array([0], pa.timestamp("us", "Asia/Tokyo"))})
     >>> to_storage_types(tokyo, {}).schema.types

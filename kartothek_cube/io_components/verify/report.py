@@ -10,18 +10,18 @@ import pandas as pd
 
 __all__ = ("REMEDIES", "REPAIRABLE", "Problem", "Report", "merge_reports")
 
-_RESTORE = "Restore the file from a backup, return to a state that is whole, or write the rows anew."
-_REWRITE = "Write the rows of this partition anew."
-_REPAIR = "Repair the dataset: the index is built anew from the data."
+_RESTORE = "Restore the file from a backup, roll back to a complete state, or write the rows again."
+_REWRITE = "Write the rows of this partition again."
+_REPAIR = "Repair the dataset: the index is rebuilt from the data."
 
 #: kind of a problem -> what to do about it
 REMEDIES: Mapping[str, str] = {
-    "header": "Restore the header from a backup, or delete it and write the dataset anew.",
+    "header": "Restore the header from a backup, or delete it and write the dataset again.",
     "two-headers": "Find out which header is outdated, and delete that one.",
-    "schema": "Restore the schema file from a backup, or write the dataset anew.",
+    "schema": "Restore the schema file from a backup, or write the dataset again.",
     "missing-schema": "Repair the dataset: the schema is in its header, or in the footers of its files.",
     "schema-pending": "Repair the dataset: the schema of an unfinished write gives way to the right one.",
-    "label": "Write the dataset anew: the values of its partition keys cannot be told.",
+    "label": "Write the dataset again: the values of its partition keys are unknown.",
     "path": _REWRITE,
     "shared-file": _REWRITE,
     "missing-file": _RESTORE,
@@ -29,7 +29,7 @@ REMEDIES: Mapping[str, str] = {
     "file-schema": _REWRITE,
     "wrong-partition": _REWRITE,
     "null-key": _REWRITE,
-    "unsorted": "Compact the cube, or write the rows of this partition anew.",
+    "unsorted": "Compact the cube, or write the rows of this partition again.",
     "duplicate-cells": "Compact the cube: the last row of a cell counts.",
     "missing-index": _REPAIR,
     "unreadable-index": _REPAIR,
@@ -42,10 +42,10 @@ REMEDIES: Mapping[str, str] = {
     "history-file": "Restore the file from a backup; else the older state cannot be read.",
     "seed": "Build the seed, or name the right one in the specification of the cube.",
     "cube-table": "Delete this dataset or give it another name: it cannot be part of the cube.",
-    "cube-columns": "Write the dataset anew with the columns that the cube demands.",
+    "cube-columns": "Write the dataset again with the columns that the cube demands.",
     "cube-metadata": "Use the specification with which the cube was built (discover_cube tells it).",
-    "payload-overlap": "Write one of the datasets anew without the column.",
-    "type-conflict": "Write one of the datasets anew with the type of the other one.",
+    "payload-overlap": "Write one of the datasets again without the column.",
+    "type-conflict": "Write one of the datasets again with the type of the other one.",
 }
 
 #: kinds of problems that a repair solves
@@ -132,7 +132,7 @@ class Report:
     >>> Report([Problem("sales", "missing-file", "sales/table/a1.parquet", "the file does not exist")])
     1 problem
     sales: missing-file: the file does not exist [sales/table/a1.parquet]
-        Restore the file from a backup, return to a state that is whole, or write the rows anew.
+        Restore the file from a backup, roll back to a complete state, or write the rows again.
     """
 
     problems: tuple[Problem, ...] = attrs.field(converter=_as_tuple)

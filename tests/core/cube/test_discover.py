@@ -218,7 +218,7 @@ def test_partition_columns_of_old_cubes_are_the_keys_but_the_last(store_factory)
         (["p", "q"], {}, NotImplementedError, "q"),
         (["p"], {"klee_partition_columns": ["p"], "klee_timestamp_column": "q"}, NotImplementedError, "q"),
     ],
-    ids=["one key", "no key", "other time stamp", "named time stamp"],
+    ids=["one key", "no key", "other timestamp", "named timestamp"],
 )
 def test_old_cubes_that_are_not_understood(store_factory, partition_on, metadata, exception, fragment):
     store_dataframes_as_dataset(

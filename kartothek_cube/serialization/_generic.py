@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow.array_types import Mask
+from kartothek_cube.core.arrow.typing import Mask
 from kartothek_cube.core.expressions.predicate import (
     ConjunctionType,
     LiteralType,

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.array_types import Ints
+from kartothek_cube.core.arrow.typing import Ints
 
 __all__ = ("label_array", "lookup", "abbreviate", "compact_buffers")
 

@@ -1,13 +1,20 @@
-"""Types of tables that functions take as input."""
+"""Type aliases of arrays, and of tables that functions take as input."""
 
 from __future__ import annotations
 
 from typing import Protocol, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-__all__ = ("ArrowStream", "Frame")
+__all__ = (
+    "ArrowStream",
+    "Frame",
+    "Ints",
+    "Mask",
+)
 
 
 class ArrowStream(Protocol):
@@ -19,3 +26,9 @@ class ArrowStream(Protocol):
 
 Frame: TypeAlias = pd.DataFrame | pa.Table | pa.RecordBatch | ArrowStream
 """A table of input."""
+
+
+#: positions, codes, counts
+Ints: TypeAlias = npt.NDArray[np.int64]
+#: selection: one bool per row, value or partition
+Mask: TypeAlias = npt.NDArray[np.bool_]

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from kartothek_cube.core import clock
-from kartothek_cube.core.arrow.array_types import Mask
 from kartothek_cube.core.arrow.casting import normalize_value
 from kartothek_cube.core.arrow.types import is_nested, widen
+from kartothek_cube.core.arrow.typing import Mask
 from kartothek_cube.core.copying import CopyMixin
 from kartothek_cube.core.expressions.binding import is_null_value
 from kartothek_cube.core.expressions.predicate import (

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow.array_types import Ints, Mask
 from kartothek_cube.core.arrow.arrays import compact_buffers, label_array, lookup
+from kartothek_cube.core.arrow.typing import Ints, Mask
 from kartothek_cube.core.partition import PartitionTable
 
 __all__ = (

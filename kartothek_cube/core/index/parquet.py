@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow.array_types import Ints
 from kartothek_cube.core.arrow.types import is_long, is_nested, widen
+from kartothek_cube.core.arrow.typing import Ints
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.index.data import IndexColumns
 

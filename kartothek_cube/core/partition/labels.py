@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.array_types import Mask
 from kartothek_cube.core.arrow.casting import parse_texts
+from kartothek_cube.core.arrow.typing import Mask
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.urlencode import quote, unquote
 

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.array_types import Ints, Mask
 from kartothek_cube.core.arrow.arrays import abbreviate, compact_buffers, label_array, lookup
+from kartothek_cube.core.arrow.typing import Ints, Mask
 from kartothek_cube.core.errors import CorruptDatasetError, unknown_names
 from kartothek_cube.core.header.parse import common_tables, partition_texts, table_sets
 from kartothek_cube.core.naming import check_table_name, check_uuid

@@ -27,9 +27,9 @@ from kartothek_cube.io_components.kernels.take import take_values
 from kartothek_cube.io_components.read.data_files import concat_tables, read_files
 from kartothek_cube.io_components.runtime.threads import store_factory
 from kartothek_cube.io_components.write.abort import delete_uncommitted
-from kartothek_cube.io_components.write.commit import commit_change
 from kartothek_cube.io_components.write.cube_arguments import check_cube_serializer
 from kartothek_cube.io_components.write.delete_scope import partition_scope, removal_conditions
+from kartothek_cube.io_components.write.plan import commit_change
 from kartothek_cube.io_components.write.table_writer import (
     WriteContext,
     WriteResult,

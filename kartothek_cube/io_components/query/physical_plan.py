@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import attrs
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.array_types import Ints
+from kartothek_cube.core.arrow.typing import Ints
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.naming import data_key
 from kartothek_cube.core.partition import PartitionTable
@@ -30,6 +30,7 @@ __all__ = (
     "ScanContext",
     "ScanTask",
     "column_fraction",
+    "project",
     "split_into_tasks",
 )
 
@@ -317,3 +318,25 @@ def column_fraction(scan: DatasetScan) -> float:
     """Share of the columns in its files that a query reads of a dataset."""
     stored = set(scan.schema.names) - set(scan.partition_keys)
     return len(stored & set(scan.columns)) / max(len(stored), 1)
+
+
+def project(context: ScanContext, task: ScanTask, columns: Iterable[str]) -> tuple[ScanContext, ScanTask]:
+    """Restrict a task to columns of the result, in this order, then ``partition_by``; rows stay the same."""
+    names = list(dict.fromkeys([*columns, *context.partition_by]))
+    scans = [_project_scan(scan, set(names)) for scan in context.scans]
+    # a left join that adds no column changes nothing; an inner join still drops rows
+    used = [number for number, scan in enumerate(scans) if scan.how != "left" or scan.payload]
+    return (
+        attrs.evolve(
+            context,
+            scans=tuple(scans[number] for number in used),
+            output=pa.schema([context.output.field(name) for name in names]),
+        ),
+        attrs.evolve(task, files=tuple(task.files[number] for number in used)),
+    )
+
+
+def _project_scan(scan: DatasetScan, names: set[str]) -> DatasetScan:
+    payload = tuple(c for c in scan.payload if c in names)
+    read = {*scan.dimensions, *payload, *(column for column, _, _ in scan.predicates)}
+    return attrs.evolve(scan, payload=payload, columns=tuple(c for c in scan.columns if c in read))

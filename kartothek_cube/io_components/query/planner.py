@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.array_types import Ints
+from kartothek_cube.core.arrow.typing import Ints
 from kartothek_cube.core.cube.condition_types import Conjunction
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube

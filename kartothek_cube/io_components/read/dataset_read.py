@@ -5,17 +5,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import attrs
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.array_types import Ints
+from kartothek_cube.core.arrow.typing import Ints
 from kartothek_cube.core.common_metadata import read_schema_metadata
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.pruning import select_partitions
+from kartothek_cube.core.dataset.pruning import index_rows, select_partitions
 from kartothek_cube.core.expressions.predicate import (
     ConjunctionType,
     PredicatesType,
@@ -40,16 +40,18 @@ from kartothek_cube.io_components.read.data_files import (
     read_table_of_file,
     read_threads,
 )
-from kartothek_cube.io_components.read.groups import Group, check_dispatch, dispatch_groups
 from kartothek_cube.io_components.read.pandas_index import to_frame
 from kartothek_cube.io_components.runtime.threads import ordered_map
 from kartothek_cube.io_components.utils import normalize_args
 
 __all__ = (
     "FrameOptions",
+    "Group",
     "ReadContext",
     "ReadPlan",
     "ReadTask",
+    "check_dispatch",
+    "dispatch_groups",
     "empty_table",
     "plan_read",
     "read_dataset_job",
@@ -392,3 +394,35 @@ def read_dataset_job(
         finish=list,
         steps=("prepare", step, "done"),
     )
+
+
+#: values of the dispatch columns, and positions of the partitions in commit order
+Group: TypeAlias = tuple[tuple[Any, ...], Ints]
+
+
+def check_dispatch(dataset: DatasetMetadata, dispatch_by: Sequence[str]) -> None:
+    """Raise RuntimeError if a column has no index."""
+    if not set(dispatch_by) <= dataset.index_columns:
+        raise RuntimeError(
+            f"Dispatch columns must be indexed. Requested: {', '.join(dispatch_by)}; available in dataset "
+            f"{dataset.uuid!r}: {', '.join(sorted(dataset.index_columns)) or 'none'}"
+        )
+
+
+def dispatch_groups(
+    dataset: DatasetMetadata, dispatch_by: Sequence[str], predicates: PredicatesType
+) -> list[Group]:
+    """Combinations of indexed values that meet the predicates, sorted; their indices are loaded."""
+    positions, values = index_rows(dataset.load_partition_indices(), dispatch_by, predicates)
+    if not len(positions):
+        return []
+    columns = list(values.values())
+    codes = group_codes(columns, len(positions))
+    order = np.lexsort([positions, codes])
+    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    first_rows = pa.array(order[starts])
+    members = np.split(positions[order], starts[1:])
+    tuples = (
+        zip(*(column.take(first_rows).to_pylist() for column in columns), strict=True) if columns else [()]
+    )
+    return list(zip(tuples, members, strict=True))

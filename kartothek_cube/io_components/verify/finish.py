@@ -7,9 +7,9 @@ from functools import partial
 from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.typing import Ints
 from kartothek_cube.core.commit import IndexUpdate
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.factory import DatasetFactory
@@ -34,7 +34,6 @@ __all__ = (
 
 _EXAMPLES = 3
 
-Ints = npt.NDArray[np.int64]
 Describe = Callable[[Ints], list[str]]
 
 

@@ -25,8 +25,8 @@ from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.uuid import gen_uuid
-from kartothek_cube.io_components.write.commit import commit_change
 from kartothek_cube.io_components.write.cube_plan import CubeWritePlan
+from kartothek_cube.io_components.write.plan import commit_change
 from kartothek_cube.io_components.write.table_writer import WriteResult
 
 __all__ = ("abort_error", "check_schemas", "finish_write")

@@ -24,10 +24,9 @@ from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.sort import sort_order
 from kartothek_cube.io_components.utils import extract_duplicates, normalize_args
 from kartothek_cube.io_components.write.abort import delete_uncommitted
-from kartothek_cube.io_components.write.commit import commit_change
 from kartothek_cube.io_components.write.dataset_plan import plan_store
 from kartothek_cube.io_components.write.inputs import as_input, check_result_target, flatten
-from kartothek_cube.io_components.write.plan import DatasetWritePlan
+from kartothek_cube.io_components.write.plan import DatasetWritePlan, commit_change
 from kartothek_cube.io_components.write.table_writer import (
     WriteContext,
     WriteResult,

@@ -10,10 +10,10 @@ from itertools import chain
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.pandas_conversion import to_pandas
+from kartothek_cube.core.arrow.typing import Ints
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.runtime.threads import (
@@ -28,7 +28,6 @@ from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
 
 __all__ = ("write_files",)
 
-Ints = npt.NDArray[np.int64]
 
 #: limits of the task of a thread
 _BYTES_AT_A_TIME, _FILES_AT_A_TIME = 1 << 18, 64

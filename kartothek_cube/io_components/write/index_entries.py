@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.types import widen
+from kartothek_cube.core.arrow.typing import Ints
 from kartothek_cube.core.commit import IndexUpdate
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -19,8 +19,6 @@ from kartothek_cube.io_components.kernels.sort import strictly_increasing
 from kartothek_cube.io_components.read.data_files import read_files
 
 __all__ = ("index_entries", "index_entries_of", "merge_entries", "read_index_entries")
-
-Ints = npt.NDArray[np.int64]
 
 
 def merge_entries(entries: Sequence[IndexUpdate]) -> IndexUpdate:

@@ -9,14 +9,22 @@ from typing import Any, Protocol, Self, TypeVar
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.commit import ChangeSet, NoUnseenPartitions, WriteMode
+from kartothek_cube.core.commit import ChangeSet, CommitReceipt, NoUnseenPartitions, WriteMode, commit
 from kartothek_cube.core.commit.change import MetadataMerger, Predicates
+from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT
+from kartothek_cube.core.store import BlobStore
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.arguments import user_metadata
+from kartothek_cube.io_components.write.index_entries import read_index_entries
 from kartothek_cube.io_components.write.table_writer import WriteContext, WriteResult
 
-__all__ = ("DatasetWritePlan", "MetadataMerger", "with_write_id")
+__all__ = (
+    "DatasetWritePlan",
+    "MetadataMerger",
+    "commit_change",
+    "with_write_id",
+)
 
 
 @attrs.frozen
@@ -73,3 +81,8 @@ def with_write_id(plan: P) -> P:
     """The plan of an idempotent write, for engines that may run tasks again, even committed ones."""
     # the commit finds the id in the labels of the state, and changes nothing then
     return plan.with_write_id(gen_uuid()[:16])
+
+
+def commit_change(blobs: BlobStore, change: ChangeSet) -> tuple[DatasetMetadata, CommitReceipt]:
+    """Commit a change; entries of indices that its tasks did not know of are read back from the files."""
+    return commit(blobs, change, partial(read_index_entries, blobs, change.uuid, change.table, change.added))

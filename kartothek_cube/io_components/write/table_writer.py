@@ -7,11 +7,11 @@ from typing import Any
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.types import is_nested
+from kartothek_cube.core.arrow.typing import Ints
 from kartothek_cube.core.commit import ChangeSet, IndexUpdate
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.errors import SchemaConflictError, unknown_names
@@ -37,8 +37,6 @@ __all__ = (
     "split_by_partition",
     "write_table",
 )
-
-Ints = npt.NDArray[np.int64]
 
 
 @attrs.frozen

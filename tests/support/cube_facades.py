@@ -37,6 +37,7 @@ class Eager:
     """pandas in, pandas out, at once."""
 
     name = "eager"
+    groups_share_types = False
 
     #: whether cells that occur twice in a frame of input are refused
     checks_duplicates = True

@@ -74,6 +74,8 @@ class Spark:
     name = "spark"
     checks_duplicates = True
     refuses_empty_appends = False
+    #: a DataFrame has one type per column
+    groups_share_types = True
 
     def build_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
         return spark_cube.build_cube_from_spark(to_frames(data, cube), cube, **kwargs)

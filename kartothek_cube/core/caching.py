@@ -58,6 +58,12 @@ class ParseCache:
         self.put(key, content, parsed, size(parsed))
         return parsed
 
+    def get(self, key: Hashable) -> object | None:
+        """The cached result for a key, whatever its content; None if there is none."""
+        with self._lock:
+            entry = self._entries.get(key)
+        return None if entry is None else entry.parsed
+
     def put(self, key: Hashable, content: bytes, parsed: object, size: int) -> None:
         """Cache a result of `size` bytes, which must not be changed any more."""
         total = size + len(content)

@@ -13,7 +13,7 @@ from kartothek_cube.core.commit.change import (
     WriteMode,
 )
 from kartothek_cube.core.commit.header_store import delete_headers
-from kartothek_cube.core.commit.pending import confirm_pending
+from kartothek_cube.core.commit.operation import Decision, Role, commit_operation, settle
 from kartothek_cube.core.commit.publish import commit, publish, publish_copy
 from kartothek_cube.core.commit.undo import rollback, undo_all
 
@@ -21,14 +21,16 @@ __all__ = (
     "BaseState",
     "ChangeSet",
     "CommitReceipt",
+    "Decision",
     "IndexUpdate",
     "MissingIndexEntries",
     "NoUnseenPartitions",
     "Requirement",
+    "Role",
     "WriteMode",
     "apply",
     "commit",
-    "confirm_pending",
+    "commit_operation",
     "delete_headers",
     "last_batch",
     "merged_schema",
@@ -37,5 +39,6 @@ __all__ = (
     "read_base",
     "read_replaced_base",
     "rollback",
+    "settle",
     "undo_all",
 )

@@ -6,23 +6,20 @@ from contextlib import suppress
 from typing import Any
 
 import attrs
-import numpy as np
 
-from kartothek_cube.core.commit.change import ChangeSet, WriteMode
-from kartothek_cube.core.commit.header_store import check_one_header, header_format, read_versioned
+from kartothek_cube.core.commit.header_store import header_format, read_versioned
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.loading import HeaderBlob
+from kartothek_cube.core.dataset.loading import HeaderBlob, read_header
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError
-from kartothek_cube.core.header.commit_record import CommitRecord, parse_record
-from kartothek_cube.core.naming import metadata_key_from_uuid, schema_key
+from kartothek_cube.core.header.commit_record import CommitRecord, Participation, parse_record
+from kartothek_cube.core.naming import schema_key
 from kartothek_cube.core.store import BlobStore
 
 __all__ = (
     "BaseState",
     "CommitReceipt",
-    "load_base",
-    "pending_operation",
     "read_base",
+    "read_optional_base",
     "read_replaced_base",
 )
 
@@ -41,6 +38,10 @@ class CommitReceipt:
     old_schema: bytes | None
     state: DatasetMetadata
     old_state: DatasetMetadata | None
+    #: key of the archived state before, if the commit is part of an operation on several datasets
+    before: str = ""
+    #: id of that operation
+    operation: str = ""
 
 
 @attrs.frozen
@@ -54,11 +55,18 @@ class BaseState:
     token: Any
     #: the stored header; None if there is none
     old: HeaderBlob | None
-    #: its state; None if there is none, or none that can be read
+    #: the state to build on: that of the stored header, or the one before an aborted operation; None if there
+    #: is none, or none that can be read
     state: DatasetMetadata | None
     #: content and version of the schema file
     schema: bytes | None
     schema_token: Any
+    #: what the stored header says, whatever the state to build on
+    stored: DatasetMetadata | None = None
+    #: the participation that a new header inherits
+    participation: Participation | None = None
+    #: that in an aborted operation, if the state to build on is the one before it
+    aborted: Participation | None = None
 
     @property
     def header(self) -> bytes | None:
@@ -77,8 +85,8 @@ class BaseState:
 
     @property
     def record(self) -> CommitRecord | None:
-        """The commit record of the state; None if it has none."""
-        return None if self.state is None else parse_record(self.state.extra)
+        """The commit record of the stored header; None if it has none."""
+        return None if self.stored is None else parse_record(self.stored.extra)
 
     @property
     def is_confirmed(self) -> bool:
@@ -101,47 +109,37 @@ class BaseState:
         )
 
 
-def pending_operation(state: DatasetMetadata) -> str | None:
-    """Id of the operation on several datasets that has created this one and not finished."""
-    record = parse_record(state.extra)
-    return None if record is None else record.pending
-
-
-def load_base(blobs: BlobStore, change: ChangeSet) -> BaseState:
-    """The newest state with the indices that a change touches."""
-    new_key = metadata_key_from_uuid(change.uuid, change.storage_format)
-    if change.mode is WriteMode.REPLACE:
-        return read_replaced_base(blobs, change.uuid, change.table, new_key)
-    base = None
-    with suppress(DatasetNotFoundError):
-        base = read_base(blobs, change.uuid, change.table)
-    if base is None:
-        schema = read_versioned(blobs, schema_key(change.uuid, change.table))
-        return BaseState(change.uuid, change.table, new_key, None, None, None, *schema)
-    if change.mode.is_create:
-        return base
-    check_one_header(blobs, change.uuid, base.header_key)
-    return attrs.evolve(base, state=_load_indices(blobs, base.state, change))
-
-
 def read_base(blobs: BlobStore, uuid: str, table: str) -> BaseState:
     """Read a dataset in order to change it; DatasetNotFoundError if it does not exist."""
     # the schema before its header: a schema file that is newer than the header still knows its schema
     schema, schema_token = read_versioned(blobs, schema_key(uuid, table))
     state, key, token, header = DatasetMetadata.load_with_token(uuid, blobs)
     stored = HeaderBlob(key, header, header_format(key), token)
-    return BaseState(uuid, table, key, token, stored, state, schema, schema_token)
+    record = parse_record(state.extra)
+    participation = None if record is None else record.participation
+    return BaseState(uuid, table, key, token, stored, state, schema, schema_token, state, participation)
+
+
+def read_optional_base(blobs: BlobStore, uuid: str, table: str, header_key: str) -> BaseState:
+    """Read a dataset, which may be absent, in order to change it or to put a first header at a given key."""
+    with suppress(DatasetNotFoundError):
+        return read_base(blobs, uuid, table)
+    schema = read_versioned(blobs, schema_key(uuid, table))
+    with suppress(DatasetNotFoundError):
+        # a reserved header: no dataset, but the first one takes its place
+        old = read_header(uuid, blobs, with_token=True)
+        reserved = DatasetMetadata.load_from_header(old, uuid, blobs)
+        return BaseState(uuid, table, old.key, old.token, old, None, *schema, reserved)
+    return BaseState(uuid, table, header_key, None, None, None, *schema)
 
 
 def read_replaced_base(blobs: BlobStore, uuid: str, table: str, header_key: str) -> BaseState:
     """Read a dataset, which may be absent or damaged, in order to put another header at a given key."""
-    schema = read_versioned(blobs, schema_key(uuid, table))
     try:
-        base = read_base(blobs, uuid, table)
-    except DatasetNotFoundError:
-        return BaseState(uuid, table, header_key, None, None, None, *schema)
+        base = read_optional_base(blobs, uuid, table, header_key)
     except (CorruptDatasetError, KeyError, NotImplementedError):
         # overwriting is how a user repairs a damaged dataset, or one of a version that cannot be read
+        schema = read_versioned(blobs, schema_key(uuid, table))
         content, token = read_versioned(blobs, header_key)
         old = None
         if content is not None:
@@ -150,18 +148,3 @@ def read_replaced_base(blobs: BlobStore, uuid: str, table: str, header_key: str)
     if base.header_key == header_key:
         return base
     return attrs.evolve(base, header_key=header_key, token=read_versioned(blobs, header_key)[1])
-
-
-def _load_indices(blobs: BlobStore, state: Any, change: ChangeSet) -> DatasetMetadata:
-    if not state.explicit_partitions:
-        # the partitions were found by a listing, which shows the files of this very change already
-        own = state.partition_table.positions(change.added.labels)
-        others = np.ones(len(state.partition_table), dtype=bool)
-        others[own[own >= 0]] = False
-        state = state.copy(partitions=state.partition_table.filter(others))
-    touched = set(state.secondary_indices) - change.new_indices
-    if not len(change.added) and change.remove_where is None and change.replaces is None:
-        touched = set()
-    predicate_columns = {literal[0] for conjunction in change.remove_where or () for literal in conjunction}
-    loaded: DatasetMetadata = state.load_indices(touched | predicate_columns, blobs)
-    return loaded

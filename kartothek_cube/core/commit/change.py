@@ -42,8 +42,6 @@ class WriteMode(Enum):
 
     #: the dataset must not exist
     CREATE = "create"
-    #: as CREATE, but a dataset left behind by an operation on several datasets that died counts as absent
-    CREATE_OVER_PENDING = "create over pending"
     #: the old state, if any, is replaced as a whole
     REPLACE = "replace"
     #: the dataset must exist
@@ -54,7 +52,7 @@ class WriteMode(Enum):
     @property
     def is_create(self) -> bool:
         """Whether the dataset must not exist."""
-        return self in (WriteMode.CREATE, WriteMode.CREATE_OVER_PENDING)
+        return self is WriteMode.CREATE
 
 
 @attrs.frozen
@@ -110,8 +108,6 @@ class ChangeSet:
     #: part of all file names of this write, of all attempts of its tasks. If the newest state has such files,
     #: the write is committed already and nothing changes. Empty if tasks run only once
     write_id: str = ""
-    #: id of the operation on several datasets that creates this one, if other datasets follow
-    pending: str = ""
     #: requirements beside those that follow from the fields above
     requires: tuple[Requirement, ...] = ()
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from kartothek_cube.core.commit.backoff import attempts
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset.loading import read_header
 from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, UnknownOutcomeError
+from kartothek_cube.core.header.commit_record import COMMIT_RECORD
 from kartothek_cube.core.naming import metadata_key_from_uuid
 from kartothek_cube.core.store import BlobStore, FlushError, PreconditionFailed
+from kartothek_cube.core.uuid import gen_uuid
 
 __all__ = (
     "check_one_header",
     "delete_blob",
     "delete_headers",
+    "edit_header",
     "header_format",
     "other_header_key",
     "read_versioned",
@@ -70,6 +75,31 @@ def compare_and_swap_header(
         raise UnknownOutcomeError(uuid, str(failure)) from failure
 
 
+def edit_header(
+    blobs: BlobStore, uuid: str, change: Callable[[DatasetMetadata], DatasetMetadata | None]
+) -> DatasetMetadata:
+    """Change fields of the newest header by compare-and-swap; None from `change` leaves it as it is."""
+    # The new header has an id of its own, as any commit: a writer that has read an older one must notice.
+    for _ in attempts():
+        stored = read_header(uuid, blobs, with_token=True)
+        state = DatasetMetadata.load_from_header(stored, uuid, blobs)
+        new = change(state)
+        if new is None:
+            return state
+        record = new.extra.get(COMMIT_RECORD)
+        if record is not None:
+            new = new.copy(extra={**new.extra, COMMIT_RECORD: {**record, "commit": gen_uuid()}})
+        try:
+            compare_and_swap_header(
+                blobs, uuid, stored.key, render(new, stored.key), stored.content, stored.token
+            )
+        except PreconditionFailed:
+            # another writer was faster: decide again on its state
+            continue
+        return state
+    raise ConcurrentWriteError(uuid)
+
+
 def other_header_key(uuid: str, key: str) -> str:
     """The key of the header in the other format."""
     (other,) = {metadata_key_from_uuid(uuid, fmt) for fmt in ("json", "msgpack")} - {key}
@@ -87,12 +117,12 @@ def check_one_header(blobs: BlobStore, uuid: str, key: str) -> None:
         )
 
 
-def delete_blob(blobs: BlobStore, key: str) -> bool:
-    """Delete the newest version of a blob at a fixed key; False if there was none."""
+def delete_blob(blobs: BlobStore, key: str, unless: Iterable[str] = ()) -> bool:
+    """Delete the newest version of a blob at a fixed key; False if there was none, or one of others exists."""
     # By condition also here: a plain deletion that arrives late would meet a blob that was put since.
     for _ in attempts():
         content, token = read_versioned(blobs, key)
-        if content is None:
+        if content is None or any(blobs.exists(other) for other in unless):
             return False
         try:
             blobs.delete_if(key, token)
@@ -106,10 +136,11 @@ def delete_blob(blobs: BlobStore, key: str) -> bool:
     raise ConcurrentWriteError(key)
 
 
-def delete_headers(blobs: BlobStore, uuid: str) -> bool:
-    """Delete a dataset by its header, in both formats; False if there was none."""
+def delete_headers(blobs: BlobStore, uuid: str, unless: Collection[str] = ()) -> bool:
+    """Delete a dataset by its header, in both formats; False if there was none, or one of others exists."""
     # JSON last: it wins over the other format, so that readers never see an older state in between.
-    deleted = [delete_blob(blobs, metadata_key_from_uuid(uuid, kind)) for kind in ("msgpack", "json")]
+    keys = [metadata_key_from_uuid(uuid, kind) for kind in ("msgpack", "json")]
+    deleted = [delete_blob(blobs, key, unless) for key in keys]
     return any(deleted)
 
 

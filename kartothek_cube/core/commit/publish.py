@@ -12,14 +12,21 @@ from contextlib import suppress
 from typing import Any
 
 import attrs
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.commit.apply import apply, last_batch
 from kartothek_cube.core.commit.backoff import attempts
-from kartothek_cube.core.commit.base_state import BaseState, CommitReceipt, load_base, pending_operation
+from kartothek_cube.core.commit.base_state import (
+    BaseState,
+    CommitReceipt,
+    read_optional_base,
+    read_replaced_base,
+)
 from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, MissingIndexEntries, WriteMode
 from kartothek_cube.core.commit.header_store import (
+    check_one_header,
     compare_and_swap_header,
     delete_blob,
     other_header_key,
@@ -28,6 +35,7 @@ from kartothek_cube.core.commit.header_store import (
     restore_if_ours,
 )
 from kartothek_cube.core.commit.index_files import refers_to, store_indices, unreferenced_indices
+from kartothek_cube.core.commit.operation import Decision, Role, delete_before, forget_aborted, settle
 from kartothek_cube.core.commit.schema_file import put_schema, put_tombstoned_schema_again, restore_schema
 from kartothek_cube.core.commit.tombstones import (
     check_files,
@@ -40,11 +48,25 @@ from kartothek_cube.core.commit.tombstones import (
 )
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, MissingFileError, UnknownOutcomeError
-from kartothek_cube.core.header.commit_record import COMMIT_RECORD, new_record, parse_record
-from kartothek_cube.core.history import archive_snapshot, expire_snapshots, snapshot_retention, with_version
+from kartothek_cube.core.header.commit_record import (
+    COMMIT_RECORD,
+    CommitRecord,
+    Participation,
+    embed_schema,
+    parse_record,
+)
+from kartothek_cube.core.history import (
+    archive_before,
+    archive_snapshot,
+    expire_snapshots,
+    is_before_key,
+    snapshot_retention,
+    with_version,
+)
 from kartothek_cube.core.index import IndexColumns
-from kartothek_cube.core.naming import TOMBSTONES_KEY
+from kartothek_cube.core.naming import TOMBSTONES_KEY, metadata_key_from_uuid
 from kartothek_cube.core.store import BlobStore, FlushError, PreconditionFailed
+from kartothek_cube.core.uuid import gen_uuid
 
 __all__ = ("IndexReader", "commit", "publish", "publish_copy")
 
@@ -59,12 +81,14 @@ IndexReader = Callable[[str, Sequence[str]], IndexUpdate]
 # -- commit of a change --------------------------------------------------------------------------------------
 
 
-def commit(blobs: BlobStore, change: ChangeSet, read_index: IndexReader | None = None) -> Result:
+def commit(
+    blobs: BlobStore, change: ChangeSet, read_index: IndexReader | None = None, role: Role = None
+) -> Result:
     """Commit a change to the newest state; return the new state, as loading it gives, and a receipt."""
     snapshot_retention(change.metadata)
     for _ in attempts():
         try:
-            return _attempt(blobs, change)
+            return _attempt(blobs, change, role)
         except PreconditionFailed:
             # another writer was faster: apply the change to its state
             continue
@@ -92,19 +116,44 @@ def commit(blobs: BlobStore, change: ChangeSet, read_index: IndexReader | None =
     raise ConcurrentWriteError(change.uuid, change.added.labels.to_pylist())
 
 
-def _attempt(blobs: BlobStore, change: ChangeSet) -> Result:
-    base = load_base(blobs, change)
+def _attempt(blobs: BlobStore, change: ChangeSet, role: Role) -> Result:
+    base = _load_base(blobs, change)
     if _is_committed(base.state, change):
         return _already_committed(blobs, base)
-    if change.mode is WriteMode.CREATE_OVER_PENDING and base.state and pending_operation(base.state):
-        change = attrs.evolve(change, mode=WriteMode.REPLACE)
     for requirement in change.requirements:
         requirement.check(base.state, change)
     new = apply(base.state, change)
-    if _is_unchanged(base.state, new, change):
+    if _is_unchanged(base.state, new, change) and not isinstance(role, Decision):
         return _already_committed(blobs, base)
     added = [key for keys in change.added.files.values() for key in keys.to_pylist()]
-    return publish(blobs, base, new, added, mode=change.mode, pending=change.pending)
+    return publish(blobs, base, new, added, mode=change.mode, role=role)
+
+
+def _load_base(blobs: BlobStore, change: ChangeSet) -> BaseState:
+    """The newest settled state with the indices that a change touches."""
+    key = metadata_key_from_uuid(change.uuid, change.storage_format)
+    creates = change.mode in (WriteMode.REPLACE, WriteMode.CREATE)
+    read = read_replaced_base if change.mode is WriteMode.REPLACE else read_optional_base
+    base = settle(blobs, lambda: read(blobs, change.uuid, change.table, key), replaces=creates)
+    if base.state is None or creates:
+        return base
+    check_one_header(blobs, change.uuid, base.header_key)
+    return attrs.evolve(base, state=_load_indices(blobs, base.state, change))
+
+
+def _load_indices(blobs: BlobStore, state: Any, change: ChangeSet) -> DatasetMetadata:
+    if not state.explicit_partitions:
+        # the partitions were found by a listing, which shows the files of this very change already
+        own = state.partition_table.positions(change.added.labels)
+        others = np.ones(len(state.partition_table), dtype=bool)
+        others[own[own >= 0]] = False
+        state = state.copy(partitions=state.partition_table.filter(others))
+    touched = set(state.secondary_indices) - change.new_indices
+    if not len(change.added) and change.remove_where is None and change.replaces is None:
+        touched = set()
+    predicate_columns = {literal[0] for conjunction in change.remove_where or () for literal in conjunction}
+    loaded: DatasetMetadata = state.load_indices(touched | predicate_columns, blobs)
+    return loaded
 
 
 def _add_entries(change: ChangeSet, column: str, update: IndexUpdate) -> ChangeSet:
@@ -118,7 +167,7 @@ def _add_entries(change: ChangeSet, column: str, update: IndexUpdate) -> ChangeS
 def _resolve_unknown_outcome(blobs: BlobStore, change: ChangeSet) -> Result | None:
     """The newest state, if it shows that a commit whose answer was lost did land."""
     try:
-        base = load_base(blobs, change)
+        base = _load_base(blobs, change)
         return _already_committed(blobs, base) if _is_committed(base.state, change) else None
     except OSError:
         # still unknown
@@ -153,8 +202,11 @@ def _already_committed(blobs: BlobStore, base: BaseState) -> Result:
     if base.record is not None and base.record.unconfirmed:
         # ours, of which only the answer was lost, or one that is built on ours before this could confirm it
         _confirm(blobs, base, state, _files_of(state))
-    unloaded = {column: index.unload() for column, index in state.secondary_indices.items()}
-    return state.copy(indices=unloaded), base.receipt(base.header or b"", base.token, None, state)
+    return _unload_indices(state), base.receipt(base.header or b"", base.token, None, state)
+
+
+def _unload_indices(state: DatasetMetadata) -> DatasetMetadata:
+    return state.copy(indices={c: index.unload() for c, index in state.secondary_indices.items()})
 
 
 # -- publication of a state ----------------------------------------------------------------------------------
@@ -167,38 +219,90 @@ def publish(
     files: Sequence[str],
     *,
     mode: WriteMode = WriteMode.UPDATE,
-    pending: str = "",
+    role: Role = None,
 ) -> Result:
     """Put a state in place of its base; PreconditionFailed if another writer was faster."""
     written: list[str] = []
     snapshot: str | None = None
+    if isinstance(role, Decision):
+        role.check(blobs, base)
+    if base.state is None and base.old is not None:
+        # a damaged dataset, one of an aborted operation, or a reserved header
+        mode = WriteMode.REPLACE
     try:
         new = with_version(store_indices(blobs, new, written), base.state, blobs, base.header_key)
         collections = _read_tombstones(blobs, base)
-        record = new_record(new.schema, first=base.old is None, pending=pending or None)
+        needed = [*files, *written]
+        if base.aborted is not None or (
+            mode is not WriteMode.REPLACE and not base.is_confirmed and base.state is not None
+        ):
+            # the first commit may have died before it could take back a header whose files are deleted
+            needed = _files_of(new)
+        if base.state is not None and base.old is not None:
+            snapshot = _archive(blobs, base, new, role)
+        record = _next_record(base, new, role, snapshot)
         new = new.copy(
             metadata=inherit_tombstones(new.metadata, collections),
             extra={**new.extra, COMMIT_RECORD: record.to_field()},
         )
-        needed = [*files, *written]
-        if mode is not WriteMode.REPLACE and not base.is_confirmed and base.state is not None:
-            # the first commit may have died before it could take back a header whose files are deleted
-            needed = _files_of(new)
-        if snapshot_retention(new.metadata) and base.state is not None and base.old is not None:
-            snapshot = archive_snapshot(blobs, base.state, base.old)
         receipt = _put_state(blobs, base, new, render(new, base.header_key), needed, collections, mode)
     except (PreconditionFailed, ConcurrentWriteError):
         # garbage at worst, and the error tells more
         with suppress(OSError):
-            if snapshot is not None and not blobs.exists(base.header_key):
+            if snapshot is not None and not (is_before_key(snapshot) or blobs.exists(base.header_key)):
                 # the dataset was deleted: the deletion may have listed its files before the snapshot was
                 # there, and a new dataset of that name would take it for its own
                 blobs.delete([snapshot])
+            delete_before(blobs, snapshot)
             blobs.delete(unreferenced_indices(blobs, base.uuid, written))
         raise
+    if base.aborted is not None:
+        forget_aborted(blobs, base.aborted)
     if _has_history(new) or _has_history(base.state):
         expire_snapshots(base.uuid, blobs)
+    if isinstance(role, Participation):
+        receipt = attrs.evolve(receipt, before=snapshot or "", operation=role.operation)
     return new, receipt
+
+
+def _archive(blobs: BlobStore, base: BaseState, new: DatasetMetadata, role: Role) -> str | None:
+    """Archive the replaced state, if its dataset keeps a history or readers may go back to it."""
+    if base.state is None or base.old is None:
+        return None
+    stored = base.old
+    if base.aborted is not None:
+        stored = stored._replace(content=render(_unload_indices(base.state), stored.key))
+    if snapshot_retention(new.metadata):
+        return archive_snapshot(blobs, base.state, stored)
+    if isinstance(role, Participation):
+        return archive_before(blobs, base.state, stored, role.operation)
+    return None
+
+
+def _next_record(base: BaseState, new: DatasetMetadata, role: Role, snapshot: str | None) -> CommitRecord:
+    """The record of a commit on top of a base."""
+    commit_id, old = gen_uuid(), base.record
+    inherited = base.participation
+    record = CommitRecord(
+        commit_id,
+        embed_schema(new.schema),
+        unconfirmed=commit_id if base.old is None else None,
+        lineage=gen_uuid() if old is None else old.lineage,
+        interrupted=base.old is not None if old is None else old.interrupted,
+        participation=None if inherited is None else inherited.settled(),
+        participants={} if old is None else old.participants,
+        aborted=() if old is None else old.aborted,
+    )
+    if isinstance(role, Participation):
+        # a state that cannot be archived is replaced at once
+        exists = base.state is not None or (base.old is not None and base.stored is None)
+        previous = None if inherited is None else inherited.operation
+        before = snapshot if exists else ""
+        return attrs.evolve(record, participation=attrs.evolve(role, before=before, previous=previous))
+    if isinstance(role, Decision):
+        participants = {**record.participants, **dict.fromkeys(role.participants, role.operation)}
+        return attrs.evolve(record, lineage=role.lineage, participants=participants)
+    return record
 
 
 def publish_copy(
@@ -208,14 +312,25 @@ def publish_copy(
     header: bytes,
     schema: bytes | None,
     files: Sequence[str],
+    role: Role = None,
 ) -> Result:
     """Put the header and schema file of a copy, byte by byte those of its source, in place of a base."""
+    if isinstance(role, Decision):
+        role.check(blobs, base)
     collections = _read_tombstones(blobs, base)
-    if collections != tombstone_entries(new.metadata):
-        # those of the source mean nothing here
-        new = new.copy(metadata=inherit_tombstones(new.metadata, collections))
+    before = None
+    if collections != tombstone_entries(new.metadata) or base.old is not None or role is not None:
+        # tombstones and operations of the source mean nothing here
+        before = _archive(blobs, base, new, role)
+        record = _next_record(base, new, role, before)
+        extra = {**new.extra, COMMIT_RECORD: record.to_field()}
+        new = new.copy(metadata=inherit_tombstones(new.metadata, collections), extra=extra)
         header = render(new, base.header_key)
-    receipt = _put_state(blobs, base, new, header, files, collections, WriteMode.REPLACE, schema)
+    try:
+        receipt = _put_state(blobs, base, new, header, files, collections, WriteMode.REPLACE, schema)
+    except (PreconditionFailed, ConcurrentWriteError):
+        delete_before(blobs, before)
+        raise
     if schema is not None and base.state is not None:
         # while a dataset was replaced, the file held the schemas of both; nothing depends on this step
         with suppress(OSError, PreconditionFailed):
@@ -223,12 +338,16 @@ def publish_copy(
             if content != schema and content in (receipt.schema, base.schema):
                 blobs.put_if(base.schema_key, schema, token)
                 receipt = attrs.evolve(receipt, schema=schema)
+    if base.aborted is not None:
+        forget_aborted(blobs, base.aborted)
+    if isinstance(role, Participation):
+        receipt = attrs.evolve(receipt, before=before or "", operation=role.operation)
     return new, receipt
 
 
 def _read_tombstones(blobs: BlobStore, base: BaseState) -> dict[str, Any]:
     """The tombstones that a commit inherits and must not violate."""
-    entries = {} if base.state is None else tombstone_entries(base.state.metadata)
+    entries = {} if base.stored is None else tombstone_entries(base.stored.metadata)
     if base.old is None or base.is_confirmed:
         return entries
     # Tombstone files count until another commit is on top of the first header (`confirm_first_commit`). They

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
+import attrs
 import numpy as np
 
 from kartothek_cube.core.commit.backoff import attempts, retry_request
-from kartothek_cube.core.commit.base_state import CommitReceipt, read_base
+from kartothek_cube.core.commit.base_state import BaseState, CommitReceipt, read_base
+from kartothek_cube.core.commit.change import WriteMode
 from kartothek_cube.core.commit.header_store import restore_if_ours
+from kartothek_cube.core.commit.operation import delete_before, forget_aborted, settle
 from kartothek_cube.core.commit.publish import publish
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import ConcurrentWriteError, DatasetNotFoundError, KartothekCubeError
+from kartothek_cube.core.dataset.references import data_keys, index_keys
+from kartothek_cube.core.errors import (
+    ConcurrentWriteError,
+    CorruptDatasetError,
+    DatasetNotFoundError,
+    KartothekCubeError,
+)
+from kartothek_cube.core.header.commit_record import Participation, parse_record
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.naming import TOMBSTONES_KEY
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import BlobStore, PreconditionFailed
 
-__all__ = ("invert", "rollback", "undo_all")
+__all__ = ("finish_operation", "invert", "rollback", "undo_all")
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -51,8 +62,12 @@ def _invert_newest(blobs: BlobStore, receipt: CommitReceipt) -> None:
     except DatasetNotFoundError:
         return
     state: Any = base.state
+    if receipt.operation and base.record is not None and not _takes_part(base, receipt.operation):
+        # another writer has aborted the operation, and gone back to the state before it
+        return
     if receipt.old_state is not None and state == receipt.old_state:
         return
+    base = attrs.evolve(base, participation=_participation(receipt.old_state))
     new = invert(state, receipt.old_state, receipt.state, blobs)
     if receipt.old_state is None and not len(new.partition_table):
         # nothing of other writers is in it but tombstones
@@ -63,6 +78,43 @@ def _invert_newest(blobs: BlobStore, receipt: CommitReceipt) -> None:
     publish(blobs, base, new, [*files, *indices])
 
 
+def finish_operation(blobs: BlobStore, uuid: str) -> bool:
+    """Go back to the state before an operation whose writer has died; False if there is none."""
+    # A slow writer that is taken for dead begins again.
+    for _ in attempts():
+        try:
+            base = settle(blobs, lambda: read_base(blobs, uuid, _table(blobs, uuid)))
+        except DatasetNotFoundError:
+            return False
+        except CorruptDatasetError:
+            # a damaged dataset, or its archived state is gone: verification tells
+            return False
+        if base.aborted is None:
+            return False
+        with suppress(PreconditionFailed):
+            if base.state is None:
+                blobs.delete_if(base.header_key, base.token)
+                forget_aborted(blobs, base.aborted)
+            else:
+                files = [*data_keys(base.state), *index_keys(base.state)]
+                publish(blobs, base, base.state, files, mode=WriteMode.REPLACE)
+            return True
+    raise ConcurrentWriteError(uuid)
+
+
+def _table(blobs: BlobStore, uuid: str) -> str:
+    return DatasetMetadata.load_from_store(uuid, blobs, load_schema=False).table_name
+
+
+def _participation(state: DatasetMetadata | None) -> Participation | None:
+    record = None if state is None else parse_record(state.extra)
+    return None if record is None or record.participation is None else record.participation.settled()
+
+
+def _takes_part(base: BaseState, operation: str) -> bool:
+    return base.participation is not None and base.participation.operation == operation
+
+
 def undo_all(blobs: BlobStore, receipts: Sequence[CommitReceipt]) -> bool:
     """Undo the commits of an operation, the last one first; return whether all could be undone."""
     # The failure that made this necessary is the one to raise, so that another one here is only logged.
@@ -70,6 +122,7 @@ def undo_all(blobs: BlobStore, receipts: Sequence[CommitReceipt]) -> bool:
     for receipt in reversed(receipts):
         try:
             rollback(blobs, receipt)
+            delete_before(blobs, receipt.before)
         except (KartothekCubeError, OSError, KeyError, ValueError) as error:
             complete = False
             _LOGGER.error("A commit to dataset %s could not be taken back: %s", receipt.uuid, error)

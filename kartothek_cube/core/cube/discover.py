@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from kartothek_cube.core.arguments import converter_str_set, converter_str_set_optional
+from kartothek_cube.core.commit.consistent_read import read_consistently
 from kartothek_cube.core.cube.consistency import check_cube, check_datasets, get_dataset_columns
 from kartothek_cube.core.cube.constants import (
     KLEE_METADATA_DIMENSION_COLUMNS,
@@ -23,7 +24,7 @@ from kartothek_cube.core.cube.constants import (
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.typing import DatasetsInput
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError, unknown_names
 from kartothek_cube.core.naming import METADATA_BASE_SUFFIX, METADATA_FORMAT_JSON, METADATA_FORMAT_MSGPACK
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
@@ -72,7 +73,7 @@ def discover_datasets_unchecked(
     load_schema: bool = True,
 ) -> dict[str, DatasetMetadata]:
     """
-    Load the headers of all datasets of a cube, without checking that they form one.
+    Load the datasets of a cube in one state, without checking that they form one.
 
     Parameters
     ----------
@@ -88,22 +89,44 @@ def discover_datasets_unchecked(
     Returns
     -------
     dict
-        Dataset id to metadata, sorted by id. A dataset whose header or schema is gone
-        is left out, with a warning in the log.
+        Dataset id to metadata, sorted by id. An operation on several datasets is seen as a
+        whole, or not at all. A dataset whose header or schema is gone is left out, with a
+        warning in the log.
     """
     wanted = converter_str_set_optional(filter_ktk_cube_dataset_ids)
     blobs = open_blobs(store)
-    result = {}
-    for name in sorted(discover_ktk_cube_dataset_ids(uuid_prefix, blobs)):
-        if wanted is not None and name not in wanted:
-            continue
+    start = uuid_prefix + KTK_CUBE_UUID_SEPARATOR
+
+    def is_wanted(uuid: str) -> bool:
+        return uuid.startswith(start) and (wanted is None or uuid.removeprefix(start) in wanted)
+
+    def load(uuid: str) -> DatasetMetadata | None:
         try:
-            result[name] = DatasetMetadata.load_from_store(
-                uuid_prefix + KTK_CUBE_UUID_SEPARATOR + name, blobs, load_schema
-            )
-        except KeyError as exc:
-            _LOGGER.warning("Skip dataset %s of cube %s, part of it is missing: %s", name, uuid_prefix, exc)
-    return result
+            return DatasetMetadata.load_from_store(uuid, blobs, load_schema)
+        except DatasetNotFoundError:
+            # deleted since it was listed
+            return None
+        except KeyError as error:
+            _LOGGER.warning("Skip dataset %s, part of it is missing: %s", uuid, error)
+            return None
+
+    states = {}
+    for name in sorted(discover_ktk_cube_dataset_ids(uuid_prefix, blobs)):
+        state = load(start + name) if is_wanted(start + name) else None
+        if state is not None:
+            states[start + name] = state
+    cut = read_consistently(blobs, states, load, is_wanted)
+    return {uuid.removeprefix(start): state for uuid, state in sorted(cut.items())}
+
+
+def existing_dataset_ids(uuid_prefix: str, store: StoreInput) -> set[str]:
+    """Ids of the datasets of a cube, without those of an operation that has not committed."""
+    blobs = open_blobs(store)
+    try:
+        return set(discover_datasets_unchecked(uuid_prefix, blobs, load_schema=False))
+    except (CorruptDatasetError, NotImplementedError):
+        # of a damaged dataset only the key is known
+        return discover_ktk_cube_dataset_ids(uuid_prefix, blobs)
 
 
 def discover_datasets(

@@ -18,6 +18,8 @@ from kartothek_cube.core.dataset.loading import (
     read_header,
     read_schemas,
 )
+from kartothek_cube.core.errors import DatasetNotFoundError
+from kartothek_cube.core.header.commit_record import parse_record
 from kartothek_cube.core.header.parse import check_header, parse_header
 from kartothek_cube.core.naming import METADATA_VERSION_KEY, SINGLE_TABLE, UUID_KEY, metadata_key_from_uuid
 from kartothek_cube.core.partition import PartitionTable
@@ -260,8 +262,9 @@ class DatasetMetadata(DatasetMetadataBase):
             There is no such table.
         """
         blobs = open_blobs(store)
-        stored = read_header(uuid, blobs)
-        dataset = _load(*parse_header_cached(stored, uuid), blobs, load_schema, table_name)
+        header, partitions = parse_header_cached(read_header(uuid, blobs), uuid)
+        _check_not_reserved(header, uuid)
+        dataset = _load(header, partitions, blobs, load_schema, table_name)
         return dataset.load_all_indices(blobs) if load_all_indices else dataset
 
     @staticmethod
@@ -270,13 +273,22 @@ class DatasetMetadata(DatasetMetadataBase):
     ) -> tuple[DatasetMetadata, str, Token, bytes]:
         """Load a dataset in order to change it: with key, version and content of its header."""
         stored = read_header(uuid, blobs, with_token=True)
-        dataset = _load(*parse_header_cached(stored, uuid), blobs, load_schema, table_name)
+        header, partitions = parse_header_cached(stored, uuid)
+        _check_not_reserved(header, uuid)
+        dataset = _load(header, partitions, blobs, load_schema, table_name)
         return dataset, stored.key, stored.token, stored.content
 
     @staticmethod
     def load_from_header(stored: HeaderBlob, uuid: str, blobs: BlobStore) -> DatasetMetadata:
         """Load a dataset without schema from a header that was read already."""
         return _load(*parse_header_cached(stored, uuid), blobs, False, None)
+
+
+def _check_not_reserved(header: Mapping[str, Any], uuid: str) -> None:
+    """Raise DatasetNotFoundError for a header that only keeps aborted operations from committing."""
+    record = parse_record(header)
+    if record is not None and record.reserved:
+        raise DatasetNotFoundError(uuid)
 
 
 def _decode_header(buf: bytes | str, format: str) -> dict[str, Any]:

@@ -14,15 +14,38 @@ import pyarrow as pa
 import zstandard
 
 from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core.naming import validate_uuid
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
-from kartothek_cube.core.uuid import gen_uuid
 
-__all__ = ("COMMIT_RECORD", "CommitRecord", "check_record", "new_record", "parse_record")
+__all__ = ("COMMIT_RECORD", "CommitRecord", "Participation", "check_record", "embed_schema", "parse_record")
 
 #: key of the field in the header
 COMMIT_RECORD = "kartothek_cube"
 #: bytes; guard against decompression bombs
 _MAX_SCHEMA_BYTES = 1 << 26
+
+
+@attrs.frozen
+class Participation:
+    """How a dataset takes part in an operation on several datasets, which another header decides."""
+
+    #: id of the operation
+    operation: str
+    #: uuid of the dataset whose header decides, the seed of a cube
+    coordinator: str
+    #: lineage of that header: after a break nothing can be said about operations before it
+    lineage: str
+    #: key of the snapshot of the state before; "" if the dataset did not exist. None once the operation is
+    #: known to be committed
+    before: str | None = None
+    #: id of the operation in which the state before took part
+    previous: str | None = None
+    #: whether the operation creates the coordinator, so that it is pending while there is none
+    creates: bool = False
+
+    def settled(self) -> Participation:
+        """The same, of an operation that is known to be committed."""
+        return attrs.evolve(self, before=None, previous=None, creates=False)
 
 
 @attrs.frozen
@@ -38,13 +61,27 @@ class CommitRecord:
     #: Id of the commit that created the dataset, until another commit is on top of it: a garbage collection
     #: that saw no header may be deleting its files.
     unconfirmed: str | None = None
-    #: Id of the unfinished operation on several datasets that created this one: a repetition of the operation
-    #: may replace it.
-    pending: str | None = None
+    #: Id of the chain of commits without one of other software, which drops the record
+    lineage: str = ""
+    #: whether other software wrote the dataset before this chain began: nobody knows what it has overwritten
+    interrupted: bool = False
+    #: the last operation on several datasets that wrote this one
+    participation: Participation | None = None
+    #: of a coordinator: uuid of a dataset to id of the last committed operation that wrote it
+    participants: Mapping[str, str] = attrs.field(factory=dict)
+    #: of a coordinator: ids of operations that were aborted and must not commit any more
+    aborted: tuple[str, ...] = ()
+    #: whether the header only has aborted operations, and no dataset exists
+    reserved: bool = False
 
-    def to_field(self) -> dict[str, str]:
-        """The field of the header."""
-        return {name: text for name, text in attrs.asdict(self).items() if text is not None}
+    def to_field(self) -> dict[str, Any]:
+        """The field of the header, without defaults."""
+        field = {name: value for name, value in attrs.asdict(self).items() if value}
+        if self.participation is not None:
+            values = attrs.asdict(self.participation).items()
+            # an empty `before` says that the dataset did not exist
+            field["participation"] = {name: value for name, value in values if value is not None}
+        return field | ({"aborted": list(self.aborted)} if self.aborted else {})
 
     def embedded_schema(self, origin: str) -> SchemaWrapper | None:
         """The schema; None if there is none; raises CorruptDatasetError if it is damaged."""
@@ -64,16 +101,12 @@ class CommitRecord:
             ) from error
 
 
-def new_record(
-    schema: SchemaWrapper | None, *, first: bool = False, pending: str | None = None
-) -> CommitRecord:
-    """Record of a commit that is about to be published."""
-    commit = gen_uuid()
-    text = None
-    if schema is not None:
-        content = schema.internal().serialize().to_pybytes()
-        text = base64.b64encode(zstandard.ZstdCompressor().compress(content)).decode()
-    return CommitRecord(commit, text, commit if first else None, pending)
+def embed_schema(schema: SchemaWrapper | None) -> str | None:
+    """A schema as text for a record."""
+    if schema is None:
+        return None
+    content = schema.internal().serialize().to_pybytes()
+    return base64.b64encode(zstandard.ZstdCompressor().compress(content)).decode()
 
 
 def parse_record(header: Mapping[str, Any]) -> CommitRecord | None:
@@ -81,13 +114,55 @@ def parse_record(header: Mapping[str, Any]) -> CommitRecord | None:
     part = header.get(COMMIT_RECORD)
     if part is None:
         return None
-    return CommitRecord(part["commit"], part.get("schema"), part.get("unconfirmed"), part.get("pending"))
+    own = {name: value for name, value in part.items() if name in _TYPES}
+    if "participation" in own:
+        own["participation"] = Participation(
+            **{k: v for k, v in own["participation"].items() if k in _PARTICIPATION_TYPES}
+        )
+    return CommitRecord(**{**own, "aborted": tuple(own.get("aborted", ()))})
+
+
+_TYPES: dict[str, type] = {
+    "commit": str,
+    "schema": str,
+    "unconfirmed": str,
+    "lineage": str,
+    "interrupted": bool,
+    "participation": dict,
+    "participants": dict,
+    "aborted": list,
+    "reserved": bool,
+}
+_PARTICIPATION_TYPES: dict[str, type] = {
+    "operation": str,
+    "coordinator": str,
+    "lineage": str,
+    "before": str,
+    "previous": str,
+    "creates": bool,
+}
+_REQUIRED = {"operation", "coordinator", "lineage"}
 
 
 def check_record(header: Mapping[str, Any], key: str) -> None:
     """Raise CorruptDatasetError if the header has a malformed record."""
     part = header.get(COMMIT_RECORD)
-    if part is None:
-        return
-    if type(part) is not dict or not all(type(text) is str for text in part.values()) or "commit" not in part:
+    if part is not None and not _is_record(part):
         raise CorruptDatasetError(key, f"{COMMIT_RECORD!r} is no record of a commit")
+
+
+def _is_record(part: Any) -> bool:
+    if type(part) is not dict or "commit" not in part or not _has_types(part, _TYPES):
+        return False
+    participation = part.get("participation")
+    if participation is not None:
+        if not _has_types(participation, _PARTICIPATION_TYPES) or not participation.keys() >= _REQUIRED:
+            return False
+        if not validate_uuid(participation["coordinator"]):
+            return False
+    texts = [*part.get("participants", {}).items(), *((text, text) for text in part.get("aborted", ()))]
+    return all(type(text) is str for pair in texts for text in pair)
+
+
+def _has_types(values: Mapping[str, Any], types: Mapping[str, type]) -> bool:
+    return all(type(value) is types[name] for name, value in values.items() if name in types)

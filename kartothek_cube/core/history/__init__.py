@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from kartothek_cube.core.history.archive import (
     DatasetState,
+    archive_before,
     archive_snapshot,
     expire_snapshots,
     expired_snapshots,
     history_folder,
+    is_before_key,
     is_snapshot_key,
     list_snapshots,
     load_snapshot,
@@ -38,7 +40,9 @@ __all__ = (
     "check_as_of",
     "history_folder",
     "retained_metadata",
+    "is_before_key",
     "is_snapshot_key",
+    "archive_before",
     "archive_snapshot",
     "load_snapshot",
     "load_state",

@@ -24,7 +24,9 @@ from kartothek_cube.core.store import BlobStore
 __all__ = (
     "DatasetState",
     "history_folder",
+    "is_before_key",
     "is_snapshot_key",
+    "archive_before",
     "archive_snapshot",
     "load_snapshot",
     "list_snapshots",
@@ -32,6 +34,7 @@ __all__ = (
     "expire_snapshots",
 )
 
+_BEFORE = ".before"
 _TIME_FORMAT = "%Y%m%dT%H%M%S%fZ"
 _NAME = re.compile(r"(?P<version>\d{10})-(?P<time>\d{8}T\d{12}Z)-(?P<digest>[0-9a-f]{16})\.state")
 
@@ -59,9 +62,35 @@ def is_snapshot_key(key: str) -> bool:
     return _NAME.fullmatch(key.rpartition("/")[2]) is not None
 
 
+def is_before_key(key: str) -> bool:
+    """Whether a key in the history of a dataset is that of the state before an operation."""
+    return key.endswith(_BEFORE)
+
+
 def archive_snapshot(blobs: BlobStore, state: DatasetMetadata, stored: HeaderBlob) -> str | None:
     """Archive a published state; returns its key, None for one without partitions or schema."""
     # The key depends on the state only, so that concurrent writers archive it once.
+    content = _pack(state, stored)
+    if content is None:
+        return None
+    key = history_folder(state.uuid) + _snapshot_name(state, blobs, stored.key)
+    blobs.put(key, content, durable=True)
+    return key
+
+
+def archive_before(
+    blobs: BlobStore, state: DatasetMetadata, stored: HeaderBlob, operation: str
+) -> str | None:
+    """Archive the state before an operation on several datasets, which readers see until it commits."""
+    content = _pack(state, stored)
+    if content is None:
+        return None
+    key = f"{history_folder(state.uuid)}{operation}{_BEFORE}"
+    blobs.put(key, content, durable=True)
+    return key
+
+
+def _pack(state: DatasetMetadata, stored: HeaderBlob) -> bytes | None:
     if state.schema is None or not state.explicit_partitions:
         return None
     content = {
@@ -70,9 +99,7 @@ def archive_snapshot(blobs: BlobStore, state: DatasetMetadata, stored: HeaderBlo
         "schema": schema_to_bytes(state.schema),
         "table": state.table_name,
     }
-    key = history_folder(state.uuid) + _snapshot_name(state, blobs, stored.key)
-    blobs.put(key, codec.packb(content), durable=True)
-    return key
+    return codec.packb(content)
 
 
 def _list_archive(uuid: str, blobs: BlobStore) -> list[DatasetState]:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.pandas_metadata import extension_dtypes, with_pandas_metadata
+from kartothek_cube.core.commit import ChangeSet
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
@@ -19,7 +20,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered, group_codes
 from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, sort_order
@@ -28,6 +29,7 @@ from kartothek_cube.io_components.read.data_files import concat_tables, read_fil
 from kartothek_cube.io_components.runtime.threads import store_factory
 from kartothek_cube.io_components.write.abort import delete_uncommitted
 from kartothek_cube.io_components.write.cube_arguments import check_cube_serializer
+from kartothek_cube.io_components.write.cube_commit import commit_cube
 from kartothek_cube.io_components.write.delete_scope import partition_scope, removal_conditions
 from kartothek_cube.io_components.write.plan import commit_change
 from kartothek_cube.io_components.write.table_writer import (
@@ -71,6 +73,8 @@ class CompactContext:
     """What all tasks share: the datasets by id, in the order in which they are committed, the seed last."""
 
     datasets: Mapping[str, CompactionContext]
+    cube: Cube
+    store: StoreFactory
 
 
 @attrs.frozen
@@ -122,7 +126,7 @@ def plan_compact(
         rows = select_partitions(dataset, partition_scope(conjunction, dataset) or None)
         datasets[name] = _compaction(cube, store, dataset, df_serializer)
         tasks += _tasks(name, cube, dataset, rows, min_files)
-    return CompactContext(datasets), tasks
+    return CompactContext(datasets, cube, store_factory(store)), tasks
 
 
 def _compaction(
@@ -229,20 +233,22 @@ def _deduplicate_cells(compaction: CompactionContext, table: pa.Table) -> pa.Tab
 
 
 def finish_compact(context: CompactContext, results: Iterable[CompactResult]) -> Summary:
-    """Commit what tasks wrote, one commit per dataset; later appends stay newer than the new files."""
+    """Commit what tasks wrote; later appends stay newer than the new files."""
     by_name: dict[str, list[CompactResult]] = {name: [] for name in context.datasets}
     for result in results:
         by_name[result.name].append(result)
-    open_results = {n: [r for r in rs if r.written is not None] for n, rs in by_name.items()}
+    rewritten = {n: [r for r in rs if r.written is not None] for n, rs in by_name.items()}
+    rewritten = {name: results for name, results in rewritten.items() if results}
+    changes = {name: _change_set(context.datasets[name], results) for name, results in rewritten.items()}
     try:
-        for name in list(open_results):
-            _commit(context.datasets[name], open_results[name])
-            del open_results[name]
-    finally:
-        # after a failure: the files of the datasets that were not committed
-        for name, uncommitted in open_results.items():
+        blobs = open_blobs(context.store)
+        steps = {change.uuid: partial(commit_change, blobs, change) for change in changes.values()}
+        commit_cube(context.cube, blobs, steps)
+    except BaseException:
+        for name, uncommitted in rewritten.items():
             files = [result.written for result in uncommitted if result.written]
             delete_uncommitted(context.datasets[name].write.store, files)
+        raise
     return {name: _sums(results) for name, results in sorted(by_name.items())}
 
 
@@ -251,18 +257,15 @@ def _sums(results: Sequence[CompactResult]) -> dict[str, int]:
     return {name: sum(r.stats[name] for r in results) for name in ("partitions", *counts)}
 
 
-def _commit(compaction: CompactionContext, results: Sequence[CompactResult]) -> None:
-    if not results:
-        return
+def _change_set(compaction: CompactionContext, results: Sequence[CompactResult]) -> ChangeSet:
     written = [result.written for result in results if result.written is not None]
     # at the place of the newest input, the new file stays older than everything committed since
     places = [r.labels[-1] for r, new in zip(results, written, strict=True) for _ in range(len(new.labels))]
-    change = merge_results(written).change_set(
+    return merge_results(written).change_set(
         replaces=pa.array([label for r in results for label in r.labels], pa.string()),
         replaces_at=pa.array(places, pa.string()),
         partition_keys=compaction.write.partition_on,
     )
-    commit_change(open_blobs(compaction.write.store), change)
 
 
 def compact_cube_job(
@@ -273,7 +276,7 @@ def compact_cube_job(
     df_serializer: DataFrameSerializer | None = None,
     min_files: int = 2,
 ) -> Job[CompactContext, CompactTask, CompactResult, Summary]:
-    """Merge the files of each physical partition, then commit dataset by dataset."""
+    """Merge the files of each physical partition, then commit all datasets at once."""
     context, tasks = plan_compact(cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
     return Job(
         name="compact_cube",

@@ -8,13 +8,15 @@ from functools import partial
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.commit import CommitReceipt, publish_copy, read_replaced_base
+from kartothek_cube.core.commit import CommitReceipt, Role, publish_copy, read_replaced_base, settle
 from kartothek_cube.core.commit.backoff import attempts
-from kartothek_cube.core.commit.header_store import header_format, read_versioned
+from kartothek_cube.core.commit.header_store import header_format, read_versioned, render
+from kartothek_cube.core.commit.operation import rename_operations
 from kartothek_cube.core.common_metadata import schema_file_from_bytes, schema_to_bytes
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder
 from kartothek_cube.core.dataset.references import data_keys, index_keys
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError, KartothekCubeError
+from kartothek_cube.core.header.commit_record import COMMIT_RECORD
 from kartothek_cube.core.header.parse import parse_header
 from kartothek_cube.core.naming import SINGLE_TABLE, check_uuid, schema_key
 from kartothek_cube.core.schema.versions import VersionedSchema, schema_version_of
@@ -78,14 +80,39 @@ def _rename(key: str, source_uuid: str, target_uuid: str) -> str:
     return target_uuid + key[len(source_uuid) :]
 
 
-def plan_copy_dataset(source: BlobStore, source_uuid: str, target_uuid: str) -> DatasetCopy:
-    """Read the state of a dataset once; later commits to the source are not part of the copy."""
+def plan_copy_dataset(
+    source: BlobStore,
+    source_uuid: str,
+    target_uuid: str,
+    state: DatasetMetadata | None = None,
+    uuids: Mapping[str, str] | None = None,
+) -> DatasetCopy:
+    """
+    Plan the copy of a dataset.
+
+    Parameters
+    ----------
+    source
+        The store.
+    source_uuid, target_uuid
+        Uuid of the dataset there, and of the copy.
+    state
+        The state to copy; None for the newest one. Later commits are not part of the copy.
+    uuids
+        Source uuid to target uuid of all datasets that are copied.
+    """
     check_uuid(target_uuid)
     # schemas first: one that is written for a later header still holds that of the header which is there
     dataset = DatasetMetadata.load_from_store(source_uuid, source, load_schema=False)
     tables = dataset.tables or [SINGLE_TABLE]
     contents = {table: read_versioned(source, schema_key(source_uuid, table))[0] for table in tables}
     dataset, key, _, header = DatasetMetadata.load_with_token(source_uuid, source)
+    if state is not None and state.extra.get(COMMIT_RECORD) != dataset.extra.get(COMMIT_RECORD):
+        # another commit came in between, or the newest one is of an operation that is not committed
+        dataset, header = state, render(state, key)
+    copied = rename_operations(dataset, uuids or {})
+    if copied is not dataset:
+        dataset, header = copied, render(copied, key)
     target_key = _rename(key, source_uuid, target_uuid)
     if source_uuid != target_uuid:
         builder = DatasetMetadataBuilder.from_dataset(dataset)
@@ -151,7 +178,7 @@ def _copy_one(source: BlobStore, target: BlobStore, item: tuple[str, str]) -> No
 
 
 def finish_copy(
-    target: BlobStore, copy: DatasetCopy, *, overwrite: bool = True
+    target: BlobStore, copy: DatasetCopy, *, overwrite: bool = True, role: Role = None
 ) -> tuple[dict[str, DatasetMetadata], CommitReceipt]:
     """Put the header of a copy, with which the dataset exists; return its key and state, and a receipt."""
     table = copy.state.table_name
@@ -161,12 +188,16 @@ def finish_copy(
         if key != own:
             target.put(key, content, durable=True)
     for _ in attempts():
-        base = read_replaced_base(target, copy.target_uuid, table, copy.header_key)
+        base = settle(
+            target,
+            lambda: read_replaced_base(target, copy.target_uuid, table, copy.header_key),
+            replaces=True,
+        )
         if base.state is not None and not overwrite and base.header != copy.header:
             raise DatasetExistsError(copy.target_uuid)
         try:
             state, receipt = publish_copy(
-                target, base, copy.state, copy.header, copy.schemas.get(own), list(copy.keys.values())
+                target, base, copy.state, copy.header, copy.schemas.get(own), list(copy.keys.values()), role
             )
         except PreconditionFailed:
             # another writer was faster: decide again on its state

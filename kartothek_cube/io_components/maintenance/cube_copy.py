@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import NoReturn
 
 import attrs
 
 from kartothek_cube.core.arguments import converter_str_set_optional
-from kartothek_cube.core.commit import CommitReceipt
+from kartothek_cube.core.commit import CommitReceipt, Role
 from kartothek_cube.core.commit.undo import undo_all
 from kartothek_cube.core.cube.consistency import check_cube
+from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import (
     discover_datasets_unchecked,
     discover_ktk_cube_dataset_ids,
+    existing_dataset_ids,
     select_datasets,
 )
 from kartothek_cube.core.cube.typing import DatasetsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import (
     DatasetExistsError,
+    DatasetNotFoundError,
     MultiTableCommitAborted,
     UnknownOutcomeError,
     unknown_names,
@@ -39,6 +41,7 @@ from kartothek_cube.io_components.maintenance.copy import (
     run_copy,
 )
 from kartothek_cube.io_components.runtime.threads import batched, store_factory
+from kartothek_cube.io_components.write.cube_commit import commit_cube
 
 
 @attrs.frozen
@@ -50,6 +53,8 @@ class CopyPlan:
     target: StoreFactory
     #: source uuid to target uuid, in the order of copying: the seed comes last
     uuids: Mapping[str, str]
+    #: the cube as it will be in the target
+    target_cube: Cube
     #: whether existing datasets are replaced
     overwrite: bool = False
 
@@ -85,7 +90,7 @@ def plan_copy(
         uuid_prefix=renamed_cube_prefix or cube.uuid_prefix,
         seed_dataset=names.get(cube.seed_dataset, renamed.get(cube.seed_dataset, cube.seed_dataset)),
     )
-    existing = discover_ktk_cube_dataset_ids(target_cube.uuid_prefix, tgt_store)
+    existing = existing_dataset_ids(target_cube.uuid_prefix, tgt_store)
     for name in sorted(names.values()):
         if name in existing and not overwrite:
             raise DatasetExistsError(target_cube.ktk_dataset_uuid(name))
@@ -97,6 +102,7 @@ def plan_copy(
         store_factory(src_store),
         store_factory(tgt_store),
         {selected[name].uuid: target_cube.ktk_dataset_uuid(names[name]) for name in order},
+        target_cube,
         overwrite,
     )
 
@@ -113,19 +119,17 @@ def _check_found(cube: Cube, selected: Mapping[str, DatasetMetadata], datasets: 
         )
 
 
-def rollback_copy(
-    plan: CopyPlan, receipts: Sequence[CommitReceipt], failed: str, exc: BaseException
-) -> NoReturn:
-    """Undo what was published of a copy, and raise the failure."""
-    undone = undo_all(open_blobs(plan.target), receipts)
+def copy_error(plan: CopyPlan, undone: Sequence[str], failed: str, exc: BaseException) -> BaseException:
+    """The error for a copy that failed, and was undone."""
     if isinstance(exc, UnknownOutcomeError):
         # not a failure for certain: the dataset may be there, with commits of others on top
-        raise exc
-    names = [receipt.uuid for receipt in receipts]
+        return exc
     if plan.overwrite:
-        advice = "" if undone else ". Datasets may have been overwritten; copy the cube again"
-        raise RuntimeError(f"Failed to copy dataset {failed}: {exc}{advice}") from exc
-    raise MultiTableCommitAborted(failed, rolled_back=names if undone else [], detail=str(exc)) from exc
+        error: BaseException = RuntimeError(f"Failed to copy dataset {failed}: {exc}")
+    else:
+        error = MultiTableCommitAborted(failed, rolled_back=undone, detail=str(exc))
+    error.__cause__ = exc
+    return error
 
 
 @attrs.frozen
@@ -153,7 +157,7 @@ def run_copy_task(plan: CopyPlan, task: CopyTask) -> None:
     try:
         run_copy(open_blobs(plan.source), open_blobs(plan.target), task.keys)
     except FAILURES as exc:
-        rollback_copy(plan, [], task.target_uuid, exc)
+        raise copy_error(plan, [], task.target_uuid, exc) from exc
 
 
 def copy_datasets(plan: CopyPlan) -> None:
@@ -168,15 +172,47 @@ def finish_copies(plan: CopyPlan) -> None:
 
 def _copy_datasets(plan: CopyPlan, files: Callable[[BlobStore, DatasetCopy], Mapping[str, str]]) -> None:
     source, target = open_blobs(plan.source), open_blobs(plan.target)
-    receipts: list[CommitReceipt] = []
+    prefix = plan.cube.uuid_prefix + KTK_CUBE_UUID_SEPARATOR
+    # one state of all datasets
+    states = discover_datasets_unchecked(
+        plan.cube.uuid_prefix, source, [uuid.removeprefix(prefix) for uuid in plan.uuids]
+    )
+    copies = {}
     for source_uuid, target_uuid in plan.uuids.items():
         try:
-            copy = plan_copy_dataset(source, source_uuid, target_uuid)
+            state = states.get(source_uuid.removeprefix(prefix))
+            if state is None:
+                raise DatasetNotFoundError(source_uuid)
+            copy = plan_copy_dataset(source, source_uuid, target_uuid, state, plan.uuids)
             run_copy(source, target, files(target, copy))
-            _, receipt = finish_copy(target, copy, overwrite=plan.overwrite)
+            copies[target_uuid] = copy
         except FAILURES as exc:
-            rollback_copy(plan, receipts, target_uuid, exc)
-        receipts.append(receipt)
+            raise copy_error(plan, [], target_uuid, exc) from exc
+    _publish(plan, target, copies)
+
+
+def _publish(plan: CopyPlan, target: BlobStore, copies: Mapping[str, DatasetCopy]) -> None:
+    """Put the headers of all datasets, the seed last."""
+    started: list[str] = []
+    receipts: list[CommitReceipt] = []
+
+    def put_header(copy: DatasetCopy, role: Role) -> tuple[None, CommitReceipt]:
+        started.append(copy.target_uuid)
+        _, receipt = finish_copy(target, copy, overwrite=plan.overwrite, role=role)
+        return None, receipt
+
+    seed = plan.target_cube.ktk_dataset_uuid(plan.target_cube.seed_dataset)
+    steps = {uuid: partial(put_header, copy) for uuid, copy in copies.items()}
+    try:
+        if seed in copies and not discover_ktk_cube_dataset_ids(plan.target_cube.uuid_prefix, target):
+            # a new cube: there is none before its seed, and headers stay byte by byte those of the source
+            for step in steps.values():
+                receipts.append(step(None)[1])
+        else:
+            commit_cube(plan.target_cube, target, steps)
+    except FAILURES as exc:
+        undo_all(target, receipts)
+        raise copy_error(plan, started[:-1], started[-1] if started else seed, exc) from exc
 
 
 def _missing(target: BlobStore, copy: DatasetCopy) -> dict[str, str]:

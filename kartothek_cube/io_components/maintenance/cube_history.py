@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TypeAlias
 
-from kartothek_cube.core.commit import undo_all
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_ktk_cube_dataset_ids
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import KartothekCubeError, StateNotFoundError, unknown_names
+from kartothek_cube.core.errors import StateNotFoundError, unknown_names
 from kartothek_cube.core.history import (
     AsOf,
     DatasetState,
@@ -22,6 +22,7 @@ from kartothek_cube.core.history import (
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.maintenance.rollback import finish_rollback, keep_history, plan_rollback
+from kartothek_cube.io_components.write.cube_commit import commit_cube
 
 __all__ = (
     "datasets_as_of",
@@ -113,12 +114,9 @@ def return_cube(
     others = set(_choose(cube, blobs, None)) - set(plans)
     after = {name: DatasetMetadata.load_from_store(cube.ktk_dataset_uuid(name), blobs) for name in others}
     check_cube({**after, **{name: plan.state for name, plan in plans.items()}}, cube)
-    receipts, result = [], {}
-    try:
-        for name in cube.commit_order(plans):
-            result[name], receipt = finish_rollback(blobs, plans[name])
-            receipts.append(receipt)
-    except (KartothekCubeError, OSError):
-        undo_all(blobs, receipts)
-        raise
-    return {name: result[name] for name in sorted(result)}
+    steps = {
+        cube.ktk_dataset_uuid(name): partial(finish_rollback, blobs, plans[name])
+        for name in cube.commit_order(plans)
+    }
+    result = commit_cube(cube, blobs, steps)
+    return {name: result[cube.ktk_dataset_uuid(name)] for name in sorted(plans)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -10,6 +10,7 @@ import attrs
 
 from kartothek_cube.core.commit import delete_headers
 from kartothek_cube.core.commit.backoff import retry_request
+from kartothek_cube.core.commit.operation import forget_participants
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import select_datasets
 from kartothek_cube.core.cube.typing import DatasetsInput
@@ -20,7 +21,12 @@ from kartothek_cube.core.history import KEEP_HISTORY, history_folder
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.job import Job, discard_results
-from kartothek_cube.io_components.maintenance.garbage import delete_garbage, history_keys, list_garbage
+from kartothek_cube.io_components.maintenance.garbage import (
+    delete_garbage,
+    finish_operations,
+    history_keys,
+    list_garbage,
+)
 from kartothek_cube.io_components.runtime.threads import batched, store_factory
 from kartothek_cube.utils.ktk_adapters import get_dataset_keys
 
@@ -45,19 +51,37 @@ def plan_delete(dataset: DatasetFactory) -> DeletePlan:
     return DeletePlan([dataset.dataset_uuid], sorted(keys))
 
 
-def run_delete_headers(store: StoreInput, uuids: Iterable[str]) -> None:
-    """Delete datasets by their headers; their files are garbage from then on."""
+def _delete_dataset_header(uuids: Sequence[str], store: StoreInput) -> None:
     blobs = open_blobs(store)
     for uuid in uuids:
         retry_request(partial(delete_headers, blobs, uuid))
 
 
+def _delete_cube_headers(seed: str, uuids: Sequence[str], store: StoreInput) -> None:
+    """Delete datasets of a cube, the seed first if it is among them."""
+    blobs = open_blobs(store)
+    if seed in uuids:
+        retry_request(partial(delete_headers, blobs, seed))
+    others = [uuid for uuid in uuids if uuid != seed]
+    for uuid in others:
+        # a seed that is there again is that of a new cube, and so are its other datasets
+        unless = header_keys(seed) if seed in uuids else ()
+        retry_request(partial(delete_headers, blobs, uuid, unless))
+    if seed not in uuids:
+        # else readers would look for them, should one be created at the moment
+        with suppress(DatasetNotFoundError):
+            retry_request(partial(forget_participants, blobs, seed, others))
+
+
 def plan_cube_delete(cube: Cube, store: StoreInput, datasets: DatasetsInput = None) -> DeletePlan:
     """Plan the deletion of a cube or of some of its datasets."""
+    blobs = open_blobs(store)
+    if datasets is None:
+        # also those of an operation that has not committed
+        finish_operations(cube, store)
     selected = select_datasets(cube, store, datasets)
     # the seed first: without it there is no cube any more
     order = cube.join_order(selected)
-    blobs = open_blobs(store)
     tracked = {key for ds in selected.values() for key in (*get_dataset_keys(ds), *schema_keys(ds, blobs))}
     for dataset in selected.values():
         if KEEP_HISTORY in dataset.metadata:
@@ -73,7 +97,10 @@ def delete_cube_job(
     """Delete the headers of a cube, then all other files in any order."""
     plan = plan_cube_delete(cube, store, datasets)
     description = f"delete cube {cube.uuid_prefix}"
-    return _delete_job("delete_cube", description, store_factory(store), plan, blocksize, "headers")
+    delete = partial(_delete_cube_headers, cube.ktk_dataset_uuid(cube.seed_dataset), plan.uuids)
+    return _delete_job(
+        "delete_cube", description, store_factory(store), plan.keys, delete, blocksize, "headers"
+    )
 
 
 def delete_dataset_job(
@@ -81,20 +108,29 @@ def delete_dataset_job(
 ) -> Job[StoreFactory, Sequence[str], None, None]:
     """Delete the header of a dataset, then its files in any order."""
     plan, description = plan_delete(dataset), f"delete dataset {dataset.dataset_uuid}"
-    return _delete_job("delete_dataset", description, dataset.store_factory, plan, blocksize, "header")
+    delete = partial(_delete_dataset_header, plan.uuids)
+    return _delete_job(
+        "delete_dataset", description, dataset.store_factory, plan.keys, delete, blocksize, "header"
+    )
 
 
 def _delete_job(
-    name: str, description: str, store: StoreFactory, plan: DeletePlan, blocksize: int | None, headers: str
+    name: str,
+    description: str,
+    store: StoreFactory,
+    keys: Sequence[str],
+    delete_headers: Callable[[StoreInput], None],
+    blocksize: int | None,
+    headers: str,
 ) -> Job[StoreFactory, Sequence[str], None, None]:
     return Job(
         name=name,
         description=description,
         context=store,
-        tasks=batched(plan.keys, blocksize or max(len(plan.keys), 1)),
+        tasks=batched(keys, blocksize or max(len(keys), 1)),
         run=delete_garbage,
         finish=discard_results,
         merge=discard_results,
-        prepare=partial(run_delete_headers, store, plan.uuids),
+        prepare=partial(delete_headers, store),
         steps=(headers, "files", "done"),
     )

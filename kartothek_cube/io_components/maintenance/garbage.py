@@ -12,7 +12,13 @@ from typing import Any
 
 from kartothek_cube.core import clock
 from kartothek_cube.core.commit.backoff import attempts, retry_request
-from kartothek_cube.core.commit.header_store import compare_and_swap_header, read_versioned, render
+from kartothek_cube.core.commit.header_store import edit_header, read_versioned
+from kartothek_cube.core.commit.operation import (
+    Status,
+    load_before,
+    operation_status,
+    pending_participation,
+)
 from kartothek_cube.core.commit.tombstones import (
     add_tombstones,
     is_tombstone_file,
@@ -23,9 +29,10 @@ from kartothek_cube.core.commit.tombstones import (
     tombstone_name,
     tombstoned_files,
 )
+from kartothek_cube.core.commit.undo import finish_operation
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.cube.discover import discover_datasets_unchecked
+from kartothek_cube.core.cube.discover import discover_ktk_cube_dataset_ids
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.references import (
     data_keys,
@@ -37,11 +44,11 @@ from kartothek_cube.core.dataset.references import (
 )
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetNotFoundError
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.header.commit_record import COMMIT_RECORD
 from kartothek_cube.core.history import (
     KEEP_HISTORY,
     expired_snapshots,
     history_folder,
+    is_before_key,
     is_snapshot_key,
     load_snapshot,
 )
@@ -57,6 +64,7 @@ __all__ = (
     "cube_garbage_job",
     "dataset_garbage_job",
     "delete_garbage",
+    "finish_operations",
     "finished_tombstones",
     "history_keys",
     "is_older",
@@ -99,6 +107,7 @@ def list_garbage(
     files += [blob for blob in blobs.list(f"{uuid}.") if _is_temporary(blob.key)]
     files += blobs.list(history_folder(uuid))
     tracked = {*data_keys(current), *index_keys(current), *schema_keys(current, blobs)}
+    tracked |= _keys_before(blobs, current)
     if history:
         tracked |= history_keys(uuid, blobs, [blob for blob in files if not is_older(blob, limit)])
     garbage = [blob for blob in files if blob.key not in tracked and is_older(blob, limit)]
@@ -136,12 +145,28 @@ def finished_tombstones(
     ]
 
 
+def _keys_before(blobs: BlobStore, dataset: DatasetMetadata) -> set[str]:
+    """Files of the state before an operation that may not be committed, to which readers go back."""
+    participation = pending_participation(dataset)
+    if participation is None or not participation.before:
+        return set()
+    if operation_status(blobs, dataset.uuid, participation) is Status.COMMITTED:
+        return set()
+    before = None
+    # it was committed or aborted since, and this state is archived no more
+    with suppress(KeyError):
+        before = load_before(blobs, dataset.uuid, participation)
+    if before is None:
+        return set()
+    return {participation.before, *data_keys(before), *index_keys(before)}
+
+
 def history_keys(uuid: str, blobs: BlobStore, young: Iterable[Blob] = ()) -> set[str]:
     """Keys of the archived snapshots of a dataset that are kept, and of all their files."""
     expired = set(expired_snapshots(uuid, blobs)) - {blob.key for blob in young}
     keys = set()
     for blob in blobs.list(history_folder(uuid)):
-        if blob.key in expired or _is_temporary(blob.key):
+        if blob.key in expired or _is_temporary(blob.key) or is_before_key(blob.key):
             continue
         keys.add(blob.key)
         if is_snapshot_key(blob.key):
@@ -221,26 +246,12 @@ def _edit_tombstones(
     blobs: BlobStore, uuid: str, change: Callable[[DatasetMetadata], dict[str, Any]]
 ) -> DatasetMetadata:
     """Change the tombstones in the newest header; return its state."""
-    # The new header has an id of its own, as any commit: a writer that has read an older one must notice.
-    for _ in attempts():
-        state, key, token, header = DatasetMetadata.load_with_token(uuid, blobs, load_schema=False)
+
+    def edit(state: DatasetMetadata) -> DatasetMetadata | None:
         metadata = change(state)
-        if metadata == state.metadata:
-            return state
-        record = state.extra.get(COMMIT_RECORD)
-        extra = (
-            state.extra
-            if record is None
-            else {**state.extra, COMMIT_RECORD: {**record, "commit": gen_uuid()}}
-        )
-        new = render(state.copy(metadata=metadata, extra=extra), key)
-        try:
-            compare_and_swap_header(blobs, uuid, key, new, header, token)
-        except PreconditionFailed:
-            # a commit was faster: its files must not be deleted
-            continue
-        return state
-    raise ConcurrentWriteError(uuid)
+        return None if metadata == state.metadata else state.copy(metadata=metadata)
+
+    return edit_header(blobs, uuid, edit)
 
 
 def _delete_orphans(blobs: BlobStore, uuid: str, collection: str, keys: Sequence[str]) -> bool:
@@ -340,11 +351,15 @@ def list_cube_garbage(cube: Cube, store: StoreInput, retention: timedelta | None
     # before the headers: files of later commits are not in the listing
     files = blobs.list(prefix)
     tracked: set[str] = set()
-    # without schemas: a missing one must not make garbage of the other files
-    datasets = discover_datasets_unchecked(cube.uuid_prefix, blobs, load_schema=False)
-    for dataset in datasets.values():
-        uuid = dataset.uuid
+    for name in discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs):
+        uuid = cube.ktk_dataset_uuid(name)
+        try:
+            # without schemas: a missing one must not make garbage of the other files
+            dataset = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
+        except DatasetNotFoundError:
+            continue
         tracked.update((*get_dataset_keys(dataset), *schema_keys(dataset, blobs)))
+        tracked |= _keys_before(blobs, dataset)
         if KEEP_HISTORY in dataset.metadata or any(b.key.startswith(history_folder(uuid)) for b in files):
             young = [b for b in files if not is_older(b, limit) and b.key.startswith(history_folder(uuid))]
             tracked |= history_keys(uuid, blobs, young)
@@ -363,6 +378,7 @@ def cube_garbage_job(
     cube: Cube, store: StoreInput, retention: timedelta | None = None, blocksize: int | None = None
 ) -> Job[StoreFactory, Sequence[str], None, None]:
     """Delete the files with the prefix of a cube that no dataset refers to."""
+    finish_operations(cube, store)
     keys = plan_cube_garbage(cube, store, retention)
     description = f"clean up cube {cube.uuid_prefix}"
     return _garbage_job("cleanup_cube", description, store_factory(store), keys, blocksize)
@@ -375,6 +391,13 @@ def dataset_garbage_job(
     keys = plan_garbage(dataset, retention)
     description = f"collect garbage of dataset {dataset.dataset_uuid}"
     return _garbage_job("collect_garbage", description, dataset.store_factory, keys, blocksize)
+
+
+def finish_operations(cube: Cube, store: StoreInput) -> list[str]:
+    """Abort the operations on several datasets whose writer has died; returns the ids of the datasets."""
+    blobs = open_blobs(store)
+    names = sorted(discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs))
+    return [name for name in names if finish_operation(blobs, cube.ktk_dataset_uuid(name))]
 
 
 def _garbage_job(

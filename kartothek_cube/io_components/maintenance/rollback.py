@@ -10,10 +10,12 @@ from kartothek_cube.core.commit import (
     BaseState,
     ChangeSet,
     CommitReceipt,
+    Role,
     WriteMode,
     commit,
     publish,
     read_base,
+    settle,
 )
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.references import data_keys, index_keys
@@ -71,7 +73,7 @@ def plan_rollback(uuid: str, blobs: BlobStore, as_of: AsOf) -> RollbackPlan:
     """Plan to make an older state of a dataset the current one."""
     state = state_as_of(uuid, blobs, as_of)
     _check_complete(blobs, state, as_of)
-    base = read_base(blobs, uuid, state.table_name)
+    base = settle(blobs, lambda: read_base(blobs, uuid, state.table_name))
     current = base.state
     kept = {} if current is None else {k: v for k, v in current.metadata.items() if k == KEEP_HISTORY}
     schema = state.schema
@@ -100,11 +102,13 @@ def missing_files(blobs: BlobStore, state: DatasetMetadata) -> list[str]:
     return [key for key in keys if key not in stored and not blobs.exists(key)]
 
 
-def finish_rollback(blobs: BlobStore, plan: RollbackPlan) -> tuple[DatasetMetadata, CommitReceipt]:
+def finish_rollback(
+    blobs: BlobStore, plan: RollbackPlan, role: Role = None
+) -> tuple[DatasetMetadata, CommitReceipt]:
     """Publish an older state as a new one; the state that it replaces is archived."""
     files: Iterable[str] = [*data_keys(plan.state), *index_keys(plan.state)]
     try:
-        return publish(blobs, plan.base, plan.state, list(files), mode=WriteMode.REPLACE)
+        return publish(blobs, plan.base, plan.state, list(files), mode=WriteMode.REPLACE, role=role)
     except PreconditionFailed as error:
         raise ConcurrentWriteError(
             plan.state.uuid, detail="Look at the newest state, and go back again if that is still wanted."

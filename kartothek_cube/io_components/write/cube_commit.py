@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
 
 import attrs
 import pyarrow as pa
@@ -11,35 +13,39 @@ from kartothek_cube.core.commit import (
     ChangeSet,
     CommitReceipt,
     IndexUpdate,
+    Role,
     WriteMode,
-    confirm_pending,
+    commit,
+    commit_operation,
     merged_schema,
     undo_all,
 )
 from kartothek_cube.core.cube.consistency import check_cube
-from kartothek_cube.core.cube.discover import discover_datasets_unchecked, discover_ktk_cube_dataset_ids
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import discover_datasets_unchecked
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import KartothekCubeError, MultiTableCommitAborted
+from kartothek_cube.core.errors import DatasetNotFoundError, MultiTableCommitAborted
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.write.cube_plan import CubeWritePlan
 from kartothek_cube.io_components.write.plan import commit_change
 from kartothek_cube.io_components.write.table_writer import WriteResult
 
-__all__ = ("abort_error", "check_schemas", "finish_write")
+__all__ = ("abort_error", "check_schemas", "commit_cube", "finish_write")
+
+T = TypeVar("T")
 
 
 def finish_write(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> dict[str, DatasetMetadata]:
     """Commit what tasks wrote, the seed last; undo what was published if a later step fails."""
     blobs = open_blobs(plan.store)
     changes = _change_sets(plan, results)
-    others = _untouched_datasets(plan, changes, blobs)
-    _check_outcome(plan, changes, others, blobs)
+    existing = _existing_datasets(plan, blobs)
+    _check_outcome(plan, changes, existing)
     written = _publish(plan, changes, blobs)
-    return {**others, **written} if plan.return_all else written
+    return {**existing, **written} if plan.return_all else written
 
 
 def check_schemas(plan: CubeWritePlan, schemas: Mapping[str, SchemaWrapper]) -> None:
@@ -56,17 +62,16 @@ def check_schemas(plan: CubeWritePlan, schemas: Mapping[str, SchemaWrapper]) -> 
         }
         results[name] = WriteResult(context.uuid, context.table, schema, indices=entries)
     changes = _change_sets(plan, results)
-    others = _untouched_datasets(plan, changes, blobs)
-    _check_outcome(attrs.evolve(plan, keep_empty=True), changes, others, blobs)
+    _check_outcome(attrs.evolve(plan, keep_empty=True), changes, _existing_datasets(plan, blobs))
 
 
 def _check_outcome(
     plan: CubeWritePlan,
     changes: Mapping[str, ChangeSet],
-    others: Mapping[str, DatasetMetadata],
-    blobs: BlobStore,
+    existing: Mapping[str, DatasetMetadata],
 ) -> None:
-    after = {**others, **{name: _after_write(change, blobs) for name, change in changes.items()}}
+    after = {name: _after_write(change, existing.get(name)) for name, change in changes.items()}
+    after = {**existing, **after}
     try:
         _check_not_empty(plan, changes, after)
         if changes:
@@ -89,18 +94,16 @@ def _change_sets(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> dic
     return changes
 
 
-def _untouched_datasets(
-    plan: CubeWritePlan, changes: Mapping[str, ChangeSet], blobs: BlobStore
-) -> dict[str, DatasetMetadata]:
-    ids = discover_ktk_cube_dataset_ids(plan.cube.uuid_prefix, blobs)
-    return discover_datasets_unchecked(plan.cube.uuid_prefix, blobs, ids - set(changes))
+def _existing_datasets(plan: CubeWritePlan, blobs: BlobStore) -> dict[str, DatasetMetadata]:
+    return discover_datasets_unchecked(plan.cube.uuid_prefix, blobs)
 
 
-def _after_write(change: ChangeSet, blobs: BlobStore) -> DatasetMetadata:
+def _after_write(change: ChangeSet, dataset: DatasetMetadata | None) -> DatasetMetadata:
     """A dataset as it will be, as far as the rules of a cube concern it: schema, keys, names of indices."""
     if change.mode is not WriteMode.UPDATE:
         return _prospective_dataset(change)
-    dataset = DatasetMetadata.load_from_store(change.uuid, blobs)
+    if dataset is None:
+        raise DatasetNotFoundError(change.uuid)
     return dataset if change.schema is None else dataset.copy(schema=merged_schema(dataset, change))
 
 
@@ -138,24 +141,25 @@ def _prospective_dataset(change: ChangeSet) -> DatasetMetadata:
 def _publish(
     plan: CubeWritePlan, changes: Mapping[str, ChangeSet], blobs: BlobStore
 ) -> dict[str, DatasetMetadata]:
-    # the seed last: without it there is no cube, so that readers never see a new cube in part
+    # the seed last: without it there is no cube, so that readers with any library see all of a new one
     order = plan.cube.commit_order(changes)
-    operation = gen_uuid()
-    written: dict[str, DatasetMetadata] = {}
-    receipts: list[CommitReceipt] = []
-    try:
-        for name in order:
-            change = changes[name]
-            if change.mode.is_create and name != order[-1]:
-                # pending until the last dataset is there: if this process dies before, the operation can be
-                # repeated without overwrite
-                change = attrs.evolve(change, pending=operation)
-            written[name], receipt = commit_change(blobs, change)
-            receipts.append(receipt)
-        for number, name in enumerate(order[:-1]):
-            if changes[name].mode.is_create:
-                written[name], receipts[number] = confirm_pending(blobs, receipts[number])
-    except (KartothekCubeError, ValueError, KeyError, OSError, RuntimeError):
-        undo_all(blobs, receipts)
-        raise
-    return {name: written[name] for name in sorted(written)}
+    steps = {changes[name].uuid: partial(_commit_step, blobs, changes[name]) for name in order}
+    written = commit_cube(plan.cube, blobs, steps)
+    return {name: written[changes[name].uuid] for name in sorted(changes)}
+
+
+def _commit_step(blobs: BlobStore, change: ChangeSet, role: Role) -> tuple[DatasetMetadata, CommitReceipt]:
+    return commit_change(blobs, change, role)
+
+
+def commit_cube(
+    cube: Cube, blobs: BlobStore, steps: Mapping[str, Callable[[Role], tuple[T, CommitReceipt]]]
+) -> dict[str, T]:
+    """Commit datasets of a cube, by uuid, at once; undo what was published if one of them fails."""
+    seed = cube.ktk_dataset_uuid(cube.seed_dataset)
+
+    def touch(role: Role) -> tuple[Any, CommitReceipt]:
+        table = DatasetMetadata.load_from_store(seed, blobs, load_schema=False).table_name
+        return commit(blobs, ChangeSet(seed, table), role=role)
+
+    return commit_operation(blobs, seed, steps, touch, partial(undo_all, blobs))

@@ -16,13 +16,12 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import (
     choose_datasets,
     discover_datasets,
-    discover_ktk_cube_dataset_ids,
+    existing_dataset_ids,
 )
 from kartothek_cube.core.cube.typing import ConditionsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
-from kartothek_cube.core.errors import DatasetExistsError, DatasetNotFoundError
-from kartothek_cube.core.header.commit_record import parse_record
+from kartothek_cube.core.errors import DatasetExistsError
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.runtime.threads import store_factory
@@ -100,28 +99,17 @@ def _plan_new(
         constraints[name] = DatasetConstraints(name, cube, keys, None, foreign, types)
         changes[name] = DatasetWritePlan(
             WriteContext(store, uuid, partition_on=keys, serializer=df_serializer),
-            WriteMode.REPLACE if overwrite else WriteMode.CREATE_OVER_PENDING,
+            WriteMode.REPLACE if overwrite else WriteMode.CREATE,
             cube_metadata(cube, name, user.get(name, {})),
         )
     return CubeWritePlan(operation, cube, store, changes, constraints)
 
 
-def _check_absent(
-    cube: Cube, store: StoreInput, existing: Iterable[str], names: Iterable[str], overwrite: bool
-) -> None:
-    """Raise DatasetExistsError for a dataset that exists and is not left behind by an operation that died."""
+def _check_absent(cube: Cube, existing: Iterable[str], names: Iterable[str], overwrite: bool) -> None:
+    """Raise DatasetExistsError for a dataset that exists."""
     for name in sorted(set(existing) & set(names)):
-        if not overwrite and not _is_pending(cube.ktk_dataset_uuid(name), store):
+        if not overwrite:
             raise DatasetExistsError(cube.ktk_dataset_uuid(name))
-
-
-def _is_pending(uuid: str, store: StoreInput) -> bool:
-    try:
-        dataset = DatasetMetadata.load_from_store(uuid, store, load_schema=False)
-    except DatasetNotFoundError:
-        return True
-    record = parse_record(dataset.extra)
-    return record is not None and record.pending is not None
 
 
 def plan_build(
@@ -142,7 +130,7 @@ def plan_build(
         )
     factory = store_factory(store)
     plan = _plan_new("build", cube, factory, names, metadata, overwrite, partition_on, df_serializer, {}, {})
-    existing = discover_ktk_cube_dataset_ids(cube.uuid_prefix, store)
+    existing = existing_dataset_ids(cube.uuid_prefix, store)
     others = existing - names
     if others:
         raise ValueError(
@@ -150,7 +138,7 @@ def plan_build(
             f"{', '.join(sorted(others))}. A cube can only be overwritten as a whole; delete them or "
             f"include them"
         )
-    _check_absent(cube, store, existing, names, overwrite)
+    _check_absent(cube, existing, names, overwrite)
     return plan
 
 
@@ -172,7 +160,7 @@ def plan_extend(
         )
     factory = store_factory(store)
     existing = discover_datasets(cube, store)
-    _check_absent(cube, store, existing, names, overwrite)
+    _check_absent(cube, existing, names, overwrite)
     others = {name: ds for name, ds in existing.items() if name not in names}
     foreign = {
         column: name

@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self, TypeVar
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.commit import ChangeSet, CommitReceipt, NoUnseenPartitions, WriteMode, commit
+from kartothek_cube.core.commit import ChangeSet, CommitReceipt, NoUnseenPartitions, Role, WriteMode, commit
 from kartothek_cube.core.commit.change import MetadataMerger, Predicates
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT
@@ -83,6 +83,9 @@ def with_write_id(plan: P) -> P:
     return plan.with_write_id(gen_uuid()[:16])
 
 
-def commit_change(blobs: BlobStore, change: ChangeSet) -> tuple[DatasetMetadata, CommitReceipt]:
+def commit_change(
+    blobs: BlobStore, change: ChangeSet, role: Role = None
+) -> tuple[DatasetMetadata, CommitReceipt]:
     """Commit a change; entries of indices that its tasks did not know of are read back from the files."""
-    return commit(blobs, change, partial(read_index_entries, blobs, change.uuid, change.table, change.added))
+    read = partial(read_index_entries, blobs, change.uuid, change.table, change.added)
+    return commit(blobs, change, read, role)

@@ -1,0 +1,485 @@
+"""Operations on several datasets: all of their commits become visible at once, or none does.
+
+The header of one dataset, the coordinator, decides. The other datasets, the participants, are committed
+first: their headers say in which operation they take part, and where the state before is archived. Then the
+commit of the coordinator lists the operation for each participant. Until it does, readers take the archived
+states (kartothek_cube.core.commit.consistent_read).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from enum import Enum
+from typing import TypeVar
+
+import attrs
+
+from kartothek_cube.core.caching import CACHE
+from kartothek_cube.core.commit.backoff import attempts
+from kartothek_cube.core.commit.base_state import BaseState, CommitReceipt
+from kartothek_cube.core.commit.header_store import compare_and_swap_header, edit_header, render
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset.loading import parse_header_cached, read_header
+from kartothek_cube.core.errors import (
+    ConcurrentWriteError,
+    CorruptDatasetError,
+    DatasetNotFoundError,
+    KartothekCubeError,
+    UnknownOutcomeError,
+)
+from kartothek_cube.core.header.commit_record import (
+    COMMIT_RECORD,
+    CommitRecord,
+    Participation,
+    parse_record,
+)
+from kartothek_cube.core.history import is_before_key, load_snapshot
+from kartothek_cube.core.naming import metadata_key_from_uuid
+from kartothek_cube.core.store import BlobStore, PreconditionFailed, Token, check_owned
+from kartothek_cube.core.uuid import gen_uuid
+
+__all__ = (
+    "Decision",
+    "OperationAborted",
+    "Role",
+    "Status",
+    "abort_operation",
+    "commit_operation",
+    "delete_before",
+    "forget_aborted",
+    "forget_participants",
+    "load_before",
+    "operation_status",
+    "pending_participation",
+    "read_record",
+    "rename_operations",
+    "settle",
+    "status_of",
+)
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Decision:
+    """The part of the coordinator: its commit is that of the operation."""
+
+    operation: str
+    #: lineage of the coordinator, as the participants name it
+    lineage: str
+    #: uuids of the datasets that are committed already
+    participants: tuple[str, ...]
+    #: version of its header before the first of them was committed; None if there was none
+    token: Token
+
+    def check(self, blobs: BlobStore, base: BaseState) -> None:
+        """Raise OperationAborted if another writer has aborted the operation."""
+        # With the same version no writer can have done so since: to abort is to change this header. Else each
+        # participant must still be as it was committed, after this base was read.
+        if self.token is not None and base.token == self.token:
+            return
+        if base.old is not None and (base.record is None or base.record.lineage != self.lineage):
+            # other software, or another operation that has created it: the participants name another lineage
+            raise OperationAborted(self.operation)
+        aborted = base.record is not None and self.operation in base.record.aborted
+        if aborted or not self.is_intact(blobs):
+            raise OperationAborted(self.operation)
+
+    def is_intact(self, blobs: BlobStore) -> bool:
+        """Whether the headers of all participants are those of the operation."""
+        records = [read_record(blobs, uuid) for uuid in self.participants]
+        return all(
+            record is not None
+            and record.participation is not None
+            and record.participation.operation == self.operation
+            for record in records
+        )
+
+
+#: what a commit is for an operation; None if it is an operation of its own
+Role = Participation | Decision | None
+Step = Callable[[Role], tuple[T, CommitReceipt]]
+
+
+class OperationAborted(Exception):
+    """Internal: another writer has aborted an operation before it could commit."""
+
+
+class Status(Enum):
+    """What is known about an operation."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    #: its writer is at work, or has died
+    PENDING = "pending"
+
+
+def read_record(blobs: BlobStore, uuid: str) -> CommitRecord | None:
+    """The record in the newest header of a dataset; None if there is none."""
+    try:
+        return parse_record(parse_header_cached(read_header(uuid, blobs), uuid)[0])
+    except DatasetNotFoundError:
+        return None
+
+
+def pending_participation(state: DatasetMetadata) -> Participation | None:
+    """The participation of a state in an operation that may not be committed."""
+    record = parse_record(state.extra)
+    participation = None if record is None else record.participation
+    return None if participation is None or participation.before is None else participation
+
+
+def rename_operations(state: DatasetMetadata, uuids: Mapping[str, str]) -> DatasetMetadata:
+    """A committed state as a copy has it, beside the copies of other datasets; the same if nothing changes."""
+    record = parse_record(state.extra)
+    if record is None:
+        return state
+    participation = record.participation
+    if participation is not None:
+        # what is not copied cannot tell whether an operation is committed
+        new = uuids.get(participation.coordinator)
+        participation = None if new is None else attrs.evolve(participation.settled(), coordinator=new)
+    participants = {uuids[uuid]: name for uuid, name in record.participants.items() if uuid in uuids}
+    copied = attrs.evolve(record, participation=participation, participants=participants, aborted=())
+    return state if copied == record else _with_record(state, copied)
+
+
+def status_of(uuid: str, participation: Participation, header: CommitRecord | None, exists: bool) -> Status:
+    """The status of an operation according to the record of its coordinator."""
+    if not exists and participation.creates:
+        return Status.PENDING
+    if header is None:
+        # The coordinator was deleted, or other software wrote it: nobody knows. An acknowledged write must
+        # not disappear, so that its state counts.
+        return Status.COMMITTED
+    if header.lineage != participation.lineage and not header.reserved:
+        # an operation that has lost against another one which created the coordinator; else as above
+        lost = participation.creates and not header.interrupted
+        return Status.ABORTED if lost else Status.COMMITTED
+    if header.participants.get(uuid) == participation.operation:
+        return Status.COMMITTED
+    return Status.ABORTED if participation.operation in header.aborted else Status.PENDING
+
+
+def operation_status(blobs: BlobStore, uuid: str, participation: Participation) -> Status:
+    """Ask the coordinator for the status of an operation in which a dataset takes part."""
+    # Call it after the header of the participant was read. That an operation is committed never changes, and
+    # the process that has committed it knows.
+    if _is_known(uuid, participation.operation):
+        return Status.COMMITTED
+    record, exists = None, True
+    try:
+        header = parse_header_cached(read_header(participation.coordinator, blobs), participation.coordinator)
+        record = parse_record(header[0])
+    except DatasetNotFoundError:
+        exists = False
+    status = status_of(uuid, participation, record, exists)
+    if status is Status.COMMITTED:
+        _remember(uuid, participation.operation)
+    return status
+
+
+def _is_known(uuid: str, operation: str) -> bool:
+    return CACHE.get(("operation", uuid, operation)) is not None
+
+
+def _remember(uuid: str, operation: str) -> None:
+    CACHE.put(("operation", uuid, operation), b"", True, len(operation))
+
+
+# -- writers that meet an operation --------------------------------------------------------------------------
+
+#: Looks at a pending operation before it is aborted, with growing pauses of 2.3 s together: commits of the
+#: other datasets take some requests each. A slow writer that is aborted begins again.
+_LOOKS = 14
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.005, 0.4
+
+
+def settle(blobs: BlobStore, read: Callable[[], BaseState], *, replaces: bool = False) -> BaseState:
+    """Read a dataset in order to change it, without the part of an operation that has not committed."""
+    looks = 0
+    while True:
+        base = read()
+        participation = base.participation
+        if participation is None or participation.before is None:
+            return base
+        status = operation_status(blobs, base.uuid, participation)
+        if status is Status.COMMITTED:
+            return attrs.evolve(base, participation=participation.settled())
+        if status is Status.ABORTED:
+            return _roll_back(blobs, base, participation, replaces)
+        if looks >= _LOOKS:
+            abort_operation(blobs, base.uuid, participation)
+        else:
+            time.sleep(min(_FIRST_PAUSE_S * 1.6**looks, _LONGEST_PAUSE_S))
+        looks += 1
+
+
+def _roll_back(blobs: BlobStore, base: BaseState, participation: Participation, replaces: bool) -> BaseState:
+    """The base of a commit on top of an aborted operation."""
+    try:
+        state = load_before(blobs, base.uuid, participation)
+    except KeyError as error:
+        if not replaces:
+            raise CorruptDatasetError(
+                base.header_key,
+                f"the state of dataset {base.uuid!r} before an operation that has failed is gone ({error}): "
+                "other software may have deleted it. Write the dataset again with overwrite=True",
+            ) from error
+        state = None
+    record = None if state is None else parse_record(state.extra)
+    before = None if record is None or record.participation is None else record.participation.settled()
+    return attrs.evolve(base, state=state, participation=before, aborted=participation)
+
+
+def load_before(blobs: BlobStore, uuid: str, participation: Participation) -> DatasetMetadata | None:
+    """The state before an operation; None if the dataset did not exist; KeyError if it is gone."""
+    if not participation.before:
+        return None
+    check_owned(participation.before, uuid)
+    return load_snapshot(uuid, blobs, participation.before)
+
+
+def abort_operation(blobs: BlobStore, uuid: str, participation: Participation) -> None:
+    """Keep a pending operation in which a dataset takes part from committing."""
+
+    def add(state: DatasetMetadata) -> DatasetMetadata | None:
+        record = parse_record(state.extra)
+        if status_of(uuid, participation, record, True) is not Status.PENDING or record is None:
+            return None
+        aborted = (*record.aborted, participation.operation)
+        return _with_record(state, attrs.evolve(record, aborted=aborted))
+
+    for _ in attempts():
+        try:
+            edit_header(blobs, participation.coordinator, add)
+        except DatasetNotFoundError:
+            if not participation.creates:
+                return
+            # A header without a dataset takes its place: the operation would create the coordinator.
+            record = CommitRecord(
+                gen_uuid(),
+                lineage=participation.lineage,
+                aborted=(participation.operation,),
+                reserved=True,
+            )
+            header = _with_record(DatasetMetadata(participation.coordinator, partitions={}), record)
+            with suppress(PreconditionFailed):
+                blobs.put_if(metadata_key_from_uuid(participation.coordinator), header.to_json(), None)
+                return
+            continue
+        return
+
+
+def forget_aborted(blobs: BlobStore, participation: Participation) -> None:
+    """Remove the note that an operation was aborted, once one of its participants is rolled back."""
+    # From then on the operation cannot commit, since its writer looks at all participants. Before, the note
+    # must stay, whoever wrote it.
+    uuid = participation.coordinator
+
+    def remove(state: DatasetMetadata) -> DatasetMetadata | None:
+        record = parse_record(state.extra)
+        if record is None or participation.operation not in record.aborted:
+            return None
+        others = tuple(name for name in record.aborted if name != participation.operation)
+        return _with_record(state, attrs.evolve(record, aborted=others))
+
+    # a note that stays does no harm
+    with suppress(OSError, KartothekCubeError, PreconditionFailed):
+        edit_header(blobs, uuid, remove)
+        stored = read_header(uuid, blobs, with_token=True)
+        record = parse_record(parse_header_cached(stored, uuid)[0])
+        if record is not None and record.reserved and not record.aborted:
+            blobs.delete_if(stored.key, stored.token)
+    delete_before(blobs, participation.before)
+
+
+def forget_participants(blobs: BlobStore, coordinator: str, uuids: Sequence[str]) -> None:
+    """Remove deleted datasets from the participants of a coordinator."""
+
+    def remove(state: DatasetMetadata) -> DatasetMetadata | None:
+        record = parse_record(state.extra)
+        # after the coordinator was read: one that was created again since is listed again, or will be
+        absent = {
+            uuid
+            for uuid in uuids
+            if record is not None
+            and uuid in record.participants
+            and not any(blobs.exists(metadata_key_from_uuid(uuid, kind)) for kind in ("json", "msgpack"))
+        }
+        if record is None or not absent:
+            return None
+        others = {uuid: name for uuid, name in record.participants.items() if uuid not in absent}
+        return _with_record(state, attrs.evolve(record, participants=others))
+
+    edit_header(blobs, coordinator, remove)
+
+
+def delete_before(blobs: BlobStore, key: str | None) -> None:
+    """Delete the archived state before an operation, unless the history of the dataset has it."""
+    if key and is_before_key(key):
+        # garbage at worst; a reader that needs it looks at the headers again
+        with suppress(OSError):
+            blobs.delete([key])
+
+
+def _with_record(state: DatasetMetadata, record: CommitRecord) -> DatasetMetadata:
+    return state.copy(extra={**state.extra, COMMIT_RECORD: record.to_field()})
+
+
+# -- the writer of an operation ------------------------------------------------------------------------------
+
+
+def commit_operation(
+    blobs: BlobStore,
+    coordinator: str,
+    steps: Mapping[str, Step[T]],
+    touch: Step[T],
+    undo: Callable[[Sequence[CommitReceipt]], bool],
+) -> dict[str, T]:
+    """
+    Commit several datasets at once.
+
+    Parameters
+    ----------
+    blobs
+        The store.
+    coordinator
+        Uuid of the dataset whose header decides.
+    steps
+        Uuid to a commit, in order; that of the coordinator, if there is one, is the last.
+    touch
+        Commits the coordinator without a change.
+    undo
+        Undoes commits.
+
+    Returns
+    -------
+    dict
+        Uuid to the result of its commit.
+    """
+    if len(steps) < 2:
+        return {uuid: step(None)[0] for uuid, step in steps.items()}
+    for _ in attempts():
+        try:
+            return _commit_once(blobs, coordinator, steps, touch, undo)
+        except OperationAborted:
+            # another writer took this one for dead
+            continue
+    raise ConcurrentWriteError(coordinator)
+
+
+def _commit_once(
+    blobs: BlobStore,
+    coordinator: str,
+    steps: Mapping[str, Step[T]],
+    touch: Step[T],
+    undo: Callable[[Sequence[CommitReceipt]], bool],
+) -> dict[str, T]:
+    lineage, token, creates = _coordinator_version(blobs, coordinator)
+    operation = gen_uuid()
+    role = Participation(operation, coordinator, lineage, creates=creates)
+    results: dict[str, T] = {}
+    receipts: list[CommitReceipt] = []
+    try:
+        for uuid, step in steps.items():
+            if uuid != coordinator:
+                results[uuid], receipt = step(role)
+                if receipt.header != receipt.old_header:
+                    receipts.append(receipt)
+        decision = Decision(operation, lineage, tuple(r.uuid for r in receipts), token)
+    except UnknownOutcomeError as error:
+        undo(receipts)
+        if error.__cause__ is not None:
+            # nothing is unknown: the operation is not committed
+            raise error.__cause__ from error
+        raise
+    except (OperationAborted, KartothekCubeError, ValueError, KeyError, OSError, RuntimeError):
+        undo(receipts)
+        raise
+    step = steps.get(coordinator, touch)
+    result = _decide(blobs, coordinator, step, decision, receipts, undo, creates=creates)
+    return {**results, coordinator: result} if coordinator in steps else results
+
+
+def _decide(
+    blobs: BlobStore,
+    coordinator: str,
+    step: Step[T],
+    decision: Decision,
+    receipts: list[CommitReceipt],
+    undo: Callable[[Sequence[CommitReceipt]], bool],
+    *,
+    creates: bool,
+) -> T:
+    """Commit the coordinator, with which the operation is committed."""
+    try:
+        result, receipt = step(decision if decision.participants else None)
+        if creates and not _confirm(blobs, coordinator, decision.operation, receipts):
+            undo([receipt])
+            raise OperationAborted(decision.operation)
+    except UnknownOutcomeError:
+        # readers see all of the operation or none, as do later writers
+        raise
+    except (OperationAborted, KartothekCubeError, ValueError, KeyError, OSError, RuntimeError):
+        undo(receipts)
+        raise
+    for uuid in decision.participants:
+        _remember(uuid, decision.operation)
+    for receipt in receipts:
+        delete_before(blobs, receipt.before)
+    return result
+
+
+def _confirm(blobs: BlobStore, coordinator: str, operation: str, receipts: Sequence[CommitReceipt]) -> bool:
+    """Note in the participants that the operation is committed; False if another writer has aborted it."""
+    # Where the operation creates the coordinator there may have been no header in which an abort is noted.
+    # And the participants must not depend on the coordinator, should that be deleted.
+    for receipt in receipts:
+        record = parse_record(receipt.state.extra)
+        if record is None or record.participation is None:
+            continue
+        settled = attrs.evolve(record, commit=gen_uuid(), participation=record.participation.settled())
+        header = render(_with_record(receipt.state, settled), receipt.header_key)
+        try:
+            compare_and_swap_header(
+                blobs, receipt.uuid, receipt.header_key, header, receipt.header, receipt.token
+            )
+        except PreconditionFailed:
+            if not _is_committed(blobs, coordinator, operation, receipt.uuid):
+                return False
+        except (OSError, UnknownOutcomeError):
+            # the coordinator says that it is committed
+            continue
+    return True
+
+
+def _is_committed(blobs: BlobStore, coordinator: str, operation: str, uuid: str) -> bool:
+    """Whether a participant that has changed was committed, with other commits on top."""
+    record = read_record(blobs, uuid)
+    participation = None if record is None else record.participation
+    if participation is not None and operation in (participation.operation, participation.previous):
+        return True
+    header = read_record(blobs, coordinator)
+    return header is not None and header.participants.get(uuid) != operation
+
+
+def _coordinator_version(blobs: BlobStore, uuid: str) -> tuple[str, Token, bool]:
+    """Lineage and version of the header of a coordinator, and whether that dataset has to be created."""
+
+    def add_record(state: DatasetMetadata) -> DatasetMetadata | None:
+        if COMMIT_RECORD in state.extra:
+            return None
+        return _with_record(state, CommitRecord(gen_uuid(), lineage=gen_uuid(), interrupted=True))
+
+    with suppress(DatasetNotFoundError):
+        for _ in attempts():
+            stored = read_header(uuid, blobs, with_token=True)
+            record = parse_record(parse_header_cached(stored, uuid)[0])
+            if record is not None:
+                return record.lineage, stored.token, record.reserved
+            # other software wrote it, and readers could not tell what is committed
+            edit_header(blobs, uuid, add_record)
+    return gen_uuid(), None, True

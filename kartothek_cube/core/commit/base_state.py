@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import attrs
@@ -111,26 +110,28 @@ class BaseState:
 
 def read_base(blobs: BlobStore, uuid: str, table: str) -> BaseState:
     """Read a dataset in order to change it; DatasetNotFoundError if it does not exist."""
-    # the schema before its header: a schema file that is newer than the header still knows its schema
-    schema, schema_token = read_versioned(blobs, schema_key(uuid, table))
-    state, key, token, header = DatasetMetadata.load_with_token(uuid, blobs)
-    stored = HeaderBlob(key, header, header_format(key), token)
-    record = parse_record(state.extra)
-    participation = None if record is None else record.participation
-    return BaseState(uuid, table, key, token, stored, state, schema, schema_token, state, participation)
+    base = read_optional_base(blobs, uuid, table, "")
+    if base.state is None:
+        raise DatasetNotFoundError(uuid)
+    return base
 
 
 def read_optional_base(blobs: BlobStore, uuid: str, table: str, header_key: str) -> BaseState:
     """Read a dataset, which may be absent, in order to change it or to put a first header at a given key."""
-    with suppress(DatasetNotFoundError):
-        return read_base(blobs, uuid, table)
+    # the schema before its header: a schema file that is newer than the header still knows its schema
     schema = read_versioned(blobs, schema_key(uuid, table))
-    with suppress(DatasetNotFoundError):
-        # a reserved header: no dataset, but the first one takes its place
+    try:
         old = read_header(uuid, blobs, with_token=True)
-        reserved = DatasetMetadata.load_from_header(old, uuid, blobs)
-        return BaseState(uuid, table, old.key, old.token, old, None, *schema, reserved)
-    return BaseState(uuid, table, header_key, None, None, None, *schema)
+    except DatasetNotFoundError:
+        return BaseState(uuid, table, header_key, None, None, None, *schema)
+    stored = DatasetMetadata.load_from_header(old, uuid, blobs)
+    record = parse_record(stored.extra)
+    if record is not None and record.reserved:
+        # no dataset, but the first header takes the place of this one
+        return BaseState(uuid, table, old.key, old.token, old, None, *schema, stored)
+    stored = DatasetMetadata.load_from_header(old, uuid, blobs, load_schema=True)
+    participation = None if record is None else record.participation
+    return BaseState(uuid, table, old.key, old.token, old, stored, *schema, stored, participation)
 
 
 def read_replaced_base(blobs: BlobStore, uuid: str, table: str, header_key: str) -> BaseState:

@@ -118,7 +118,7 @@ def check_one_header(blobs: BlobStore, uuid: str, key: str) -> None:
 
 
 def delete_blob(blobs: BlobStore, key: str, unless: Iterable[str] = ()) -> bool:
-    """Delete the newest version of a blob at a fixed key; False if there was none, or one of others exists."""
+    """Delete the newest version of a blob at a fixed key; False if there is none, or another one exists."""
     # By condition also here: a plain deletion that arrives late would meet a blob that was put since.
     for _ in attempts():
         content, token = read_versioned(blobs, key)

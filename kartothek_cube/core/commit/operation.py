@@ -9,7 +9,7 @@ states (kartothek_cube.core.commit.consistent_read).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from typing import TypeVar
@@ -132,7 +132,7 @@ def pending_participation(state: DatasetMetadata) -> Participation | None:
 
 
 def rename_operations(state: DatasetMetadata, uuids: Mapping[str, str]) -> DatasetMetadata:
-    """A committed state as a copy has it, beside the copies of other datasets; the same if nothing changes."""
+    """A committed state as its copy has it, beside copies of others; the same if nothing changes."""
     record = parse_record(state.extra)
     if record is None:
         return state
@@ -141,7 +141,7 @@ def rename_operations(state: DatasetMetadata, uuids: Mapping[str, str]) -> Datas
         # what is not copied cannot tell whether an operation is committed
         new = uuids.get(participation.coordinator)
         participation = None if new is None else attrs.evolve(participation.settled(), coordinator=new)
-    participants = {uuids[uuid]: name for uuid, name in record.participants.items() if uuid in uuids}
+    participants = {uuids.get(uuid, uuid): name for uuid, name in record.participants.items()}
     copied = attrs.evolve(record, participation=participation, participants=participants, aborted=())
     return state if copied == record else _with_record(state, copied)
 
@@ -338,6 +338,8 @@ def commit_operation(
     steps: Mapping[str, Step[T]],
     touch: Step[T],
     undo: Callable[[Sequence[CommitReceipt]], bool],
+    *,
+    creates: bool = False,
 ) -> dict[str, T]:
     """
     Commit several datasets at once.
@@ -354,13 +356,15 @@ def commit_operation(
         Commits the coordinator without a change.
     undo
         Undoes commits.
+    creates
+        Whether datasets are created, of which the coordinator may name an earlier operation.
 
     Returns
     -------
     dict
         Uuid to the result of its commit.
     """
-    if len(steps) < 2:
+    if len(steps) < 2 and not (creates and _are_listed(blobs, coordinator, steps)):
         return {uuid: step(None)[0] for uuid, step in steps.items()}
     for _ in attempts():
         try:
@@ -369,6 +373,13 @@ def commit_operation(
             # another writer took this one for dead
             continue
     raise ConcurrentWriteError(coordinator)
+
+
+def _are_listed(blobs: BlobStore, coordinator: str, uuids: Iterable[str]) -> bool:
+    """Whether the coordinator names an operation for a dataset, so that it has to name the next one, too."""
+    others = set(uuids) - {coordinator}
+    header = read_record(blobs, coordinator) if others else None
+    return header is not None and not others.isdisjoint(header.participants)
 
 
 def _commit_once(

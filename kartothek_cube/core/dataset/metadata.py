@@ -279,9 +279,11 @@ class DatasetMetadata(DatasetMetadataBase):
         return dataset, stored.key, stored.token, stored.content
 
     @staticmethod
-    def load_from_header(stored: HeaderBlob, uuid: str, blobs: BlobStore) -> DatasetMetadata:
-        """Load a dataset without schema from a header that was read already."""
-        return _load(*parse_header_cached(stored, uuid), blobs, False, None)
+    def load_from_header(
+        stored: HeaderBlob, uuid: str, blobs: BlobStore, *, load_schema: bool = False
+    ) -> DatasetMetadata:
+        """Load a dataset from a header that was read already."""
+        return _load(*parse_header_cached(stored, uuid), blobs, load_schema, None)
 
 
 def _check_not_reserved(header: Mapping[str, Any], uuid: str) -> None:

@@ -209,7 +209,7 @@ def _publish(plan: CopyPlan, target: BlobStore, copies: Mapping[str, DatasetCopy
             for step in steps.values():
                 receipts.append(step(None)[1])
         else:
-            commit_cube(plan.target_cube, target, steps)
+            commit_cube(plan.target_cube, target, steps, creates=True)
     except FAILURES as exc:
         undo_all(target, receipts)
         raise copy_error(plan, started[:-1], started[-1] if started else seed, exc) from exc

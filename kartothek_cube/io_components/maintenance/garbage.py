@@ -395,6 +395,7 @@ def dataset_garbage_job(
 
 def finish_operations(cube: Cube, store: StoreInput) -> list[str]:
     """Abort the operations on several datasets whose writer has died; returns the ids of the datasets."""
+    ensure_cube(cube)
     blobs = open_blobs(store)
     names = sorted(discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs))
     return [name for name in names if finish_operation(blobs, cube.ktk_dataset_uuid(name))]

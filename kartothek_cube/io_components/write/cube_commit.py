@@ -144,7 +144,8 @@ def _publish(
     # the seed last: without it there is no cube, so that readers with any library see all of a new one
     order = plan.cube.commit_order(changes)
     steps = {changes[name].uuid: partial(_commit_step, blobs, changes[name]) for name in order}
-    written = commit_cube(plan.cube, blobs, steps)
+    creates = any(change.mode is not WriteMode.UPDATE for change in changes.values())
+    written = commit_cube(plan.cube, blobs, steps, creates=creates)
     return {name: written[changes[name].uuid] for name in sorted(changes)}
 
 
@@ -153,7 +154,11 @@ def _commit_step(blobs: BlobStore, change: ChangeSet, role: Role) -> tuple[Datas
 
 
 def commit_cube(
-    cube: Cube, blobs: BlobStore, steps: Mapping[str, Callable[[Role], tuple[T, CommitReceipt]]]
+    cube: Cube,
+    blobs: BlobStore,
+    steps: Mapping[str, Callable[[Role], tuple[T, CommitReceipt]]],
+    *,
+    creates: bool = False,
 ) -> dict[str, T]:
     """Commit datasets of a cube, by uuid, at once; undo what was published if one of them fails."""
     seed = cube.ktk_dataset_uuid(cube.seed_dataset)
@@ -162,4 +167,4 @@ def commit_cube(
         table = DatasetMetadata.load_from_store(seed, blobs, load_schema=False).table_name
         return commit(blobs, ChangeSet(seed, table), role=role)
 
-    return commit_operation(blobs, seed, steps, touch, partial(undo_all, blobs))
+    return commit_operation(blobs, seed, steps, touch, partial(undo_all, blobs), creates=creates)

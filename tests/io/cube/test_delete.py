@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kartothek_cube.api.discover import discover_datasets
-from tests.support.cubes import CUBE, HEADER, build, dataset_ids, frame, keys, refuses, snapshot
+from tests.support.cubes import CUBE, HEADER, build, dataset_ids, frame, keys, refuses, snapshot, without_commit_ids
 
 SEED = frame(x=[0, 1], p=[0, 1], v1=[10, 11])
 ENRICH = frame(x=[0, 1], p=[0, 1], v2=[20, 21])
@@ -47,7 +47,8 @@ def test_delete_some_datasets(driver, built, datasets, left):
     kept = {
         key: data for key, data in before.items() if key.split("++")[1].split(".")[0].split("/")[0] in left
     }
-    assert snapshot(built) == kept
+    # the seed forgets in which operation the others were written
+    assert without_commit_ids(snapshot(built)) == without_commit_ids(kept)
 
 
 def test_delete_datasets_given_as_loaded(driver, built):

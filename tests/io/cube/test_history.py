@@ -190,10 +190,10 @@ def test_rollback_that_is_overtaken(store, monkeypatch):
     time, *_ = changed(store)
     finish = cube_history.finish_rollback
 
-    def overtake(blobs, plan):
+    def overtake(blobs, plan, role):
         if plan.state.uuid == "cube++seed":
             append_to_cube(SEED, CUBE, store)
-        return finish(blobs, plan)
+        return finish(blobs, plan, role)
 
     before = header(lambda: store, "cube++enrich")
     monkeypatch.setattr(cube_history, "finish_rollback", overtake)

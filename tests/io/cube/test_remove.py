@@ -17,6 +17,7 @@ from tests.support.cubes import (
     refuses,
     rows,
     snapshot,
+    without_commit_ids,
 )
 
 PQ = CUBE.copy(partition_columns=["p", "q"])
@@ -98,9 +99,9 @@ def test_conditions_concern_the_keys_a_dataset_has(driver, built, conditions, se
     "ids, touched", [("same", ["same"]), (["same", "whole"], ["same", "whole"]), ([], [])]
 )
 def test_only_the_given_datasets_are_touched(driver, built, ids, touched):
-    before = snapshot(built)
+    before = without_commit_ids(snapshot(built))
     result = driver.remove_partitions(cube=PQ, store=built, conditions=C("p") == 0, ktk_cube_dataset_ids=ids)
-    after = snapshot(built)
+    after = without_commit_ids(snapshot(built))
     changed = {key.split("++")[1].split(".")[0] for key in before if after.get(key) != before[key]}
     assert set(result) == set(IDS)
     assert changed == set(touched)

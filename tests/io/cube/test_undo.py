@@ -79,16 +79,16 @@ def test_what_others_have_appended_on_top_stays(store, before_seed):
     assert verify_cube(CUBE, Same.of(store)).ok
 
 
-def test_an_update_on_which_others_depend_stays(store, before_seed, caplog):
-    """They have replaced what it wrote: there is nothing to go back to."""
+def test_what_others_have_replaced_stays(store, before_seed):
+    """They abort the operation, and replace the partitions of the state before it."""
 
     def replace():
         data = EXTRA.iloc[:2].assign(w=9)
         update_cube({"extra": data}, CUBE, Same.of(store), C("p") == 0, ["extra"])
 
     refused_update(store, before_seed, replace)
-    assert "cube++extra could not be taken back" in caplog.text
-    assert rows(store, "x", "w")[:2] == [[0, 9], [1, 9]]
+    assert rows(store, "x", "w")[:3] == [[0, 9], [1, 9], [2, 2]]
+    assert rows(store, "x", "v")[:3] == [[0, 0], [1, 1], [2, 2]]
     assert verify_cube(CUBE, Same.of(store)).ok
 
 

@@ -14,8 +14,15 @@ from kartothek_cube.core.arrow.pandas_conversion import to_pandas
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.serialization._generic import DataFrameSerializer, filter_df, filter_df_from_predicates
-from kartothek_cube.serialization._util import check_columns, check_filters, columns_to_read, select_columns
+from kartothek_cube.serialization._generic import (
+    DataFrameSerializer,
+    check_columns,
+    check_filters,
+    columns_to_read,
+    filter_df,
+    filter_df_from_predicates,
+    select_columns,
+)
 
 __all__ = ("CsvSerializer",)
 

@@ -1,7 +1,8 @@
-"""Ranged reads: footer and needed column chunks of a remote Parquet file in one or two requests."""
+"""Ranged reads of remote Parquet files: footers, and needed column chunks in one or two requests."""
 
 from __future__ import annotations
 
+import io
 import mmap
 import re
 from collections.abc import Collection
@@ -9,10 +10,17 @@ from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.store import BlobStore
 
-__all__ = ("ColumnChunk", "chunks_of", "fetch")
+__all__ = (
+    "ColumnChunk",
+    "chunks_of",
+    "fetch",
+    "read_footer",
+)
 
 Ranges: TypeAlias = list[tuple[int, int]]
 
@@ -125,3 +133,24 @@ def _number(data: bytes) -> int:
     """Zigzag-encoded number: small ones are short, whatever their sign."""
     value = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(data))
     return value >> 1 ^ -(value & 1)
+
+
+def read_footer(blobs: BlobStore, key: str) -> tuple[pq.FileMetaData, int]:
+    """Footer and size of a data file; raises MissingFileError or CorruptDatasetError."""
+    try:
+        file = blobs.open_read(key)
+    except KeyError as error:
+        raise MissingFileError(key) from error
+    with file:
+        try:
+            footer = pq.read_metadata(pa.PythonFile(file, mode="r"))
+        except (pa.ArrowException, OSError) as error:
+            if _is_store_error(error):
+                raise
+            raise CorruptDatasetError(key, f"its footer is not readable: {error}") from error
+        return footer, file.seek(0, io.SEEK_END)
+
+
+def _is_store_error(error: Exception) -> bool:
+    """Whether the store failed, not the parser, which raises OSErrors without errno."""
+    return isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None)

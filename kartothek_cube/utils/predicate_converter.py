@@ -7,8 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from kartothek_cube.core.cube.condition_types import Condition
-from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.cube.conditions import C, Condition
 
 __all__ = ("convert_predicates_to_cube_conditions", "write_predicate_as_cube_condition")
 

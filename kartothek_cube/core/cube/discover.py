@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from kartothek_cube.core.arguments import converter_str_set, converter_str_set_optional
+from kartothek_cube.core.cube.argument_types import DatasetsInput
 from kartothek_cube.core.cube.consistency import check_cube, check_datasets, get_dataset_columns
 from kartothek_cube.core.cube.constants import (
     KLEE_METADATA_DIMENSION_COLUMNS,
@@ -21,7 +22,6 @@ from kartothek_cube.core.cube.constants import (
     KTK_CUBE_UUID_SEPARATOR,
 )
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.cube.typing import DatasetsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.naming import METADATA_BASE_SUFFIX, METADATA_FORMAT_JSON, METADATA_FORMAT_MSGPACK

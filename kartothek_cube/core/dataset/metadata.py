@@ -21,7 +21,7 @@ from kartothek_cube.core.dataset.loading import (
 from kartothek_cube.core.header.parse import check_header, parse_header
 from kartothek_cube.core.naming import METADATA_VERSION_KEY, SINGLE_TABLE, UUID_KEY, metadata_key_from_uuid
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema.versions import schema_version_of
+from kartothek_cube.core.schema.file import schema_version_of
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, Token, open_blobs
 from kartothek_cube.core.typing import StoreInput

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.typing import Ints, Mask
+from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.expressions.literal import bind_literal
 from kartothek_cube.core.expressions.predicate import (

@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from kartothek_cube.core.errors import unknown_names
-from kartothek_cube.core.expressions.binding import is_null_value
-from kartothek_cube.core.expressions.literal import bind_literal, literal_expression, mask_of
+from kartothek_cube.core.expressions.literal import bind_literal, is_null_value, literal_expression, mask_of
 
 __all__ = (
     "ConjunctionType",

@@ -1,7 +1,7 @@
 """Inverted indices: value of a column -> partitions."""
 
-from kartothek_cube.core.index.base import IndexBase
 from kartothek_cube.core.index.data import IndexColumns
+from kartothek_cube.core.index.inverted import IndexBase
 from kartothek_cube.core.index.secondary import (
     ExplicitSecondaryIndex,
     PartitionIndex,

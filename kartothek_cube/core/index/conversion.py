@@ -15,7 +15,7 @@ import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.casting import normalize_value
 from kartothek_cube.core.arrow.pandas_conversion import to_memory, to_pandas
-from kartothek_cube.core.arrow.typing import Ints
+from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.index.data import IndexColumns
 
 __all__ = (

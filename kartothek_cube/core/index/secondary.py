@@ -12,9 +12,8 @@ import pyarrow.types as pat
 from kartothek_cube.core.arrow.types import widen
 from kartothek_cube.core.caching import CACHE
 from kartothek_cube.core.errors import CorruptDatasetError
-from kartothek_cube.core.index.base import IndexBase
-from kartothek_cube.core.index.data import IndexColumns
-from kartothek_cube.core.index.parquet import parse_index, render_index
+from kartothek_cube.core.index.data import IndexColumns, parse_index, render_index
+from kartothek_cube.core.index.inverted import IndexBase
 from kartothek_cube.core.naming import INDICES_DIRECTORY, index_key
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, get_required, open_blobs
 from kartothek_cube.core.typing import StoreInput

@@ -1,4 +1,4 @@
-"""Partition labels (``COUNTRY_CODE=DE/DAY=2020-01-01/<hex>``) to and from typed columns."""
+"""Partition labels: values of partition keys, and the storage keys that are derived from labels."""
 
 from __future__ import annotations
 
@@ -12,11 +12,45 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.casting import parse_texts
-from kartothek_cube.core.arrow.typing import Mask
+from kartothek_cube.core.arrow.types import Mask
 from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.urlencode import quote, unquote
 
-__all__ = ("decode_labels", "encode_component", "quote_texts", "unquote_texts")
+__all__ = (
+    "common_prefix",
+    "decode_labels",
+    "derived_keys",
+    "encode_component",
+    "needs_escapes",
+    "quote_texts",
+    "unquote_texts",
+)
+
+_PLAIN_IN_JSON = bytes(set(range(0x20, 0x7F)) - set(b'"\\'))
+
+
+def derived_keys(prefix: str, labels: pa.StringArray) -> pa.StringArray:
+    """Storage keys by the specification: ``<uuid>/<table>/<label>.parquet``."""
+    return pc.binary_join_element_wise(prefix, labels, PARQUET_FILE_SUFFIX, "").cast(pa.string())
+
+
+def common_prefix(labels: pa.StringArray, keys: pa.StringArray) -> str | None:
+    """Common prefix of all keys before ``<label>.parquet``; None if they have another form."""
+    if not len(labels):
+        return ""
+    tail, first = labels[0].as_py() + PARQUET_FILE_SUFFIX, keys[0].as_py()
+    if not first.endswith(tail):
+        return None
+    prefix: str = first[: len(first) - len(tail)]
+    return prefix if derived_keys(prefix, labels).equals(keys) else None
+
+
+def needs_escapes(texts: pa.StringArray) -> bool:
+    """Whether a text has a character that JSON may escape."""
+    data = texts.buffers()[2]
+    return data is not None and bool(data.to_pybytes().translate(None, _PLAIN_IN_JSON))
+
 
 # Fast path for the escapes of timestamps, blanks and large floats: as no decoded character can be part of an
 # escape, replacing them one after the other equals decoding from left to right.

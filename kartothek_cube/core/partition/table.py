@@ -1,4 +1,4 @@
-"""The partitions of a dataset as Arrow columns."""
+"""The partitions of a dataset: ``PartitionTable``, as Arrow columns, and ``Partition``, a view of one."""
 
 from __future__ import annotations
 
@@ -13,16 +13,107 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.arrays import abbreviate, compact_buffers, label_array, lookup
-from kartothek_cube.core.arrow.typing import Ints, Mask
+from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.errors import CorruptDatasetError, unknown_names
 from kartothek_cube.core.header.parse import common_tables, partition_texts, table_sets
 from kartothek_cube.core.naming import check_table_name, check_uuid
-from kartothek_cube.core.partition.labels import decode_labels
-from kartothek_cube.core.partition.partition import Partition, PartitionDictType
-from kartothek_cube.core.partition.storage_keys import common_prefix, derived_keys, needs_escapes
+from kartothek_cube.core.partition.labels import common_prefix, decode_labels, derived_keys, needs_escapes
 from kartothek_cube.core.store import check_owned_keys
 
-__all__ = ("Partition", "PartitionDictType", "PartitionTable")
+__all__ = (
+    "Partition",
+    "PartitionDictType",
+    "PartitionTable",
+)
+
+PartitionDictType = dict[str, dict[str, str]]
+
+
+class Partition:
+    """
+    One partition of a dataset: its files, one per table.
+
+    Parameters
+    ----------
+    label
+        Name of the partition within its dataset.
+    files
+        Storage key of the file of each table.
+    metadata
+        Ignored; metadata per partition of old versions.
+
+    Attributes
+    ----------
+    label : str
+    files : dict of str to str
+
+    Examples
+    --------
+    >>> Partition("COUNTRY_CODE=DE/a1", {"table": "sales/table/COUNTRY_CODE=DE/a1.parquet"}).to_dict()
+    {'files': {'table': 'sales/table/COUNTRY_CODE=DE/a1.parquet'}}
+    """
+
+    __slots__ = ("files", "label")
+
+    def __init__(
+        self, label: str, files: Mapping[str, str] | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        self.label = label
+        self.files: dict[str, str] = dict(files or {})
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Partition):
+            return NotImplemented
+        return self.label == other.label and self.files == other.files
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Partition(label={self.label!r}, files={self.files!r})"
+
+    @staticmethod
+    def from_dict(label: str, dct: Mapping[str, Any]) -> Partition:
+        """
+        Read a partition from its form in the header.
+
+        Parameters
+        ----------
+        label
+            Name of the partition.
+        dct
+            ``{"files": {<table>: <storage key>}}``.
+
+        Returns
+        -------
+        Partition
+
+        Raises
+        ------
+        CorruptDatasetError
+            ``dct`` has another form.
+
+        Examples
+        --------
+        >>> Partition.from_dict("a1", {"files": {"table": "sales/table/a1.parquet"}}).files
+        {'table': 'sales/table/a1.parquet'}
+        """
+        _, files = partition_texts({label: dct}, label)
+        return Partition(label, {table: keys[0].as_py() for table, keys in files.items()})
+
+    def to_dict(self, version: int | None = None) -> PartitionDictType:
+        """
+        The form of the partition in the header.
+
+        Parameters
+        ----------
+        version
+            Not used; there is one version.
+
+        Returns
+        -------
+        dict
+        """
+        return {"files": dict(self.files)}
 
 
 class PartitionTable:

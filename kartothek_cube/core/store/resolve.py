@@ -1,7 +1,8 @@
-"""Resolve what users pass as a store (URL, factory or store) into a store or a picklable factory."""
+"""Resolution of what users pass as a store (URL, factory or store) into a store, a factory or a driver."""
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 from collections.abc import Callable
@@ -13,6 +14,9 @@ from urllib.parse import parse_qs, urlsplit
 from simplekv import KeyValueStore
 from storefact import get_store_from_url
 
+from kartothek_cube.core.store.blob_store import BlobStore
+from kartothek_cube.core.store.obstore.url import SCHEMES, parse_url
+from kartothek_cube.core.store.simplekv_driver import GenericBlobStore
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 
 __all__ = (
@@ -21,7 +25,9 @@ __all__ = (
     "ensure_store",
     "is_store",
     "lazy_store",
+    "open_blobs",
     "redact_url",
+    "register_driver",
     "register_scheme",
 )
 
@@ -29,6 +35,9 @@ _EXPECTED = "a simplekv store, a function without arguments that returns one, or
 _PICKLE_ERRORS = (pickle.PickleError, TypeError, AttributeError, ValueError, RuntimeError)
 _OPENERS: dict[str, Callable[[str], KeyValueStore]] = {}
 _CHECKS: dict[str, Callable[[str], object] | None] = {}
+_DRIVERS: list[tuple[Callable[[Any], bool], Callable[[Any], BlobStore]]] = []
+_LOCAL_PACKAGES = {"simplekv", "storefact", "minimalkv"}
+_LOCAL_CLASSES = {"FilesystemStore", "HFilesystemStore", "WebFilesystemStore"}
 
 
 def register_scheme(
@@ -247,5 +256,73 @@ def _class_name(candidate: Any) -> str:
     return f"{type(candidate).__module__}.{type(candidate).__qualname__}"
 
 
+def register_driver(matches: Callable[[Any], bool], driver: Callable[[Any], BlobStore]) -> None:
+    """Serve matching stores by a driver; drivers registered later are asked first.
+
+    Parameters
+    ----------
+    matches
+        Function of the user's store: whether the driver serves it.
+    driver
+        Function of the user's store that returns its `BlobStore`.
+    """
+    _DRIVERS.insert(0, (matches, driver))
+
+
+def open_blobs(store: StoreInput | BlobStore) -> BlobStore:
+    """Open a store, factory or URL; a `BlobStore` is returned unchanged. Errors as those of `ensure_store`.
+
+    >>> blobs = open_blobs("hmemory://")
+    >>> blobs.put("sales/table/_common_metadata", b"PAR1", durable=True)
+    >>> blobs.list("sales/")
+    [Blob(key='sales/table/_common_metadata', size=None, mtime=None)]
+    """
+    if isinstance(store, BlobStore):
+        return store
+    opened = ensure_store(store)
+    for matches, driver in _DRIVERS:
+        if matches(opened):
+            return driver(opened)
+    return GenericBlobStore(opened)
+
+
+def _is_directory(store: Any) -> bool:
+    """Whether this is exactly a store in a directory; subclasses and patched methods may differ."""
+    kind = type(store)
+    return (
+        os.name == "posix"
+        and kind.__name__ in _LOCAL_CLASSES
+        and kind.__module__.partition(".")[0] in _LOCAL_PACKAGES
+        and not any(callable(getattr(kind, name, None)) for name in vars(store))
+        and isinstance(store.root, str)
+    )
+
+
+def _make_local_driver(store: Any) -> BlobStore:
+    # needs fcntl, which only POSIX systems have
+    from kartothek_cube.core.store.local import LocalBlobStore
+
+    return LocalBlobStore(store)
+
+
+def _is_object_store(store: Any) -> bool:
+    return type(store).__module__ == f"{__package__}.obstore.store"
+
+
+def _make_object_driver(store: Any) -> BlobStore:
+    from kartothek_cube.core.store.obstore.driver import ObjectBlobStore
+
+    return ObjectBlobStore(store)
+
+
+def _open_url(url: str) -> KeyValueStore:
+    from kartothek_cube.core.store.obstore.store import open_url
+
+    return open_url(url)
+
+
+register_driver(_is_directory, _make_local_driver)
+register_driver(_is_object_store, _make_object_driver)
 register_scheme("azure", "hazure", "hmemory", "hs3", "memory", "redis", opener=_open_with_storefact)
 register_scheme("fs", "hfs", opener=_open_directory, check=_is_durable)
+register_scheme(*SCHEMES, opener=_open_url, check=parse_url)

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 from simplekv import KeyValueStore
 
-from kartothek_cube.core.store.base import (
+from kartothek_cube.core.store.blob_store import (
     Blob,
     Blobs,
     BlobStore,

@@ -17,7 +17,7 @@ from kartothek_cube.core.dataset.references import data_keys, index_keys
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError, KartothekCubeError
 from kartothek_cube.core.header.parse import parse_header
 from kartothek_cube.core.naming import SINGLE_TABLE, check_uuid, schema_key
-from kartothek_cube.core.schema.versions import VersionedSchema, schema_version_of
+from kartothek_cube.core.schema.file import VersionedSchema, schema_version_of
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.store.resolve import ensure_store

@@ -11,6 +11,7 @@ import attrs
 from kartothek_cube.core.arguments import converter_str_set_optional
 from kartothek_cube.core.commit import CommitReceipt
 from kartothek_cube.core.commit.undo import undo_all
+from kartothek_cube.core.cube.argument_types import DatasetsInput
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import (
@@ -18,7 +19,6 @@ from kartothek_cube.core.cube.discover import (
     discover_ktk_cube_dataset_ids,
     select_datasets,
 )
-from kartothek_cube.core.cube.typing import DatasetsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import (
     DatasetExistsError,

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
-from kartothek_cube.core.store.base import (
+from kartothek_cube.core.store.blob_store import (
     Blobs,
     BlobStore,
     Data,
@@ -22,9 +22,8 @@ from kartothek_cube.core.store.base import (
     warn_no_swap,
 )
 from kartothek_cube.core.store.keys import check_key, check_keys
-from kartothek_cube.core.store.obstore.bucket import Version
+from kartothek_cube.core.store.obstore.bucket import Version, open_remote
 from kartothek_cube.core.store.obstore.client import ObjectStoreError
-from kartothek_cube.core.store.obstore.reader import open_remote
 from kartothek_cube.core.store.obstore.store import ObjectStore
 from kartothek_cube.core.store.obstore.url import Location
 

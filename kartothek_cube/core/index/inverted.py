@@ -13,10 +13,9 @@ import pyarrow.types as pat
 
 from kartothek_cube.core import clock
 from kartothek_cube.core.arrow.casting import normalize_value
-from kartothek_cube.core.arrow.types import is_nested, widen
-from kartothek_cube.core.arrow.typing import Mask
+from kartothek_cube.core.arrow.types import Mask, is_nested, widen
 from kartothek_cube.core.copying import CopyMixin
-from kartothek_cube.core.expressions.binding import is_null_value
+from kartothek_cube.core.expressions.literal import is_null_value
 from kartothek_cube.core.expressions.predicate import (
     PredicatesType,
     filter_mask,

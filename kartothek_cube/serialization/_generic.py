@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
 
+from kartothek_cube.core.arrow.arrays import to_numpy
 from kartothek_cube.core.arrow.types import Mask
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.expressions.predicate import (
@@ -303,7 +304,7 @@ def filter_array_like(
     array = _to_arrow(array_like, column)
     if not strict_date_types:
         array, value = _unify_dates(array, op, value)
-    result: Mask = literal_mask(array, op, value, column).to_numpy(zero_copy_only=False)
+    result = to_numpy(literal_mask(array, op, value, column))
     if mask is not None:
         result = result & mask
     if out is None:

@@ -20,6 +20,7 @@ __all__ = (
     "convert_layout",
     "convert_layouts",
     "has_foreign_layout",
+    "to_numpy",
     "label_array",
     "lookup",
 )
@@ -60,9 +61,13 @@ def lookup(needles: pa.Array, haystack: pa.Array) -> Ints:
     """
     if needles is haystack:
         return np.arange(len(needles), dtype=np.int64)
-    indices = pc.index_in(needles, value_set=haystack).fill_null(-1).to_numpy(zero_copy_only=False)
-    positions: Ints = indices.astype(np.int64)
-    return positions
+    return to_numpy(pc.index_in(needles, value_set=haystack).fill_null(-1)).astype(np.int64)
+
+
+def to_numpy(array: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
+    """Numpy array of an Arrow array, copied only if its layout differs."""
+    values: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
+    return values
 
 
 def compact_buffers(array: Any) -> Any:
@@ -165,23 +170,23 @@ def _convert_struct(array: pa.Array) -> pa.Array:
 def _convert_list(array: pa.Array) -> pa.Array:
     # flattening drops elements under nulls and puts the elements of views into row order
     elements = convert_layout(array.flatten())
-    lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
+    lengths = to_numpy(pc.list_value_length(array).fill_null(0))
     return pa.LargeListArray.from_arrays(pa.array(_offsets(lengths)), elements, mask=array.is_null())
 
 
 def _convert_fixed_size_list(array: pa.Array) -> pa.Array:
     # nulls have elements, too; flattening drops them, but not those of dictionaries of list views
     nulls, size = array.is_null(), array.type.list_size
-    valid = np.repeat(~nulls.to_numpy(zero_copy_only=False), size)
+    valid = np.repeat(~to_numpy(nulls), size)
     elements = convert_layout(array.values[array.offset * size : (array.offset + len(array)) * size])
-    offsets = _offsets(np.where(nulls.to_numpy(zero_copy_only=False), 0, size))
+    offsets = _offsets(np.where(to_numpy(nulls), 0, size))
     return pa.LargeListArray.from_arrays(pa.array(offsets), elements.filter(pa.array(valid)), mask=nulls)
 
 
 def _convert_map(array: pa.Array) -> pa.Array:
     # maps cannot be flattened; a slice cuts the offsets, but neither keys nor items
     nulls, bounds = array.is_null(), array.offsets.to_numpy()
-    lengths = np.where(nulls.to_numpy(zero_copy_only=False), 0, np.diff(bounds))
+    lengths = np.where(to_numpy(nulls), 0, np.diff(bounds))
     offsets = _offsets(lengths)
     entries = pa.array(np.repeat(bounds[:-1] - offsets[:-1], lengths) + np.arange(offsets[-1]))
     keys, items = (convert_layout(child).take(entries) for child in (array.keys, array.items))

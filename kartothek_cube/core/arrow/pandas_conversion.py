@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ from kartothek_cube.core.arrow.arrays import convert_layouts
 from kartothek_cube.core.arrow.types import memory_type, storage_type
 
 __all__ = (
-    "EXTENSION_DTYPES",
     "align_date_units",
     "as_table",
     "check_single_index",
@@ -31,20 +31,13 @@ __all__ = (
     "with_pandas_metadata",
 )
 
-#: pandas extension types with which a column comes back if its metadata says so; the Arrow type each needs
-EXTENSION_DTYPES = {
-    "string": "string",
-    "boolean": "bool",
-    "Int8": "int8",
-    "Int16": "int16",
-    "Int32": "int32",
-    "Int64": "int64",
-    "UInt8": "uint8",
-    "UInt16": "uint16",
-    "UInt32": "uint32",
-    "UInt64": "uint64",
-    "Float32": "float",
-    "Float64": "double",
+#: pandas extension types with which a column comes back if its metadata says so; the Arrow types that fit
+_EXTENSION_DTYPES = {
+    "string": ("string", "large_string", "string_view"),
+    "boolean": ("bool",),
+    **{f"{kind}{bits}": (f"{kind.lower()}{bits}",) for kind in ("Int", "UInt") for bits in (8, 16, 32, 64)},
+    "Float32": ("float",),
+    "Float64": ("double",),
 }
 _PANDAS_TYPES = {
     "string": "unicode",
@@ -89,9 +82,9 @@ def extension_dtypes(schema: pa.Schema) -> dict[str, str]:
     dtypes = {}
     for entry in _entries(_load(schema), "columns"):
         name, dtype = entry.get("field_name") or entry.get("name"), entry.get("numpy_type")
-        if isinstance(name, str) and isinstance(dtype, str) and dtype in EXTENSION_DTYPES:
+        if isinstance(name, str) and isinstance(dtype, str) and dtype in _EXTENSION_DTYPES:
             index = schema.get_field_index(name)
-            if index >= 0 and str(schema.field(index).type) in _arrow_names(dtype):
+            if index >= 0 and str(schema.field(index).type) in _EXTENSION_DTYPES[dtype]:
                 dtypes[name] = dtype
     return dtypes
 
@@ -127,14 +120,6 @@ def _load(schema: pa.Schema) -> dict[str, Any]:
 def _entries(content: dict[str, Any], key: str) -> list[dict[str, Any]]:
     listed = content.get(key)
     return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
-
-
-def _arrow_names(dtype: str) -> tuple[str, ...]:
-    return (
-        (EXTENSION_DTYPES[dtype], "large_string", "string_view")
-        if dtype == "string"
-        else (EXTENSION_DTYPES[dtype],)
-    )
 
 
 def _column(field: pa.Field, extension: str | None) -> dict[str, Any]:
@@ -240,7 +225,7 @@ def _check_dtype(name: str, dtype: Any) -> None:
 
 def _is_extension(dtype: Any) -> bool:
     # pandas 3's default "str" type is no extension type: readers make it of any string column
-    return str(dtype) in EXTENSION_DTYPES
+    return str(dtype) in _EXTENSION_DTYPES
 
 
 def as_table(obj: Any) -> pa.Table:
@@ -351,16 +336,10 @@ def to_memory(table: pa.Table, *, dates_as_object: bool = True) -> pa.Table:
     """
     for position, field in enumerate(table.schema):
         if not memory_type(field.type, dates_as_object=dates_as_object).equals(field.type):
-            column = _in_memory(table.column(position), field.name, dates_as_object)
+            convert = partial(_convert, table.column(position), name=field.name)
+            column = _with_date_unit(field.type, convert, dates_as_object)
             table = table.set_column(position, pa.field(field.name, column.type), column)
     return table
-
-
-def _in_memory(column: pa.ChunkedArray, name: str, dates_as_object: bool) -> pa.ChunkedArray:
-    def convert(dtype: pa.DataType) -> pa.ChunkedArray:
-        return _convert(column, dtype, name)
-
-    return _with_date_unit(column.type, convert, dates_as_object)
 
 
 def _with_date_unit(
@@ -409,15 +388,10 @@ def to_pandas(
         extension: Any = pd.api.types.pandas_dtype(dtype)
         frame[name] = extension.__from_arrow__(table.column(name))
     for name in (c for c in categorical if frame[c].cat.categories.empty):
-        frame[name] = frame[name].cat.set_categories(_no_values(encoded[name].type.value_type))
+        # converted together with the column, empty categories would become objects
+        categories = pa.array([], encoded[name].type.value_type).to_pandas()
+        frame[name] = frame[name].cat.set_categories(pd.Index(categories))
     return frame
-
-
-def _no_values(dtype: pa.DataType) -> pd.Index:
-    """Empty categories of a type."""
-    # Converted together with the column, they would become objects.
-    categories: pd.Index[Any] = pd.Index(pa.array([], dtype).to_pandas())
-    return categories
 
 
 def _encode(column: pa.ChunkedArray, dates_as_object: bool) -> pa.ChunkedArray:

@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_tuple, get_str_to_python_converter
+from kartothek_cube.core.arrow.arrays import to_numpy
 from kartothek_cube.core.arrow.pandas_conversion import from_pandas
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.expressions.predicate import filter_mask
@@ -140,5 +141,4 @@ def filter_rows(df: pd.DataFrame, columns: Collection[str], literals: list[Liter
     seconds = {name: pa.array(frame[name]) for name in frame if frame[name].dtype == "datetime64[s]"}
     others = from_pandas(frame.drop(columns=list(seconds)))
     comparable = pa.table(dict(zip(others.column_names, others.columns, strict=True)) | seconds)
-    mask: np.ndarray = filter_mask(comparable, [literals]).to_numpy(zero_copy_only=False)
-    return df.loc[mask]
+    return df.loc[to_numpy(filter_mask(comparable, [literals]))]

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.arrays import to_numpy
 from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.expressions.literal import bind_literal
@@ -73,9 +74,7 @@ def _literal_mask(dataset: IndexedDataset, literal: LiteralType) -> Mask | None:
     """Mask of the partitions that can match a literal; None if it does not prune."""
     column, op, value = literal
     if column in dataset.partition_keys:
-        matches = literal_mask(dataset.key_columns()[column], op, value, column)
-        mask: Mask = matches.to_numpy(zero_copy_only=False)
-        return mask
+        return to_numpy(literal_mask(dataset.key_columns()[column], op, value, column))
     index = dataset.indices.get(column)
     if index is None or index.columns_data is None:
         return None

@@ -17,11 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow.casting import describe
-from kartothek_cube.core.arrow.types import is_nested, widen
+from kartothek_cube.core.arrow.casting import convert_plain, describe
+from kartothek_cube.core.arrow.types import widen
 
 __all__ = (
-    "BEYOND",
     "BoundLiteral",
     "OPERATORS",
     "bind_literal",
@@ -33,21 +32,8 @@ __all__ = (
 )
 
 #: type of integer values out of the range of the column's type, which still compare correctly
-BEYOND = pa.decimal128(20, 0)
+_BEYOND = pa.decimal128(20, 0)
 _CLAMP = 2**64
-
-# Python types that Arrow converts to an array of the column's type without changing a value
-_PLAIN: tuple[tuple[Callable[[pa.DataType], bool], frozenset[type]], ...] = (
-    (
-        pat.is_integer,
-        frozenset({int, *(np.dtype(c).type for c in "bhilqBHILQ")}),
-    ),
-    (pat.is_floating, frozenset({float, np.float64})),
-    (pat.is_boolean, frozenset({bool})),
-    (pat.is_string, frozenset({str})),
-    (pat.is_binary, frozenset({bytes})),
-    (pat.is_date, frozenset({datetime.date})),
-)
 
 
 def is_null_value(value: object) -> bool:
@@ -85,22 +71,14 @@ def bind_values(dtype: pa.DataType, values: Iterable[Any], column: str, op: str)
     # Values out of the range of the type equal no row and are left out.
     wide = widen(dtype)
     items = list(values)
-    if not is_nested(wide) and _is_convertible(wide, items):
-        try:
-            array = pa.array(items, type=wide, from_pandas=True)
-        except (pa.ArrowInvalid, OverflowError):
-            pass  # out of range: dropped one by one below
-        else:
-            return array.drop_null(), array.null_count > 0
+    array = convert_plain(items, wide)
+    if array is not None:
+        return array.drop_null(), array.null_count > 0
     scalars = [bind_value(dtype, item, column, op) for item in items]
+    has_null = any(scalar is None for scalar in scalars)
     if pat.is_null(wide):
-        return pa.array([], wide), any(scalar is None for scalar in scalars)
-    return _array_of([s for s in scalars if s is not None], wide), any(scalar is None for scalar in scalars)
-
-
-def _is_convertible(wide: pa.DataType, items: Sequence[Any]) -> bool:
-    kinds = set(map(type, items)) - {type(None)}
-    return any(matches(wide) and kinds <= allowed for matches, allowed in _PLAIN)
+        return pa.array([], wide), has_null
+    return _array_of([s for s in scalars if s is not None], wide), has_null
 
 
 def _array_of(scalars: Sequence[pa.Scalar], wide: pa.DataType) -> pa.Array:
@@ -112,7 +90,7 @@ def _array_of(scalars: Sequence[pa.Scalar], wide: pa.DataType) -> pa.Array:
 
 def _fits(scalar: pa.Scalar, wide: pa.DataType) -> bool:
     if not pat.is_decimal(wide):
-        return False
+        return False  # out of the range of the type
     try:
         scalar.cast(wide)
     except pa.ArrowInvalid:
@@ -160,15 +138,7 @@ def _bind_integer(wide: pa.DataType, value: Any, column: str) -> pa.Scalar | Non
     low, high = (-(2**63), 2**63 - 1) if pat.is_signed_integer(wide) else (0, 2**64 - 1)
     if low <= number <= high:
         return pa.scalar(number, wide)
-    return pa.scalar(decimal.Decimal(max(-_CLAMP, min(_CLAMP, number))), BEYOND)
-
-
-def _bind_float(wide: pa.DataType, value: Any, column: str) -> pa.Scalar | None:
-    return pa.scalar(float(value), wide) if isinstance(value, (float, np.floating)) else None
-
-
-def _bind_bool(wide: pa.DataType, value: Any, column: str) -> pa.Scalar | None:
-    return pa.scalar(bool(value), wide) if isinstance(value, (bool, np.bool_)) else None
+    return pa.scalar(decimal.Decimal(max(-_CLAMP, min(_CLAMP, number))), _BEYOND)
 
 
 def _bind_string(wide: pa.DataType, value: Any, column: str) -> pa.Scalar | None:
@@ -209,10 +179,6 @@ def _bind_timestamp(wide: pa.DataType, value: Any, column: str) -> pa.Scalar | N
         return pa.scalar(int(stamp.asm8.view("i8")), pa.int64()).cast(coarse)
 
 
-def _bind_time(wide: pa.DataType, value: Any, column: str) -> pa.Scalar | None:
-    return pa.scalar(value, wide) if isinstance(value, datetime.time) and value.tzinfo is None else None
-
-
 def _bind_decimal(wide: pa.DataType, value: Any, column: str) -> pa.Scalar | None:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer, decimal.Decimal)):
         return None
@@ -224,13 +190,16 @@ _BINDERS: tuple[
     tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, Any, str], pa.Scalar | None]], ...
 ] = (
     (pat.is_integer, _bind_integer),
-    (pat.is_floating, _bind_float),
-    (pat.is_boolean, _bind_bool),
+    (
+        pat.is_floating,
+        lambda t, v, _: pa.scalar(float(v), t) if isinstance(v, (float, np.floating)) else None,
+    ),
+    (pat.is_boolean, lambda t, v, _: pa.scalar(bool(v), t) if isinstance(v, (bool, np.bool_)) else None),
     (pat.is_string, _bind_string),
     (pat.is_binary, _bind_binary),
     (pat.is_date, _bind_date),
     (pat.is_timestamp, _bind_timestamp),
-    (pat.is_time, _bind_time),
+    (pat.is_time, lambda t, v, _: pa.scalar(v, t) if isinstance(v, datetime.time) and not v.tzinfo else None),
     (pat.is_decimal, _bind_decimal),
 )
 
@@ -419,7 +388,7 @@ def mask_of(array: pa.Array, literal: BoundLiteral) -> pa.Array:
     [True, False]
     """
     if literal.kind == "never":
-        return _constant(False, len(array))
+        return pa.array(np.full(len(array), False))
     if literal.kind == "null":
         return _is_null(array)
     if literal.kind == "valid":
@@ -432,10 +401,6 @@ def mask_of(array: pa.Array, literal: BoundLiteral) -> pa.Array:
     if literal.kind == "not in":
         return pc.and_not(pc.invert(_is_null(array)), mask)
     return pc.or_(mask, _is_null(array)) if literal.or_null else mask
-
-
-def _constant(value: bool, length: int) -> pa.Array:
-    return pa.array(np.full(length, value))
 
 
 def _is_null(array: pa.Array) -> pa.Array:

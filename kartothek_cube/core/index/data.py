@@ -14,19 +14,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow.arrays import compact_buffers, label_array, lookup
+from kartothek_cube.core.arrow.arrays import compact_buffers, label_array, lookup, to_numpy
 from kartothek_cube.core.arrow.types import Ints, Mask, is_long, is_nested, widen
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.partition import PartitionTable
 
 __all__ = (
     "IndexColumns",
-    "not_null_mask",
     "order",
     "parse_index",
     "rank",
     "render_index",
-    "sorted_within",
 )
 
 
@@ -90,9 +88,9 @@ class IndexColumns:
         names = label_array(labels)
         if codes is None:
             encoded = names.dictionary_encode()
-            names, codes = encoded.dictionary, encoded.indices.to_numpy(zero_copy_only=False)
+            names, codes = encoded.dictionary, to_numpy(encoded.indices)
         entries: Ints = codes.astype(np.int64, copy=False)
-        not_null = not_null_mask(values)
+        not_null = _not_null_mask(values)
         if not_null is not None:
             kept = not_null if rows is None else not_null[rows]
             entries = entries[kept]
@@ -200,9 +198,7 @@ class IndexColumns:
 
     def positions_matching(self, mask: Mask, table: PartitionTable) -> Mask:
         """Mask of the partitions of a dataset with a value where the mask is true."""
-        matches = pc.is_in(table.labels, value_set=self.labels_matching(mask))
-        partition_mask: Mask = matches.to_numpy(zero_copy_only=False)
-        return partition_mask
+        return to_numpy(pc.is_in(table.labels, value_set=self.labels_matching(mask)))
 
     def positions(self, table: PartitionTable) -> Ints:
         """Position in a dataset of each entry's partition, -1 for unknown ones."""
@@ -223,7 +219,7 @@ class IndexColumns:
 
     def keep_labels(self, labels: Iterable[str] | pa.Array, *, invert: bool = False) -> IndexColumns:
         """Entries of some partitions, or of all others (`invert`); itself if nothing changes."""
-        is_listed = pc.is_in(self.labels, value_set=label_array(labels)).to_numpy(zero_copy_only=False)
+        is_listed = to_numpy(pc.is_in(self.labels, value_set=label_array(labels)))
         kept = (is_listed != invert)[self.codes]
         if kept.all():
             return self
@@ -234,7 +230,7 @@ class IndexColumns:
 
     def drop_values(self, values: pa.Array) -> IndexColumns:
         """Entries without some values of the index's type; itself if nothing changes."""
-        is_dropped = pc.is_in(self.values, value_set=values).to_numpy(zero_copy_only=False)
+        is_dropped = to_numpy(pc.is_in(self.values, value_set=values))
         return self.select(~is_dropped) if is_dropped.any() else self
 
     def equals(self, other: IndexColumns) -> bool:
@@ -243,14 +239,12 @@ class IndexColumns:
             return False
         other_codes = lookup(other.labels, self.labels)[other.codes]
         ids = self.value_ids()
-        return bool(np.array_equal(sorted_within(ids, self.codes), sorted_within(ids, other_codes)))
+        return bool(np.array_equal(_sorted_within(ids, self.codes), _sorted_within(ids, other_codes)))
 
     def to_dict(self) -> dict[Any, list[str]]:
         """Value to labels, for users; timestamps are :class:`numpy.datetime64` (UTC if zoned)."""
         if pat.is_timestamp(self.values.type):
-            values = list(
-                self.values.cast(pa.timestamp("ns", self.values.type.tz)).to_numpy(zero_copy_only=False)
-            )
+            values = list(to_numpy(self.values.cast(pa.timestamp("ns", self.values.type.tz))))
         else:
             values = self.values.to_pylist()
         labels = self.entry_labels().to_pylist()
@@ -266,13 +260,11 @@ def _with_shifted_codes(indices: Sequence[IndexColumns]) -> Iterator[IndexColumn
         start += len(index.labels)
 
 
-def not_null_mask(values: pa.Array) -> Mask | None:
+def _not_null_mask(values: pa.Array) -> Mask | None:
     """Mask of values that are neither null nor NaN; None if all are."""
     if not values.null_count and not pat.is_floating(values.type):
         return None
-    mask: Mask = pc.is_valid(values).to_numpy(zero_copy_only=False)
-    if pat.is_floating(values.type):
-        mask = mask & ~np.isnan(values.to_numpy(zero_copy_only=False))
+    mask: Mask = ~to_numpy(pc.is_null(values, nan_is_null=pat.is_floating(values.type)))
     return None if mask.all() else mask
 
 
@@ -290,9 +282,7 @@ def rank(values: pa.Array) -> tuple[pa.Array, Ints]:
 
 
 def _is_strictly_sorted(values: pa.Array) -> bool:
-    if len(values) < 2:
-        return True
-    return bool(pc.all(pc.less(values.slice(0, len(values) - 1), values.slice(1))).as_py())
+    return len(values) < 2 or bool(pc.all(pc.less(values[:-1], values[1:])).as_py())
 
 
 def order(ranks: Ints, codes: Ints, n_labels: int) -> Ints | None:
@@ -308,7 +298,7 @@ def order(ranks: Ints, codes: Ints, n_labels: int) -> Ints | None:
     return first[np.argsort(ranks[first], kind="stable")]
 
 
-def sorted_within(ids: Ints, codes: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
+def _sorted_within(ids: Ints, codes: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
     """Codes sorted within each id."""
     return codes[np.lexsort([codes, ids])]
 
@@ -404,7 +394,7 @@ def parse_index(buf: bytes, column: str, key: str) -> IndexColumns:
     # encoded chunk by chunk: all labels together may be too long for one array
     encoded = labels.dictionary_encode().unify_dictionaries().combine_chunks()
     rows = np.repeat(np.arange(len(values)), pc.list_value_length(lists).to_numpy())
-    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    codes = to_numpy(encoded.indices)
     columns = IndexColumns.from_pairs(values, encoded.dictionary, codes, rows)
     dtype = table.schema.field(0).type
     # other libraries demand these types of an index that they have written

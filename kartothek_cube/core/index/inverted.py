@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from kartothek_cube.core import clock
+from kartothek_cube.core.arrow.arrays import to_numpy
 from kartothek_cube.core.arrow.casting import normalize_value
 from kartothek_cube.core.arrow.types import Mask, is_nested, widen
 from kartothek_cube.core.copying import CopyMixin
@@ -224,9 +225,7 @@ class IndexBase(CopyMixin):
 
     def mask(self, op: str, value: Any) -> Mask:
         """Mask of the values that match an operator and a value of the column's type."""
-        matches = literal_mask(self._data().values, op, value, self.column)
-        mask: Mask = matches.to_numpy(zero_copy_only=False)
-        return mask
+        return to_numpy(literal_mask(self._data().values, op, value, self.column))
 
     def eval_operator(self, op: str, value: Any) -> set[str]:
         """
@@ -294,9 +293,7 @@ class IndexBase(CopyMixin):
         data = self._data()
         on_column = filter_predicates_by_column(predicates, [self.column])
         if predicates is not None and on_column is not None and len(on_column) == len(predicates):
-            data = data.select(
-                filter_mask(pa.table({self.column: data.values}), on_column).to_numpy(zero_copy_only=False)
-            )
+            data = data.select(to_numpy(filter_mask(pa.table({self.column: data.values}), on_column)))
         return flat_series(self.column, data, compact, partitions_as_index, date_as_object)
 
     def to_dict(self) -> dict[Any, list[str]]:

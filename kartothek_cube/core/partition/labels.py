@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core.arrow.arrays import to_numpy
 from kartothek_cube.core.arrow.casting import parse_texts
-from kartothek_cube.core.arrow.types import Mask
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.urlencode import quote, unquote
@@ -247,7 +247,7 @@ def _first_unparsable(encoded: _DictionaryTexts, dtype: pa.DataType) -> int:
 
 
 def _check_all(is_valid: pa.BooleanArray, labels: pa.StringArray, partition_keys: Sequence[str]) -> None:
-    mask: Mask = is_valid.to_numpy(zero_copy_only=False)
+    mask = to_numpy(is_valid)
     if not mask.all():
         _raise_for(labels[int(np.argmin(mask))].as_py(), partition_keys)
 

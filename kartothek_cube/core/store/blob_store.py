@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from io import BytesIO
 from typing import Any, BinaryIO, NamedTuple, NoReturn, TypeAlias
 
 from simplekv import KeyValueStore
 
 from kartothek_cube.core.errors import MissingFileError
+from kartothek_cube.core.store.keys import check_key
 
 __all__ = (
     "Blob",
@@ -240,8 +242,8 @@ class BlobStore(ABC):
             durably: a commit makes all of its files durable at once, by `flush`.
         """
 
-    @abstractmethod
-    def open_write(self, key: str, *, durable: bool = False) -> AbstractContextManager[str | BinaryIO]:
+    @contextmanager
+    def open_write(self, key: str, *, durable: bool = False) -> Iterator[str | BinaryIO]:
         """Create or replace a blob with a writer of files.
 
         The context is the path of a temporary file (local stores) or a binary file in memory (others). Its
@@ -254,6 +256,10 @@ class BlobStore(ABC):
         durable
             As in `put`.
         """
+        check_key(key)
+        buffer = BytesIO()
+        yield buffer
+        self.put(key, buffer.getbuffer(), durable=durable)
 
     def flush(self, keys: Sequence[str]) -> None:  # noqa: B027 (only directories have something to do)
         """Make blobs durable that any process has put without ``durable``.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import errno
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,11 +9,11 @@ from datetime import timedelta
 from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Protocol, TypeAlias, cast
+from typing import Any, BinaryIO, Literal, TypeAlias, cast
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from kartothek_cube.core.store.blob_store import Blob
+from kartothek_cube.core.store.blob_store import Blob, Buffers, Keys
 from kartothek_cube.core.store.keys import check_key, check_prefix, is_key
 from kartothek_cube.core.store.obstore.client import (
     Connection,
@@ -49,7 +48,6 @@ _BEHIND_END = (
     "Wanted range starting at",
     "bytes 0--1/0",
 )
-_LISTS = builtins.list
 
 
 class Bucket:
@@ -95,10 +93,10 @@ class Bucket:
             if not _is_behind_end(error):
                 raise
         # an empty blob has no ranges at all
-        size: int = self.head(key)["size"]
+        size = int(self.head(key)["size"])
         return self.get(key)[0][start : start + length] if start < size else b""
 
-    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> _LISTS[Any]:
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> Buffers:
         """Read several ranges, given by start and length within the blob, concurrently."""
         if len(ranges) == 1:
             return [self.get_range(key, *ranges[0])]
@@ -168,7 +166,7 @@ class Bucket:
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete blobs; missing ones are ignored."""
-        pending = [_LISTS(dict.fromkeys(keys))]
+        pending = [list(dict.fromkeys(keys))]
         while pending:
             batch = pending.pop()
             try:
@@ -200,8 +198,7 @@ class Bucket:
 
     def sign(self, key: str, expires: Any) -> str:
         """Make a URL that grants read access to a blob for some time."""
-        url: str = self._call("sign", check_key(key), "GET", key, expires)
-        return url
+        return str(self._call("sign", check_key(key), "GET", key, expires))
 
     # listing
 
@@ -220,7 +217,7 @@ class Bucket:
                 elif options and key > prefix:
                     return
 
-    def list_dir(self, prefix: str) -> _LISTS[str]:
+    def list_dir(self, prefix: str) -> Keys:
         """List one level."""
         folder = check_prefix(prefix).rpartition("/")[0]
         level = self._call("list_with_delimiter", prefix, folder or None)
@@ -253,18 +250,12 @@ _TAIL = 64 << 10
 _BUFFER = 1 << 20
 
 
-class _Ranges(Protocol):
-    def get_tail(self, key: str, length: int) -> tuple[bytes, int]: ...
-
-    def get_range(self, key: str, start: int, length: int) -> bytes: ...
-
-
 # obstore.open_reader takes more requests. To read the footer, a value and then all of a file: 4 instead of 1
 # (up to 64 kB), 4 instead of 3 (200 kB), 7 instead of 3 (5 MB).
 class RemoteFile(io.RawIOBase):
     """A blob as an unbuffered file; its end is fetched when it is opened."""
 
-    def __init__(self, source: _Ranges, key: str) -> None:
+    def __init__(self, source: Bucket, key: str) -> None:
         super().__init__()
         self._source = source
         self._key = key
@@ -314,6 +305,6 @@ class RemoteFile(io.RawIOBase):
         return data + self._tail[: max(0, start + length - tail_start)]
 
 
-def open_remote(source: _Ranges, key: str) -> BinaryIO:
+def open_remote(source: Bucket, key: str) -> BinaryIO:
     """Open a blob as a buffered file; KeyError if there is none."""
     return cast(BinaryIO, io.BufferedReader(RemoteFile(source, key), _BUFFER))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from datetime import date, datetime
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import attrs
 import numpy as np
@@ -16,9 +16,7 @@ from kartothek_cube.core.arguments import converter_tuple, get_str_to_python_con
 from kartothek_cube.core.arrow.arrays import to_numpy
 from kartothek_cube.core.arrow.pandas_conversion import from_pandas
 from kartothek_cube.core.errors import unknown_names
-from kartothek_cube.core.expressions.predicate import filter_mask
-
-Literal: TypeAlias = tuple[str, str, Any]
+from kartothek_cube.core.expressions.predicate import LiteralType, filter_mask
 
 # Parentheses are optional, and so are blanks. An operator is not followed by another one ("=>", "<>"), but by
 # a value: an empty text is written in quotes, or as a blank, as the text of a condition has it ("(s == )").
@@ -131,7 +129,7 @@ def to_json(condition: Any) -> dict[str, Any]:
     return {"type": type(condition).__name__, **fields, **lists}
 
 
-def filter_rows(df: pd.DataFrame, columns: Collection[str], literals: list[Literal]) -> pd.DataFrame:
+def filter_rows(df: pd.DataFrame, columns: Collection[str], literals: list[LiteralType]) -> pd.DataFrame:
     """Rows of a frame for which all literals hold; raises TypeError or ValueError."""
     missing = set(columns).difference(df.columns)
     if missing:

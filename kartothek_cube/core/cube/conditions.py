@@ -13,7 +13,6 @@ import pyarrow as pa
 from kartothek_cube.core.arguments import converter_str, converter_tuple
 from kartothek_cube.core.cube.condition_codec import (
     Incomparable,
-    Literal,
     check_value,
     check_values,
     filter_rows,
@@ -24,6 +23,7 @@ from kartothek_cube.core.cube.condition_codec import (
     to_python_scalar_keep_int,
     to_value_tuple,
 )
+from kartothek_cube.core.expressions.predicate import LiteralType
 
 __all__ = (
     "C",
@@ -64,7 +64,7 @@ class Condition(Incomparable, ABC):
 
     @property
     @abstractmethod
-    def predicate_part(self) -> list[Literal]:
+    def predicate_part(self) -> list[LiteralType]:
         """Literals ``(column, operator, value)`` that all have to hold."""
 
     @staticmethod
@@ -96,7 +96,7 @@ class Condition(Incomparable, ABC):
         GreaterEqualCondition(column='POPULATION', value=1000)
         """
         column, operator, value = parse_text(s, all_types)
-        return _BY_OPERATOR[operator](column, value)
+        return COMPARISONS["==" if operator == "=" else operator](column, value)
 
     def filter_df(self, df: pd.DataFrame) -> pd.DataFrame:
         """Select the rows that match the condition.
@@ -163,7 +163,7 @@ class SimpleCondition(Condition):
         check_value(self.column, value)
 
     @property
-    def predicate_part(self) -> list[Literal]:
+    def predicate_part(self) -> list[LiteralType]:
         """One literal."""
         return [(self.column, self.OP, self.value)]
 
@@ -266,7 +266,7 @@ class InIntervalCondition(Condition):
         return self.start is not None or self.stop is not None
 
     @property
-    def predicate_part(self) -> list[Literal]:
+    def predicate_part(self) -> list[LiteralType]:
         """One literal per limit."""
         limits = ((">=", self.start), ("<", self.stop))
         return [(self.column, operator, limit) for operator, limit in limits if limit is not None]
@@ -417,7 +417,7 @@ class Conjunction(Incomparable):
         return {condition.column for condition in self.conditions if condition.active}
 
     @property
-    def predicate(self) -> list[Literal] | None:
+    def predicate(self) -> list[LiteralType] | None:
         """The literals of all conditions: one conjunction of a predicate; None if no condition is active."""
         return [literal for condition in self.conditions for literal in condition.predicate_part] or None
 
@@ -470,16 +470,16 @@ class Conjunction(Incomparable):
         return " & ".join(f"({condition})" for condition in self.conditions)
 
 
-_COMPARISONS: tuple[type[SimpleCondition], ...] = (
-    EqualityCondition,
-    InequalityCondition,
-    LessThanCondition,
-    LessEqualCondition,
-    GreaterThanCondition,
-    GreaterEqualCondition,
-)
-_BY_OPERATOR: dict[Any, type[SimpleCondition]] = {"=": EqualityCondition} | {c.OP: c for c in _COMPARISONS}
-_ALL: tuple[type[Condition], ...] = (*_COMPARISONS, IsInCondition, InIntervalCondition)
+#: conditions that compare with one value, by operator
+COMPARISONS: dict[str, type[SimpleCondition]] = {
+    "==": EqualityCondition,
+    "!=": InequalityCondition,
+    "<": LessThanCondition,
+    "<=": LessEqualCondition,
+    ">": GreaterThanCondition,
+    ">=": GreaterEqualCondition,
+}
+_ALL: tuple[type[Condition], ...] = (*COMPARISONS.values(), IsInCondition, InIntervalCondition)
 _BY_NAME = {c.__name__: c for c in _ALL}
 
 

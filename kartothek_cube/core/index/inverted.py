@@ -104,11 +104,6 @@ class IndexBase(CopyMixin):
         self.columns_data = index_columns(column, index_dct, dtype)
         self._index_dct: dict[Any, list[str]] | None = None
 
-    @classmethod
-    def from_columns(cls, column: str, columns: IndexColumns, dtype: pa.DataType | None = None) -> Self:
-        """Make an index from index data; the type of the values is the default."""
-        return cls(column, columns, dtype=columns.values.type if dtype is None else dtype)
-
     @property
     def loaded(self) -> bool:
         """Whether the index data is there."""
@@ -342,7 +337,7 @@ class IndexBase(CopyMixin):
                 f"Cannot update an index of {self.dtype} ({self.column!r}) with one of {index.dtype}"
             )
         merged = IndexColumns.merge([data, index.columns_data], self.dtype)
-        return self if len(merged.codes) == len(data.codes) else self._with_data(merged, inplace)
+        return self if len(merged.codes) == len(data.codes) else self._replace_data(merged, inplace)
 
     def remove_partitions(self, list_of_partitions: Iterable[str] | pa.Array, inplace: bool = False) -> Self:
         """
@@ -360,9 +355,7 @@ class IndexBase(CopyMixin):
         IndexBase
             ``self`` if nothing changes. The result of a change has no storage key.
         """
-        data = self._data()
-        kept = data.keep_labels(list_of_partitions, invert=True)
-        return self if kept is data else self._with_data(kept, inplace)
+        return self._replace_data(self._data().keep_labels(list_of_partitions, invert=True), inplace)
 
     def remove_values(self, list_of_values: Iterable[Any], inplace: bool = False) -> Self:
         """
@@ -382,10 +375,11 @@ class IndexBase(CopyMixin):
         """
         data = self._data()
         values = [value for value in list_of_values if not is_null_value(value)]
-        kept = data.drop_values(value_array(values, data.values.type))
-        return self if kept is data else self._with_data(kept, inplace)
+        return self._replace_data(data.drop_values(value_array(values, data.values.type)), inplace)
 
-    def _with_data(self, columns: IndexColumns, inplace: bool) -> Self:
+    def _replace_data(self, columns: IndexColumns, inplace: bool = False) -> Self:
+        if columns is self.columns_data:
+            return self
         if not inplace:
             return self.copy(index_dct=columns)
         self.columns_data, self._index_dct = columns, None

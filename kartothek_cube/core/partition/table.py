@@ -143,11 +143,11 @@ class PartitionTable:
         names = label_array(labels)
         if any(len(keys) != len(names) for keys in columns.values()):
             raise ValueError("Every table needs exactly one file per partition label")
-        object.__setattr__(self, "labels", names)
-        object.__setattr__(self, "files", columns)
-        object.__setattr__(self, "_cache", {})
-        object.__setattr__(self, "_derived", {})
-        object.__setattr__(self, "_partitions", None)
+        self._set(labels=names, files=columns, _cache={}, _derived={}, _partitions=None)
+
+    def _set(self, **attributes: object) -> None:
+        for name, value in attributes.items():
+            object.__setattr__(self, name, value)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"PartitionTable is immutable, cannot set {name!r}")
@@ -210,11 +210,8 @@ class PartitionTable:
     def to_header(self) -> dict[str, PartitionDictType]:
         """The ``partitions`` of a header: ``{<label>: {"files": {<table>: <storage key>}}}``."""
         tables = tuple(self.files)
-        rows = (
-            zip(*(keys.to_pylist() for keys in self.files.values()), strict=True)
-            if tables
-            else ((),) * len(self)
-        )
+        columns = [keys.to_pylist() for keys in self.files.values()]
+        rows = zip(*columns, strict=True) if tables else ((),) * len(self)
         return {
             label: {"files": dict(zip(tables, row, strict=True))}
             for label, row in zip(self.labels.to_pylist(), rows, strict=True)
@@ -237,17 +234,14 @@ class PartitionTable:
     def to_partitions(self) -> dict[str, Partition]:
         """One object per partition, for users; cached."""
         if self._partitions is None:
-            partitions = {
-                label: Partition(label, entry["files"]) for label, entry in self.to_header().items()
-            }
-            object.__setattr__(self, "_partitions", partitions)
+            entries = self.to_header().items()
+            self._set(_partitions={label: Partition(label, entry["files"]) for label, entry in entries})
         return self._partitions or {}
 
     def share(self) -> PartitionTable:
         """Copy that shares caches, but not the objects of `to_partitions`, which users may change."""
         table = PartitionTable(self.labels, self.files)
-        object.__setattr__(table, "_cache", self._cache)
-        object.__setattr__(table, "_derived", self._derived)
+        table._set(_cache=self._cache, _derived=self._derived)
         return table
 
     def has_derived_keys(self, uuid: str, table: str) -> bool:
@@ -313,11 +307,9 @@ class PartitionTable:
         """Append the partitions of a table; raises ValueError for duplicates or different tables."""
         if not len(other):
             return self
+        counts = pc.value_counts(other.labels)
         duplicates = other.labels.filter(pc.is_in(other.labels, value_set=self.labels)).to_pylist()
-        duplicates = (
-            duplicates
-            or pc.value_counts(other.labels).filter(_duplicates_mask(other.labels)).field(0).to_pylist()
-        )
+        duplicates = duplicates or counts.field(0).filter(pc.greater(counts.field(1), 1)).to_pylist()
         if duplicates:
             raise ValueError(
                 f"Partition labels have to be unique, these occur twice: {abbreviate(duplicates)}"
@@ -330,10 +322,6 @@ class PartitionTable:
             )
         files = {table: pa.concat_arrays([keys, other.files[table]]) for table, keys in self.files.items()}
         return PartitionTable(pa.concat_arrays([self.labels, other.labels]), files)
-
-
-def _duplicates_mask(labels: pa.StringArray) -> pa.BooleanArray:
-    return pc.greater(pc.value_counts(labels).field(1), 1)
 
 
 def _restore(

@@ -117,7 +117,7 @@ class DatasetFactory(DatasetMetadataBase):
         return state.load_all_indices(self.store) if self._all_indices else state
 
     def __getattr__(self, name: str) -> Any:
-        # called only for names that are no attributes of the factory itself; while it is unpickled, it has none
+        # called only for names that are no attributes of the factory, which has none while it is unpickled
         if name.startswith("__") or "_cache_store" not in vars(self):
             raise AttributeError(name)
         return getattr(self.dataset_metadata, name)

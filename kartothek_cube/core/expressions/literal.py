@@ -27,7 +27,6 @@ __all__ = (
     "bind_value",
     "bind_values",
     "is_null_value",
-    "literal_expression",
     "mask_of",
 )
 
@@ -396,7 +395,9 @@ def mask_of(array: pa.Array, literal: BoundLiteral) -> pa.Array:
     if literal.kind == "compare":
         mask = _COMPARE[literal.op](array, literal.operand)
         mask = mask.fill_null(False) if array.null_count else mask
-        return pc.and_(mask, pc.invert(_is_null(array))) if _matches_nan(literal, array.type) else mask
+        # of all comparisons, only `!=` is true for NaN
+        has_nan_matches = literal.op == "!=" and pat.is_floating(array.type)
+        return pc.and_(mask, pc.invert(_is_null(array))) if has_nan_matches else mask
     mask = pc.is_in(array, value_set=literal.operand)
     if literal.kind == "not in":
         return pc.and_not(pc.invert(_is_null(array)), mask)
@@ -405,47 +406,3 @@ def mask_of(array: pa.Array, literal: BoundLiteral) -> pa.Array:
 
 def _is_null(array: pa.Array) -> pa.Array:
     return pc.is_null(array, nan_is_null=pat.is_floating(array.type))
-
-
-def _matches_nan(literal: BoundLiteral, dtype: pa.DataType) -> bool:
-    """Whether the comparison alone is true for NaN."""
-    return bool(literal.op == "!=" and pat.is_floating(dtype))
-
-
-def literal_expression(column: str, dtype: pa.DataType, literal: BoundLiteral) -> pc.Expression:
-    """Arrow expression of a bound literal, with the semantics of `mask_of`.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> print(literal_expression("CITY", pa.string(), bind_literal(pa.string(), "==", "Rom", "CITY")))
-    (CITY == "Rom")
-    """
-    field = pc.field(column)
-    is_floating = pat.is_floating(dtype)
-    if literal.kind == "never" or (pat.is_null(dtype) and literal.kind == "valid"):
-        return pc.scalar(False)
-    if literal.kind == "null":
-        return pc.scalar(True) if pat.is_null(dtype) else _null_expression(field, is_floating)
-    if pat.is_dictionary(dtype):
-        field = field.cast(dtype.value_type)
-    valid = field.is_valid() & ~field.is_nan() if is_floating else field.is_valid()
-    if literal.kind == "valid":
-        return valid
-    if literal.kind == "compare":
-        expression = _COMPARE[literal.op](field, literal.operand)
-        return expression & ~field.is_nan() if _matches_nan(literal, dtype) else expression
-    inside = field.isin(literal.operand)
-    if literal.kind == "not in":
-        return valid & ~inside
-    return inside | _null_expression(field, is_floating) if literal.or_null else inside
-
-
-def _null_expression(field: pc.Expression, is_floating: bool) -> pc.Expression:
-    if not is_floating:
-        return field.is_null()
-    # Parquet statistics ignore NaN, and Arrow concludes from min == max that all rows have that value: it
-    # would skip row groups with a NaN. A function that it cannot evaluate beforehand, always false, prevents
-    # that.
-    never_true = pc.Expression._call("random", [], pc.RandomOptions(initializer=0)) < 0.0
-    return field.is_null() | field.is_nan() | never_true

@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
+import attrs
 import pandas as pd
 import pyarrow as pa
 
@@ -27,6 +28,7 @@ from kartothek_cube.serialization._generic import (
 __all__ = ("CsvSerializer",)
 
 
+@attrs.define(unsafe_hash=True, slots=False)
 class CsvSerializer(DataFrameSerializer):
     """Frames as semicolon-separated UTF-8 text, without their index.
 
@@ -50,17 +52,7 @@ class CsvSerializer(DataFrameSerializer):
 
     type_stable: ClassVar[bool] = False
 
-    def __init__(self, compress: bool = True) -> None:
-        self.compress = compress
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, CsvSerializer) and self.compress == other.compress
-
-    def __hash__(self) -> int:
-        return hash((type(self), self.compress))
-
-    def __repr__(self) -> str:
-        return f"CsvSerializer(compress={self.compress!r})"
+    compress: bool = True
 
     @staticmethod
     def restore_dataframe(

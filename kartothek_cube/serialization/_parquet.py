@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import BinaryIO, ClassVar
 
+import attrs
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -137,6 +138,7 @@ class ParquetReadError(OSError):
     """A Parquet file could not be read in several attempts; the last failure is the ``__cause__``."""
 
 
+@attrs.define(init=False, unsafe_hash=True, slots=False)
 class ParquetSerializer(DataFrameSerializer):
     """Frames as Parquet files.
 
@@ -170,6 +172,9 @@ class ParquetSerializer(DataFrameSerializer):
 
     type_stable: ClassVar[bool] = True
 
+    compression: str
+    chunk_size: int | None
+
     def __init__(self, compression: str | None = "SNAPPY", chunk_size: int | None = None) -> None:
         if chunk_size is not None and not isinstance(chunk_size, int):
             raise TypeError(f"chunk_size must be an integer, got {chunk_size!r}.")
@@ -180,19 +185,6 @@ class ParquetSerializer(DataFrameSerializer):
             raise ValueError(f"Parquet codec {compression!r} is not available; try SNAPPY or ZSTD.")
         self.compression = codec
         self.chunk_size = chunk_size
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, ParquetSerializer)
-            and self.compression == other.compression
-            and self.chunk_size == other.chunk_size
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.compression, self.chunk_size))
-
-    def __repr__(self) -> str:
-        return f"ParquetSerializer(compression={self.compression!r}, chunk_size={self.chunk_size!r})"
 
     @classmethod
     def restore_dataframe(

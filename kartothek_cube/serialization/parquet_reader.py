@@ -26,13 +26,7 @@ from kartothek_cube.core.expressions.predicate import PredicatesType, bind, colu
 from kartothek_cube.serialization._generic import check_columns, columns_to_read
 from kartothek_cube.serialization.ranged_read import chunks_of
 
-__all__ = (
-    "ChunkCache",
-    "ParquetColumns",
-    "Source",
-    "have_equal_pages",
-    "read_parquet",
-)
+__all__ = ("ChunkCache", "ParquetColumns", "Source", "have_equal_pages", "read_parquet")
 
 Source: TypeAlias = str | bytes | bytearray | memoryview | pa.Buffer | BinaryIO
 
@@ -125,10 +119,7 @@ class ParquetColumns:
         check_columns(columns_in_predicates(predicates), file_schema.names, self._name)
 
     def read(
-        self,
-        columns: Sequence[str] | None = None,
-        predicates: PredicatesType = None,
-        pushdown: bool = True,
+        self, columns: Sequence[str] | None = None, predicates: PredicatesType = None, pushdown: bool = True
     ) -> pa.Table:
         """Columns of matching rows; `pushdown` decodes other columns in matching row groups only."""
         if predicates is None:

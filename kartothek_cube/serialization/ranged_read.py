@@ -15,12 +15,7 @@ import pyarrow.parquet as pq
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.store import BlobStore
 
-__all__ = (
-    "ColumnChunk",
-    "chunks_of",
-    "fetch",
-    "read_footer",
-)
+__all__ = ("chunks_of", "fetch", "read_footer")
 
 Ranges: TypeAlias = list[tuple[int, int]]
 
@@ -86,7 +81,7 @@ def _chunks(tail: bytes, length: int, columns: Collection[str]) -> list[tuple[in
     return [(chunk.start, chunk.start + chunk.length) for chunks in by_column for chunk in chunks]
 
 
-class ColumnChunk(NamedTuple):
+class _ColumnChunk(NamedTuple):
     """Column chunk in a row group: codec, number of values, first byte, bytes."""
 
     codec: int
@@ -95,7 +90,7 @@ class ColumnChunk(NamedTuple):
     length: int
 
 
-def chunks_of(footer: bytes, column: str) -> list[ColumnChunk]:
+def chunks_of(footer: bytes, column: str) -> list[_ColumnChunk]:
     """Chunks of a flat column by row group, out of the footer without length and magic number."""
     # pyarrow (26) can tell them, but ends the process if the metadata of a chunk are broken.
     return [_chunk(match) for match in _pattern(column).finditer(footer)]
@@ -113,12 +108,12 @@ def _pattern(column: str) -> re.Pattern[bytes]:
     return re.compile(path + fields, re.DOTALL)
 
 
-def _chunk(match: re.Match[bytes]) -> ColumnChunk:
+def _chunk(match: re.Match[bytes]) -> _ColumnChunk:
     codec, count, size, data, dictionary = match.groups()
     start = _number(data)
     if dictionary is not None and 0 < _number(dictionary) < start:
         start = _number(dictionary)
-    return ColumnChunk(_number(codec), _number(count), start, _number(size))
+    return _ColumnChunk(_number(codec), _number(count), start, _number(size))
 
 
 def _varint(value: int) -> bytes:

@@ -77,8 +77,6 @@ def with_pandas_metadata(schema: pa.Schema, extensions: Mapping[str, str] | None
 
 def extension_dtypes(schema: pa.Schema) -> dict[str, str]:
     """Pandas extension type by column, as far as the metadata fits the Arrow types."""
-    if not schema.metadata or b"pandas" not in schema.metadata:
-        return {}
     dtypes = {}
     for entry in _entries(_load(schema), "columns"):
         name, dtype = entry.get("field_name") or entry.get("name"), entry.get("numpy_type")
@@ -91,8 +89,6 @@ def extension_dtypes(schema: pa.Schema) -> dict[str, str]:
 
 def index_columns(schema: pa.Schema) -> list[str]:
     """Columns of the schema that hold the index of the original frame."""
-    if not schema.metadata or b"pandas" not in schema.metadata:
-        return []
     entry = _load(schema).get("index_columns")
     names = entry if isinstance(entry, list) else []
     return [name for name in names if isinstance(name, str) and schema.get_field_index(name) >= 0]
@@ -109,9 +105,9 @@ def check_single_index(schema: pa.Schema) -> None:
 
 
 def _load(schema: pa.Schema) -> dict[str, Any]:
-    """The pandas metadata as a dict; empty if it is no JSON object."""
+    """The pandas metadata as a dict; empty if it is missing or no JSON object."""
     try:
-        content = json.loads(schema.metadata[b"pandas"])
+        content = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
     except (ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}

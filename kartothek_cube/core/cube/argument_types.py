@@ -9,13 +9,7 @@ from kartothek_cube.core.arrow.types import Frame
 from kartothek_cube.core.cube.conditions import Condition, Conjunction
 from kartothek_cube.core.dataset import DatasetMetadata
 
-__all__ = (
-    "ConditionsInput",
-    "CubeElement",
-    "CubeInput",
-    "CubeMetadata",
-    "DatasetsInput",
-)
+__all__ = ("ConditionsInput", "CubeElement", "CubeInput", "CubeMetadata", "DatasetsInput")
 
 
 ConditionsInput: TypeAlias = Condition | Conjunction | Iterable[Condition] | None

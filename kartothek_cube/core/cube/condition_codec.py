@@ -112,21 +112,19 @@ def from_json(element: dict[str, Any], classes: Mapping[str, type]) -> Any:
 
 def to_json(condition: Any) -> dict[str, Any]:
     """JSON form of a condition; raises TypeError for values other than str, bool, int and float."""
-    values = {field.name: getattr(condition, field.name) for field in attrs.fields(type(condition))}
-    fields = {
-        n: tuple(map(to_python_scalar, v)) if isinstance(v, tuple) else to_python_scalar(v)
-        for n, v in values.items()
-    }
-    for name, value in fields.items():
-        for single in value if isinstance(value, tuple) else (value,):
+    fields: dict[str, Any] = {"type": type(condition).__name__}
+    for name in (field.name for field in attrs.fields(type(condition))):
+        value = getattr(condition, name)
+        is_list = isinstance(value, tuple)
+        fields[name] = [to_python_scalar(v) for v in value] if is_list else to_python_scalar(value)
+        for single in fields[name] if is_list else (fields[name],):
             if single is not None and not isinstance(single, _JSON_SCALARS):
                 kind = type(single).__name__
                 raise TypeError(
                     f"The {name} of condition {condition} has no form in JSON, being a {kind}; "
                     "str, bool, int and float have one"
                 )
-    lists = {name: list(value) for name, value in fields.items() if isinstance(value, tuple)}
-    return {"type": type(condition).__name__, **fields, **lists}
+    return fields
 
 
 def filter_rows(df: pd.DataFrame, columns: Collection[str], literals: list[LiteralType]) -> pd.DataFrame:

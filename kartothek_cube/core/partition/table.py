@@ -20,11 +20,7 @@ from kartothek_cube.core.naming import check_table_name, check_uuid
 from kartothek_cube.core.partition.labels import common_prefix, decode_labels, derived_keys, needs_escapes
 from kartothek_cube.core.store import check_owned_keys
 
-__all__ = (
-    "Partition",
-    "PartitionDictType",
-    "PartitionTable",
-)
+__all__ = ("Partition", "PartitionDictType", "PartitionTable")
 
 PartitionDictType = dict[str, dict[str, str]]
 

@@ -19,11 +19,7 @@ from kartothek_cube.core.arrow.pandas_conversion import (
 from kartothek_cube.core.arrow.types import same_type, storage_type
 from kartothek_cube.core.errors import SchemaConflictError
 
-__all__ = (
-    "SchemaWrapper",
-    "validate_compatible",
-    "validate_shared_columns",
-)
+__all__ = ("SchemaWrapper", "validate_compatible", "validate_shared_columns")
 
 
 class SchemaWrapper:

@@ -217,7 +217,6 @@ class BlobStore(ABC):
             There is no such blob.
         """
 
-    @abstractmethod
     def local_path(self, key: str) -> str | None:
         """Path of a present or future blob in the local file system; None in other stores.
 
@@ -226,6 +225,8 @@ class BlobStore(ABC):
         PermissionError
             It is a symbolic link out of the store.
         """
+        check_key(key)
+        return None
 
     @abstractmethod
     def put(self, key: str, data: Data, *, durable: bool = False) -> None:

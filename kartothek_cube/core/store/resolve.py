@@ -33,8 +33,7 @@ __all__ = (
 
 _EXPECTED = "a simplekv store, a function without arguments that returns one, or a URL such as 'hfs:///data'"
 _PICKLE_ERRORS = (pickle.PickleError, TypeError, AttributeError, ValueError, RuntimeError)
-_OPENERS: dict[str, Callable[[str], KeyValueStore]] = {}
-_CHECKS: dict[str, Callable[[str], object] | None] = {}
+_REGISTRY: dict[str, tuple[Callable[[str], KeyValueStore], Callable[[str], object] | None]] = {}
 _DRIVERS: list[tuple[Callable[[Any], bool], Callable[[Any], BlobStore]]] = []
 _LOCAL_PACKAGES = {"simplekv", "storefact", "minimalkv"}
 _LOCAL_CLASSES = {"FilesystemStore", "HFilesystemStore", "WebFilesystemStore"}
@@ -54,8 +53,7 @@ def register_scheme(
     check
         Function of the whole URL that raises the same errors without opening the store.
     """
-    _OPENERS.update(dict.fromkeys(schemes, opener))
-    _CHECKS.update(dict.fromkeys(schemes, check))
+    _REGISTRY.update(dict.fromkeys(schemes, (opener, check)))
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,7 +68,7 @@ class UrlStoreFactory:
 
     def __call__(self) -> KeyValueStore:
         """Open the store (ValueError: the URL has an unknown scheme or is otherwise invalid)."""
-        opener = _find_opener(self.url)
+        opener, _ = _find_scheme(self.url)
         try:
             return opener(self.url)
         except (ValueError, TypeError, KeyError) as error:
@@ -168,7 +166,6 @@ def lazy_store(store: StoreInput) -> StoreFactory:
     UrlStoreFactory('hfs:///data')
     """
     if isinstance(store, str):
-        _find_opener(store)
         _check_url(store)
         return UrlStoreFactory(store)
     if callable(store):
@@ -218,12 +215,12 @@ def _is_durable(url: str) -> bool:
     return value == "true"
 
 
-def _find_opener(url: str) -> Callable[[str], KeyValueStore]:
+def _find_scheme(url: str) -> tuple[Callable[[str], KeyValueStore], Callable[[str], object] | None]:
+    """Opener and check of the scheme of a URL; raises ValueError for unknown ones."""
     scheme, separator, _ = url.partition("://")
-    opener = _OPENERS.get(scheme.lower())
-    if opener is not None and separator:
-        return opener
-    close = get_close_matches(scheme.lower(), _OPENERS, n=1)
+    if separator and scheme.lower() in _REGISTRY:
+        return _REGISTRY[scheme.lower()]
+    close = get_close_matches(scheme.lower(), _REGISTRY, n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
     if not separator and "/" in url:
         hint = f" (is it a directory? hfs://{redact_url(url)})"
@@ -231,7 +228,7 @@ def _find_opener(url: str) -> Callable[[str], KeyValueStore]:
 
 
 def _check_url(url: str) -> None:
-    check = _CHECKS.get(url.partition("://")[0].lower())
+    _, check = _find_scheme(url)
     if check is not None:
         try:
             check(url)
@@ -244,7 +241,7 @@ def _invalid_url_error(url: str, error: Exception) -> ValueError:
 
 
 def _list_known_schemes() -> str:
-    return "known schemes: " + ", ".join(f"{scheme}://" for scheme in sorted(_OPENERS))
+    return "known schemes: " + ", ".join(f"{scheme}://" for scheme in sorted(_REGISTRY))
 
 
 def redact_url(url: str) -> str:

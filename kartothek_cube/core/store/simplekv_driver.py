@@ -88,9 +88,6 @@ class GenericBlobStore(BlobStore):
         file.close()
         return io.BytesIO(self.get(key))
 
-    def local_path(self, key: str) -> None:
-        check_key(key)
-
     # writing
 
     def put(self, key: str, data: Data, *, durable: bool = False) -> None:

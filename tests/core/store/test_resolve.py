@@ -60,7 +60,7 @@ def test_new_scheme_and_driver(monkeypatch):
     class CloudBlobs(GenericBlobStore):
         pass
 
-    monkeypatch.setattr(resolve, "_OPENERS", dict(resolve._OPENERS))
+    monkeypatch.setattr(resolve, "_REGISTRY", dict(resolve._REGISTRY))
     monkeypatch.setattr(resolve, "_DRIVERS", list(resolve._DRIVERS))
     register_scheme("cloud", "s3", opener=lambda url: Cloud(DictStore({"url": url.encode()})))
     register_driver(lambda store: isinstance(store, Cloud), CloudBlobs)

@@ -24,11 +24,7 @@ from kartothek_cube.core.store.obstore.client import (
 )
 from kartothek_cube.core.store.obstore.url import Location
 
-__all__ = (
-    "Bucket",
-    "RemoteFile",
-    "open_remote",
-)
+__all__ = ("Bucket", "open_remote")
 
 Version: TypeAlias = tuple[tuple[str, str], ...]
 """ETag and, where it counts, version of a blob."""
@@ -252,7 +248,7 @@ _BUFFER = 1 << 20
 
 # obstore.open_reader takes more requests. To read the footer, a value and then all of a file: 4 instead of 1
 # (up to 64 kB), 4 instead of 3 (200 kB), 7 instead of 3 (5 MB).
-class RemoteFile(io.RawIOBase):
+class _RemoteFile(io.RawIOBase):
     """A blob as an unbuffered file; its end is fetched when it is opened."""
 
     def __init__(self, source: Bucket, key: str) -> None:
@@ -307,4 +303,4 @@ class RemoteFile(io.RawIOBase):
 
 def open_remote(source: Bucket, key: str) -> BinaryIO:
     """Open a blob as a buffered file; KeyError if there is none."""
-    return cast(BinaryIO, io.BufferedReader(RemoteFile(source, key), _BUFFER))
+    return cast(BinaryIO, io.BufferedReader(_RemoteFile(source, key), _BUFFER))

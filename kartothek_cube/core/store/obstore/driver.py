@@ -70,10 +70,6 @@ class ObjectBlobStore(BlobStore):
         return _CAN_SWAP[location]
 
     @property
-    def is_local(self) -> bool:
-        return False
-
-    @property
     def has_ranges(self) -> bool:
         return True
 
@@ -104,9 +100,6 @@ class ObjectBlobStore(BlobStore):
 
     def open_read(self, key: str) -> BinaryIO:
         return open_remote(self._bucket, key)
-
-    def local_path(self, key: str) -> None:
-        check_key(key)
 
     # writing
 

@@ -15,7 +15,7 @@ import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.types import is_nested, widen
 
-__all__ = ("cast_column", "convert_plain", "describe", "normalize_value", "parse_texts")
+__all__ = ("cast_column", "convert_plain", "describe", "first_failure", "normalize_value", "parse_texts")
 
 
 def describe(value: object) -> str:
@@ -150,7 +150,7 @@ def parse_texts(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
     try:
         return _parse_array(texts, wide)
     except pa.ArrowInvalid as error:
-        invalid_text = _first_failure(texts, lambda part: _parse_array(part, wide))
+        invalid_text = texts[first_failure(texts, lambda part: _parse_array(part, wide))].as_py()
         raise ValueError(f"{invalid_text!r} is no value of a partition column of type {wide}.") from error
 
 
@@ -185,18 +185,19 @@ def _reject(texts: pa.Array, is_invalid: pa.Array) -> None:
         raise pa.ArrowInvalid("not the text of a value")
 
 
-def _first_failure(array: pa.Array, attempt: Callable[[pa.Array], object]) -> Any:
-    """First element on which `attempt` fails."""
+def first_failure(array: pa.Array, attempt: Callable[[pa.Array], object]) -> int:
+    """Position of the first element on which `attempt` fails."""
     # Binary search: this runs only after the whole array has failed.
-    while len(array) > 1:
-        half = len(array) // 2
+    start, stop = 0, len(array)
+    while stop - start > 1:
+        middle = (start + stop) // 2
         try:
-            attempt(array[:half])
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            array = array[:half]
+            attempt(array[start:middle])
+        except (ValueError, pa.ArrowNotImplementedError):  # ArrowInvalid is a ValueError
+            stop = middle
         else:
-            array = array[half:]
-    return array[0].as_py() if len(array) else None
+            start = middle
+    return start
 
 
 def cast_column(
@@ -220,7 +221,8 @@ def cast_column(
     try:
         return _exact_cast(array, dtype)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        invalid_value = describe(_first_failure(array, lambda part: _exact_cast(part, dtype)))
+        position = first_failure(array, lambda part: _exact_cast(part, dtype))
+        invalid_value = describe(array[position].as_py() if len(array) else None)
         raise TypeError(
             f"Column {column!r}: {invalid_value} cannot be converted to type {dtype} without loss."
         ) from error

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.arrays import to_numpy
-from kartothek_cube.core.arrow.casting import parse_texts
+from kartothek_cube.core.arrow.casting import first_failure, parse_texts
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.urlencode import quote, unquote
@@ -222,7 +222,10 @@ def _parse_values(
     try:
         return encoded.decode(_parse_quoted(encoded.texts, dtype))
     except ValueError as error:
-        label = labels[_first_unparsable(encoded, dtype)].as_py()
+        code = first_failure(encoded.texts, lambda part: _parse_quoted(part, dtype))
+        codes = encoded.codes
+        row = code if codes is None else pc.index(codes, pa.scalar(code, codes.type)).as_py()
+        label = labels[row].as_py()
         raise CorruptDatasetError(
             label, f"the partition label has no value of type {dtype} for column {column!r}"
         ) from error
@@ -233,17 +236,6 @@ def _parse_quoted(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
         # bytes need not be UTF-8 and are quoted one by one
         return pa.array([unquote_to_bytes(text) for text in texts.to_pylist()], pa.binary())
     return parse_texts(unquote_texts(texts), dtype)
-
-
-def _first_unparsable(encoded: _DictionaryTexts, dtype: pa.DataType) -> int:
-    """Position of the first label that cannot be parsed; slow, for error messages."""
-    for code in range(len(encoded.texts)):
-        try:
-            _parse_quoted(encoded.texts.slice(code, 1), dtype)
-        except ValueError:
-            codes = encoded.codes
-            return code if codes is None else int(pc.index(codes, pa.scalar(code, codes.type)).as_py())
-    return 0
 
 
 def _check_all(is_valid: pa.BooleanArray, labels: pa.StringArray, partition_keys: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -68,9 +69,9 @@ def index_columns(
         return None
     if isinstance(data, IndexColumns):
         return data.cast(dtype)
-    null = pd.isna(pd.Series(list(data), dtype=object))
-    entries = [entry for entry, is_null in zip(data.items(), null, strict=True) if not is_null]
-    values = value_array([value for value, _ in entries], dtype)
+    null = pd.Series(list(data), dtype=object).isna()
+    present = {value: data[value] for value in compress(data, ~null.to_numpy())} if null.any() else data
+    values = value_array(list(present), dtype)
     collisions = len(values) - len(values.unique())
     if collisions:
         _LOGGER.warning(
@@ -79,7 +80,7 @@ def index_columns(
             column,
             dtype,
         )
-    return IndexColumns.from_dict(values, [labels for _, labels in entries])
+    return IndexColumns.from_dict(values, list(present.values()))
 
 
 def inline_dict(columns: IndexColumns) -> dict[str, list[str]]:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 import pandas as pd
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.types import widen
+
 __all__ = (
     "converter_str",
     "converter_str_set",
@@ -186,12 +188,11 @@ def get_str_to_python_converter(pa_type: pa.DataType) -> Callable[[str], object]
     >>> get_str_to_python_converter(pa.string())("'Bad Homburg'")
     'Bad Homburg'
     """
-    if pa.types.is_dictionary(pa_type):
-        return get_str_to_python_converter(pa_type.value_type)
-    if pa.types.is_timestamp(pa_type) and pa_type.tz is not None:
-        return _ZonedTimestamp(pa_type.tz)
+    wide = widen(pa_type)
+    if pa.types.is_timestamp(wide) and wide.tz is not None:
+        return _ZonedTimestamp(wide.tz)
     for is_kind, converter in _CONVERTERS:
-        if is_kind(pa_type):
+        if is_kind(wide):
             return converter
     raise ValueError(f"Values of type {pa_type} cannot be written as text")
 
@@ -219,16 +220,10 @@ class _ZonedTimestamp:
         return stamp.tz_localize(self.zone) if stamp.tz is None else stamp
 
 
-def _is_text(pa_type: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(pa_type) or pa.types.is_large_string(pa_type) or pa.types.is_string_view(pa_type)
-    )
-
-
 _CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[str], object]], ...] = (
     (pa.types.is_boolean, _parse_bool),
     (pa.types.is_integer, int),
     (pa.types.is_floating, float),
-    (_is_text, _remove_quotes),
+    (pa.types.is_string, _remove_quotes),
     (pa.types.is_timestamp, pd.Timestamp),
 )

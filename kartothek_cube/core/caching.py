@@ -41,11 +41,7 @@ class ParseCache:
         self._lock = Lock()
 
     def parse(
-        self,
-        key: Hashable,
-        content: bytes,
-        parse: Callable[[bytes], ParsedT],
-        size: Callable[[ParsedT], int],
+        self, key: Hashable, content: bytes, parse: Callable[[bytes], ParsedT], size: Callable[[ParsedT], int]
     ) -> ParsedT:
         """Parse a content, or return the cached result; `key` tells the kind of the result and its origin."""
         with self._lock:

@@ -6,12 +6,7 @@ from __future__ import annotations
 
 import datetime
 
-__all__ = ("datetime_now", "datetime_utcnow")
-
-
-def datetime_now() -> datetime.datetime:
-    """Current time, naive, UTC: the same clock as `datetime_utcnow`, as nothing stored is local time."""
-    return datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
+__all__ = ("datetime_utcnow",)
 
 
 def datetime_utcnow() -> datetime.datetime:

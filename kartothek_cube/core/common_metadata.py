@@ -9,12 +9,17 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow.pandas_conversion import as_table, from_pandas, to_pandas
-from kartothek_cube.core.arrow.pandas_metadata import extension_dtypes, pandas_types, with_pandas_metadata
+from kartothek_cube.core.arrow.pandas_conversion import (
+    as_table,
+    extension_dtypes,
+    from_pandas,
+    pandas_types,
+    to_pandas,
+    with_pandas_metadata,
+)
 from kartothek_cube.core.arrow.types import widen
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.naming import SINGLE_TABLE, schema_key
-from kartothek_cube.core.schema.compare import validate_compatible, validate_shared_columns
 from kartothek_cube.core.schema.file import (
     long_types,
     read_schema_metadata,
@@ -23,7 +28,7 @@ from kartothek_cube.core.schema.file import (
     schema_to_bytes,
     store_schema_metadata,
 )
-from kartothek_cube.core.schema.wrapper import SchemaWrapper
+from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatible, validate_shared_columns
 
 __all__ = (
     "SchemaWrapper",

@@ -9,8 +9,8 @@ from typing import Any, Self
 from simplekv import KeyValueStore
 
 from kartothek_cube.core.copying import CopyMixin
-from kartothek_cube.core.dataset.base import DatasetMetadataBase
 from kartothek_cube.core.dataset.metadata import DatasetMetadata
+from kartothek_cube.core.dataset.metadata_base import DatasetMetadataBase
 from kartothek_cube.core.history import AsOf, check_as_of, state_as_of
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.store.resolve import lazy_store
@@ -117,8 +117,8 @@ class DatasetFactory(DatasetMetadataBase):
         return state.load_all_indices(self.store) if self._all_indices else state
 
     def __getattr__(self, name: str) -> Any:
-        # called only for names that are no attributes of the factory itself
-        if name.startswith("__") or name in _FACTORY_ATTRIBUTES:
+        # called only for names that are no attributes of the factory, which has none while it is unpickled
+        if name.startswith("__") or "_cache_store" not in vars(self):
             raise AttributeError(name)
         return getattr(self.dataset_metadata, name)
 
@@ -204,20 +204,6 @@ class DatasetFactory(DatasetMetadataBase):
         return self
 
 
-_FACTORY_ATTRIBUTES = frozenset(
-    {
-        "dataset_uuid",
-        "store_factory",
-        "load_schema",
-        "is_loaded",
-        "_all_indices",
-        "_as_of",
-        "_cache_metadata",
-        "_cache_store",
-    }
-)
-
-
 def _ensure_factory(
     dataset_uuid: str | None,
     store: StoreInput | None,
@@ -229,11 +215,8 @@ def _ensure_factory(
         return factory
     if factory is None and dataset_uuid is not None and store is not None:
         return DatasetFactory(dataset_uuid, lazy_store(store), load_schema=load_schema)
-    passed = [
-        n
-        for n, v in (("dataset_uuid", dataset_uuid), ("store", store), ("factory", factory))
-        if v is not None
-    ]
+    arguments = {"dataset_uuid": dataset_uuid, "store": store, "factory": factory}
+    passed = [name for name, value in arguments.items() if value is not None]
     raise ValueError(
         f"Pass either `factory`, or `dataset_uuid` and `store`; got {' and '.join(passed) or 'none of them'}"
     )

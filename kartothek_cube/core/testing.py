@@ -30,12 +30,12 @@ _NUMBERS = ("float32", "float64", *(f"{kind}{bits}" for kind in ("int", "uint") 
 @contextmanager
 def cm_frozen_time(time_to_freeze: datetime) -> Iterator[None]:
     """Freeze the time of the library, naive UTC."""
-    now, utcnow = clock.datetime_now, clock.datetime_utcnow
-    clock.datetime_now = clock.datetime_utcnow = lambda: time_to_freeze
+    utcnow = clock.datetime_utcnow
+    clock.datetime_utcnow = lambda: time_to_freeze
     try:
         yield
     finally:
-        clock.datetime_now, clock.datetime_utcnow = now, utcnow
+        clock.datetime_utcnow = utcnow
 
 
 def get_dataframe_not_nested() -> pd.DataFrame:

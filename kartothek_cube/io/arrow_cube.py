@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.pandas_conversion import to_memory
+from kartothek_cube.core.cube.argument_types import ConditionsInput, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.typing import ConditionsInput, DatasetsInput
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
 from kartothek_cube.io_components.query.executor import run_task

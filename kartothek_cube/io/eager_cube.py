@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.typing import ConditionsInput, CubeInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.history import DatasetState
 from kartothek_cube.core.store import Blob, open_blobs

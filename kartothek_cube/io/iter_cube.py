@@ -8,8 +8,8 @@ from itertools import chain
 
 import pandas as pd
 
+from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeElement, CubeMetadata, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.typing import ConditionsInput, CubeElement, CubeMetadata, DatasetsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io import eager_cube

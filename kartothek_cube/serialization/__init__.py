@@ -14,12 +14,12 @@ from kartothek_cube.core.expressions.predicate import (
 from kartothek_cube.serialization._csv import CsvSerializer
 from kartothek_cube.serialization._generic import (
     DataFrameSerializer,
+    columns_to_read,
     filter_array_like,
     filter_df,
     filter_df_from_predicates,
 )
 from kartothek_cube.serialization._parquet import ParquetReadError, ParquetSerializer
-from kartothek_cube.serialization._util import columns_to_read
 from kartothek_cube.serialization.ranged_read import fetch
 
 __all__ = (

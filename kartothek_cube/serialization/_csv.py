@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
+import attrs
 import pandas as pd
 import pyarrow as pa
 
@@ -14,12 +15,20 @@ from kartothek_cube.core.arrow.pandas_conversion import to_pandas
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.serialization._generic import DataFrameSerializer, filter_df, filter_df_from_predicates
-from kartothek_cube.serialization._util import check_columns, check_filters, columns_to_read, select_columns
+from kartothek_cube.serialization._generic import (
+    DataFrameSerializer,
+    check_columns,
+    check_filters,
+    columns_to_read,
+    filter_df,
+    filter_df_from_predicates,
+    select_columns,
+)
 
 __all__ = ("CsvSerializer",)
 
 
+@attrs.define(unsafe_hash=True, slots=False)
 class CsvSerializer(DataFrameSerializer):
     """Frames as semicolon-separated UTF-8 text, without their index.
 
@@ -43,17 +52,7 @@ class CsvSerializer(DataFrameSerializer):
 
     type_stable: ClassVar[bool] = False
 
-    def __init__(self, compress: bool = True) -> None:
-        self.compress = compress
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, CsvSerializer) and self.compress == other.compress
-
-    def __hash__(self) -> int:
-        return hash((type(self), self.compress))
-
-    def __repr__(self) -> str:
-        return f"CsvSerializer(compress={self.compress!r})"
+    compress: bool = True
 
     @staticmethod
     def restore_dataframe(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +12,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow.typing import Mask
+from kartothek_cube.core.arrow.arrays import to_numpy
+from kartothek_cube.core.arrow.types import Mask
+from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.expressions.predicate import (
     ConjunctionType,
     LiteralType,
@@ -26,7 +28,6 @@ from kartothek_cube.core.expressions.predicate import (
 )
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.serialization._util import check_columns
 
 __all__ = (
     "ConjunctionType",
@@ -34,13 +35,50 @@ __all__ = (
     "LiteralType",
     "LiteralValue",
     "PredicatesType",
+    "check_columns",
+    "check_filters",
     "check_predicates",
     "columns_in_predicates",
+    "columns_to_read",
     "filter_array_like",
     "filter_df",
     "filter_df_from_predicates",
     "filter_predicates_by_column",
+    "select_columns",
 )
+
+
+def check_filters(filter_query: str | None, predicates: PredicatesType) -> None:
+    """Raise ValueError for two filters at once, and for malformed predicates."""
+    if filter_query and predicates is not None:
+        raise ValueError("Use either predicates or filter_query (deprecated) to filter, not both.")
+    check_predicates(predicates)
+
+
+def check_columns(columns: Iterable[str], available: Collection[str], where: str = "") -> None:
+    """Raise ValueError for columns that do not exist."""
+    unknown = set(columns) - set(available)
+    if unknown:
+        prefix = f"{where}: " if where else ""
+        raise ValueError(f"{prefix}{unknown_names('column', unknown, available)}.")
+
+
+def columns_to_read(columns: Sequence[str] | None, predicates: PredicatesType) -> list[str] | None:
+    """Columns needed to filter and to return some; None for all.
+
+    Examples
+    --------
+    >>> columns_to_read(["CITY"], [[("DAY", ">", 1)]])
+    ['CITY', 'DAY']
+    """
+    if columns is None:
+        return None
+    return list(dict.fromkeys([*columns, *sorted(columns_in_predicates(predicates))]))
+
+
+def select_columns(df: pd.DataFrame, columns: Sequence[str] | None) -> pd.DataFrame:
+    """Columns of a frame in this order; None for all."""
+    return df if columns is None else df[list(columns)]
 
 
 class DataFrameSerializer(ABC):
@@ -266,7 +304,7 @@ def filter_array_like(
     array = _to_arrow(array_like, column)
     if not strict_date_types:
         array, value = _unify_dates(array, op, value)
-    result: Mask = literal_mask(array, op, value, column).to_numpy(zero_copy_only=False)
+    result = to_numpy(literal_mask(array, op, value, column))
     if mask is not None:
         result = result & mask
     if out is None:

@@ -1,7 +1,8 @@
-"""Ranged reads: footer and needed column chunks of a remote Parquet file in one or two requests."""
+"""Ranged reads of remote Parquet files: footers, and needed column chunks in one or two requests."""
 
 from __future__ import annotations
 
+import io
 import mmap
 import re
 from collections.abc import Collection
@@ -9,10 +10,12 @@ from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.store import BlobStore
 
-__all__ = ("ColumnChunk", "chunks_of", "fetch")
+__all__ = ("chunks_of", "fetch", "read_footer")
 
 Ranges: TypeAlias = list[tuple[int, int]]
 
@@ -78,7 +81,7 @@ def _chunks(tail: bytes, length: int, columns: Collection[str]) -> list[tuple[in
     return [(chunk.start, chunk.start + chunk.length) for chunks in by_column for chunk in chunks]
 
 
-class ColumnChunk(NamedTuple):
+class _ColumnChunk(NamedTuple):
     """Column chunk in a row group: codec, number of values, first byte, bytes."""
 
     codec: int
@@ -87,7 +90,7 @@ class ColumnChunk(NamedTuple):
     length: int
 
 
-def chunks_of(footer: bytes, column: str) -> list[ColumnChunk]:
+def chunks_of(footer: bytes, column: str) -> list[_ColumnChunk]:
     """Chunks of a flat column by row group, out of the footer without length and magic number."""
     # pyarrow (26) can tell them, but ends the process if the metadata of a chunk are broken.
     return [_chunk(match) for match in _pattern(column).finditer(footer)]
@@ -105,12 +108,12 @@ def _pattern(column: str) -> re.Pattern[bytes]:
     return re.compile(path + fields, re.DOTALL)
 
 
-def _chunk(match: re.Match[bytes]) -> ColumnChunk:
+def _chunk(match: re.Match[bytes]) -> _ColumnChunk:
     codec, count, size, data, dictionary = match.groups()
     start = _number(data)
     if dictionary is not None and 0 < _number(dictionary) < start:
         start = _number(dictionary)
-    return ColumnChunk(_number(codec), _number(count), start, _number(size))
+    return _ColumnChunk(_number(codec), _number(count), start, _number(size))
 
 
 def _varint(value: int) -> bytes:
@@ -125,3 +128,24 @@ def _number(data: bytes) -> int:
     """Zigzag-encoded number: small ones are short, whatever their sign."""
     value = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(data))
     return value >> 1 ^ -(value & 1)
+
+
+def read_footer(blobs: BlobStore, key: str) -> tuple[pq.FileMetaData, int]:
+    """Footer and size of a data file; raises MissingFileError or CorruptDatasetError."""
+    try:
+        file = blobs.open_read(key)
+    except KeyError as error:
+        raise MissingFileError(key) from error
+    with file:
+        try:
+            footer = pq.read_metadata(pa.PythonFile(file, mode="r"))
+        except (pa.ArrowException, OSError) as error:
+            if _is_store_error(error):
+                raise
+            raise CorruptDatasetError(key, f"its footer is not readable: {error}") from error
+        return footer, file.seek(0, io.SEEK_END)
+
+
+def _is_store_error(error: Exception) -> bool:
+    """Whether the store failed, not the parser, which raises OSErrors without errno."""
+    return isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None)

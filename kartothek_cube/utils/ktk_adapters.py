@@ -13,14 +13,14 @@ from kartothek_cube.core.cube.consistency import get_dataset_columns
 from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset.references import data_keys, index_keys
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.naming import metadata_key_from_uuid, schema_key
 from kartothek_cube.core.partition import Partition
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.serialization.footers import read_footer
+from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = (
     "footer_stats",
@@ -45,13 +45,8 @@ def get_dataset_keys(dataset: DatasetMetadata) -> set[str]:
     -------
     set of str
     """
-    explicit = (i for i in dataset.indices.values() if isinstance(i, ExplicitSecondaryIndex))
-    keys = {metadata_key_from_uuid(dataset.uuid)}
-    keys |= {schema_key(dataset.uuid, table) for table in dataset.tables}
-    keys |= {index.index_storage_key for index in explicit if index.index_storage_key}
-    for files in dataset.partition_table.files.values():
-        keys.update(files.to_pylist())
-    return keys
+    schemas = [schema_key(dataset.uuid, table) for table in dataset.tables]
+    return {metadata_key_from_uuid(dataset.uuid), *schemas, *index_keys(dataset), *data_keys(dataset)}
 
 
 def _no_store() -> NoReturn:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from kartothek_cube.core.arrow.typing import Mask
+from kartothek_cube.core.arrow.types import Mask
 
 __all__ = (
     "aggregate_to_lists",

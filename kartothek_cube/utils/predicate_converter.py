@@ -7,20 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from kartothek_cube.core.cube.condition_types import Condition
-from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.cube.conditions import COMPARISONS, Condition
 
 __all__ = ("convert_predicates_to_cube_conditions", "write_predicate_as_cube_condition")
 
 _VALUE_TYPES = (str, int, float, bool, pd.Timestamp)
-_OPERATORS = {
-    "==": C.__eq__,
-    "!=": C.__ne__,
-    "<": C.__lt__,
-    "<=": C.__le__,
-    ">": C.__gt__,
-    ">=": C.__ge__,
-}
 
 
 def write_predicate_as_cube_condition(predicate: Sequence[Any]) -> Condition:
@@ -53,10 +44,9 @@ def write_predicate_as_cube_condition(predicate: Sequence[Any]) -> Condition:
     if type(value) not in _VALUE_TYPES:
         allowed, kind = ", ".join(cls.__name__ for cls in _VALUE_TYPES), type(value).__name__
         raise TypeError(f"The value of a predicate on {column!r} must be one of {allowed}, not a {kind}")
-    if operator not in _OPERATORS:
-        raise ValueError(f"Operator {operator!r} has no condition, available: {', '.join(_OPERATORS)}")
-    condition: Condition = _OPERATORS[operator](C(column), value)
-    return condition
+    if operator not in COMPARISONS:
+        raise ValueError(f"Operator {operator!r} has no condition, available: {', '.join(COMPARISONS)}")
+    return COMPARISONS[operator](column, value)
 
 
 def convert_predicates_to_cube_conditions(

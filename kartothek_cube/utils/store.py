@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
 
+from kartothek_cube.core.dataset import DatasetMetadataBase
 from kartothek_cube.core.naming import METADATA_BASE_SUFFIX, METADATA_FORMAT_MSGPACK
 from kartothek_cube.core.store import BlobStore, check_key, open_blobs
 from kartothek_cube.core.store.keys import check_keys
 from kartothek_cube.core.typing import StoreInput
 
 __all__ = ("copy_keys", "copy_rename_keys")
-
-
-class Header(Protocol):
-    """Dataset metadata that can be serialised."""
-
-    def to_json(self) -> bytes:
-        """Serialise as JSON."""
-        ...
-
-    def to_msgpack(self) -> bytes:
-        """Serialise as msgpack."""
-        ...
 
 
 def copy_keys(
@@ -66,7 +54,7 @@ def copy_rename_keys(
     key_mappings: Mapping[str, str],
     src_store: StoreInput | BlobStore,
     tgt_store: StoreInput | BlobStore,
-    md_transformed: Mapping[str, Header],
+    md_transformed: Mapping[str, DatasetMetadataBase],
 ) -> None:
     """Copy blobs from one store to another, under new keys.
 
@@ -109,5 +97,5 @@ def copy_rename_keys(
         copy(old, new)
 
 
-def _render(header: Header, key: str) -> bytes:
+def _render(header: DatasetMetadataBase, key: str) -> bytes:
     return header.to_msgpack() if key.endswith(METADATA_FORMAT_MSGPACK) else header.to_json()

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core.arrow.pandas_conversion import as_table, to_pandas
-from kartothek_cube.core.arrow.pandas_metadata import with_pandas_metadata
+from kartothek_cube.core.arrow.pandas_conversion import as_table, to_pandas, with_pandas_metadata
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.expressions.predicate import filter_mask
 from kartothek_cube.serialization import ParquetSerializer, filter_df_from_predicates

@@ -74,7 +74,7 @@ THRESHOLDS = {
     "kartothek_cube.io_components.runtime.threads.available_cores": (lambda: 3,),
     "kartothek_cube.serialization.parquet_reader._MIN_CELLS_THREADS": (0,),
     "kartothek_cube.serialization.parquet_reader._MIN_ROWS_LATE": (0, 3),
-    "kartothek_cube.serialization.chunk_equality._BYTES_PER_ROW": (1000,),
+    "kartothek_cube.serialization.parquet_reader._BYTES_PER_ROW": (1000,),
     "kartothek_cube.core.arrow.pandas_conversion._MIN_ROWS_THREADS": (0,),
     # as with an object store
     "kartothek_cube.core.store.simplekv_driver.GenericBlobStore.has_ranges": (True,),

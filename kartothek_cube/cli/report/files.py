@@ -23,7 +23,7 @@ from kartothek_cube.io_components.runtime.threads import (
     progress_add_total,
     progress_advance,
 )
-from kartothek_cube.serialization.footers import read_footer
+from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = ("DataFiles", "collect_file_stats")
 

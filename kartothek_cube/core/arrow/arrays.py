@@ -1,17 +1,29 @@
-"""Helpers for Arrow arrays: labels, lookup, compact buffers."""
+"""Arrow arrays: labels, lookup, compact buffers, and layouts that Parquet files have."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pat
 
-from kartothek_cube.core.arrow.typing import Ints
+from kartothek_cube.core.arrow.types import Ints
 
-__all__ = ("label_array", "lookup", "abbreviate", "compact_buffers")
+__all__ = (
+    "abbreviate",
+    "compact_buffers",
+    "convert_layout",
+    "convert_layouts",
+    "has_foreign_layout",
+    "to_numpy",
+    "label_array",
+    "lookup",
+)
 
 
 def label_array(labels: Iterable[str] | pa.Array | pa.ChunkedArray) -> pa.StringArray:
@@ -49,9 +61,13 @@ def lookup(needles: pa.Array, haystack: pa.Array) -> Ints:
     """
     if needles is haystack:
         return np.arange(len(needles), dtype=np.int64)
-    indices = pc.index_in(needles, value_set=haystack).fill_null(-1).to_numpy(zero_copy_only=False)
-    positions: Ints = indices.astype(np.int64)
-    return positions
+    return to_numpy(pc.index_in(needles, value_set=haystack).fill_null(-1)).astype(np.int64)
+
+
+def to_numpy(array: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
+    """Numpy array of an Arrow array, copied only if its layout differs."""
+    values: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
+    return values
 
 
 def compact_buffers(array: Any) -> Any:
@@ -72,3 +88,112 @@ def abbreviate(names: Iterable[object], limit: int = 5) -> str:
     """
     texts = [str(name) for name in names]
     return ", ".join(texts[:limit]) + (f", … ({len(texts)} in total)" if len(texts) > limit else "")
+
+
+@lru_cache(maxsize=1024)
+def has_foreign_layout(t: pa.DataType) -> bool:
+    """Whether arrays of a type contain views or run-end encoded values, at any depth."""
+    # Arrow (26) casts list views as if their offsets were those of lists, which gives other values or ends
+    # the process; it does not cast run-end encoded values, nor decode dictionaries of string views.
+    if _is_list_view(t) or _is_text_view(t) or pat.is_run_end_encoded(t):
+        return True
+    if isinstance(t, pa.BaseExtensionType):
+        return has_foreign_layout(t.storage_type)
+    if pat.is_dictionary(t):
+        return has_foreign_layout(t.value_type)
+    return any(has_foreign_layout(t.field(number).type) for number in range(t.num_fields))
+
+
+def convert_layout(array: pa.Array) -> pa.Array:
+    """Convert views to lists and strings, and run-end encoded values to plain ones; slices are fine.
+
+    Examples
+    --------
+    >>> convert_layout(pa.ListViewArray.from_arrays([2, 0], [1, 2], [3, 5, 8])).to_pylist()
+    [[8], [3, 5]]
+    """
+    t = array.type
+    if not has_foreign_layout(t):
+        return array
+    if isinstance(t, pa.BaseExtensionType):
+        return convert_layout(array.storage)
+    if _is_text_view(t):
+        return array.cast(pa.large_string() if pat.is_string_view(t) else pa.large_binary())
+    if pat.is_run_end_encoded(t):
+        return _decode_runs(array)
+    if pat.is_dictionary(t):
+        return convert_layout(array.dictionary).take(array.indices)
+    if pat.is_struct(t):
+        return _convert_struct(array)
+    if pat.is_map(t):
+        return _convert_map(array)
+    if pat.is_fixed_size_list(t):
+        return _convert_fixed_size_list(array)
+    if _is_list_view(t) or pat.is_list(t) or pat.is_large_list(t):
+        return _convert_list(array)
+    raise pa.ArrowNotImplementedError(f"views and runs within {t} are not supported")
+
+
+def convert_layouts(table: pa.Table) -> pa.Table:
+    """Convert all columns with foreign layouts; the table itself if there are none."""
+    for position, field in enumerate(table.schema):
+        if has_foreign_layout(field.type):
+            chunks = table.column(position).chunks or [pa.array([], field.type)]
+            column = pa.chunked_array([convert_layout(chunk) for chunk in chunks])
+            table = table.set_column(position, field.with_type(column.type), column)
+    return table
+
+
+def _is_list_view(t: pa.DataType) -> bool:
+    return bool(pat.is_list_view(t) or pat.is_large_list_view(t))
+
+
+def _is_text_view(t: pa.DataType) -> bool:
+    return bool(pat.is_string_view(t) or pat.is_binary_view(t))
+
+
+def _decode_runs(array: pa.Array) -> pa.Array:
+    """Decode run-end encoded values."""
+    # Arrow decodes runs of few types only, so the values are taken by position.
+    ends = array.run_ends.to_numpy()
+    rows = np.arange(array.offset, array.offset + len(array))
+    return convert_layout(array.values).take(pa.array(np.searchsorted(ends, rows, side="right")))
+
+
+def _convert_struct(array: pa.Array) -> pa.Array:
+    # flattened children are null where the struct is null, and sliced like the struct
+    children = [convert_layout(child) for child in array.flatten()]
+    fields = [pa.field(f.name, c.type) for f, c in zip(array.type, children, strict=True)]
+    return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
+
+
+def _convert_list(array: pa.Array) -> pa.Array:
+    # flattening drops elements under nulls and puts the elements of views into row order
+    elements = convert_layout(array.flatten())
+    lengths = to_numpy(pc.list_value_length(array).fill_null(0))
+    return pa.LargeListArray.from_arrays(pa.array(_offsets(lengths)), elements, mask=array.is_null())
+
+
+def _convert_fixed_size_list(array: pa.Array) -> pa.Array:
+    # nulls have elements, too; flattening drops them, but not those of dictionaries of list views
+    nulls, size = array.is_null(), array.type.list_size
+    valid = np.repeat(~to_numpy(nulls), size)
+    elements = convert_layout(array.values[array.offset * size : (array.offset + len(array)) * size])
+    offsets = _offsets(np.where(to_numpy(nulls), 0, size))
+    return pa.LargeListArray.from_arrays(pa.array(offsets), elements.filter(pa.array(valid)), mask=nulls)
+
+
+def _convert_map(array: pa.Array) -> pa.Array:
+    # maps cannot be flattened; a slice cuts the offsets, but neither keys nor items
+    nulls, bounds = array.is_null(), array.offsets.to_numpy()
+    lengths = np.where(to_numpy(nulls), 0, np.diff(bounds))
+    offsets = _offsets(lengths)
+    entries = pa.array(np.repeat(bounds[:-1] - offsets[:-1], lengths) + np.arange(offsets[-1]))
+    keys, items = (convert_layout(child).take(entries) for child in (array.keys, array.items))
+    return pa.MapArray.from_arrays(pa.array(offsets.astype(np.int32)), keys, items, mask=nulls)
+
+
+def _offsets(lengths: npt.NDArray[Any]) -> Ints:
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets

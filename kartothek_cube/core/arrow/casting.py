@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.types import is_nested, widen
 
-__all__ = ("cast_column", "describe", "normalize_value", "parse_texts")
+__all__ = ("cast_column", "convert_plain", "describe", "first_failure", "normalize_value", "parse_texts")
 
 
 def describe(value: object) -> str:
@@ -59,8 +59,8 @@ def _convert(convert: Callable[[pa.DataType, Any], Any], dtype: pa.DataType, val
         raise TypeError(f"{describe(value)} cannot be converted to type {dtype} without loss.") from error
 
 
-def _to_str(dtype: pa.DataType, value: Any) -> str:
-    return value.decode("utf-8") if isinstance(value, bytes) else str(value)
+def _decode(value: Any) -> Any:
+    return value.decode("utf-8") if isinstance(value, bytes) else value
 
 
 def _to_bytes(dtype: pa.DataType, value: Any) -> bytes:
@@ -68,7 +68,7 @@ def _to_bytes(dtype: pa.DataType, value: Any) -> bytes:
 
 
 def _to_int(dtype: pa.DataType, value: Any) -> int:
-    text = value.decode("ascii") if isinstance(value, bytes) else value
+    text = _decode(value)
     number = int(text)
     low, high = (-(2**63), 2**63 - 1) if pat.is_signed_integer(dtype) else (0, 2**64 - 1)
     if not low <= number <= high or (not isinstance(text, str) and number != text):
@@ -76,12 +76,8 @@ def _to_int(dtype: pa.DataType, value: Any) -> int:
     return number
 
 
-def _to_float(dtype: pa.DataType, value: Any) -> float:
-    return float(value)
-
-
 def _to_bool(dtype: pa.DataType, value: Any) -> bool:
-    text = value.decode("utf-8") if isinstance(value, bytes) else value
+    text = _decode(value)
     if not isinstance(text, str):
         return bool(text)
     if text.lower() not in ("true", "false"):
@@ -92,16 +88,11 @@ def _to_bool(dtype: pa.DataType, value: Any) -> bool:
 def _to_date(dtype: pa.DataType, value: Any) -> datetime.date:
     if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
         return value
-    stamp: Any = pd.Timestamp(value.decode("utf-8") if isinstance(value, bytes) else value)
+    stamp: Any = pd.Timestamp(_decode(value))
     if stamp is pd.NaT or stamp != stamp.normalize():
         raise TypeError
     day: datetime.date = stamp.date()
     return day
-
-
-def _to_timestamp(dtype: pa.DataType, value: Any) -> np.datetime64:
-    stamp = pd.Timestamp(value.decode("utf-8") if isinstance(value, bytes) else value)
-    return stamp.as_unit("ns").to_datetime64()
 
 
 def _to_decimal(dtype: pa.DataType, value: Any) -> decimal.Decimal:
@@ -111,15 +102,37 @@ def _to_decimal(dtype: pa.DataType, value: Any) -> decimal.Decimal:
 
 
 _CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, Any], Any]], ...] = (
-    (pat.is_string, _to_str),
+    (pat.is_string, lambda _, value: str(_decode(value))),
     (pat.is_binary, _to_bytes),
     (pat.is_integer, _to_int),
-    (pat.is_floating, _to_float),
+    (pat.is_floating, lambda _, value: float(value)),
     (pat.is_boolean, _to_bool),
     (pat.is_date, _to_date),
-    (pat.is_timestamp, _to_timestamp),
+    (pat.is_timestamp, lambda _, value: pd.Timestamp(_decode(value)).as_unit("ns").to_datetime64()),
     (pat.is_decimal, _to_decimal),
 )
+
+
+# Python types that Arrow converts to an array of a type without changing a value
+_PLAIN: tuple[tuple[Callable[[pa.DataType], bool], set[type]], ...] = (
+    (pat.is_integer, {int, *(np.dtype(c).type for c in "bhilqBHILQ")}),
+    (pat.is_floating, {float, np.float64}),
+    (pat.is_boolean, {bool}),
+    (pat.is_string, {str}),
+    (pat.is_binary, {bytes}),
+    (pat.is_date, {datetime.date}),
+)
+
+
+def convert_plain(values: Sequence[Any], dtype: pa.DataType) -> pa.Array | None:
+    """Fast path: array of values, None for null; None if they need conversion one by one."""
+    kinds = set(map(type, values)) - {type(None)}
+    if not any(matches(dtype) and kinds <= plain for matches, plain in _PLAIN):
+        return None
+    try:
+        return pa.array(values, dtype, from_pandas=True)
+    except (pa.ArrowInvalid, OverflowError):
+        return None  # out of range: the conversion one by one finds the value
 
 
 def parse_texts(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
@@ -137,7 +150,7 @@ def parse_texts(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
     try:
         return _parse_array(texts, wide)
     except pa.ArrowInvalid as error:
-        invalid_text = _first_failure(texts, lambda part: _parse_array(part, wide))
+        invalid_text = texts[first_failure(texts, lambda part: _parse_array(part, wide))].as_py()
         raise ValueError(f"{invalid_text!r} is no value of a partition column of type {wide}.") from error
 
 
@@ -172,18 +185,19 @@ def _reject(texts: pa.Array, is_invalid: pa.Array) -> None:
         raise pa.ArrowInvalid("not the text of a value")
 
 
-def _first_failure(array: pa.Array, attempt: Callable[[pa.Array], object]) -> Any:
-    """First element on which `attempt` fails."""
+def first_failure(array: pa.Array, attempt: Callable[[pa.Array], object]) -> int:
+    """Position of the first element on which `attempt` fails."""
     # Binary search: this runs only after the whole array has failed.
-    while len(array) > 1:
-        half = len(array) // 2
+    start, stop = 0, len(array)
+    while stop - start > 1:
+        middle = (start + stop) // 2
         try:
-            attempt(array[:half])
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            array = array[:half]
+            attempt(array[start:middle])
+        except (ValueError, pa.ArrowNotImplementedError):  # ArrowInvalid is a ValueError
+            stop = middle
         else:
-            array = array[half:]
-    return array[0].as_py() if len(array) else None
+            start = middle
+    return start
 
 
 def cast_column(
@@ -207,7 +221,8 @@ def cast_column(
     try:
         return _exact_cast(array, dtype)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        invalid_value = describe(_first_failure(array, lambda part: _exact_cast(part, dtype)))
+        position = first_failure(array, lambda part: _exact_cast(part, dtype))
+        invalid_value = describe(array[position].as_py() if len(array) else None)
         raise TypeError(
             f"Column {column!r}: {invalid_value} cannot be converted to type {dtype} without loss."
         ) from error

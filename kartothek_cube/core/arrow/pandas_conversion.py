@@ -1,8 +1,10 @@
-"""Conversion of pandas frames to Arrow tables and back."""
+"""Conversion of pandas frames to Arrow tables and back, and the ``pandas`` metadata of schemas."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,23 +12,159 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow.layouts import convert_layouts
-from kartothek_cube.core.arrow.pandas_metadata import (
-    EXTENSION_DTYPES,
-    extension_dtypes,
-    with_pandas_metadata,
-)
+from kartothek_cube.core.arrow.arrays import convert_layouts
 from kartothek_cube.core.arrow.types import memory_type, storage_type
 
 __all__ = (
     "align_date_units",
     "as_table",
+    "check_single_index",
     "dates_as_stamps",
+    "extension_dtypes",
     "from_pandas",
+    "index_columns",
+    "pandas_metadata",
+    "pandas_types",
     "to_memory",
     "to_pandas",
     "to_storage",
+    "with_pandas_metadata",
 )
+
+#: pandas extension types with which a column comes back if its metadata says so; the Arrow types that fit
+_EXTENSION_DTYPES = {
+    "string": ("string", "large_string", "string_view"),
+    "boolean": ("bool",),
+    **{f"{kind}{bits}": (f"{kind.lower()}{bits}",) for kind in ("Int", "UInt") for bits in (8, 16, 32, 64)},
+    "Float32": ("float",),
+    "Float64": ("double",),
+}
+_PANDAS_TYPES = {
+    "string": "unicode",
+    "binary": "bytes",
+    "null": "empty",
+    "float": "float32",
+    "double": "float64",
+    "date32[day]": "date",
+}
+_COLUMN_INDEX = {
+    "field_name": None,
+    "metadata": {"encoding": "UTF-8"},
+    "name": None,
+    "numpy_type": "object",
+    "pandas_type": "unicode",
+}
+
+
+def pandas_metadata(schema: pa.Schema, extensions: Mapping[str, str] | None = None) -> bytes:
+    """The ``pandas`` metadata of a table without an index, as JSON with sorted keys."""
+    extensions = extensions or {}
+    content = {
+        "column_indexes": [_COLUMN_INDEX],
+        "columns": [_column(field, extensions.get(field.name)) for field in schema],
+        "creator": {"library": "pyarrow", "version": pa.__version__},
+        "index_columns": [],
+        "pandas_version": pd.__version__,
+    }
+    return json.dumps(content, sort_keys=True).encode()
+
+
+def with_pandas_metadata(schema: pa.Schema, extensions: Mapping[str, str] | None = None) -> pa.Schema:
+    """Replace all metadata of a schema by new pandas metadata."""
+    plain = [pa.field(field.name, field.type) for field in schema]
+    return pa.schema(plain, metadata={"pandas": pandas_metadata(schema, extensions)})
+
+
+def extension_dtypes(schema: pa.Schema) -> dict[str, str]:
+    """Pandas extension type by column, as far as the metadata fits the Arrow types."""
+    dtypes = {}
+    for entry in _entries(_load(schema), "columns"):
+        name, dtype = entry.get("field_name") or entry.get("name"), entry.get("numpy_type")
+        if isinstance(name, str) and isinstance(dtype, str) and dtype in _EXTENSION_DTYPES:
+            index = schema.get_field_index(name)
+            if index >= 0 and str(schema.field(index).type) in _EXTENSION_DTYPES[dtype]:
+                dtypes[name] = dtype
+    return dtypes
+
+
+def index_columns(schema: pa.Schema) -> list[str]:
+    """Columns of the schema that hold the index of the original frame."""
+    entry = _load(schema).get("index_columns")
+    names = entry if isinstance(entry, list) else []
+    return [name for name in names if isinstance(name, str) and schema.get_field_index(name) >= 0]
+
+
+def check_single_index(schema: pa.Schema) -> None:
+    """Raise NotImplementedError for the schema of a frame with a MultiIndex."""
+    index_names = index_columns(schema)
+    if len(index_names) > 1:
+        raise NotImplementedError(
+            "A frame with a MultiIndex cannot be stored; call reset_index(). "
+            f"Index: {', '.join(index_names)}."
+        )
+
+
+def _load(schema: pa.Schema) -> dict[str, Any]:
+    """The pandas metadata as a dict; empty if it is missing or no JSON object."""
+    try:
+        content = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
+    except (ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _entries(content: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    listed = content.get(key)
+    return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+
+
+def _column(field: pa.Field, extension: str | None) -> dict[str, Any]:
+    pandas_type, numpy_type, details = pandas_types(field.type)
+    return {
+        "field_name": field.name,
+        "metadata": details,
+        "name": field.name,
+        "numpy_type": extension or numpy_type,
+        "pandas_type": pandas_type,
+    }
+
+
+def pandas_types(t: pa.DataType) -> tuple[str, str, dict[str, Any] | None]:
+    """``pandas_type``, ``numpy_type`` and ``metadata`` of a column of an Arrow type.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> pandas_types(pa.string())
+    ('unicode', 'object', None)
+    """
+    details: dict[str, Any] | None = None
+    if pat.is_timestamp(t) and t.tz:
+        details = {"timezone": t.tz}
+    elif pat.is_decimal(t):
+        details = {"precision": t.precision, "scale": t.scale}
+    return _pandas_type(t), _numpy_type(t), details
+
+
+def _pandas_type(t: pa.DataType) -> str:
+    if pat.is_timestamp(t):
+        return "datetimetz" if t.tz else "datetime"
+    if pat.is_list(t):
+        return f"list[{_pandas_type(t.value_type)}]"
+    if pat.is_decimal(t):
+        return "decimal"
+    if pat.is_time(t):
+        return "time"
+    return _PANDAS_TYPES.get(str(t), str(t))
+
+
+def _numpy_type(t: pa.DataType) -> str:
+    if pat.is_timestamp(t):
+        return "datetime64[ns]"
+    if pat.is_boolean(t) or pat.is_integer(t) or pat.is_floating(t):
+        return _PANDAS_TYPES.get(str(t), str(t))
+    return "object"
+
 
 # a string array addresses its bytes with 31 bits
 _MAX_STRING_BYTES = 2**31 - 2
@@ -83,7 +221,7 @@ def _check_dtype(name: str, dtype: Any) -> None:
 
 def _is_extension(dtype: Any) -> bool:
     # pandas 3's default "str" type is no extension type: readers make it of any string column
-    return str(dtype) in EXTENSION_DTYPES
+    return str(dtype) in _EXTENSION_DTYPES
 
 
 def as_table(obj: Any) -> pa.Table:
@@ -194,16 +332,10 @@ def to_memory(table: pa.Table, *, dates_as_object: bool = True) -> pa.Table:
     """
     for position, field in enumerate(table.schema):
         if not memory_type(field.type, dates_as_object=dates_as_object).equals(field.type):
-            column = _in_memory(table.column(position), field.name, dates_as_object)
+            convert = partial(_convert, table.column(position), name=field.name)
+            column = _with_date_unit(field.type, convert, dates_as_object)
             table = table.set_column(position, pa.field(field.name, column.type), column)
     return table
-
-
-def _in_memory(column: pa.ChunkedArray, name: str, dates_as_object: bool) -> pa.ChunkedArray:
-    def convert(dtype: pa.DataType) -> pa.ChunkedArray:
-        return _convert(column, dtype, name)
-
-    return _with_date_unit(column.type, convert, dates_as_object)
 
 
 def _with_date_unit(
@@ -252,15 +384,10 @@ def to_pandas(
         extension: Any = pd.api.types.pandas_dtype(dtype)
         frame[name] = extension.__from_arrow__(table.column(name))
     for name in (c for c in categorical if frame[c].cat.categories.empty):
-        frame[name] = frame[name].cat.set_categories(_no_values(encoded[name].type.value_type))
+        # converted together with the column, empty categories would become objects
+        categories = pa.array([], encoded[name].type.value_type).to_pandas()
+        frame[name] = frame[name].cat.set_categories(pd.Index(categories))
     return frame
-
-
-def _no_values(dtype: pa.DataType) -> pd.Index:
-    """Empty categories of a type."""
-    # Converted together with the column, they would become objects.
-    categories: pd.Index[Any] = pd.Index(pa.array([], dtype).to_pandas())
-    return categories
 
 
 def _encode(column: pa.ChunkedArray, dates_as_object: bool) -> pa.ChunkedArray:

@@ -1,14 +1,29 @@
-"""Equivalence classes of Arrow types: widened, storage and memory types."""
+"""Arrow types: widened, storage and memory types; aliases of the types of tables and arrays."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Protocol, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
 
-__all__ = ("is_long", "is_nested", "memory_type", "same_type", "storage_type", "widen")
+__all__ = (
+    "ArrowStream",
+    "Frame",
+    "Ints",
+    "Mask",
+    "is_long",
+    "is_nested",
+    "memory_type",
+    "same_type",
+    "storage_type",
+    "widen",
+)
 
 _STRINGS = {pa.large_string(), pa.string_view()}
 _BINARIES = {pa.large_binary(), pa.binary_view()}
@@ -124,3 +139,20 @@ def _rebuild_nested(t: pa.DataType, inner: Callable[[pa.DataType], pa.DataType])
     if pat.is_union(t):
         return t
     return pa.list_(inner(t.value_type))
+
+
+class ArrowStream(Protocol):
+    """Tables of other libraries, such as polars, that Arrow reads without a copy."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Hand out a stream of record batches."""
+
+
+Frame: TypeAlias = pd.DataFrame | pa.Table | pa.RecordBatch | ArrowStream
+"""A table of input."""
+
+
+#: positions, codes, counts
+Ints: TypeAlias = npt.NDArray[np.int64]
+#: selection: one bool per row, value or partition
+Mask: TypeAlias = npt.NDArray[np.bool_]

@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.typing import Mask
+from kartothek_cube.core.arrow.types import Mask
 from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, MissingIndexEntries, WriteMode
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import SchemaConflictError
 from kartothek_cube.core.history import retained_metadata
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema.compare import validate_compatible
-from kartothek_cube.core.schema.wrapper import SchemaWrapper
+from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatible
 
 __all__ = ("apply", "last_batch", "merged_schema")
 

@@ -371,7 +371,7 @@ def _put_state(
     put: bytes | None = None
     try:
         # schema first: a header must never be there without it. The state before finds its own schema in the
-        # new file, see kartothek_cube.core.schema.versions
+        # new file, see kartothek_cube.core.schema.file
         put = put_schema(blobs, base, new, mode, schema)
         others = 0 if base.state is None else len(base.state.partition_table)
         # a dataset that was deleted, or had another table, may have left a schema that is collected now

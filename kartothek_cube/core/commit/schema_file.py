@@ -14,7 +14,7 @@ from kartothek_cube.core.commit.tombstones import tombstone_name
 from kartothek_cube.core.common_metadata import schema_file_from_bytes, schema_to_bytes
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError
-from kartothek_cube.core.schema.versions import next_version, schema_version_of
+from kartothek_cube.core.schema.file import next_version, schema_version_of
 from kartothek_cube.core.store import BlobStore, PreconditionFailed
 
 __all__ = ("put_schema", "put_tombstoned_schema_again", "restore_schema")

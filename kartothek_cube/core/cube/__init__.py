@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kartothek_cube.core.cube import constants
-from kartothek_cube.core.cube.condition_types import (
+from kartothek_cube.core.cube.conditions import (
+    C,
     Condition,
     Conjunction,
     EqualityCondition,
@@ -17,8 +18,8 @@ from kartothek_cube.core.cube.condition_types import (
     LessEqualCondition,
     LessThanCondition,
     SimpleCondition,
+    VirtualColumn,
 )
-from kartothek_cube.core.cube.conditions import C, VirtualColumn
 from kartothek_cube.core.cube.constants import (
     KTK_CUBE_METADATA_DIMENSION_COLUMNS,
     KTK_CUBE_METADATA_KEY_IS_SEED,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from datetime import date, datetime
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import attrs
 import numpy as np
@@ -13,11 +13,10 @@ import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_tuple, get_str_to_python_converter
+from kartothek_cube.core.arrow.arrays import to_numpy
 from kartothek_cube.core.arrow.pandas_conversion import from_pandas
 from kartothek_cube.core.errors import unknown_names
-from kartothek_cube.core.expressions.predicate import filter_mask
-
-Literal: TypeAlias = tuple[str, str, Any]
+from kartothek_cube.core.expressions.predicate import LiteralType, filter_mask
 
 # Parentheses are optional, and so are blanks. An operator is not followed by another one ("=>", "<>"), but by
 # a value: an empty text is written in quotes, or as a blank, as the text of a condition has it ("(s == )").
@@ -113,24 +112,22 @@ def from_json(element: dict[str, Any], classes: Mapping[str, type]) -> Any:
 
 def to_json(condition: Any) -> dict[str, Any]:
     """JSON form of a condition; raises TypeError for values other than str, bool, int and float."""
-    values = {field.name: getattr(condition, field.name) for field in attrs.fields(type(condition))}
-    fields = {
-        n: tuple(map(to_python_scalar, v)) if isinstance(v, tuple) else to_python_scalar(v)
-        for n, v in values.items()
-    }
-    for name, value in fields.items():
-        for single in value if isinstance(value, tuple) else (value,):
+    fields: dict[str, Any] = {"type": type(condition).__name__}
+    for name in (field.name for field in attrs.fields(type(condition))):
+        value = getattr(condition, name)
+        is_list = isinstance(value, tuple)
+        fields[name] = [to_python_scalar(v) for v in value] if is_list else to_python_scalar(value)
+        for single in fields[name] if is_list else (fields[name],):
             if single is not None and not isinstance(single, _JSON_SCALARS):
                 kind = type(single).__name__
                 raise TypeError(
                     f"The {name} of condition {condition} has no form in JSON, being a {kind}; "
                     "str, bool, int and float have one"
                 )
-    lists = {name: list(value) for name, value in fields.items() if isinstance(value, tuple)}
-    return {"type": type(condition).__name__, **fields, **lists}
+    return fields
 
 
-def filter_rows(df: pd.DataFrame, columns: Collection[str], literals: list[Literal]) -> pd.DataFrame:
+def filter_rows(df: pd.DataFrame, columns: Collection[str], literals: list[LiteralType]) -> pd.DataFrame:
     """Rows of a frame for which all literals hold; raises TypeError or ValueError."""
     missing = set(columns).difference(df.columns)
     if missing:
@@ -140,5 +137,4 @@ def filter_rows(df: pd.DataFrame, columns: Collection[str], literals: list[Liter
     seconds = {name: pa.array(frame[name]) for name in frame if frame[name].dtype == "datetime64[s]"}
     others = from_pandas(frame.drop(columns=list(seconds)))
     comparable = pa.table(dict(zip(others.column_names, others.columns, strict=True)) | seconds)
-    mask: np.ndarray = filter_mask(comparable, [literals]).to_numpy(zero_copy_only=False)
-    return df.loc[mask]
+    return df.loc[to_numpy(filter_mask(comparable, [literals]))]

@@ -14,7 +14,7 @@ from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN, KTK_CUBE_M
 from kartothek_cube.core.errors import SchemaConflictError
 from kartothek_cube.core.index import ExplicitSecondaryIndex, PartitionIndex
 from kartothek_cube.core.naming import SINGLE_TABLE
-from kartothek_cube.core.schema.compare import validate_shared_columns
+from kartothek_cube.core.schema.wrapper import validate_shared_columns
 
 if TYPE_CHECKING:
     from kartothek_cube.core.cube.cube import Cube

@@ -8,6 +8,7 @@ from typing import Any
 
 from kartothek_cube.core.arguments import converter_str_set, converter_str_set_optional
 from kartothek_cube.core.commit.consistent_read import read_consistently
+from kartothek_cube.core.cube.argument_types import DatasetsInput
 from kartothek_cube.core.cube.consistency import check_cube, check_datasets, get_dataset_columns
 from kartothek_cube.core.cube.constants import (
     KLEE_METADATA_DIMENSION_COLUMNS,
@@ -22,7 +23,6 @@ from kartothek_cube.core.cube.constants import (
     KTK_CUBE_UUID_SEPARATOR,
 )
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.cube.typing import DatasetsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError, unknown_names
 from kartothek_cube.core.naming import METADATA_BASE_SUFFIX, METADATA_FORMAT_JSON, METADATA_FORMAT_MSGPACK

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kartothek_cube.core.dataset.base import DatasetMetadataBase
 from kartothek_cube.core.dataset.builder import (
     DatasetMetadataBuilder as DatasetMetadataBuilder,
 )  # not in a star import
 from kartothek_cube.core.dataset.metadata import DatasetMetadata
+from kartothek_cube.core.dataset.metadata_base import DatasetMetadataBase
 from kartothek_cube.core.naming import validate_uuid
 from kartothek_cube.core.urlencode import quote_indices
 

@@ -11,9 +11,8 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core import clock
 from kartothek_cube.core.copying import CopyMixin
-from kartothek_cube.core.dataset.base import DatasetMetadataBase
 from kartothek_cube.core.dataset.metadata import DatasetMetadata
-from kartothek_cube.core.dataset.render import HeaderDocument
+from kartothek_cube.core.dataset.metadata_base import DatasetMetadataBase, HeaderDocument
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase
 from kartothek_cube.core.naming import (
     DEFAULT_METADATA_VERSION,
@@ -235,10 +234,8 @@ class DatasetMetadataBuilder(CopyMixin):
         DatasetMetadata
         """
         indices = {
-            column: ExplicitSecondaryIndex(column, index_storage_key=index)
-            if isinstance(index, str)
-            else index
-            for column, index in self.indices.items()
+            c: ExplicitSecondaryIndex(c, index_storage_key=index) if isinstance(index, str) else index
+            for c, index in self.indices.items()
         }
         return DatasetMetadata(
             uuid=self.uuid,
@@ -287,15 +284,7 @@ class DatasetMetadataBuilder(CopyMixin):
         return metadata_key_from_uuid(self.uuid, "msgpack"), self._document().to_msgpack()
 
     def _document(self) -> HeaderDocument:
-        return HeaderDocument(
-            uuid=self.uuid,
-            version=self.metadata_version,
-            indices=self.indices,
-            metadata=self.metadata,
-            partitions=self._partition_table() if self.explicit_partitions else None,
-            partition_keys=self.partition_keys,
-            extra=self.extra,
-        )
+        return HeaderDocument(self, self._partition_table() if self.explicit_partitions else None)
 
 
 def _rename_keys(keys: pa.StringArray, old: str, new: str) -> pa.StringArray:

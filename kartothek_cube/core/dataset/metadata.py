@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kartothek_cube.core.dataset.base import DatasetMetadataBase
 from kartothek_cube.core.dataset.loading import (
     HeaderBlob,
     TableSchema,
@@ -18,12 +17,13 @@ from kartothek_cube.core.dataset.loading import (
     read_header,
     read_schemas,
 )
+from kartothek_cube.core.dataset.metadata_base import DatasetMetadataBase
 from kartothek_cube.core.errors import DatasetNotFoundError
 from kartothek_cube.core.header.commit_record import parse_record
 from kartothek_cube.core.header.parse import check_header, parse_header
 from kartothek_cube.core.naming import METADATA_VERSION_KEY, SINGLE_TABLE, UUID_KEY, metadata_key_from_uuid
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema.versions import schema_version_of
+from kartothek_cube.core.schema.file import schema_version_of
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, Token, open_blobs
 from kartothek_cube.core.typing import StoreInput

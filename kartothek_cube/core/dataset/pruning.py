@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.typing import Ints, Mask
+from kartothek_cube.core.arrow.arrays import to_numpy
+from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.expressions.literal import bind_literal
 from kartothek_cube.core.expressions.predicate import (
@@ -19,46 +20,27 @@ from kartothek_cube.core.expressions.predicate import (
     check_predicates,
     literal_mask,
 )
-from kartothek_cube.core.index import IndexBase, PartitionIndex
+from kartothek_cube.core.index import PartitionIndex
 from kartothek_cube.core.index.conversion import partition_frame, partition_rows
 from kartothek_cube.core.index.data import IndexColumns
-from kartothek_cube.core.partition import PartitionTable
 
-__all__ = (
-    "conjunction_mask",
-    "index_rows",
-    "indices_as_dataframe",
-    "select_partitions",
-)
+if TYPE_CHECKING:
+    from kartothek_cube.core.dataset.metadata_base import DatasetMetadataBase
+
+__all__ = ("index_rows", "indices_as_dataframe", "select_partitions")
 
 
-class IndexedDataset(Protocol):
-    """Partitions and indices of a dataset, as far as pruning needs them."""
-
-    uuid: str
-    partition_table: PartitionTable
-    partition_keys: list[str]
-    indices: dict[str, IndexBase]
-
-    @property
-    def index_columns(self) -> set[str]:
-        """Columns with an index, partition keys included."""
-
-    def key_columns(self) -> dict[str, pa.Array]:
-        """Values of the partition keys."""
-
-
-def select_partitions(dataset: IndexedDataset, predicates: PredicatesType) -> Ints:
+def select_partitions(dataset: DatasetMetadataBase, predicates: PredicatesType) -> Ints:
     """Positions of the partitions that can hold rows which match the predicates; None selects all."""
     if predicates is None:
         return np.arange(len(dataset.partition_table), dtype=np.int64)
     kept = np.zeros(len(dataset.partition_table), dtype=bool)
     for conjunction in predicates:
-        kept |= conjunction_mask(dataset, conjunction)
+        kept |= _conjunction_mask(dataset, conjunction)
     return np.flatnonzero(kept).astype(np.int64)
 
 
-def conjunction_mask(dataset: IndexedDataset, conjunction: ConjunctionType) -> Mask:
+def _conjunction_mask(dataset: DatasetMetadataBase, conjunction: ConjunctionType) -> Mask:
     """Mask of the partitions that can hold rows which match all literals of a conjunction."""
     # Literals on columns without partition key or loaded index do not prune.
     kept = np.ones(len(dataset.partition_table), dtype=bool)
@@ -69,13 +51,11 @@ def conjunction_mask(dataset: IndexedDataset, conjunction: ConjunctionType) -> M
     return kept
 
 
-def _literal_mask(dataset: IndexedDataset, literal: LiteralType) -> Mask | None:
+def _literal_mask(dataset: DatasetMetadataBase, literal: LiteralType) -> Mask | None:
     """Mask of the partitions that can match a literal; None if it does not prune."""
     column, op, value = literal
     if column in dataset.partition_keys:
-        matches = literal_mask(dataset.key_columns()[column], op, value, column)
-        mask: Mask = matches.to_numpy(zero_copy_only=False)
-        return mask
+        return to_numpy(literal_mask(dataset.key_columns()[column], op, value, column))
     index = dataset.indices.get(column)
     if index is None or index.columns_data is None:
         return None
@@ -92,7 +72,7 @@ def _matches_nulls(dtype: pa.DataType, literal: LiteralType) -> bool:
 
 
 def indices_as_dataframe(
-    dataset: IndexedDataset,
+    dataset: DatasetMetadataBase,
     columns: Sequence[str] | None,
     date_as_object: bool,
     predicates: PredicatesType,
@@ -103,7 +83,7 @@ def indices_as_dataframe(
 
 
 def index_rows(
-    dataset: IndexedDataset, columns: Sequence[str] | None, predicates: PredicatesType
+    dataset: DatasetMetadataBase, columns: Sequence[str] | None, predicates: PredicatesType
 ) -> tuple[Ints, dict[str, pa.Array]]:
     """Index data joined by partition: positions of partitions, and the values of each column."""
     # One row per partition and combination of values; partition indices must be loaded.
@@ -114,7 +94,7 @@ def index_rows(
     return rows, {c: data.values.take(pa.array(i)) for (c, data), i in zip(indices.items(), ids, strict=True)}
 
 
-def _index_data(dataset: IndexedDataset, columns: Sequence[str] | None) -> dict[str, IndexColumns]:
+def _index_data(dataset: DatasetMetadataBase, columns: Sequence[str] | None) -> dict[str, IndexColumns]:
     names = sorted(dataset.indices) if columns is None else columns
     unknown = set(names) - set(dataset.indices)
     if unknown:
@@ -132,12 +112,12 @@ def _index_data(dataset: IndexedDataset, columns: Sequence[str] | None) -> dict[
 
 
 def _rows(
-    dataset: IndexedDataset, indices: dict[str, IndexColumns], conjunction: ConjunctionType
+    dataset: DatasetMetadataBase, indices: dict[str, IndexColumns], conjunction: ConjunctionType
 ) -> tuple[Ints, list[Ints]]:
     """Partitions and value ids that match all literals of a conjunction."""
     # Literals on columns of the frame also select values within a partition.
     table = dataset.partition_table
-    possible = conjunction_mask(dataset, conjunction)
+    possible = _conjunction_mask(dataset, conjunction)
     entries = []
     for column, data in indices.items():
         mask = np.ones(len(data), dtype=bool)

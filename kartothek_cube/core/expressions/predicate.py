@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from kartothek_cube.core.errors import unknown_names
-from kartothek_cube.core.expressions.binding import is_null_value
-from kartothek_cube.core.expressions.literal import bind_literal, literal_expression, mask_of
+from kartothek_cube.core.expressions.literal import bind_literal, is_null_value, mask_of
 
 __all__ = (
     "ConjunctionType",
@@ -29,7 +28,6 @@ __all__ = (
     "filter_mask",
     "filter_predicates_by_column",
     "literal_mask",
-    "to_expression",
 )
 
 LiteralValue = TypeVar("LiteralValue")
@@ -227,30 +225,6 @@ def _check_columns(predicates: PredicatesType, available: Collection[str]) -> No
     if not unknown:
         return
     raise ValueError(f"Predicates: {unknown_names('column', unknown, available)}.")
-
-
-def to_expression(predicates: PredicatesType, schema: pa.Schema) -> pc.Expression:
-    """Arrow expression of predicates, with the semantics of `filter_mask`.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> print(to_expression([[("STORE_ID", ">", 1)]], pa.schema([("STORE_ID", pa.int8())])))
-    (STORE_ID > 1)
-    """
-    # The schema has the types of the files: literals are bound to them, so that row group statistics apply.
-    if predicates is None:
-        return pc.scalar(True)
-    _check_columns(predicates, schema.names)
-
-    def to_literal(column: str, op: str, value: Any) -> pc.Expression:
-        dtype = schema.field(column).type
-        return literal_expression(column, dtype, bind_literal(dtype, op, value, column))
-
-    conjunctions = (
-        reduce(pc.and_kleene, (to_literal(*literal) for literal in conjunction)) for conjunction in predicates
-    )
-    return reduce(pc.or_kleene, conjunctions)
 
 
 def evaluate_constants(

@@ -1,23 +1,12 @@
 """Inverted indices: value of a column -> partitions."""
 
-from kartothek_cube.core.index.base import IndexBase
 from kartothek_cube.core.index.data import IndexColumns
-from kartothek_cube.core.index.secondary import (
-    ExplicitSecondaryIndex,
-    PartitionIndex,
-)
-from kartothek_cube.core.index.secondary import (  # not in a star import
-    IndexDictType as IndexDictType,
-)
-from kartothek_cube.core.index.secondary import (
-    ValueType as ValueType,
-)
-from kartothek_cube.core.index.secondary import (
-    filter_indices as filter_indices,
-)
-from kartothek_cube.core.index.secondary import (
-    merge_indices as merge_indices,
-)
+from kartothek_cube.core.index.inverted import IndexBase
+from kartothek_cube.core.index.secondary import ExplicitSecondaryIndex, PartitionIndex
+from kartothek_cube.core.index.secondary import IndexDictType as IndexDictType  # not in a star import
+from kartothek_cube.core.index.secondary import ValueType as ValueType
+from kartothek_cube.core.index.secondary import filter_indices as filter_indices
+from kartothek_cube.core.index.secondary import merge_indices as merge_indices
 from kartothek_cube.core.index.secondary import (
     remove_partitions_from_indices as remove_partitions_from_indices,
 )

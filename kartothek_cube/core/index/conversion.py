@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow.casting import normalize_value
+from kartothek_cube.core.arrow.arrays import to_numpy
+from kartothek_cube.core.arrow.casting import convert_plain, normalize_value
 from kartothek_cube.core.arrow.pandas_conversion import to_memory, to_pandas
-from kartothek_cube.core.arrow.typing import Ints
+from kartothek_cube.core.arrow.types import Ints
+from kartothek_cube.core.expressions.literal import is_null_value
 from kartothek_cube.core.index.data import IndexColumns
 
 __all__ = (
     "PARTITION",
-    "columns_from_dict",
     "flat_series",
     "index_columns",
     "infer_dtype",
@@ -33,33 +35,10 @@ __all__ = (
 
 _LOGGER = logging.getLogger(__name__)
 
-# Python types that Arrow converts to a type without changes
-_PLAIN = (
-    (pat.is_signed_integer, {int}),
-    (pat.is_unsigned_integer, {int}),
-    (pat.is_floating, {float}),
-    (pat.is_boolean, {bool}),
-    (pat.is_string, {str}),
-    (pat.is_binary, {bytes}),
-    (pat.is_date, {datetime.date}),
-)
-
-
-def columns_from_dict(dct: Mapping[Any, Iterable[str]], dtype: pa.DataType) -> tuple[IndexColumns, int]:
-    """Index data of a dict, without nulls, and how many values became equal by conversion."""
-    keys = list(dct)
-    null = _null_mask(keys)
-    values = value_array([key for key, is_null in zip(keys, null, strict=True) if not is_null], dtype)
-    lists = [labels for labels, is_null in zip(dct.values(), null, strict=True) if not is_null]
-    columns = IndexColumns.from_dict(values, lists)
-    return columns, len(values) - len(values.unique())
-
 
 def infer_dtype(values: Sequence[Any]) -> pa.DataType:
     """Arrow type of Python values, by the first one that is not null."""
-    first = next(
-        (value for value, is_null in zip(values, _null_mask(values), strict=True) if not is_null), None
-    )
+    first = next((value for value in values if not is_null_value(value)), None)
     if isinstance(first, np.datetime64 | datetime.datetime):
         stamp = pd.Timestamp(first)
         return pa.timestamp("ns", None if stamp.tz is None else str(stamp.tz))
@@ -71,12 +50,9 @@ def infer_dtype(values: Sequence[Any]) -> pa.DataType:
 
 def value_array(values: Sequence[Any], dtype: pa.DataType) -> pa.Array:
     """Lenient conversion of values without nulls to an array."""
-    kinds = set(map(type, values))
-    if any(matches(dtype) and kinds <= allowed for matches, allowed in _PLAIN):
-        try:
-            return pa.array(values, dtype)
-        except (pa.ArrowInvalid, OverflowError):
-            pass  # out of range: the conversion one by one names the value
+    plain = convert_plain(values, dtype)
+    if plain is not None:
+        return plain
     converted = [normalize_value(dtype, value) for value in values]
     if not pat.is_timestamp(dtype):
         return pa.array(converted, dtype)
@@ -93,7 +69,10 @@ def index_columns(
         return None
     if isinstance(data, IndexColumns):
         return data.cast(dtype)
-    columns, collisions = columns_from_dict(data, dtype)
+    null = pd.Series(list(data), dtype=object).isna()
+    present = {value: data[value] for value in compress(data, ~null.to_numpy())} if null.any() else data
+    values = value_array(list(present), dtype)
+    collisions = len(values) - len(values.unique())
     if collisions:
         _LOGGER.warning(
             "%s values of the index on %r are the same once they are %s; their partitions were united.",
@@ -101,7 +80,7 @@ def index_columns(
             column,
             dtype,
         )
-    return columns
+    return IndexColumns.from_dict(values, list(present.values()))
 
 
 def inline_dict(columns: IndexColumns) -> dict[str, list[str]]:
@@ -117,13 +96,6 @@ def _json_key(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return value.decode("utf-8") if isinstance(value, bytes) else str(value)
-
-
-def _null_mask(values: Sequence[Any]) -> Sequence[bool]:
-    objects = np.empty(len(values), dtype=object)
-    objects[:] = values
-    mask: list[bool] = pd.isna(objects).tolist()
-    return mask
 
 
 #: name of the column of labels, reserved
@@ -149,7 +121,7 @@ def flat_series(
 def _values_per_partition(column: str, columns: IndexColumns, date_as_object: bool) -> pd.Series[Any]:
     """Lists of values by label; labels sorted."""
     entries = _series(column, columns.pairs()[0], date_as_object).astype(object).to_numpy()
-    labels = columns.entry_labels().to_numpy(zero_copy_only=False)
+    labels = to_numpy(columns.entry_labels())
     order = np.argsort(labels, kind="stable")
     names, starts = np.unique(labels[order], return_index=True)
     lists = [values.tolist() for values in np.split(entries[order], starts[1:])] if len(names) else []
@@ -167,8 +139,7 @@ def values_to_numpy(columns: IndexColumns, date_as_object: bool) -> npt.NDArray[
         return dates
     if pat.is_date(values.type):
         values = to_memory(pa.table({"": values}), dates_as_object=False).column(0)
-    array: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
-    return array
+    return to_numpy(values)
 
 
 def partition_rows(entries: Sequence[tuple[Ints, Ints]], n_partitions: int) -> tuple[Ints, list[Ints]]:

@@ -1,29 +1,25 @@
-"""Inverted index as columns: sorted values, and the partitions of each."""
+"""Inverted index as columns: sorted values, and the partitions of each; its Parquet file."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow.arrays import compact_buffers, label_array, lookup
-from kartothek_cube.core.arrow.typing import Ints, Mask
+from kartothek_cube.core.arrow.arrays import compact_buffers, label_array, lookup, to_numpy
+from kartothek_cube.core.arrow.types import Ints, Mask, is_long, is_nested, widen
+from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.partition import PartitionTable
 
-__all__ = (
-    "IndexColumns",
-    "not_null_mask",
-    "order",
-    "rank",
-    "sorted_within",
-)
+__all__ = ("IndexColumns", "order", "parse_index", "rank", "render_index")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -86,9 +82,9 @@ class IndexColumns:
         names = label_array(labels)
         if codes is None:
             encoded = names.dictionary_encode()
-            names, codes = encoded.dictionary, encoded.indices.to_numpy(zero_copy_only=False)
+            names, codes = encoded.dictionary, to_numpy(encoded.indices)
         entries: Ints = codes.astype(np.int64, copy=False)
-        not_null = not_null_mask(values)
+        not_null = _not_null_mask(values)
         if not_null is not None:
             kept = not_null if rows is None else not_null[rows]
             entries = entries[kept]
@@ -196,9 +192,7 @@ class IndexColumns:
 
     def positions_matching(self, mask: Mask, table: PartitionTable) -> Mask:
         """Mask of the partitions of a dataset with a value where the mask is true."""
-        matches = pc.is_in(table.labels, value_set=self.labels_matching(mask))
-        partition_mask: Mask = matches.to_numpy(zero_copy_only=False)
-        return partition_mask
+        return to_numpy(pc.is_in(table.labels, value_set=self.labels_matching(mask)))
 
     def positions(self, table: PartitionTable) -> Ints:
         """Position in a dataset of each entry's partition, -1 for unknown ones."""
@@ -219,7 +213,7 @@ class IndexColumns:
 
     def keep_labels(self, labels: Iterable[str] | pa.Array, *, invert: bool = False) -> IndexColumns:
         """Entries of some partitions, or of all others (`invert`); itself if nothing changes."""
-        is_listed = pc.is_in(self.labels, value_set=label_array(labels)).to_numpy(zero_copy_only=False)
+        is_listed = to_numpy(pc.is_in(self.labels, value_set=label_array(labels)))
         kept = (is_listed != invert)[self.codes]
         if kept.all():
             return self
@@ -230,7 +224,7 @@ class IndexColumns:
 
     def drop_values(self, values: pa.Array) -> IndexColumns:
         """Entries without some values of the index's type; itself if nothing changes."""
-        is_dropped = pc.is_in(self.values, value_set=values).to_numpy(zero_copy_only=False)
+        is_dropped = to_numpy(pc.is_in(self.values, value_set=values))
         return self.select(~is_dropped) if is_dropped.any() else self
 
     def equals(self, other: IndexColumns) -> bool:
@@ -239,14 +233,12 @@ class IndexColumns:
             return False
         other_codes = lookup(other.labels, self.labels)[other.codes]
         ids = self.value_ids()
-        return bool(np.array_equal(sorted_within(ids, self.codes), sorted_within(ids, other_codes)))
+        return bool(np.array_equal(_sorted_within(ids, self.codes), _sorted_within(ids, other_codes)))
 
     def to_dict(self) -> dict[Any, list[str]]:
         """Value to labels, for users; timestamps are :class:`numpy.datetime64` (UTC if zoned)."""
         if pat.is_timestamp(self.values.type):
-            values = list(
-                self.values.cast(pa.timestamp("ns", self.values.type.tz)).to_numpy(zero_copy_only=False)
-            )
+            values = list(to_numpy(self.values.cast(pa.timestamp("ns", self.values.type.tz))))
         else:
             values = self.values.to_pylist()
         labels = self.entry_labels().to_pylist()
@@ -262,13 +254,11 @@ def _with_shifted_codes(indices: Sequence[IndexColumns]) -> Iterator[IndexColumn
         start += len(index.labels)
 
 
-def not_null_mask(values: pa.Array) -> Mask | None:
+def _not_null_mask(values: pa.Array) -> Mask | None:
     """Mask of values that are neither null nor NaN; None if all are."""
     if not values.null_count and not pat.is_floating(values.type):
         return None
-    mask: Mask = pc.is_valid(values).to_numpy(zero_copy_only=False)
-    if pat.is_floating(values.type):
-        mask = mask & ~np.isnan(values.to_numpy(zero_copy_only=False))
+    mask: Mask = ~to_numpy(pc.is_null(values, nan_is_null=pat.is_floating(values.type)))
     return None if mask.all() else mask
 
 
@@ -286,9 +276,7 @@ def rank(values: pa.Array) -> tuple[pa.Array, Ints]:
 
 
 def _is_strictly_sorted(values: pa.Array) -> bool:
-    if len(values) < 2:
-        return True
-    return bool(pc.all(pc.less(values.slice(0, len(values) - 1), values.slice(1))).as_py())
+    return len(values) < 2 or bool(pc.all(pc.less(values[:-1], values[1:])).as_py())
 
 
 def order(ranks: Ints, codes: Ints, n_labels: int) -> Ints | None:
@@ -304,6 +292,125 @@ def order(ranks: Ints, codes: Ints, n_labels: int) -> Ints | None:
     return first[np.argsort(ranks[first], kind="stable")]
 
 
-def sorted_within(ids: Ints, codes: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
+def _sorted_within(ids: Ints, codes: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
     """Codes sorted within each id."""
     return codes[np.lexsort([codes, ids])]
+
+
+_VALUES_PER_GROUP = 10_000
+#: the labels of a row group have to fit into one Arrow array of strings
+_ENTRIES_PER_GROUP = 4_000_000
+_LABEL_COLUMN = "partition"
+
+
+def render_index(column: str, columns: IndexColumns) -> bytes:
+    """Content of an index file: one row per value with the list of its partitions.
+
+    Examples
+    --------
+    >>> columns = IndexColumns.from_pairs(pa.array(["Rom"]), ["a1"])
+    >>> parse_index(render_index("CITY", columns), "CITY", "key").to_dict()
+    {'Rom': ['a1']}
+    """
+    # named explicitly: pyarrow's default name of the child depends on its version
+    partitions = pa.list_(pa.field("item", pa.string()))
+    values = _file_values(columns)
+    schema = pa.schema([(column, values.type), (_LABEL_COLUMN, partitions)])
+    sink = pa.BufferOutputStream()
+    labels_repeat = len(columns.codes) > 2 * len(columns.labels)
+    with pq.ParquetWriter(
+        sink,
+        schema,
+        version="2.6",
+        coerce_timestamps=None if _is_milliseconds(values.type) else "us",
+        use_compliant_nested_type=False,
+        use_dictionary=[f"{_LABEL_COLUMN}.list.item"] if labels_repeat else False,  # values are unique
+    ) as writer:
+        bounds = _row_groups(columns)
+        for start, stop in pairwise(bounds.tolist()):
+            _write_group(writer, schema, replace(columns, values=values), start, stop)
+    return bytes(sink.getvalue())
+
+
+def _file_values(columns: IndexColumns) -> pa.Array:
+    """The values in the type that the index file had, if they all fit."""
+    if columns.file_type is None:
+        return columns.values
+    try:
+        return columns.values.cast(columns.file_type)
+    except pa.ArrowInvalid:
+        return columns.values  # microseconds, in an index of milliseconds
+
+
+def _is_milliseconds(dtype: pa.DataType) -> bool:
+    return bool(pat.is_timestamp(dtype) and dtype.unit == "ms")
+
+
+def _row_groups(columns: IndexColumns) -> Ints:
+    """Bounds of row groups; an empty index has one group without rows."""
+    by_entries = columns.offsets[:-1] // _ENTRIES_PER_GROUP
+    changes = np.flatnonzero(np.diff(by_entries)) + 1
+    steps = np.arange(0, len(columns), _VALUES_PER_GROUP)
+    inner = np.union1d(steps, changes)
+    return np.append(inner if len(inner) else [0], len(columns)).astype(np.int64)
+
+
+def _write_group(
+    writer: pq.ParquetWriter, schema: pa.Schema, columns: IndexColumns, start: int, stop: int
+) -> None:
+    offsets = columns.offsets[start : stop + 1]
+    labels = columns.labels.take(pa.array(columns.codes[offsets[0] : offsets[-1]]))
+    starts = pa.array((offsets - offsets[0]).astype(np.int32))
+    lists = pa.ListArray.from_arrays(starts, labels, type=schema.field(1).type)
+    values = columns.values.slice(start, stop - start)
+    try:
+        writer.write_table(pa.Table.from_arrays([values, lists], schema=schema))
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"The index on {schema.names[0]!r} cannot be stored: {error}") from error
+
+
+def parse_index(buf: bytes, column: str, key: str) -> IndexColumns:
+    """Index data of an index file; raises CorruptDatasetError."""
+    try:
+        table = _read_table(buf)
+        _check_columns(table, column, key)
+        table.validate(full=True)
+        values = table.column(0).combine_chunks()
+        values = values.cast(widen(values.type))
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise CorruptDatasetError(
+            key, f"it is no Parquet file of an index on {column!r} ({error})"
+        ) from error
+    lists = table.column(1)
+    labels = pc.list_flatten(lists)
+    if values.null_count or lists.null_count or labels.null_count:
+        raise CorruptDatasetError(key, f"the index on {column!r} holds nulls")
+    # encoded chunk by chunk: all labels together may be too long for one array
+    encoded = labels.dictionary_encode().unify_dictionaries().combine_chunks()
+    rows = np.repeat(np.arange(len(values)), pc.list_value_length(lists).to_numpy())
+    codes = to_numpy(encoded.indices)
+    columns = IndexColumns.from_pairs(values, encoded.dictionary, codes, rows)
+    dtype = table.schema.field(0).type
+    # other libraries demand these types of an index that they have written
+    return replace(columns, file_type=dtype) if is_long(dtype) or _is_milliseconds(dtype) else columns
+
+
+def _read_table(buf: bytes) -> pa.Table:
+    """Content of the file, with dictionary-encoded labels: most of them repeat."""
+    plain = pq.ParquetFile(pa.BufferReader(buf))
+    labels = [plain.schema.column(i).path for i in range(1, plain.metadata.num_columns)]
+    file = pq.ParquetFile(pa.BufferReader(buf), metadata=plain.metadata, read_dictionary=labels)
+    # Arrow cannot read encoded lists of several row groups at once
+    return pa.concat_tables([file.read_row_group(i) for i in range(file.num_row_groups)] or [plain.read()])
+
+
+def _check_columns(table: pa.Table, column: str, key: str) -> None:
+    if table.column_names != [column, _LABEL_COLUMN]:
+        raise CorruptDatasetError(
+            key, f"an index file has the columns {column!r} and 'partition', not {table.column_names}"
+        )
+    dtype, lists = table.schema.types
+    if is_nested(dtype) or pat.is_null(dtype):
+        raise CorruptDatasetError(key, f"values of type {dtype} cannot be indexed")
+    if not (pat.is_list(lists) or pat.is_large_list(lists)) or widen(lists.value_type) != pa.string():
+        raise CorruptDatasetError(key, f"'partition' is {lists}, not lists of strings")

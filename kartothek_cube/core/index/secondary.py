@@ -9,12 +9,12 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 import pyarrow.types as pat
 
+from kartothek_cube.core.arrow.arrays import label_array
 from kartothek_cube.core.arrow.types import widen
 from kartothek_cube.core.caching import CACHE
 from kartothek_cube.core.errors import CorruptDatasetError
-from kartothek_cube.core.index.base import IndexBase
-from kartothek_cube.core.index.data import IndexColumns
-from kartothek_cube.core.index.parquet import parse_index, render_index
+from kartothek_cube.core.index.data import IndexColumns, parse_index, render_index
+from kartothek_cube.core.index.inverted import IndexBase
 from kartothek_cube.core.naming import INDICES_DIRECTORY, index_key
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, get_required, open_blobs
 from kartothek_cube.core.typing import StoreInput
@@ -163,11 +163,10 @@ class ExplicitSecondaryIndex(IndexBase):
             kwargs.setdefault("index_storage_key", None)
         return super().copy(**kwargs)
 
-    def _with_data(self, columns: IndexColumns, inplace: bool) -> Self:
-        if not inplace:
-            return self.copy(index_dct=columns, index_storage_key=None)
-        self.index_storage_key = None
-        return super()._with_data(columns, inplace)
+    def _replace_data(self, columns: IndexColumns, inplace: bool = False) -> Self:
+        if inplace and columns is not self.columns_data:
+            self.index_storage_key = None
+        return super()._replace_data(columns, inplace)
 
     def load(self, store: StoreInput | BlobStore) -> Self:
         """
@@ -299,9 +298,7 @@ def _merge(indices: list[IndexBase]) -> IndexBase:
         raise TypeError(
             f"Indices on {first.column!r} have different types: {', '.join(sorted(map(str, types)))}"
         )
-    return first._with_data(
-        IndexColumns.merge([index._data() for index in indices], first.dtype), inplace=False
-    )
+    return first._replace_data(IndexColumns.merge([index._data() for index in indices], first.dtype))
 
 
 def remove_partitions_from_indices(
@@ -321,7 +318,7 @@ def remove_partitions_from_indices(
     -------
     dict of str to IndexBase
     """
-    labels = partitions if isinstance(partitions, pa.Array) else list(partitions)
+    labels = label_array(partitions)
     return {column: index.remove_partitions(labels) for column, index in index_dict.items()}
 
 
@@ -342,12 +339,8 @@ def filter_indices(
     -------
     dict of str to IndexBase
     """
-    labels = partitions if isinstance(partitions, pa.Array) else list(partitions)
-    result = {}
-    for column, index in index_dict.items():
-        kept = index._data().keep_labels(labels)
-        result[column] = index if kept is index.columns_data else index._with_data(kept, inplace=False)
-    return result
+    labels = label_array(partitions)
+    return {c: index._replace_data(index._data().keep_labels(labels)) for c, index in index_dict.items()}
 
 
 def _are_zoned(a: pa.DataType, b: pa.DataType) -> bool:

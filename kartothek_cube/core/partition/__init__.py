@@ -1,6 +1,5 @@
 """Partitions of a dataset: `PartitionTable` as Arrow columns, `Partition` as single objects."""
 
-from kartothek_cube.core.partition.partition import Partition, PartitionDictType
-from kartothek_cube.core.partition.table import PartitionTable
+from kartothek_cube.core.partition.table import Partition, PartitionDictType, PartitionTable
 
 __all__ = ("Partition", "PartitionDictType", "PartitionTable")

@@ -1,4 +1,4 @@
-"""Partition labels (``COUNTRY_CODE=DE/DAY=2020-01-01/<hex>``) to and from typed columns."""
+"""Partition labels: values of partition keys, and the storage keys that are derived from labels."""
 
 from __future__ import annotations
 
@@ -11,12 +11,46 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.casting import parse_texts
-from kartothek_cube.core.arrow.typing import Mask
+from kartothek_cube.core.arrow.arrays import to_numpy
+from kartothek_cube.core.arrow.casting import first_failure, parse_texts
 from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.urlencode import quote, unquote
 
-__all__ = ("decode_labels", "encode_component", "quote_texts", "unquote_texts")
+__all__ = (
+    "common_prefix",
+    "decode_labels",
+    "derived_keys",
+    "encode_component",
+    "needs_escapes",
+    "quote_texts",
+    "unquote_texts",
+)
+
+_PLAIN_IN_JSON = bytes(set(range(0x20, 0x7F)) - set(b'"\\'))
+
+
+def derived_keys(prefix: str, labels: pa.StringArray) -> pa.StringArray:
+    """Storage keys by the specification: ``<uuid>/<table>/<label>.parquet``."""
+    return pc.binary_join_element_wise(prefix, labels, PARQUET_FILE_SUFFIX, "").cast(pa.string())
+
+
+def common_prefix(labels: pa.StringArray, keys: pa.StringArray) -> str | None:
+    """Common prefix of all keys before ``<label>.parquet``; None if they have another form."""
+    if not len(labels):
+        return ""
+    tail, first = labels[0].as_py() + PARQUET_FILE_SUFFIX, keys[0].as_py()
+    if not first.endswith(tail):
+        return None
+    prefix: str = first[: len(first) - len(tail)]
+    return prefix if derived_keys(prefix, labels).equals(keys) else None
+
+
+def needs_escapes(texts: pa.StringArray) -> bool:
+    """Whether a text has a character that JSON may escape."""
+    data = texts.buffers()[2]
+    return data is not None and bool(data.to_pybytes().translate(None, _PLAIN_IN_JSON))
+
 
 # Fast path for the escapes of timestamps, blanks and large floats: as no decoded character can be part of an
 # escape, replacing them one after the other equals decoding from left to right.
@@ -188,7 +222,10 @@ def _parse_values(
     try:
         return encoded.decode(_parse_quoted(encoded.texts, dtype))
     except ValueError as error:
-        label = labels[_first_unparsable(encoded, dtype)].as_py()
+        code = first_failure(encoded.texts, lambda part: _parse_quoted(part, dtype))
+        codes = encoded.codes
+        row = code if codes is None else pc.index(codes, pa.scalar(code, codes.type)).as_py()
+        label = labels[row].as_py()
         raise CorruptDatasetError(
             label, f"the partition label has no value of type {dtype} for column {column!r}"
         ) from error
@@ -201,19 +238,8 @@ def _parse_quoted(texts: pa.Array, dtype: pa.DataType) -> pa.Array:
     return parse_texts(unquote_texts(texts), dtype)
 
 
-def _first_unparsable(encoded: _DictionaryTexts, dtype: pa.DataType) -> int:
-    """Position of the first label that cannot be parsed; slow, for error messages."""
-    for code in range(len(encoded.texts)):
-        try:
-            _parse_quoted(encoded.texts.slice(code, 1), dtype)
-        except ValueError:
-            codes = encoded.codes
-            return code if codes is None else int(pc.index(codes, pa.scalar(code, codes.type)).as_py())
-    return 0
-
-
 def _check_all(is_valid: pa.BooleanArray, labels: pa.StringArray, partition_keys: Sequence[str]) -> None:
-    mask: Mask = is_valid.to_numpy(zero_copy_only=False)
+    mask = to_numpy(is_valid)
     if not mask.all():
         _raise_for(labels[int(np.argmin(mask))].as_py(), partition_keys)
 

@@ -1,4 +1,4 @@
-"""The partitions of a dataset as Arrow columns."""
+"""The partitions of a dataset: ``PartitionTable``, as Arrow columns, and ``Partition``, a view of one."""
 
 from __future__ import annotations
 
@@ -13,16 +13,103 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.arrays import abbreviate, compact_buffers, label_array, lookup
-from kartothek_cube.core.arrow.typing import Ints, Mask
+from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.errors import CorruptDatasetError, unknown_names
 from kartothek_cube.core.header.parse import common_tables, partition_texts, table_sets
 from kartothek_cube.core.naming import check_table_name, check_uuid
-from kartothek_cube.core.partition.labels import decode_labels
-from kartothek_cube.core.partition.partition import Partition, PartitionDictType
-from kartothek_cube.core.partition.storage_keys import common_prefix, derived_keys, needs_escapes
+from kartothek_cube.core.partition.labels import common_prefix, decode_labels, derived_keys, needs_escapes
 from kartothek_cube.core.store import check_owned_keys
 
 __all__ = ("Partition", "PartitionDictType", "PartitionTable")
+
+PartitionDictType = dict[str, dict[str, str]]
+
+
+class Partition:
+    """
+    One partition of a dataset: its files, one per table.
+
+    Parameters
+    ----------
+    label
+        Name of the partition within its dataset.
+    files
+        Storage key of the file of each table.
+    metadata
+        Ignored; metadata per partition of old versions.
+
+    Attributes
+    ----------
+    label : str
+    files : dict of str to str
+
+    Examples
+    --------
+    >>> Partition("COUNTRY_CODE=DE/a1", {"table": "sales/table/COUNTRY_CODE=DE/a1.parquet"}).to_dict()
+    {'files': {'table': 'sales/table/COUNTRY_CODE=DE/a1.parquet'}}
+    """
+
+    __slots__ = ("files", "label")
+
+    def __init__(
+        self, label: str, files: Mapping[str, str] | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        self.label = label
+        self.files: dict[str, str] = dict(files or {})
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Partition):
+            return NotImplemented
+        return self.label == other.label and self.files == other.files
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Partition(label={self.label!r}, files={self.files!r})"
+
+    @staticmethod
+    def from_dict(label: str, dct: Mapping[str, Any]) -> Partition:
+        """
+        Read a partition from its form in the header.
+
+        Parameters
+        ----------
+        label
+            Name of the partition.
+        dct
+            ``{"files": {<table>: <storage key>}}``.
+
+        Returns
+        -------
+        Partition
+
+        Raises
+        ------
+        CorruptDatasetError
+            ``dct`` has another form.
+
+        Examples
+        --------
+        >>> Partition.from_dict("a1", {"files": {"table": "sales/table/a1.parquet"}}).files
+        {'table': 'sales/table/a1.parquet'}
+        """
+        _, files = partition_texts({label: dct}, label)
+        return Partition(label, {table: keys[0].as_py() for table, keys in files.items()})
+
+    def to_dict(self, version: int | None = None) -> PartitionDictType:
+        """
+        The form of the partition in the header.
+
+        Parameters
+        ----------
+        version
+            Not used; there is one version.
+
+        Returns
+        -------
+        dict
+        """
+        return {"files": dict(self.files)}
 
 
 class PartitionTable:
@@ -52,11 +139,11 @@ class PartitionTable:
         names = label_array(labels)
         if any(len(keys) != len(names) for keys in columns.values()):
             raise ValueError("Every table needs exactly one file per partition label")
-        object.__setattr__(self, "labels", names)
-        object.__setattr__(self, "files", columns)
-        object.__setattr__(self, "_cache", {})
-        object.__setattr__(self, "_derived", {})
-        object.__setattr__(self, "_partitions", None)
+        self._set(labels=names, files=columns, _cache={}, _derived={}, _partitions=None)
+
+    def _set(self, **attributes: object) -> None:
+        for name, value in attributes.items():
+            object.__setattr__(self, name, value)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"PartitionTable is immutable, cannot set {name!r}")
@@ -119,11 +206,8 @@ class PartitionTable:
     def to_header(self) -> dict[str, PartitionDictType]:
         """The ``partitions`` of a header: ``{<label>: {"files": {<table>: <storage key>}}}``."""
         tables = tuple(self.files)
-        rows = (
-            zip(*(keys.to_pylist() for keys in self.files.values()), strict=True)
-            if tables
-            else ((),) * len(self)
-        )
+        columns = [keys.to_pylist() for keys in self.files.values()]
+        rows = zip(*columns, strict=True) if tables else ((),) * len(self)
         return {
             label: {"files": dict(zip(tables, row, strict=True))}
             for label, row in zip(self.labels.to_pylist(), rows, strict=True)
@@ -146,17 +230,14 @@ class PartitionTable:
     def to_partitions(self) -> dict[str, Partition]:
         """One object per partition, for users; cached."""
         if self._partitions is None:
-            partitions = {
-                label: Partition(label, entry["files"]) for label, entry in self.to_header().items()
-            }
-            object.__setattr__(self, "_partitions", partitions)
+            entries = self.to_header().items()
+            self._set(_partitions={label: Partition(label, entry["files"]) for label, entry in entries})
         return self._partitions or {}
 
     def share(self) -> PartitionTable:
         """Copy that shares caches, but not the objects of `to_partitions`, which users may change."""
         table = PartitionTable(self.labels, self.files)
-        object.__setattr__(table, "_cache", self._cache)
-        object.__setattr__(table, "_derived", self._derived)
+        table._set(_cache=self._cache, _derived=self._derived)
         return table
 
     def has_derived_keys(self, uuid: str, table: str) -> bool:
@@ -222,11 +303,9 @@ class PartitionTable:
         """Append the partitions of a table; raises ValueError for duplicates or different tables."""
         if not len(other):
             return self
+        counts = pc.value_counts(other.labels)
         duplicates = other.labels.filter(pc.is_in(other.labels, value_set=self.labels)).to_pylist()
-        duplicates = (
-            duplicates
-            or pc.value_counts(other.labels).filter(_duplicates_mask(other.labels)).field(0).to_pylist()
-        )
+        duplicates = duplicates or counts.field(0).filter(pc.greater(counts.field(1), 1)).to_pylist()
         if duplicates:
             raise ValueError(
                 f"Partition labels have to be unique, these occur twice: {abbreviate(duplicates)}"
@@ -239,10 +318,6 @@ class PartitionTable:
             )
         files = {table: pa.concat_arrays([keys, other.files[table]]) for table, keys in self.files.items()}
         return PartitionTable(pa.concat_arrays([self.labels, other.labels]), files)
-
-
-def _duplicates_mask(labels: pa.StringArray) -> pa.BooleanArray:
-    return pc.greater(pc.value_counts(labels).field(1), 1)
 
 
 def _restore(

@@ -2,10 +2,9 @@
 
 Users pass a simplekv store, a factory of one, or a URL; `open_blobs` turns any of them into a `BlobStore`:
 
-``base``              the protocol, its value types and its errors
+``blob_store``        the protocol, its value types and its errors
 ``keys``              which keys are legal, and which ones a dataset owns
-``resolve``           URL, factory or store -> store or factory (`ensure_store`, `lazy_store`)
-``registry``          chooses the driver
+``resolve``           URL, factory or store -> store, factory or driver (`lazy_store`, `open_blobs`)
 ``local``             driver for directories: atomic, durable, compare-and-swap under a file lock
 ``posix``             file system primitives of ``local``
 ``simplekv_driver``   driver for all other stores, by simplekv's documented methods only
@@ -16,7 +15,7 @@ A new kind of store needs a scheme for its URLs (`register_scheme`) and a driver
 
 from __future__ import annotations
 
-from kartothek_cube.core.store.base import (
+from kartothek_cube.core.store.blob_store import (
     Blob,
     BlobStore,
     FlushError,
@@ -26,8 +25,7 @@ from kartothek_cube.core.store.base import (
     get_required,
 )
 from kartothek_cube.core.store.keys import check_key, check_owned, check_owned_keys
-from kartothek_cube.core.store.registry import open_blobs, register_driver
-from kartothek_cube.core.store.resolve import register_scheme
+from kartothek_cube.core.store.resolve import open_blobs, register_driver, register_scheme
 
 __all__ = (
     "Blob",

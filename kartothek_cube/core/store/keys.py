@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,8 +14,6 @@ from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.naming import EXTERNAL_INDEX_SUFFIX
 
 __all__ = ("check_key", "check_keys", "check_owned", "check_owned_keys", "check_prefix", "is_key")
-
-Keys: TypeAlias = list[str]
 
 _CHARACTERS = re.escape(VALID_NON_NUM_EXTENDED.replace("/", "").replace(".", "")) + "0-9a-zA-Z"
 # without look-ahead, so that Arrow (RE2) understands it: no component is empty, '.' or '..'
@@ -48,7 +46,7 @@ def check_key(key: str) -> str:
     )
 
 
-def check_keys(keys: Iterable[str]) -> Keys:
+def check_keys(keys: Iterable[str]) -> list[str]:
     """Check several keys (ValueError); a single string is a TypeError."""
     if isinstance(keys, str | bytes):
         raise TypeError(f"expected several keys, got one string: {keys!r}")

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, TypeVar
 from simplekv import KeyValueStore
 
 from kartothek_cube.core.store import posix
-from kartothek_cube.core.store.base import (
+from kartothek_cube.core.store.blob_store import (
     Blob,
     Blobs,
     BlobStore,
@@ -56,7 +56,7 @@ class LocalBlobStore(BlobStore):
     >>> token = blobs.put_if("sales.by-dataset-metadata.json", b"{}", None)
     >>> blobs.put_if("sales.by-dataset-metadata.json", b"{}", None)
     Traceback (most recent call last):
-    kartothek_cube.core.store.base.PreconditionFailed: ...
+    kartothek_cube.core.store.blob_store.PreconditionFailed: ...
     """
 
     def __init__(self, store: KeyValueStore) -> None:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
-from kartothek_cube.core.store.base import Data
+from kartothek_cube.core.store.blob_store import Data
 
 __all__ = (
     "can_lock",

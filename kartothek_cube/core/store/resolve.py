@@ -1,7 +1,8 @@
-"""Resolve what users pass as a store (URL, factory or store) into a store or a picklable factory."""
+"""Resolution of what users pass as a store (URL, factory or store) into a store, a factory or a driver."""
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 from collections.abc import Callable
@@ -13,6 +14,9 @@ from urllib.parse import parse_qs, urlsplit
 from simplekv import KeyValueStore
 from storefact import get_store_from_url
 
+from kartothek_cube.core.store.blob_store import BlobStore
+from kartothek_cube.core.store.obstore.url import SCHEMES, parse_url
+from kartothek_cube.core.store.simplekv_driver import GenericBlobStore
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 
 __all__ = (
@@ -21,14 +25,18 @@ __all__ = (
     "ensure_store",
     "is_store",
     "lazy_store",
+    "open_blobs",
     "redact_url",
+    "register_driver",
     "register_scheme",
 )
 
 _EXPECTED = "a simplekv store, a function without arguments that returns one, or a URL such as 'hfs:///data'"
 _PICKLE_ERRORS = (pickle.PickleError, TypeError, AttributeError, ValueError, RuntimeError)
-_OPENERS: dict[str, Callable[[str], KeyValueStore]] = {}
-_CHECKS: dict[str, Callable[[str], object] | None] = {}
+_REGISTRY: dict[str, tuple[Callable[[str], KeyValueStore], Callable[[str], object] | None]] = {}
+_DRIVERS: list[tuple[Callable[[Any], bool], Callable[[Any], BlobStore]]] = []
+_LOCAL_PACKAGES = {"simplekv", "storefact", "minimalkv"}
+_LOCAL_CLASSES = {"FilesystemStore", "HFilesystemStore", "WebFilesystemStore"}
 
 
 def register_scheme(
@@ -45,8 +53,7 @@ def register_scheme(
     check
         Function of the whole URL that raises the same errors without opening the store.
     """
-    _OPENERS.update(dict.fromkeys(schemes, opener))
-    _CHECKS.update(dict.fromkeys(schemes, check))
+    _REGISTRY.update(dict.fromkeys(schemes, (opener, check)))
 
 
 @dataclass(frozen=True, repr=False)
@@ -61,7 +68,7 @@ class UrlStoreFactory:
 
     def __call__(self) -> KeyValueStore:
         """Open the store (ValueError: the URL has an unknown scheme or is otherwise invalid)."""
-        opener = _find_opener(self.url)
+        opener, _ = _find_scheme(self.url)
         try:
             return opener(self.url)
         except (ValueError, TypeError, KeyError) as error:
@@ -159,7 +166,6 @@ def lazy_store(store: StoreInput) -> StoreFactory:
     UrlStoreFactory('hfs:///data')
     """
     if isinstance(store, str):
-        _find_opener(store)
         _check_url(store)
         return UrlStoreFactory(store)
     if callable(store):
@@ -209,12 +215,12 @@ def _is_durable(url: str) -> bool:
     return value == "true"
 
 
-def _find_opener(url: str) -> Callable[[str], KeyValueStore]:
+def _find_scheme(url: str) -> tuple[Callable[[str], KeyValueStore], Callable[[str], object] | None]:
+    """Opener and check of the scheme of a URL; raises ValueError for unknown ones."""
     scheme, separator, _ = url.partition("://")
-    opener = _OPENERS.get(scheme.lower())
-    if opener is not None and separator:
-        return opener
-    close = get_close_matches(scheme.lower(), _OPENERS, n=1)
+    if separator and scheme.lower() in _REGISTRY:
+        return _REGISTRY[scheme.lower()]
+    close = get_close_matches(scheme.lower(), _REGISTRY, n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
     if not separator and "/" in url:
         hint = f" (is it a directory? hfs://{redact_url(url)})"
@@ -222,7 +228,7 @@ def _find_opener(url: str) -> Callable[[str], KeyValueStore]:
 
 
 def _check_url(url: str) -> None:
-    check = _CHECKS.get(url.partition("://")[0].lower())
+    _, check = _find_scheme(url)
     if check is not None:
         try:
             check(url)
@@ -235,7 +241,7 @@ def _invalid_url_error(url: str, error: Exception) -> ValueError:
 
 
 def _list_known_schemes() -> str:
-    return "known schemes: " + ", ".join(f"{scheme}://" for scheme in sorted(_OPENERS))
+    return "known schemes: " + ", ".join(f"{scheme}://" for scheme in sorted(_REGISTRY))
 
 
 def redact_url(url: str) -> str:
@@ -247,5 +253,73 @@ def _class_name(candidate: Any) -> str:
     return f"{type(candidate).__module__}.{type(candidate).__qualname__}"
 
 
+def register_driver(matches: Callable[[Any], bool], driver: Callable[[Any], BlobStore]) -> None:
+    """Serve matching stores by a driver; drivers registered later are asked first.
+
+    Parameters
+    ----------
+    matches
+        Function of the user's store: whether the driver serves it.
+    driver
+        Function of the user's store that returns its `BlobStore`.
+    """
+    _DRIVERS.insert(0, (matches, driver))
+
+
+def open_blobs(store: StoreInput | BlobStore) -> BlobStore:
+    """Open a store, factory or URL; a `BlobStore` is returned unchanged. Errors as those of `ensure_store`.
+
+    >>> blobs = open_blobs("hmemory://")
+    >>> blobs.put("sales/table/_common_metadata", b"PAR1", durable=True)
+    >>> blobs.list("sales/")
+    [Blob(key='sales/table/_common_metadata', size=None, mtime=None)]
+    """
+    if isinstance(store, BlobStore):
+        return store
+    opened = ensure_store(store)
+    for matches, driver in _DRIVERS:
+        if matches(opened):
+            return driver(opened)
+    return GenericBlobStore(opened)
+
+
+def _is_directory(store: Any) -> bool:
+    """Whether this is exactly a store in a directory; subclasses and patched methods may differ."""
+    kind = type(store)
+    return (
+        os.name == "posix"
+        and kind.__name__ in _LOCAL_CLASSES
+        and kind.__module__.partition(".")[0] in _LOCAL_PACKAGES
+        and not any(callable(getattr(kind, name, None)) for name in vars(store))
+        and isinstance(store.root, str)
+    )
+
+
+def _make_local_driver(store: Any) -> BlobStore:
+    # needs fcntl, which only POSIX systems have
+    from kartothek_cube.core.store.local import LocalBlobStore
+
+    return LocalBlobStore(store)
+
+
+def _is_object_store(store: Any) -> bool:
+    return type(store).__module__ == f"{__package__}.obstore.store"
+
+
+def _make_object_driver(store: Any) -> BlobStore:
+    from kartothek_cube.core.store.obstore.driver import ObjectBlobStore
+
+    return ObjectBlobStore(store)
+
+
+def _open_url(url: str) -> KeyValueStore:
+    from kartothek_cube.core.store.obstore.store import open_url
+
+    return open_url(url)
+
+
+register_driver(_is_directory, _make_local_driver)
+register_driver(_is_object_store, _make_object_driver)
 register_scheme("azure", "hazure", "hmemory", "hs3", "memory", "redis", opener=_open_with_storefact)
 register_scheme("fs", "hfs", opener=_open_directory, check=_is_durable)
+register_scheme(*SCHEMES, opener=_open_url, check=parse_url)

@@ -8,11 +8,11 @@ import io
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from simplekv import KeyValueStore
 
-from kartothek_cube.core.store.base import (
+from kartothek_cube.core.store.blob_store import (
     Blob,
     Blobs,
     BlobStore,
@@ -78,38 +78,23 @@ class GenericBlobStore(BlobStore):
             return file.seek(0, io.SEEK_END)
 
     def exists(self, key: str) -> bool:
-        exists: bool = self._get_method("__contains__")(check_key(key))
-        return exists
+        return bool(self._get_method("__contains__")(check_key(key)))
 
     def open_read(self, key: str) -> BinaryIO:
         with _missing_as_key_error(key):
             file = self._get_method("open")(check_key(key))
         if _is_seekable(file):
-            seekable: BinaryIO = file
-            return seekable
+            return cast(BinaryIO, file)
         file.close()
         return io.BytesIO(self.get(key))
-
-    def local_path(self, key: str) -> None:
-        check_key(key)
 
     # writing
 
     def put(self, key: str, data: Data, *, durable: bool = False) -> None:
         put = self._get_method("put")
-        if durable:
-            # possibly a header: must not be put between comparison and replacement of a swap
-            with self._lock:
-                put(check_key(key), bytes(data))
-        else:
+        # durable: possibly a header, which must not be put between comparison and replacement of a swap
+        with self._lock if durable else nullcontext():
             put(check_key(key), bytes(data))
-
-    @contextmanager
-    def open_write(self, key: str, *, durable: bool = False) -> Iterator[str | BinaryIO]:
-        check_key(key)
-        buffer = io.BytesIO()
-        yield buffer
-        self.put(key, buffer.getvalue(), durable=durable)
 
     def put_if(self, key: str, data: Data, token: Token | None) -> Token:
         content = bytes(data)
@@ -155,7 +140,8 @@ class GenericBlobStore(BlobStore):
     def list_dir(self, prefix: str) -> Keys:
         check_prefix(prefix)
         if not hasattr(self._store, "iter_prefixes"):
-            return sorted({_cut_level(key, len(prefix)) for key in self._keys(prefix)})
+            tails = (key.removeprefix(prefix).partition("/") for key in self._keys(prefix))
+            return sorted({prefix + name + slash for name, slash, _ in tails})
         prefixes = self._list_retrying(lambda: self._store.iter_prefixes("/", prefix))
         return sorted({key for key in prefixes if key.startswith(prefix) and is_key(key.removesuffix("/"))})
 
@@ -200,11 +186,6 @@ def _is_seekable(file: Any) -> bool:
         return bool(file.seekable())
     except AttributeError:
         return False
-
-
-def _cut_level(key: str, start: int) -> str:
-    end = key.find("/", start)
-    return key if end < 0 else key[: end + 1]
 
 
 @contextmanager

@@ -8,8 +8,8 @@ from datetime import timedelta
 from dask.bag import Bag
 from dask.task_spec import TaskRef
 
+from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.typing import ConditionsInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io.dask._executor import answer_as_bag, results_as_bag
 from kartothek_cube.io.dask.common_cube import check_blocksize, check_store

@@ -12,8 +12,8 @@ from dask.delayed import Delayed
 from dask.task_spec import List, TaskRef
 
 from kartothek_cube.core.arrow.pandas_conversion import dates_as_stamps
+from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.typing import ConditionsInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io.dask import delayed_cube
 from kartothek_cube.io.dask._executor import answer_as_delayed

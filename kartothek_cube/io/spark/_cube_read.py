@@ -9,8 +9,8 @@ import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.pandas_conversion import as_table, to_memory
+from kartothek_cube.core.cube.argument_types import ConditionsInput, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.typing import ConditionsInput, DatasetsInput
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark import _worker
 from kartothek_cube.io.spark._executor import distribute_tasks

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 from pyspark.sql import datasource as ds
 
-from kartothek_cube.core.cube.condition_types import Condition
-from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.cube.conditions import C, Condition
 from kartothek_cube.core.expressions.predicate import bind
 
 __all__ = ("to_conditions",)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from kartothek_cube.core.cube.condition_types import Condition
-from kartothek_cube.core.cube.conditions import parse_conditions
+from kartothek_cube.core.cube.conditions import Condition, parse_conditions
 from kartothek_cube.core.cube.discover import discover_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.io.spark import _datasource_writer

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.typing import Ints, Mask
+from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.io_components.kernels.encode import (
     combine_keys,
     decode_dictionary,

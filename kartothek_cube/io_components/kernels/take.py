@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.typing import Ints
+from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.io_components.kernels.allocate import allocate_array
 
 __all__ = ("Column", "as_chunked", "expand_ranges", "repeat", "take_values", "to_single_array")

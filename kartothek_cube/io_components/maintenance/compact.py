@@ -10,12 +10,12 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.pandas_metadata import extension_dtypes, with_pandas_metadata
+from kartothek_cube.core.arrow.pandas_conversion import extension_dtypes, with_pandas_metadata
 from kartothek_cube.core.commit import ChangeSet
+from kartothek_cube.core.cube.argument_types import ConditionsInput
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
-from kartothek_cube.core.cube.typing import ConditionsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.partition import PartitionTable

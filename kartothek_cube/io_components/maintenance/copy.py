@@ -19,7 +19,7 @@ from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError,
 from kartothek_cube.core.header.commit_record import COMMIT_RECORD
 from kartothek_cube.core.header.parse import parse_header
 from kartothek_cube.core.naming import SINGLE_TABLE, check_uuid, schema_key
-from kartothek_cube.core.schema.versions import VersionedSchema, schema_version_of
+from kartothek_cube.core.schema.file import VersionedSchema, schema_version_of
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.store.resolve import ensure_store

@@ -10,6 +10,7 @@ import attrs
 from kartothek_cube.core.arguments import converter_str_set_optional
 from kartothek_cube.core.commit import CommitReceipt, Role
 from kartothek_cube.core.commit.undo import undo_all
+from kartothek_cube.core.cube.argument_types import DatasetsInput
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.cube import Cube
@@ -19,7 +20,6 @@ from kartothek_cube.core.cube.discover import (
     existing_dataset_ids,
     select_datasets,
 )
-from kartothek_cube.core.cube.typing import DatasetsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import (
     DatasetExistsError,

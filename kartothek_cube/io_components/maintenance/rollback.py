@@ -28,7 +28,7 @@ from kartothek_cube.core.history import (
     snapshot_retention,
     state_as_of,
 )
-from kartothek_cube.core.schema.versions import schema_version_of
+from kartothek_cube.core.schema.file import schema_version_of
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreInput
 

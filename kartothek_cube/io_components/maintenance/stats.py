@@ -8,9 +8,9 @@ from typing import TypeAlias
 
 import attrs
 
+from kartothek_cube.core.cube.argument_types import DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import select_datasets
-from kartothek_cube.core.cube.typing import DatasetsInput
 from kartothek_cube.core.dataset.references import data_keys
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput

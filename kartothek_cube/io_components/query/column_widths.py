@@ -10,12 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow.typing import Ints
+from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.query.physical_plan import DatasetScan, ScanContext
-from kartothek_cube.serialization.footers import read_footer
+from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = ("Widths", "bits", "fit", "stored_bits", "widths_of_files", "with_bits")
 

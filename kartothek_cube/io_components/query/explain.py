@@ -9,8 +9,8 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core.cube.argument_types import ConditionsInput, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.typing import ConditionsInput, DatasetsInput
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore, open_blobs
@@ -23,7 +23,7 @@ from kartothek_cube.io_components.query.physical_plan import PartitionSelection
 from kartothek_cube.io_components.query.planner import plan_query_in_steps
 from kartothek_cube.io_components.runtime.progress import bytes_text
 from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, ordered_map
-from kartothek_cube.serialization.footers import read_footer
+from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = ("ConditionPruning", "DatasetExplanation", "QueryExplanation", "explain_query")
 

@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.typing import Ints
+from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.kernels.encode import group_codes, join_codes
@@ -22,8 +22,8 @@ from kartothek_cube.io_components.query.physical_plan import (
 from kartothek_cube.io_components.read.data_files import Source, read_threads
 from kartothek_cube.io_components.runtime.task_sizing import mean_size, split_by_weight
 from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, available_cores
-from kartothek_cube.serialization.footers import read_footer
 from kartothek_cube.serialization.parquet_reader import ParquetColumns
+from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = (
     "BlockThreads",

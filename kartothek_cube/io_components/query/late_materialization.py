@@ -15,8 +15,7 @@ from kartothek_cube.io_components.query.file_groups import PartitionedFiles
 from kartothek_cube.io_components.query.physical_plan import DatasetScan, Predicates
 from kartothek_cube.io_components.query.row_batch import RowBatch
 from kartothek_cube.io_components.query.scan import pushdown_predicates, stored_columns
-from kartothek_cube.serialization.chunk_equality import ChunkCache, have_equal_pages
-from kartothek_cube.serialization.parquet_reader import ParquetColumns
+from kartothek_cube.serialization.parquet_reader import ChunkCache, ParquetColumns, have_equal_pages
 
 __all__ = ("ColocatedRows", "scan_colocated")
 

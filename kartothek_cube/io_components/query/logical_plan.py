@@ -12,11 +12,11 @@ from kartothek_cube.core.arguments import (
     converter_str_set_optional,
     converter_str_tupleset,
 )
-from kartothek_cube.core.cube.condition_types import Condition, Conjunction
+from kartothek_cube.core.cube.argument_types import DatasetsInput
+from kartothek_cube.core.cube.conditions import Condition, Conjunction
 from kartothek_cube.core.cube.consistency import arrow_schema, check_cube, get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_datasets
-from kartothek_cube.core.cube.typing import DatasetsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.expressions.predicate import bind

@@ -8,11 +8,11 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.typing import Ints
-from kartothek_cube.core.cube.condition_types import Conjunction
+from kartothek_cube.core.arrow.types import Ints
+from kartothek_cube.core.cube.argument_types import DatasetsInput
+from kartothek_cube.core.cube.conditions import Conjunction
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.typing import DatasetsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.expressions.predicate import filter_mask

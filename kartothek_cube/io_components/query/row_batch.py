@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.typing import Ints, Mask
+from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.io_components.kernels.take import repeat, take_values
 from kartothek_cube.io_components.query.column_widths import Widths, bits, widths_of_files
 from kartothek_cube.io_components.query.physical_plan import DatasetScan

@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.typing import Ints, Mask
+from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.expressions.predicate import filter_mask
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered

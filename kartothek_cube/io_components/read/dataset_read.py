@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.typing import Ints
+from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.common_metadata import read_schema_metadata
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import index_rows, select_partitions
@@ -27,7 +27,7 @@ from kartothek_cube.core.expressions.predicate import (
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.partition.storage_keys import derived_keys
+from kartothek_cube.core.partition.labels import derived_keys
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.arguments import check_columns, check_table, dataset_factory

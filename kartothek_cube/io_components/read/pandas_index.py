@@ -11,9 +11,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kartothek_cube.core.arrow.pandas_conversion import from_pandas, to_pandas
-from kartothek_cube.core.arrow.pandas_metadata import pandas_types
-from kartothek_cube.core.arrow.typing import Ints
+from kartothek_cube.core.arrow.pandas_conversion import from_pandas, pandas_types, to_pandas
+from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.expressions.predicate import PredicatesType, columns_in_predicates, filter_mask
 from kartothek_cube.serialization import ParquetSerializer
 

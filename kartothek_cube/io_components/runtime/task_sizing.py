@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from kartothek_cube.core.arrow.typing import Ints
+from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.errors import MissingFileError
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, ordered_map

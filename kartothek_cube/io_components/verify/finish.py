@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.typing import Ints
+from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.commit import IndexUpdate
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.factory import DatasetFactory

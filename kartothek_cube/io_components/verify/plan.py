@@ -16,7 +16,7 @@ from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError
 from kartothek_cube.core.history import history_folder, is_snapshot_key, load_snapshot
 from kartothek_cube.core.naming import schema_key
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema.versions import schema_version_of
+from kartothek_cube.core.schema.file import schema_version_of
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.urlencode import unquote_indices

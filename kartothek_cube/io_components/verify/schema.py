@@ -13,10 +13,9 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.header.commit_record import parse_record
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, schema_key
-from kartothek_cube.core.schema.compare import validate_compatible
-from kartothek_cube.core.schema.wrapper import SchemaWrapper
+from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatible
 from kartothek_cube.core.store import BlobStore
-from kartothek_cube.serialization.footers import read_footer
+from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = ("recover_schema",)
 

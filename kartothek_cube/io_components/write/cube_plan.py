@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_str_set
 from kartothek_cube.core.commit import WriteMode
-from kartothek_cube.core.cube.condition_types import Conjunction
+from kartothek_cube.core.cube.argument_types import ConditionsInput
+from kartothek_cube.core.cube.conditions import Conjunction
 from kartothek_cube.core.cube.consistency import get_dataset_columns, get_payload_subset
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import (
@@ -18,7 +19,6 @@ from kartothek_cube.core.cube.discover import (
     discover_datasets,
     existing_dataset_ids,
 )
-from kartothek_cube.core.cube.typing import ConditionsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import DatasetExistsError

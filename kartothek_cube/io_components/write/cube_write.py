@@ -9,9 +9,9 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
+from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeMetadata
 from kartothek_cube.core.cube.consistency import get_payload_subset
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.typing import ConditionsInput, CubeMetadata
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.job import Job

@@ -9,13 +9,13 @@ import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.casting import normalize_value
-from kartothek_cube.core.cube.condition_types import Conjunction
+from kartothek_cube.core.cube.argument_types import ConditionsInput
+from kartothek_cube.core.cube.conditions import Conjunction
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.cube.typing import ConditionsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import unknown_names
-from kartothek_cube.core.expressions.binding import is_null_value
+from kartothek_cube.core.expressions.literal import is_null_value
 from kartothek_cube.core.expressions.predicate import ConjunctionType
 from kartothek_cube.core.typing import StoreInput
 

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.typing import Frame
+from kartothek_cube.core.arrow.types import Frame
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.io_components.write.table_writer import WriteResult
 

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.core.arrow import pandas_conversion
-from kartothek_cube.core.arrow.pandas_conversion import _split_large
-from kartothek_cube.core.arrow.pandas_metadata import extension_dtypes, index_columns
+from kartothek_cube.core.arrow.pandas_conversion import _split_large, extension_dtypes, index_columns
 
 DAY = datetime.date(2020, 1, 1)
 

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
 import datetime
-import io
 import math
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,27 +14,18 @@ from kartothek_cube.core.expressions import predicate
 from tests.support.predicates import KINDS, brute_force, literals, predicates_of, rows_of, stamp, tables
 
 
-def in_groups_of_two(table: pa.Table) -> ds.ParquetFileFragment:
-    numbered = table.append_column("row", pa.array(range(table.num_rows), pa.int64()))
-    buffer = io.BytesIO()
-    pq.write_table(numbered, buffer, row_group_size=2)
-    return ds.ParquetFileFormat().make_fragment(pa.py_buffer(buffer.getvalue()))
-
-
 @pytest.mark.parametrize("name", KINDS)
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
-def test_mask_and_expression_equal_brute_force(name: str, data: st.DataObject) -> None:
+def test_mask_equals_brute_force(name: str, data: st.DataObject) -> None:
     names = [name, *data.draw(st.lists(st.sampled_from(sorted(KINDS)).filter(name.__ne__), max_size=1))]
     table = data.draw(tables(names))
-    rows, fragment = rows_of(table), in_groups_of_two(table)
+    rows = rows_of(table)
     single = [[[literal]] for literal in data.draw(st.lists(literals(name), min_size=6, max_size=6))]
     for predicates in [*single, data.draw(predicates_of(names))]:
         expected = brute_force(rows, predicates)
         mask = predicate.filter_mask(table, predicates)
         assert [row for row, hit in enumerate(mask.to_pylist()) if hit] == expected
-        expression = predicate.to_expression(predicates, fragment.physical_schema)
-        assert fragment.to_table(filter=expression)["row"].to_pylist() == expected
 
 
 TABLE = pa.table({"x": [1, 2, None], "y": ["a", None, "b"]})
@@ -123,10 +111,7 @@ def test_empty_list_matches_without_a_type(op, expected):
      ("==", None, True), ("!=", None, False), ("in", ["a", None], True)],
 )  # fmt: skip
 def test_null_columns_take_any_value(op, value, expected):
-    table = pa.table({"x": pa.nulls(2)})
-    assert predicate.literal_mask(table["x"], op, value).to_pylist() == [expected, expected]
-    expression = predicate.to_expression([[("x", op, value)]], table.schema)
-    assert table.filter(expression).num_rows == 2 * expected
+    assert predicate.literal_mask(pa.nulls(2), op, value).to_pylist() == [expected, expected]
 
 
 def test_columns_of_nan_take_any_value():
@@ -152,11 +137,7 @@ def test_float32_is_compared_as_float64():
 
 @pytest.mark.parametrize("op", ["~", "=", "IN", None])
 def test_unknown_operator(op):
-    for evaluate in (
-        predicate.filter_mask,
-        lambda t, p: predicate.bind(p, t.schema),
-        lambda t, p: predicate.to_expression(p, t.schema),
-    ):
+    for evaluate in (predicate.filter_mask, lambda t, p: predicate.bind(p, t.schema)):
         with pytest.raises(NotImplementedError, match=r"'x'.* not in"):
             evaluate(TABLE, [[("x", op, 1)]])
 
@@ -180,17 +161,13 @@ def test_bind_accepts():
     predicate.bind([[("x", "==", 2**80), ("y", "in", ["a", None])]], TABLE.schema)
 
 
-@pytest.mark.parametrize(
-    "evaluate", [predicate.filter_mask, lambda t, p: predicate.to_expression(p, t.schema)]
-)
-def test_unknown_columns_are_named(evaluate):
+def test_unknown_columns_are_named():
     with pytest.raises(ValueError, match="unknown column z"):
-        evaluate(TABLE, [[("z", "==", 1)]])
+        predicate.filter_mask(TABLE, [[("z", "==", 1)]])
 
 
 def test_no_predicates_match_everything():
     assert predicate.filter_mask(TABLE, None).to_pylist() == [True] * 3
-    assert TABLE.filter(predicate.to_expression(None, TABLE.schema)).num_rows == 3
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from kartothek_cube.core.index import (
     merge_indices,
     remove_partitions_from_indices,
 )
-from kartothek_cube.core.index import parquet as index_file
+from kartothek_cube.core.index import data as index_file
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.testing import TIME_TO_FREEZE, TIME_TO_FREEZE_ISO_QUOTED, cm_frozen_time

@@ -515,7 +515,7 @@ def test_file_system_without_locks(store, root, monkeypatch):
         raise OSError(errno.ENOLCK, "no locks")
 
     monkeypatch.setattr("kartothek_cube.core.store.posix.fcntl.flock", refuse)
-    monkeypatch.setattr("kartothek_cube.core.store.base._WARNED", set())
+    monkeypatch.setattr("kartothek_cube.core.store.blob_store._WARNED", set())
     blobs = open_blobs(store)
     assert not blobs.can_swap
     with pytest.warns(NoCompareAndSwapWarning, match="HFilesystemStore"):

@@ -15,7 +15,6 @@ from kartothek_cube.core.store import (
     PreconditionFailed,
     open_blobs,
     register_driver,
-    registry,
     resolve,
 )
 from kartothek_cube.core.store.local import LocalBlobStore
@@ -61,8 +60,8 @@ def test_new_scheme_and_driver(monkeypatch):
     class CloudBlobs(GenericBlobStore):
         pass
 
-    monkeypatch.setattr(resolve, "_OPENERS", dict(resolve._OPENERS))
-    monkeypatch.setattr(registry, "_DRIVERS", list(registry._DRIVERS))
+    monkeypatch.setattr(resolve, "_REGISTRY", dict(resolve._REGISTRY))
+    monkeypatch.setattr(resolve, "_DRIVERS", list(resolve._DRIVERS))
     register_scheme("cloud", "s3", opener=lambda url: Cloud(DictStore({"url": url.encode()})))
     register_driver(lambda store: isinstance(store, Cloud), CloudBlobs)
     assert type(open_blobs("cloud://bucket")) is CloudBlobs

@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from kartothek_cube.api.discover import discover_datasets
-from tests.support.cubes import CUBE, HEADER, build, dataset_ids, frame, keys, refuses, snapshot, without_commit_ids
+from tests.support.cubes import (
+    CUBE,
+    HEADER,
+    build,
+    dataset_ids,
+    frame,
+    keys,
+    refuses,
+    snapshot,
+    without_commit_ids,
+)
 
 SEED = frame(x=[0, 1], p=[0, 1], v1=[10, 11])
 ENRICH = frame(x=[0, 1], p=[0, 1], v2=[20, 21])

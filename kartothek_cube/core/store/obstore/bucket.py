@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import builtins
 import errno
+import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, BinaryIO, Literal, TypeAlias, cast
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from kartothek_cube.core.store.base import Blob
+from kartothek_cube.core.store.blob_store import Blob, Buffers, Keys
 from kartothek_cube.core.store.keys import check_key, check_prefix, is_key
 from kartothek_cube.core.store.obstore.client import (
     Connection,
@@ -24,7 +24,7 @@ from kartothek_cube.core.store.obstore.client import (
 )
 from kartothek_cube.core.store.obstore.url import Location
 
-__all__ = ("Bucket",)
+__all__ = ("Bucket", "open_remote")
 
 Version: TypeAlias = tuple[tuple[str, str], ...]
 """ETag and, where it counts, version of a blob."""
@@ -44,7 +44,6 @@ _BEHIND_END = (
     "Wanted range starting at",
     "bytes 0--1/0",
 )
-_LISTS = builtins.list
 
 
 class Bucket:
@@ -90,10 +89,10 @@ class Bucket:
             if not _is_behind_end(error):
                 raise
         # an empty blob has no ranges at all
-        size: int = self.head(key)["size"]
+        size = int(self.head(key)["size"])
         return self.get(key)[0][start : start + length] if start < size else b""
 
-    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> _LISTS[Any]:
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> Buffers:
         """Read several ranges, given by start and length within the blob, concurrently."""
         if len(ranges) == 1:
             return [self.get_range(key, *ranges[0])]
@@ -163,7 +162,7 @@ class Bucket:
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete blobs; missing ones are ignored."""
-        pending = [_LISTS(dict.fromkeys(keys))]
+        pending = [list(dict.fromkeys(keys))]
         while pending:
             batch = pending.pop()
             try:
@@ -195,8 +194,7 @@ class Bucket:
 
     def sign(self, key: str, expires: Any) -> str:
         """Make a URL that grants read access to a blob for some time."""
-        url: str = self._call("sign", check_key(key), "GET", key, expires)
-        return url
+        return str(self._call("sign", check_key(key), "GET", key, expires))
 
     # listing
 
@@ -215,7 +213,7 @@ class Bucket:
                 elif options and key > prefix:
                     return
 
-    def list_dir(self, prefix: str) -> _LISTS[str]:
+    def list_dir(self, prefix: str) -> Keys:
         """List one level."""
         folder = check_prefix(prefix).rpartition("/")[0]
         level = self._call("list_with_delimiter", prefix, folder or None)
@@ -242,3 +240,67 @@ class Bucket:
 
 def _is_behind_end(error: ObjectStoreError) -> bool:
     return any(text in str(error) for text in _BEHIND_END)
+
+
+_TAIL = 64 << 10
+_BUFFER = 1 << 20
+
+
+# obstore.open_reader takes more requests. To read the footer, a value and then all of a file: 4 instead of 1
+# (up to 64 kB), 4 instead of 3 (200 kB), 7 instead of 3 (5 MB).
+class _RemoteFile(io.RawIOBase):
+    """A blob as an unbuffered file; its end is fetched when it is opened."""
+
+    def __init__(self, source: Bucket, key: str) -> None:
+        super().__init__()
+        self._source = source
+        self._key = key
+        self._tail, self._size = source.get_tail(key, _TAIL)
+        self._position = 0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Change the position."""
+        position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        if position < 0:
+            raise ValueError(f"negative position in {self._key!r}")
+        self._position = position
+        return position
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        """Fill a buffer up to the end of the blob."""
+        length = min(len(buffer), max(0, self._size - self._position))
+        if length:
+            buffer[:length] = self._fetch(self._position, length)
+            self._position += length
+        return length
+
+    def readall(self) -> bytes:
+        """Read all remaining bytes in one request."""
+        length = max(0, self._size - self._position)
+        data = self._fetch(self._position, length) if length else b""
+        self._position += len(data)
+        return data
+
+    def _fetch(self, start: int, length: int) -> bytes:
+        tail_start = self._size - len(self._tail)
+        if start >= tail_start:
+            return self._tail[start - tail_start : start - tail_start + length]
+        data = self._source.get_range(self._key, start, min(start + length, tail_start) - start)
+        return data + self._tail[: max(0, start + length - tail_start)]
+
+
+def open_remote(source: Bucket, key: str) -> BinaryIO:
+    """Open a blob as a buffered file; KeyError if there is none."""
+    return cast(BinaryIO, io.BufferedReader(_RemoteFile(source, key), _BUFFER))

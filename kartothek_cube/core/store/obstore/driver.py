@@ -4,15 +4,14 @@
 
 from __future__ import annotations
 
-import io
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
-from kartothek_cube.core.store.base import (
+from kartothek_cube.core.store.blob_store import (
     Blobs,
     BlobStore,
     Data,
@@ -22,9 +21,8 @@ from kartothek_cube.core.store.base import (
     warn_no_swap,
 )
 from kartothek_cube.core.store.keys import check_key, check_keys
-from kartothek_cube.core.store.obstore.bucket import Version
+from kartothek_cube.core.store.obstore.bucket import Version, open_remote
 from kartothek_cube.core.store.obstore.client import ObjectStoreError
-from kartothek_cube.core.store.obstore.reader import open_remote
 from kartothek_cube.core.store.obstore.store import ObjectStore
 from kartothek_cube.core.store.obstore.url import Location
 
@@ -67,14 +65,9 @@ class ObjectBlobStore(BlobStore):
     @property
     def can_swap(self) -> bool:
         location = self._store.location
-        can_swap = _CAN_SWAP.get(location)
-        if can_swap is None:
-            can_swap = _CAN_SWAP[location] = _is_known_to_swap(location) or self._probe_swap()
-        return can_swap
-
-    @property
-    def is_local(self) -> bool:
-        return False
+        if location not in _CAN_SWAP:
+            _CAN_SWAP[location] = _is_known_to_swap(location) or self._probe_swap()
+        return _CAN_SWAP[location]
 
     @property
     def has_ranges(self) -> bool:
@@ -100,8 +93,7 @@ class ObjectBlobStore(BlobStore):
         return self._bucket.get_tail(key, length)
 
     def size(self, key: str) -> int:
-        size: int = self._bucket.head(key)["size"]
-        return size
+        return int(self._bucket.head(key)["size"])
 
     def exists(self, key: str) -> bool:
         return self._bucket.exists(key)
@@ -109,20 +101,10 @@ class ObjectBlobStore(BlobStore):
     def open_read(self, key: str) -> BinaryIO:
         return open_remote(self._bucket, key)
 
-    def local_path(self, key: str) -> None:
-        check_key(key)
-
     # writing
 
     def put(self, key: str, data: Data, *, durable: bool = False) -> None:
         self._bucket.put(key, data)
-
-    @contextmanager
-    def open_write(self, key: str, *, durable: bool = False) -> Iterator[str | BinaryIO]:
-        check_key(key)
-        buffer = io.BytesIO()
-        yield buffer
-        self._bucket.put(key, buffer.getbuffer())
 
     def put_if(self, key: str, data: Data, token: Token | None) -> Token:
         check_key(key)
@@ -193,19 +175,17 @@ class ObjectBlobStore(BlobStore):
     def _can_delete_if(self) -> bool:
         """Probe conditional deletion: delete a version that does not exist, which has to fail."""
         location = self._store.location
-        can_delete = _CAN_DELETE.get(location)
-        if can_delete is not None:
-            return can_delete
+        if location in _CAN_DELETE:
+            return _CAN_DELETE[location]
         key = f"kartothek_cube-probe-{uuid.uuid4().hex}"
         self._bucket.put(key, b"")
         can_delete = False
-        try:
-            self._bucket.delete_if(key, (("e_tag", '"0"'),))
-        except FileExistsError:
-            can_delete = True
-        # credentials that cannot sign, or a proxy or certificate that only obstore is configured for
-        except (OSError, ValueError, KeyError, NotImplementedError):
-            pass
+        # other errors: credentials that cannot sign, or a proxy that only obstore is configured for
+        with suppress(OSError, ValueError, KeyError, NotImplementedError):
+            try:
+                self._bucket.delete_if(key, (("e_tag", '"0"'),))
+            except FileExistsError:
+                can_delete = True
         self._bucket.delete([key])
         _CAN_DELETE[location] = can_delete
         return can_delete

@@ -10,8 +10,7 @@ from typing import Any, BinaryIO
 from simplekv import KeyValueStore, UrlMixin
 
 from kartothek_cube.core.store.keys import check_key
-from kartothek_cube.core.store.obstore.bucket import Bucket
-from kartothek_cube.core.store.obstore.reader import open_remote
+from kartothek_cube.core.store.obstore.bucket import Bucket, open_remote
 from kartothek_cube.core.store.obstore.url import Location, parse_url
 
 __all__ = ("ObjectStore", "open_url")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kartothek_cube.core.store import NoCompareAndSwapWarning, PreconditionFailed, open_blobs
-from kartothek_cube.core.store.base import _WARNED
+from kartothek_cube.core.store.blob_store import _WARNED
 from kartothek_cube.core.store.obstore.client import ObjectStoreError
 from kartothek_cube.core.store.obstore.driver import ObjectBlobStore
 from kartothek_cube.core.store.resolve import ensure_store

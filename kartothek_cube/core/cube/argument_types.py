@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-from kartothek_cube.core.arrow.typing import Frame
-from kartothek_cube.core.cube.condition_types import Condition, Conjunction
+from kartothek_cube.core.arrow.types import Frame
+from kartothek_cube.core.cube.conditions import Condition, Conjunction
 from kartothek_cube.core.dataset import DatasetMetadata
 
-__all__ = (
-    "ConditionsInput",
-    "CubeElement",
-    "CubeInput",
-    "CubeMetadata",
-    "DatasetsInput",
-)
+__all__ = ("ConditionsInput", "CubeElement", "CubeInput", "CubeMetadata", "DatasetsInput")
 
 
 ConditionsInput: TypeAlias = Condition | Conjunction | Iterable[Condition] | None

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from io import BytesIO
 from typing import Any, BinaryIO, NamedTuple, NoReturn, TypeAlias
 
 from simplekv import KeyValueStore
 
 from kartothek_cube.core.errors import MissingFileError
+from kartothek_cube.core.store.keys import check_key
 
 __all__ = (
     "Blob",
@@ -215,7 +217,6 @@ class BlobStore(ABC):
             There is no such blob.
         """
 
-    @abstractmethod
     def local_path(self, key: str) -> str | None:
         """Path of a present or future blob in the local file system; None in other stores.
 
@@ -224,6 +225,8 @@ class BlobStore(ABC):
         PermissionError
             It is a symbolic link out of the store.
         """
+        check_key(key)
+        return None
 
     @abstractmethod
     def put(self, key: str, data: Data, *, durable: bool = False) -> None:
@@ -240,8 +243,8 @@ class BlobStore(ABC):
             durably: a commit makes all of its files durable at once, by `flush`.
         """
 
-    @abstractmethod
-    def open_write(self, key: str, *, durable: bool = False) -> AbstractContextManager[str | BinaryIO]:
+    @contextmanager
+    def open_write(self, key: str, *, durable: bool = False) -> Iterator[str | BinaryIO]:
         """Create or replace a blob with a writer of files.
 
         The context is the path of a temporary file (local stores) or a binary file in memory (others). Its
@@ -254,6 +257,10 @@ class BlobStore(ABC):
         durable
             As in `put`.
         """
+        check_key(key)
+        buffer = BytesIO()
+        yield buffer
+        self.put(key, buffer.getbuffer(), durable=durable)
 
     def flush(self, keys: Sequence[str]) -> None:  # noqa: B027 (only directories have something to do)
         """Make blobs durable that any process has put without ``durable``.

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.arrow.layouts import convert_layout, has_foreign_layout
+from kartothek_cube.core.arrow.arrays import convert_layout, has_foreign_layout
 from kartothek_cube.core.arrow.pandas_conversion import as_table, to_memory, to_storage
 from kartothek_cube.core.arrow.types import storage_type
 

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from kartothek_cube.core import clock
+from kartothek_cube.core.arrow.arrays import to_numpy
 from kartothek_cube.core.arrow.casting import normalize_value
-from kartothek_cube.core.arrow.types import is_nested, widen
-from kartothek_cube.core.arrow.typing import Mask
+from kartothek_cube.core.arrow.types import Mask, is_nested, widen
 from kartothek_cube.core.copying import CopyMixin
-from kartothek_cube.core.expressions.binding import is_null_value
+from kartothek_cube.core.expressions.literal import is_null_value
 from kartothek_cube.core.expressions.predicate import (
     PredicatesType,
     filter_mask,
@@ -103,11 +103,6 @@ class IndexBase(CopyMixin):
         self.creation_time = clock.datetime_utcnow()
         self.columns_data = index_columns(column, index_dct, dtype)
         self._index_dct: dict[Any, list[str]] | None = None
-
-    @classmethod
-    def from_columns(cls, column: str, columns: IndexColumns, dtype: pa.DataType | None = None) -> Self:
-        """Make an index from index data; the type of the values is the default."""
-        return cls(column, columns, dtype=columns.values.type if dtype is None else dtype)
 
     @property
     def loaded(self) -> bool:
@@ -225,9 +220,7 @@ class IndexBase(CopyMixin):
 
     def mask(self, op: str, value: Any) -> Mask:
         """Mask of the values that match an operator and a value of the column's type."""
-        matches = literal_mask(self._data().values, op, value, self.column)
-        mask: Mask = matches.to_numpy(zero_copy_only=False)
-        return mask
+        return to_numpy(literal_mask(self._data().values, op, value, self.column))
 
     def eval_operator(self, op: str, value: Any) -> set[str]:
         """
@@ -295,9 +288,7 @@ class IndexBase(CopyMixin):
         data = self._data()
         on_column = filter_predicates_by_column(predicates, [self.column])
         if predicates is not None and on_column is not None and len(on_column) == len(predicates):
-            data = data.select(
-                filter_mask(pa.table({self.column: data.values}), on_column).to_numpy(zero_copy_only=False)
-            )
+            data = data.select(to_numpy(filter_mask(pa.table({self.column: data.values}), on_column)))
         return flat_series(self.column, data, compact, partitions_as_index, date_as_object)
 
     def to_dict(self) -> dict[Any, list[str]]:
@@ -346,7 +337,7 @@ class IndexBase(CopyMixin):
                 f"Cannot update an index of {self.dtype} ({self.column!r}) with one of {index.dtype}"
             )
         merged = IndexColumns.merge([data, index.columns_data], self.dtype)
-        return self if len(merged.codes) == len(data.codes) else self._with_data(merged, inplace)
+        return self if len(merged.codes) == len(data.codes) else self._replace_data(merged, inplace)
 
     def remove_partitions(self, list_of_partitions: Iterable[str] | pa.Array, inplace: bool = False) -> Self:
         """
@@ -364,9 +355,7 @@ class IndexBase(CopyMixin):
         IndexBase
             ``self`` if nothing changes. The result of a change has no storage key.
         """
-        data = self._data()
-        kept = data.keep_labels(list_of_partitions, invert=True)
-        return self if kept is data else self._with_data(kept, inplace)
+        return self._replace_data(self._data().keep_labels(list_of_partitions, invert=True), inplace)
 
     def remove_values(self, list_of_values: Iterable[Any], inplace: bool = False) -> Self:
         """
@@ -386,10 +375,11 @@ class IndexBase(CopyMixin):
         """
         data = self._data()
         values = [value for value in list_of_values if not is_null_value(value)]
-        kept = data.drop_values(value_array(values, data.values.type))
-        return self if kept is data else self._with_data(kept, inplace)
+        return self._replace_data(data.drop_values(value_array(values, data.values.type)), inplace)
 
-    def _with_data(self, columns: IndexColumns, inplace: bool) -> Self:
+    def _replace_data(self, columns: IndexColumns, inplace: bool = False) -> Self:
+        if columns is self.columns_data:
+            return self
         if not inplace:
             return self.copy(index_dct=columns)
         self.columns_data, self._index_dct = columns, None

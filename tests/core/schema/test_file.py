@@ -15,7 +15,7 @@ from kartothek_cube.core.common_metadata import (
 )
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError
-from kartothek_cube.core.schema.versions import VERSIONS_KEY, VersionedSchema, decode_version, next_version
+from kartothek_cube.core.schema.file import VERSIONS_KEY, VersionedSchema, decode_version, next_version
 from kartothek_cube.io.eager import (
     copy_dataset,
     read_table,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -13,13 +14,18 @@ import pyarrow as pa
 from kartothek_cube.core import clock
 from kartothek_cube.core.copying import CopyMixin
 from kartothek_cube.core.dataset.pruning import indices_as_dataframe
-from kartothek_cube.core.dataset.render import HeaderDocument
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.expressions.predicate import PredicatesType
+from kartothek_cube.core.header import codec
+from kartothek_cube.core.header.parse import render_header
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase, IndexColumns, PartitionIndex
+from kartothek_cube.core.index.conversion import inline_dict
 from kartothek_cube.core.naming import (
     DEFAULT_METADATA_VERSION,
+    METADATA_VERSION_KEY,
     SINGLE_TABLE,
+    UUID_KEY,
+    check_metadata_version,
     check_uuid,
     metadata_key_from_uuid,
 )
@@ -28,7 +34,10 @@ from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, check_owned, open_blobs
 from kartothek_cube.core.typing import StoreInput
 
-__all__ = ("DatasetMetadataBase",)
+if TYPE_CHECKING:
+    from kartothek_cube.core.dataset.builder import DatasetMetadataBuilder
+
+__all__ = ("DatasetMetadataBase", "HeaderDocument")
 
 
 class DatasetMetadataBase(CopyMixin):
@@ -244,15 +253,7 @@ class DatasetMetadataBase(CopyMixin):
 
     def _document(self) -> HeaderDocument:
         has_partitions = self.explicit_partitions or len(self.partition_table) > 0
-        return HeaderDocument(
-            uuid=self.uuid,
-            version=self.metadata_version,
-            indices=self.indices,
-            metadata=self.metadata,
-            partitions=self.partition_table if has_partitions else None,
-            partition_keys=self.partition_keys,
-            extra=self.extra,
-        )
+        return HeaderDocument(self, self.partition_table if has_partitions else None)
 
     def to_dict(self) -> dict[str, Any]:
         """
@@ -318,7 +319,7 @@ class DatasetMetadataBase(CopyMixin):
         labels = self.partition_table.labels
         rows = np.arange(len(labels))
         partition_indices = {
-            column: PartitionIndex.from_columns(column, IndexColumns.from_pairs(values, labels, rows))
+            column: PartitionIndex(column, IndexColumns.from_pairs(values, labels, rows), values.type)
             for column, values in self.key_columns().items()
         }
         return self.copy(indices={**self.indices, **partition_indices})
@@ -458,3 +459,59 @@ class DatasetMetadataBase(CopyMixin):
         with_keys = names is None or not set(names).isdisjoint(self.partition_keys)
         dataset = self.load_partition_indices() if with_keys else self
         return indices_as_dataframe(dataset, names, date_as_object, predicates)
+
+
+@dataclass(frozen=True)
+class HeaderDocument:
+    """Header of a dataset; None for `partitions` that it does not list."""
+
+    dataset: DatasetMetadataBase | DatasetMetadataBuilder
+    partitions: PartitionTable | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The header as Python objects; loaded indices with their typed values."""
+        return self._with_partitions(IndexBase.to_dict)
+
+    def to_json(self) -> bytes:
+        """The header as JSON; raises NotImplementedError unless its version is 4."""
+        check_metadata_version(self.dataset.metadata_version)
+        partitions = None if self.partitions is None else self.partitions.to_json()
+        return render_header(self._fields(_inline), partitions).encode("ascii")
+
+    def to_msgpack(self) -> bytes:
+        """The header as compressed msgpack; raises NotImplementedError unless its version is 4."""
+        check_metadata_version(self.dataset.metadata_version)
+        return codec.packb(self._with_partitions(_inline))
+
+    def _with_partitions(self, inline: Callable[[IndexBase], dict[Any, list[str]]]) -> dict[str, Any]:
+        parts = self._fields(inline)
+        if self.partitions is not None:
+            parts["partitions"] = self.partitions.to_header()
+        return parts
+
+    def _fields(self, inline: Callable[[IndexBase], dict[Any, list[str]]]) -> dict[str, Any]:
+        """All fields in order; ``partitions`` is a placeholder."""
+        dataset = self.dataset
+        parts: dict[str, Any] = {METADATA_VERSION_KEY: dataset.metadata_version, UUID_KEY: dataset.uuid}
+        if dataset.indices:
+            parts["indices"] = {c: _render_index(index, inline) for c, index in dataset.indices.items()}
+        if dataset.metadata:
+            parts["metadata"] = dict(dataset.metadata)
+        if self.partitions is not None:
+            parts["partitions"] = {}
+        if dataset.partition_keys is not None:
+            parts["partition_keys"] = list(dataset.partition_keys)
+        return {**parts, **dataset.extra}  # unknown fields, written last
+
+
+def _render_index(
+    index: IndexBase | str, inline: Callable[[IndexBase], dict[Any, list[str]]]
+) -> str | dict[Any, list[str]]:
+    if isinstance(index, str):
+        return index
+    key: str | None = getattr(index, "index_storage_key", None)
+    return key if key is not None and not index.loaded else inline(index)
+
+
+def _inline(index: IndexBase) -> dict[Any, list[str]]:
+    return {} if index.columns_data is None else inline_dict(index.columns_data)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.core.arrow import types
-from kartothek_cube.core.expressions import binding
+from kartothek_cube.core.expressions import literal
 
 DAY = datetime.date(2020, 1, 1)
 STAMP = datetime.datetime(2020, 1, 1, 12)
@@ -70,14 +70,14 @@ ACCEPTED = {
 def test_bind_value_is_strict(dtype, kind):
     value = VALUES[kind]
     if kind in ACCEPTED[dtype]:
-        scalar = binding.bind_value(dtype, value, "x", "==")
+        scalar = literal.bind_value(dtype, value, "x", "==")
         null = kind in NULLS | {"nan", "NaT", "nat64"}
         assert scalar is None if null else scalar.is_valid
         return
     # a text that is no date is the one mistake of value, not of type
     error = ValueError if dtype == pa.date32() and kind in TEXTS else TypeError
     with pytest.raises(error) as raised:
-        binding.bind_value(dtype, value, "x", "==")
+        literal.bind_value(dtype, value, "x", "==")
     message = str(raised.value)
     assert "'x'" in message
     assert error is ValueError or (str(dtype) in message and type(value).__name__ in message)
@@ -98,7 +98,7 @@ def test_bind_value_is_strict(dtype, kind):
     ],
 )
 def test_bind_value_gives_the_widened_type(dtype, value, expected):
-    result = binding.bind_value(dtype, value, "x", "==")
+    result = literal.bind_value(dtype, value, "x", "==")
     assert result.type == types.widen(dtype)
     assert result.equals(expected)
 
@@ -113,7 +113,7 @@ def test_bind_value_gives_the_widened_type(dtype, value, expected):
     ],
 )
 def test_bind_value_beyond_the_type(dtype, value, expected):
-    result = binding.bind_value(dtype, value, "x", "<")
+    result = literal.bind_value(dtype, value, "x", "<")
     assert result.type != dtype
     assert result.as_py() == expected
 
@@ -135,7 +135,7 @@ def test_bind_value_beyond_the_type(dtype, value, expected):
     ],
 )
 def test_bind_values(dtype, values, expected, has_null):
-    array, null = binding.bind_values(dtype, values, "x", "in")
+    array, null = literal.bind_values(dtype, values, "x", "in")
     assert array.type == types.widen(dtype)
     assert array.to_pylist() == expected
     assert null is has_null
@@ -154,7 +154,7 @@ def test_bind_values(dtype, values, expected, has_null):
 )
 def test_bind_values_is_strict(dtype, values):
     with pytest.raises(TypeError, match="'x'"):
-        binding.bind_values(dtype, values, "x", "in")
+        literal.bind_values(dtype, values, "x", "in")
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_bind_values_is_strict(dtype, values):
 )
 def test_a_value_of_another_kind_is_named_with_its_remedy(dtype, value, remedy):
     with pytest.raises(TypeError, match="cannot be compared") as caught:
-        binding.bind_value(dtype, value, "x", "==")
+        literal.bind_value(dtype, value, "x", "==")
     assert str(caught.value).endswith(f"Write {remedy}.")
     written = eval(remedy, {"pandas": pd, "datetime": datetime})  # noqa: S307 (one of the remedies above)
-    assert binding.bind_value(dtype, written, "x", "==") is not None
+    assert literal.bind_value(dtype, written, "x", "==") is not None

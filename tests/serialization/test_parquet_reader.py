@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from kartothek_cube.core.arrow.pandas_conversion import as_table, to_pandas
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.serialization import ParquetSerializer
-from kartothek_cube.serialization.chunk_equality import ChunkCache, have_equal_pages
-from kartothek_cube.serialization.parquet_reader import ParquetColumns
+from kartothek_cube.serialization.parquet_reader import ChunkCache, ParquetColumns, have_equal_pages
 
 TYPES = [pa.int64(), pa.int8(), pa.timestamp("us"), pa.date32(), pa.uint32()]
 WRITERS = {

@@ -17,7 +17,7 @@ from kartothek_cube.core.naming import (
     SINGLE_TABLE,
 )
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io._executor import execute
+from kartothek_cube.io._local_executor import execute
 from kartothek_cube.io_components.arguments import MetadataInput
 from kartothek_cube.io_components.read.dataset_read import plan_read, run_each
 from kartothek_cube.io_components.read.pandas_index import to_frame

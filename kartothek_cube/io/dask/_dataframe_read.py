@@ -19,8 +19,8 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io.dask._dask_executor import answer_as_delayed
 from kartothek_cube.io.dask._dataset_arguments import check_table, picklable_store
-from kartothek_cube.io.dask._executor import answer_as_delayed
 from kartothek_cube.io.dask._from_map import from_map
 from kartothek_cube.io_components.arguments import dataset_factory
 from kartothek_cube.io_components.job import Job

@@ -13,7 +13,7 @@ from dask.task_spec import TaskRef
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreFactory, StoreInput
-from kartothek_cube.io.dask._executor import answer_as_delayed
+from kartothek_cube.io.dask._dask_executor import answer_as_delayed
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.write.dataset_commit import Written, finish_written, update_dataset_job
 from kartothek_cube.io_components.write.dataset_plan import with_scope

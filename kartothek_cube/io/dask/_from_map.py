@@ -8,7 +8,7 @@ from typing import Any
 import dask
 import dask.dataframe as dd
 
-from kartothek_cube.io.dask._executor import OpaqueSequence
+from kartothek_cube.io.dask._dask_executor import OpaqueSequence
 
 __all__ = ("from_map",)
 

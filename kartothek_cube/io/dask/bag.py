@@ -18,8 +18,8 @@ from kartothek_cube.core.naming import (
 )
 from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io.dask._dask_executor import answer_as_bag, answer_as_item, results_as_bag
 from kartothek_cube.io.dask._dataset_arguments import picklable_store, repeatable_update_job
-from kartothek_cube.io.dask._executor import answer_as_bag, answer_as_item, results_as_bag
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.read.dataset_read import (
     FrameOptions,

@@ -16,7 +16,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.typing import ConditionsInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io.dask import delayed_cube
-from kartothek_cube.io.dask._executor import answer_as_delayed
+from kartothek_cube.io.dask._dask_executor import answer_as_delayed
 from kartothek_cube.io.dask._from_map import from_map
 from kartothek_cube.io.dask._shuffle import buckets, shuffled
 from kartothek_cube.io.dask.common_cube import check_store

@@ -18,6 +18,7 @@ from kartothek_cube.core.naming import (
 )
 from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io.dask._dask_executor import answer_as_delayed, results_as_delayed
 from kartothek_cube.io.dask._dataset_arguments import (
     DeleteScopeInput,
     check_table,
@@ -25,7 +26,6 @@ from kartothek_cube.io.dask._dataset_arguments import (
     picklable_store,
     update_as_delayed,
 )
-from kartothek_cube.io.dask._executor import answer_as_delayed, results_as_delayed
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.maintenance.delete import (
     delete_dataset_job,

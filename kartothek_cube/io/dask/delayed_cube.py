@@ -11,7 +11,7 @@ from dask.task_spec import TaskRef
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.typing import ConditionsInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.typing import StoreFactory
-from kartothek_cube.io.dask._executor import answer_as_delayed, results_as_delayed
+from kartothek_cube.io.dask._dask_executor import answer_as_delayed, results_as_delayed
 from kartothek_cube.io.dask.common_cube import check_blocksize, check_store
 from kartothek_cube.io_components.maintenance.compact import compact_cube_job
 from kartothek_cube.io_components.maintenance.cube_copy import copy_cube_job, plan_copy

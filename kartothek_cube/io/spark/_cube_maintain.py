@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.typing import ConditionsInput, DatasetsInput
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io.spark._executor import execute
 from kartothek_cube.io.spark._session import active_session
+from kartothek_cube.io.spark._spark_executor import execute
 from kartothek_cube.io.spark._stores import picklable_store
 from kartothek_cube.io_components.maintenance.compact import compact_cube_job
 from kartothek_cube.io_components.maintenance.cube_copy import copy_cube_job, plan_copy

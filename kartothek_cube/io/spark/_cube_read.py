@@ -13,8 +13,8 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.typing import ConditionsInput, DatasetsInput
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark import _worker
-from kartothek_cube.io.spark._executor import distribute_tasks
 from kartothek_cube.io.spark._session import active_session, workers
+from kartothek_cube.io.spark._spark_executor import distribute_tasks
 from kartothek_cube.io.spark._stores import picklable_store
 from kartothek_cube.io.spark._types import arrow_schema, spark_schema
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf

@@ -8,7 +8,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.typing import ConditionsInput, CubeMetadata
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io._executor import execute
+from kartothek_cube.io._local_executor import execute
 from kartothek_cube.io.spark._input import SparkInput, frames_of
 from kartothek_cube.io.spark._stores import picklable_store
 from kartothek_cube.io.spark._write import check_file_rows, write_cube

@@ -14,9 +14,9 @@ from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import UnknownOutcomeError
 from kartothek_cube.io.spark import _worker
-from kartothek_cube.io.spark._executor import outcome_frame, outcomes, raise_first
 from kartothek_cube.io.spark._input import check_frame, empty_table, shuffle_by_partition
 from kartothek_cube.io.spark._session import check_python
+from kartothek_cube.io.spark._spark_executor import outcome_frame, outcomes, raise_first
 from kartothek_cube.io_components.write.abort import delete_uncommitted_attempts
 from kartothek_cube.io_components.write.cube_commit import check_schemas
 from kartothek_cube.io_components.write.cube_plan import CubeWritePlan

@@ -23,9 +23,15 @@ from kartothek_cube.core.naming import (
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark import _worker
-from kartothek_cube.io.spark._executor import distribute_tasks, execute, outcome_frame, outcomes, raise_first
 from kartothek_cube.io.spark._input import check_frame, empty_table, frames_of, shuffle_by_partition
 from kartothek_cube.io.spark._session import active_session, check_python, workers
+from kartothek_cube.io.spark._spark_executor import (
+    distribute_tasks,
+    execute,
+    outcome_frame,
+    outcomes,
+    raise_first,
+)
 from kartothek_cube.io.spark._stores import picklable_store
 from kartothek_cube.io.spark._types import arrow_schema, spark_schema
 from kartothek_cube.io.spark._write import check_file_rows, delete_on_failure

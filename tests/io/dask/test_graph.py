@@ -9,7 +9,7 @@ import dask.bag as db
 import pytest
 from dask.utils import key_split
 
-from kartothek_cube.io.dask._executor import FAN_IN, Graph, OpaqueSequence
+from kartothek_cube.io.dask._dask_executor import FAN_IN, Graph, OpaqueSequence
 
 
 def add(context, number):

@@ -18,8 +18,12 @@ from kartothek_cube.core.naming import (
 )
 from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io.dask._dask_executor import answer_as_bag, answer_as_item, results_as_bag
-from kartothek_cube.io.dask._dataset_arguments import picklable_store, repeatable_update_job
+from kartothek_cube.io.dask._dask_executor import (
+    answer_as_bag,
+    answer_as_item,
+    picklable_store,
+    results_as_bag,
+)
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.read.dataset_read import (
     FrameOptions,
@@ -30,9 +34,9 @@ from kartothek_cube.io_components.read.dataset_read import (
 from kartothek_cube.io_components.runtime.threads import batched
 from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.io_components.write.build_index import build_index_job
-from kartothek_cube.io_components.write.dataset_commit import write_inputs
+from kartothek_cube.io_components.write.dataset_commit import update_dataset_job, write_inputs
 from kartothek_cube.io_components.write.dataset_plan import plan_store
-from kartothek_cube.io_components.write.plan import MetadataMerger
+from kartothek_cube.io_components.write.plan import MetadataMerger, with_write_id
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = ("build_dataset_indices__bag", "read_dataset_as_dataframe_bag", "store_bag_as_dataset")
@@ -134,7 +138,7 @@ def store_bag_as_dataset(
         table_name=table_name,
     )
     partitions = [TaskRef((bag.name, i)) for i in range(bag.npartitions)]
-    return answer_as_item(repeatable_update_job(plan, partitions, write_inputs), [bag])
+    return answer_as_item(update_dataset_job(with_write_id(plan), partitions, write_inputs), [bag])
 
 
 def build_dataset_indices__bag(

@@ -17,9 +17,9 @@ from kartothek_cube.core.cube.typing import ConditionsInput, CubeMetadata, Datas
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io.dask import delayed_cube
 from kartothek_cube.io.dask._dask_executor import answer_as_delayed
-from kartothek_cube.io.dask._from_map import from_map
 from kartothek_cube.io.dask._shuffle import buckets, shuffled
 from kartothek_cube.io.dask.common_cube import check_store
+from kartothek_cube.io.dask.dataframe import from_map
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
 from kartothek_cube.io_components.query.frame_conversion import run_single_frame
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask, project

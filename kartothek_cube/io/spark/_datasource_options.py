@@ -1,21 +1,23 @@
-"""Options of the data source: checked and parsed."""
+"""Options of the data source, its save modes, and its errors: Spark shows their text alone."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import attrs
 
-from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.errors import KartothekCubeError, unknown_names
 
 __all__ = (
     "FORMAT",
     "ReadOptions",
     "WriteOptions",
+    "concise_errors",
     "install",
 )
 
@@ -186,6 +188,8 @@ def _moment(text: str | None) -> Any:
         raise ValueError(f"Format {FORMAT}: option 'as_of' is no JSON object: {error}") from error
 
 
+# -- save modes ----------------------------------------------------------------------------------------------
+
 _MODES = {"error": "error", "errorifexists": "error", "default": "error", "ignore": "ignore"}
 _CHOSEN = "_kartothek_cube_chosen"
 _MARK = "_kartothek_cube_wraps"
@@ -231,3 +235,35 @@ def _saving(method: Callable[..., Any]) -> Callable[..., Any]:
 
     setattr(save, _MARK, True)
     return save
+
+
+# -- errors --------------------------------------------------------------------------------------------------
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: errors that users can correct; all others need their stack trace
+_FOR_USERS = (KartothekCubeError, ValueError, TypeError, RuntimeError)
+#: Spark's workers look for this when they report an error; then they end
+_HIDDEN = "SPARK_HIDE_TRACEBACK"
+
+
+def concise_errors(method: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a method that a worker of Spark calls: errors carry their text, no stack trace."""
+
+    @wraps(method)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(*args, **kwargs)
+        except _FOR_USERS:
+            if _is_worker():
+                os.environ[_HIDDEN] = "1"
+            raise
+
+    return called
+
+
+def _is_worker() -> bool:
+    """Whether Spark started this process to call the data source."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec is not None and spec.name.startswith("pyspark.")

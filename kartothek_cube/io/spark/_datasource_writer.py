@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -21,8 +21,8 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_cube, discover_ktk_cube_dataset_ids
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetExistsError, DatasetNotFoundError, UnknownOutcomeError
-from kartothek_cube.io.spark._datasource_options import FORMAT, WriteOptions
-from kartothek_cube.io.spark._error_messages import concise_errors
+from kartothek_cube.io.spark._datasource_options import FORMAT, WriteOptions, concise_errors
+from kartothek_cube.io.spark._spark_executor import raise_first
 from kartothek_cube.io.spark._stores import CachedStoreFactory, picklable_store
 from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage_types
 from kartothek_cube.io.spark._worker import attempt, unpickled
@@ -39,7 +39,6 @@ from kartothek_cube.io_components.write.cube_plan import (
 from kartothek_cube.io_components.write.cube_write import merge_writes
 from kartothek_cube.io_components.write.incremental import check_duplicate_cells, commit_parts, write_stream
 from kartothek_cube.io_components.write.plan import with_write_id
-from kartothek_cube.io_components.write.table_writer import WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -57,6 +56,8 @@ class TaskCommit(WriterCommitMessage):
     outcome: bytes
     query: str | None = None
 
+
+Messages: TypeAlias = Sequence[WriterCommitMessage | None]
 
 # -- plan ----------------------------------------------------------------------------------------------------
 
@@ -149,17 +150,12 @@ def _write(plan: CubeWritePlan, name: str, batches: Iterator[pa.RecordBatch]) ->
     return attempt(partial(write_stream, plan, name, rows))
 
 
-def _results(messages: Iterable[Any]) -> list[dict[str, WriteResult]]:
-    """Results of all tasks; the first error is raised."""
-    results = [unpickled(message.outcome) for message in messages if message is not None]
-    for result in results:
-        if isinstance(result, Exception):
-            raise result
-    return results
+def _outcomes(messages: Messages) -> list[Any]:
+    return [unpickled(message.outcome) for message in messages if isinstance(message, TaskCommit)]
 
 
-def _discard(store: CachedStoreFactory, messages: Iterable[Any]) -> None:
-    results = [unpickled(message.outcome) for message in messages if message is not None]
+def _discard(store: CachedStoreFactory, messages: Messages) -> None:
+    results = _outcomes(messages)
     written = [r for result in results if not isinstance(result, Exception) for r in result.values()]
     delete_uncommitted(store, written)
 
@@ -181,16 +177,16 @@ class CubeWriter(DataSourceArrowWriter):
         return TaskCommit(_write(self.plan, self.name, iterator))
 
     @concise_errors
-    def commit(self, messages: Sequence[Any]) -> None:
+    def commit(self, messages: Messages) -> None:
         """Commit the files of all tasks."""
         if self.plan is None:
             return
         with delete_on_failure(change.context for change in self.plan.changes.values()):
-            results = merge_writes(_results(messages))
+            results = merge_writes(raise_first(_outcomes(messages)))
             check_duplicate_cells(self.plan, results)
             commit_parts(self.plan, [results])
 
-    def abort(self, messages: Sequence[Any]) -> None:
+    def abort(self, messages: Messages) -> None:
         """
         Delete the files of all tasks, also those whose messages got lost.
 
@@ -230,9 +226,9 @@ class CubeStreamWriter(DataSourceStreamArrowWriter):
         return TaskCommit(_write(self.plan, self.name, iterator), query)
 
     @concise_errors
-    def commit(self, messages: Sequence[Any], batchId: int) -> None:
+    def commit(self, messages: Messages, batchId: int) -> None:
         """Commit a batch, unless a batch of this number is committed already."""
-        queries = {message.query for message in messages if message is not None and message.query}
+        queries = {message.query for message in messages if isinstance(message, TaskCommit) and message.query}
         if not queries:
             return
         (query,) = queries
@@ -240,7 +236,7 @@ class CubeStreamWriter(DataSourceStreamArrowWriter):
             _discard(self.sink.store, messages)
             return
         try:
-            results = merge_writes(_results(messages))
+            results = merge_writes(raise_first(_outcomes(messages)))
             if not results[self.name].rows:
                 return
             check_duplicate_cells(self.plan, results)
@@ -253,7 +249,7 @@ class CubeStreamWriter(DataSourceStreamArrowWriter):
             _discard(self.sink.store, messages)
             raise
 
-    def abort(self, messages: Sequence[Any], batchId: int) -> None:
+    def abort(self, messages: Messages, batchId: int) -> None:
         """Delete the files of all tasks."""
         if None in messages:
             _discard(self.sink.store, messages)

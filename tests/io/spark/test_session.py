@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kartothek_cube.io.spark import _local_session, local_session, register
+from kartothek_cube.io.spark import _session, local_session, register
 from kartothek_cube.io.spark._session import active_session, check_python, explained, workers
 from kartothek_cube.io.spark.cube import (
     append_to_cube_from_spark,
@@ -67,7 +67,7 @@ def test_java_home_is_looked_at_first(tmp_path, monkeypatch):
     java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.1\" 2023-10-17' >&2\n")
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert _local_session._java_version() == 21
+    assert _session._java_version() == 21
 
 
 def test_without_pyspark_one_sentence_says_what_to_do():
@@ -115,7 +115,7 @@ def test_a_wrong_python_is_found_out_before_a_job(jvm, url, bare, monkeypatch):
 @pytest.mark.parametrize("name", ["python", "nothing"])
 def test_a_wrong_python_elsewhere_is_recognised_when_the_job_fails(jvm, url, bare, monkeypatch, name):
     frame = jvm.createDataFrame(seed())
-    monkeypatch.setattr("kartothek_cube.io.spark._write.check_python", lambda spark: None)
+    monkeypatch.setattr("kartothek_cube.io.spark._spark_executor.check_python", lambda spark: None)
     monkeypatch.setattr(jvm.sparkContext, "pythonExec", str(Path(bare).parent / name))
     with pytest.raises(RuntimeError, match=r"The Python of Spark's executors is not the right one"):
         build_cube_from_spark(frame, CUBE, url)
@@ -153,7 +153,7 @@ def test_jobs_say_which_operation_of_which_cube(jvm, url, monkeypatch):
         "setJobDescription",
         lambda sc, text: texts.append(text) or describe(sc, text),
     )
-    monkeypatch.setattr("kartothek_cube.io.spark._cube_maintain._BLOCK", 1)
+    monkeypatch.setattr("kartothek_cube.io.spark.cube._BLOCK", 1)
     jvm.sparkContext.setJobDescription("of the user")
     frame = jvm.createDataFrame(seed())
     build_cube_from_spark(frame, CUBE, url)

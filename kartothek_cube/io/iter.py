@@ -11,20 +11,13 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
-from kartothek_cube.core.naming import (
-    DEFAULT_METADATA_STORAGE_FORMAT,
-    DEFAULT_METADATA_VERSION,
-    SINGLE_TABLE,
-)
+from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io._local_executor import execute
 from kartothek_cube.io_components.arguments import MetadataInput
 from kartothek_cube.io_components.read.dataset_read import plan_read, run_each
 from kartothek_cube.io_components.read.pandas_index import to_frame
-from kartothek_cube.io_components.write.dataset_commit import (
-    update_dataset_job,
-    write_input,
-)
+from kartothek_cube.io_components.write.dataset_commit import update_dataset_job, write_input
 from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_store, plan_update
 from kartothek_cube.io_components.write.inputs import iter_inputs
 from kartothek_cube.io_components.write.plan import MetadataMerger

@@ -122,9 +122,7 @@ class Graph:
 
 
 def answer_as_delayed(
-    job: AnyJob,
-    inputs: Iterable[Delayed | Bag] = (),
-    first: Sequence[DaskKey] = (),
+    job: AnyJob, inputs: Iterable[Delayed | Bag] = (), first: Sequence[DaskKey] = ()
 ) -> Delayed:
     """The answer of a job; ``first`` are keys whose values its last step gets before the results."""
     graph = Graph(job.name, inputs)
@@ -155,13 +153,7 @@ def results_as_bag(job: AnyJob, *, flatten: bool = False) -> Bag:
     return graph.bag(_add_tasks(graph, job, job.run if flatten else partial(_call_to_list, job.run)))
 
 
-def _add_answer(
-    graph: Graph,
-    job: AnyJob,
-    first: Sequence[DaskKey] = (),
-    *,
-    as_list: bool = False,
-) -> Key:
+def _add_answer(graph: Graph, job: AnyJob, first: Sequence[DaskKey] = (), *, as_list: bool = False) -> Key:
     """The tasks of a job, their merges, and the last step; ``as_list``: its value is a list of the answer."""
     finish: Callable[..., object] = job.finish
     if job.merge is None:

@@ -15,18 +15,12 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
-from kartothek_cube.core.naming import (
-    DEFAULT_METADATA_STORAGE_FORMAT,
-    DEFAULT_METADATA_VERSION,
-    SINGLE_TABLE,
-)
+from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.dask._dask_executor import answer_as_delayed, picklable_store, results_as_delayed
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.maintenance.delete import (
-    delete_dataset_job,
-)
+from kartothek_cube.io_components.maintenance.delete import delete_dataset_job
 from kartothek_cube.io_components.maintenance.garbage import dataset_garbage_job
 from kartothek_cube.io_components.read.dataset_read import (
     FrameOptions,

@@ -13,13 +13,7 @@ import attrs
 
 from kartothek_cube.core.errors import KartothekCubeError, unknown_names
 
-__all__ = (
-    "FORMAT",
-    "ReadOptions",
-    "WriteOptions",
-    "concise_errors",
-    "install",
-)
+__all__ = ("FORMAT", "ReadOptions", "WriteOptions", "concise_errors", "install")
 
 #: name of the format
 FORMAT = "kartothek_cube"

@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from kartothek_cube.core.commit import last_batch
 from kartothek_cube.core.cube.cube import Cube

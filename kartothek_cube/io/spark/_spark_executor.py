@@ -91,9 +91,7 @@ def execute_on_frames(
 
 
 def results_as_spark_dataframe(
-    spark: SparkSession,
-    job: Job[Context, Input, Tables, Answer],
-    schema: StructType,
+    spark: SparkSession, job: Job[Context, Input, Tables, Answer], schema: StructType
 ) -> DataFrame:
     """The rows of the tables that tasks give, in the order of the tasks."""
     function = partial(_worker.table_batches, job.run, job.context, arrow_schema(schema))
@@ -121,10 +119,7 @@ def _distribute(
 
 
 def _map_batches(
-    df: DataFrame,
-    function: Callable[[_worker.Batches], _worker.Batches],
-    schema: StructType | str,
-    name: str,
+    df: DataFrame, function: Callable[[_worker.Batches], _worker.Batches], schema: StructType | str, name: str
 ) -> DataFrame:
     """Let executors call a function of `_worker` over the batches of a frame."""
     pickled, columns, help_text = cloudpickle.dumps(function), list(df.columns), remedy()

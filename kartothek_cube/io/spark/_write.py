@@ -31,14 +31,7 @@ from kartothek_cube.io_components.write.table_writer import WriteContext, WriteR
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = (
-    "SparkInput",
-    "check_input",
-    "delete_on_failure",
-    "frames_of",
-    "write_cube",
-    "write_dataset",
-)
+__all__ = ("SparkInput", "check_input", "delete_on_failure", "frames_of", "write_cube", "write_dataset")
 
 SparkInput: TypeAlias = "DataFrame | Mapping[str, DataFrame | None]"
 """The frame of the seed, or frames by dataset id."""

@@ -322,11 +322,7 @@ def delete_cube_spark(
 
 
 def cleanup_cube_spark(
-    cube: Cube,
-    store: StoreInput,
-    *,
-    retention: timedelta | None = None,
-    spark: SparkSession | None = None,
+    cube: Cube, store: StoreInput, *, retention: timedelta | None = None, spark: SparkSession | None = None
 ) -> None:
     """Delete garbage, 1,000 files per task; see :func:`kartothek_cube.io.eager_cube.cleanup_cube`."""
     session_executor(spark)(cube_garbage_job(cube, picklable_store(store), retention, _BLOCK))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import attrs
 import dask
@@ -25,7 +25,7 @@ from kartothek_cube.core.naming import DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.dask._dask_executor import answer_as_delayed, picklable_store
-from kartothek_cube.io.dask._shuffle import buckets, shuffled
+from kartothek_cube.io.dask._shuffle import buckets, shuffle_by_key
 from kartothek_cube.io.dask.delayed import DeleteScopeInput, check_table, immediate_scope, update_as_delayed
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.job import Job
@@ -107,7 +107,7 @@ def store_dataset_from_ddf(
         metadata_merger=metadata_merger,
         table_name=check_table(table),
     )
-    rows = _arranged(plan, ddf, shuffle, repartition_ratio, num_buckets, bucket_by)
+    rows = _arrange_rows(plan, ddf, shuffle, repartition_ratio, num_buckets, bucket_by)
     return _write(plan, rows, shuffle)
 
 
@@ -154,7 +154,7 @@ def update_dataset_from_ddf(
         table_name=table,
         on_conflict=on_conflict,
     )
-    rows = _arranged(plan, ddf, shuffle, repartition_ratio, num_buckets, bucket_by)
+    rows = _arrange_rows(plan, ddf, shuffle, repartition_ratio, num_buckets, bucket_by)
     return _write(plan, rows, shuffle, delete_scope)
 
 
@@ -167,9 +167,9 @@ def _check_stored_table(factory: DatasetFactory, table: str) -> None:
         raise TypeError(f"Dataset {factory.dataset_uuid!r}: {unknown_names('table', [table], tables)}")
 
 
-def _arranged(
+def _arrange_rows(
     plan: DatasetWritePlan,
-    ddf: Any,
+    ddf: dd.DataFrame | None,
     shuffle: bool,
     repartition_ratio: float | None,
     num_buckets: int | None,
@@ -180,16 +180,16 @@ def _arranged(
         return None
     if not isinstance(ddf, dd.DataFrame):
         raise TypeError(f"ddf must be a dask DataFrame but is {type(ddf).__name__}")
+    rows: dd.DataFrame = ddf
     if repartition_ratio:
-        ddf = ddf.repartition(npartitions=math.ceil(ddf.npartitions / repartition_ratio))
-    arranged: dd.DataFrame = ddf
+        rows = rows.repartition(npartitions=math.ceil(rows.npartitions / repartition_ratio))
     if not shuffle:
-        return arranged
-    missing = set(plan.context.partition_on) - set(arranged.columns)
+        return rows
+    missing = set(plan.context.partition_on) - set(rows.columns)
     if missing:
-        raise ValueError(f"partition_on: {unknown_names('column', missing, arranged.columns)}")
+        raise ValueError(f"partition_on: {unknown_names('column', missing, rows.columns)}")
     by = normalize_arg("bucket_by", bucket_by)
-    return shuffled(arranged, plan.context.partition_on, by, num_buckets)
+    return shuffle_by_key(rows, plan.context.partition_on, by, num_buckets)
 
 
 def _write(
@@ -279,7 +279,7 @@ def read_dataset_as_ddf(
     return result
 
 
-def _check_index(dask_index_on: Any, dispatch_by: Sequence[str] | None) -> str | None:
+def _check_index(dask_index_on: str | None, dispatch_by: Sequence[str] | None) -> str | None:
     if dask_index_on is not None and not isinstance(dask_index_on, str):
         raise TypeError(f"dask_index_on must be the name of a column but is a {type(dask_index_on).__name__}")
     if dask_index_on is not None and dispatch_by:
@@ -289,9 +289,10 @@ def _check_index(dask_index_on: Any, dispatch_by: Sequence[str] | None) -> str |
     return dask_index_on
 
 
-def _with_index(columns: Any, index: str | None) -> Any:
-    add = isinstance(columns, list) and index is not None and index not in columns
-    return [*columns, index] if add else columns
+def _with_index(columns: list[str] | None, index: str | None) -> list[str] | None:
+    if not isinstance(columns, list) or index is None or index in columns:
+        return columns
+    return [*columns, index]
 
 
 def _meta(options: FrameOptions, index: str | None) -> pd.DataFrame:
@@ -301,7 +302,7 @@ def _meta(options: FrameOptions, index: str | None) -> pd.DataFrame:
     return meta if index is None else meta.set_index(index)
 
 
-def _divisions(tasks: Sequence[ReadTask], meta: pd.DataFrame) -> tuple[Any, ...] | None:
+def _divisions(tasks: Sequence[ReadTask], meta: pd.DataFrame) -> tuple[Hashable, ...] | None:
     """Divisions of partitions that hold one index value each."""
     groups = [task.group[0] for task in tasks]
     try:
@@ -419,14 +420,14 @@ def hash_dataset(
     unknown = set(keys) - set(plan.context.columns or ())
     if unknown:
         raise ValueError(f"group_key: {unknown_names('column', unknown, plan.context.schema.names)}")
-    result: dd.Series = _hashes_by_group(plan, counted, keys) if keys else _hashes(plan, counted)
-    return result
+    return _hashes_by_group(plan, counted, keys) if keys else _hashes(plan, counted)
 
 
-def _hashes(plan: ReadPlan, counted: list[str]) -> Any:
+def _hashes(plan: ReadPlan, counted: list[str]) -> dd.Series:
     tasks = list(enumerate(plan.tasks()))
     meta = pd.Series(dtype="uint64")
-    return from_map(_hash_task, tasks, "hash_dataset", meta, plan.context, counted)
+    result: dd.Series = from_map(_hash_task, tasks, "hash_dataset", meta, plan.context, counted)
+    return result
 
 
 def _hash_task(task: tuple[int, ReadTask] | None, context: ReadContext, counted: list[str]) -> pd.Series[int]:
@@ -445,7 +446,7 @@ class _HashContext:
     keys: tuple[str, ...]
 
 
-def _hashes_by_group(plan: ReadPlan, counted: list[str], keys: list[str]) -> Any:
+def _hashes_by_group(plan: ReadPlan, counted: list[str], keys: list[str]) -> dd.Series:
     context = _HashContext(plan.context, tuple(counted), tuple(keys))
     job = Job(
         name="hash_dataset",
@@ -459,7 +460,8 @@ def _hashes_by_group(plan: ReadPlan, counted: list[str], keys: list[str]) -> Any
     )
     meta = _hash_groups(context, None)
     with dask.config.set({"dataframe.convert-string": False}):
-        return dd.from_delayed([answer_as_delayed(job)], meta=meta, verify_meta=False)
+        result: dd.Series = dd.from_delayed([answer_as_delayed(job)], meta=meta, verify_meta=False)
+    return result
 
 
 def _hash_groups(context: _HashContext, task: ReadTask | None) -> pd.Series[int]:
@@ -469,13 +471,16 @@ def _hash_groups(context: _HashContext, task: ReadTask | None) -> pd.Series[int]
 # -- DataFrames of tasks -------------------------------------------------------------------------------------
 
 
+Pandas = TypeVar("Pandas", pd.DataFrame, "pd.Series[int]")
+
+
 def from_map(
-    function: Callable[..., Any],
-    items: Sequence[Any],
+    function: Callable[..., Pandas],
+    items: Sequence[object],
     label: str,
-    meta: Any,
-    *args: Any,
-    divisions: tuple[Any, ...] | None = None,
+    meta: Pandas,
+    *args: object,
+    divisions: tuple[Hashable, ...] | None = None,
 ) -> Any:
     """A dask collection of ``function(item, *args)`` per item; without items of one None."""
     options = {"args": list(args), "meta": meta, "label": label, "divisions": divisions}
@@ -484,10 +489,10 @@ def from_map(
         return dd.from_map(function, OpaqueSequence(items or [None]), **options)
 
 
-class OpaqueSequence(Sequence[Any]):
+class OpaqueSequence(Sequence[object]):
     """A list that dask does not look into to tokenize it."""
 
-    def __init__(self, items: Iterable[Any]) -> None:
+    def __init__(self, items: Iterable[object]) -> None:
         self._items = list(items)
         self._token = uuid.uuid4().hex
 

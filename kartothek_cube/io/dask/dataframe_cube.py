@@ -17,7 +17,7 @@ from kartothek_cube.core.cube.typing import ConditionsInput, CubeMetadata, Datas
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io.dask import delayed_cube
 from kartothek_cube.io.dask._dask_executor import answer_as_delayed
-from kartothek_cube.io.dask._shuffle import buckets, shuffled
+from kartothek_cube.io.dask._shuffle import buckets, shuffle_by_key
 from kartothek_cube.io.dask.common_cube import check_store
 from kartothek_cube.io.dask.dataframe import from_map
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
@@ -140,7 +140,7 @@ def build_cube_from_dataframe(
     _check_columns(plan, frames)
     if shuffle:
         frames = {
-            name: shuffled(frame, plan.changes[name].context.partition_on, bucket_by, num_buckets)
+            name: shuffle_by_key(frame, plan.changes[name].context.partition_on, bucket_by, num_buckets)
             for name, frame in frames.items()
         }
     return _write_partitions(plan, frames, _write_buckets)

@@ -156,7 +156,7 @@ def _write(
 
 def update_as_delayed(
     plan: DatasetWritePlan,
-    inputs: Sequence[Any],
+    inputs: Sequence[Delayed],
     tasks: Iterable[TaskRef],
     run: Callable[[WriteContext, Any], Written],
     delete_scope: DeleteScopeInput = None,

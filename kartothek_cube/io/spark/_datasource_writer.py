@@ -21,7 +21,7 @@ from kartothek_cube.io.spark._datasource_options import FORMAT, WriteOptions, co
 from kartothek_cube.io.spark._spark_executor import raise_first
 from kartothek_cube.io.spark._stores import CachedStoreFactory, picklable_store
 from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage_types
-from kartothek_cube.io.spark._worker import attempt, unpickled
+from kartothek_cube.io.spark._worker import attempt, unpickle
 from kartothek_cube.io.spark._write import check_input, delete_on_failure
 from kartothek_cube.io_components.kernels.rechunk import rechunk_by_partition
 from kartothek_cube.io_components.write.abort import delete_uncommitted, delete_uncommitted_attempts
@@ -126,7 +126,7 @@ class WriteTarget:
         )
 
 
-def _checked(plan: CubeWritePlan, schema: StructType) -> str:
+def _check_schema(plan: CubeWritePlan, schema: StructType) -> str:
     """Name of the dataset, if the schema fits it."""
     (name,) = plan.changes
     check_types(schema, name)
@@ -147,7 +147,7 @@ def _write(plan: CubeWritePlan, name: str, batches: Iterator[pa.RecordBatch]) ->
 
 
 def _outcomes(messages: Messages) -> list[Any]:
-    return [unpickled(message.outcome) for message in messages if isinstance(message, TaskCommit)]
+    return [unpickle(message.outcome) for message in messages if isinstance(message, TaskCommit)]
 
 
 def _discard(store: CachedStoreFactory, messages: Messages) -> None:
@@ -199,7 +199,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     plan = WriteTarget.of(options, overwrite).plan()
     if plan is None:
         return CubeWriter(None, "")
-    return CubeWriter(with_write_id(plan), _checked(plan, schema))
+    return CubeWriter(with_write_id(plan), _check_schema(plan, schema))
 
 
 # -- a stream ------------------------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ class CubeStreamWriter(DataSourceStreamArrowWriter):
             check_duplicate_cells(self.plan, results)
             plan = self.sink.replacing_plan() if self.sink.overwrite else self.sink.plan()
             if plan is not None:
-                commit_parts(_numbered(plan, query, batchId), [results])
+                commit_parts(_with_batch(plan, query, batchId), [results])
         except UnknownOutcomeError:
             raise
         except Exception:
@@ -260,7 +260,7 @@ class CubeStreamWriter(DataSourceStreamArrowWriter):
         return last is not None and last >= number
 
 
-def _numbered(plan: CubeWritePlan, query: str, number: int) -> CubeWritePlan:
+def _with_batch(plan: CubeWritePlan, query: str, number: int) -> CubeWritePlan:
     changes = {name: attrs.evolve(change, batch=(query, number)) for name, change in plan.changes.items()}
     return attrs.evolve(plan, changes=changes)
 
@@ -273,4 +273,4 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
     plan = sink.replacing_plan() if overwrite else sink.plan()
     if plan is None:
         raise ValueError(f"Format {FORMAT}: there is nothing to write")
-    return CubeStreamWriter(sink, plan, _checked(plan, schema))
+    return CubeStreamWriter(sink, plan, _check_schema(plan, schema))

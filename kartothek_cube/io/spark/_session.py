@@ -31,7 +31,7 @@ __all__ = (
     "active_session",
     "check_python",
     "create_frame",
-    "explained",
+    "explain_error",
     "job_description",
     "local_session",
     "no_pandas_warnings",
@@ -336,11 +336,11 @@ def remedy() -> str:
     return _REMEDY.format(version=version, executable=sys.executable)
 
 
-def explained(error: BaseException) -> RuntimeError | None:
+def explain_error(error: BaseException) -> RuntimeError | None:
     """
     The reason why a job failed, if that is the Python of executors.
 
-    >>> print(explained(RuntimeError("ModuleNotFoundError: No module named 'pyarrow'")))
+    >>> print(explain_error(RuntimeError("ModuleNotFoundError: No module named 'pyarrow'")))
     The Python of Spark's executors is not the right one (pyarrow). Executors need a Python of version ...
     """
     text = str(error)

@@ -18,7 +18,7 @@ from kartothek_cube.io.spark import _worker
 from kartothek_cube.io.spark._session import (
     active_session,
     check_python,
-    explained,
+    explain_error,
     job_description,
     no_pandas_warnings,
     remedy,
@@ -125,7 +125,7 @@ def _map_batches(
     pickled, columns, help_text = cloudpickle.dumps(function), list(df.columns), remedy()
 
     # pickled by value: executors without this package can still raise the error below
-    def on_executor(batches: Any) -> Any:
+    def on_executor(batches: _worker.Batches) -> _worker.Batches:
         try:
             from kartothek_cube.io.spark._worker import run
         except ImportError as error:
@@ -144,13 +144,11 @@ def _results(df: DataFrame, description: str) -> list[Any]:
         with job_description(df.sparkSession, description), no_pandas_warnings():
             table = df.toArrow()
     except Exception as error:  # Py4JError where the JVM itself failed, and Connect knows no py4j
-        reason = explained(error)
+        reason = explain_error(error)
         if reason is None:
             raise
         raise reason from error
-    return raise_first(
-        _worker.unpickled(outcome.as_py()) for outcome in table.sort_by("id").column("outcome")
-    )
+    return raise_first(_worker.unpickle(outcome.as_py()) for outcome in table.sort_by("id").column("outcome"))
 
 
 def raise_first(outcomes: Iterable[Any]) -> list[Any]:

@@ -156,7 +156,7 @@ def check_types(schema: st.StructType, dataset: str) -> None:
     TypeError: Column 'SINCE' of dataset 'seed' has type interval year, which cannot be stored: cast it ...
     """
     for field in schema:
-        bad = _unsupported(field.dataType)
+        bad = _find_unsupported(field.dataType)
         if bad is not None:
             remedy = next(
                 (text for kind, text in _REMEDIES.items() if kind in _bases(bad)), "cast or drop it"
@@ -171,7 +171,7 @@ def _bases(dtype: st.DataType) -> set[str]:
     return {base.__name__ for base in type(dtype).__mro__}
 
 
-def _unsupported(dtype: st.DataType) -> st.DataType | None:
+def _find_unsupported(dtype: st.DataType) -> st.DataType | None:
     """The type, or a nested one, that Arrow does not have."""
     inner: list[st.DataType] = []
     if isinstance(dtype, st.ArrayType):
@@ -184,7 +184,7 @@ def _unsupported(dtype: st.DataType) -> st.DataType | None:
         dtype, st.StringType | st.CharType | st.VarcharType | st.NullType | st.DecimalType | st.TimeType
     ) and all(dtype != spark for _, spark in _EXACT):
         return dtype
-    return next(filter(None, map(_unsupported, inner)), None)
+    return next(filter(None, map(_find_unsupported, inner)), None)
 
 
 # -- data ----------------------------------------------------------------------------------------------------
@@ -201,11 +201,11 @@ def to_spark(table: pa.Table, target: pa.Schema) -> pa.Table:
     missing = [name for name in target.names if name not in table.column_names]
     if missing:
         raise ValueError(f"Column(s) missing in the rows for Spark: {', '.join(missing)}.")
-    columns = [_converted(table.column(field.name), field) for field in target]
+    columns = [_convert_column(table.column(field.name), field) for field in target]
     return pa.Table.from_arrays(columns, schema=target)
 
 
-def _converted(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+def _convert_column(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     source, target = column.type, field.type
     if pat.is_floating(source):
         nan = pc.is_nan(column)

@@ -36,7 +36,7 @@ __all__ = (
     "run_named",
     "run_tasks",
     "table_batches",
-    "unpickled",
+    "unpickle",
     "write_cube_rows",
     "write_dataset_rows",
 )
@@ -69,11 +69,11 @@ def run(pickled: bytes, batches: Batches, columns: Sequence[str]) -> Batches:
 @lru_cache(maxsize=4)
 def _function(pickled: bytes) -> Callable[[Batches], Batches]:
     """The unpickled function; cached, so that a process opens a store once."""
-    function: Callable[[Batches], Batches] = unpickled(pickled)
+    function: Callable[[Batches], Batches] = unpickle(pickled)
     return function
 
 
-def unpickled(data: bytes) -> Any:
+def unpickle(data: bytes) -> Any:
     """An object of the driver in a task, or of a task in the driver."""
     return pickle.loads(data)  # noqa: S301  Spark itself runs what the driver pickled
 
@@ -81,7 +81,7 @@ def unpickled(data: bytes) -> Any:
 def _tasks(batches: Batches) -> Iterator[tuple[int, Any]]:
     for batch in batches:
         for number, task in zip(batch.column("id").to_pylist(), batch.column("task"), strict=True):
-            yield number, unpickled(task.as_py())
+            yield number, unpickle(task.as_py())
 
 
 def attempt(function: Callable[[], object]) -> bytes:
@@ -95,7 +95,7 @@ def attempt(function: Callable[[], object]) -> bytes:
 def _portable(error: Exception) -> Exception:
     """The error itself, or one of the same text that survives pickle."""
     try:
-        unpickled(pickle.dumps(error))
+        unpickle(pickle.dumps(error))
     except Exception:  # whatever an exception class may do when it is pickled
         return RuntimeError(f"{type(error).__name__}: {error}")
     return error

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 import attrs
 import pyarrow as pa
@@ -180,15 +181,15 @@ def _shuffle_by_partition(
     df: DataFrame, keys: Sequence[str], cells: Sequence[str] = (), file_rows: int | None = None
 ) -> DataFrame:
     """Bring the rows of each logical partition together by one shuffle, sorted by partition."""
-    names = [_quoted(key) for key in keys]
+    names = [_quote(key) for key in keys]
     if file_rows is not None:
-        return _dealt_out(df, names, [_quoted(cell) for cell in cells], file_rows)
+        return _split_large_partitions(df, names, [_quote(cell) for cell in cells], file_rows)
     if not keys:
         return df.repartition(1)
     return df.repartition(*names).sortWithinPartitions(*names)
 
 
-def _dealt_out(df: DataFrame, keys: list[str], cells: list[str], file_rows: int) -> DataFrame:
+def _split_large_partitions(df: DataFrame, keys: list[str], cells: list[str], file_rows: int) -> DataFrame:
     f = _functions(df)
     shares = f.ceil(f.count(f.lit(1)) * _UNEVEN / file_rows).alias(_SHARES)
     counts = df.groupBy(*keys).agg(shares)
@@ -197,14 +198,14 @@ def _dealt_out(df: DataFrame, keys: list[str], cells: list[str], file_rows: int)
     marked = df.join(f.broadcast(large), plain, "left") if keys else df.crossJoin(f.broadcast(counts))
     share: Column = f.pmod(f.xxhash64(*cells), f.coalesce(f.col(_SHARES), f.lit(1)))
     sorted_rows = marked.repartition(*keys, share).sortWithinPartitions(*keys, *cells)
-    return sorted_rows.select(*map(_quoted, df.columns))
+    return sorted_rows.select(*map(_quote, df.columns))
 
 
-def _functions(df: DataFrame) -> Any:
+def _functions(df: DataFrame) -> ModuleType:
     """The functions on columns for the kind of session that the frame belongs to."""
     connect = type(df).__module__.startswith("pyspark.sql.connect")
     return import_module("pyspark.sql.connect.functions" if connect else "pyspark.sql.functions")
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"

@@ -22,7 +22,7 @@ from kartothek_cube.io.spark import _datasource_writer
 from kartothek_cube.io.spark._datasource_options import FORMAT, ReadOptions, concise_errors
 from kartothek_cube.io.spark._stores import picklable_store
 from kartothek_cube.io.spark._types import arrow_schema, spark_schema
-from kartothek_cube.io.spark._worker import batches_of, unpickled
+from kartothek_cube.io.spark._worker import batches_of, unpickle
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, ScanContext, split_into_tasks
 from kartothek_cube.io_components.query.planner import plan_query
@@ -59,7 +59,7 @@ class CubeReader(DataSourceReader):
         self._context: ScanContext | None = None
 
     @concise_errors
-    def pushFilters(self, filters: list[Any]) -> list[Any]:
+    def pushFilters(self, filters: list[ds.Filter]) -> list[ds.Filter]:
         """
         Take filters that mean the same for a cube, and return the others.
 
@@ -67,31 +67,33 @@ class CubeReader(DataSourceReader):
         """
         if not (_SCANS_ARE_SEPARATE or self._options.push_filters):
             return filters
-        self._conditions, remaining_filters = to_conditions(filters, _planned(self._options).context.output)
+        self._conditions, remaining_filters = to_conditions(
+            filters, _plan_query(self._options).context.output
+        )
         return remaining_filters
 
     @concise_errors
     def partitions(self) -> Sequence[InputPartition]:
         """Cut the query into tasks."""
-        tasks = split_into_tasks(self._planned(), self._workers, _TASKS_PER_WORKER)
+        tasks = split_into_tasks(self._plan_query(), self._workers, _TASKS_PER_WORKER)
         return [CubePartition(pickle.dumps(task)) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read, join and filter the files of a task."""
         if isinstance(partition, CubePartition) and self._context is not None:
-            for table in run_task(self._context, unpickled(partition.task)):
+            for table in run_task(self._context, unpickle(partition.task)):
                 yield from batches_of(table, arrow_schema(self._schema))
 
-    def _planned(self) -> PhysicalPlan:
+    def _plan_query(self) -> PhysicalPlan:
         """The query, planned once filters are known."""
         if self._plan is None:
-            self._plan = _planned(self._options, self._conditions, self._schema)
+            self._plan = _plan_query(self._options, self._conditions, self._schema)
             self._context = self._plan.context
         return self._plan
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # Spark pickles the reader for tasks before it asks for partitions; they need no more than this
-        self._planned()
+        self._plan_query()
         return {**self.__dict__, "_plan": None}
 
 
@@ -109,7 +111,7 @@ class KartothekCubeDataSource(DataSource):
     @concise_errors
     def schema(self) -> StructType:
         """Columns and types of a cube."""
-        return spark_schema(_planned(ReadOptions.of(self.options)).context.output)
+        return spark_schema(_plan_query(ReadOptions.of(self.options)).context.output)
 
     @concise_errors
     def reader(self, schema: StructType) -> CubeReader:
@@ -132,7 +134,7 @@ def data_source(workers: int) -> type[KartothekCubeDataSource]:
     return type("KartothekCubeDataSource", (KartothekCubeDataSource,), {"workers": workers})
 
 
-def _planned(
+def _plan_query(
     options: ReadOptions, conditions: Sequence[Condition] = (), schema: StructType | None = None
 ) -> PhysicalPlan:
     store = picklable_store(options.store)
@@ -141,7 +143,7 @@ def _planned(
     plan = plan_query(
         cube,
         store,
-        conditions=[*_given(options.conditions, datasets), *conditions],
+        conditions=[*_parse_given(options.conditions, datasets), *conditions],
         datasets=datasets if options.as_of is None else options.datasets,
         dimension_columns=options.dimension_columns,
         payload_columns=columns,
@@ -152,7 +154,7 @@ def _planned(
     return plan
 
 
-def _given(text: str | None, datasets: Mapping[str, DatasetMetadata]) -> Sequence[Condition]:
+def _parse_given(text: str | None, datasets: Mapping[str, DatasetMetadata]) -> Sequence[Condition]:
     if text is None:
         return ()
     schemas = [dataset.schema.internal() for dataset in datasets.values() if dataset.schema is not None]
@@ -187,7 +189,7 @@ _COMPARISONS: Mapping[type, Callable[[Any, Any], Condition]] = {
 }
 
 
-def to_conditions(filters: Sequence[Any], schema: pa.Schema) -> tuple[list[Condition], list[Any]]:
+def to_conditions(filters: Sequence[ds.Filter], schema: pa.Schema) -> tuple[list[Condition], list[ds.Filter]]:
     """
     Conditions that follow from filters, and the filters that Spark still has to evaluate.
 
@@ -198,13 +200,13 @@ def to_conditions(filters: Sequence[Any], schema: pa.Schema) -> tuple[list[Condi
     DAY > 3 [StringEndsWith(attribute=('CITY',), value='burg')]
     """
     conditions: list[Condition] = []
-    remaining_filters: list[Any] = []
+    remaining_filters: list[ds.Filter] = []
     not_null = []
     for item in filters:
         if isinstance(item, ds.IsNotNull):
             not_null.append(item)
             continue
-        translated, same = _translated(item, schema)
+        translated, same = _translate(item, schema)
         if not _bindable(translated, schema):
             translated, same = [], False
         conditions += translated
@@ -216,7 +218,7 @@ def to_conditions(filters: Sequence[Any], schema: pa.Schema) -> tuple[list[Condi
     return conditions, remaining_filters
 
 
-def _column(item: Any) -> str:
+def _column(item: ds.Filter) -> str:
     path: tuple[str, ...] = getattr(item, "attribute", ())
     return path[0] if len(path) == 1 else ""
 
@@ -230,35 +232,34 @@ def _bindable(conditions: Sequence[Condition], schema: pa.Schema) -> bool:
     return True
 
 
-def _translated(item: Any, schema: pa.Schema) -> tuple[list[Condition], bool]:
+def _translate(item: ds.Filter, schema: pa.Schema) -> tuple[list[Condition], bool]:
     """Conditions that follow from a filter, and whether they are equivalent to it."""
-    negated = isinstance(item, ds.Not)
-    inner = item.child if negated else item
+    inner = item.child if isinstance(item, ds.Not) else item
     column = _column(inner)
     if column not in schema.names:
         return [], False
     dtype = schema.field(column).type
     try:
-        return (_negated if negated else _plain)(inner, column, dtype)
+        return (_translate_plain if inner is item else _translate_negated)(inner, column, dtype)
     except (TypeError, ValueError, OverflowError):
         return [], False
 
 
-def _plain(item: Any, column: str, dtype: pa.DataType) -> tuple[list[Condition], bool]:
+def _translate_plain(item: ds.Filter, column: str, dtype: pa.DataType) -> tuple[list[Condition], bool]:
     if isinstance(item, ds.StringStartsWith) and pat.is_string(dtype):
         return _prefix(column, item.value), False
     if isinstance(item, ds.In):
         return _one_of(column, [_value(v, dtype) for v in item.value if v is not None], dtype)
-    compare = _COMPARISONS.get(type(item))
-    if compare is None or item.value is None:
+    compare, operand = _COMPARISONS.get(type(item)), getattr(item, "value", None)
+    if compare is None or operand is None:
         return [], False
-    value = _value(item.value, dtype)
+    value = _value(operand, dtype)
     if pat.is_timestamp(dtype):
         return _instant(type(item), column, value), True
     return [compare(C(column), value)], True
 
 
-def _negated(item: Any, column: str, dtype: pa.DataType) -> tuple[list[Condition], bool]:
+def _translate_negated(item: ds.Filter, column: str, dtype: pa.DataType) -> tuple[list[Condition], bool]:
     if pat.is_timestamp(dtype) or not isinstance(item, ds.EqualTo | ds.In):
         return [], False
     values = [item.value] if isinstance(item, ds.EqualTo) else list(item.value)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kartothek_cube.io.spark import _session, local_session, register
-from kartothek_cube.io.spark._session import active_session, check_python, explained, workers
+from kartothek_cube.io.spark._session import active_session, check_python, explain_error, workers
 from kartothek_cube.io.spark.cube import (
     append_to_cube_from_spark,
     build_cube_from_spark,
@@ -134,7 +134,7 @@ def test_a_wrong_python_elsewhere_is_recognised_when_the_job_fails(jvm, url, bar
     ],
 )
 def test_what_failures_mean(text, what):
-    reason = explained(RuntimeError(text))
+    reason = explain_error(RuntimeError(text))
     assert (reason is None) if what is None else (what in str(reason) and sys.executable in str(reason))
 
 

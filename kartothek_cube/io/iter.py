@@ -1,4 +1,19 @@
-"""Datasets with pandas, frame by frame: readers and writers hold one input or result in memory at a time."""
+"""Datasets with pandas, frame by frame: readers and writers hold one input or result in memory at a time.
+
+Examples
+--------
+>>> import pandas as pd
+>>> from storefact import get_store_from_url
+>>> store = get_store_from_url("hmemory://")
+>>> days = (pd.DataFrame({"DAY": [day], "AVG_TEMP": [6]}) for day in range(3))
+>>> len(update_dataset_from_dataframes__iter(days, store, "weather").partitions)
+3
+>>> for df in read_dataset_as_dataframes__iterator("weather", store):
+...     print(df["DAY"].tolist())
+[0]
+[1]
+[2]
+"""
 
 from __future__ import annotations
 
@@ -49,18 +64,6 @@ def read_dataset_as_dataframes__iterator(
     Read a dataset frame by frame; see :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
 
     The read is planned when the first frame is taken; each frame is read when it is taken.
-
-    Examples
-    --------
-    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
-    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
-    >>> for df in read_dataset_as_dataframes__iterator("geodata", store):
-    ...     print(df["CITY"].tolist())
-    ['Bonn', 'Ulm']
-    ['Rom']
     """
     plan = plan_read(
         dataset_uuid,
@@ -101,14 +104,6 @@ def update_dataset_from_dataframes__iter(
 
     See :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`. Each input of ``df_generator`` is
     written before the next one is taken. If the generator fails, the dataset stays as it is.
-
-    Examples
-    --------
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> days = (pd.DataFrame({"DAY": [day], "AVG_TEMP": [6]}) for day in range(3))
-    >>> len(update_dataset_from_dataframes__iter(days, store, "weather").partitions)
-    3
     """
     plan = plan_update(
         dataset_uuid,

@@ -1,4 +1,19 @@
-"""Datasets with dask bags: they are input of writes and result of reads; the work is done when computed."""
+"""Datasets with dask bags: they are input of writes and result of reads; the work is done when computed.
+
+Examples
+--------
+>>> import dask.bag as db
+>>> import pandas as pd
+>>> from storefact import get_store_from_url
+>>> store = get_store_from_url("hmemory://")
+>>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
+>>> bag = db.from_sequence([cities])
+>>> stored = store_bag_as_dataset(bag, store, "geodata", partition_on="COUNTRY_CODE")
+>>> _ = stored.compute(scheduler="sync")
+>>> frames = read_dataset_as_dataframe_bag("geodata", store)
+>>> frames.map(len).compute(scheduler="sync")
+[2, 1]
+"""
 
 from __future__ import annotations
 
@@ -64,20 +79,6 @@ def read_dataset_as_dataframe_bag(
     See :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`. The read is planned when the graph is
     built. ``partition_size`` elements form a partition of the bag: by default 1, more from 100 elements on. A
     categorical column with an index has the same categories in all frames: all values of the index.
-
-    Examples
-    --------
-    >>> import dask.bag as db
-    >>> import pandas as pd
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
-    >>> bag = db.from_sequence([cities])
-    >>> stored = store_bag_as_dataset(bag, store, "geodata", partition_on="COUNTRY_CODE")
-    >>> _ = stored.compute(scheduler="sync")
-    >>> frames = read_dataset_as_dataframe_bag("geodata", store)
-    >>> frames.map(len).compute(scheduler="sync")
-    [2, 1]
     """
     plan = plan_read(
         dataset_uuid,

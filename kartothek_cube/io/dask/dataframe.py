@@ -1,4 +1,19 @@
-"""Datasets with dask DataFrames as input of writes and as result of reads; the work is done when computed."""
+"""Datasets with dask DataFrames as input of writes and as result of reads; the work is done when computed.
+
+Examples
+--------
+>>> import dask.dataframe as dd
+>>> import pandas as pd
+>>> from storefact import get_store_from_url
+>>> store = get_store_from_url("hmemory://")
+>>> weather = pd.DataFrame({"DAY": [1, 2, 1, 2], "AVG_TEMP": [6, 5, 7, 8]})
+>>> ddf = dd.from_pandas(weather, npartitions=2)
+>>> task = store_dataset_from_ddf(ddf, store, "weather", partition_on="DAY", shuffle=True)
+>>> len(task.compute(scheduler="sync").partitions)
+2
+>>> read_dataset_as_ddf("weather", store, dask_index_on="DAY").known_divisions
+True
+"""
 
 from __future__ import annotations
 
@@ -83,16 +98,6 @@ def store_dataset_from_ddf(
     arguments are checked when the graph is built. ``repartition_ratio`` partitions of the input become one
     before anything else. ``shuffle`` collects the rows of each partition key into at most ``num_buckets``
     files, distributed by the values of ``bucket_by`` (all columns by default).
-
-    Examples
-    --------
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> weather = pd.DataFrame({"DAY": [1, 2, 1, 2], "AVG_TEMP": [6, 5, 7, 8]})
-    >>> ddf = dd.from_pandas(weather, npartitions=2)
-    >>> task = store_dataset_from_ddf(ddf, store, "weather", partition_on="DAY", shuffle=True)
-    >>> len(task.compute(scheduler="sync").partitions)
-    2
     """
     plan = plan_store(
         lazy_store(store),
@@ -236,24 +241,12 @@ def read_dataset_as_ddf(
     as_of: AsOf | None = None,
 ) -> dd.DataFrame:
     """
-    Read a dataset, a partition per partition or group.
+    Read a dataset; see :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
 
-    See :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`. The read is planned when the graph is
-    built, and only the columns that dask needs are read. By default, partition keys are the first columns and
-    the others are sorted by name. ``dask_index_on`` is an indexed column that becomes the index: one
-    partition per value, with known divisions. Types are those of the schema, files may have narrower ones.
-    With ``dates_as_object=False`` and several partitions, dates outside of ``datetime64[ns]`` are
-    :class:`pandas.Timestamp` objects.
-
-    Examples
-    --------
-    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
-    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
-    >>> read_dataset_as_ddf("geodata", store, dask_index_on="COUNTRY_CODE").divisions
-    ('DE', 'IT', 'IT')
+    The read is planned when the graph is built, and only columns that dask needs are read, by default in the
+    order of :func:`kartothek_cube.io.eager.read_table`. ``dask_index_on`` is an indexed column that becomes
+    the index: one partition per value, with known divisions. Types are those of the schema, files may have
+    narrower ones; of several partitions, dates outside of ``datetime64[ns]`` are always objects.
     """
     index = _check_index(dask_index_on, normalize_arg("dispatch_by", dispatch_by))
     plan = plan_read(

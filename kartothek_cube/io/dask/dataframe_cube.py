@@ -1,4 +1,21 @@
-"""Cubes with dask DataFrames as input of writes and as result of queries; the work is done when computed."""
+"""Cubes with dask DataFrames as input of writes and as result of queries; the work is done when computed.
+
+Examples
+--------
+>>> import dask.dataframe as dd
+>>> import pandas as pd
+>>> from kartothek_cube.core.cube.cube import Cube
+>>> from kartothek_cube.core.utils import lazy_store
+>>> from storefact import get_store_from_url
+>>> store = lazy_store(get_store_from_url("hmemory://"))
+>>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+>>> cities = pd.DataFrame({"CITY": ["Ulm", "Bath"], "COUNTRY_CODE": ["DE", "UK"], "TEMP": [6, 8]})
+>>> data = dd.from_pandas(cities, npartitions=2)
+>>> sorted(build_cube_from_dataframe(data, cube, store, shuffle=True).compute(scheduler="sync"))
+['seed']
+>>> query_cube_dataframe(cube, store)["TEMP"].max().compute(scheduler="sync")
+np.int64(8)
+"""
 
 from __future__ import annotations
 
@@ -117,22 +134,6 @@ def build_cube_from_dataframe(
     One task checks and writes each partition of the input, the last task publishes the cube. Duplicate cells
     are not detected. ``shuffle`` first collects the rows of each physical partition into at most
     ``num_buckets`` files, distributed by the values of ``bucket_by`` (all columns by default).
-
-    Examples
-    --------
-    >>> import dask.dataframe as dd
-    >>> import pandas as pd
-    >>> from kartothek_cube.core.cube.cube import Cube
-    >>> from kartothek_cube.core.utils import lazy_store
-    >>> from storefact import get_store_from_url
-    >>> store = lazy_store(get_store_from_url("hmemory://"))
-    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
-    >>> cities = pd.DataFrame({"CITY": ["Ulm", "Bath"], "COUNTRY_CODE": ["DE", "UK"], "TEMP": [6, 8]})
-    >>> data = dd.from_pandas(cities, npartitions=2)
-    >>> sorted(build_cube_from_dataframe(data, cube, store, shuffle=True).compute(scheduler="sync"))
-    ['seed']
-    >>> query_cube_dataframe(cube, store)["TEMP"].max().compute(scheduler="sync")
-    np.int64(8)
     """
     check_store(store)
     frames = _by_id(data, cube)
@@ -226,8 +227,7 @@ def query_cube_dataframe(
     The query is planned when the graph is built. There is one partition per group, in the order of
     ``partition_by``, or one in total; divisions are unknown. Only the columns that dask needs are read. Types
     are those of the schema; a partition may have narrower ones, or others where values are missing. With
-    several partitions, dates outside of ``datetime64[ns]`` are :class:`pandas.Timestamp` objects, since
-    pandas cannot concatenate timestamps of such different ranges.
+    several partitions, dates outside of ``datetime64[ns]`` are :class:`pandas.Timestamp` objects.
     """
     check_store(store)
     plan = plan_query(
@@ -244,6 +244,7 @@ def _read(
     if columns is not None and task is not None:
         context, task = project(context, task, columns)
     frame = run_single_frame(context, task)
+    # pandas cannot concatenate timestamps of such different ranges
     frame = frame if alone else dates_as_stamps(frame)
     return frame if columns is None else frame[list(columns)]
 

@@ -1,4 +1,19 @@
-"""Datasets with ``dask.delayed``: functions return Delayed objects, which do the work when computed."""
+"""Datasets with ``dask.delayed``: functions return Delayed objects, which do the work when computed.
+
+Examples
+--------
+>>> import pandas as pd
+>>> from dask import compute, delayed
+>>> from storefact import get_store_from_url
+>>> store = get_store_from_url("hmemory://")
+>>> days = [delayed(pd.DataFrame)({"DAY": [day], "AVG_TEMP": [6]}) for day in range(3)]
+>>> task = store_delayed_as_dataset(days, store, "weather", partition_on="DAY")
+>>> len(task.compute(scheduler="sync").partitions)
+3
+>>> frames = compute(*read_dataset_as_delayed("weather", store), scheduler="sync")
+>>> [df["DAY"].tolist() for df in frames]
+[[0], [1], [2]]
+"""
 
 from __future__ import annotations
 
@@ -77,16 +92,6 @@ def store_delayed_as_dataset(
 
     ``delayed_tasks`` are Delayed objects of its inputs. One task writes each of them, the last task publishes
     the dataset; arguments are checked when the graph is built.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> days = [delayed(pd.DataFrame)({"DAY": [day], "AVG_TEMP": [6]}) for day in range(3)]
-    >>> task = store_delayed_as_dataset(days, store, "weather", partition_on="DAY")
-    >>> len(task.compute(scheduler="sync").partitions)
-    3
     """
     plan = plan_store(
         lazy_store(store),
@@ -202,19 +207,6 @@ def read_dataset_as_delayed(
 
     See :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`. The read is planned when the graph is
     built. A categorical column with an index has the same categories in all frames: all values of the index.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from dask import compute
-    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
-    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
-    >>> frames = compute(*read_dataset_as_delayed("geodata", store), scheduler="sync")
-    >>> [df["CITY"].tolist() for df in frames]
-    [['Bonn', 'Ulm'], ['Rom']]
     """
     plan = plan_read(
         dataset_uuid,

@@ -1,4 +1,20 @@
-"""Cubes with Spark: DataFrames in, DataFrames out; plans and commits happen on the driver."""
+"""Cubes with Spark: DataFrames in, DataFrames out; plans and commits happen on the driver.
+
+Examples
+--------
+>>> import pyarrow as pa, tempfile
+>>> from kartothek_cube.core.cube.cube import Cube
+>>> from kartothek_cube.io.spark import local_session
+>>> from kartothek_cube.io.spark.cube import query_cube_spark
+>>> spark = local_session(2)
+>>> store = f"hfs://{tempfile.mkdtemp()}"
+>>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+>>> cities = pa.table({"CITY": ["Ulm", "Bath"], "COUNTRY_CODE": ["DE", "UK"], "LATITUDE": [48.4, 51.4]})
+>>> sorted(build_cube_from_spark(spark.createDataFrame(cities), cube, store))
+['seed']
+>>> query_cube_spark(cube, store).orderBy("CITY").select("CITY", "LATITUDE").collect()
+[Row(CITY='Bath', LATITUDE=51.4), Row(CITY='Ulm', LATITUDE=48.4)]
+"""
 
 from __future__ import annotations
 
@@ -82,25 +98,9 @@ def build_cube_from_spark(
     Store a new cube; see :func:`kartothek_cube.io.eager_cube.build_cube`.
 
     ``data`` is a Spark DataFrame (the seed) or a dict of dataset id to DataFrame; executors must be able to
-    open ``store``. The schema of the input is checked at once; one job shuffles and writes the rows, and the
-    driver commits. Partitions of more than ``max_rows_per_file`` rows are written by several tasks; they are
-    counted first, so the input is computed twice. Without this limit, a partition has to fit into the memory
-    of a task.
-
-    Examples
-    --------
-    >>> import pyarrow as pa, tempfile
-    >>> from kartothek_cube.core.cube.cube import Cube
-    >>> from kartothek_cube.io.spark import local_session
-    >>> from kartothek_cube.io.spark.cube import query_cube_spark
-    >>> spark = local_session(2)
-    >>> store = f"hfs://{tempfile.mkdtemp()}"
-    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
-    >>> cities = pa.table({"CITY": ["Ulm", "Bath"], "COUNTRY_CODE": ["DE", "UK"], "LATITUDE": [48.4, 51.4]})
-    >>> sorted(build_cube_from_spark(spark.createDataFrame(cities), cube, store))
-    ['seed']
-    >>> query_cube_spark(cube, store).orderBy("CITY").select("CITY", "LATITUDE").collect()
-    [Row(CITY='Bath', LATITUDE=51.4), Row(CITY='Ulm', LATITUDE=48.4)]
+    open ``store``. One job shuffles and writes the rows, the driver commits. Partitions of more than
+    ``max_rows_per_file`` rows are written by several tasks; they are counted first, so the input is computed
+    twice. Without this limit, a partition has to fit into the memory of a task.
     """
     frames = frames_of(data, cube.seed_dataset, max_rows_per_file)
     plan = plan_build(cube, picklable_store(store), frames, metadata, overwrite, partition_on, df_serializer)

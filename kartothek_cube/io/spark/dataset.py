@@ -1,4 +1,17 @@
-"""Datasets with Spark: DataFrames in, DataFrames out; plans and commits happen on the driver."""
+"""Datasets with Spark: DataFrames in, DataFrames out; plans and commits happen on the driver.
+
+Examples
+--------
+>>> import pyarrow as pa, tempfile
+>>> from kartothek_cube.io.spark import local_session
+>>> cities = pa.table({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+>>> frame = local_session(2).createDataFrame(cities)
+>>> store = f"hfs://{tempfile.mkdtemp()}"
+>>> len(store_dataset_from_spark(frame, store, "geodata", partition_on="COUNTRY_CODE").partitions)
+2
+>>> read_dataset_as_spark("geodata", store, predicates=[[("COUNTRY_CODE", "==", "IT")]]).collect()
+[Row(COUNTRY_CODE='IT', CITY='Rom')]
+"""
 
 from __future__ import annotations
 
@@ -85,18 +98,6 @@ def store_dataset_from_spark(
     failure, the files are deleted. ``sort_partitions_by`` sorts the rows of each file. Partitions of more
     than ``max_rows_per_file`` rows are written by several tasks; they are counted first, so the input is
     computed twice. Executors must be able to open ``store``.
-
-    Examples
-    --------
-    >>> import pyarrow as pa, tempfile
-    >>> from kartothek_cube.io.spark import local_session
-    >>> cities = pa.table({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
-    >>> frame = local_session(2).createDataFrame(cities)
-    >>> store = f"hfs://{tempfile.mkdtemp()}"
-    >>> len(store_dataset_from_spark(frame, store, "geodata", partition_on="COUNTRY_CODE").partitions)
-    2
-    >>> read_dataset_as_spark("geodata", store, predicates=[[("COUNTRY_CODE", "==", "IT")]]).collect()
-    [Row(COUNTRY_CODE='IT', CITY='Rom')]
     """
     frame = frames_of({"": df}, "", max_rows_per_file)[""]
     if frame is None:

@@ -16,7 +16,7 @@ from dask.typing import Key as DaskKey
 
 from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreFactory, StoreInput
-from kartothek_cube.io_components.job import Job
+from kartothek_cube.io_components.job import Answer, Context, Job, Result
 
 __all__ = (
     "FAN_IN",
@@ -30,10 +30,7 @@ __all__ = (
     "results_as_delayed",
 )
 
-Answer = TypeVar("Answer")
-Context = TypeVar("Context")
 Input = TypeVar("Input")
-Result = TypeVar("Result")
 
 #: results per merge; up to this number, tasks carry their context themselves
 FAN_IN = 32

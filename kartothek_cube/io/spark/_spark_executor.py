@@ -24,7 +24,7 @@ from kartothek_cube.io.spark._session import (
     remedy,
 )
 from kartothek_cube.io.spark._types import arrow_schema, spark_schema
-from kartothek_cube.io_components.job import Executor, Job
+from kartothek_cube.io_components.job import Answer, Context, Executor, Job, Result, Task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,10 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ("execute_on_frames", "raise_first", "results_as_spark_dataframe", "session_executor")
 
-Context = TypeVar("Context")
-Input = TypeVar("Input")
-Result = TypeVar("Result")
-Answer = TypeVar("Answer")
 Tables = TypeVar("Tables", bound=Iterable[pa.Table])
 
 #: number of tasks up to which Spark distributes them by itself; above, each gets a partition of its own
@@ -54,12 +50,12 @@ class _SessionExecutor:
 
     spark: SparkSession
 
-    def __call__(self, job: Job[Context, Input, Result, Answer], /) -> Answer:
+    def __call__(self, job: Job[Context, Task, Result, Answer], /) -> Answer:
         if job.prepare is not None:
             job.prepare()
         return job.finish(self._run_tasks(job))
 
-    def _run_tasks(self, job: Job[Context, Input, Result, Answer]) -> list[Result]:
+    def _run_tasks(self, job: Job[Context, Task, Result, Answer]) -> list[Result]:
         tasks = list(job.tasks)
         if len(tasks) <= 1:
             return [job.run(job.context, task) for task in tasks]
@@ -91,7 +87,7 @@ def execute_on_frames(
 
 
 def results_as_spark_dataframe(
-    spark: SparkSession, job: Job[Context, Input, Tables, Answer], schema: StructType
+    spark: SparkSession, job: Job[Context, Task, Tables, Answer], schema: StructType
 ) -> DataFrame:
     """The rows of the tables that tasks give, in the order of the tasks."""
     function = partial(_worker.table_batches, job.run, job.context, arrow_schema(schema))
@@ -100,7 +96,7 @@ def results_as_spark_dataframe(
 
 def _distribute(
     spark: SparkSession,
-    tasks: list[Input],
+    tasks: list[Task],
     function: Callable[[_worker.Batches], _worker.Batches],
     schema: StructType | str,
     name: str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -13,6 +13,7 @@ from kartothek_cube.core.arrow.pandas_conversion import as_table, to_memory
 from kartothek_cube.core.arrow.typing import Frame
 from kartothek_cube.core.errors import KartothekCubeError
 from kartothek_cube.io.spark._types import to_spark, to_storage_types
+from kartothek_cube.io_components.job import Context, Task
 from kartothek_cube.io_components.kernels.rechunk import rechunk_by_partition
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask
@@ -40,9 +41,6 @@ __all__ = (
     "write_cube_rows",
     "write_dataset_rows",
 )
-
-Context = TypeVar("Context")
-Result = TypeVar("Result")
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 #: name of a frame, and rows of one of its partitions
@@ -104,7 +102,7 @@ def _portable(error: Exception) -> Exception:
 # -- jobs ----------------------------------------------------------------------------------------------------
 
 
-def run_tasks(function: Callable[[Context, Any], object], context: Context, batches: Batches) -> Batches:
+def run_tasks(function: Callable[[Context, Task], object], context: Context, batches: Batches) -> Batches:
     """Run each task of a job; yields its outcome."""
     for number, task in _tasks(batches):
         yield _outcome(number, partial(function, context, task))
@@ -122,7 +120,7 @@ def _outcome(number: int, function: Callable[[], object]) -> pa.RecordBatch:
 
 
 def table_batches(
-    function: Callable[[Context, Any], Iterable[pa.Table]],
+    function: Callable[[Context, Task], Iterable[pa.Table]],
     context: Context,
     target: pa.Schema,
     batches: Batches,

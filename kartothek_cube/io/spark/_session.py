@@ -1,4 +1,4 @@
-"""Spark sessions: start or find one, register the data source, create frames, check the Python of executors.
+"""Spark sessions: the active one, its parallelism, its frames, its displays of progress, its Python.
 
 pyspark is imported when needed, so that this module can say that it is missing.
 """
@@ -10,13 +10,11 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kartothek_cube.core.arrow.pandas_conversion import as_table
@@ -27,15 +25,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = (
-    "JAVA",
     "active_session",
     "check_python",
     "create_frame",
     "explain_error",
     "job_description",
-    "local_session",
     "no_pandas_warnings",
-    "register",
     "remedy",
     "require_pyspark",
     "workers",
@@ -43,157 +38,6 @@ __all__ = (
 
 #: number of parallel tasks, if it cannot be determined
 _WORKERS = 8
-#: oldest Java that Spark runs on
-JAVA = 17
-#: off by default in Spark 4: filters for data sources, which then plan again; columns of the type TIME
-_SWITCHES = ("spark.sql.python.filterPushdown.enabled", "spark.sql.timeType.enabled")
-
-
-# -- a local session -----------------------------------------------------------------------------------------
-
-
-def local_session(
-    cores: int | None = None, *, memory: str | None = None, config: Mapping[str, object] | None = None
-) -> SparkSession:
-    """
-    Start Spark on this machine: quiet, with this Python in its workers, and with the data source registered.
-
-    Parameters
-    ----------
-    cores
-        How many tasks run at the same time; by default as many as there are processors.
-    memory
-        Memory of the Java process, such as ``"4g"``; 1 GB by default.
-    config
-        More of Spark's options.
-
-    Returns
-    -------
-    pyspark.sql.SparkSession
-        The session that is active already, if there is one. Output of Java is in a file in the directory for
-        temporary files, ``kartothek_cube_spark_<process>.log``.
-
-    Raises
-    ------
-    RuntimeError
-        There is no Java, or an old one.
-    ImportError
-        pyspark is not installed.
-
-    Examples
-    --------
-    >>> spark = local_session(2)
-    >>> spark.range(3).count()
-    3
-    """
-    require_pyspark()
-    from pyspark.sql import SparkSession
-
-    session = SparkSession.getActiveSession()
-    if session is not None:
-        return register(session)
-    _require_java()
-    os.environ.update(PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    options: dict[str, object] = {
-        "spark.master": f"local[{cores or '*'}]",
-        "spark.app.name": "kartothek_cube",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": 4 * (cores or os.cpu_count() or 1),
-        **({"spark.driver.memory": memory} if memory else {}),
-        **(config or {}),
-    }
-    return register(_start({key: str(value) for key, value in options.items()}))
-
-
-def _start(options: Mapping[str, str]) -> SparkSession:
-    from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
-    from pyspark.sql import SparkSession
-
-    conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
-    path = Path(tempfile.gettempdir(), f"kartothek_cube_spark_{os.getpid()}.log")
-    with no_pandas_warnings():
-        if SparkContext._gateway is None:  # else Java runs already, since an earlier session
-            with path.open("ab") as log:
-                gateway = launch_gateway(conf, popen_kwargs={"stdout": log, "stderr": log})
-            SparkContext._ensure_initialized(gateway=gateway)
-        return SparkSession.builder.config(conf=conf).getOrCreate()
-
-
-def register(spark: SparkSession | None = None) -> SparkSession:
-    """
-    Make ``format("kartothek_cube")`` known to a session, with all save modes.
-
-    Spark's type TIME, which is off by default in Spark 4, is switched on.
-
-    Parameters
-    ----------
-    spark
-        The session, also one of Spark Connect; the active one by default.
-
-    Returns
-    -------
-    pyspark.sql.SparkSession
-        The session.
-
-    Raises
-    ------
-    RuntimeError
-        There is no active session.
-    ImportError
-        pyspark is not installed.
-
-    Examples
-    --------
-    >>> import pyarrow as pa, tempfile
-    >>> from kartothek_cube.core.cube.cube import Cube
-    >>> from kartothek_cube.io.eager_cube import build_cube
-    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
-    >>> cities = pa.table({"CITY": ["Ulm", "Bath"], "COUNTRY_CODE": ["DE", "UK"], "LATITUDE": [48.4, 51.4]})
-    >>> store = f"hfs://{tempfile.mkdtemp()}"
-    >>> _ = build_cube(cities, cube, store)
-    >>> spark = register(local_session(2))
-    >>> spark.read.format("kartothek_cube").option("store", store).option("cube", "geodata").load()
-    DataFrame[CITY: string, COUNTRY_CODE: string, LATITUDE: double]
-    >>> _ = spark.sql(
-    ...     "CREATE OR REPLACE TEMPORARY VIEW cities USING kartothek_cube "
-    ...     f"OPTIONS (store '{store}', cube 'geodata')"
-    ... )
-    >>> spark.sql("SELECT CITY FROM cities WHERE LATITUDE > 50").collect()
-    [Row(CITY='Bath')]
-    """
-    session = active_session(spark)
-    from kartothek_cube.io.spark._datasource_options import install
-    from kartothek_cube.io.spark.datasource import data_source
-
-    session.dataSource.register(data_source(workers(session)))
-    for switch in _SWITCHES:
-        session.conf.set(switch, "true")
-    install()
-    return session
-
-
-def _require_java() -> None:
-    version = _java_version()
-    if version < JAVA:
-        raise RuntimeError(
-            f"Spark needs Java {JAVA} or newer, but found {version or 'none'}: install it (Debian, Ubuntu: "
-            f"apt-get install openjdk-{JAVA}-jre-headless; macOS: brew install openjdk@{JAVA}), or set "
-            "JAVA_HOME."
-        )
-
-
-def _java_version() -> int:
-    """Version of the Java that Spark would start; 0: there is none."""
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which(os.path.join(home, "bin", "java") if home else "java")
-    if java is None:
-        return 0
-    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
-    version = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
-    return int(version.group(1)) if version else 0
 
 
 # -- frames --------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kartothek_cube.io.spark import _session, local_session, register
+from kartothek_cube.io.spark import _local_session, local_session, register
 from kartothek_cube.io.spark._session import active_session, check_python, explain_error, workers
 from kartothek_cube.io.spark.cube import (
     append_to_cube_from_spark,
@@ -67,7 +67,7 @@ def test_java_home_is_looked_at_first(tmp_path, monkeypatch):
     java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.1\" 2023-10-17' >&2\n")
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert _session._java_version() == 21
+    assert _local_session._java_version() == 21
 
 
 def test_without_pyspark_one_sentence_says_what_to_do():

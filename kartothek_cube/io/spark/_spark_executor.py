@@ -70,7 +70,7 @@ def execute_on_frames(
     Run a job whose tasks are frames and their names.
 
     Each partition of a frame is a task: ``run`` gets the name and Arrow batches. ``first`` are results that
-    ``finish`` gets before those of tasks.
+    ``finish`` gets before those of tasks. Jobs of writes have no step before their tasks.
     """
     frames = list(job.tasks)
     if not frames:

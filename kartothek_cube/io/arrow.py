@@ -1,6 +1,19 @@
 """Datasets as Arrow tables: the reads of ``io.eager`` and ``io.iter`` without pandas.
 
 The functions that write take Arrow tables, and whatever else has the Arrow C stream interface, as they are.
+
+Examples
+--------
+>>> import pyarrow as pa
+>>> from kartothek_cube.io.eager import store_dataframes_as_dataset
+>>> from storefact import get_store_from_url
+>>> store = get_store_from_url("hmemory://")
+>>> cities = pa.table({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
+>>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
+>>> read_table_arrow("geodata", store, predicates=[[("CITY", ">", "C")]]).to_pylist()
+[{'COUNTRY_CODE': 'DE', 'CITY': 'Ulm'}, {'COUNTRY_CODE': 'IT', 'CITY': 'Rom'}]
+>>> read_dataset_as_record_batches("geodata", store).read_all().num_rows
+3
 """
 
 from __future__ import annotations
@@ -47,16 +60,6 @@ def read_table_arrow(
 
     Columns have the types of the files, partition keys those of the schema: timestamps are in ns, dates stay
     dates, and missing values change no type. ``categoricals`` are dictionary-encoded.
-
-    Examples
-    --------
-    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> cities = pa.table({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
-    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
-    >>> read_table_arrow("geodata", store, predicates=[[("CITY", ">", "C")]]).to_pylist()
-    [{'COUNTRY_CODE': 'DE', 'CITY': 'Ulm'}, {'COUNTRY_CODE': 'IT', 'CITY': 'Rom'}]
     """
     plan = plan_read(
         dataset_uuid,
@@ -156,16 +159,6 @@ def read_dataset_as_record_batches(
 
     See :func:`kartothek_cube.io.eager.read_table`. Batches come partition by partition, with the types of the
     schema whatever the width in each file.
-
-    Examples
-    --------
-    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> cities = pa.table({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
-    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
-    >>> read_dataset_as_record_batches("geodata", store).read_all().num_rows
-    3
     """
     plan = plan_read(
         dataset_uuid,

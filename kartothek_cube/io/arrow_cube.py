@@ -1,4 +1,18 @@
-"""Cubes as Arrow tables: the queries of ``io.eager_cube`` without pandas."""
+"""Cubes as Arrow tables: the queries of ``io.eager_cube`` without pandas.
+
+Examples
+--------
+>>> import pyarrow as pa
+>>> from kartothek_cube.core.cube.cube import Cube
+>>> from kartothek_cube.io.eager_cube import build_cube
+>>> from storefact import get_store_from_url
+>>> store = get_store_from_url("hmemory://")
+>>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+>>> cities = pa.table({"CITY": ["Ulm", "Bonn"], "COUNTRY_CODE": ["DE", "DE"], "LATITUDE": [48.4, 50.7]})
+>>> _ = build_cube(cities, cube, store)
+>>> query_cube_arrow(cube, store)[0].to_pylist()[0]
+{'CITY': 'Bonn', 'COUNTRY_CODE': 'DE', 'LATITUDE': 50.7}
+"""
 
 from __future__ import annotations
 
@@ -33,19 +47,6 @@ def query_cube_arrow(
 
     Timestamps are in ns, dates stay dates, and missing values change no type. The write functions of
     :mod:`kartothek_cube.io.eager_cube` take Arrow tables as well, so that a pipeline need not use pandas.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from kartothek_cube.core.cube.cube import Cube
-    >>> from kartothek_cube.io.eager_cube import build_cube
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
-    >>> cities = pa.table({"CITY": ["Ulm", "Bonn"], "COUNTRY_CODE": ["DE", "DE"], "LATITUDE": [48.4, 50.7]})
-    >>> _ = build_cube(cities, cube, store)
-    >>> query_cube_arrow(cube, store)[0].to_pylist()[0]
-    {'CITY': 'Bonn', 'COUNTRY_CODE': 'DE', 'LATITUDE': 50.7}
     """
     plan = plan_query(
         cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of

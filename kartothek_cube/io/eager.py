@@ -16,18 +16,12 @@ from kartothek_cube.core.history import AsOf, DatasetState
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io._executor import execute
+from kartothek_cube.io._local_executor import execute
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.maintenance import rollback
-from kartothek_cube.io_components.maintenance.copy import (
-    copy_dataset_job,
-)
+from kartothek_cube.io_components.maintenance.copy import copy_dataset_job
 from kartothek_cube.io_components.maintenance.delete import delete_dataset_job
-from kartothek_cube.io_components.maintenance.garbage import (
-    dataset_garbage_job,
-    list_garbage,
-    with_sizes,
-)
+from kartothek_cube.io_components.maintenance.garbage import dataset_garbage_job, list_garbage, with_sizes
 from kartothek_cube.io_components.read.dataset_read import empty_table, plan_read, run_each, run_read
 from kartothek_cube.io_components.read.pandas_index import to_frame
 from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, available_cores
@@ -866,9 +860,7 @@ def verify_dataset(
 
 
 def repair_dataset(
-    dataset_uuid: str | None = None,
-    store: StoreInput | None = None,
-    factory: DatasetFactory | None = None,
+    dataset_uuid: str | None = None, store: StoreInput | None = None, factory: DatasetFactory | None = None
 ) -> Report:
     """
     Check a dataset and rebuild wrong and missing indices, by one commit.

@@ -15,7 +15,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.history import DatasetState
 from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io._executor import execute
+from kartothek_cube.io._local_executor import execute
 from kartothek_cube.io_components.maintenance import cube_history, garbage
 from kartothek_cube.io_components.maintenance.cube_copy import copy_cube_job, plan_copy
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
@@ -527,10 +527,7 @@ def list_cube_garbage(cube: Cube, store: StoreInput, *, retention: timedelta | N
 
 
 def keep_cube_history(
-    cube: Cube,
-    store: StoreInput,
-    states: int,
-    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    cube: Cube, store: StoreInput, states: int, ktk_cube_dataset_ids: str | Iterable[str] | None = None
 ) -> dict[str, DatasetMetadata]:
     """
     Archive a snapshot of each state of the datasets from now on, for time travel and rollback.
@@ -603,10 +600,7 @@ def list_cube_history(cube: Cube, store: StoreInput) -> dict[str, list[DatasetSt
 
 
 def rollback_cube(
-    cube: Cube,
-    store: StoreInput,
-    as_of: CubeAsOf,
-    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    cube: Cube, store: StoreInput, as_of: CubeAsOf, ktk_cube_dataset_ids: str | Iterable[str] | None = None
 ) -> dict[str, DatasetMetadata]:
     """
     Make older states of datasets the current ones, by one commit each; the replaced states are archived.

@@ -1,4 +1,19 @@
-"""Datasets with pandas, frame by frame: readers and writers hold one input or result in memory at a time."""
+"""Datasets with pandas, frame by frame: readers and writers hold one input or result in memory at a time.
+
+Examples
+--------
+>>> import pandas as pd
+>>> from storefact import get_store_from_url
+>>> store = get_store_from_url("hmemory://")
+>>> days = (pd.DataFrame({"DAY": [day], "AVG_TEMP": [6]}) for day in range(3))
+>>> len(update_dataset_from_dataframes__iter(days, store, "weather").partitions)
+3
+>>> for df in read_dataset_as_dataframes__iterator("weather", store):
+...     print(df["DAY"].tolist())
+[0]
+[1]
+[2]
+"""
 
 from __future__ import annotations
 
@@ -11,20 +26,13 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
-from kartothek_cube.core.naming import (
-    DEFAULT_METADATA_STORAGE_FORMAT,
-    DEFAULT_METADATA_VERSION,
-    SINGLE_TABLE,
-)
+from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io._executor import execute
+from kartothek_cube.io._local_executor import execute
 from kartothek_cube.io_components.arguments import MetadataInput
 from kartothek_cube.io_components.read.dataset_read import plan_read, run_each
 from kartothek_cube.io_components.read.pandas_index import to_frame
-from kartothek_cube.io_components.write.dataset_commit import (
-    update_dataset_job,
-    write_input,
-)
+from kartothek_cube.io_components.write.dataset_commit import update_dataset_job, write_input
 from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_store, plan_update
 from kartothek_cube.io_components.write.inputs import iter_inputs
 from kartothek_cube.io_components.write.plan import MetadataMerger
@@ -56,18 +64,6 @@ def read_dataset_as_dataframes__iterator(
     Read a dataset frame by frame; see :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
 
     The read is planned when the first frame is taken; each frame is read when it is taken.
-
-    Examples
-    --------
-    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
-    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
-    >>> for df in read_dataset_as_dataframes__iterator("geodata", store):
-    ...     print(df["CITY"].tolist())
-    ['Bonn', 'Ulm']
-    ['Rom']
     """
     plan = plan_read(
         dataset_uuid,
@@ -108,14 +104,6 @@ def update_dataset_from_dataframes__iter(
 
     See :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`. Each input of ``df_generator`` is
     written before the next one is taken. If the generator fails, the dataset stays as it is.
-
-    Examples
-    --------
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> days = (pd.DataFrame({"DAY": [day], "AVG_TEMP": [6]}) for day in range(3))
-    >>> len(update_dataset_from_dataframes__iter(days, store, "weather").partitions)
-    3
     """
     plan = plan_update(
         dataset_uuid,

@@ -1,4 +1,21 @@
-"""Cubes with iterators: one frame of input, or one group of a result, is in memory at a time."""
+"""Cubes with iterators: one frame of input, or one group of a result, is in memory at a time.
+
+Examples
+--------
+>>> import pandas as pd
+>>> from kartothek_cube.core.cube.cube import Cube
+>>> from storefact import get_store_from_url
+>>> store = get_store_from_url("hmemory://")
+>>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+>>> cities = {"DE": "Ulm", "UK": "Bath"}
+>>> frames = (pd.DataFrame({"CITY": [name], "COUNTRY_CODE": [code]}) for code, name in cities.items())
+>>> sorted(build_cube__iter(frames, cube, store))
+['seed']
+>>> for frame in query_cube__iterator(cube, store, partition_by="COUNTRY_CODE"):
+...     frame["CITY"].tolist()
+['Ulm']
+['Bath']
+"""
 
 from __future__ import annotations
 
@@ -13,7 +30,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io import eager_cube
-from kartothek_cube.io._executor import execute, iter_results
+from kartothek_cube.io._local_executor import execute, iter_results
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
 from kartothek_cube.io_components.query.frame_conversion import query_job, run_frames
 from kartothek_cube.io_components.query.planner import plan_query
@@ -71,22 +88,6 @@ def build_cube__iter(
     are unique within an element. Each element is checked and written before the next one is taken, and the
     cube appears at the end. ``ktk_cube_dataset_ids`` are the ids that may occur in the input, by default the
     seed.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from kartothek_cube.core.cube.cube import Cube
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
-    >>> cities = {"DE": "Ulm", "UK": "Bath"}
-    >>> frames = (pd.DataFrame({"CITY": [name], "COUNTRY_CODE": [code]}) for code, name in cities.items())
-    >>> sorted(build_cube__iter(frames, cube, store))
-    ['seed']
-    >>> for frame in query_cube__iterator(cube, store, partition_by="COUNTRY_CODE"):
-    ...     frame["CITY"].tolist()
-    ['Ulm']
-    ['Bath']
     """
     names = declared_ids(ktk_cube_dataset_ids, [cube.seed_dataset])
     plan = plan_build(cube, store, names, metadata, overwrite, partition_on, df_serializer)

@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 
 import attrs
 
-__all__ = ("Executor", "Job", "discard_results")
+__all__ = ("Answer", "Context", "Executor", "Job", "Result", "Task", "discard_results")
 
 Context = TypeVar("Context")
 Task = TypeVar("Task")

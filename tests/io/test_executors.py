@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 from dask.utils import key_split
 
-from kartothek_cube.io._executor import execute, iter_results
-from kartothek_cube.io.dask._executor import (
+from kartothek_cube.io._local_executor import execute, iter_results
+from kartothek_cube.io.dask._dask_executor import (
     FAN_IN,
     answer_as_bag,
     answer_as_delayed,

@@ -12,13 +12,13 @@ import pandas as pd
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.io.dask.compression import pack_payload, unpack_payload
 
-__all__ = ("buckets", "shuffled")
+__all__ = ("buckets", "shuffle_by_key")
 
 #: temporary column with the number of the bucket
 _KTK_HASH_BUCKET = "__KTK_HASH_BUCKET"
 
 
-def shuffled(
+def shuffle_by_key(
     ddf: dd.DataFrame, keys: Sequence[str], bucket_by: str | Iterable[str] | None, num_buckets: int | None
 ) -> dd.DataFrame:
     """Collect the rows of each key and bucket in one partition; nothing is computed."""
@@ -44,7 +44,7 @@ def _hash_bucket(df: pd.DataFrame, subset: Sequence[str] | None, num_buckets: in
 
 
 def buckets(frame: pd.DataFrame) -> list[pd.DataFrame]:
-    """The rows of each bucket of a partition of :func:`shuffled`, without the bucket column."""
+    """The rows of each bucket of a partition of :func:`shuffle_by_key`, without the bucket column."""
     if _KTK_HASH_BUCKET not in frame:
         return [frame]
     parts = [rows.drop(columns=_KTK_HASH_BUCKET) for _, rows in frame.groupby(_KTK_HASH_BUCKET, sort=True)]

@@ -1,4 +1,19 @@
-"""Datasets with dask bags: they are input of writes and result of reads; the work is done when computed."""
+"""Datasets with dask bags: they are input of writes and result of reads; the work is done when computed.
+
+Examples
+--------
+>>> import dask.bag as db
+>>> import pandas as pd
+>>> from storefact import get_store_from_url
+>>> store = get_store_from_url("hmemory://")
+>>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
+>>> bag = db.from_sequence([cities])
+>>> stored = store_bag_as_dataset(bag, store, "geodata", partition_on="COUNTRY_CODE")
+>>> _ = stored.compute(scheduler="sync")
+>>> frames = read_dataset_as_dataframe_bag("geodata", store)
+>>> frames.map(len).compute(scheduler="sync")
+[2, 1]
+"""
 
 from __future__ import annotations
 
@@ -11,15 +26,15 @@ from dask.task_spec import TaskRef
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
-from kartothek_cube.core.naming import (
-    DEFAULT_METADATA_STORAGE_FORMAT,
-    DEFAULT_METADATA_VERSION,
-    SINGLE_TABLE,
-)
+from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io.dask._dataset_arguments import picklable_store, repeatable_update_job
-from kartothek_cube.io.dask._executor import answer_as_bag, answer_as_item, results_as_bag
+from kartothek_cube.io.dask._dask_executor import (
+    answer_as_bag,
+    answer_as_item,
+    picklable_store,
+    results_as_bag,
+)
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.read.dataset_read import (
     FrameOptions,
@@ -30,9 +45,9 @@ from kartothek_cube.io_components.read.dataset_read import (
 from kartothek_cube.io_components.runtime.threads import batched
 from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.io_components.write.build_index import build_index_job
-from kartothek_cube.io_components.write.dataset_commit import write_inputs
+from kartothek_cube.io_components.write.dataset_commit import update_dataset_job, write_inputs
 from kartothek_cube.io_components.write.dataset_plan import plan_store
-from kartothek_cube.io_components.write.plan import MetadataMerger
+from kartothek_cube.io_components.write.plan import MetadataMerger, with_write_id
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = ("build_dataset_indices__bag", "read_dataset_as_dataframe_bag", "store_bag_as_dataset")
@@ -64,20 +79,6 @@ def read_dataset_as_dataframe_bag(
     See :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`. The read is planned when the graph is
     built. ``partition_size`` elements form a partition of the bag: by default 1, more from 100 elements on. A
     categorical column with an index has the same categories in all frames: all values of the index.
-
-    Examples
-    --------
-    >>> import dask.bag as db
-    >>> import pandas as pd
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
-    >>> bag = db.from_sequence([cities])
-    >>> stored = store_bag_as_dataset(bag, store, "geodata", partition_on="COUNTRY_CODE")
-    >>> _ = stored.compute(scheduler="sync")
-    >>> frames = read_dataset_as_dataframe_bag("geodata", store)
-    >>> frames.map(len).compute(scheduler="sync")
-    [2, 1]
     """
     plan = plan_read(
         dataset_uuid,
@@ -134,7 +135,7 @@ def store_bag_as_dataset(
         table_name=table_name,
     )
     partitions = [TaskRef((bag.name, i)) for i in range(bag.npartitions)]
-    return answer_as_item(repeatable_update_job(plan, partitions, write_inputs), [bag])
+    return answer_as_item(update_dataset_job(with_write_id(plan), partitions, write_inputs), [bag])
 
 
 def build_dataset_indices__bag(

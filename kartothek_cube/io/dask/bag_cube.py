@@ -1,4 +1,21 @@
-"""Cubes with dask bags: every function returns a bag, which does the work when it is computed."""
+"""Cubes with dask bags: every function returns a bag, which does the work when it is computed.
+
+Examples
+--------
+>>> import dask.bag as db
+>>> import pandas as pd
+>>> from kartothek_cube.core.cube.cube import Cube
+>>> from kartothek_cube.core.utils import lazy_store
+>>> from storefact import get_store_from_url
+>>> store = lazy_store(get_store_from_url("hmemory://"))
+>>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+>>> cities = pd.DataFrame({"CITY": ["Ulm", "Bath"], "COUNTRY_CODE": ["DE", "UK"], "TEMP": [6, 8]})
+>>> data = db.from_sequence([cities[:1], cities[1:]])
+>>> [datasets] = build_cube_from_bag(data, cube, store).compute(scheduler="sync")
+>>> [frame] = query_cube_bag(cube, store).compute(scheduler="sync")
+>>> sorted(datasets), frame["CITY"].tolist()
+(['seed'], ['Bath', 'Ulm'])
+"""
 
 from __future__ import annotations
 
@@ -11,7 +28,7 @@ from dask.task_spec import TaskRef
 from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.typing import StoreFactory
-from kartothek_cube.io.dask._executor import answer_as_bag, results_as_bag
+from kartothek_cube.io.dask._dask_executor import answer_as_bag, results_as_bag
 from kartothek_cube.io.dask.common_cube import check_blocksize, check_store
 from kartothek_cube.io_components.maintenance.compact import compact_cube_job
 from kartothek_cube.io_components.maintenance.cube_copy import copy_cube_job, plan_copy
@@ -76,22 +93,6 @@ def build_cube_from_bag(
     unique within an element. One task checks and writes each partition of the bag, the last task publishes
     the cube. ``store`` is a factory; ``ktk_cube_dataset_ids`` are the ids that may occur, by default the
     seed.
-
-    Examples
-    --------
-    >>> import dask.bag as db
-    >>> import pandas as pd
-    >>> from kartothek_cube.core.cube.cube import Cube
-    >>> from kartothek_cube.core.utils import lazy_store
-    >>> from storefact import get_store_from_url
-    >>> store = lazy_store(get_store_from_url("hmemory://"))
-    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
-    >>> cities = pd.DataFrame({"CITY": ["Ulm", "Bath"], "COUNTRY_CODE": ["DE", "UK"], "TEMP": [6, 8]})
-    >>> data = db.from_sequence([cities[:1], cities[1:]])
-    >>> [datasets] = build_cube_from_bag(data, cube, store).compute(scheduler="sync")
-    >>> [frame] = query_cube_bag(cube, store).compute(scheduler="sync")
-    >>> sorted(datasets), frame["CITY"].tolist()
-    (['seed'], ['Bath', 'Ulm'])
     """
     check_store(store)
     names = declared_ids(ktk_cube_dataset_ids, [cube.seed_dataset])

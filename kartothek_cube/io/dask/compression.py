@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import dask.dataframe as dd
 import numpy as np
@@ -92,7 +91,7 @@ def unpack_payload_pandas(partition: pd.DataFrame, unpack_meta: pd.DataFrame) ->
     return frame[list(unpack_meta.columns)]
 
 
-def _decompress(payload: Any) -> pa.Table:
+def _decompress(payload: bytes) -> pa.Table:
     with pa.ipc.open_stream(payload) as reader:
         return reader.read_all()
 

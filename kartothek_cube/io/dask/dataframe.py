@@ -1,31 +1,59 @@
-"""Datasets with dask DataFrames as input of writes and as result of reads; the work is done when computed."""
+"""Datasets with dask DataFrames as input of writes and as result of reads; the work is done when computed.
+
+Examples
+--------
+>>> import dask.dataframe as dd
+>>> import pandas as pd
+>>> from storefact import get_store_from_url
+>>> store = get_store_from_url("hmemory://")
+>>> weather = pd.DataFrame({"DAY": [1, 2, 1, 2], "AVG_TEMP": [6, 5, 7, 8]})
+>>> ddf = dd.from_pandas(weather, npartitions=2)
+>>> task = store_dataset_from_ddf(ddf, store, "weather", partition_on="DAY", shuffle=True)
+>>> len(task.compute(scheduler="sync").partitions)
+2
+>>> read_dataset_as_ddf("weather", store, dask_index_on="DAY").known_divisions
+True
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+import uuid
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, TypeVar
 
+import attrs
+import dask
 import dask.dataframe as dd
+import numpy as np
 import pandas as pd
+from dask.dataframe.utils import clear_known_categories
 from dask.delayed import Delayed
 from dask.task_spec import TaskRef
 
+from kartothek_cube.core.arrow.pandas_conversion import dates_as_stamps
 from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
+from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io.dask._dataframe_read import collect_dataset_metadata, hash_dataset, read_dataset_as_ddf
-from kartothek_cube.io.dask._dataset_arguments import (
-    DeleteScopeInput,
-    check_table,
-    immediate_scope,
-    picklable_store,
-    update_as_delayed,
-)
-from kartothek_cube.io.dask._shuffle import buckets, shuffled
+from kartothek_cube.io.dask._dask_executor import answer_as_delayed, picklable_store
+from kartothek_cube.io.dask._shuffle import buckets, shuffle_by_key
+from kartothek_cube.io.dask.delayed import DeleteScopeInput, check_table, immediate_scope, update_as_delayed
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
+from kartothek_cube.io_components.job import Job
+from kartothek_cube.io_components.kernels.hashing import hash_groups, hash_rows, merge_hashes
+from kartothek_cube.io_components.read.dataset_read import (
+    FrameOptions,
+    ReadContext,
+    ReadPlan,
+    ReadTask,
+    plan_read,
+    read_frame,
+)
+from kartothek_cube.io_components.read.row_groups import no_row_groups, plan_footers, row_groups
 from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.io_components.write.dataset_commit import Written, write_inputs
 from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_store, plan_update
@@ -40,6 +68,9 @@ __all__ = (
     "store_dataset_from_ddf",
     "update_dataset_from_ddf",
 )
+
+
+# -- writes --------------------------------------------------------------------------------------------------
 
 
 def store_dataset_from_ddf(
@@ -67,16 +98,6 @@ def store_dataset_from_ddf(
     arguments are checked when the graph is built. ``repartition_ratio`` partitions of the input become one
     before anything else. ``shuffle`` collects the rows of each partition key into at most ``num_buckets``
     files, distributed by the values of ``bucket_by`` (all columns by default).
-
-    Examples
-    --------
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> weather = pd.DataFrame({"DAY": [1, 2, 1, 2], "AVG_TEMP": [6, 5, 7, 8]})
-    >>> ddf = dd.from_pandas(weather, npartitions=2)
-    >>> task = store_dataset_from_ddf(ddf, store, "weather", partition_on="DAY", shuffle=True)
-    >>> len(task.compute(scheduler="sync").partitions)
-    2
     """
     plan = plan_store(
         lazy_store(store),
@@ -91,7 +112,7 @@ def store_dataset_from_ddf(
         metadata_merger=metadata_merger,
         table_name=check_table(table),
     )
-    rows = _arranged(plan, ddf, shuffle, repartition_ratio, num_buckets, bucket_by)
+    rows = _arrange_rows(plan, ddf, shuffle, repartition_ratio, num_buckets, bucket_by)
     return _write(plan, rows, shuffle)
 
 
@@ -138,7 +159,7 @@ def update_dataset_from_ddf(
         table_name=table,
         on_conflict=on_conflict,
     )
-    rows = _arranged(plan, ddf, shuffle, repartition_ratio, num_buckets, bucket_by)
+    rows = _arrange_rows(plan, ddf, shuffle, repartition_ratio, num_buckets, bucket_by)
     return _write(plan, rows, shuffle, delete_scope)
 
 
@@ -151,9 +172,9 @@ def _check_stored_table(factory: DatasetFactory, table: str) -> None:
         raise TypeError(f"Dataset {factory.dataset_uuid!r}: {unknown_names('table', [table], tables)}")
 
 
-def _arranged(
+def _arrange_rows(
     plan: DatasetWritePlan,
-    ddf: Any,
+    ddf: dd.DataFrame | None,
     shuffle: bool,
     repartition_ratio: float | None,
     num_buckets: int | None,
@@ -164,16 +185,16 @@ def _arranged(
         return None
     if not isinstance(ddf, dd.DataFrame):
         raise TypeError(f"ddf must be a dask DataFrame but is {type(ddf).__name__}")
+    rows: dd.DataFrame = ddf
     if repartition_ratio:
-        ddf = ddf.repartition(npartitions=math.ceil(ddf.npartitions / repartition_ratio))
-    arranged: dd.DataFrame = ddf
+        rows = rows.repartition(npartitions=math.ceil(rows.npartitions / repartition_ratio))
     if not shuffle:
-        return arranged
-    missing = set(plan.context.partition_on) - set(arranged.columns)
+        return rows
+    missing = set(plan.context.partition_on) - set(rows.columns)
     if missing:
-        raise ValueError(f"partition_on: {unknown_names('column', missing, arranged.columns)}")
+        raise ValueError(f"partition_on: {unknown_names('column', missing, rows.columns)}")
     by = normalize_arg("bucket_by", bucket_by)
-    return shuffled(arranged, plan.context.partition_on, by, num_buckets)
+    return shuffle_by_key(rows, plan.context.partition_on, by, num_buckets)
 
 
 def _write(
@@ -199,3 +220,280 @@ def _write_buckets(context: WriteContext, frame: pd.DataFrame) -> Written:
 
 def _without_index(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.reset_index(drop=True)
+
+
+# -- reads ---------------------------------------------------------------------------------------------------
+
+
+def read_dataset_as_ddf(
+    dataset_uuid: str | None = None,
+    store: StoreInput | None = None,
+    table: str = SINGLE_TABLE,
+    columns: list[str] | None = None,
+    predicate_pushdown_to_io: bool = True,
+    categoricals: list[str] | None = None,
+    dates_as_object: bool = True,
+    predicates: PredicatesType = None,
+    factory: DatasetFactory | None = None,
+    dask_index_on: str | None = None,
+    dispatch_by: str | Sequence[str] | None = None,
+    *,
+    as_of: AsOf | None = None,
+) -> dd.DataFrame:
+    """
+    Read a dataset; see :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
+
+    The read is planned when the graph is built, and only columns that dask needs are read, by default in the
+    order of :func:`kartothek_cube.io.eager.read_table`. ``dask_index_on`` is an indexed column that becomes
+    the index: one partition per value, with known divisions. Types are those of the schema, files may have
+    narrower ones; dates outside of ``datetime64[ns]`` are objects if there are several partitions.
+    """
+    index = _check_index(dask_index_on, normalize_arg("dispatch_by", dispatch_by))
+    plan = plan_read(
+        dataset_uuid,
+        picklable_store(store),
+        factory,
+        columns=_with_index(columns, index),
+        predicate_pushdown_to_io=predicate_pushdown_to_io,
+        categoricals=categoricals,
+        predicates=predicates,
+        dispatch_by=dispatch_by if index is None else [index],
+        table_name=check_table(table),
+        in_schema_order=True,
+        same_categories=True,
+        as_of=as_of,
+    )
+    options, tasks = FrameOptions(plan.context, dates_as_object), plan.tasks()
+    meta = _meta(options, index)
+    divisions = None if index is None else _divisions(tasks, meta)
+    result: dd.DataFrame = from_map(
+        _read, tasks, "read_dataset", meta, options, index, len(tasks) < 2, divisions=divisions
+    )
+    return result
+
+
+def _check_index(dask_index_on: str | None, dispatch_by: Sequence[str] | None) -> str | None:
+    if dask_index_on is not None and not isinstance(dask_index_on, str):
+        raise TypeError(f"dask_index_on must be the name of a column but is a {type(dask_index_on).__name__}")
+    if dask_index_on is not None and dispatch_by:
+        raise ValueError(
+            "dask_index_on and dispatch_by cannot be used together: a partition has one value of the index"
+        )
+    return dask_index_on
+
+
+def _with_index(columns: list[str] | None, index: str | None) -> list[str] | None:
+    if not isinstance(columns, list) or index is None or index in columns:
+        return columns
+    return [*columns, index]
+
+
+def _meta(options: FrameOptions, index: str | None) -> pd.DataFrame:
+    context = options.read
+    unknown = [column for column in context.categoricals if column not in context.categories]
+    meta: pd.DataFrame = clear_known_categories(read_frame(options, None), cols=unknown)
+    return meta if index is None else meta.set_index(index)
+
+
+def _divisions(tasks: Sequence[ReadTask], meta: pd.DataFrame) -> tuple[Hashable, ...] | None:
+    """Divisions of partitions that hold one index value each."""
+    groups = [task.group[0] for task in tasks]
+    try:
+        values = pd.Index(groups, dtype=meta.index.dtype)
+    except pd.errors.OutOfBoundsDatetime:  # dates that partitions hold as timestamps
+        values = pd.Index(np.array(groups, "datetime64[s]")).astype(object)
+    return (*values, values[-1]) if len(values) else None
+
+
+def _read(
+    task: ReadTask | None,
+    options: FrameOptions,
+    index: str | None,
+    alone: bool,
+    columns: Sequence[str] | None = None,
+) -> pd.DataFrame:
+    context = options.read
+    if columns is not None:
+        context = _project(context, [*columns, *([] if index is None else [index])])
+    frame = read_frame(attrs.evolve(options, read=context), task)
+    frame = frame if alone else dates_as_stamps(frame)
+    return frame if index is None else frame.set_index(index)
+
+
+def _project(context: ReadContext, columns: list[str]) -> ReadContext:
+    names = tuple(dict.fromkeys(columns))
+    categoricals = tuple(c for c in context.categoricals if c in names)
+    return attrs.evolve(context, columns=names, categoricals=categoricals)
+
+
+def collect_dataset_metadata(
+    store: StoreInput | None = None,
+    dataset_uuid: str | None = None,
+    predicates: PredicatesType = None,
+    frac: float = 1.0,
+    factory: DatasetFactory | None = None,
+) -> dd.DataFrame:
+    """
+    Statistics of the row groups in the files of a dataset.
+
+    Parameters
+    ----------
+    store, dataset_uuid, factory
+        As in :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
+    predicates
+        Partitions to read; only conditions on indexed columns count.
+    frac
+        Share of these partitions, chosen at random.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        One row per row group: ``partition_label``, ``row_group_id``, ``row_group_compressed_size``,
+        ``row_group_uncompressed_size``, ``number_rows_total``, ``number_row_groups``, ``serialized_size`` and
+        ``number_rows_per_row_group``.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+    ValueError
+        ``frac`` is not above 0 and at most 1.
+    """
+    dataset = dataset_factory(dataset_uuid, picklable_store(store), factory)
+    files = plan_footers(dataset, predicates, frac)
+    result: dd.DataFrame = from_map(
+        _row_groups, files, "collect_metadata", no_row_groups(), dataset.store_factory
+    )
+    return result
+
+
+def _row_groups(file: tuple[str, str] | None, store: StoreInput) -> pd.DataFrame:
+    return no_row_groups() if file is None else row_groups(store, *file)
+
+
+def hash_dataset(
+    store: StoreInput | None = None,
+    dataset_uuid: str | None = None,
+    subset: Sequence[str] | None = None,
+    group_key: str | Sequence[str] | None = None,
+    table: str = SINGLE_TABLE,
+    predicates: PredicatesType = None,
+    factory: DatasetFactory | None = None,
+) -> dd.Series:
+    """
+    Hash a dataset, whatever the order of its rows; other arguments as in :func:`read_dataset_as_ddf`.
+
+    ``subset`` are the columns to hash, by default all. There is one ``uint64`` per partition, or one per
+    value of the columns ``group_key``.
+
+    Examples
+    --------
+    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> for uuid, df in {"a": cities, "b": cities[::-1]}.items():
+    ...     _ = store_dataframes_as_dataset(store, uuid, [df])
+    >>> a, b = (hash_dataset(store, uuid).compute(scheduler="sync") for uuid in "ab")
+    >>> a.equals(b)
+    True
+    """
+    keys = [group_key] if isinstance(group_key, str) else list(group_key or [])
+    columns = None if subset is None else list(dict.fromkeys([*subset, *keys]))
+    plan = plan_read(
+        dataset_uuid,
+        picklable_store(store),
+        factory,
+        columns=columns,
+        predicates=predicates,
+        table_name=check_table(table),
+        in_schema_order=True,
+    )
+    counted = list(plan.context.columns or ()) if subset is None else list(subset)
+    unknown = set(keys) - set(plan.context.columns or ())
+    if unknown:
+        raise ValueError(f"group_key: {unknown_names('column', unknown, plan.context.schema.names)}")
+    return _hashes_by_group(plan, counted, keys) if keys else _hashes(plan, counted)
+
+
+def _hashes(plan: ReadPlan, counted: list[str]) -> dd.Series:
+    tasks = list(enumerate(plan.tasks()))
+    meta = pd.Series(dtype="uint64")
+    result: dd.Series = from_map(_hash_task, tasks, "hash_dataset", meta, plan.context, counted)
+    return result
+
+
+def _hash_task(task: tuple[int, ReadTask] | None, context: ReadContext, counted: list[str]) -> pd.Series[int]:
+    if task is None:
+        return pd.Series(dtype="uint64")
+    hashed = hash_rows(read_frame(FrameOptions(context), task[1]), counted)
+    return pd.Series([hashed], index=pd.RangeIndex(task[0], task[0] + 1), dtype="uint64")
+
+
+@attrs.frozen
+class _HashContext:
+    """What tasks that hash groups share: columns to hash, columns of the group keys."""
+
+    read: ReadContext
+    counted: tuple[str, ...]
+    keys: tuple[str, ...]
+
+
+def _hashes_by_group(plan: ReadPlan, counted: list[str], keys: list[str]) -> dd.Series:
+    context = _HashContext(plan.context, tuple(counted), tuple(keys))
+    job = Job(
+        name="hash_dataset",
+        description=f"hash dataset {plan.context.uuid}",
+        context=context,
+        tasks=plan.tasks() or [None],
+        run=_hash_groups,
+        finish=merge_hashes,
+        merge=merge_hashes,
+        steps=("prepare", "groups", "sum"),
+    )
+    meta = _hash_groups(context, None)
+    with dask.config.set({"dataframe.convert-string": False}):
+        result: dd.Series = dd.from_delayed([answer_as_delayed(job)], meta=meta, verify_meta=False)
+    return result
+
+
+def _hash_groups(context: _HashContext, task: ReadTask | None) -> pd.Series[int]:
+    return hash_groups(read_frame(FrameOptions(context.read), task), context.counted, context.keys)
+
+
+# -- DataFrames of tasks -------------------------------------------------------------------------------------
+
+
+Pandas = TypeVar("Pandas", pd.DataFrame, "pd.Series[int]")
+
+
+def from_map(
+    function: Callable[..., Pandas],
+    items: Sequence[object],
+    label: str,
+    meta: Pandas,
+    *args: object,
+    divisions: tuple[Hashable, ...] | None = None,
+) -> Any:
+    """A dask collection of ``function(item, *args)`` per item; without items of one None."""
+    options = {"args": list(args), "meta": meta, "label": label, "divisions": divisions}
+    # dask would turn all objects, such as dates, bytes and lists, into text
+    with dask.config.set({"dataframe.convert-string": False}):
+        return dd.from_map(function, OpaqueSequence(items or [None]), **options)
+
+
+class OpaqueSequence(Sequence[object]):
+    """A list that dask does not look into to tokenize it."""
+
+    def __init__(self, items: Iterable[object]) -> None:
+        self._items = list(items)
+        self._token = uuid.uuid4().hex
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._items[index]
+
+    def __dask_tokenize__(self) -> str:
+        return self._token

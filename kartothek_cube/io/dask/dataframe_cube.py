@@ -1,4 +1,21 @@
-"""Cubes with dask DataFrames as input of writes and as result of queries; the work is done when computed."""
+"""Cubes with dask DataFrames as input of writes and as result of queries; the work is done when computed.
+
+Examples
+--------
+>>> import dask.dataframe as dd
+>>> import pandas as pd
+>>> from kartothek_cube.core.cube.cube import Cube
+>>> from kartothek_cube.core.utils import lazy_store
+>>> from storefact import get_store_from_url
+>>> store = lazy_store(get_store_from_url("hmemory://"))
+>>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+>>> cities = pd.DataFrame({"CITY": ["Ulm", "Bath"], "COUNTRY_CODE": ["DE", "UK"], "TEMP": [6, 8]})
+>>> data = dd.from_pandas(cities, npartitions=2)
+>>> sorted(build_cube_from_dataframe(data, cube, store, shuffle=True).compute(scheduler="sync"))
+['seed']
+>>> query_cube_dataframe(cube, store)["TEMP"].max().compute(scheduler="sync")
+np.int64(8)
+"""
 
 from __future__ import annotations
 
@@ -16,10 +33,10 @@ from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeMetadat
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io.dask import delayed_cube
-from kartothek_cube.io.dask._executor import answer_as_delayed
-from kartothek_cube.io.dask._from_map import from_map
-from kartothek_cube.io.dask._shuffle import buckets, shuffled
+from kartothek_cube.io.dask._dask_executor import answer_as_delayed
+from kartothek_cube.io.dask._shuffle import buckets, shuffle_by_key
 from kartothek_cube.io.dask.common_cube import check_store
+from kartothek_cube.io.dask.dataframe import from_map
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
 from kartothek_cube.io_components.query.frame_conversion import run_single_frame
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask, project
@@ -117,22 +134,6 @@ def build_cube_from_dataframe(
     One task checks and writes each partition of the input, the last task publishes the cube. Duplicate cells
     are not detected. ``shuffle`` first collects the rows of each physical partition into at most
     ``num_buckets`` files, distributed by the values of ``bucket_by`` (all columns by default).
-
-    Examples
-    --------
-    >>> import dask.dataframe as dd
-    >>> import pandas as pd
-    >>> from kartothek_cube.core.cube.cube import Cube
-    >>> from kartothek_cube.core.utils import lazy_store
-    >>> from storefact import get_store_from_url
-    >>> store = lazy_store(get_store_from_url("hmemory://"))
-    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
-    >>> cities = pd.DataFrame({"CITY": ["Ulm", "Bath"], "COUNTRY_CODE": ["DE", "UK"], "TEMP": [6, 8]})
-    >>> data = dd.from_pandas(cities, npartitions=2)
-    >>> sorted(build_cube_from_dataframe(data, cube, store, shuffle=True).compute(scheduler="sync"))
-    ['seed']
-    >>> query_cube_dataframe(cube, store)["TEMP"].max().compute(scheduler="sync")
-    np.int64(8)
     """
     check_store(store)
     frames = _by_id(data, cube)
@@ -140,7 +141,7 @@ def build_cube_from_dataframe(
     _check_columns(plan, frames)
     if shuffle:
         frames = {
-            name: shuffled(frame, plan.changes[name].context.partition_on, bucket_by, num_buckets)
+            name: shuffle_by_key(frame, plan.changes[name].context.partition_on, bucket_by, num_buckets)
             for name, frame in frames.items()
         }
     return _write_partitions(plan, frames, _write_buckets)
@@ -226,8 +227,7 @@ def query_cube_dataframe(
     The query is planned when the graph is built. There is one partition per group, in the order of
     ``partition_by``, or one in total; divisions are unknown. Only the columns that dask needs are read. Types
     are those of the schema; a partition may have narrower ones, or others where values are missing. With
-    several partitions, dates outside of ``datetime64[ns]`` are :class:`pandas.Timestamp` objects, since
-    pandas cannot concatenate timestamps of such different ranges.
+    several partitions, dates outside of ``datetime64[ns]`` are :class:`pandas.Timestamp` objects.
     """
     check_store(store)
     plan = plan_query(
@@ -244,6 +244,7 @@ def _read(
     if columns is not None and task is not None:
         context, task = project(context, task, columns)
     frame = run_single_frame(context, task)
+    # pandas cannot concatenate timestamps of such different ranges
     frame = frame if alone else dates_as_stamps(frame)
     return frame if columns is None else frame[list(columns)]
 

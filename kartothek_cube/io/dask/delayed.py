@@ -1,35 +1,41 @@
-"""Datasets with ``dask.delayed``: functions return Delayed objects, which do the work when computed."""
+"""Datasets with ``dask.delayed``: functions return Delayed objects, which do the work when computed.
+
+Examples
+--------
+>>> import pandas as pd
+>>> from dask import compute, delayed
+>>> from storefact import get_store_from_url
+>>> store = get_store_from_url("hmemory://")
+>>> days = [delayed(pd.DataFrame)({"DAY": [day], "AVG_TEMP": [6]}) for day in range(3)]
+>>> task = store_delayed_as_dataset(days, store, "weather", partition_on="DAY")
+>>> len(task.compute(scheduler="sync").partitions)
+3
+>>> frames = compute(*read_dataset_as_delayed("weather", store), scheduler="sync")
+>>> [df["DAY"].tolist() for df in frames]
+[[0], [1], [2]]
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
+from functools import partial
+from typing import Any, TypeAlias
 
+import attrs
 from dask.delayed import Delayed, delayed
 from dask.task_spec import TaskRef
 
+from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
-from kartothek_cube.core.naming import (
-    DEFAULT_METADATA_STORAGE_FORMAT,
-    DEFAULT_METADATA_VERSION,
-    SINGLE_TABLE,
-)
+from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io.dask._dataset_arguments import (
-    DeleteScopeInput,
-    check_table,
-    immediate_scope,
-    picklable_store,
-    update_as_delayed,
-)
-from kartothek_cube.io.dask._executor import answer_as_delayed, results_as_delayed
+from kartothek_cube.io.dask._dask_executor import answer_as_delayed, picklable_store, results_as_delayed
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.maintenance.delete import (
-    delete_dataset_job,
-)
+from kartothek_cube.io_components.maintenance.delete import delete_dataset_job
 from kartothek_cube.io_components.maintenance.garbage import dataset_garbage_job
 from kartothek_cube.io_components.read.dataset_read import (
     FrameOptions,
@@ -37,10 +43,16 @@ from kartothek_cube.io_components.read.dataset_read import (
     read_dataset_job,
     read_frame,
 )
-from kartothek_cube.io_components.write.dataset_commit import write_input
-from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_store, plan_update
+from kartothek_cube.io_components.write.dataset_commit import (
+    Written,
+    finish_written,
+    update_dataset_job,
+    write_input,
+)
+from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_store, plan_update, with_scope
 from kartothek_cube.io_components.write.inputs import iter_inputs
-from kartothek_cube.io_components.write.plan import DatasetWritePlan, MetadataMerger
+from kartothek_cube.io_components.write.plan import DatasetWritePlan, MetadataMerger, with_write_id
+from kartothek_cube.io_components.write.table_writer import WriteContext
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -52,17 +64,13 @@ __all__ = (
     "update_dataset_from_delayed",
 )
 
+DeleteScopeInput: TypeAlias = Sequence[dict[str, Any]] | Delayed | None
+
 #: keys that a task deletes
 _BLOCK = 100
 
 
-def _write(
-    plan: DatasetWritePlan, data: Iterable[Delayed] | Delayed, delete_scope: DeleteScopeInput = None
-) -> Delayed:
-    """Write each Delayed in one task, then commit."""
-    items = [data] if isinstance(data, Delayed) else [delayed(item) for item in iter_inputs(data)]
-    tasks = [TaskRef(item.key) for item in items]
-    return update_as_delayed(plan, items, tasks, write_input, delete_scope)
+# -- writes --------------------------------------------------------------------------------------------------
 
 
 def store_delayed_as_dataset(
@@ -84,16 +92,6 @@ def store_delayed_as_dataset(
 
     ``delayed_tasks`` are Delayed objects of its inputs. One task writes each of them, the last task publishes
     the dataset; arguments are checked when the graph is built.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> days = [delayed(pd.DataFrame)({"DAY": [day], "AVG_TEMP": [6]}) for day in range(3)]
-    >>> task = store_delayed_as_dataset(days, store, "weather", partition_on="DAY")
-    >>> len(task.compute(scheduler="sync").partitions)
-    3
     """
     plan = plan_store(
         lazy_store(store),
@@ -152,6 +150,44 @@ def update_dataset_from_delayed(
     return _write(plan, delayed_tasks, delete_scope)
 
 
+def _write(
+    plan: DatasetWritePlan, data: Iterable[Delayed] | Delayed, delete_scope: DeleteScopeInput = None
+) -> Delayed:
+    """Write each Delayed in one task, then commit."""
+    items = [data] if isinstance(data, Delayed) else [delayed(item) for item in iter_inputs(data)]
+    tasks = [TaskRef(item.key) for item in items]
+    return update_as_delayed(plan, items, tasks, write_input, delete_scope)
+
+
+def update_as_delayed(
+    plan: DatasetWritePlan,
+    inputs: Sequence[Delayed],
+    tasks: Iterable[TaskRef],
+    run: Callable[[WriteContext, Any], Written],
+    delete_scope: DeleteScopeInput = None,
+) -> Delayed:
+    """Write inputs and commit; a delayed ``delete_scope`` is planned right before the commit."""
+    job = update_dataset_job(with_write_id(plan), tasks, run)
+    if not isinstance(delete_scope, Delayed):
+        return answer_as_delayed(job, inputs)
+    plan = attrs.evolve(plan, context=job.context)
+    job = attrs.evolve(job, finish=partial(_finish_with_scope, plan))
+    return answer_as_delayed(job, [*inputs, delete_scope], first=[delete_scope.key])
+
+
+def _finish_with_scope(plan: DatasetWritePlan, results: Iterable[Any]) -> DatasetMetadata:
+    delete_scope, *parts = results
+    return finish_written(with_scope(plan, delete_scope), parts)
+
+
+def immediate_scope(delete_scope: DeleteScopeInput) -> Sequence[dict[str, Any]] | None:
+    """The part of a ``delete_scope`` that is known when the graph is built: all or nothing."""
+    return None if isinstance(delete_scope, Delayed) else delete_scope
+
+
+# -- reads ---------------------------------------------------------------------------------------------------
+
+
 def read_dataset_as_delayed(
     dataset_uuid: str | None = None,
     store: StoreInput | None = None,
@@ -171,19 +207,6 @@ def read_dataset_as_delayed(
 
     See :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`. The read is planned when the graph is
     built. A categorical column with an index has the same categories in all frames: all values of the index.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from dask import compute
-    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
-    >>> from storefact import get_store_from_url
-    >>> store = get_store_from_url("hmemory://")
-    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
-    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
-    >>> frames = compute(*read_dataset_as_delayed("geodata", store), scheduler="sync")
-    >>> [df["CITY"].tolist() for df in frames]
-    [['Bonn', 'Ulm'], ['Rom']]
     """
     plan = plan_read(
         dataset_uuid,
@@ -228,6 +251,16 @@ def read_table_as_delayed(
         dispatch_by,
         table_name=check_table(table),
     )
+
+
+def check_table(table: object) -> str:
+    """Check the type of a table name."""
+    if not isinstance(table, str):
+        raise TypeError(f"table must be the name of a table but is {table!r}")
+    return table
+
+
+# -- maintenance ---------------------------------------------------------------------------------------------
 
 
 def delete_dataset__delayed(

@@ -1,4 +1,23 @@
-"""Cubes with ``dask.delayed``: functions return Delayed objects, which do the work when computed."""
+"""Cubes with ``dask.delayed``: functions return Delayed objects, which do the work when computed.
+
+Examples
+--------
+>>> import pandas as pd
+>>> from dask import compute, delayed
+>>> from kartothek_cube.core.cube.cube import Cube
+>>> from kartothek_cube.core.utils import lazy_store
+>>> from storefact import get_store_from_url
+>>> store = lazy_store(get_store_from_url("hmemory://"))
+>>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+>>> def load(country, city):
+...     return pd.DataFrame({"CITY": [city], "COUNTRY_CODE": [country]})
+>>> data = [delayed(load)("DE", "Ulm"), delayed(load)("UK", "Bath")]
+>>> sorted(build_cube_from_delayed(data, cube, store).compute(scheduler="sync"))
+['seed']
+>>> frames = compute(*query_cube_delayed(cube, store, partition_by="COUNTRY_CODE"), scheduler="sync")
+>>> [frame["CITY"].tolist() for frame in frames]
+[['Ulm'], ['Bath']]
+"""
 
 from __future__ import annotations
 
@@ -11,7 +30,7 @@ from dask.task_spec import TaskRef
 from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.typing import StoreFactory
-from kartothek_cube.io.dask._executor import answer_as_delayed, results_as_delayed
+from kartothek_cube.io.dask._dask_executor import answer_as_delayed, results_as_delayed
 from kartothek_cube.io.dask.common_cube import check_blocksize, check_store
 from kartothek_cube.io_components.maintenance.compact import compact_cube_job
 from kartothek_cube.io_components.maintenance.cube_copy import copy_cube_job, plan_copy
@@ -79,24 +98,6 @@ def build_cube_from_delayed(
     cells are unique within each. One task checks and writes each of them, the last task publishes the cube.
     ``store`` is a factory; ``ktk_cube_dataset_ids`` are the ids that may occur in the input, by default the
     seed.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from dask import compute, delayed
-    >>> from kartothek_cube.core.cube.cube import Cube
-    >>> from kartothek_cube.core.utils import lazy_store
-    >>> from storefact import get_store_from_url
-    >>> store = lazy_store(get_store_from_url("hmemory://"))
-    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
-    >>> def load(country, city):
-    ...     return pd.DataFrame({"CITY": [city], "COUNTRY_CODE": [country]})
-    >>> data = [delayed(load)("DE", "Ulm"), delayed(load)("UK", "Bath")]
-    >>> sorted(build_cube_from_delayed(data, cube, store).compute(scheduler="sync"))
-    ['seed']
-    >>> frames = compute(*query_cube_delayed(cube, store, partition_by="COUNTRY_CODE"), scheduler="sync")
-    >>> [frame["CITY"].tolist() for frame in frames]
-    [['Ulm'], ['Bath']]
     """
     check_store(store)
     names = declared_ids(ktk_cube_dataset_ids, [cube.seed_dataset])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from kartothek_cube.io.spark._frames import create_frame
 from kartothek_cube.io.spark._local_session import local_session, register
-from kartothek_cube.io.spark._session import require_pyspark
+from kartothek_cube.io.spark._session import create_frame, require_pyspark
 
 __all__ = ("create_frame", "local_session", "register")
 

@@ -1,28 +1,33 @@
-"""Options of the data source: checked and parsed."""
+"""Options of the data source, its save modes, and its errors: Spark shows their text alone."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import attrs
 
-from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.errors import KartothekCubeError, unknown_names
+from kartothek_cube.core.history import AsOf
+from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
 
-__all__ = (
-    "FORMAT",
-    "ReadOptions",
-    "WriteOptions",
-    "install",
-)
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrameWriter
+
+__all__ = ("FORMAT", "ReadOptions", "WriteOptions", "concise_errors", "install")
 
 #: name of the format
 FORMAT = "kartothek_cube"
 #: options that Spark adds to those of users
 _OF_SPARK = frozenset({"path", "checkpointlocation", "queryname"})
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Options = TypeVar("Options", bound=attrs.AttrsInstance)
 
 Names = tuple[str, ...]
 
@@ -57,7 +62,7 @@ class ReadOptions:
     columns: Names | None = None
     dimension_columns: Names | None = None
     datasets: Names | None = None
-    as_of: Any = None
+    as_of: CubeAsOf | None = None
     conditions: str | None = None
     push_filters: bool = False
 
@@ -69,14 +74,7 @@ class ReadOptions:
         >>> ReadOptions.of({"store": "hfs:///data", "cube": "geodata", "columns": "AVG_TEMP, WIND"}).columns
         ('AVG_TEMP', 'WIND')
         """
-        texts = _known(cls, options)
-        names = ("columns", "dimension_columns", "datasets")
-        lists: dict[str, Any] = {name: _names(name, texts.get(name)) for name in names}
-        as_of = _moment(texts.get("as_of"))
-        conditions = texts.get("conditions")
-        required = _required(texts, "store"), _required(texts, "cube")
-        push = _flag("push_filters", texts.get("push_filters", "false"))
-        return cls(*required, as_of=as_of, conditions=conditions, push_filters=push, **lists)
+        return _parse(cls, options)
 
 
 @attrs.frozen
@@ -122,21 +120,11 @@ class WriteOptions:
         ...
         ValueError: Format kartothek_cube: unknown option data_set; did you mean dataset? available: cube, ...
         """
-        texts = _known(cls, options)
-        lists = ("dimension_columns", "partition_columns", "index_columns", "partition_on")
-        values: dict[str, Any] = {name: _names(name, texts[name]) for name in lists if name in texts}
-        values.update(
-            {name: texts[name] for name in ("dataset", "seed_dataset", "if_exists") if name in texts}
-        )
-        if values.get("if_exists", "append") not in ("append", "error", "ignore"):
-            raise ValueError(
-                f"Format {FORMAT}: option 'if_exists' is append, error or ignore, got {values['if_exists']!r}"
-            )
-        return cls(_required(texts, "store"), _required(texts, "cube"), **values)
+        return _parse(cls, options)
 
 
-def _known(cls: type[Any], options: Mapping[str, str]) -> dict[str, str]:
-    """The options, in lower case, if all of them are known."""
+def _parse(cls: type[Options], options: Mapping[str, str]) -> Options:
+    """Options as a record; those that are not given have their default."""
     texts = {str(name).lower(): value for name, value in options.items()}
     names = [field.name for field in attrs.fields(cls)]
     unknown = set(texts) - set(names) - _OF_SPARK
@@ -144,21 +132,19 @@ def _known(cls: type[Any], options: Mapping[str, str]) -> dict[str, str]:
         raise ValueError(f"Format {FORMAT}: {unknown_names('option', unknown, names)}")
     if "path" in texts:
         texts.setdefault("store", texts["path"])
-    return texts
+    for name, example in _REQUIRED.items():
+        if not texts.get(name):
+            raise ValueError(f"Format {FORMAT}: option {name!r} is missing: {example}")
+    given = [name for name in names if name in texts]
+    return cls(**{name: _PARSERS.get(name, _text)(name, texts[name]) for name in given})
 
 
-def _required(options: Mapping[str, str], name: str) -> str:
-    value = options.get(name)
-    if not value:
-        example = {"store": "the URL of a store, such as hfs:///data", "cube": "the prefix of a cube"}[name]
-        raise ValueError(f"Format {FORMAT}: option {name!r} is missing: {example}")
-    return value
+def _text(_option: str, text: str) -> str:
+    return text
 
 
-def _names(option: str, text: str | None) -> Names | None:
+def _names(option: str, text: str) -> Names:
     """Names in text: separated by commas, or a JSON list for names with commas in them."""
-    if text is None:
-        return None
     if not text.strip().startswith("["):
         return tuple(name.strip() for name in text.split(",") if name.strip())
     try:
@@ -176,15 +162,35 @@ def _flag(option: str, text: str) -> bool:
     return text.lower() == "true"
 
 
-def _moment(text: str | None) -> Any:
+def _moment(option: str, text: str) -> CubeAsOf:
     """A time as text, or a JSON object of dataset id to version or time."""
-    if text is None or not text.strip().startswith("{"):
+    if not text.strip().startswith("{"):
         return text
     try:
-        return json.loads(text)
+        moments: dict[str, AsOf] = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"Format {FORMAT}: option 'as_of' is no JSON object: {error}") from error
+        raise ValueError(f"Format {FORMAT}: option {option!r} is no JSON object: {error}") from error
+    return moments
 
+
+def _write_mode(option: str, text: str) -> str:
+    if text not in ("append", "error", "ignore"):
+        raise ValueError(f"Format {FORMAT}: option {option!r} is append, error or ignore, got {text!r}")
+    return text
+
+
+#: required options, and examples
+_REQUIRED = {"store": "the URL of a store, such as hfs:///data", "cube": "the prefix of a cube"}
+_PARSERS: dict[str, Callable[[str, str], object]] = {
+    **dict.fromkeys(("columns", "datasets", "dimension_columns", "index_columns"), _names),
+    **dict.fromkeys(("partition_columns", "partition_on"), _names),
+    "as_of": _moment,
+    "if_exists": _write_mode,
+    "push_filters": _flag,
+}
+
+
+# -- save modes ----------------------------------------------------------------------------------------------
 
 _MODES = {"error": "error", "errorifexists": "error", "default": "error", "ignore": "ignore"}
 _CHOSEN = "_kartothek_cube_chosen"
@@ -197,14 +203,16 @@ def install() -> None:
         if module in sys.modules:
             writer = sys.modules[module].DataFrameWriter
             if not hasattr(writer.save, _MARK):
-                writer.format = _remembering("format", writer.format)
-                writer.mode = _remembering("mode", writer.mode)
-                writer.save = _saving(writer.save)
+                writer.format = _wrap_setter("format", writer.format)
+                writer.mode = _wrap_setter("mode", writer.mode)
+                writer.save = _wrap_save(writer.save)
 
 
-def _remembering(what: str, method: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_setter(
+    what: str, method: Callable[[DataFrameWriter, str], DataFrameWriter]
+) -> Callable[[DataFrameWriter, str], DataFrameWriter]:
     @wraps(method)
-    def remember(self: Any, value: Any) -> Any:
+    def remember(self: DataFrameWriter, value: str) -> DataFrameWriter:
         if value is not None:
             self.__dict__.setdefault(_CHOSEN, {})[what] = value
         return method(self, value)
@@ -212,22 +220,51 @@ def _remembering(what: str, method: Callable[..., Any]) -> Callable[..., Any]:
     return remember
 
 
-def _saving(method: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_save(method: Callable[..., None]) -> Callable[..., None]:
     @wraps(method)
     def save(
-        self: Any,
+        self: DataFrameWriter,
         path: str | None = None,
         format: str | None = None,
         mode: str | None = None,
-        partitionBy: Any = None,
-        **options: Any,
-    ) -> Any:
+        partitionBy: str | list[str] | None = None,
+        **options: object,
+    ) -> None:
         chosen = self.__dict__.get(_CHOSEN, {})
         if str(format or chosen.get("format", "")).lower() == FORMAT:
             save_mode = str(mode or chosen.get("mode", "error")).lower()
             if save_mode in _MODES:
                 options["if_exists"], mode = _MODES[save_mode], "append"
-        return method(self, path, format, mode, partitionBy, **options)
+        method(self, path, format, mode, partitionBy, **options)
 
     setattr(save, _MARK, True)
     return save
+
+
+# -- errors --------------------------------------------------------------------------------------------------
+
+#: errors that users can correct; all others need their stack trace
+_FOR_USERS = (KartothekCubeError, ValueError, TypeError, RuntimeError)
+#: Spark's workers look for this when they report an error; then they end
+_HIDDEN = "SPARK_HIDE_TRACEBACK"
+
+
+def concise_errors(method: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a method that a worker of Spark calls: errors carry their text, no stack trace."""
+
+    @wraps(method)
+    def call_method(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(*args, **kwargs)
+        except _FOR_USERS:
+            if _is_worker():
+                os.environ[_HIDDEN] = "1"
+            raise
+
+    return call_method
+
+
+def _is_worker() -> bool:
+    """Whether Spark started this process to call the data source."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec is not None and spec.name.startswith("pyspark.")

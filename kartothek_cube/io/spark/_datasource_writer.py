@@ -6,26 +6,22 @@ import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from kartothek_cube.core.commit import last_batch
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_cube, discover_ktk_cube_dataset_ids
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetExistsError, DatasetNotFoundError, UnknownOutcomeError
-from kartothek_cube.io.spark._datasource_options import FORMAT, WriteOptions
-from kartothek_cube.io.spark._error_messages import concise_errors
+from kartothek_cube.io.spark._datasource_options import FORMAT, WriteOptions, concise_errors
+from kartothek_cube.io.spark._spark_executor import raise_first
 from kartothek_cube.io.spark._stores import CachedStoreFactory, picklable_store
 from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage_types
-from kartothek_cube.io.spark._worker import attempt, unpickled
+from kartothek_cube.io.spark._worker import attempt, unpickle
 from kartothek_cube.io.spark._write import check_input, delete_on_failure
 from kartothek_cube.io_components.kernels.rechunk import rechunk_by_partition
 from kartothek_cube.io_components.write.abort import delete_uncommitted, delete_uncommitted_attempts
@@ -39,7 +35,6 @@ from kartothek_cube.io_components.write.cube_plan import (
 from kartothek_cube.io_components.write.cube_write import merge_writes
 from kartothek_cube.io_components.write.incremental import check_duplicate_cells, commit_parts, write_stream
 from kartothek_cube.io_components.write.plan import with_write_id
-from kartothek_cube.io_components.write.table_writer import WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -57,6 +52,8 @@ class TaskCommit(WriterCommitMessage):
     outcome: bytes
     query: str | None = None
 
+
+Messages: TypeAlias = Sequence[WriterCommitMessage | None]
 
 # -- plan ----------------------------------------------------------------------------------------------------
 
@@ -129,7 +126,7 @@ class WriteTarget:
         )
 
 
-def _checked(plan: CubeWritePlan, schema: StructType) -> str:
+def _check_schema(plan: CubeWritePlan, schema: StructType) -> str:
     """Name of the dataset, if the schema fits it."""
     (name,) = plan.changes
     check_types(schema, name)
@@ -149,17 +146,12 @@ def _write(plan: CubeWritePlan, name: str, batches: Iterator[pa.RecordBatch]) ->
     return attempt(partial(write_stream, plan, name, rows))
 
 
-def _results(messages: Iterable[Any]) -> list[dict[str, WriteResult]]:
-    """Results of all tasks; the first error is raised."""
-    results = [unpickled(message.outcome) for message in messages if message is not None]
-    for result in results:
-        if isinstance(result, Exception):
-            raise result
-    return results
+def _outcomes(messages: Messages) -> list[Any]:
+    return [unpickle(message.outcome) for message in messages if isinstance(message, TaskCommit)]
 
 
-def _discard(store: CachedStoreFactory, messages: Iterable[Any]) -> None:
-    results = [unpickled(message.outcome) for message in messages if message is not None]
+def _discard(store: CachedStoreFactory, messages: Messages) -> None:
+    results = _outcomes(messages)
     written = [r for result in results if not isinstance(result, Exception) for r in result.values()]
     delete_uncommitted(store, written)
 
@@ -181,16 +173,16 @@ class CubeWriter(DataSourceArrowWriter):
         return TaskCommit(_write(self.plan, self.name, iterator))
 
     @concise_errors
-    def commit(self, messages: Sequence[Any]) -> None:
+    def commit(self, messages: Messages) -> None:
         """Commit the files of all tasks."""
         if self.plan is None:
             return
         with delete_on_failure(change.context for change in self.plan.changes.values()):
-            results = merge_writes(_results(messages))
+            results = merge_writes(raise_first(_outcomes(messages)))
             check_duplicate_cells(self.plan, results)
             commit_parts(self.plan, [results])
 
-    def abort(self, messages: Sequence[Any]) -> None:
+    def abort(self, messages: Messages) -> None:
         """
         Delete the files of all tasks, also those whose messages got lost.
 
@@ -207,7 +199,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     plan = WriteTarget.of(options, overwrite).plan()
     if plan is None:
         return CubeWriter(None, "")
-    return CubeWriter(with_write_id(plan), _checked(plan, schema))
+    return CubeWriter(with_write_id(plan), _check_schema(plan, schema))
 
 
 # -- a stream ------------------------------------------------------------------------------------------------
@@ -230,9 +222,9 @@ class CubeStreamWriter(DataSourceStreamArrowWriter):
         return TaskCommit(_write(self.plan, self.name, iterator), query)
 
     @concise_errors
-    def commit(self, messages: Sequence[Any], batchId: int) -> None:
+    def commit(self, messages: Messages, batchId: int) -> None:
         """Commit a batch, unless a batch of this number is committed already."""
-        queries = {message.query for message in messages if message is not None and message.query}
+        queries = {message.query for message in messages if isinstance(message, TaskCommit) and message.query}
         if not queries:
             return
         (query,) = queries
@@ -240,20 +232,20 @@ class CubeStreamWriter(DataSourceStreamArrowWriter):
             _discard(self.sink.store, messages)
             return
         try:
-            results = merge_writes(_results(messages))
+            results = merge_writes(raise_first(_outcomes(messages)))
             if not results[self.name].rows:
                 return
             check_duplicate_cells(self.plan, results)
             plan = self.sink.replacing_plan() if self.sink.overwrite else self.sink.plan()
             if plan is not None:
-                commit_parts(_numbered(plan, query, batchId), [results])
+                commit_parts(_with_batch(plan, query, batchId), [results])
         except UnknownOutcomeError:
             raise
         except Exception:
             _discard(self.sink.store, messages)
             raise
 
-    def abort(self, messages: Sequence[Any], batchId: int) -> None:
+    def abort(self, messages: Messages, batchId: int) -> None:
         """Delete the files of all tasks."""
         if None in messages:
             _discard(self.sink.store, messages)
@@ -268,7 +260,7 @@ class CubeStreamWriter(DataSourceStreamArrowWriter):
         return last is not None and last >= number
 
 
-def _numbered(plan: CubeWritePlan, query: str, number: int) -> CubeWritePlan:
+def _with_batch(plan: CubeWritePlan, query: str, number: int) -> CubeWritePlan:
     changes = {name: attrs.evolve(change, batch=(query, number)) for name, change in plan.changes.items()}
     return attrs.evolve(plan, changes=changes)
 
@@ -281,4 +273,4 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
     plan = sink.replacing_plan() if overwrite else sink.plan()
     if plan is None:
         raise ValueError(f"Format {FORMAT}: there is nothing to write")
-    return CubeStreamWriter(sink, plan, _checked(plan, schema))
+    return CubeStreamWriter(sink, plan, _check_schema(plan, schema))

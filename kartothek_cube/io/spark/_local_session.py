@@ -1,4 +1,4 @@
-"""Start of a local Spark session, and registration of the data source."""
+"""Start of a local Spark session, and registration of the data source; pyspark is imported when needed."""
 
 from __future__ import annotations
 
@@ -10,30 +10,23 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kartothek_cube.io.spark._session import active_session, no_pandas_warnings, require_pyspark, workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = (
-    "JAVA",
-    "local_session",
-    "register",
-)
-
+__all__ = ("JAVA", "local_session", "register")
 
 #: oldest Java that Spark runs on
 JAVA = 17
-
-
 #: off by default in Spark 4: filters for data sources, which then plan again; columns of the type TIME
 _SWITCHES = ("spark.sql.python.filterPushdown.enabled", "spark.sql.timeType.enabled")
 
 
 def local_session(
-    cores: int | None = None, *, memory: str | None = None, config: Mapping[str, Any] | None = None
+    cores: int | None = None, *, memory: str | None = None, config: Mapping[str, object] | None = None
 ) -> SparkSession:
     """
     Start Spark on this machine: quiet, with this Python in its workers, and with the data source registered.
@@ -75,7 +68,7 @@ def local_session(
     _require_java()
     os.environ.update(PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    options: dict[str, Any] = {
+    options: dict[str, object] = {
         "spark.master": f"local[{cores or '*'}]",
         "spark.app.name": "kartothek_cube",
         "spark.ui.enabled": "false",

@@ -1,4 +1,7 @@
-"""Spark sessions: the active one, its parallelism, its displays of progress, its Python."""
+"""Spark sessions: the active one, its parallelism, its frames, its displays of progress, its Python.
+
+pyspark is imported when needed, so that this module can say that it is missing.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +15,75 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from kartothek_cube.core.arrow.pandas_conversion import as_table
+from kartothek_cube.core.arrow.types import Frame
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = (
     "active_session",
     "check_python",
-    "explained",
+    "create_frame",
+    "explain_error",
     "job_description",
     "no_pandas_warnings",
+    "remedy",
     "require_pyspark",
     "workers",
 )
 
 #: number of parallel tasks, if it cannot be determined
 _WORKERS = 8
+
+
+# -- frames --------------------------------------------------------------------------------------------------
+
+
+def create_frame(data: Frame, spark: SparkSession | None = None) -> DataFrame:
+    """
+    Make a DataFrame of a table.
+
+    Spark's own ``createDataFrame`` takes naive timestamps for instants in the time zone of the session, and
+    refuses integers without sign. Here naive timestamps stay naive, and integers without sign become wider
+    ones.
+
+    Parameters
+    ----------
+    data
+        A :class:`pyarrow.Table`, a :class:`pandas.DataFrame`, or anything else that Arrow reads as a table.
+    spark
+        The session; the active one by default.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+
+    Raises
+    ------
+    TypeError
+        Spark has no type for a column; names it.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.spark import create_frame, local_session
+    >>> days = pd.DataFrame({"CITY": ["Bonn"], "DAY": pd.to_datetime(["2020-01-01"])})
+    >>> create_frame(days, local_session(2)).collect()
+    [Row(CITY='Bonn', DAY=datetime.datetime(2020, 1, 1, 0, 0))]
+    """
+    from kartothek_cube.io.spark._types import arrow_schema, spark_schema, to_spark
+
+    session, table = active_session(spark), as_table(data)
+    schema = spark_schema(table.schema)
+    with no_pandas_warnings():
+        return session.createDataFrame(to_spark(table, arrow_schema(schema)), schema)
+
+
+# -- the active session --------------------------------------------------------------------------------------
 
 
 def active_session(spark: SparkSession | None = None) -> SparkSession:
@@ -68,7 +123,7 @@ def workers(spark: SparkSession) -> int:
     return _WORKERS
 
 
-def _context(spark: SparkSession) -> Any:
+def _context(spark: SparkSession) -> SparkContext | None:
     """The SparkContext; None in a session of Spark Connect, which has none."""
     from pyspark.errors import PySparkException
 
@@ -90,7 +145,7 @@ def job_description(spark: SparkSession, text: str) -> Iterator[None]:
     try:
         yield
     finally:
-        context.setLocalProperty("spark.job.description", before)
+        context.setLocalProperty("spark.job.description", before)  # type: ignore[arg-type]  # None: none
 
 
 @contextmanager
@@ -100,6 +155,8 @@ def no_pandas_warnings() -> Iterator[None]:
         warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
         yield
 
+
+# -- the Python of executors ---------------------------------------------------------------------------------
 
 _REMEDY = (
     "Executors need a Python of version {version} with kartothek_cube and pyarrow: set the environment "
@@ -123,11 +180,11 @@ def remedy() -> str:
     return _REMEDY.format(version=version, executable=sys.executable)
 
 
-def explained(error: BaseException) -> RuntimeError | None:
+def explain_error(error: BaseException) -> RuntimeError | None:
     """
     The reason why a job failed, if that is the Python of executors.
 
-    >>> print(explained(RuntimeError("ModuleNotFoundError: No module named 'pyarrow'")))
+    >>> print(explain_error(RuntimeError("ModuleNotFoundError: No module named 'pyarrow'")))
     The Python of Spark's executors is not the right one (pyarrow). Executors need a Python of version ...
     """
     text = str(error)
@@ -144,13 +201,8 @@ def explained(error: BaseException) -> RuntimeError | None:
 
 def check_python(spark: SparkSession) -> None:
     """Check the Python of executors on this machine: packages and version."""
-    from pyspark.errors import PySparkException
-
-    try:
-        context: Any = spark.sparkContext
-    except (PySparkException, AttributeError):
-        return
-    if not context.master.startswith("local"):
+    context = _context(spark)
+    if context is None or not str(context.master).startswith("local"):
         return
     executable = shutil.which(context.pythonExec) or context.pythonExec
     if os.path.abspath(executable) == os.path.abspath(sys.executable):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any
 from urllib.parse import quote
 
 from simplekv import KeyValueStore
@@ -47,31 +46,32 @@ def picklable_store(store: StoreInput) -> CachedStoreFactory:
     if isinstance(store, CachedStoreFactory):
         return store
     factory = CachedStoreFactory(lazy_store(store))
-    innermost = _undecorated(factory())
-    if _in_memory(innermost):
+    innermost = _unwrap_store(factory())
+    if _is_in_memory(innermost):
         raise ValueError(
             "Spark's executors cannot open a store in the memory of the driver: use a directory that all of "
             "them see (hfs:///data), or an object store (s3://bucket)."
         )
-    if isinstance(store, str) and isinstance(getattr(innermost, "root", None), str):
-        return CachedStoreFactory(lazy_store(_absolute(store, innermost.root)))
+    root = getattr(innermost, "root", None)
+    if isinstance(store, str) and isinstance(root, str):
+        return CachedStoreFactory(lazy_store(_absolute_url(store, root)))
     return factory
 
 
-def _absolute(url: str, root: str) -> str:
+def _absolute_url(url: str, root: str) -> str:
     """The URL of a directory as executors find it, which work in another one."""
     return re.sub(
         r"^(h?fs)://[^?#]*", lambda scheme: f"{scheme[1]}://{quote(os.path.abspath(root))}", url, count=1
     )
 
 
-def _undecorated(store: Any) -> Any:
+def _unwrap_store(store: object) -> object:
     while hasattr(store, "_dstore"):
         store = store._dstore
     return store
 
 
-def _in_memory(store: Any) -> bool:
+def _is_in_memory(store: object) -> bool:
     return any(
         base.__name__ == "DictStore" and base.__module__.partition(".")[0] in ("simplekv", "minimalkv")
         for base in type(store).__mro__

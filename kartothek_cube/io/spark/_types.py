@@ -117,6 +117,14 @@ def _spark_nested(dtype: pa.DataType, column: str) -> st.DataType:
     )
 
 
+class _UnsupportedTypeError(TypeError):
+    """A type that Arrow does not have; the text is what to do about it."""
+
+    def __init__(self, dtype: st.DataType) -> None:
+        bases = {base.__name__ for base in type(dtype).__mro__}
+        super().__init__(next((text for kind, text in _REMEDIES.items() if kind in bases), "cast or drop it"))
+
+
 def arrow_schema(schema: st.StructType) -> pa.Schema:
     """
     The Arrow schema in which Spark exchanges rows of a schema.
@@ -143,7 +151,10 @@ def _arrow_type(dtype: st.DataType) -> pa.DataType:
         return pa.map_(pa.field("key", _arrow_type(dtype.keyType), nullable=False), value)
     if isinstance(dtype, st.StructType):
         return pa.struct([pa.field(f.name, _arrow_type(f.dataType), f.nullable) for f in dtype])
-    return next(arrow for arrow, spark in _EXACT if spark == dtype)
+    for arrow_type, spark_type in _EXACT:
+        if spark_type == dtype:
+            return arrow_type
+    raise _UnsupportedTypeError(dtype)
 
 
 def check_types(schema: st.StructType, dataset: str) -> None:
@@ -156,35 +167,13 @@ def check_types(schema: st.StructType, dataset: str) -> None:
     TypeError: Column 'SINCE' of dataset 'seed' has type interval year, which cannot be stored: cast it ...
     """
     for field in schema:
-        bad = _unsupported(field.dataType)
-        if bad is not None:
-            remedy = next(
-                (text for kind, text in _REMEDIES.items() if kind in _bases(bad)), "cast or drop it"
-            )
+        try:
+            _arrow_type(field.dataType)
+        except _UnsupportedTypeError as error:
             raise TypeError(
                 f"Column {field.name!r} of dataset {dataset!r} has type {field.dataType.simpleString()}, "
-                f"which cannot be stored: {remedy}."
-            )
-
-
-def _bases(dtype: st.DataType) -> set[str]:
-    return {base.__name__ for base in type(dtype).__mro__}
-
-
-def _unsupported(dtype: st.DataType) -> st.DataType | None:
-    """The type, or a nested one, that Arrow does not have."""
-    inner: list[st.DataType] = []
-    if isinstance(dtype, st.ArrayType):
-        inner = [dtype.elementType]
-    elif isinstance(dtype, st.MapType):
-        inner = [dtype.keyType, dtype.valueType]
-    elif isinstance(dtype, st.StructType):
-        inner = [f.dataType for f in dtype]
-    elif not isinstance(
-        dtype, st.StringType | st.CharType | st.VarcharType | st.NullType | st.DecimalType | st.TimeType
-    ) and all(dtype != spark for _, spark in _EXACT):
-        return dtype
-    return next(filter(None, map(_unsupported, inner)), None)
+                f"which cannot be stored: {error}."
+            ) from None
 
 
 # -- data ----------------------------------------------------------------------------------------------------
@@ -201,11 +190,11 @@ def to_spark(table: pa.Table, target: pa.Schema) -> pa.Table:
     missing = [name for name in target.names if name not in table.column_names]
     if missing:
         raise ValueError(f"Column(s) missing in the rows for Spark: {', '.join(missing)}.")
-    columns = [_converted(table.column(field.name), field) for field in target]
+    columns = [_convert_column(table.column(field.name), field) for field in target]
     return pa.Table.from_arrays(columns, schema=target)
 
 
-def _converted(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+def _convert_column(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     source, target = column.type, field.type
     if pat.is_floating(source):
         nan = pc.is_nan(column)

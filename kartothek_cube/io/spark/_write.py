@@ -1,46 +1,110 @@
-"""Writes of Spark frames: check of schemas, one Spark job for all datasets, commit on the driver."""
+"""Writes of Spark frames: checks of schemas, a shuffle by partition, one Spark job, commit on the driver."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import reduce
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
+import attrs
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.pandas_conversion import as_table
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import UnknownOutcomeError
+from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.io.spark import _worker
-from kartothek_cube.io.spark._executor import outcome_frame, outcomes, raise_first
-from kartothek_cube.io.spark._input import check_frame, empty_table, shuffle_by_partition
-from kartothek_cube.io.spark._session import check_python
+from kartothek_cube.io.spark._spark_executor import execute_on_frames
+from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage_types
 from kartothek_cube.io_components.write.abort import delete_uncommitted_attempts
 from kartothek_cube.io_components.write.cube_commit import check_schemas
 from kartothek_cube.io_components.write.cube_plan import CubeWritePlan
 from kartothek_cube.io_components.write.cube_write import check_announced, prepare
-from kartothek_cube.io_components.write.incremental import commit_parts, without_commit_state
-from kartothek_cube.io_components.write.plan import with_write_id
+from kartothek_cube.io_components.write.dataset_commit import check_update, update_dataset_job
+from kartothek_cube.io_components.write.incremental import write_parts_job
+from kartothek_cube.io_components.write.plan import DatasetWritePlan, with_write_id
 from kartothek_cube.io_components.write.table_writer import WriteContext, WriteResult
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
-__all__ = ("check_file_rows", "check_input", "delete_on_failure", "write_cube")
+__all__ = ("SparkInput", "check_input", "delete_on_failure", "frames_of", "write_cube", "write_dataset")
 
-Frames = Mapping[str, "DataFrame | None"]
+SparkInput: TypeAlias = "DataFrame | Mapping[str, DataFrame | None]"
+"""The frame of the seed, or frames by dataset id."""
+Frames: TypeAlias = "Mapping[str, DataFrame | None]"
+
+#: column with the number of tasks of a partition; no dataset can have it
+_SHARES = "__kartothek_cube_shares"
+#: hash buckets have unequal sizes, so their mean is smaller than a file may be
+_UNEVEN = 1.05
 
 
-def check_file_rows(file_rows: Any) -> None:
-    """Check a limit of rows per file."""
+# -- input ---------------------------------------------------------------------------------------------------
+
+
+def _is_frame(obj: object) -> TypeGuard[DataFrame]:
+    """Whether an object is a DataFrame of Spark, classic or Connect."""
+    return any(
+        base.__name__ == "DataFrame" and base.__module__.startswith("pyspark.sql")
+        for base in type(obj).__mro__
+    )
+
+
+def frames_of(data: SparkInput | None, default: str, file_rows: int | None) -> Frames:
+    """Input by dataset id; a single frame belongs to ``default``."""
+    _check_file_rows(file_rows)
+    if _is_frame(data):
+        return {default: data}
+    if not isinstance(data, Mapping):
+        raise TypeError(_not_a_frame(data))
+    for name, frame in data.items():
+        if frame is not None and not _is_frame(frame):
+            raise TypeError(f"Dataset {name}: {_not_a_frame(frame)}")
+    return {str(name): frame for name, frame in data.items()}
+
+
+def _not_a_frame(obj: object) -> str:
+    return (
+        "Expected a Spark DataFrame, or a dict of dataset id to Spark DataFrame, but got "
+        f"{type(obj).__module__}.{type(obj).__name__}. Use kartothek_cube.io.spark.create_frame, or "
+        "the functions of kartothek_cube.io.eager_cube and kartothek_cube.io.eager"
+    )
+
+
+def _check_file_rows(file_rows: object) -> None:
     if file_rows is None:
         return
     if not isinstance(file_rows, int) or isinstance(file_rows, bool):
         raise TypeError(f"max_rows_per_file must be an integer but is {type(file_rows).__name__}")
     if file_rows <= 0:
         raise ValueError(f"max_rows_per_file must be > 0 but is {file_rows}")
+
+
+def _check_frame(df: DataFrame, dataset: str) -> None:
+    """Check names and types of the columns of a frame."""
+    names = list(df.columns)
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"Duplicate columns in dataset {dataset!r}: {', '.join(twice)}")
+    if df.sparkSession.conf.get("spark.sql.caseSensitive", "false") != "true":
+        lower = [name.lower() for name in names]
+        alike = sorted(name for name in names if lower.count(name.lower()) > 1)
+        if alike:
+            raise ValueError(
+                f"Columns of dataset {dataset!r} differ in upper and lower case only: {', '.join(alike)}. "
+                "Rename them, or set spark.sql.caseSensitive to true"
+            )
+    check_types(df.schema, dataset)
+
+
+def _empty_table(df: DataFrame, stored: Mapping[str, pa.DataType]) -> pa.Table:
+    """A frame without rows, in the types that would be stored."""
+    return to_storage_types(arrow_schema(df.schema).empty_table(), stored)
 
 
 def check_input(plan: CubeWritePlan, schemas: Mapping[str, pa.Table]) -> None:
@@ -56,19 +120,45 @@ def check_input(plan: CubeWritePlan, schemas: Mapping[str, pa.Table]) -> None:
     check_schemas(plan, metas)
 
 
+# -- writes --------------------------------------------------------------------------------------------------
+
+
 def write_cube(plan: CubeWritePlan, frames: Frames, file_rows: int | None) -> dict[str, DatasetMetadata]:
     """Write frames to a cube; after a failure the files are deleted and the cube is unchanged."""
     check_announced(plan, frames)
     inputs = {name: df for name, df in frames.items() if df is not None}
     for name, df in inputs.items():
-        check_frame(df, name)
-    check_input(plan, {name: empty_table(df, plan.constraints[name].types) for name, df in inputs.items()})
+        _check_frame(df, name)
+    check_input(plan, {name: _empty_table(df, plan.constraints[name].types) for name, df in inputs.items()})
     plan = with_write_id(plan)
+    rows = []
+    for name, df in inputs.items():
+        cells = [c for c in plan.cube.dimension_columns if c in df.columns]
+        rows.append((name, _shuffle_by_partition(df, plan.constraints[name].partition_on, cells, file_rows)))
+    job = write_parts_job(plan, rows, partial(_worker.write_cube_rows, file_rows=file_rows))
+    job = attrs.evolve(job, name=plan.operation, description=f"{job.description}: {', '.join(inputs)}")
     # Spark runs no task for a frame without rows
     contexts = {name: plan.changes[name].context for name in frames}
     nothing = {name: WriteResult(context.uuid, context.table) for name, context in contexts.items()}
     with delete_on_failure(change.context for change in plan.changes.values()):
-        return commit_parts(plan, [nothing, *_written(plan, inputs, file_rows)])
+        return execute_on_frames(job, [nothing])
+
+
+def write_dataset(
+    plan: DatasetWritePlan, df: DataFrame, stored: SchemaWrapper | None, file_rows: int | None
+) -> DatasetMetadata:
+    """Write a frame to a dataset; after a failure the files are deleted and the dataset is unchanged."""
+    types = {} if stored is None else {field.name: field.type for field in stored.internal()}
+    _check_frame(df, plan.context.uuid)
+    nothing = check_update(plan.context, _empty_table(df, types), stored)
+    plan = with_write_id(plan)
+    context = plan.context
+    cells = context.sort_by or tuple(df.columns)
+    rows = _shuffle_by_partition(df, context.partition_on, cells, file_rows)
+    run = partial(_worker.write_dataset_rows, types=types, file_rows=file_rows)
+    job = attrs.evolve(update_dataset_job(plan, [(context.uuid, rows)], run), name="write")
+    with delete_on_failure([context]):
+        return execute_on_frames(job, [[nothing]])
 
 
 @contextmanager
@@ -84,23 +174,38 @@ def delete_on_failure(contexts: Iterable[WriteContext]) -> Iterator[None]:
         raise
 
 
-def _written(
-    plan: CubeWritePlan, frames: Mapping[str, DataFrame], file_rows: int | None
-) -> list[dict[str, WriteResult]]:
-    if not frames:
-        return []
-    spark = next(iter(frames.values())).sparkSession
-    check_python(spark)
-    slim = without_commit_state(plan)
-    parts = [_outcomes_of(slim, name, df, file_rows) for name, df in frames.items()]
-    text = f"{plan.operation} cube {plan.cube.uuid_prefix}: {', '.join(frames)}"
-    return raise_first(outcomes(spark, reduce(lambda a, b: a.unionAll(b), parts), text))
+# -- shuffle -------------------------------------------------------------------------------------------------
 
 
-def _outcomes_of(plan: CubeWritePlan, name: str, df: DataFrame, file_rows: int | None) -> DataFrame:
-    change, constraints = plan.changes[name], plan.constraints[name]
-    cells = [c for c in plan.cube.dimension_columns if c in df.columns]
-    rows = shuffle_by_partition(df, constraints.partition_on, cells, file_rows)
-    only = CubeWritePlan(plan.operation, plan.cube, plan.store, {name: change}, {name: constraints})
-    writing = _worker.CubeWriteContext(only, name, file_rows)
-    return outcome_frame(rows, _worker.write_cube, writing, f"{plan.operation}_{name}")
+def _shuffle_by_partition(
+    df: DataFrame, keys: Sequence[str], cells: Sequence[str] = (), file_rows: int | None = None
+) -> DataFrame:
+    """Bring the rows of each logical partition together by one shuffle, sorted by partition."""
+    names = [_quote(key) for key in keys]
+    if file_rows is not None:
+        return _split_large_partitions(df, names, [_quote(cell) for cell in cells], file_rows)
+    if not keys:
+        return df.repartition(1)
+    return df.repartition(*names).sortWithinPartitions(*names)
+
+
+def _split_large_partitions(df: DataFrame, keys: list[str], cells: list[str], file_rows: int) -> DataFrame:
+    f = _functions(df)
+    shares = f.ceil(f.count(f.lit(1)) * _UNEVEN / file_rows).alias(_SHARES)
+    counts = df.groupBy(*keys).agg(shares)
+    large = counts.where(f.col(_SHARES) > 1)
+    plain = [key[1:-1].replace("``", "`") for key in keys]
+    marked = df.join(f.broadcast(large), plain, "left") if keys else df.crossJoin(f.broadcast(counts))
+    share: Column = f.pmod(f.xxhash64(*cells), f.coalesce(f.col(_SHARES), f.lit(1)))
+    sorted_rows = marked.repartition(*keys, share).sortWithinPartitions(*keys, *cells)
+    return sorted_rows.select(*map(_quote, df.columns))
+
+
+def _functions(df: DataFrame) -> ModuleType:
+    """The functions on columns for the kind of session that the frame belongs to."""
+    connect = type(df).__module__.startswith("pyspark.sql.connect")
+    return import_module("pyspark.sql.connect.functions" if connect else "pyspark.sql.functions")
+
+
+def _quote(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

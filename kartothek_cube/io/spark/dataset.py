@@ -1,4 +1,17 @@
-"""Datasets with Spark: DataFrames in, DataFrames out; plans and commits happen on the driver."""
+"""Datasets with Spark: DataFrames in, DataFrames out; plans and commits happen on the driver.
+
+Examples
+--------
+>>> import pyarrow as pa, tempfile
+>>> from kartothek_cube.io.spark import local_session
+>>> cities = pa.table({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+>>> frame = local_session(2).createDataFrame(cities)
+>>> store = f"hfs://{tempfile.mkdtemp()}"
+>>> len(store_dataset_from_spark(frame, store, "geodata", partition_on="COUNTRY_CODE").partitions)
+2
+>>> read_dataset_as_spark("geodata", store, predicates=[[("COUNTRY_CODE", "==", "IT")]]).collect()
+[Row(COUNTRY_CODE='IT', CITY='Rom')]
+"""
 
 from __future__ import annotations
 
@@ -7,6 +20,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import numpy as np
 import pyarrow as pa
 
@@ -15,31 +29,30 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
-from kartothek_cube.core.naming import (
-    DEFAULT_METADATA_STORAGE_FORMAT,
-    DEFAULT_METADATA_VERSION,
-    SINGLE_TABLE,
-)
+from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io.spark import _worker
-from kartothek_cube.io.spark._executor import distribute_tasks, execute, outcome_frame, outcomes, raise_first
-from kartothek_cube.io.spark._input import check_frame, empty_table, frames_of, shuffle_by_partition
-from kartothek_cube.io.spark._session import active_session, check_python, workers
+from kartothek_cube.io.spark._session import active_session, workers
+from kartothek_cube.io.spark._spark_executor import results_as_spark_dataframe, session_executor
 from kartothek_cube.io.spark._stores import picklable_store
-from kartothek_cube.io.spark._types import arrow_schema, spark_schema
-from kartothek_cube.io.spark._write import check_file_rows, delete_on_failure
+from kartothek_cube.io.spark._types import spark_schema
+from kartothek_cube.io.spark._worker import read_block
+from kartothek_cube.io.spark._write import frames_of, write_dataset
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.maintenance.garbage import dataset_garbage_job
-from kartothek_cube.io_components.read.dataset_read import ReadPlan, ReadTask, plan_read
+from kartothek_cube.io_components.read.dataset_read import (
+    FrameOptions,
+    ReadPlan,
+    ReadTask,
+    plan_read,
+    read_dataset_job,
+)
 from kartothek_cube.io_components.runtime.task_sizing import SAMPLE, TASK_SIZE, mean_size, split_by_weight
 from kartothek_cube.io_components.utils import normalize_arg
-from kartothek_cube.io_components.write.build_index import (
-    build_index_job,
-)
-from kartothek_cube.io_components.write.dataset_commit import check_update, finish_update
+from kartothek_cube.io_components.write.build_index import build_index_job
+from kartothek_cube.io_components.write.dataset_commit import finish_update
 from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_store, plan_update
-from kartothek_cube.io_components.write.plan import DatasetWritePlan, MetadataMerger, with_write_id
+from kartothek_cube.io_components.write.plan import MetadataMerger
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:
@@ -85,21 +98,10 @@ def store_dataset_from_spark(
     failure, the files are deleted. ``sort_partitions_by`` sorts the rows of each file. Partitions of more
     than ``max_rows_per_file`` rows are written by several tasks; they are counted first, so the input is
     computed twice. Executors must be able to open ``store``.
-
-    Examples
-    --------
-    >>> import pyarrow as pa, tempfile
-    >>> from kartothek_cube.io.spark import local_session
-    >>> cities = pa.table({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
-    >>> frame = local_session(2).createDataFrame(cities)
-    >>> store = f"hfs://{tempfile.mkdtemp()}"
-    >>> len(store_dataset_from_spark(frame, store, "geodata", partition_on="COUNTRY_CODE").partitions)
-    2
-    >>> read_dataset_as_spark("geodata", store, predicates=[[("COUNTRY_CODE", "==", "IT")]]).collect()
-    [Row(COUNTRY_CODE='IT', CITY='Rom')]
     """
-    check_file_rows(max_rows_per_file)
-    frame = _frame(df)
+    frame = frames_of({"": df}, "", max_rows_per_file)[""]
+    if frame is None:
+        raise TypeError("Expected a Spark DataFrame, but got None")
     plan = plan_store(
         picklable_store(store),
         dataset_uuid,
@@ -113,7 +115,7 @@ def store_dataset_from_spark(
         metadata_version=metadata_version,
         table_name=table_name,
     )
-    return _write(plan, frame, None, max_rows_per_file)
+    return write_dataset(plan, frame, None, max_rows_per_file)
 
 
 def update_dataset_from_spark(
@@ -140,8 +142,7 @@ def update_dataset_from_spark(
     See :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`. ``df`` is a Spark DataFrame, or None
     to only remove; the other arguments are as in :func:`store_dataset_from_spark`.
     """
-    check_file_rows(max_rows_per_file)
-    frame = None if df is None else _frame(df)
+    frame = frames_of({"": df}, "", max_rows_per_file)[""]
     dataset = _dataset(dataset_uuid, store, factory)
     plan = plan_update(
         factory=dataset,
@@ -158,14 +159,8 @@ def update_dataset_from_spark(
     )
     if frame is None:
         return finish_update(plan, [])
-    return _write(plan, frame, dataset if plan.mode is WriteMode.UPDATE else None, max_rows_per_file)
-
-
-def _frame(df: Any) -> DataFrame:
-    frame = frames_of({"": df}, "")[""]
-    if frame is None:
-        raise TypeError("Expected a Spark DataFrame, but got None")
-    return frame
+    stored = dataset.schema if plan.mode is WriteMode.UPDATE else None
+    return write_dataset(plan, frame, stored, max_rows_per_file)
 
 
 def _dataset(
@@ -177,27 +172,6 @@ def _dataset(
     """The dataset that the arguments name, with a store that executors can open."""
     dataset = dataset_factory(dataset_uuid, store, factory, as_of=as_of)
     return dataset.copy(store_factory=picklable_store(dataset.store_factory))
-
-
-def _write(
-    plan: DatasetWritePlan, df: DataFrame, stored: DatasetFactory | None, file_rows: int | None
-) -> DatasetMetadata:
-    schema = None if stored is None else stored.schema
-    types = {} if schema is None else {field.name: field.type for field in schema.internal()}
-    context = plan.context
-    check_frame(df, context.uuid)
-    nothing = check_update(context, empty_table(df, types), schema)
-    plan = with_write_id(plan)
-    context = plan.context
-    spark = df.sparkSession
-    check_python(spark)
-    cells = context.sort_by or tuple(df.columns)
-    rows = shuffle_by_partition(df, context.partition_on, cells, file_rows)
-    writing = _worker.DatasetWriteContext(context, types, file_rows)
-    frame = outcome_frame(rows, _worker.write_dataset, writing, f"write_{context.uuid}")
-    with delete_on_failure([context]):
-        results = raise_first(outcomes(spark, frame, f"write dataset {context.uuid}"))
-        return finish_update(plan, [nothing, *results])
 
 
 # -- reads ---------------------------------------------------------------------------------------------------
@@ -237,9 +211,8 @@ def read_dataset_as_spark(
     schema = spark_schema(pa.schema([context.schema.field(name) for name in context.columns or ()]))
     if not schema.names:
         raise ValueError(f"Dataset {context.uuid!r}: a DataFrame of Spark needs at least one column")
-    reading = _worker.TableReadContext(context, arrow_schema(schema))
-    tasks = _pack(plan, workers(session))
-    return distribute_tasks(session, tasks, _worker.read, reading, schema, f"read_{context.uuid}")
+    job = read_dataset_job(FrameOptions(context), _pack(plan, workers(session)), read_block, "block")
+    return results_as_spark_dataframe(session, attrs.evolve(job, name=f"read_{context.uuid}"), schema)
 
 
 def _pack(plan: ReadPlan, at_once: int) -> list[tuple[ReadTask, ...]]:
@@ -271,8 +244,8 @@ def build_dataset_indices_spark(
     spark: SparkSession | None = None,
 ) -> DatasetMetadata:
     """Add or rebuild secondary indices; see :func:`kartothek_cube.io.eager.build_dataset_indices`."""
-    session, dataset = active_session(spark), _dataset(dataset_uuid, store, factory)
-    return execute(session, build_index_job(dataset, normalize_arg("columns", columns) or [], _PARTITIONS))
+    execute, dataset = session_executor(spark), _dataset(dataset_uuid, store, factory)
+    return execute(build_index_job(dataset, normalize_arg("columns", columns) or [], _PARTITIONS))
 
 
 def garbage_collect_dataset_spark(
@@ -284,5 +257,5 @@ def garbage_collect_dataset_spark(
     spark: SparkSession | None = None,
 ) -> None:
     """Delete garbage of a dataset; see :func:`kartothek_cube.io.eager.garbage_collect_dataset`."""
-    session, dataset = active_session(spark), _dataset(dataset_uuid, store, factory)
-    execute(session, dataset_garbage_job(dataset, retention, _BLOCK))
+    execute, dataset = session_executor(spark), _dataset(dataset_uuid, store, factory)
+    execute(dataset_garbage_job(dataset, retention, _BLOCK))

@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import pyarrow as pa
+import pyarrow.types as pat
+from pyspark.sql import datasource as ds
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from kartothek_cube.core.cube.conditions import Condition, parse_conditions
+from kartothek_cube.core.cube.conditions import C, Condition, parse_conditions
 from kartothek_cube.core.cube.discover import discover_cube
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.expressions.predicate import bind
 from kartothek_cube.io.spark import _datasource_writer
-from kartothek_cube.io.spark._datasource_options import FORMAT, ReadOptions
-from kartothek_cube.io.spark._error_messages import concise_errors
-from kartothek_cube.io.spark._filters import to_conditions
+from kartothek_cube.io.spark._datasource_options import FORMAT, ReadOptions, concise_errors
 from kartothek_cube.io.spark._stores import picklable_store
 from kartothek_cube.io.spark._types import arrow_schema, spark_schema
-from kartothek_cube.io.spark._worker import QueryContext, batches_of, unpickled
+from kartothek_cube.io.spark._worker import batches_of, unpickle
 from kartothek_cube.io_components.query.executor import run_task
-from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, split_into_tasks
+from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, ScanContext, split_into_tasks
 from kartothek_cube.io_components.query.planner import plan_query
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ("KartothekCubeDataSource", "data_source")
+__all__ = ("KartothekCubeDataSource", "data_source", "to_conditions")
 
 #: tasks per worker; each costs some 40 ms more than in `mapInArrow`
 _TASKS_PER_WORKER = 2
@@ -52,10 +55,10 @@ class CubeReader(DataSourceReader):
         self._workers = workers
         self._conditions: list[Condition] = []
         self._plan: PhysicalPlan | None = None
-        self._querying: QueryContext | None = None
+        self._context: ScanContext | None = None
 
     @concise_errors
-    def pushFilters(self, filters: list[Any]) -> list[Any]:
+    def pushFilters(self, filters: list[ds.Filter]) -> list[ds.Filter]:
         """
         Take filters that mean the same for a cube, and return the others.
 
@@ -63,31 +66,33 @@ class CubeReader(DataSourceReader):
         """
         if not (_SCANS_ARE_SEPARATE or self._options.push_filters):
             return filters
-        self._conditions, remaining_filters = to_conditions(filters, _planned(self._options).context.output)
+        self._conditions, remaining_filters = to_conditions(
+            filters, _plan_query(self._options).context.output
+        )
         return remaining_filters
 
     @concise_errors
     def partitions(self) -> Sequence[InputPartition]:
         """Cut the query into tasks."""
-        tasks = split_into_tasks(self._planned(), self._workers, _TASKS_PER_WORKER)
+        tasks = split_into_tasks(self._plan_query(), self._workers, _TASKS_PER_WORKER)
         return [CubePartition(pickle.dumps(task)) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read, join and filter the files of a task."""
-        if isinstance(partition, CubePartition) and self._querying is not None:
-            for table in run_task(self._querying.context, unpickled(partition.task)):
-                yield from batches_of(table, self._querying.target)
+        if isinstance(partition, CubePartition) and self._context is not None:
+            for table in run_task(self._context, unpickle(partition.task)):
+                yield from batches_of(table, arrow_schema(self._schema))
 
-    def _planned(self) -> PhysicalPlan:
+    def _plan_query(self) -> PhysicalPlan:
         """The query, planned once filters are known."""
         if self._plan is None:
-            self._plan = _planned(self._options, self._conditions, self._schema)
-            self._querying = QueryContext(self._plan.context, arrow_schema(self._schema))
+            self._plan = _plan_query(self._options, self._conditions, self._schema)
+            self._context = self._plan.context
         return self._plan
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # Spark pickles the reader for tasks before it asks for partitions; they need no more than this
-        self._planned()
+        self._plan_query()
         return {**self.__dict__, "_plan": None}
 
 
@@ -105,7 +110,7 @@ class KartothekCubeDataSource(DataSource):
     @concise_errors
     def schema(self) -> StructType:
         """Columns and types of a cube."""
-        return spark_schema(_planned(ReadOptions.of(self.options)).context.output)
+        return spark_schema(_plan_query(ReadOptions.of(self.options)).context.output)
 
     @concise_errors
     def reader(self, schema: StructType) -> CubeReader:
@@ -128,7 +133,7 @@ def data_source(workers: int) -> type[KartothekCubeDataSource]:
     return type("KartothekCubeDataSource", (KartothekCubeDataSource,), {"workers": workers})
 
 
-def _planned(
+def _plan_query(
     options: ReadOptions, conditions: Sequence[Condition] = (), schema: StructType | None = None
 ) -> PhysicalPlan:
     store = picklable_store(options.store)
@@ -137,7 +142,7 @@ def _planned(
     plan = plan_query(
         cube,
         store,
-        conditions=[*_given(options.conditions, datasets), *conditions],
+        conditions=[*_parse_given(options.conditions, datasets), *conditions],
         datasets=datasets if options.as_of is None else options.datasets,
         dimension_columns=options.dimension_columns,
         payload_columns=columns,
@@ -148,7 +153,7 @@ def _planned(
     return plan
 
 
-def _given(text: str | None, datasets: Mapping[str, DatasetMetadata]) -> Sequence[Condition]:
+def _parse_given(text: str | None, datasets: Mapping[str, DatasetMetadata]) -> Sequence[Condition]:
     if text is None:
         return ()
     schemas = [dataset.schema.internal() for dataset in datasets.values() if dataset.schema is not None]
@@ -164,3 +169,145 @@ def _check_schema(expected: StructType, plan: PhysicalPlan) -> None:
                 f"Column {field.name!r} of the cube has type {types[field.name].simpleString()}, but the "
                 f"schema says {field.dataType.simpleString()}: leave the schema out, and cast the column"
             )
+
+
+# -- filters -------------------------------------------------------------------------------------------------
+
+#: Spark knows microseconds, the library nanoseconds; Spark sees times rounded down
+_MICROSECOND = pd.Timedelta(1, "us")
+#: "not in" becomes one condition per value
+_MANY = 100
+
+_COMPARISONS: Mapping[type, Callable[[Any, Any], Condition]] = {
+    ds.EqualTo: lambda c, v: c == v,
+    ds.EqualNullSafe: lambda c, v: c == v,
+    ds.GreaterThan: lambda c, v: c > v,
+    ds.GreaterThanOrEqual: lambda c, v: c >= v,
+    ds.LessThan: lambda c, v: c < v,
+    ds.LessThanOrEqual: lambda c, v: c <= v,
+}
+
+
+def to_conditions(filters: Sequence[ds.Filter], schema: pa.Schema) -> tuple[list[Condition], list[ds.Filter]]:
+    """
+    Conditions that follow from filters, and the filters that Spark still has to evaluate.
+
+    >>> schema = pa.schema([("CITY", pa.string()), ("DAY", pa.int64())])
+    >>> filters = [ds.IsNotNull(("DAY",)), ds.GreaterThan(("DAY",), 3), ds.StringEndsWith(("CITY",), "burg")]
+    >>> conditions, left = to_conditions(filters, schema)
+    >>> print(*conditions, left)
+    DAY > 3 [StringEndsWith(attribute=('CITY',), value='burg')]
+    """
+    conditions: list[Condition] = []
+    remaining_filters: list[ds.Filter] = []
+    not_null = []
+    for item in filters:
+        if isinstance(item, ds.IsNotNull):
+            not_null.append(item)
+            continue
+        translated, same = _translate(item, schema)
+        if not _bindable(translated, schema):
+            translated, same = [], False
+        conditions += translated
+        if not same:
+            remaining_filters.append(item)
+    # no condition matches a null
+    valid = {condition.column for condition in conditions}
+    remaining_filters += [item for item in not_null if _column(item) not in valid]
+    return conditions, remaining_filters
+
+
+def _column(item: ds.Filter) -> str:
+    path: tuple[str, ...] = getattr(item, "attribute", ())
+    return path[0] if len(path) == 1 else ""
+
+
+def _bindable(conditions: Sequence[Condition], schema: pa.Schema) -> bool:
+    try:
+        for condition in conditions:
+            bind([condition.predicate_part], schema)
+    except (TypeError, ValueError, NotImplementedError):
+        return False
+    return True
+
+
+def _translate(item: ds.Filter, schema: pa.Schema) -> tuple[list[Condition], bool]:
+    """Conditions that follow from a filter, and whether they are equivalent to it."""
+    inner = item.child if isinstance(item, ds.Not) else item
+    column = _column(inner)
+    if column not in schema.names:
+        return [], False
+    dtype = schema.field(column).type
+    try:
+        return (_translate_plain if inner is item else _translate_negated)(inner, column, dtype)
+    except (TypeError, ValueError, OverflowError):
+        return [], False
+
+
+def _translate_plain(item: ds.Filter, column: str, dtype: pa.DataType) -> tuple[list[Condition], bool]:
+    if isinstance(item, ds.StringStartsWith) and pat.is_string(dtype):
+        return _prefix(column, item.value), False
+    if isinstance(item, ds.In):
+        return _one_of(column, [_value(v, dtype) for v in item.value if v is not None], dtype)
+    compare, operand = _COMPARISONS.get(type(item)), getattr(item, "value", None)
+    if compare is None or operand is None:
+        return [], False
+    value = _value(operand, dtype)
+    if pat.is_timestamp(dtype):
+        return _instant(type(item), column, value), True
+    return [compare(C(column), value)], True
+
+
+def _translate_negated(item: ds.Filter, column: str, dtype: pa.DataType) -> tuple[list[Condition], bool]:
+    if pat.is_timestamp(dtype) or not isinstance(item, ds.EqualTo | ds.In):
+        return [], False
+    values = [item.value] if isinstance(item, ds.EqualTo) else list(item.value)
+    if len(values) > _MANY or any(value is None for value in values):
+        return [], False
+    return [C(column) != _value(value, dtype) for value in values], True
+
+
+def _value(value: Any, dtype: pa.DataType) -> Any:
+    """A value of Spark in the type of the column; ValueError where it cannot be compared like that."""
+    if pat.is_integer(dtype) and isinstance(value, Decimal):
+        if value != value.to_integral_value():
+            raise ValueError(value)
+        return int(value)
+    if pat.is_timestamp(dtype):
+        stamp = pd.Timestamp(value)
+        return stamp if dtype.tz is None else stamp.tz_convert(dtype.tz)
+    if isinstance(value, float) and value != value:
+        raise ValueError("NaN is equal to nothing here, and to itself in Spark")
+    return value
+
+
+def _instant(kind: type, column: str, value: pd.Timestamp) -> list[Condition]:
+    """A comparison of times that Spark sees rounded down to microseconds."""
+    c, after = C(column), value + _MICROSECOND
+    if kind is ds.GreaterThanOrEqual:
+        return [c >= value]
+    if kind is ds.LessThan:
+        return [c < value]
+    if kind is ds.GreaterThan:
+        return [c >= after]
+    if kind is ds.LessThanOrEqual:
+        return [c < after]
+    return [c >= value, c < after]
+
+
+def _one_of(column: str, values: list[Any], dtype: pa.DataType) -> tuple[list[Condition], bool]:
+    if not values:
+        return [], False
+    if pat.is_timestamp(dtype):
+        return [C(column) >= min(values), C(column) < max(values) + _MICROSECOND], False
+    return [C(column).isin(values)], True
+
+
+def _prefix(column: str, prefix: str) -> list[Condition]:
+    """A range that contains all texts with a prefix; Spark evaluates the rest."""
+    if not prefix:
+        return []
+    after = ord(prefix[-1]) + 1
+    if 0xD800 <= after <= 0xDFFF or after > 0x10FFFF:  # no character
+        return [C(column) >= prefix]
+    return [C(column) >= prefix, C(column) < prefix[:-1] + chr(after)]

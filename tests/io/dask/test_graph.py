@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 
 import dask
 import dask.bag as db
 import pytest
 from dask.utils import key_split
 
-from kartothek_cube.io.dask._executor import FAN_IN, Graph, OpaqueSequence
+from kartothek_cube.io.dask._dask_executor import FAN_IN, Graph
+from kartothek_cube.io.dask.dataframe import OpaqueSequence
 
 
 def add(context, number):
@@ -37,7 +39,7 @@ def tasks_of(collection):
 @pytest.mark.parametrize("n, shared", [(0, 0), (1, 0), (FAN_IN, 0), (FAN_IN + 1, 1), (2000, 1)])
 def test_a_context_of_many_tasks_is_in_the_graph_once(n, shared):
     graph, keys = numbers_graph(n)
-    result = graph.to_delayed("sum", all_of, "x", after=keys)
+    result = graph.delayed([graph.finalize("sum", partial(all_of, "x"), keys)])[0]
     assert len(tasks_of(result)) == n + shared + 1
     assert result.compute(scheduler="sync") == ("x", [100 + i for i in range(n)])
 
@@ -47,14 +49,14 @@ def test_many_results_are_merged_in_a_tree(n):
     graph, keys = numbers_graph(n)
     left = graph.merge(total, keys)
     assert len(left) <= FAN_IN
-    result = graph.to_delayed("sum", all_of, None, after=left)
+    result = graph.delayed([graph.finalize("sum", partial(all_of, None), left)])[0]
     assert max(len(task.dependencies) for task in tasks_of(result).values()) <= FAN_IN
     assert sum(result.compute(scheduler="sync")[1]) == sum(range(n)) + 100 * n
 
 
 def test_names_of_tasks_tell_operation_and_step():
     graph, keys = numbers_graph(FAN_IN + 1)
-    result = graph.to_delayed("sum", all_of, None, after=graph.merge(total, keys))
+    result = graph.delayed([graph.finalize("sum", partial(all_of, None), graph.merge(total, keys))])[0]
     names = {key_split(key) for key in tasks_of(result)}
     assert names == {"count-add", "count-add-context", "count-merge", "count-sum"}
 
@@ -66,7 +68,7 @@ def test_two_graphs_share_no_key():
 
 def test_forms_of_results():
     graph, keys = numbers_graph(2)
-    assert graph.to_bag("sum", all_of, None, after=keys).compute(scheduler="sync") == [(None, [100, 101])]
+    assert graph.item(graph.finalize("sum", sum, keys)).compute(scheduler="sync") == 201
     graph, keys = numbers_graph(2)
     assert dask.compute(graph.delayed(keys), scheduler="sync") == ([100, 101],)
     assert Graph("count").bag([]).compute(scheduler="sync") == []
@@ -75,7 +77,7 @@ def test_forms_of_results():
 def test_inputs_of_several_kinds():
     bag, item = db.from_sequence([1, 2], npartitions=1), dask.delayed(total)([3, 4])
     graph = Graph("count", [bag, item])
-    result = graph.to_delayed("sum", all_of, None, after=[(bag.name, 0), item.key])
+    result = graph.delayed([graph.finalize("sum", partial(all_of, None), [(bag.name, 0), item.key])])[0]
     assert pickle.loads(pickle.dumps(result)).compute(scheduler="sync") == (None, [[1, 2], 7])
 
 

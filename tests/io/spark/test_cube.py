@@ -88,7 +88,7 @@ def test_groups_come_in_one_piece_and_in_order(built):
 
 
 def test_many_tasks_are_sent_to_a_worker_each(jvm, built, monkeypatch):
-    monkeypatch.setattr("kartothek_cube.io.spark._executor._FEW_TASKS", 1)
+    monkeypatch.setattr("kartothek_cube.io.spark._spark_executor._FEW_TASKS", 1)
     monkeypatch.setattr("kartothek_cube.io_components.runtime.task_sizing._WORTH_A_TASK", 1)
     df = query_cube_spark(CUBE, built)
     assert df.rdd.getNumPartitions() == 3
@@ -373,15 +373,12 @@ def test_times_do_not_depend_on_the_zone_of_the_session(spark, url):
 
 
 def test_plans_and_tasks_are_light(frame, built):
-    from kartothek_cube.io.spark import _worker
     from kartothek_cube.io_components.query.physical_plan import split_into_tasks
     from kartothek_cube.io_components.query.planner import plan_query
     from kartothek_cube.io_components.write.cube_plan import plan_update
-    from kartothek_cube.io_components.write.incremental import without_commit_state
+    from kartothek_cube.io_components.write.incremental import write_parts, write_parts_job
 
     plan = plan_query(CUBE, built)
     assert max(len(pickle.dumps(task)) for task in split_into_tasks(plan, 8)) < 1024
-    writing = _worker.CubeWriteContext(
-        without_commit_state(plan_update(CUBE, built, C("p") >= 0, ["seed"])), "seed"
-    )
-    assert len(pickle.dumps(writing)) < 4096
+    writing = write_parts_job(plan_update(CUBE, built, C("p") >= 0, ["seed"]), [], write_parts)
+    assert len(pickle.dumps(writing.context)) < 4096

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from kartothek_cube.io.spark._filters import to_conditions
+from kartothek_cube.io.spark.datasource import to_conditions
 
 SCHEMA = pa.schema(
     {

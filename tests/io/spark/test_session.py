@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kartothek_cube.io.spark import _local_session, local_session, register
-from kartothek_cube.io.spark._session import active_session, check_python, explained, workers
+from kartothek_cube.io.spark._session import active_session, check_python, explain_error, workers
 from kartothek_cube.io.spark.cube import (
     append_to_cube_from_spark,
     build_cube_from_spark,
@@ -115,7 +115,7 @@ def test_a_wrong_python_is_found_out_before_a_job(jvm, url, bare, monkeypatch):
 @pytest.mark.parametrize("name", ["python", "nothing"])
 def test_a_wrong_python_elsewhere_is_recognised_when_the_job_fails(jvm, url, bare, monkeypatch, name):
     frame = jvm.createDataFrame(seed())
-    monkeypatch.setattr("kartothek_cube.io.spark._write.check_python", lambda spark: None)
+    monkeypatch.setattr("kartothek_cube.io.spark._spark_executor.check_python", lambda spark: None)
     monkeypatch.setattr(jvm.sparkContext, "pythonExec", str(Path(bare).parent / name))
     with pytest.raises(RuntimeError, match=r"The Python of Spark's executors is not the right one"):
         build_cube_from_spark(frame, CUBE, url)
@@ -134,7 +134,7 @@ def test_a_wrong_python_elsewhere_is_recognised_when_the_job_fails(jvm, url, bar
     ],
 )
 def test_what_failures_mean(text, what):
-    reason = explained(RuntimeError(text))
+    reason = explain_error(RuntimeError(text))
     assert (reason is None) if what is None else (what in str(reason) and sys.executable in str(reason))
 
 
@@ -153,7 +153,7 @@ def test_jobs_say_which_operation_of_which_cube(jvm, url, monkeypatch):
         "setJobDescription",
         lambda sc, text: texts.append(text) or describe(sc, text),
     )
-    monkeypatch.setattr("kartothek_cube.io.spark._cube_maintain._BLOCK", 1)
+    monkeypatch.setattr("kartothek_cube.io.spark.cube._BLOCK", 1)
     jvm.sparkContext.setJobDescription("of the user")
     frame = jvm.createDataFrame(seed())
     build_cube_from_spark(frame, CUBE, url)

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TypeVar
 
-from kartothek_cube.io_components.job import Job
+from kartothek_cube.io_components.job import Answer, Context, Job, Result, Task
 from kartothek_cube.io_components.runtime.threads import ordered_map, progress_add_total
 
 __all__ = ("execute", "iter_results")
-
-Context = TypeVar("Context")
-Task = TypeVar("Task")
-Result = TypeVar("Result")
-Answer = TypeVar("Answer")
 
 
 def execute(job: Job[Context, Task, Result, Answer], threads: int = 1) -> Answer:

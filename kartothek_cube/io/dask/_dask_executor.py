@@ -1,0 +1,199 @@
+"""dask as executor: a job becomes a graph of its tasks, a tree of merges and one last task."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any, TypeAlias, TypeVar
+
+from dask.bag import Bag, Item
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import DataNode, GraphNode, Task, TaskRef
+from dask.typing import Key as DaskKey
+
+from kartothek_cube.core.store.resolve import lazy_store
+from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.io_components.job import Answer, Context, Job, Result
+
+__all__ = (
+    "FAN_IN",
+    "Graph",
+    "Key",
+    "answer_as_bag",
+    "answer_as_delayed",
+    "answer_as_item",
+    "picklable_store",
+    "results_as_bag",
+    "results_as_delayed",
+)
+
+Input = TypeVar("Input")
+
+#: results per merge; up to this number, tasks carry their context themselves
+FAN_IN = 32
+
+#: key of a task: name of its step, number within the step
+Key: TypeAlias = tuple[str, int]
+#: a job whose tasks may be references to the values of other tasks
+AnyJob: TypeAlias = Job[Any, Any, Any, Any]
+
+
+def picklable_store(store: StoreInput | None) -> StoreFactory | None:
+    """A factory that graphs can carry; None stays None."""
+    return None if store is None else lazy_store(store)
+
+
+class Graph:
+    """A graph under construction; keys are named ``<operation>-<step>-<token>``, as dashboards show them."""
+
+    def __init__(self, operation: str, inputs: Iterable[Delayed | Bag] = ()) -> None:
+        self._operation = operation
+        self._token = uuid.uuid4().hex
+        self._tasks: dict[DaskKey, GraphNode] = {}
+        # DaskCollection by dask's own check, but its annotations do not say so
+        self._inputs: list[Any] = list(inputs)
+
+    def name(self, step: str) -> str:
+        """Prefix of the keys of a step."""
+        return f"{self._operation}-{step}-{self._token}"
+
+    def map(
+        self,
+        step: str,
+        function: Callable[..., object],
+        context: object,
+        arguments: Sequence[tuple[object, ...]],
+    ) -> list[Key]:
+        """Add ``function(context, *arguments[i])`` for each i; many tasks share one key for the context."""
+        if len(arguments) > FAN_IN:
+            shared = self.name(f"{step}-context")
+            self._tasks[shared] = DataNode(shared, context)
+            context = TaskRef(shared)
+        return [self._add((self.name(step), i), function, context, *args) for i, args in enumerate(arguments)]
+
+    def merge(self, function: Callable[[list[Result]], Result], keys: Sequence[Key]) -> list[Key]:
+        """Add a tree of tasks that merge results, down to at most ``FAN_IN`` keys."""
+        merged, done = list(keys), 0
+        while len(merged) > FAN_IN:
+            parts = [merged[start : start + FAN_IN] for start in range(0, len(merged), FAN_IN)]
+            merged = [
+                self._add((self.name("merge"), done + i), _call_with_list, function, *map(TaskRef, part))
+                for i, part in enumerate(parts)
+            ]
+            done += len(parts)
+        return merged
+
+    def finalize(self, step: str, function: Callable[..., object], after: Sequence[DaskKey]) -> Key:
+        """Add a single task that calls a function with the list of other results."""
+        return self._add((self.name(step), 0), _call_with_list, function, *[TaskRef(key) for key in after])
+
+    def delayed(self, keys: Sequence[Key]) -> list[Delayed]:
+        """The values of keys, each as a Delayed of this graph."""
+        name, graph = self._layer()
+        return [Delayed(key, graph, layer=name) for key in keys]
+
+    def item(self, key: Key) -> Item:
+        """The value of a key as a bag item."""
+        name, graph = self._layer()
+        return Item(graph, key, layer=name)
+
+    def bag(self, keys: Sequence[Key]) -> Bag:
+        """A bag of all keys of one step, whose values are lists; without keys the bag is empty."""
+        if not keys:
+            keys = [(self.name("nothing"), 0)]
+            self._tasks[keys[0]] = DataNode(keys[0], [])
+        name = keys[0][0]
+        return Bag(self._layer(name)[1], name, len(keys))
+
+    def _layer(self, name: str | None = None) -> tuple[str, HighLevelGraph]:
+        """The tasks as one layer of dask, upon the layers of the inputs."""
+        name = name or self.name("graph")
+        return name, HighLevelGraph.from_collections(name, self._tasks, dependencies=self._inputs)
+
+    def _add(self, key: Key, function: Callable[..., object], *arguments: object) -> Key:
+        self._tasks[key] = Task(key, function, *arguments)
+        return key
+
+
+def answer_as_delayed(
+    job: AnyJob, inputs: Iterable[Delayed | Bag] = (), first: Sequence[DaskKey] = ()
+) -> Delayed:
+    """The answer of a job; ``first`` are keys whose values its last step gets before the results."""
+    graph = Graph(job.name, inputs)
+    return graph.delayed([_add_answer(graph, job, first)])[0]
+
+
+def answer_as_bag(job: AnyJob, inputs: Iterable[Delayed | Bag] = ()) -> Bag:
+    """The answer of a job as the only element of a bag."""
+    graph = Graph(job.name, inputs)
+    return graph.bag([_add_answer(graph, job, as_list=True)])
+
+
+def answer_as_item(job: AnyJob, inputs: Iterable[Delayed | Bag] = ()) -> Item:
+    """The answer of a job as a bag item."""
+    graph = Graph(job.name, inputs)
+    return graph.item(_add_answer(graph, job))
+
+
+def results_as_delayed(job: AnyJob) -> list[Delayed]:
+    """The results of the tasks of a job, each as a Delayed."""
+    graph = Graph(job.name)
+    return graph.delayed(_add_tasks(graph, job, job.run))
+
+
+def results_as_bag(job: AnyJob, *, flatten: bool = False) -> Bag:
+    """The results of the tasks of a job, a partition for each; lists of elements if ``flatten``."""
+    graph = Graph(job.name)
+    return graph.bag(_add_tasks(graph, job, job.run if flatten else partial(_call_to_list, job.run)))
+
+
+def _add_answer(graph: Graph, job: AnyJob, first: Sequence[DaskKey] = (), *, as_list: bool = False) -> Key:
+    """The tasks of a job, their merges, and the last step; ``as_list``: its value is a list of the answer."""
+    finish: Callable[..., object] = job.finish
+    if job.merge is None:
+        results = graph.merge(_join_lists, _add_tasks(graph, job, partial(_call_to_list, job.run)))
+        finish = partial(_finish_lists, finish)
+    else:
+        results = graph.merge(job.merge, _add_tasks(graph, job, job.run))
+    last = partial(_call_to_list, finish) if as_list else finish
+    return graph.finalize(job.steps[2], last, [*first, *results])
+
+
+def _add_tasks(graph: Graph, job: AnyJob, run: Callable[..., object]) -> list[Key]:
+    """One task of the graph per task of the job; if there are none, the preparation."""
+    arguments = [(task,) for task in job.tasks]
+    if job.prepare is None:
+        return graph.map(job.steps[1], run, job.context, arguments)
+    prepared = graph.finalize(job.steps[0], partial(_prepare, job.prepare), [])
+    after = [(*argument, TaskRef(prepared)) for argument in arguments]
+    return graph.map(job.steps[1], partial(_run_after, run), job.context, after) or [prepared]
+
+
+def _prepare(prepare: Callable[[], None], _results: list[object]) -> list[None]:
+    prepare()
+    return [None]
+
+
+def _run_after(
+    run: Callable[[Context, Input], Result], context: Context, task: Input, _prepared: list[None]
+) -> Result:
+    return run(context, task)
+
+
+def _join_lists(lists: Iterable[list[Result]]) -> list[Result]:
+    return list(chain.from_iterable(lists))
+
+
+def _finish_lists(finish: Callable[[Iterable[Result]], Answer], lists: list[list[Result]]) -> Answer:
+    return finish(chain.from_iterable(lists))
+
+
+def _call_to_list(function: Callable[..., Result], *arguments: object) -> list[Result]:
+    return [function(*arguments)]
+
+
+def _call_with_list(function: Callable[[list[object]], Result], *results: object) -> Result:
+    return function(list(results))

@@ -7,7 +7,8 @@ from functools import partial
 from typing import TypeVar
 
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.runtime.threads import ordered_map, progress_add_total
+from kartothek_cube.io_components.runtime.progress import progress_add_total
+from kartothek_cube.io_components.runtime.threads import ordered_map
 
 __all__ = ("execute", "iter_results")
 

@@ -68,7 +68,7 @@ THRESHOLDS = {
     QUERY + "output_buffer.MAX_COLUMNS": (3,),
     "kartothek_cube.io_components.kernels.encode.MAX_CODE": (2, 30),
     "kartothek_cube.io_components.kernels.search.MAX_CODE": (2, 30),
-    "kartothek_cube.io_components.runtime.task_sizing._WORTH_A_TASK": (1, 5000),
+    "kartothek_cube.io_components.runtime.threads._WORTH_A_TASK": (1, 5000),
     "kartothek_cube.io_components.read.data_files._SMALL": (0,),
     "kartothek_cube.io_components.read.data_files._WORTH_A_THREAD": (0,),
     "kartothek_cube.io_components.runtime.threads.available_cores": (lambda: 3,),

@@ -24,7 +24,7 @@ from kartothek_cube.io.dask._executor import answer_as_delayed
 from kartothek_cube.io.dask._from_map import from_map
 from kartothek_cube.io_components.arguments import dataset_factory
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.kernels.hashing import hash_groups, hash_rows, merge_hashes
+from kartothek_cube.io_components.kernels.encode import hash_groups, hash_rows, merge_hashes
 from kartothek_cube.io_components.read.dataset_read import (
     FrameOptions,
     ReadContext,

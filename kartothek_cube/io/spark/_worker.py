@@ -13,7 +13,7 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.pandas_conversion import as_table, to_memory
 from kartothek_cube.core.errors import KartothekCubeError
 from kartothek_cube.io.spark._types import to_spark, to_storage_types
-from kartothek_cube.io_components.kernels.rechunk import rechunk_by_partition
+from kartothek_cube.io_components.kernels.sort import rechunk_by_partition
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.physical_plan import ScanContext
 from kartothek_cube.io_components.read.dataset_read import ReadContext, run_read

@@ -29,7 +29,8 @@ from kartothek_cube.io_components.query.physical_plan import Predicates, ScanCon
 from kartothek_cube.io_components.query.row_batch import RowBatch, concat_rows
 from kartothek_cube.io_components.query.scan import load_rows, stored_columns
 from kartothek_cube.io_components.read.data_files import FileBytes, Source, fetch_files, open_columns
-from kartothek_cube.io_components.runtime.threads import ordered_map, progress_add_total
+from kartothek_cube.io_components.runtime.progress import progress_add_total
+from kartothek_cube.io_components.runtime.threads import ordered_map
 from kartothek_cube.serialization.chunk_equality import ChunkCache
 
 __all__ = ("run_task",)

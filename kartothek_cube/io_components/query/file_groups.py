@@ -20,8 +20,12 @@ from kartothek_cube.io_components.query.physical_plan import (
     column_fraction,
 )
 from kartothek_cube.io_components.read.data_files import Source, read_threads
-from kartothek_cube.io_components.runtime.task_sizing import mean_size, split_by_weight
-from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, available_cores
+from kartothek_cube.io_components.runtime.threads import (
+    REMOTE_REQUESTS,
+    available_cores,
+    mean_size,
+    split_by_weight,
+)
 from kartothek_cube.serialization.footers import read_footer
 from kartothek_cube.serialization.parquet_reader import ParquetColumns
 

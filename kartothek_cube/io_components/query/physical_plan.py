@@ -19,7 +19,7 @@ from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.display.html import card, table
 from kartothek_cube.io_components.kernels.take import expand_ranges
-from kartothek_cube.io_components.runtime.task_sizing import SAMPLE, TASK_SIZE, mean_size, split_by_weight
+from kartothek_cube.io_components.runtime.threads import SAMPLE, TASK_SIZE, mean_size, split_by_weight
 
 __all__ = (
     "DatasetScan",

@@ -11,6 +11,7 @@ import attrs
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.typing import Ints
 from kartothek_cube.core.common_metadata import read_schema_metadata
@@ -32,8 +33,7 @@ from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.arguments import check_columns, check_table, dataset_factory
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.kernels.dictionary import categorize, indexed_categories
-from kartothek_cube.io_components.kernels.encode import group_codes
+from kartothek_cube.io_components.kernels.encode import categorize, group_codes
 from kartothek_cube.io_components.read.data_files import (
     concat_tables,
     read_files,
@@ -205,7 +205,7 @@ def _plan_partitions(
     needed = columns_in_predicates(context.predicates) | set(dispatch_by or ()) | set(same_categories)
     check_dispatch(factory.dataset_metadata, dispatch_by or ())
     dataset: DatasetMetadata = factory.load_indices(needed, factory.store_factory).dataset_metadata
-    context = attrs.evolve(context, categories=indexed_categories(dataset, same_categories))
+    context = attrs.evolve(context, categories=_indexed_categories(dataset, same_categories))
     labels, files = dataset.partition_table.labels, dataset.partition_table.files
     partitions = PartitionTable(labels, {table: files.get(table, [])})
     if dispatch_by is not None:
@@ -213,6 +213,14 @@ def _plan_partitions(
     if context.predicates is None:
         return ReadPlan(context, partitions)
     return ReadPlan(context, partitions.take(select_partitions(dataset, context.predicates)))
+
+
+def _indexed_categories(dataset: DatasetMetadata, columns: Sequence[str]) -> dict[str, pa.Array]:
+    """Sorted distinct values of the indexed columns among ``columns``, by column; indices are loaded."""
+    keys = {c: dataset.key_columns()[c].unique() for c in columns if c in dataset.partition_keys}
+    loaded = {c: dataset.indices[c].columns_data for c in columns if c in dataset.secondary_indices}
+    indices = {column: index.values for column, index in loaded.items() if index is not None}
+    return {**indices, **{column: values.take(pc.sort_indices(values)) for column, values in keys.items()}}
 
 
 def run_read(context: ReadContext, task: ReadTask, values: Values | None = None) -> pa.Table:

@@ -11,7 +11,7 @@ from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.display.html import MAX_ROWS, facts, plain_text_table, table
 from kartothek_cube.io.eager_cube import build_cube
-from kartothek_cube.io_components.query.planner import plan_query_in_steps
+from kartothek_cube.io_components.query.planner import plan_query
 from tests.support.cubes import memory
 
 EVIL = "<script>&\"'"
@@ -48,12 +48,12 @@ def built():
 
 def views(built):
     store, datasets = built
-    planning = plan_query_in_steps(CUBE, store, C("p") != EVIL)
+    plan = plan_query(CUBE, store, C("p") != EVIL)
     return {
         "cube": CUBE,
         "dataset": datasets["seed"],
-        "intention": planning.logical_plan,
-        "plan": planning.physical_plan,
+        "intention": plan.logical_plan,
+        "plan": plan,
     }
 
 

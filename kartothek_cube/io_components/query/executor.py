@@ -1,43 +1,115 @@
-"""Executor of a query task: scan and join the datasets block by block, sort the rows, split them by group."""
+"""Executor of query tasks: scan and join the datasets block by block, sort the rows, split them by group."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import attrs
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.pandas_conversion import align_date_units, to_pandas
+from kartothek_cube.core.arrow.typing import Ints
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.io_components.query.file_groups import (
-    PartitionedFiles,
-    block_bounds,
-    block_threads,
-    group_files_by_partition,
-    row_counts,
-)
+from kartothek_cube.io_components.job import Job
+from kartothek_cube.io_components.query.frame_conversion import OutputBuffer, frames_of_tables
 from kartothek_cube.io_components.query.group_output import GroupedBatch, GroupSplitter
 from kartothek_cube.io_components.query.join import join
-from kartothek_cube.io_components.query.late_materialization import scan_colocated
-from kartothek_cube.io_components.query.output_buffer import OutputBuffer
-from kartothek_cube.io_components.query.physical_plan import Predicates, ScanContext, ScanTask
+from kartothek_cube.io_components.query.physical_plan import (
+    PhysicalPlan,
+    Predicates,
+    ScanContext,
+    ScanTask,
+    column_fraction,
+)
 from kartothek_cube.io_components.query.row_batch import RowBatch, concat_rows
-from kartothek_cube.io_components.query.scan import load_rows, stored_columns
-from kartothek_cube.io_components.read.data_files import FileBytes, Source, fetch_files, open_columns
+from kartothek_cube.io_components.query.scan import (
+    PartitionedFiles,
+    group_files_by_partition,
+    load_rows,
+    scan_colocated,
+    stored_columns,
+)
+from kartothek_cube.io_components.read.data_files import (
+    FileBytes,
+    Source,
+    fetch_files,
+    open_columns,
+    read_threads,
+)
 from kartothek_cube.io_components.runtime.progress import progress_add_total
-from kartothek_cube.io_components.runtime.threads import ordered_map
+from kartothek_cube.io_components.runtime.threads import (
+    REMOTE_REQUESTS,
+    available_cores,
+    mean_size,
+    ordered_map,
+    split_by_weight,
+)
 from kartothek_cube.serialization.chunk_equality import ChunkCache
+from kartothek_cube.serialization.footers import read_footer
 
-__all__ = ("run_task",)
+__all__ = (
+    "query_job",
+    "run_frame_blocks",
+    "run_frames",
+    "run_single_frame",
+    "run_task",
+)
 
+Task = TypeVar("Task")
+Result = TypeVar("Result")
 #: rows of a broadcast side times blocks: each block searches all rows of the side, and above this limit
 #: one join with all rows of the seed is cheaper although it waits for all blocks
 _BROADCAST_ROWS = 1 << 22
+#: bytes in the files of a block: its columns fit into the cache of a core, and outweigh the cost of a block
+_BLOCK = 1 << 20
+#: a physical partition of this many bytes is a block of its own: late materialisation needs single files
+_MIN_BLOCK_BYTES = 1 << 17
+#: files of a dataset whose sizes are taken for those of all
+_SAMPLE = 4
+#: blocks per concurrent request to a remote store: enough for the requests of one block to hide in the others
+_REMOTE_BLOCKS = 8
+
+
+def run_frames(context: ScanContext, task: ScanTask) -> list[pd.DataFrame]:
+    """DataFrames of a task, with the same unit of dates in all of them."""
+    # datetime64[s] for all if a column of one has dates that datetime64[ns] cannot hold
+    frames = list(frames_of_tables(run_task(context, task, OutputBuffer())))
+    align_date_units(frames)
+    return frames
+
+
+def query_job(
+    plan: PhysicalPlan, tasks: Iterable[Task], run: Callable[[ScanContext, Task], Result], step: str = "group"
+) -> Job[ScanContext, Task, Result, list[Result]]:
+    """Execute scan tasks, or blocks of these; the answer is the list of their results."""
+    return Job(
+        name="query_cube",
+        description="query cube",
+        context=plan.context,
+        tasks=tasks,
+        run=run,
+        finish=list,
+        steps=("prepare", step, "done"),
+    )
+
+
+def run_frame_blocks(context: ScanContext, tasks: Iterable[ScanTask]) -> list[pd.DataFrame]:
+    """Frames of several tasks; groups without rows are absent."""
+    return [frame for task in tasks for frame in run_frames(context, task)]
+
+
+def run_single_frame(context: ScanContext, task: ScanTask | None) -> pd.DataFrame:
+    """Frame of a task with at most one group; without task or rows, the planned columns and types."""
+    frames = [] if task is None else run_frames(context, task)
+    return frames[0] if frames else to_pandas(context.output.empty_table())
 
 
 def run_task(context: ScanContext, task: ScanTask, buffer: OutputBuffer | None = None) -> list[pa.Table]:
@@ -182,3 +254,49 @@ def _process_block(
         return batch
     groups = [rows._replace(table=buffer.write_block(number, rows.table)) for rows in batch.groups]
     return attrs.evolve(batch, groups=groups)
+
+
+def block_bounds(blobs: BlobStore, datasets: Sequence[PartitionedFiles]) -> Ints:
+    """Bounds of the blocks of physical partitions; each block is read and joined by one thread."""
+    n_partitions = int(datasets[0].partition_ids[-1]) + 1
+    if n_partitions == 1:
+        return np.array([0, 1])
+    aligned = [files for files in datasets if files.aligned and len(files)]
+    counts = [np.bincount(files.partition_ids, minlength=n_partitions) for files in aligned]
+    if not blobs.is_local:  # sizes would cost requests
+        total = np.sum(counts, axis=0).astype(np.float64)
+        return split_by_weight(total, 1, int(np.ceil(total.sum() / (_REMOTE_BLOCKS * REMOTE_REQUESTS))))
+    samples = [files.keys[:: max(1, len(files) // _SAMPLE)] for files in aligned]
+    sizes = [
+        mean_size(blobs, keys) * column_fraction(files.scan)
+        for files, keys in zip(aligned, samples, strict=True)
+    ]
+    weights = np.sum([size * count for size, count in zip(sizes, counts, strict=True)], axis=0)
+    if weights.mean() >= _MIN_BLOCK_BYTES:
+        return np.arange(n_partitions + 1)
+    return split_by_weight(weights, 1, _BLOCK)
+
+
+class BlockThreads(NamedTuple):
+    """How many blocks are processed at once, and how many files of each are read at once."""
+
+    blocks: int
+    files: int
+
+
+def block_threads(blobs: BlobStore, datasets: Sequence[PartitionedFiles], n_blocks: int) -> BlockThreads:
+    """Threads for the blocks of a task, by the store and the size of its files."""
+    if not blobs.is_local:
+        return BlockThreads(min(n_blocks, REMOTE_REQUESTS), -(-REMOTE_REQUESTS // n_blocks))
+    large = any(read_threads(blobs, files.keys) > 1 for files in datasets if len(files) > 1)
+    cores = available_cores() if large else 1
+    return BlockThreads(min(n_blocks, cores), -(-cores // n_blocks))
+
+
+def row_counts(blobs: BlobStore, files: PartitionedFiles, n_blocks: int) -> list[int] | None:
+    """Rows in each block of a dataset; None if that is not cheap: each block is one local Parquet file."""
+    if n_blocks == 1 or not blobs.is_local or len(files) != n_blocks:
+        return None
+    if not all(key.endswith(PARQUET_FILE_SUFFIX) for key in files.keys):
+        return None
+    return [read_footer(blobs, key)[0].num_rows for key in files.keys]

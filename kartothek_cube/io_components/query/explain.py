@@ -18,9 +18,9 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.display.html import card, facts, plain_text_table, table
 from kartothek_cube.io_components.kernels.encode import group_codes
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
-from kartothek_cube.io_components.query.logical_plan import LogicalPlan
+from kartothek_cube.io_components.query.logical_plan import LogicalPlan, Role
 from kartothek_cube.io_components.query.physical_plan import PartitionSelection
-from kartothek_cube.io_components.query.planner import plan_query_in_steps
+from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.runtime.progress import bytes_text
 from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, ordered_map
 from kartothek_cube.serialization.footers import read_footer
@@ -266,21 +266,20 @@ def explain_query(
     >>> explained.datasets[0].conditions
     (ConditionPruning(condition='COUNTRY_CODE == DE', by='partition key', kept=1, pruned=1),)
     """
-    planning = plan_query_in_steps(
+    plan = plan_query(
         cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
     )
-    plan, logical_plan = planning.physical_plan, planning.logical_plan
     blobs = open_blobs(plan.context.store)
     return QueryExplanation(
         cube=cube.uuid_prefix,
         columns=tuple(plan.context.output.names),
         sorted_by=plan.context.sort_columns,
-        datasets=tuple(_explain_dataset(selection, logical_plan, blobs) for selection in plan.selections),
-        unused=tuple(sorted(set(planning.headers) - set(logical_plan.datasets))),
+        datasets=tuple(_explain_dataset(files.selection, plan.logical_plan, blobs) for files in plan.files),
+        unused=plan.logical_plan.unused,
         partitions=plan.n_partitions,
         partition_by=plan.context.partition_by,
         groups=None if plan.groups is None else len(plan.groups),
-        first_groups=(plan.groups or ())[:_SHOWN_GROUPS],
+        first_groups=tuple(plan.groups or ())[:_SHOWN_GROUPS],
     )
 
 
@@ -295,9 +294,9 @@ def _explain_dataset(
     file_bytes, read_bytes = _estimate_bytes(selection, blobs)
     return DatasetExplanation(
         name=scan.name,
-        role=logical_plan.role(scan.name),
-        aligned_by=scan.alignment if scan.how != "seed" else (),
-        joined_by=scan.dimensions if scan.how != "seed" else (),
+        role=str(scan.role),
+        aligned_by=scan.alignment if scan.role is not Role.SEED else (),
+        joined_by=scan.dimensions if scan.role is not Role.SEED else (),
         columns=scan.columns,
         conditions=tuple(_condition_pruning(selection, condition) for condition in conjunction.conditions),
         files=len(dataset.partition_table),

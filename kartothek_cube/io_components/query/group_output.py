@@ -11,17 +11,30 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.typing import Ints
+from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
+from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.kernels.search import lookup_keys
 from kartothek_cube.io_components.kernels.sort import sort_order, strictly_increasing
 from kartothek_cube.io_components.kernels.take import Column, take_values
-from kartothek_cube.io_components.query.column_widths import Widths, bits, fit, stored_bits, with_bits
-from kartothek_cube.io_components.query.physical_plan import Group, ScanContext
-from kartothek_cube.io_components.query.row_batch import RowBatch, take_columns, take_rows
+from kartothek_cube.io_components.query.physical_plan import DatasetScan, Group, ScanContext
+from kartothek_cube.io_components.query.row_batch import (
+    RowBatch,
+    Widths,
+    bits,
+    fit,
+    take_columns,
+    take_rows,
+    with_bits,
+)
 from kartothek_cube.io_components.read.data_files import concat_tables
+from kartothek_cube.serialization.footers import read_footer
 
-__all__ = ("GroupRows", "GroupSplitter", "GroupedBatch")
-
+__all__ = (
+    "GroupRows",
+    "GroupSplitter",
+    "GroupedBatch",
+)
 
 #: tables of a group with at least so many rows on average are compared by their first and last rows only:
 #: for shorter ones that costs as much as comparing all rows
@@ -250,3 +263,23 @@ def _stable_order(numbers: Ints, bound: int) -> Ints | None:
         return None
     narrow = numbers.astype(np.int16) if bound < 1 << 15 else numbers  # NumPy sorts 16 bits by radix
     return np.argsort(narrow, kind="stable")
+
+
+def stored_bits(context: ScanContext, blobs: BlobStore, column: str) -> int:
+    """Width of a column in the first file of its dataset, for groups that hold only nulls of it; else 64."""
+    # The rows of such a group do not tell it, and a type that other groups do not have would be of no use.
+    if column not in context.bits_by_column:
+        scan = next(s for s in context.scans if column in (*s.dimensions, *s.payload))
+        context.bits_by_column[column] = _bits_in_file(scan, blobs, column) or 64
+    return context.bits_by_column[column]
+
+
+def _bits_in_file(scan: DatasetScan, blobs: BlobStore, column: str) -> int:
+    if scan.first_file is None or not scan.first_file.endswith(PARQUET_FILE_SUFFIX):
+        return 0
+    try:
+        footer, _ = read_footer(blobs, scan.first_file)
+    except (MissingFileError, CorruptDatasetError):
+        return 0  # the query needs no rows of this file: it must not fail because of it
+    schema = footer.schema.to_arrow_schema()
+    return bits(schema.field(column).type) if column in schema.names else 0

@@ -18,8 +18,8 @@ from kartothek_cube.io_components.kernels.encode import join_codes
 from kartothek_cube.io_components.kernels.search import lookup_keys, search_sorted
 from kartothek_cube.io_components.kernels.sort import run_starts_mask
 from kartothek_cube.io_components.kernels.take import Column, repeat, take_values
-from kartothek_cube.io_components.query.column_widths import Widths, bits
-from kartothek_cube.io_components.query.row_batch import RowBatch, take_rows
+from kartothek_cube.io_components.query.logical_plan import Role
+from kartothek_cube.io_components.query.row_batch import RowBatch, Widths, bits, take_rows
 
 __all__ = ("join",)
 
@@ -67,7 +67,7 @@ def zip_join(left: RowBatch, right: RowBatch) -> RowBatch | None:
 
 def search_join(left: RowBatch, right: RowBatch) -> RowBatch | None:
     """Inner join with few rows: search each of them in the sorted seed, and keep only the matching rows."""
-    if right.scan.how != "inner" or not left.sorted or len(right) * _SEARCH_RATIO > len(left):
+    if right.scan.role is not Role.RESTRICTED or not left.sorted or len(right) * _SEARCH_RATIO > len(left):
         return None
     if not _is_copartitioned(left, right):
         return None
@@ -104,7 +104,7 @@ def run_lookup_join(left: RowBatch, right: RowBatch) -> RowBatch | None:
     matches = _lookup_rows(left, right, columns, starts)
     lengths = np.diff(np.append(starts, len(left)))
     missing = bool((matches < 0).any())
-    if missing and right.scan.how == "inner":
+    if missing and right.scan.role is Role.RESTRICTED:
         return _append_matches(left, right, np.repeat(matches, lengths))
     return left.append_columns(
         (column, repeat(take_values(right.table.column(column), matches, missing=missing), lengths))
@@ -127,7 +127,7 @@ _STRATEGIES: tuple[JoinStrategy, ...] = (zip_join, search_join, reverse_search_j
 def _append_matches(left: RowBatch, right: RowBatch, matches: Ints) -> RowBatch:
     """Append the payload of the matching row of each row; -1 drops the row or gives it nulls."""
     missing = bool((matches < 0).any())
-    if missing and right.scan.how == "inner":
+    if missing and right.scan.role is Role.RESTRICTED:
         left, matches, missing = left.filter(matches >= 0), matches[matches >= 0], False
     return left.append_columns(
         (column, take_values(right.table.column(column), matches, missing=missing))
@@ -186,7 +186,7 @@ def _payload_widths(left: RowBatch, right: RowBatch) -> dict[str, Widths]:
         return {}
     files = _matching_files(left, right)
     # an inner join leaves no row without a match
-    if right.scan.how == "inner" or bool((files >= 0).all()):
+    if right.scan.role is Role.RESTRICTED or bool((files >= 0).all()):
         numbers = [column for column in numbers if column in right.widths]
     return {
         column: np.where(files >= 0, right.widths_of(column)[files], 0).astype(np.int8) for column in numbers

@@ -20,8 +20,7 @@ from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.io import eager_cube
 from kartothek_cube.io_components.kernels.sort import sort_order
 from kartothek_cube.io_components.query import executor, frame_conversion
-from kartothek_cube.io_components.query import file_groups as query_files
-from kartothek_cube.io_components.query.output_buffer import OutputBuffer, zero_copy_view
+from kartothek_cube.io_components.query.frame_conversion import OutputBuffer, zero_copy_view
 from kartothek_cube.io_components.query.row_batch import take_columns
 from kartothek_cube.serialization import parquet_reader
 from tests.support.cubes import as_dict
@@ -44,7 +43,7 @@ CUBE = Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube"
 @pytest.fixture
 def each_file_a_block():
     """Let small files be treated as large ones."""
-    with mock.patch.object(query_files, "_MIN_BLOCK_BYTES", 0):
+    with mock.patch.object(executor, "_MIN_BLOCK_BYTES", 0):
         yield
 
 
@@ -186,7 +185,7 @@ def test_queries_give_the_same_frames_with_and_without_room(data):
         eager_cube.build_cube(data=datasets, cube=CUBE, store=store)
         with mock.patch.object(executor, "row_counts", return_value=None):
             (expected,) = eager_cube.query_cube(cube=CUBE, store=store)
-        with mock.patch.object(query_files, "_MIN_BLOCK_BYTES", 0):
+        with mock.patch.object(executor, "_MIN_BLOCK_BYTES", 0):
             (found,) = eager_cube.query_cube(cube=CUBE, store=store)
     pd.testing.assert_frame_equal(found, expected, check_index_type="exact")
     merged = seed.merge(datasets["enrich"], how="left").merge(datasets["other"], how="left")
@@ -234,14 +233,14 @@ def test_groups_are_independent_of_each_other(tmp_path, each_file_a_block, rows_
 
 def test_a_file_that_claims_more_rows_than_it_has(tmp_path, each_file_a_block, monkeypatch):
     eager_cube.build_cube(data=grid(), cube=CUBE, store=disk(tmp_path))
-    counts = query_files.read_footer
+    counts = executor.read_footer
     claims = iter([1 << 50, 6, 6])
 
     def lie(blobs, key):
         footer, size = counts(blobs, key)
         return mock.Mock(num_rows=next(claims, footer.num_rows)), size
 
-    monkeypatch.setattr(query_files, "read_footer", lie)
+    monkeypatch.setattr(executor, "read_footer", lie)
     (df,) = eager_cube.query_cube(cube=CUBE, store=disk(tmp_path))
     assert len(df) == len(grid())
 

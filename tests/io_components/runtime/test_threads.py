@@ -93,7 +93,7 @@ def test_nothing_to_read_is_no_task(store, partition_by):
 
 def test_groups_of_a_task_narrow_what_it_reads(store):
     plan = plan_query(CUBE, store, partition_by="i1")
-    first, second = plan.group_tasks(np.array([0, 9, 10]))
+    first, second = plan.slice_tasks(np.array([0, 9, 10]))
     assert first.predicates == (("i1", "in", tuple(range(9))),)
     assert second.predicates == (("i1", "==", 9),)
     assert plan.single_task().predicates == ()

@@ -103,10 +103,8 @@ def last_occurrence_mask(codes: Ints, bound: int) -> Mask | None:
         last[codes] = np.arange(length)
         keep = last[codes] == np.arange(length)
     else:
-        order = np.argsort(codes, kind="stable")
-        sorted_codes = codes[order]
-        keep = np.ones(length, dtype=bool)
-        keep[order[:-1]] = sorted_codes[1:] != sorted_codes[:-1]
+        keep = np.zeros(length, dtype=bool)
+        keep[length - 1 - np.unique(codes[::-1], return_index=True)[1]] = True
     return None if keep.all() else keep
 
 

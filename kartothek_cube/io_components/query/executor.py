@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from itertools import pairwise
+from itertools import compress, pairwise
 from typing import NamedTuple, TypeVar
 
 import attrs
@@ -126,20 +126,23 @@ def run_task(context: ScanContext, task: ScanTask, buffer: OutputBuffer | None =
     bounds = block_bounds(blobs, datasets).tolist()
     n_blocks = len(bounds) - 1
     shared = [load_rows(blobs, files, task.predicates) for files in datasets if not files.aligned]
-    broadcast, deferred = _split_broadcast(shared, n_blocks)
+    # joined to every block; or, if they are large, once to the rows of all blocks
+    is_small = [n_blocks == 1 or len(rows) * n_blocks <= _BROADCAST_ROWS for rows in shared]
+    deferred = [rows for rows, small in zip(shared, is_small, strict=True) if not small]
     threads = block_threads(blobs, datasets, n_blocks)
     pipeline = _BlockPipeline(
         context=context,
         blobs=blobs,
         datasets=[files for files in datasets if files.aligned],
         predicates=task.predicates,
-        broadcast=broadcast,
+        broadcast=list(compress(shared, is_small)),
         file_threads=threads.files,
         single_block=n_blocks == 1,
     )
-    splitter = GroupSplitter.of(context, task.groups, int(datasets[0].partition_ids[-1]) + 1)
+    splitter = GroupSplitter.of(context, task.groups)
     if not deferred:
-        if buffer is not None and not _filters_rows(context, task):
+        drops_rows = any(scan.predicates for scan in context.scans)
+        if buffer is not None and task.groups is None and not drops_rows:
             counts = row_counts(blobs, datasets[0], n_blocks)
             buffer.reserve(counts, context.output.names, context.sort_columns)
         process = partial(_process_block, pipeline, splitter, buffer if task.groups is None else None)
@@ -152,29 +155,6 @@ def run_task(context: ScanContext, task: ScanTask, buffer: OutputBuffer | None =
             seed = join(seed, rows)
         batches = [splitter.split(seed)]
     return splitter.concat_groups(batches, blobs)
-
-
-def _filters_rows(context: ScanContext, task: ScanTask) -> bool:
-    """Whether conditions may drop rows of the files, or rows are split into groups."""
-    return task.groups is not None or any(scan.predicates for scan in context.scans)
-
-
-class _SharedRows(NamedTuple):
-    """Rows of datasets that all partitions of the seed share, by when they are joined."""
-
-    #: joined to every block
-    broadcast: list[RowBatch]
-    #: joined once, after all blocks
-    deferred: list[RowBatch]
-
-
-def _split_broadcast(shared: Sequence[RowBatch], n_blocks: int) -> _SharedRows:
-    """Choose the datasets to join to every block: all for a single block, else the small ones."""
-    sides = _SharedRows([], [])
-    for rows in shared:
-        small = n_blocks == 1 or len(rows) * n_blocks <= _BROADCAST_ROWS
-        (sides.broadcast if small else sides.deferred).append(rows)
-    return sides
 
 
 @attrs.frozen

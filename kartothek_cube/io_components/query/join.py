@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.typing import Ints
-from kartothek_cube.io_components.kernels.encode import join_codes
 from kartothek_cube.io_components.kernels.search import lookup_keys, search_sorted
 from kartothek_cube.io_components.kernels.sort import run_starts_mask
 from kartothek_cube.io_components.kernels.take import Column, repeat, take_values
 from kartothek_cube.io_components.query.logical_plan import Role
+from kartothek_cube.io_components.query.physical_plan import match_partitions
 from kartothek_cube.io_components.query.row_batch import RowBatch, Widths, bits, take_rows
 
 __all__ = ("join",)
@@ -165,13 +165,8 @@ def _is_copartitioned(left: RowBatch, right: RowBatch) -> bool:
 
 def _partition_ids(left: RowBatch, right: RowBatch) -> tuple[Ints, Ints]:
     """Common ids of the physical partitions, for each file of either table."""
-    shared = [c for c in right.scan.alignment if c in left.keys]
-    return join_codes(
-        [left.keys[c] for c in shared],
-        [right.keys[c] for c in shared],
-        len(left.partition_ids),
-        len(right.partition_ids),
-    )
+    n_left, n_right = len(left.partition_ids), len(right.partition_ids)
+    return match_partitions(left.keys, right.keys, right.scan, n_left, n_right)
 
 
 # -- widths --------------------------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.expressions.predicate import bind
 from kartothek_cube.core.index import ExplicitSecondaryIndex
-from kartothek_cube.display.html import card, facts, table
 
 __all__ = ("LogicalPlan", "Role", "build_logical_plan")
 
@@ -53,20 +52,6 @@ class LogicalPlan:
     roles: Mapping[str, Role]
     #: ids of the other datasets, sorted
     unused: tuple[str, ...]
-
-    def _repr_html_(self) -> str:
-        rows = [(name, str(role), str(self.conditions[name])) for name, role in self.roles.items()]
-        return card(
-            "Query",
-            facts(
-                {
-                    "columns": self.output_columns,
-                    "sorted by": self.dimension_columns,
-                    "groups by": self.partition_by,
-                }
-            ),
-            table("Datasets", ["dataset", "role", "conditions"], rows),
-        )
 
 
 def build_logical_plan(

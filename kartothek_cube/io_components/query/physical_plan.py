@@ -17,7 +17,7 @@ from kartothek_cube.core.naming import data_key
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory
-from kartothek_cube.display.html import card, table
+from kartothek_cube.io_components.kernels.encode import join_codes
 from kartothek_cube.io_components.kernels.take import expand_ranges
 from kartothek_cube.io_components.query.logical_plan import LogicalPlan, Role
 from kartothek_cube.io_components.runtime.threads import SAMPLE, TASK_SIZE, mean_size, split_by_weight
@@ -32,6 +32,7 @@ __all__ = (
     "ScanContext",
     "ScanTask",
     "column_fraction",
+    "match_partitions",
     "project",
     "split_into_tasks",
 )
@@ -216,21 +217,6 @@ class PhysicalPlan:
         partitions = "1 partition" if self.n_partitions == 1 else f"{self.n_partitions:,} partitions"
         return f"QueryPlan({partitions}; files: {files}{groups})"
 
-    def _repr_html_(self) -> str:
-        rows = [
-            (
-                selection.scan.name,
-                str(selection.scan.role),
-                len(selection.positions),
-                len(selection.dataset.partition_table),
-                ", ".join(selection.scan.columns),
-            )
-            for selection in (files.selection for files in self.files)
-        ]
-        return card(
-            repr(self), table("Datasets", ["dataset", "role", "files read", "files", "columns read"], rows)
-        )
-
     @property
     def n_partitions(self) -> int:
         """Number of physical partitions of the seed that are read."""
@@ -306,6 +292,14 @@ def split_into_tasks(
     shared = sum(map(len, plan.groups.values())) > plan.n_partitions
     n_tasks = workers * (1 if shared else tasks_per_worker)
     return plan.slice_tasks(split_by_weight(plan.group_bytes(aligned), n_tasks, size))
+
+
+def match_partitions(
+    seed: Mapping[str, pa.Array], other: Mapping[str, pa.Array], scan: DatasetScan, n_seed: int, n_other: int
+) -> tuple[Ints, Ints]:
+    """Common ids of the physical partitions for the files of the seed and of a dataset, by their keys."""
+    shared = [column for column in scan.alignment if column in seed]
+    return join_codes([seed[c] for c in shared], [other[c] for c in shared], n_seed, n_other)
 
 
 def column_fraction(scan: DatasetScan) -> float:

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_str_set_optional
 from kartothek_cube.core.arrow.typing import Ints
-from kartothek_cube.core.cube.condition_types import Conjunction
 from kartothek_cube.core.cube.consistency import arrow_schema, check_cube
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_datasets
@@ -22,7 +21,7 @@ from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import data_key
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
-from kartothek_cube.io_components.kernels.encode import group_codes, join_codes
+from kartothek_cube.io_components.kernels.encode import group_codes
 from kartothek_cube.io_components.kernels.take import expand_ranges, to_single_array
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf, datasets_as_of
 from kartothek_cube.io_components.query.logical_plan import LogicalPlan, Role, build_logical_plan
@@ -33,6 +32,7 @@ from kartothek_cube.io_components.query.physical_plan import (
     PartitionSelection,
     PhysicalPlan,
     ScanContext,
+    match_partitions,
 )
 from kartothek_cube.io_components.read.data_files import read_files
 from kartothek_cube.io_components.runtime.threads import store_factory
@@ -93,11 +93,9 @@ def _make_scan(name: str, dataset: DatasetMetadata, cube: Cube, logical_plan: Lo
         and c not in cube.dimension_columns
         and c not in cube.partition_columns
     )
-    conjunction = Conjunction(
-        [c for c in logical_plan.conditions[name].conditions if c.column not in cube.partition_columns]
-    )
-    predicates = tuple(conjunction.predicate or ())
-    read = {*dimensions, *payload, *conjunction.columns}
+    conditions = logical_plan.conditions[name].predicate or ()
+    predicates = tuple(p for p in conditions if p[0] not in cube.partition_columns)
+    read = {*dimensions, *payload, *(column for column, _, _ in predicates)}
     return DatasetScan(
         name=name,
         uuid=dataset.uuid,
@@ -179,7 +177,9 @@ def _align_partitions(
     seed, *others = selections
     for other in others:
         if other.scan.role is Role.RESTRICTED:
-            left, right = _partition_ids(seed, other)
+            left, right = match_partitions(
+                seed.keys, other.keys, other.scan, len(seed.positions), len(other.positions)
+            )
             seed = seed.select(np.isin(left, right))
     seed_ids = group_codes([seed.keys[c] for c in seed.scan.alignment], len(seed.positions))
     n_partitions = int(seed_ids.max()) + 1 if len(seed_ids) else 0
@@ -187,23 +187,14 @@ def _align_partitions(
     first_files[seed_ids[::-1]] = np.arange(len(seed_ids) - 1, -1, -1)
     files = [AlignedFiles(seed, seed_ids, np.arange(n_partitions))]
     for other in others:
-        left, right = _partition_ids(seed, other)
+        left, right = match_partitions(
+            seed.keys, other.keys, other.scan, len(seed.positions), len(other.positions)
+        )
         matching = np.isin(right, left)
         matches = np.where(np.isin(left, right), left, -1)[first_files]
         files.append(AlignedFiles(other.select(matching), right[matching], matches))
     groups = _enumerate_groups(files, logical_plan, blobs) if context.partition_by else None
     return PhysicalPlan(context, logical_plan, tuple(files), groups)
-
-
-def _partition_ids(seed: PartitionSelection, other: PartitionSelection) -> tuple[Ints, Ints]:
-    """Common ids of the physical partitions, for each file of the seed and of another dataset."""
-    shared = [c for c in other.scan.alignment if c in seed.scan.alignment]
-    return join_codes(
-        [seed.keys[c] for c in shared],
-        [other.keys[c] for c in shared],
-        len(seed.positions),
-        len(other.positions),
-    )
 
 
 def _enumerate_groups(
@@ -254,11 +245,10 @@ def _group_values(
         index = IndexColumns.from_pairs(dataset.key_columns()[column], labels, np.arange(len(labels)))
     elif index is None:
         index = _scan_values(selection, column, blobs)
-    conjunction = logical_plan.conditions[selection.scan.name].split_by_column().get(column)
+    predicates = logical_plan.conditions[selection.scan.name].predicate or ()
     keep = np.ones(len(index.values), dtype=bool)
-    if conjunction is not None and conjunction.predicate:
-        mask = filter_mask(pa.table({column: index.values}), [conjunction.predicate])
-        keep = mask.to_numpy(zero_copy_only=False)
+    if on_column := [p for p in predicates if p[0] == column]:
+        keep = filter_mask(pa.table({column: index.values}), [on_column]).to_numpy(zero_copy_only=False)
     codes = index.value_ids()
     file_of_position = np.full(len(dataset.partition_table) + 1, -1, dtype=np.int64)
     file_of_position[selection.positions] = np.arange(len(selection.positions))

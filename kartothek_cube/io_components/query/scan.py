@@ -14,13 +14,14 @@ import pyarrow.compute as pc
 from kartothek_cube.core.arrow.typing import Ints, Mask
 from kartothek_cube.core.expressions.predicate import filter_mask
 from kartothek_cube.core.store import BlobStore
-from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered, group_codes, join_codes
+from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered, group_codes
 from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, strictly_increasing
 from kartothek_cube.io_components.query.physical_plan import (
     DatasetScan,
     Predicates,
     ScanContext,
     ScanTask,
+    match_partitions,
 )
 from kartothek_cube.io_components.query.row_batch import RowBatch, widths_of_files
 from kartothek_cube.io_components.read.data_files import Source, concat_tables, read_files
@@ -107,12 +108,7 @@ def _seed_partition_ids(
     seed: PartitionedFiles, scan: DatasetScan, partition_keys: dict[str, pa.Array], n_files: int
 ) -> Ints:
     """Physical partition of the seed for each file, -1 without one."""
-    left, right = join_codes(
-        [seed.partition_keys[column] for column in scan.alignment],
-        [partition_keys[column] for column in scan.alignment],
-        len(seed.keys),
-        n_files,
-    )
+    left, right = match_partitions(seed.partition_keys, partition_keys, scan, len(seed), n_files)
     seed_id_of_code = np.full(max(int(left.max(initial=-1)), int(right.max(initial=-1))) + 1, -1, np.int64)
     seed_id_of_code[left] = seed.partition_ids
     return seed_id_of_code[right]

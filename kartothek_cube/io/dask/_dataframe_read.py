@@ -30,10 +30,12 @@ from kartothek_cube.io_components.read.dataset_read import (
     ReadContext,
     ReadPlan,
     ReadTask,
+    no_row_groups,
+    plan_footers,
     plan_read,
     read_frame,
+    row_groups,
 )
-from kartothek_cube.io_components.read.row_groups import no_row_groups, plan_footers, row_groups
 from kartothek_cube.io_components.utils import normalize_arg
 
 __all__ = ("collect_dataset_metadata", "hash_dataset", "read_dataset_as_ddf")

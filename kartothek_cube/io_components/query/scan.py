@@ -89,9 +89,15 @@ def _group_files(
     scan, files = context.scans[number], task.files[number]
     partition_keys = files.partition_values(scan)
     aligned = seed is None or scan.alignment == seed.scan.alignment
-    ids = group_codes([partition_keys[column] for column in scan.alignment], len(files.labels))
-    if seed is not None and aligned:
-        ids = _seed_partition_ids(seed, scan, partition_keys, len(files.labels))
+    if seed is None or not aligned:
+        ids = group_codes([partition_keys[column] for column in scan.alignment], len(files.labels))
+    else:
+        left, right = match_partitions(
+            seed.partition_keys, partition_keys, scan, len(seed), len(files.labels)
+        )
+        seed_ids = np.full(max(left.max(initial=-1), right.max(initial=-1)) + 1, -1, np.int64)
+        seed_ids[left] = seed.partition_ids
+        ids = seed_ids[right]
     order = np.argsort(ids, kind="stable")
     order = order[np.searchsorted(ids[order], 0) :]
     keys = files.storage_keys(scan)
@@ -104,23 +110,14 @@ def _group_files(
     )
 
 
-def _seed_partition_ids(
-    seed: PartitionedFiles, scan: DatasetScan, partition_keys: dict[str, pa.Array], n_files: int
-) -> Ints:
-    """Physical partition of the seed for each file, -1 without one."""
-    left, right = match_partitions(seed.partition_keys, partition_keys, scan, len(seed), n_files)
-    seed_id_of_code = np.full(max(int(left.max(initial=-1)), int(right.max(initial=-1))) + 1, -1, np.int64)
-    seed_id_of_code[left] = seed.partition_ids
-    return seed_id_of_code[right]
-
-
 def load_rows(
     blobs: BlobStore, files: PartitionedFiles, group_predicates: Predicates, threads: int | None = None
 ) -> RowBatch:
     """Rows of one dataset that meet the predicates, of each cell the version written last."""
     scan = files.scan
     predicates = pushdown_predicates(scan, group_predicates)
-    overlapping = _has_overlapping_files(files.partition_ids)
+    numbers = files.partition_ids - files.partition_ids[:1]
+    overlapping = np.bincount(numbers)[numbers] > 1
     file_rows = _read_files(blobs, files, overlapping, predicates, threads)
     tables = [rows.table for rows in file_rows]
     rows = RowBatch(
@@ -155,15 +152,6 @@ def _null_types(scan: DatasetScan) -> pa.Schema:
     return pa.schema(
         [(c, scan.schema.field(c).type if c in scan.dimensions else pa.null()) for c in stored_columns(scan)]
     )
-
-
-def _has_overlapping_files(partition_ids: Ints) -> Mask:
-    """Mask of the files that share their physical partition with another file; ids are sorted."""
-    overlapping = np.zeros(len(partition_ids), dtype=bool)
-    same = partition_ids[1:] == partition_ids[:-1]
-    overlapping[1:] |= same
-    overlapping[:-1] |= same
-    return overlapping
 
 
 class _FileRows(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from kartothek_cube.io_components.kernels.take import Column, as_chunked
 
 __all__ = (
     "MAX_CODE",
+    "Codes",
     "categorize",
     "combine_keys",
     "encode_ordered",
@@ -31,6 +33,13 @@ __all__ = (
 
 #: combined codes stay below this: one more addition cannot overflow int64
 MAX_CODE = 1 << 62
+
+
+class Codes(NamedTuple):
+    """One code per row, and the exclusive upper bound of the codes."""
+
+    values: Ints
+    bound: int
 
 
 def is_dense(bound: int, length: int) -> bool:
@@ -59,30 +68,30 @@ def integers(column: pa.ChunkedArray) -> Ints | None:
     return values
 
 
-def encode_ordered(column: Column) -> tuple[Ints, int]:
+def encode_ordered(column: Column) -> Codes:
     """
-    Codes that compare as the values do, nulls last; and their exclusive upper bound.
+    Codes that compare as the values do, nulls last.
 
     >>> encode_ordered(pa.array(["Hamburg", "Dresden", "Hamburg"]))
-    (array([1, 0, 1]), 3)
+    Codes(values=array([1, 0, 1]), bound=3)
     """
     chunked = as_chunked(column)
     values = integers(chunked)
     if values is None:
         return rank_values(chunked)
     if not len(values):
-        return values, 1
+        return Codes(values, 1)
     low, high = int(values.min()), int(values.max())
     if not is_dense(high - low, len(values)):
         return rank_values(chunked)
-    return values - low if low else values, high - low + 1
+    return Codes(values - low if low else values, high - low + 1)
 
 
-def rank_values(column: pa.ChunkedArray) -> tuple[Ints, int]:
-    """Dense ranks by value, nulls last; and their exclusive upper bound."""
+def rank_values(column: pa.ChunkedArray) -> Codes:
+    """Dense ranks by value, nulls last."""
     column = normalize_zeros(decode_dictionary(column))
     if not len(column):
-        return np.empty(0, np.int64), 1
+        return Codes(np.empty(0, np.int64), 1)
     encoded = column.combine_chunks().dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.combine_chunks()
@@ -91,13 +100,13 @@ def rank_values(column: pa.ChunkedArray) -> tuple[Ints, int]:
     rank[order] = np.arange(len(order))
     rank[-1] = len(order)
     indices = encoded.indices.fill_null(len(order)) if encoded.null_count else encoded.indices
-    return rank[indices.to_numpy()], len(order) + 1
+    return Codes(rank[indices.to_numpy()], len(order) + 1)
 
 
-def combine_keys(encoded: Sequence[tuple[Ints, int]], length: int) -> tuple[Ints, int]:
-    """One code per row for the tuples of values, ordered like them; and the exclusive upper bound."""
+def combine_keys(encoded: Sequence[Codes], length: int) -> Codes:
+    """Codes of the tuples of values, ordered like them."""
     if not encoded:
-        return np.zeros(length, dtype=np.int64), 1
+        return Codes(np.zeros(length, dtype=np.int64), 1)
     codes, bound = encoded[0]
     for next_codes, next_bound in encoded[1:]:
         if bound * next_bound >= MAX_CODE:
@@ -105,7 +114,7 @@ def combine_keys(encoded: Sequence[tuple[Ints, int]], length: int) -> tuple[Ints
             bound = max(len(distinct), 1)
         codes = codes * next_bound + next_codes
         bound *= next_bound
-    return codes, bound
+    return Codes(codes, bound)
 
 
 def group_codes(columns: Sequence[Column], length: int) -> Ints:

@@ -117,7 +117,7 @@ def run_starts_mask(columns: Sequence[Column], length: int, block_starts: Ints) 
         chunked: pa.ChunkedArray = as_chunked(column)
         values = integers(chunked)
         if values is None:
-            values, _ = rank_values(chunked)
+            values = rank_values(chunked).values
         mask[1:] |= values[1:] != values[:-1]
     return mask
 

@@ -123,15 +123,14 @@ def run_task(context: ScanContext, task: ScanTask, buffer: OutputBuffer | None =
     datasets = group_files_by_partition(context, task)
     if not len(datasets[0]):
         return []
-    bounds = block_bounds(blobs, datasets).tolist()
+    bounds = _block_bounds(blobs, datasets).tolist()
     n_blocks = len(bounds) - 1
     shared = [load_rows(blobs, files, task.predicates) for files in datasets if not files.aligned]
     # joined to every block; or, if they are large, once to the rows of all blocks
     is_small = [n_blocks == 1 or len(rows) * n_blocks <= _BROADCAST_ROWS for rows in shared]
     deferred = [rows for rows, small in zip(shared, is_small, strict=True) if not small]
-    threads = block_threads(blobs, datasets, n_blocks)
+    threads = _block_threads(blobs, datasets, n_blocks)
     pipeline = _BlockPipeline(
-        context=context,
         blobs=blobs,
         datasets=[files for files in datasets if files.aligned],
         predicates=task.predicates,
@@ -143,7 +142,7 @@ def run_task(context: ScanContext, task: ScanTask, buffer: OutputBuffer | None =
     if not deferred:
         drops_rows = any(scan.predicates for scan in context.scans)
         if buffer is not None and task.groups is None and not drops_rows:
-            counts = row_counts(blobs, datasets[0], n_blocks)
+            counts = _row_counts(blobs, datasets[0], n_blocks)
             buffer.reserve(counts, context.output.names, context.sort_columns)
         process = partial(_process_block, pipeline, splitter, buffer if task.groups is None else None)
         batches = list(ordered_map(process, list(enumerate(pairwise(bounds))), threads.blocks))
@@ -161,7 +160,6 @@ def run_task(context: ScanContext, task: ScanTask, buffer: OutputBuffer | None =
 class _BlockPipeline:
     """Scan and join of a block of physical partitions; called on many threads."""
 
-    context: ScanContext
     blobs: BlobStore
     #: files of the datasets that are partitioned like the seed, the seed first
     datasets: Sequence[PartitionedFiles]
@@ -202,11 +200,10 @@ class _BlockPipeline:
         self, datasets: Sequence[PartitionedFiles], *, whole_files: bool = False
     ) -> dict[str, FileBytes]:
         """Files of a remote store, all of them or only the columns to read."""
-        requests = [
-            (key, None if whole_files else stored_columns(files.scan))
-            for files in datasets
-            for key in files.keys
-        ]
+        requests: list[tuple[str, list[str] | None]] = []
+        for files in datasets:
+            columns = None if whole_files else stored_columns(files.scan)
+            requests += [(key, columns) for key in files.keys]
         return fetch_files(self.blobs, requests, self.file_threads)
 
     def _open(
@@ -236,7 +233,7 @@ def _process_block(
     return attrs.evolve(batch, groups=groups)
 
 
-def block_bounds(blobs: BlobStore, datasets: Sequence[PartitionedFiles]) -> Ints:
+def _block_bounds(blobs: BlobStore, datasets: Sequence[PartitionedFiles]) -> Ints:
     """Bounds of the blocks of physical partitions; each block is read and joined by one thread."""
     n_partitions = int(datasets[0].partition_ids[-1]) + 1
     if n_partitions == 1:
@@ -246,34 +243,32 @@ def block_bounds(blobs: BlobStore, datasets: Sequence[PartitionedFiles]) -> Ints
     if not blobs.is_local:  # sizes would cost requests
         total = np.sum(counts, axis=0).astype(np.float64)
         return split_by_weight(total, 1, int(np.ceil(total.sum() / (_REMOTE_BLOCKS * REMOTE_REQUESTS))))
-    samples = [files.keys[:: max(1, len(files) // _SAMPLE)] for files in aligned]
-    sizes = [
-        mean_size(blobs, keys) * column_fraction(files.scan)
-        for files, keys in zip(aligned, samples, strict=True)
-    ]
-    weights = np.sum([size * count for size, count in zip(sizes, counts, strict=True)], axis=0)
+    weights = np.zeros(n_partitions)
+    for files, count in zip(aligned, counts, strict=True):
+        sample = files.keys[:: max(1, len(files) // _SAMPLE)]
+        weights += count * (mean_size(blobs, sample) * column_fraction(files.scan))
     if weights.mean() >= _MIN_BLOCK_BYTES:
         return np.arange(n_partitions + 1)
     return split_by_weight(weights, 1, _BLOCK)
 
 
-class BlockThreads(NamedTuple):
+class _BlockThreads(NamedTuple):
     """How many blocks are processed at once, and how many files of each are read at once."""
 
     blocks: int
     files: int
 
 
-def block_threads(blobs: BlobStore, datasets: Sequence[PartitionedFiles], n_blocks: int) -> BlockThreads:
+def _block_threads(blobs: BlobStore, datasets: Sequence[PartitionedFiles], n_blocks: int) -> _BlockThreads:
     """Threads for the blocks of a task, by the store and the size of its files."""
     if not blobs.is_local:
-        return BlockThreads(min(n_blocks, REMOTE_REQUESTS), -(-REMOTE_REQUESTS // n_blocks))
+        return _BlockThreads(min(n_blocks, REMOTE_REQUESTS), -(-REMOTE_REQUESTS // n_blocks))
     large = any(read_threads(blobs, files.keys) > 1 for files in datasets if len(files) > 1)
     cores = available_cores() if large else 1
-    return BlockThreads(min(n_blocks, cores), -(-cores // n_blocks))
+    return _BlockThreads(min(n_blocks, cores), -(-cores // n_blocks))
 
 
-def row_counts(blobs: BlobStore, files: PartitionedFiles, n_blocks: int) -> list[int] | None:
+def _row_counts(blobs: BlobStore, files: PartitionedFiles, n_blocks: int) -> list[int] | None:
     """Rows in each block of a dataset; None if that is not cheap: each block is one local Parquet file."""
     if n_blocks == 1 or not blobs.is_local or len(files) != n_blocks:
         return None

@@ -86,13 +86,8 @@ def _make_scan(name: str, dataset: DatasetMetadata, cube: Cube, logical_plan: Lo
     # a dimension that only groups are made of is read and joined by, too
     needed_dimensions = {*logical_plan.dimension_columns, *logical_plan.partition_by}
     dimensions = tuple(c for c in cube.dimension_columns if c in columns and c in needed_dimensions)
-    payload = tuple(
-        c
-        for c in columns
-        if c in logical_plan.output_columns
-        and c not in cube.dimension_columns
-        and c not in cube.partition_columns
-    )
+    added = {*logical_plan.output_columns}.difference(cube.dimension_columns, cube.partition_columns)
+    payload = tuple(c for c in columns if c in added)
     conditions = logical_plan.conditions[name].predicate or ()
     predicates = tuple(p for p in conditions if p[0] not in cube.partition_columns)
     read = {*dimensions, *payload, *(column for column, _, _ in predicates)}

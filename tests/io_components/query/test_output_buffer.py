@@ -183,7 +183,7 @@ def test_queries_give_the_same_frames_with_and_without_buffer(data):
     with tempfile.TemporaryDirectory() as directory:
         store = f"hfs://{directory}"
         eager_cube.build_cube(data=datasets, cube=CUBE, store=store)
-        with mock.patch.object(executor, "row_counts", return_value=None):
+        with mock.patch.object(executor, "_row_counts", return_value=None):
             (expected,) = eager_cube.query_cube(cube=CUBE, store=store)
         with mock.patch.object(executor, "_MIN_BLOCK_BYTES", 0):
             (found,) = eager_cube.query_cube(cube=CUBE, store=store)

@@ -22,8 +22,8 @@ from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
 from kartothek_cube.io_components.maintenance.delete import delete_cube_job
 from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job, with_sizes
 from kartothek_cube.io_components.maintenance.stats import collect_stats_job
+from kartothek_cube.io_components.query.executor import query_job, run_frames
 from kartothek_cube.io_components.query.explain import explain_query
-from kartothek_cube.io_components.query.frame_conversion import query_job, run_frames
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.runtime.progress import progress_bar
 from kartothek_cube.io_components.runtime.threads import available_cores

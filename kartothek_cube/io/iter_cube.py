@@ -32,7 +32,7 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io import eager_cube
 from kartothek_cube.io._local_executor import execute, iter_results
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
-from kartothek_cube.io_components.query.frame_conversion import query_job, run_frames
+from kartothek_cube.io_components.query.executor import query_job, run_frames
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.runtime.threads import limit_threads
 from kartothek_cube.io_components.verify.report import Report

@@ -11,7 +11,8 @@ from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.display.html import MAX_ROWS, facts, plain_text_table, table
 from kartothek_cube.io.eager_cube import build_cube
-from kartothek_cube.io_components.query.planner import plan_query_in_steps
+from kartothek_cube.io_components.query.explain import explain_query
+from kartothek_cube.io_components.query.planner import plan_query
 from tests.support.cubes import memory
 
 EVIL = "<script>&\"'"
@@ -48,12 +49,10 @@ def built():
 
 def views(built):
     store, datasets = built
-    planning = plan_query_in_steps(CUBE, store, C("p") != EVIL)
     return {
         "cube": CUBE,
         "dataset": datasets["seed"],
-        "intention": planning.logical_plan,
-        "plan": planning.physical_plan,
+        "explanation": explain_query(CUBE, store, C("p") != EVIL),
     }
 
 
@@ -62,8 +61,7 @@ def views(built):
     [
         ("cube", ["Cube cube", "dimension", "partition", EVIL]),
         ("dataset", ["Dataset cube++seed", "int64", "string", "partition key", EVIL, "Metadata ("]),
-        ("intention", ["seed", "x, y", f"(p != {EVIL})"]),
-        ("plan", ["1 of seed (seed)", f"{EVIL}, x, y"]),
+        ("explanation", ["seed", "x, y", f"p != {EVIL}", f"{EVIL}, x, y"]),
     ],
 )
 def test_html(built, name, expected):
@@ -74,7 +72,9 @@ def test_html(built, name, expected):
 
 
 def test_repr_of_a_plan(built):
-    assert repr(views(built)["plan"]) == "QueryPlan(1 partition; files: 1 of seed (seed))"
+    assert (
+        repr(plan_query(CUBE, built[0], C("p") != EVIL)) == "QueryPlan(1 partition; files: 1 of seed (seed))"
+    )
 
 
 def test_long_tables_are_cut():

@@ -79,7 +79,7 @@ def test_planning_twice_gives_the_same_tasks(store_factory: Any) -> None:
     build_cube([frame(2, v0=0.5), frame(1, v0=1.5)], CUBE, store_factory)
     first, second = (plan_query(CUBE, store_factory, partition_by="p") for _ in range(2))
     assert first.tasks() == second.tasks()
-    assert first.groups == second.groups == ((1,), (2,))
+    assert list(first.groups) == list(second.groups) == [(1,), (2,)]
 
 
 def test_tasks_may_run_shuffled_and_twice(store_factory: Any) -> None:
@@ -98,7 +98,9 @@ def test_tasks_may_run_shuffled_and_twice(store_factory: Any) -> None:
 def test_unit_tasks_cover_the_query_once(store_factory: Any) -> None:
     build_cube([frame(p, x=[p, p + 10], v0=p * 0.5) for p in range(7)], CUBE, store_factory)
     plan = plan_query(CUBE, store_factory)
-    tables = [table for task in plan.partition_tasks(3) for table in run_task(plan.context, task)]
+    tables = [
+        table for task in plan.slice_tasks(np.array([0, 3, 6, 7])) for table in run_task(plan.context, task)
+    ]
     got = pd.concat([t.to_pandas() for t in tables]).sort_values("x", ignore_index=True)
     pd.testing.assert_frame_equal(got, query_cube(CUBE, store_factory)[0].sort_values("x", ignore_index=True))
 

@@ -211,16 +211,8 @@ def applies(name: str, start: str) -> bool:
 class _OneThread(ThreadPoolExecutor):
     """Requests one by one, by a thread of the same operation."""
 
-    def __init__(
-        self, max_workers: int, name: str, initializer: Callable[..., None], initargs: tuple[Any, ...]
-    ) -> None:
-        operation = current.operation
-
-        def enter() -> None:
-            current.operation = operation
-            initializer(*initargs)
-
-        super().__init__(1, name, enter)
+    def __init__(self, max_workers: int, name: str) -> None:
+        super().__init__(1, name, setattr, (current, "operation", current.operation))
 
 
 @contextmanager

@@ -29,8 +29,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io import eager, eager_cube, iter_cube
 from kartothek_cube.io.arrow_cube import query_cube_arrow
 from kartothek_cube.io.dask.dataframe_cube import query_cube_dataframe
-from kartothek_cube.io_components.query.executor import run_task
-from kartothek_cube.io_components.query.frame_conversion import run_frames
+from kartothek_cube.io_components.query.executor import run_frames, run_task
 from kartothek_cube.io_components.query.physical_plan import split_into_tasks
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.runtime.threads import limit_threads
@@ -54,9 +53,9 @@ from tests.support.factories import local, memory
 QUERY = "kartothek_cube.io_components.query."
 #: constant -> values to try, besides its own
 THRESHOLDS = {
-    QUERY + "file_groups._MIN_BLOCK_BYTES": (1, 3000),
-    QUERY + "file_groups._BLOCK": (1, 5000),
-    QUERY + "file_groups._REMOTE_BLOCKS": (1,),
+    QUERY + "executor._MIN_BLOCK_BYTES": (1, 3000),
+    QUERY + "executor._BLOCK": (1, 5000),
+    QUERY + "executor._REMOTE_BLOCKS": (1,),
     QUERY + "executor._BROADCAST_ROWS": (0, 20),
     QUERY + "scan._MIN_ROWS_TO_CHECK_ORDER": (0, 3),
     QUERY + "row_batch._THREADS_FROM": (0,),
@@ -65,10 +64,9 @@ THRESHOLDS = {
     QUERY + "frame_conversion._SMALL": (0, 3),
     QUERY + "frame_conversion._BATCH": (0, 4),
     QUERY + "frame_conversion.MAX_COLUMNS": (3,),
-    QUERY + "output_buffer.MAX_COLUMNS": (3,),
     "kartothek_cube.io_components.kernels.encode.MAX_CODE": (2, 30),
     "kartothek_cube.io_components.kernels.search.MAX_CODE": (2, 30),
-    "kartothek_cube.io_components.runtime.task_sizing._WORTH_A_TASK": (1, 5000),
+    "kartothek_cube.io_components.runtime.threads._WORTH_A_TASK": (1, 5000),
     "kartothek_cube.io_components.read.data_files._SMALL": (0,),
     "kartothek_cube.io_components.read.data_files._WORTH_A_THREAD": (0,),
     "kartothek_cube.io_components.runtime.threads.available_cores": (lambda: 3,),

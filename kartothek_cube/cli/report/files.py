@@ -17,12 +17,8 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.kernels.encode import group_codes
-from kartothek_cube.io_components.runtime.threads import (
-    REMOTE_REQUESTS,
-    ordered_map,
-    progress_add_total,
-    progress_advance,
-)
+from kartothek_cube.io_components.runtime.progress import progress_add_total, progress_advance
+from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, ordered_map
 from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = ("DataFiles", "collect_file_stats")

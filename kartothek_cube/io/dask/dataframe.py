@@ -44,16 +44,18 @@ from kartothek_cube.io.dask._shuffle import buckets, shuffle_by_key
 from kartothek_cube.io.dask.delayed import DeleteScopeInput, check_table, immediate_scope, update_as_delayed
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.kernels.hashing import hash_groups, hash_rows, merge_hashes
+from kartothek_cube.io_components.kernels.encode import hash_groups, hash_rows, merge_hashes
 from kartothek_cube.io_components.read.dataset_read import (
     FrameOptions,
     ReadContext,
     ReadPlan,
     ReadTask,
+    no_row_groups,
+    plan_footers,
     plan_read,
     read_frame,
+    row_groups,
 )
-from kartothek_cube.io_components.read.row_groups import no_row_groups, plan_footers, row_groups
 from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.io_components.write.dataset_commit import Written, write_inputs
 from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_store, plan_update

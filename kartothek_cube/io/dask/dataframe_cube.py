@@ -38,7 +38,7 @@ from kartothek_cube.io.dask._shuffle import buckets, shuffle_by_key
 from kartothek_cube.io.dask.common_cube import check_store
 from kartothek_cube.io.dask.dataframe import from_map
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
-from kartothek_cube.io_components.query.frame_conversion import run_single_frame
+from kartothek_cube.io_components.query.executor import run_single_frame
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask, project
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.write.cube_plan import (

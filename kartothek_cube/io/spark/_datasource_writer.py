@@ -23,7 +23,7 @@ from kartothek_cube.io.spark._stores import CachedStoreFactory, picklable_store
 from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage_types
 from kartothek_cube.io.spark._worker import attempt, unpickle
 from kartothek_cube.io.spark._write import check_input, delete_on_failure
-from kartothek_cube.io_components.kernels.rechunk import rechunk_by_partition
+from kartothek_cube.io_components.kernels.sort import rechunk_by_partition
 from kartothek_cube.io_components.write.abort import delete_uncommitted, delete_uncommitted_attempts
 from kartothek_cube.io_components.write.cube_plan import (
     CubeWritePlan,

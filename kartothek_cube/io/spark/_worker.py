@@ -14,7 +14,7 @@ from kartothek_cube.core.arrow.types import Frame
 from kartothek_cube.core.errors import KartothekCubeError
 from kartothek_cube.io.spark._types import to_spark, to_storage_types
 from kartothek_cube.io_components.job import Context, Task
-from kartothek_cube.io_components.kernels.rechunk import rechunk_by_partition
+from kartothek_cube.io_components.kernels.sort import rechunk_by_partition
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask
 from kartothek_cube.io_components.read.dataset_read import FrameOptions, ReadTask, run_read

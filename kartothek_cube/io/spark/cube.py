@@ -46,8 +46,7 @@ from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
 from kartothek_cube.io_components.maintenance.delete import delete_cube_job
 from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job
 from kartothek_cube.io_components.maintenance.stats import collect_stats_job
-from kartothek_cube.io_components.query.executor import run_task
-from kartothek_cube.io_components.query.frame_conversion import query_job
+from kartothek_cube.io_components.query.executor import query_job, run_task
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, split_into_tasks
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.verify.cube_rules import verify_cube_job

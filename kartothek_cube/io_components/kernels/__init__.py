@@ -1,1 +1,1 @@
-"""Vectorised kernels on key columns: encoding, sorting, searching, joining."""
+"""Vectorised functions on columns: take, encode, sort, search."""

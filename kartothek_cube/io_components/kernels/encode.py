@@ -1,10 +1,13 @@
-"""Key columns as integer codes: one comparable int64 per row instead of values of several types."""
+"""Values of columns as numbers: comparable codes of keys, dictionaries, hashes of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -13,19 +16,30 @@ from kartothek_cube.io_components.kernels.take import Column, as_chunked
 
 __all__ = (
     "MAX_CODE",
+    "Codes",
+    "categorize",
     "combine_keys",
     "encode_ordered",
     "group_codes",
+    "hash_groups",
+    "hash_rows",
     "integers",
     "is_dense",
     "join_codes",
+    "merge_hashes",
     "normalize_zeros",
     "unify_types",
 )
 
-
 #: combined codes stay below this: one more addition cannot overflow int64
 MAX_CODE = 1 << 62
+
+
+class Codes(NamedTuple):
+    """One code per row, and the exclusive upper bound of the codes."""
+
+    values: Ints
+    bound: int
 
 
 def is_dense(bound: int, length: int) -> bool:
@@ -54,30 +68,30 @@ def integers(column: pa.ChunkedArray) -> Ints | None:
     return values
 
 
-def encode_ordered(column: Column) -> tuple[Ints, int]:
+def encode_ordered(column: Column) -> Codes:
     """
-    Codes that compare as the values do, nulls last; and their exclusive upper bound.
+    Codes that compare as the values do, nulls last.
 
     >>> encode_ordered(pa.array(["Hamburg", "Dresden", "Hamburg"]))
-    (array([1, 0, 1]), 3)
+    Codes(values=array([1, 0, 1]), bound=3)
     """
     chunked = as_chunked(column)
     values = integers(chunked)
     if values is None:
         return rank_values(chunked)
     if not len(values):
-        return values, 1
+        return Codes(values, 1)
     low, high = int(values.min()), int(values.max())
     if not is_dense(high - low, len(values)):
         return rank_values(chunked)
-    return values - low if low else values, high - low + 1
+    return Codes(values - low if low else values, high - low + 1)
 
 
-def rank_values(column: pa.ChunkedArray) -> tuple[Ints, int]:
-    """Dense ranks by value, nulls last; and their exclusive upper bound."""
+def rank_values(column: pa.ChunkedArray) -> Codes:
+    """Dense ranks by value, nulls last."""
     column = normalize_zeros(decode_dictionary(column))
     if not len(column):
-        return np.empty(0, np.int64), 1
+        return Codes(np.empty(0, np.int64), 1)
     encoded = column.combine_chunks().dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.combine_chunks()
@@ -86,13 +100,13 @@ def rank_values(column: pa.ChunkedArray) -> tuple[Ints, int]:
     rank[order] = np.arange(len(order))
     rank[-1] = len(order)
     indices = encoded.indices.fill_null(len(order)) if encoded.null_count else encoded.indices
-    return rank[indices.to_numpy()], len(order) + 1
+    return Codes(rank[indices.to_numpy()], len(order) + 1)
 
 
-def combine_keys(encoded: Sequence[tuple[Ints, int]], length: int) -> tuple[Ints, int]:
-    """One code per row for the tuples of values, ordered like them; and the exclusive upper bound."""
+def combine_keys(encoded: Sequence[Codes], length: int) -> Codes:
+    """Codes of the tuples of values, ordered like them."""
     if not encoded:
-        return np.zeros(length, dtype=np.int64), 1
+        return Codes(np.zeros(length, dtype=np.int64), 1)
     codes, bound = encoded[0]
     for next_codes, next_bound in encoded[1:]:
         if bound * next_bound >= MAX_CODE:
@@ -100,7 +114,7 @@ def combine_keys(encoded: Sequence[tuple[Ints, int]], length: int) -> tuple[Ints
             bound = max(len(distinct), 1)
         codes = codes * next_bound + next_codes
         bound *= next_bound
-    return codes, bound
+    return Codes(codes, bound)
 
 
 def group_codes(columns: Sequence[Column], length: int) -> Ints:
@@ -151,3 +165,82 @@ def normalize_zeros(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_floating(column.type):
         return pc.add(column, pa.scalar(0.0, column.type))
     return column
+
+
+def categorize(
+    table: pa.Table,
+    columns: Sequence[str],
+    lengths: Sequence[int],
+    dictionaries: Mapping[str, pa.Array] | None = None,
+) -> pa.Table:
+    """
+    Encode columns of the rows of several files with one dictionary each, unless a dictionary is given.
+
+    A dictionary holds the values of the longest file in the order of their first appearance, then the
+    others sorted, as in kartothek.
+
+    >>> table = pa.table({"CITY": ["Kiel", "Ulm", "Bonn", "Ulm"]})
+    >>> categorize(table, ["CITY"], [1, 3]).column("CITY").chunk(0).dictionary.to_pylist()
+    ['Ulm', 'Bonn', 'Kiel']
+    """
+    for column in columns:
+        position = table.column_names.index(column)
+        categories = (dictionaries or {}).get(column)
+        table = table.set_column(
+            position, column, _encode_column(table.column(position), lengths, categories)
+        )
+    return table
+
+
+def _encode_column(
+    values: pa.ChunkedArray, lengths: Sequence[int], categories: pa.Array | None
+) -> pa.ChunkedArray:
+    if categories is not None:
+        values = values.cast(categories.type)
+    elif pa.types.is_null(values.type):
+        values = values.cast(pa.string())
+    if categories is None:
+        categories = _collect_categories(values, lengths)
+    codes = pc.index_in(values, value_set=categories)
+    # without rows, one empty chunk keeps the categories
+    code_chunks = codes.chunks or [pa.array([], pa.int32())]
+    chunks = [pa.DictionaryArray.from_arrays(chunk, categories) for chunk in code_chunks]
+    return pa.chunked_array(chunks, type=pa.dictionary(pa.int32(), values.type))
+
+
+def _collect_categories(values: pa.ChunkedArray, lengths: Sequence[int]) -> pa.Array:
+    distinct = values.unique().drop_null()
+    if len(lengths) < 2:
+        return distinct
+    longest = int(np.argmax(lengths))
+    start = int(np.sum(lengths[:longest]))
+    first = values.slice(start, lengths[longest]).unique().drop_null()
+    others = distinct.filter(pc.invert(pc.is_in(distinct, value_set=first)))
+    return pa.concat_arrays([first, others.take(pc.sort_indices(others))])
+
+
+def _hashes(df: pd.DataFrame, columns: Sequence[str]) -> npt.NDArray[np.uint64]:
+    return np.asarray(pd.util.hash_pandas_object(df[list(columns)], index=False), np.uint64)
+
+
+def hash_rows(df: pd.DataFrame, columns: Sequence[str]) -> int:
+    """
+    Sum of the hashes of all rows, modulo 2**64; dates are objects.
+
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> hash_rows(cities, ["CITY"]) == hash_rows(cities[::-1], ["CITY"])
+    True
+    """
+    return int(_hashes(df, columns).sum(dtype=np.uint64))
+
+
+def hash_groups(df: pd.DataFrame, columns: Sequence[str], keys: Sequence[str]) -> pd.Series[int]:
+    """Sum of the hashes of the rows of each group, by key; rows with a missing key are in no group."""
+    hashes = pd.Series(_hashes(df, columns), dtype="uint64")
+    return hashes.groupby([df[key].reset_index(drop=True) for key in keys]).sum()
+
+
+def merge_hashes(hashes: Iterable[pd.Series[int]]) -> pd.Series[int]:
+    """Hashes of groups whose rows are in several frames; ``hashes`` has one entry per frame, at least one."""
+    concatenated = pd.concat(list(hashes))
+    return concatenated.groupby(level=list(range(concatenated.index.nlevels))).sum()

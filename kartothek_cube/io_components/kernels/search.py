@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,14 @@ from kartothek_cube.io_components.kernels.encode import (
 from kartothek_cube.io_components.kernels.take import Column, as_chunked, to_single_array
 
 __all__ = ("lookup_codes", "lookup_keys", "search_sorted")
+
+
+class _JoinCodes(NamedTuple):
+    """Codes of two tables, -1 for keys that the shorter one lacks, and their exclusive upper bound."""
+
+    left: Ints
+    right: Ints
+    bound: int
 
 
 def lookup_keys(left: Sequence[Column], right: Sequence[Column], n_left: int, n_right: int) -> Ints:
@@ -55,10 +64,10 @@ def lookup_codes(left: Ints, right: Ints, bound: int) -> Ints:
     return positions
 
 
-def _densify(left: Ints, right: Ints) -> tuple[Ints, Ints, int]:
-    """Smaller codes, equal where these are; and their exclusive upper bound."""
-    dense_left, dense_right, bound = _encode_by_hash(pa.array(left), pa.array(right))
-    return np.where(left < 0, -1, dense_left), np.where(right < 0, -1, dense_right), bound
+def _densify(left: Ints, right: Ints) -> _JoinCodes:
+    """Smaller codes, equal where these are."""
+    dense = _encode_by_hash(pa.array(left), pa.array(right))
+    return _JoinCodes(np.where(left < 0, -1, dense.left), np.where(right < 0, -1, dense.right), dense.bound)
 
 
 def _combine_codes(codes: Ints, next_codes: Ints, next_bound: int) -> Ints:
@@ -67,8 +76,8 @@ def _combine_codes(codes: Ints, next_codes: Ints, next_bound: int) -> Ints:
     return combined
 
 
-def _encode_pair(left: Column, right: Column) -> tuple[Ints, Ints, int]:
-    """Codes of two columns, -1 for values that the shorter one does not have; and their upper bound."""
+def _encode_pair(left: Column, right: Column) -> _JoinCodes:
+    """Codes of two columns."""
     left, right = unify_types(as_chunked(left), as_chunked(right))
     left_values, right_values = integers(left), integers(right)
     if left_values is None or right_values is None:
@@ -80,7 +89,8 @@ def _encode_pair(left: Column, right: Column) -> tuple[Ints, Ints, int]:
     low, high = (int(shorter.min()), int(shorter.max())) if len(shorter) else (0, 0)
     if not is_dense(high - low, len(left_values) + len(right_values)):
         return _encode_by_hash(pa.array(left_values), pa.array(right_values))
-    return _offset_codes(left_values, low, high), _offset_codes(right_values, low, high), high - low + 1
+    left_codes, right_codes = (_offset_codes(values, low, high) for values in (left_values, right_values))
+    return _JoinCodes(left_codes, right_codes, high - low + 1)
 
 
 def _offset_codes(values: Ints, low: int, high: int) -> Ints:
@@ -90,8 +100,8 @@ def _offset_codes(values: Ints, low: int, high: int) -> Ints:
     return np.where((values >= low) & (values <= high), values - low, -1)
 
 
-def _encode_by_hash(left: pa.Array, right: pa.Array) -> tuple[Ints, Ints, int]:
-    """Numbers of the values in the dictionary of the shorter column, -1 for others; and their upper bound."""
+def _encode_by_hash(left: pa.Array, right: pa.Array) -> _JoinCodes:
+    """Numbers of the values in the dictionary of the shorter column."""
     swap = len(right) < len(left)
     shorter, longer = (right, left) if swap else (left, right)
     encoded = shorter.dictionary_encode(null_encoding="encode")
@@ -99,7 +109,7 @@ def _encode_by_hash(left: pa.Array, right: pa.Array) -> tuple[Ints, Ints, int]:
     matches = pc.index_in(longer, value_set=encoded.dictionary).fill_null(-1)
     longer_codes = matches.to_numpy(zero_copy_only=False).astype(np.int64)
     bound = max(len(encoded.dictionary), 1)
-    return (longer_codes, codes, bound) if swap else (codes, longer_codes, bound)
+    return _JoinCodes(longer_codes, codes, bound) if swap else _JoinCodes(codes, longer_codes, bound)
 
 
 def search_sorted(rows: Sequence[Column], needles: Sequence[Column], low: Ints, high: Ints) -> Ints | None:

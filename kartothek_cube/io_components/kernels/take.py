@@ -1,4 +1,4 @@
-"""Positions and the values at them: take, repeat, ranges, chunks in one piece."""
+"""Values of columns: allocate, take, repeat, expand ranges, join chunks into one array."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.types import Ints
-from kartothek_cube.io_components.kernels.allocate import allocate_array
 
-__all__ = ("Column", "as_chunked", "expand_ranges", "repeat", "take_values", "to_single_array")
+__all__ = (
+    "Column",
+    "as_chunked",
+    "expand_ranges",
+    "repeat",
+    "take_values",
+    "to_single_array",
+)
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 
@@ -111,3 +117,18 @@ def _has_fixed_width(dtype: pa.DataType) -> bool:
     """Whether values of a type take the same number of whole bytes, at most eight."""
     kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_temporal)
     return any(is_kind(dtype) for is_kind in kinds) and bool(dtype.bit_width <= 64)
+
+
+def allocate_array(length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """
+    An uninitialised array in the memory pool of Arrow.
+
+    >>> array = allocate_array(2, "int16")
+    >>> array[:] = [20, 30]
+    >>> array
+    array([20, 30], dtype=int16)
+    """
+    # NumPy returns large arrays to the system, which clears every page again for the next one;
+    # Arrow's pool keeps them for the next block of rows
+    dtype = np.dtype(dtype)
+    return np.frombuffer(pa.allocate_buffer(length * dtype.itemsize), dtype, length)

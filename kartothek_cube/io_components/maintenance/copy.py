@@ -25,14 +25,8 @@ from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.store.resolve import ensure_store
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.job import Job, discard_results
-from kartothek_cube.io_components.runtime.threads import (
-    REMOTE_REQUESTS,
-    batched,
-    ordered_map,
-    progress_add_total,
-    progress_advance,
-    store_factory,
-)
+from kartothek_cube.io_components.runtime.progress import progress_add_total, progress_advance
+from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, batched, ordered_map, store_factory
 
 __all__ = (
     "DatasetCopy",

@@ -1,42 +1,115 @@
-"""Executor of a query task: scan and join the datasets block by block, sort the rows, split them by group."""
+"""Executor of query tasks: scan and join the datasets block by block, sort the rows, split them by group."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from itertools import pairwise
-from typing import NamedTuple
+from itertools import compress, pairwise
+from typing import NamedTuple, TypeVar
 
 import attrs
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.pandas_conversion import align_date_units, to_pandas
+from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.io_components.query.file_groups import (
-    PartitionedFiles,
-    block_bounds,
-    block_threads,
-    group_files_by_partition,
-    row_counts,
-)
+from kartothek_cube.io_components.job import Job
+from kartothek_cube.io_components.query.frame_conversion import OutputBuffer, frames_of_tables
 from kartothek_cube.io_components.query.group_output import GroupedBatch, GroupSplitter
 from kartothek_cube.io_components.query.join import join
-from kartothek_cube.io_components.query.late_materialization import scan_colocated
-from kartothek_cube.io_components.query.output_buffer import OutputBuffer
-from kartothek_cube.io_components.query.physical_plan import Predicates, ScanContext, ScanTask
+from kartothek_cube.io_components.query.physical_plan import (
+    PhysicalPlan,
+    Predicates,
+    ScanContext,
+    ScanTask,
+    column_fraction,
+)
 from kartothek_cube.io_components.query.row_batch import RowBatch, concat_rows
-from kartothek_cube.io_components.query.scan import load_rows, stored_columns
-from kartothek_cube.io_components.read.data_files import FileBytes, Source, fetch_files, open_columns
-from kartothek_cube.io_components.runtime.threads import ordered_map, progress_add_total
+from kartothek_cube.io_components.query.scan import (
+    PartitionedFiles,
+    group_files_by_partition,
+    load_rows,
+    scan_colocated,
+    stored_columns,
+)
+from kartothek_cube.io_components.read.data_files import (
+    FileBytes,
+    Source,
+    fetch_files,
+    open_columns,
+    read_threads,
+)
+from kartothek_cube.io_components.runtime.progress import progress_add_total
+from kartothek_cube.io_components.runtime.threads import (
+    REMOTE_REQUESTS,
+    available_cores,
+    mean_size,
+    ordered_map,
+    split_by_weight,
+)
 from kartothek_cube.serialization.parquet_reader import ChunkCache
+from kartothek_cube.serialization.ranged_read import read_footer
 
-__all__ = ("run_task",)
+__all__ = (
+    "query_job",
+    "run_frame_blocks",
+    "run_frames",
+    "run_single_frame",
+    "run_task",
+)
 
+Task = TypeVar("Task")
+Result = TypeVar("Result")
 #: rows of a broadcast side times blocks: each block searches all rows of the side, and above this limit
 #: one join with all rows of the seed is cheaper although it waits for all blocks
 _BROADCAST_ROWS = 1 << 22
+#: bytes in the files of a block: its columns fit into the cache of a core, and outweigh the cost of a block
+_BLOCK = 1 << 20
+#: a physical partition of this many bytes is a block of its own: late materialisation needs single files
+_MIN_BLOCK_BYTES = 1 << 17
+#: files of a dataset whose sizes are taken for those of all
+_SAMPLE = 4
+#: blocks per concurrent request to a remote store: enough for the requests of one block to hide in the others
+_REMOTE_BLOCKS = 8
+
+
+def run_frames(context: ScanContext, task: ScanTask) -> list[pd.DataFrame]:
+    """DataFrames of a task, with the same unit of dates in all of them."""
+    # datetime64[s] for all if a column of one has dates that datetime64[ns] cannot hold
+    frames = list(frames_of_tables(run_task(context, task, OutputBuffer())))
+    align_date_units(frames)
+    return frames
+
+
+def query_job(
+    plan: PhysicalPlan, tasks: Iterable[Task], run: Callable[[ScanContext, Task], Result], step: str = "group"
+) -> Job[ScanContext, Task, Result, list[Result]]:
+    """Execute scan tasks, or blocks of these; the answer is the list of their results."""
+    return Job(
+        name="query_cube",
+        description="query cube",
+        context=plan.context,
+        tasks=tasks,
+        run=run,
+        finish=list,
+        steps=("prepare", step, "done"),
+    )
+
+
+def run_frame_blocks(context: ScanContext, tasks: Iterable[ScanTask]) -> list[pd.DataFrame]:
+    """Frames of several tasks; groups without rows are absent."""
+    return [frame for task in tasks for frame in run_frames(context, task)]
+
+
+def run_single_frame(context: ScanContext, task: ScanTask | None) -> pd.DataFrame:
+    """Frame of a task with at most one group; without task or rows, the planned columns and types."""
+    frames = [] if task is None else run_frames(context, task)
+    return frames[0] if frames else to_pandas(context.output.empty_table())
 
 
 def run_task(context: ScanContext, task: ScanTask, buffer: OutputBuffer | None = None) -> list[pa.Table]:
@@ -50,24 +123,26 @@ def run_task(context: ScanContext, task: ScanTask, buffer: OutputBuffer | None =
     datasets = group_files_by_partition(context, task)
     if not len(datasets[0]):
         return []
-    bounds = block_bounds(blobs, datasets).tolist()
+    bounds = _block_bounds(blobs, datasets).tolist()
     n_blocks = len(bounds) - 1
     shared = [load_rows(blobs, files, task.predicates) for files in datasets if not files.aligned]
-    broadcast, deferred = _split_broadcast(shared, n_blocks)
-    threads = block_threads(blobs, datasets, n_blocks)
+    # joined to every block; or, if they are large, once to the rows of all blocks
+    is_small = [n_blocks == 1 or len(rows) * n_blocks <= _BROADCAST_ROWS for rows in shared]
+    deferred = [rows for rows, small in zip(shared, is_small, strict=True) if not small]
+    threads = _block_threads(blobs, datasets, n_blocks)
     pipeline = _BlockPipeline(
-        context=context,
         blobs=blobs,
         datasets=[files for files in datasets if files.aligned],
         predicates=task.predicates,
-        broadcast=broadcast,
+        broadcast=list(compress(shared, is_small)),
         file_threads=threads.files,
         single_block=n_blocks == 1,
     )
-    splitter = GroupSplitter.of(context, task.groups, int(datasets[0].partition_ids[-1]) + 1)
+    splitter = GroupSplitter.of(context, task.groups)
     if not deferred:
-        if buffer is not None and not _filters_rows(context, task):
-            counts = row_counts(blobs, datasets[0], n_blocks)
+        drops_rows = any(scan.predicates for scan in context.scans)
+        if buffer is not None and task.groups is None and not drops_rows:
+            counts = _row_counts(blobs, datasets[0], n_blocks)
             buffer.reserve(counts, context.output.names, context.sort_columns)
         process = partial(_process_block, pipeline, splitter, buffer if task.groups is None else None)
         batches = list(ordered_map(process, list(enumerate(pairwise(bounds))), threads.blocks))
@@ -81,34 +156,10 @@ def run_task(context: ScanContext, task: ScanTask, buffer: OutputBuffer | None =
     return splitter.concat_groups(batches, blobs)
 
 
-def _filters_rows(context: ScanContext, task: ScanTask) -> bool:
-    """Whether conditions may drop rows of the files, or rows are split into groups."""
-    return task.groups is not None or any(scan.predicates for scan in context.scans)
-
-
-class _SharedRows(NamedTuple):
-    """Rows of datasets that all partitions of the seed share, by when they are joined."""
-
-    #: joined to every block
-    broadcast: list[RowBatch]
-    #: joined once, after all blocks
-    deferred: list[RowBatch]
-
-
-def _split_broadcast(shared: Sequence[RowBatch], n_blocks: int) -> _SharedRows:
-    """Choose the datasets to join to every block: all for a single block, else the small ones."""
-    sides = _SharedRows([], [])
-    for rows in shared:
-        small = n_blocks == 1 or len(rows) * n_blocks <= _BROADCAST_ROWS
-        (sides.broadcast if small else sides.deferred).append(rows)
-    return sides
-
-
 @attrs.frozen
 class _BlockPipeline:
     """Scan and join of a block of physical partitions; called on many threads."""
 
-    context: ScanContext
     blobs: BlobStore
     #: files of the datasets that are partitioned like the seed, the seed first
     datasets: Sequence[PartitionedFiles]
@@ -149,11 +200,10 @@ class _BlockPipeline:
         self, datasets: Sequence[PartitionedFiles], *, whole_files: bool = False
     ) -> dict[str, FileBytes]:
         """Files of a remote store, all of them or only the columns to read."""
-        requests = [
-            (key, None if whole_files else stored_columns(files.scan))
-            for files in datasets
-            for key in files.keys
-        ]
+        requests: list[tuple[str, list[str] | None]] = []
+        for files in datasets:
+            columns = None if whole_files else stored_columns(files.scan)
+            requests += [(key, columns) for key in files.keys]
         return fetch_files(self.blobs, requests, self.file_threads)
 
     def _open(
@@ -181,3 +231,47 @@ def _process_block(
         return batch
     groups = [rows._replace(table=buffer.write_block(number, rows.table)) for rows in batch.groups]
     return attrs.evolve(batch, groups=groups)
+
+
+def _block_bounds(blobs: BlobStore, datasets: Sequence[PartitionedFiles]) -> Ints:
+    """Bounds of the blocks of physical partitions; each block is read and joined by one thread."""
+    n_partitions = int(datasets[0].partition_ids[-1]) + 1
+    if n_partitions == 1:
+        return np.array([0, 1])
+    aligned = [files for files in datasets if files.aligned and len(files)]
+    counts = [np.bincount(files.partition_ids, minlength=n_partitions) for files in aligned]
+    if not blobs.is_local:  # sizes would cost requests
+        total = np.sum(counts, axis=0).astype(np.float64)
+        return split_by_weight(total, 1, int(np.ceil(total.sum() / (_REMOTE_BLOCKS * REMOTE_REQUESTS))))
+    weights = np.zeros(n_partitions)
+    for files, count in zip(aligned, counts, strict=True):
+        sample = files.keys[:: max(1, len(files) // _SAMPLE)]
+        weights += count * (mean_size(blobs, sample) * column_fraction(files.scan))
+    if weights.mean() >= _MIN_BLOCK_BYTES:
+        return np.arange(n_partitions + 1)
+    return split_by_weight(weights, 1, _BLOCK)
+
+
+class _BlockThreads(NamedTuple):
+    """How many blocks are processed at once, and how many files of each are read at once."""
+
+    blocks: int
+    files: int
+
+
+def _block_threads(blobs: BlobStore, datasets: Sequence[PartitionedFiles], n_blocks: int) -> _BlockThreads:
+    """Threads for the blocks of a task, by the store and the size of its files."""
+    if not blobs.is_local:
+        return _BlockThreads(min(n_blocks, REMOTE_REQUESTS), -(-REMOTE_REQUESTS // n_blocks))
+    large = any(read_threads(blobs, files.keys) > 1 for files in datasets if len(files) > 1)
+    cores = available_cores() if large else 1
+    return _BlockThreads(min(n_blocks, cores), -(-cores // n_blocks))
+
+
+def _row_counts(blobs: BlobStore, files: PartitionedFiles, n_blocks: int) -> list[int] | None:
+    """Rows in each block of a dataset; None if that is not cheap: each block is one local Parquet file."""
+    if n_blocks == 1 or not blobs.is_local or len(files) != n_blocks:
+        return None
+    if not all(key.endswith(PARQUET_FILE_SUFFIX) for key in files.keys):
+        return None
+    return [read_footer(blobs, key)[0].num_rows for key in files.keys]

@@ -7,7 +7,6 @@ from typing import Any
 
 import attrs
 import numpy as np
-import pyarrow as pa
 
 from kartothek_cube.core.cube.argument_types import ConditionsInput, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
@@ -18,17 +17,18 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.display.html import card, facts, plain_text_table, table
 from kartothek_cube.io_components.kernels.encode import group_codes
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
-from kartothek_cube.io_components.query.logical_plan import LogicalPlan
-from kartothek_cube.io_components.query.physical_plan import PartitionSelection
-from kartothek_cube.io_components.query.planner import plan_query_in_steps
+from kartothek_cube.io_components.query.logical_plan import LogicalPlan, Role
+from kartothek_cube.io_components.query.physical_plan import AlignedFiles, PartitionSelection
+from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.query.scan import stored_columns
 from kartothek_cube.io_components.runtime.progress import bytes_text
-from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, ordered_map
+from kartothek_cube.io_components.runtime.threads import mean_size
 from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = ("ConditionPruning", "DatasetExplanation", "QueryExplanation", "explain_query")
 
-#: files whose size is read; the others are taken to be like them
-_SIZE_SAMPLE = 1000
+#: so many files at least, and at most twice as many, whose size is read; the others are taken to be like them
+_SIZE_SAMPLE = 500
 #: files whose footers tell the share of the needed columns
 _FOOTER_SAMPLE = 8
 #: groups that are listed
@@ -178,22 +178,23 @@ class QueryExplanation:
             facts["not needed"] = ", ".join(self.unused)
         return facts
 
+    def _condition_rows(self) -> list[tuple[Any, ...]]:
+        return [(d.name, *attrs.astuple(pruning)) for d in self.datasets for pruning in d.conditions]
+
     def __repr__(self) -> str:
         lines = [f"Query of cube {self.cube}"]
         lines += [f"  {name + ':':<11} {value}" for name, value in self._summary().items()]
         lines += ["", plain_text_table(_HEADER, map(_row, self.datasets))]
-        rows = [(d.name, *attrs.astuple(pruning)) for d in self.datasets for pruning in d.conditions]
-        if rows:
+        if rows := self._condition_rows():
             lines += ["", plain_text_table(_CONDITION_HEADER, rows)]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        rows = [(d.name, *attrs.astuple(pruning)) for d in self.datasets for pruning in d.conditions]
         return card(
             f"Query of cube {self.cube}",
             facts(self._summary()),
             table("Datasets", _HEADER, [_row(dataset) for dataset in self.datasets]),
-            table("Conditions", _CONDITION_HEADER, rows),
+            table("Conditions", _CONDITION_HEADER, self._condition_rows()),
         )
 
 
@@ -266,38 +267,35 @@ def explain_query(
     >>> explained.datasets[0].conditions
     (ConditionPruning(condition='COUNTRY_CODE == DE', by='partition key', kept=1, pruned=1),)
     """
-    planning = plan_query_in_steps(
+    plan = plan_query(
         cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
     )
-    plan, logical_plan = planning.physical_plan, planning.logical_plan
     blobs = open_blobs(plan.context.store)
     return QueryExplanation(
         cube=cube.uuid_prefix,
         columns=tuple(plan.context.output.names),
         sorted_by=plan.context.sort_columns,
-        datasets=tuple(_explain_dataset(selection, logical_plan, blobs) for selection in plan.selections),
-        unused=tuple(sorted(set(planning.headers) - set(logical_plan.datasets))),
+        datasets=tuple(_explain_dataset(files, plan.logical_plan, blobs) for files in plan.files),
+        unused=plan.logical_plan.unused,
         partitions=plan.n_partitions,
         partition_by=plan.context.partition_by,
         groups=None if plan.groups is None else len(plan.groups),
-        first_groups=(plan.groups or ())[:_SHOWN_GROUPS],
+        first_groups=tuple(plan.groups or ())[:_SHOWN_GROUPS],
     )
 
 
-def _explain_dataset(
-    selection: PartitionSelection, logical_plan: LogicalPlan, blobs: BlobStore
-) -> DatasetExplanation:
-    scan, dataset = selection.scan, selection.dataset
+def _explain_dataset(files: AlignedFiles, logical_plan: LogicalPlan, blobs: BlobStore) -> DatasetExplanation:
+    selection, scan, dataset = files.selection, files.selection.scan, files.selection.dataset
     conjunction = logical_plan.conditions[scan.name]
     predicates = list(conjunction.predicate or ())
     values = dataset.partition_table.keys(list(scan.partition_keys), dataset.schema)
     codes = group_codes(list(values.values()), len(dataset.partition_table))
-    file_bytes, read_bytes = _estimate_bytes(selection, blobs)
+    file_bytes, read_bytes = _estimate_bytes(files, blobs)
     return DatasetExplanation(
         name=scan.name,
-        role=logical_plan.role(scan.name),
-        aligned_by=scan.alignment if scan.how != "seed" else (),
-        joined_by=scan.dimensions if scan.how != "seed" else (),
+        role=str(scan.role),
+        aligned_by=scan.alignment if scan.role is not Role.SEED else (),
+        joined_by=scan.dimensions if scan.role is not Role.SEED else (),
         columns=scan.columns,
         conditions=tuple(_condition_pruning(selection, condition) for condition in conjunction.conditions),
         files=len(dataset.partition_table),
@@ -321,22 +319,14 @@ def _condition_pruning(selection: PartitionSelection, condition: Any) -> Conditi
     return ConditionPruning(str(condition), by, kept, len(dataset.partition_table) - kept)
 
 
-def _estimate_bytes(selection: PartitionSelection, blobs: BlobStore) -> tuple[int, int | None]:
+def _estimate_bytes(files: AlignedFiles, blobs: BlobStore) -> tuple[int, int | None]:
     """Bytes of the files to read and of the needed columns in them, from a sample if there are many."""
-    files = selection.dataset.partition_table.files[selection.scan.table]
-    keys = files.take(
-        pa.array(selection.positions[:: -(-len(selection.positions) // _SIZE_SAMPLE) or 1])
-    ).to_pylist()
-    if not keys:
-        return 0, 0
-    sizes = list(ordered_map(blobs.size, keys, 1 if blobs.is_local else REMOTE_REQUESTS))
-    total = round(sum(sizes) / len(sizes) * len(selection.positions))
-    in_file = [column for column in selection.scan.columns if column not in selection.scan.partition_keys]
-    parquet = [key for key in keys if key.endswith(PARQUET_FILE_SUFFIX)]
-    if len(parquet) < len(keys):
+    keys = files.sample_keys(_SIZE_SAMPLE)
+    total = round(mean_size(blobs, keys) * len(files.partition_ids))
+    if not all(key.endswith(PARQUET_FILE_SUFFIX) for key in keys):
         return total, None
-    share = _column_share(blobs, parquet[:: max(1, len(parquet) // _FOOTER_SAMPLE)][:_FOOTER_SAMPLE], in_file)
-    return total, round(total * share)
+    sample = keys[:: max(1, len(keys) // _FOOTER_SAMPLE)][:_FOOTER_SAMPLE]
+    return total, round(total * _column_share(blobs, sample, stored_columns(files.selection.scan)))
 
 
 def _column_share(blobs: BlobStore, keys: Sequence[str], columns: Sequence[str]) -> float:

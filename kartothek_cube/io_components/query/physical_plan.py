@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 import attrs
@@ -17,11 +17,13 @@ from kartothek_cube.core.naming import data_key
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory
-from kartothek_cube.display.html import card, table
+from kartothek_cube.io_components.kernels.encode import join_codes
 from kartothek_cube.io_components.kernels.take import expand_ranges
-from kartothek_cube.io_components.runtime.task_sizing import SAMPLE, TASK_SIZE, mean_size, split_by_weight
+from kartothek_cube.io_components.query.logical_plan import LogicalPlan, Role
+from kartothek_cube.io_components.runtime.threads import SAMPLE, TASK_SIZE, mean_size, split_by_weight
 
 __all__ = (
+    "AlignedFiles",
     "DatasetScan",
     "FileGroup",
     "PartitionSelection",
@@ -30,6 +32,7 @@ __all__ = (
     "ScanContext",
     "ScanTask",
     "column_fraction",
+    "match_partitions",
     "project",
     "split_into_tasks",
 )
@@ -62,8 +65,7 @@ class DatasetScan:
     predicates: Predicates
     #: those of the predicates on dimensions: all versions of a cell meet them, or none does
     dimension_predicates: Predicates
-    #: ``seed``, ``inner`` or ``left``
-    how: str
+    role: Role
     #: key of the first file in the header, whether it is read or not; None without files
     first_file: str | None = None
 
@@ -78,7 +80,7 @@ class ScanContext:
     partition_by: tuple[str, ...]
     #: types of the schemas; numbers in rows are as narrow as in their files
     output: pa.Schema
-    #: cache of :func:`~kartothek_cube.io_components.query.column_widths.stored_bits`
+    #: cache of :func:`~kartothek_cube.io_components.query.group_output.stored_bits`
     bits_by_column: dict[str, int] = attrs.field(factory=dict, eq=False, repr=False)
 
 
@@ -157,125 +159,110 @@ class PartitionSelection:
         return FileGroup(labels, tuple(partitions.files[scan.table].take(positions).to_pylist()), values)
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(eq=False)
+class AlignedFiles:
+    """Data files of one dataset that are read, matched with the physical partitions of the seed."""
+
+    selection: PartitionSelection
+    #: physical partition of each file, numbered as in the dataset
+    partition_ids: Ints
+    #: for each physical partition of the seed the one of this dataset, -1 without one
+    matches: Ints
+    #: files by physical partition, and the partitions in that order
+    _order: Ints = attrs.field(init=False)
+    _sorted_ids: Ints = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        order = np.argsort(self.partition_ids, kind="stable")
+        object.__setattr__(self, "_order", order)
+        object.__setattr__(self, "_sorted_ids", self.partition_ids[order])
+
+    def file_group(self, partitions: Ints) -> FileGroup:
+        """The files that match physical partitions of the seed."""
+        ids = np.unique(self.matches[partitions])
+        ids = ids[ids >= 0]
+        start, stop = (np.searchsorted(self._sorted_ids, ids, side) for side in ("left", "right"))
+        return self.selection.file_group(np.sort(self._order[expand_ranges(start, stop)[0]]))
+
+    def sample_keys(self, size: int) -> tuple[str, ...]:
+        """Storage keys of at least ``size`` files, evenly spread."""
+        n_files = len(self.partition_ids)
+        indices = np.arange(n_files)[:: max(1, n_files // size)]
+        return self.selection.file_group(indices).storage_keys(self.selection.scan)
+
+    def count_files(self) -> Ints:
+        """Number of files for each physical partition of the seed."""
+        # the zero at the end is what a missing match, -1, finds
+        n_ids = int(self.matches.max(initial=-1)) + 1
+        counts: Ints = np.append(np.bincount(self.partition_ids, minlength=n_ids), 0)
+        return counts[self.matches]
+
+
+@attrs.frozen(repr=False, eq=False)
 class PhysicalPlan:
     """Planned query: the scans, the files of each physical partition, and the groups of the result."""
 
     context: ScanContext
-    #: values of the ``partition_by`` columns of each group, in the order of the result; None without them
-    groups: tuple[Group, ...] | None
-    #: per scan of the context which of its files are read
-    selections: tuple[PartitionSelection, ...] = attrs.field(repr=False)
-    #: per scan the physical partition of each file, numbered as in the dataset
-    _partition_ids: tuple[Ints, ...] = attrs.field(repr=False)
-    #: per scan the id of its physical partition for each one of the seed, -1 without one
-    _matches: tuple[Ints, ...] = attrs.field(repr=False)
-    #: per group the physical partitions of the seed that can hold its rows
-    group_partitions: tuple[Ints, ...] | None = attrs.field(repr=False)
-    #: per scan the order of its files by physical partition, and the ids in that order
-    _by_partition: tuple[tuple[Ints, Ints], ...] = attrs.field(init=False, repr=False, eq=False)
-
-    @_by_partition.default
-    def _sort_by_partition(self) -> tuple[tuple[Ints, Ints], ...]:
-        orders = [np.argsort(ids, kind="stable") for ids in self._partition_ids]
-        return tuple((order, ids[order]) for order, ids in zip(orders, self._partition_ids, strict=True))
+    logical_plan: LogicalPlan
+    #: per scan of the context the files that are read
+    files: tuple[AlignedFiles, ...]
+    #: physical partitions of the seed that can hold the rows of each group, by the values of the
+    #: ``partition_by`` columns, in the order of the result; None without these
+    groups: Mapping[Group, Ints] | None
 
     def __repr__(self) -> str:
-        files = ", ".join(f"{len(s.positions):,} of {s.scan.name} ({s.scan.how})" for s in self.selections)
+        selections = [files.selection for files in self.files]
+        files = ", ".join(f"{len(s.positions):,} of {s.scan.name} ({s.scan.role})" for s in selections)
         groups = "" if self.groups is None else f"; {len(self.groups):,} groups"
         partitions = "1 partition" if self.n_partitions == 1 else f"{self.n_partitions:,} partitions"
         return f"QueryPlan({partitions}; files: {files}{groups})"
 
-    def _repr_html_(self) -> str:
-        rows = [
-            (
-                selection.scan.name,
-                selection.scan.how,
-                len(selection.positions),
-                len(selection.dataset.partition_table),
-                ", ".join(selection.scan.columns),
-            )
-            for selection in self.selections
-        ]
-        return card(
-            repr(self), table("Datasets", ["dataset", "role", "files read", "files", "columns read"], rows)
-        )
-
     @property
     def n_partitions(self) -> int:
         """Number of physical partitions of the seed that are read."""
-        return len(self._matches[0])
+        return len(self.files[0].matches)
 
     def single_task(self) -> ScanTask | None:
         """The query as one task that reads each file once; None if there is nothing to read."""
-        if self.groups is not None and not self.groups:
+        if self.is_empty:
             return None
-        return self._task(np.arange(self.n_partitions), self.groups) if self.n_partitions else None
+        return self._task(np.arange(self.n_partitions), None if self.groups is None else tuple(self.groups))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is read."""
+        return not self.n_partitions or (self.groups is not None and not self.groups)
 
     def tasks(self) -> list[ScanTask]:
         """One task per group, or a single one without ``partition_by``."""
         if self.groups is None:
             task = self.single_task()
             return [] if task is None else [task]
-        return self.group_tasks(np.arange(len(self.groups) + 1))
+        return self.slice_tasks(np.arange(len(self.groups) + 1))
 
-    def partition_tasks(self, size_or_bounds: int | Ints) -> list[ScanTask]:
-        """Tasks over consecutive physical partitions: so many in each, or those between the bounds."""
-        if isinstance(size_or_bounds, np.ndarray):
-            bounds = size_or_bounds
-        else:
-            bounds = np.append(np.arange(0, self.n_partitions, size_or_bounds), self.n_partitions)
-        pairs = itertools.pairwise(bounds.tolist())
-        return [self._task(np.arange(start, stop), self.groups) for start, stop in pairs if stop > start]
+    def slice_tasks(self, bounds: Ints) -> list[ScanTask]:
+        """Tasks over consecutive groups, or without groups physical partitions, between the bounds."""
+        slices = [slice(*pair) for pair in itertools.pairwise(bounds.tolist())]
+        if self.groups is None:
+            partitions = np.arange(self.n_partitions)
+            return [self._task(partitions[part], None) for part in slices]
+        groups, members = tuple(self.groups), list(self.groups.values())
+        return [self._task(np.unique(np.concatenate(members[part])), groups[part]) for part in slices]
 
-    def group_tasks(self, bounds: Ints) -> list[ScanTask]:
-        """Tasks over the groups between the bounds."""
-        groups, partitions = self.groups or (), self.group_partitions or ()
-        return [
-            self._task(np.unique(np.concatenate(partitions[start:stop])), groups[start:stop])
-            for start, stop in itertools.pairwise(bounds.tolist())
-        ]
-
-    def sample_keys(self, size: int) -> list[tuple[str, ...]]:
-        """Per dataset the keys of at least ``size`` files, evenly spread."""
-        indices = [np.arange(len(s.positions))[:: max(1, len(s.positions) // size)] for s in self.selections]
-        return [s.file_group(i).storage_keys(s.scan) for s, i in zip(self.selections, indices, strict=True)]
-
-    def partition_bytes(self, file_sizes: Sequence[float]) -> npt.NDArray[np.float64]:
-        """Bytes of each physical partition, by the size of a file of each dataset."""
-        weights = np.zeros(self.n_partitions)
-        for ids, matches, size in zip(self._partition_ids, self._matches, file_sizes, strict=True):
-            # the zero at the end is what a missing match, -1, finds
-            counts = np.append(np.bincount(ids, minlength=int(matches.max(initial=-1)) + 1), 0)
-            weights += size * counts[matches]
-        return weights
-
-    def group_weights(self, weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def group_bytes(self, partition_bytes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Bytes of each group, if all groups in a physical partition have equal shares in it."""
-        partitions = self.group_partitions or ()
-        if not partitions:
-            return np.zeros(0)
-        ids = np.concatenate(partitions)
-        shares = (weights / np.maximum(np.bincount(ids, minlength=self.n_partitions), 1))[ids]
-        return np.add.reduceat(shares, np.cumsum([0, *map(len, partitions[:-1])]))
+        members = list((self.groups or {}).values())
+        ids = np.concatenate(members)
+        shares = (partition_bytes / np.maximum(np.bincount(ids, minlength=self.n_partitions), 1))[ids]
+        return np.add.reduceat(shares, np.cumsum([0, *map(len, members[:-1])]))
 
     def _task(self, partitions: Ints, groups: tuple[Group, ...] | None) -> ScanTask:
-        files = []
-        for selection, (order, ids), matches in zip(
-            self.selections, self._by_partition, self._matches, strict=True
-        ):
-            own_ids = np.unique(matches[partitions])
-            own_ids = own_ids[own_ids >= 0]
-            start, stop = np.searchsorted(ids, own_ids, "left"), np.searchsorted(ids, own_ids, "right")
-            files.append(selection.file_group(np.sort(order[expand_ranges(start, stop)[0]])))
-        return ScanTask(tuple(files), groups, self._group_predicates(groups))
-
-    def _group_predicates(self, groups: tuple[Group, ...] | None) -> Predicates:
-        """What rows of these groups meet; nothing for all groups, where it would drop no row."""
+        files = tuple(files.file_group(partitions) for files in self.files)
+        # nothing for all groups, where it would drop no row
         if not groups or (len(groups) > 1 and len(groups) == len(self.groups or ())):
-            return ()
-        columns = zip(*groups, strict=True)
-        return tuple(_one_of(c, v) for c, v in zip(self.context.partition_by, columns, strict=True))
+            return ScanTask(files, groups)
+        columns = zip(self.context.partition_by, zip(*groups, strict=True), strict=True)
+        return ScanTask(files, groups, tuple(_one_of(column, values) for column, values in columns))
 
 
 def _one_of(column: str, values: tuple[Any, ...]) -> tuple[str, str, Any]:
@@ -287,31 +274,32 @@ def split_into_tasks(
     plan: PhysicalPlan, workers: int, tasks_per_worker: int = 3, size: int = TASK_SIZE
 ) -> list[ScanTask]:
     """Tasks over consecutive groups or physical partitions, of at most ``size`` bytes if they can be cut."""
-    if not plan.n_partitions or (plan.groups is not None and not plan.groups):
+    if plan.is_empty:
         return []
-    sizes = _file_sizes(plan)
-    # files that every task reads do not count: more tasks make no less of them
-    aligned_sizes = [
-        size if scan.alignment else 0.0 for scan, size in zip(plan.context.scans, sizes, strict=True)
-    ]
-    weights = plan.partition_bytes(aligned_sizes)
-    repeated = float(plan.partition_bytes(sizes).max() - weights.max())
-    size = max(size, int(repeated))
-    if plan.groups is None:
-        return plan.partition_tasks(split_by_weight(weights, workers * tasks_per_worker, size))
-    # partitions that several groups share are read once per task: the fewer tasks, the better
-    shared = sum(map(len, plan.group_partitions or ())) > plan.n_partitions
-    n_tasks = workers * (1 if shared else tasks_per_worker)
-    return plan.group_tasks(split_by_weight(plan.group_weights(weights), n_tasks, size))
-
-
-def _file_sizes(plan: PhysicalPlan) -> list[float]:
-    """Per dataset about how many bytes of a file are read."""
     blobs = open_blobs(plan.context.store)
-    return [
-        mean_size(blobs, keys) * column_fraction(scan)
-        for scan, keys in zip(plan.context.scans, plan.sample_keys(SAMPLE), strict=True)
-    ]
+    aligned = unaligned = np.zeros(plan.n_partitions)
+    for files, scan in zip(plan.files, plan.context.scans, strict=True):
+        file_bytes = mean_size(blobs, files.sample_keys(SAMPLE)) * column_fraction(scan)
+        if scan.alignment:
+            aligned = aligned + file_bytes * files.count_files()
+        else:
+            unaligned = unaligned + file_bytes * files.count_files()
+    # files that every task reads do not count: more tasks make no less of them
+    size = max(size, int((aligned + unaligned).max() - aligned.max()))
+    if plan.groups is None:
+        return plan.slice_tasks(split_by_weight(aligned, workers * tasks_per_worker, size))
+    # partitions that several groups share are read once per task: the fewer tasks, the better
+    shared = sum(map(len, plan.groups.values())) > plan.n_partitions
+    n_tasks = workers * (1 if shared else tasks_per_worker)
+    return plan.slice_tasks(split_by_weight(plan.group_bytes(aligned), n_tasks, size))
+
+
+def match_partitions(
+    seed: Mapping[str, pa.Array], other: Mapping[str, pa.Array], scan: DatasetScan, n_seed: int, n_other: int
+) -> tuple[Ints, Ints]:
+    """Common ids of the physical partitions for the files of the seed and of a dataset, by their keys."""
+    shared = [column for column in scan.alignment if column in seed]
+    return join_codes([seed[c] for c in shared], [other[c] for c in shared], n_seed, n_other)
 
 
 def column_fraction(scan: DatasetScan) -> float:
@@ -325,7 +313,7 @@ def project(context: ScanContext, task: ScanTask, columns: Iterable[str]) -> tup
     names = list(dict.fromkeys([*columns, *context.partition_by]))
     scans = [_project_scan(scan, set(names)) for scan in context.scans]
     # a left join that adds no column changes nothing; an inner join still drops rows
-    used = [number for number, scan in enumerate(scans) if scan.how != "left" or scan.payload]
+    used = [number for number, scan in enumerate(scans) if scan.role is not Role.LEFT or scan.payload]
     return (
         attrs.evolve(
             context,

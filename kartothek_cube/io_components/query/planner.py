@@ -8,11 +8,12 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core.arguments import converter_str_set_optional
 from kartothek_cube.core.arrow.types import Ints
-from kartothek_cube.core.cube.argument_types import DatasetsInput
-from kartothek_cube.core.cube.conditions import Conjunction
-from kartothek_cube.core.cube.consistency import arrow_schema
+from kartothek_cube.core.cube.argument_types import ConditionsInput, DatasetsInput
+from kartothek_cube.core.cube.consistency import arrow_schema, check_cube
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.expressions.predicate import filter_mask
@@ -20,35 +21,23 @@ from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import data_key
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
-from kartothek_cube.io_components.kernels.encode import group_codes, join_codes
+from kartothek_cube.io_components.kernels.encode import group_codes
 from kartothek_cube.io_components.kernels.take import expand_ranges, to_single_array
-from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
-from kartothek_cube.io_components.query.logical_plan import (
-    ConditionsInput,
-    LogicalPlan,
-    build_logical_plan,
-    select_datasets,
-)
+from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf, datasets_as_of
+from kartothek_cube.io_components.query.logical_plan import LogicalPlan, Role, build_logical_plan
 from kartothek_cube.io_components.query.physical_plan import (
+    AlignedFiles,
     DatasetScan,
     Group,
     PartitionSelection,
     PhysicalPlan,
     ScanContext,
+    match_partitions,
 )
 from kartothek_cube.io_components.read.data_files import read_files
 from kartothek_cube.io_components.runtime.threads import store_factory
 
-__all__ = ("QueryPlanning", "plan_query", "plan_query_in_steps")
-
-
-@attrs.frozen
-class QueryPlanning:
-    """Stages of a planned query: headers by dataset id, what is asked for, what is read."""
-
-    headers: dict[str, DatasetMetadata]
-    logical_plan: LogicalPlan
-    physical_plan: PhysicalPlan
+__all__ = ("plan_query",)
 
 
 def plan_query(
@@ -63,34 +52,31 @@ def plan_query(
     as_of: CubeAsOf | None = None,
 ) -> PhysicalPlan:
     """Plan a query; arguments as in :func:`kartothek_cube.io.eager_cube.query_cube`."""
-    return plan_query_in_steps(
-        cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
-    ).physical_plan
-
-
-def plan_query_in_steps(
-    cube: Cube,
-    store: StoreInput,
-    conditions: ConditionsInput = None,
-    datasets: DatasetsInput = None,
-    dimension_columns: str | Iterable[str] | None = None,
-    partition_by: str | Iterable[str] | None = None,
-    payload_columns: str | Iterable[str] | None = None,
-    *,
-    as_of: CubeAsOf | None = None,
-) -> QueryPlanning:
-    """Plan a query like :func:`plan_query`, with the stages of planning for explanations."""
     # Data files are read in one case only: partition_by a dimension that the seed has no index on.
     factory = store_factory(store)
     blobs = open_blobs(factory)
-    headers = select_datasets(cube, blobs, datasets, as_of)
+    headers = _select_datasets(cube, blobs, datasets, as_of)
     logical_plan = build_logical_plan(
         cube, headers, conditions, dimension_columns, partition_by, payload_columns
     )
-    scans = tuple(_make_scan(name, headers[name], cube, logical_plan) for name in logical_plan.datasets)
+    scans = tuple(_make_scan(name, headers[name], cube, logical_plan) for name in logical_plan.roles)
     selections = [_prune_partitions(scan, headers[scan.name], logical_plan, blobs) for scan in scans]
     context = _make_context(factory, cube, logical_plan, scans)
-    return QueryPlanning(headers, logical_plan, _align_partitions(context, selections, logical_plan, blobs))
+    return _align_partitions(context, selections, logical_plan, blobs)
+
+
+def _select_datasets(
+    cube: Cube, store: StoreInput, datasets: DatasetsInput, as_of: CubeAsOf | None = None
+) -> dict[str, DatasetMetadata]:
+    """Headers for the ``datasets`` argument of an operation: None, ids, or loaded headers."""
+    if as_of is not None:
+        if isinstance(datasets, Mapping):
+            raise ValueError("Pass either loaded datasets or as_of: loaded ones are as they are")
+        return datasets_as_of(cube, store, as_of, datasets)
+    if isinstance(datasets, Mapping):
+        check_cube(datasets, cube)
+        return dict(datasets)
+    return discover_datasets(cube, store, converter_str_set_optional(datasets))
 
 
 def _make_scan(name: str, dataset: DatasetMetadata, cube: Cube, logical_plan: LogicalPlan) -> DatasetScan:
@@ -100,22 +86,11 @@ def _make_scan(name: str, dataset: DatasetMetadata, cube: Cube, logical_plan: Lo
     # a dimension that only groups are made of is read and joined by, too
     needed_dimensions = {*logical_plan.dimension_columns, *logical_plan.partition_by}
     dimensions = tuple(c for c in cube.dimension_columns if c in columns and c in needed_dimensions)
-    payload = tuple(
-        c
-        for c in columns
-        if c in logical_plan.output_columns
-        and c not in cube.dimension_columns
-        and c not in cube.partition_columns
-    )
-    conjunction = Conjunction(
-        [c for c in logical_plan.conditions[name].conditions if c.column not in cube.partition_columns]
-    )
-    predicates = tuple(conjunction.predicate or ())
-    read = {*dimensions, *payload, *conjunction.columns}
-    if name == cube.seed_dataset:
-        how = "seed"
-    else:
-        how = "inner" if name in logical_plan.restricted else "left"
+    added = {*logical_plan.output_columns}.difference(cube.dimension_columns, cube.partition_columns)
+    payload = tuple(c for c in columns if c in added)
+    conditions = logical_plan.conditions[name].predicate or ()
+    predicates = tuple(p for p in conditions if p[0] not in cube.partition_columns)
+    read = {*dimensions, *payload, *(column for column, _, _ in predicates)}
     return DatasetScan(
         name=name,
         uuid=dataset.uuid,
@@ -128,7 +103,7 @@ def _make_scan(name: str, dataset: DatasetMetadata, cube: Cube, logical_plan: Lo
         payload=payload,
         predicates=predicates,
         dimension_predicates=tuple(p for p in predicates if p[0] in cube.dimension_columns),
-        how=how,
+        role=logical_plan.roles[name],
         first_file=_first_file(dataset),
     )
 
@@ -196,65 +171,39 @@ def _align_partitions(
     """Match the physical partitions of all datasets with those of the seed ("Alignment")."""
     seed, *others = selections
     for other in others:
-        if other.scan.how == "inner":
-            left, right = _partition_ids(seed, other)
+        if other.scan.role is Role.RESTRICTED:
+            left, right = match_partitions(
+                seed.keys, other.keys, other.scan, len(seed.positions), len(other.positions)
+            )
             seed = seed.select(np.isin(left, right))
     seed_ids = group_codes([seed.keys[c] for c in seed.scan.alignment], len(seed.positions))
     n_partitions = int(seed_ids.max()) + 1 if len(seed_ids) else 0
-    first_files = _first_of_each(seed_ids, n_partitions)
-    selections, partition_ids, matches = [seed], [seed_ids], [np.arange(n_partitions)]
+    first_files = np.full(n_partitions, -1, dtype=np.int64)
+    first_files[seed_ids[::-1]] = np.arange(len(seed_ids) - 1, -1, -1)
+    files = [AlignedFiles(seed, seed_ids, np.arange(n_partitions))]
     for other in others:
-        left, right = _partition_ids(seed, other)
-        matching = np.isin(right, left)
-        selections.append(other.select(matching))
-        partition_ids.append(right[matching])
-        matches.append(
-            np.where(np.isin(left, right), left, -1)[first_files] if n_partitions else np.empty(0, np.int64)
+        left, right = match_partitions(
+            seed.keys, other.keys, other.scan, len(seed.positions), len(other.positions)
         )
-    groups, group_partitions = _enumerate_groups(
-        context, selections, partition_ids, matches, logical_plan, blobs
-    )
-    return PhysicalPlan(
-        context, groups, tuple(selections), tuple(partition_ids), tuple(matches), group_partitions
-    )
-
-
-def _partition_ids(seed: PartitionSelection, other: PartitionSelection) -> tuple[Ints, Ints]:
-    """Common ids of the physical partitions, for each file of the seed and of another dataset."""
-    shared = [c for c in other.scan.alignment if c in seed.scan.alignment]
-    return join_codes(
-        [seed.keys[c] for c in shared],
-        [other.keys[c] for c in shared],
-        len(seed.positions),
-        len(other.positions),
-    )
-
-
-def _first_of_each(ids: Ints, n: int) -> Ints:
-    first = np.full(n, -1, dtype=np.int64)
-    first[ids[::-1]] = np.arange(len(ids) - 1, -1, -1)
-    return first
+        matching = np.isin(right, left)
+        matches = np.where(np.isin(left, right), left, -1)[first_files]
+        files.append(AlignedFiles(other.select(matching), right[matching], matches))
+    groups = _enumerate_groups(files, logical_plan, blobs) if context.partition_by else None
+    return PhysicalPlan(context, logical_plan, tuple(files), groups)
 
 
 def _enumerate_groups(
-    context: ScanContext,
-    selections: Sequence[PartitionSelection],
-    partition_ids: Sequence[Ints],
-    matches: Sequence[Ints],
-    logical_plan: LogicalPlan,
-    blobs: BlobStore,
-) -> tuple[tuple[Group, ...] | None, tuple[Ints, ...] | None]:
+    datasets: Sequence[AlignedFiles], logical_plan: LogicalPlan, blobs: BlobStore
+) -> dict[Group, Ints]:
     """Values of the ``partition_by`` columns, and the partitions that can hold them ("Re-grouping")."""
-    if not context.partition_by:
-        return None, None
     # one row per physical partition and group so far: the partition, and a code per column
-    rows = np.arange(len(matches[0]))
+    rows = np.arange(len(datasets[0].matches))
     codes: list[Ints] = []
     values: list[pa.Array] = []
-    for column in context.partition_by:
-        i = next(k for k, s in enumerate(selections) if s.scan.name == logical_plan.owners[column])
-        group_values = _group_values(selections[i], partition_ids[i], column, logical_plan, blobs)
-        ids, wanted_ids = group_values.partition_ids, matches[i][rows]
+    for column in logical_plan.partition_by:
+        files = next(f for f in datasets if f.selection.scan.name == logical_plan.owners[column])
+        group_values = _group_values(files, column, logical_plan, blobs)
+        ids, wanted_ids = group_values.partition_ids, files.matches[rows]
         start = np.searchsorted(ids, wanted_ids, "left")
         stop = np.where(wanted_ids >= 0, np.searchsorted(ids, wanted_ids, "right"), start)
         entries, repeated = expand_ranges(start, stop)
@@ -263,15 +212,10 @@ def _enumerate_groups(
         values.append(group_values.values)
     order = np.lexsort([rows, *codes[::-1]])
     rows, codes = rows[order], [c[order] for c in codes]
-    if not len(rows):
-        return (), ()
-    change = np.zeros(len(rows), dtype=bool)
-    change[0] = True
-    for c in codes:
-        change[1:] |= c[1:] != c[:-1]
+    change = np.any([np.diff(c, prepend=-1) != 0 for c in codes], axis=0)
     starts = np.flatnonzero(change)
     columns = [v.take(pa.array(c[starts])).to_pylist() for v, c in zip(values, codes, strict=True)]
-    return tuple(zip(*columns, strict=True)), tuple(np.split(rows, starts[1:]))
+    return dict(zip(zip(*columns, strict=True), np.split(rows, starts)[1:], strict=True))
 
 
 @attrs.frozen
@@ -286,31 +230,26 @@ class _GroupValues:
 
 
 def _group_values(
-    selection: PartitionSelection,
-    partition_ids: Ints,
-    column: str,
-    logical_plan: LogicalPlan,
-    blobs: BlobStore,
+    files: AlignedFiles, column: str, logical_plan: LogicalPlan, blobs: BlobStore
 ) -> _GroupValues:
     """Values of a column in each physical partition that meet the conditions, by its index."""
-    dataset = selection.dataset
+    selection, dataset = files.selection, files.selection.dataset
     index = dataset.indices[column].columns_data if column in dataset.indices else None
     if index is None and column in selection.scan.partition_keys:
         labels = dataset.partition_table.labels
         index = IndexColumns.from_pairs(dataset.key_columns()[column], labels, np.arange(len(labels)))
     elif index is None:
         index = _scan_values(selection, column, blobs)
-    conjunction = logical_plan.conditions[selection.scan.name].split_by_column().get(column)
+    predicates = logical_plan.conditions[selection.scan.name].predicate or ()
     keep = np.ones(len(index.values), dtype=bool)
-    if conjunction is not None and conjunction.predicate:
-        mask = filter_mask(pa.table({column: index.values}), [conjunction.predicate])
-        keep = mask.to_numpy(zero_copy_only=False)
+    if on_column := [p for p in predicates if p[0] == column]:
+        keep = filter_mask(pa.table({column: index.values}), [on_column]).to_numpy(zero_copy_only=False)
     codes = index.value_ids()
     file_of_position = np.full(len(dataset.partition_table) + 1, -1, dtype=np.int64)
     file_of_position[selection.positions] = np.arange(len(selection.positions))
-    files = file_of_position[index.positions(dataset.partition_table)]
-    valid = keep[codes] & (files >= 0)
-    pairs = np.unique(np.stack([partition_ids[files[valid]], codes[valid]], axis=1), axis=0)
+    file_numbers = file_of_position[index.positions(dataset.partition_table)]
+    valid = keep[codes] & (file_numbers >= 0)
+    pairs = np.unique(np.stack([files.partition_ids[file_numbers[valid]], codes[valid]], axis=1), axis=0)
     return _GroupValues(pairs[:, 0], pairs[:, 1], index.values)
 
 

@@ -1,29 +1,112 @@
-"""Scan of one dataset: its files, and of each cell the version written last (merge on read)."""
+"""Scan of the files of a task: the newest version of each cell (merge on read), late materialisation."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.expressions.predicate import filter_mask
 from kartothek_cube.core.store import BlobStore
-from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
+from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered, group_codes
 from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, strictly_increasing
-from kartothek_cube.io_components.query.column_widths import widths_of_files
-from kartothek_cube.io_components.query.file_groups import PartitionedFiles
-from kartothek_cube.io_components.query.physical_plan import DatasetScan, Predicates
-from kartothek_cube.io_components.query.row_batch import RowBatch
-from kartothek_cube.io_components.read.data_files import concat_tables, read_files
+from kartothek_cube.io_components.query.physical_plan import (
+    DatasetScan,
+    Predicates,
+    ScanContext,
+    ScanTask,
+    match_partitions,
+)
+from kartothek_cube.io_components.query.row_batch import RowBatch, widths_of_files
+from kartothek_cube.io_components.read.data_files import Source, concat_tables, read_files
+from kartothek_cube.serialization.parquet_reader import ChunkCache, ParquetColumns, have_equal_pages
 
-__all__ = ("load_rows", "pushdown_predicates", "stored_columns")
-
+__all__ = (
+    "ColocatedRows",
+    "PartitionedFiles",
+    "group_files_by_partition",
+    "load_rows",
+    "pushdown_predicates",
+    "scan_colocated",
+    "stored_columns",
+)
 
 #: the order of smaller files is checked once for all of them: a check per file costs more than its rows
 _MIN_ROWS_TO_CHECK_ORDER = 1 << 12
+
+
+@attrs.frozen
+class PartitionedFiles:
+    """Files of one dataset, those of a physical partition next to each other, in commit order."""
+
+    scan: DatasetScan
+    #: storage keys
+    keys: tuple[str, ...]
+    #: values of the partition keys of each file
+    partition_keys: dict[str, pa.Array]
+    #: physical partition of each file, ascending
+    partition_ids: Ints
+    #: whether the ids are those of the seed; else its partitions share the files
+    aligned: bool
+    #: files that have been read or opened, by storage key
+    sources: Mapping[str, Source] = attrs.field(factory=dict, repr=False, eq=False)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def opened_file(self) -> ParquetColumns | None:
+        """The file, if it is the only one and has been opened."""
+        source = self.sources.get(self.keys[0]) if len(self.keys) == 1 else None
+        return source if isinstance(source, ParquetColumns) else None
+
+    def between(self, start: int, stop: int) -> PartitionedFiles:
+        """The files of consecutive physical partitions."""
+        low, high = np.searchsorted(self.partition_ids, [start, stop]).tolist()
+        return attrs.evolve(
+            self,
+            keys=self.keys[low:high],
+            partition_keys={c: array.slice(low, high - low) for c, array in self.partition_keys.items()},
+            partition_ids=self.partition_ids[low:high],
+        )
+
+
+def group_files_by_partition(context: ScanContext, task: ScanTask) -> list[PartitionedFiles]:
+    """Files of each dataset of a task, the seed first, without those that match no partition of the seed."""
+    seed = _group_files(context, task, 0, None)
+    return [seed, *(_group_files(context, task, number, seed) for number in range(1, len(context.scans)))]
+
+
+def _group_files(
+    context: ScanContext, task: ScanTask, number: int, seed: PartitionedFiles | None
+) -> PartitionedFiles:
+    scan, files = context.scans[number], task.files[number]
+    partition_keys = files.partition_values(scan)
+    aligned = seed is None or scan.alignment == seed.scan.alignment
+    if seed is None or not aligned:
+        ids = group_codes([partition_keys[column] for column in scan.alignment], len(files.labels))
+    else:
+        left, right = match_partitions(
+            seed.partition_keys, partition_keys, scan, len(seed), len(files.labels)
+        )
+        seed_ids = np.full(max(left.max(initial=-1), right.max(initial=-1)) + 1, -1, np.int64)
+        seed_ids[left] = seed.partition_ids
+        ids = seed_ids[right]
+    order = np.argsort(ids, kind="stable")
+    order = order[np.searchsorted(ids[order], 0) :]
+    keys = files.storage_keys(scan)
+    return PartitionedFiles(
+        scan=scan,
+        keys=tuple(keys[i] for i in order.tolist()),
+        partition_keys={column: array.take(pa.array(order)) for column, array in partition_keys.items()},
+        partition_ids=ids[order],
+        aligned=aligned,
+    )
 
 
 def load_rows(
@@ -32,7 +115,8 @@ def load_rows(
     """Rows of one dataset that meet the predicates, of each cell the version written last."""
     scan = files.scan
     predicates = pushdown_predicates(scan, group_predicates)
-    overlapping = _has_overlapping_files(files.partition_ids)
+    numbers = files.partition_ids - files.partition_ids[:1]
+    overlapping = np.bincount(numbers)[numbers] > 1
     file_rows = _read_files(blobs, files, overlapping, predicates, threads)
     tables = [rows.table for rows in file_rows]
     rows = RowBatch(
@@ -67,15 +151,6 @@ def _null_types(scan: DatasetScan) -> pa.Schema:
     return pa.schema(
         [(c, scan.schema.field(c).type if c in scan.dimensions else pa.null()) for c in stored_columns(scan)]
     )
-
-
-def _has_overlapping_files(partition_ids: Ints) -> Mask:
-    """Mask of the files that share their physical partition with another file; ids are sorted."""
-    overlapping = np.zeros(len(partition_ids), dtype=bool)
-    same = partition_ids[1:] == partition_ids[:-1]
-    overlapping[1:] |= same
-    overlapping[:-1] |= same
-    return overlapping
 
 
 class _FileRows(NamedTuple):
@@ -129,3 +204,107 @@ def _deduplicate_cells(rows: RowBatch) -> RowBatch:
     keys = [encode_ordered(pa.array(rows.row_partition_ids())), *map(encode_ordered, dimensions)]
     mask = last_occurrence_mask(*combine_keys(keys, len(rows)))
     return rows if mask is None else rows.filter(mask)
+
+
+class ColocatedRows(NamedTuple):
+    """Rows of the seed with the payload of the co-located datasets, and the datasets left to join."""
+
+    rows: RowBatch
+    remaining: list[PartitionedFiles]
+
+
+class _ColumnFile(NamedTuple):
+    """Opened file of a dataset, and the predicates that its columns have to meet."""
+
+    columns: ParquetColumns
+    scan: DatasetScan
+    predicates: Predicates
+
+
+def scan_colocated(
+    seed: PartitionedFiles,
+    others: Sequence[PartitionedFiles],
+    group_predicates: Predicates,
+    chunk_cache: ChunkCache,
+) -> ColocatedRows | None:
+    """
+    Load the seed with the payload of all datasets whose files hold exactly its cells, in its order.
+
+    None if the seed is not a single, large file that is sorted by cell.
+    """
+    # Equal bytes of the key columns prove equal cells, so that keys are decoded once. All predicates are
+    # evaluated first; the other columns are decoded only where some row meets them.
+    seed_columns, scan = seed.opened_file(), seed.scan
+    dimensions = list(scan.dimensions)
+    if (
+        seed_columns is None
+        or not seed_columns.use_late_materialization
+        or not set(dimensions) <= set(stored_columns(scan))
+    ):
+        return None
+    chunk_cache.provide(seed_columns, dimensions)
+    colocated, remaining = _split_colocated(seed_columns, seed, others, group_predicates)
+    files = [_ColumnFile(seed_columns, scan, _file_predicates(scan, group_predicates)), *colocated]
+    masks = _predicate_masks(files)
+    mask = reduce(pc.and_, masks) if masks else None
+    # Predicates on dimensions keep all versions of a cell or none, and a seed that is read alone keeps the
+    # versions that a scan of its own would see: then the order of the kept rows tells enough. Else a newer
+    # version may have been dropped, and all rows have to be in order.
+    on_cells_only = not colocated or all(p[0] in dimensions for file in files for p in file.predicates)
+    check_all_rows = mask is not None and not on_cells_only and mask.true_count > 0
+    if check_all_rows and not strictly_increasing(seed_columns.decoded(dimensions), len(seed_columns)):
+        return None
+    if mask is None:
+        seed_columns.load(stored_columns(scan))
+    chunk_cache.keep(seed_columns, dimensions)
+    table = seed_columns.table(dimensions, mask)
+    if not check_all_rows and not strictly_increasing(table.columns, len(table)):
+        return None
+    for file in files:
+        payload = [column for column in stored_columns(file.scan) if column not in dimensions]
+        for name, values in zip(payload, file.columns.table(payload, mask).columns, strict=True):
+            table = table.append_column(name, values)
+    counts = np.array([len(table)])
+    rows = RowBatch(scan, table, counts, seed.partition_keys, seed.partition_ids, sorted=True)
+    return ColocatedRows(rows.append_partition_keys(scan.columns), remaining)
+
+
+def _file_predicates(scan: DatasetScan, group_predicates: Predicates) -> Predicates:
+    return tuple(p for p in pushdown_predicates(scan, group_predicates) if p[0] not in scan.partition_keys)
+
+
+def _split_colocated(
+    seed_columns: ParquetColumns,
+    seed: PartitionedFiles,
+    others: Sequence[PartitionedFiles],
+    group_predicates: Predicates,
+) -> tuple[list[_ColumnFile], list[PartitionedFiles]]:
+    """Files whose rows are the cells of the seed, row by row; and the other datasets."""
+    colocated, remaining = [], []
+    dimensions = seed.scan.dimensions
+    for other in others:
+        columns, scan = other.opened_file(), other.scan
+        if (
+            columns is not None
+            and scan.dimensions == dimensions
+            and set(scan.columns) <= set(stored_columns(scan))
+            and have_equal_pages(seed_columns, columns, dimensions)
+        ):
+            # predicates on dimensions are evaluated on the seed, whose cells are the same
+            on_payload = tuple(p for p in _file_predicates(scan, group_predicates) if p[0] not in dimensions)
+            colocated.append(_ColumnFile(columns, scan, on_payload))
+        else:
+            remaining.append(other)
+    return colocated, remaining
+
+
+def _predicate_masks(files: Sequence[_ColumnFile]) -> list[pa.BooleanArray]:
+    """Rows that meet the predicates of each file that has some; up to the first file without a match."""
+    restricted = [(file.columns, [list(file.predicates)]) for file in files if file.predicates]
+    for columns, predicates in restricted:
+        columns.check(predicates)
+    masks: list[pa.BooleanArray] = []
+    for columns, predicates in restricted:
+        if all(mask.true_count for mask in masks):
+            masks.append(columns.mask(predicates))
+    return masks

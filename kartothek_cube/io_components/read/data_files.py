@@ -17,12 +17,8 @@ from kartothek_cube.core.expressions.predicate import PredicatesType, filter_mas
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore, get_required
 from kartothek_cube.io_components.read.pandas_index import with_row_index
-from kartothek_cube.io_components.runtime.threads import (
-    REMOTE_REQUESTS,
-    available_cores,
-    ordered_map,
-    progress_advance,
-)
+from kartothek_cube.io_components.runtime.progress import progress_advance
+from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, available_cores, ordered_map
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer, columns_to_read, fetch
 from kartothek_cube.serialization.parquet_reader import ParquetColumns
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
@@ -11,6 +12,7 @@ import attrs
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.common_metadata import read_schema_metadata
@@ -32,8 +34,7 @@ from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.arguments import check_columns, check_table, dataset_factory
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.kernels.dictionary import categorize, indexed_categories
-from kartothek_cube.io_components.kernels.encode import group_codes
+from kartothek_cube.io_components.kernels.encode import categorize, group_codes
 from kartothek_cube.io_components.read.data_files import (
     concat_tables,
     read_files,
@@ -43,6 +44,7 @@ from kartothek_cube.io_components.read.data_files import (
 from kartothek_cube.io_components.read.pandas_index import to_frame
 from kartothek_cube.io_components.runtime.threads import ordered_map
 from kartothek_cube.io_components.utils import normalize_args
+from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = (
     "FrameOptions",
@@ -53,10 +55,13 @@ __all__ = (
     "check_dispatch",
     "dispatch_groups",
     "empty_table",
+    "no_row_groups",
+    "plan_footers",
     "plan_read",
     "read_dataset_job",
     "read_frame",
     "read_frames",
+    "row_groups",
     "run_each",
     "run_read",
 )
@@ -205,7 +210,7 @@ def _plan_partitions(
     needed = columns_in_predicates(context.predicates) | set(dispatch_by or ()) | set(same_categories)
     check_dispatch(factory.dataset_metadata, dispatch_by or ())
     dataset: DatasetMetadata = factory.load_indices(needed, factory.store_factory).dataset_metadata
-    context = attrs.evolve(context, categories=indexed_categories(dataset, same_categories))
+    context = attrs.evolve(context, categories=_indexed_categories(dataset, same_categories))
     labels, files = dataset.partition_table.labels, dataset.partition_table.files
     partitions = PartitionTable(labels, {table: files.get(table, [])})
     if dispatch_by is not None:
@@ -213,6 +218,14 @@ def _plan_partitions(
     if context.predicates is None:
         return ReadPlan(context, partitions)
     return ReadPlan(context, partitions.take(select_partitions(dataset, context.predicates)))
+
+
+def _indexed_categories(dataset: DatasetMetadata, columns: Sequence[str]) -> dict[str, pa.Array]:
+    """Sorted distinct values of the indexed columns among ``columns``, by column; indices are loaded."""
+    keys = {c: dataset.key_columns()[c].unique() for c in columns if c in dataset.partition_keys}
+    loaded = {c: dataset.indices[c].columns_data for c in columns if c in dataset.secondary_indices}
+    indices = {column: index.values for column, index in loaded.items() if index is not None}
+    return {**indices, **{column: values.take(pc.sort_indices(values)) for column, values in keys.items()}}
 
 
 def run_read(context: ReadContext, task: ReadTask, values: Values | None = None) -> pa.Table:
@@ -226,13 +239,14 @@ def run_read(context: ReadContext, task: ReadTask, values: Values | None = None)
     pushed = [p for p in group_predicates if not isinstance(p[2], bytes)]
     filters = _remaining_predicates(context, values, len(files), pushed)
     tables = _read_tables(open_blobs(context.store), context, files, filters, values)
-    tables = [_filter_rows(table, deferred) for table in tables] if deferred else tables
+    for column, op, value in deferred:
+        tables = [table.filter(literal_mask(table.column(column), op, value, column)) for table in tables]
     columns = _output_columns(context, tables)
     tables = [table.select(columns) for table in tables]
     fields = [context.schema.field(column) for column in columns if column in context.schema.names]
     table = concat_tables(tables, pa.schema(fields), context.uuid)
-    if columns:
-        table = table.replace_schema_metadata(_pandas_metadata(context, tables))
+    if columns:  # types of pandas, of the first file if there is one
+        table = table.replace_schema_metadata((tables[0] if tables else context).schema.metadata)
     return categorize(table, context.categoricals, [len(t) for t in tables], context.categories)
 
 
@@ -319,22 +333,11 @@ def _repeat_value(value: pa.Scalar, length: int) -> pa.Array:
     return pa.repeat(value, length)
 
 
-def _filter_rows(table: pa.Table, predicates: ConjunctionType) -> pa.Table:
-    for column, op, value in predicates:
-        table = table.filter(literal_mask(table.column(column), op, value, column))
-    return table
-
-
 def _output_columns(context: ReadContext, tables: Sequence[pa.Table]) -> list[str]:
     if context.columns is None:
         return list(tables[0].column_names) if tables else list(context.schema.names)
     extra = set(tables[0].column_names) - set(context.schema.names) if tables and context.row_index else set()
     return [*context.columns, *extra]
-
-
-def _pandas_metadata(context: ReadContext, tables: Sequence[pa.Table]) -> Any:
-    """Metadata with the pandas extension types: of the first file, or of the schema if there is none."""
-    return tables[0].schema.metadata if tables else context.schema.metadata
 
 
 def run_each(plan: ReadPlan, threads: int | None = None) -> Iterator[pa.Table]:
@@ -426,3 +429,47 @@ def dispatch_groups(
         zip(*(column.take(first_rows).to_pylist() for column in columns), strict=True) if columns else [()]
     )
     return list(zip(tuples, members, strict=True))
+
+
+#: columns of the frames of row groups
+_TYPES = {
+    "partition_label": "object",
+    "row_group_id": "int64",
+    "row_group_compressed_size": "int64",
+    "row_group_uncompressed_size": "int64",
+    "number_rows_total": "int64",
+    "number_row_groups": "int64",
+    "serialized_size": "int64",
+    "number_rows_per_row_group": "int64",
+}
+
+
+def plan_footers(
+    dataset: DatasetFactory, predicates: PredicatesType = None, frac: float = 1.0
+) -> list[tuple[str, str]]:
+    """Labels and keys of the files that predicates on indexed columns keep; or of a part, at least one."""
+    if not 0 < frac <= 1:
+        raise ValueError(f"frac is {frac}, but has to be larger than 0 and smaller than or equal to 1")
+    plan = plan_read(factory=dataset, predicates=predicates)
+    labels, files = plan.partitions.labels, plan.partitions.files[plan.context.table]
+    length = len(labels)
+    sample = sorted(random.sample(range(length), max(1, int(length * frac)))) if length else []
+    rows = pa.array(sample, pa.int64())
+    return list(zip(labels.take(rows).to_pylist(), files.take(rows).to_pylist(), strict=True))
+
+
+def row_groups(store: StoreInput, label: str, key: str) -> pd.DataFrame:
+    """Row groups of one file, numbered from 0; only its footer is read."""
+    footer, _ = read_footer(open_blobs(store), key)
+    totals = (footer.num_rows, footer.num_row_groups, footer.serialized_size)
+    rows: list[tuple[Any, ...]] = []
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        uncompressed = sum(group.column(i).total_uncompressed_size for i in range(group.num_columns))
+        rows.append((label, number, group.total_byte_size, uncompressed, *totals, group.num_rows))
+    return pd.DataFrame(rows, columns=list(_TYPES)).astype(_TYPES)
+
+
+def no_row_groups() -> pd.DataFrame:
+    """The frame of :func:`row_groups` without rows."""
+    return pd.DataFrame({column: pd.Series(dtype=dtype) for column, dtype in _TYPES.items()})

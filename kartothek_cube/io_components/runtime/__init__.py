@@ -1,1 +1,1 @@
-"""Threads, progress and task sizes."""
+"""Threads, slices of work and progress."""

@@ -1,18 +1,62 @@
-"""Progress bars: files, bytes and the remaining time."""
+"""Progress of the work on files: listeners that threads inherit, and progress bars."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, Protocol
 
-from kartothek_cube.io_components.runtime.threads import report_progress_to
-
-__all__ = ("ProgressBar", "bytes_text", "progress_bar")
+__all__ = (
+    "ProgressBar",
+    "ProgressListener",
+    "bytes_text",
+    "progress_add_total",
+    "progress_advance",
+    "progress_bar",
+    "report_progress_to",
+)
 
 _FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt} files{postfix} [{elapsed}<{remaining}]"
 _UNITS = ("kB", "MB", "GB", "TB", "PB")
+
+
+class ProgressListener(Protocol):
+    """Is told the progress of work on files, from any thread."""
+
+    def expect(self, files: int) -> None:
+        """Add files to the total."""
+
+    def count(self, nbytes: int) -> None:
+        """Count a file as done."""
+
+
+_LISTENER: ContextVar[ProgressListener | None] = ContextVar("kartothek_cube_progress", default=None)
+
+
+@contextmanager
+def report_progress_to(listener: ProgressListener | None) -> Iterator[None]:
+    """Report the progress of the work within the block to a listener; None for no listener."""
+    token = _LISTENER.set(listener)
+    try:
+        yield
+    finally:
+        _LISTENER.reset(token)
+
+
+def progress_add_total(files: int) -> None:
+    """Report that so many files will be read or written."""
+    listener = _LISTENER.get()
+    if listener is not None:
+        listener.expect(files)
+
+
+def progress_advance(nbytes: int | Callable[[], int]) -> None:
+    """Report that a file of this size is done; a function is called only if there is a listener."""
+    listener = _LISTENER.get()
+    if listener is not None:
+        listener.count(nbytes if isinstance(nbytes, int) else nbytes())
 
 
 def bytes_text(nbytes: float) -> str:

@@ -1,4 +1,4 @@
-"""Threads of this process: an ordered map, its limit, and the progress listener that threads inherit."""
+"""Threads of this process, and slices of work for threads and tasks."""
 
 from __future__ import annotations
 
@@ -6,69 +6,45 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
+from kartothek_cube.core.arrow.types import Ints
+from kartothek_cube.core.errors import MissingFileError
+from kartothek_cube.core.store import BlobStore
 from kartothek_cube.core.store.resolve import ensure_store
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 
 __all__ = (
     "REMOTE_REQUESTS",
-    "ProgressListener",
-    "limit_threads",
+    "SAMPLE",
+    "TASK_SIZE",
     "available_cores",
     "batched",
-    "progress_advance",
-    "progress_add_total",
+    "limit_threads",
+    "mean_size",
     "ordered_map",
+    "split_by_weight",
     "store_factory",
-    "report_progress_to",
 )
 
 #: concurrent requests to a store that is not a local directory: their latency is the limit, not the cores
 REMOTE_REQUESTS = 64
-
 T = TypeVar("T")
 R = TypeVar("R")
+#: bytes in files, of the columns needed, that a task may read at once
+TASK_SIZE = 64 << 20
+#: files of a dataset whose sizes are taken for those of all
+SAMPLE = 16
+#: bytes from which a task outweighs the cost of scheduling it
+_WORTH_A_TASK = 1 << 20
 
 
-class ProgressListener(Protocol):
-    """Is told the progress of work on files, from any thread."""
-
-    def expect(self, files: int) -> None:
-        """Add files to the total."""
-
-    def count(self, nbytes: int) -> None:
-        """Count a file as done."""
-
-
-_LISTENER: ContextVar[ProgressListener | None] = ContextVar("kartothek_cube_progress", default=None)
 _THREAD_LIMIT: ContextVar[int | None] = ContextVar("kartothek_cube_threads", default=None)
-
-
-@contextmanager
-def report_progress_to(listener: ProgressListener | None) -> Iterator[None]:
-    """Report the progress of the work within the block to a listener; None for no listener."""
-    token = _LISTENER.set(listener)
-    try:
-        yield
-    finally:
-        _LISTENER.reset(token)
-
-
-def progress_add_total(files: int) -> None:
-    """Report that so many files will be read or written."""
-    listener = _LISTENER.get()
-    if listener is not None:
-        listener.expect(files)
-
-
-def progress_advance(nbytes: int | Callable[[], int]) -> None:
-    """Report that a file of this size is done; a function is called only if there is a listener."""
-    listener = _LISTENER.get()
-    if listener is not None:
-        listener.count(nbytes if isinstance(nbytes, int) else nbytes())
 
 
 @contextmanager
@@ -90,12 +66,6 @@ def limit_threads(threads: int | None) -> Iterator[None]:
 def _apply_limit(threads: int) -> int:
     limit = _THREAD_LIMIT.get()
     return threads if limit is None else min(threads, limit)
-
-
-def _inherit_context(listener: ProgressListener | None, limit: int | None) -> None:
-    """Give a thread the context of the one that started it."""
-    _LISTENER.set(listener)
-    _THREAD_LIMIT.set(limit)
 
 
 def store_factory(store: StoreInput) -> StoreFactory:
@@ -131,8 +101,38 @@ def ordered_map(function: Callable[[T], R], items: Sequence[T], threads: int) ->
     if workers <= 1:
         yield from map(function, items)
         return
-    context = (_LISTENER.get(), _THREAD_LIMIT.get())
-    with ThreadPoolExecutor(
-        workers, "kartothek_cube", initializer=_inherit_context, initargs=context
-    ) as pool:
-        yield from pool.map(function, items)
+    context = copy_context()  # the limit of threads and the listener for progress
+
+    def run(item: T) -> R:
+        return context.copy().run(function, item)
+
+    with ThreadPoolExecutor(workers, "kartothek_cube") as pool:
+        yield from pool.map(run, items)
+
+
+def mean_size(blobs: BlobStore, keys: Sequence[str]) -> float:
+    """Mean bytes of a sample of files; 0 for no files."""
+    threads = 1 if blobs.is_local else REMOTE_REQUESTS
+    return float(np.mean(list(ordered_map(partial(_size, blobs), keys, threads)))) if keys else 0.0
+
+
+def _size(blobs: BlobStore, key: str) -> int:
+    try:
+        return blobs.size(key)
+    except KeyError as error:
+        raise MissingFileError(key) from error
+
+
+def split_by_weight(weights: npt.NDArray[np.float64], least: int, size: int) -> Ints:
+    """
+    Bounds of consecutive slices of equal weight: at least so many if they are worth a task, by size more.
+
+    >>> split_by_weight(np.array([2.0, 2.0, 2.0, 6.0]) * 1e6, least=2, size=10**9).tolist()
+    [0, 3, 4]
+    """
+    ends = np.cumsum(weights)
+    total = float(ends[-1])
+    n_slices = max(int(np.ceil(total / size)), min(least, int(np.ceil(total / _WORTH_A_TASK))), 1)
+    cuts = np.searchsorted(ends, total * np.arange(1, n_slices) / n_slices, "left") + 1
+    bounds: Ints = np.unique(np.concatenate([[0], cuts, [len(weights)]]))
+    return bounds

@@ -16,13 +16,12 @@ from kartothek_cube.core.arrow.pandas_conversion import to_pandas
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore
+from kartothek_cube.io_components.runtime.progress import progress_add_total, progress_advance
 from kartothek_cube.io_components.runtime.threads import (
     REMOTE_REQUESTS,
     available_cores,
     batched,
     ordered_map,
-    progress_add_total,
-    progress_advance,
 )
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
 

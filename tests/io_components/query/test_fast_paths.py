@@ -22,7 +22,6 @@ from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io import eager_cube
 from kartothek_cube.io_components.query import executor, group_output, scan
-from kartothek_cube.io_components.query import file_groups as query_files
 from kartothek_cube.serialization import ParquetSerializer
 from kartothek_cube.serialization import parquet_reader as reading
 from tests.support.cubes import file_keys, memory
@@ -228,7 +227,7 @@ def test_queries_against_brute_force(kind, shortcuts, data):
         for module, values in SHORTCUTS[shortcuts].items():
             for attribute, value in values.items():
                 stack.enter_context(mock.patch.object(module, attribute, value))
-        stack.enter_context(mock.patch.object(query_files, "_BLOCK", block))
+        stack.enter_context(mock.patch.object(executor, "_BLOCK", block))
         stack.enter_context(mock.patch.object(executor, "_BROADCAST_ROWS", looks))
         found = eager_cube.query_cube(
             cube=CUBE, store=lambda: copy, conditions=conditions, partition_by=partition_by

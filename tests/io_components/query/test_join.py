@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.io_components.query import join as joins
+from kartothek_cube.io_components.query.logical_plan import Role
 from kartothek_cube.io_components.query.physical_plan import DatasetScan
 from kartothek_cube.io_components.query.row_batch import RowBatch
 
@@ -15,10 +16,10 @@ X = [x for x in range(20) for _ in range(4)]
 Y = [0, 1, 2, 3] * 20
 
 
-def scan_of(dimensions, payload, how):
+def scan_of(dimensions, payload, role):
     return DatasetScan(
-        name=how,
-        uuid=how,
+        name=role,
+        uuid=role,
         table="table",
         schema=pa.schema([(c, pa.int64()) for c in (*dimensions, payload)]),
         partition_keys=(),
@@ -28,15 +29,15 @@ def scan_of(dimensions, payload, how):
         payload=(payload,),
         predicates=(),
         dimension_predicates=(),
-        how=how,
+        role=role,
     )
 
 
-def batch_of(cells, payload, how, *, is_sorted=True):
+def batch_of(cells, payload, role, *, is_sorted=True):
     """Rows of one file with their number as payload."""
     length = len(next(iter(cells.values())))
     return RowBatch(
-        scan=scan_of(cells, payload, how),
+        scan=scan_of(cells, payload, role),
         table=pa.table({**cells, payload: list(range(length))}),
         counts=np.array([length]),
         keys={},
@@ -45,24 +46,28 @@ def batch_of(cells, payload, how, *, is_sorted=True):
     )
 
 
-SEED = batch_of({"x": X, "y": Y}, "v", "seed")
+SEED = batch_of({"x": X, "y": Y}, "v", Role.SEED)
 FEW = {"x": [3, 7, 30], "y": [2, 0, 0]}
 STRATEGIES = {
-    "zip": (joins.zip_join, SEED, batch_of({"x": X, "y": Y}, "w", "left")),
-    "search": (joins.search_join, SEED, batch_of(FEW, "w", "inner")),
+    "zip": (joins.zip_join, SEED, batch_of({"x": X, "y": Y}, "w", Role.LEFT)),
+    "search": (joins.search_join, SEED, batch_of(FEW, "w", Role.RESTRICTED)),
     "search, unsorted": (
         joins.search_join,
         SEED,
-        batch_of({c: values[::-1] for c, values in FEW.items()}, "w", "inner", is_sorted=False),
+        batch_of({c: values[::-1] for c, values in FEW.items()}, "w", Role.RESTRICTED, is_sorted=False),
     ),
     "reverse search": (
         joins.reverse_search_join,
-        batch_of(FEW, "v", "seed"),
-        batch_of({"x": X, "y": Y}, "w", "left"),
+        batch_of(FEW, "v", Role.SEED),
+        batch_of({"x": X, "y": Y}, "w", Role.LEFT),
     ),
-    "run lookup": (joins.run_lookup_join, SEED, batch_of({"x": [3, 5, 9]}, "w", "left")),
-    "run lookup, inner": (joins.run_lookup_join, SEED, batch_of({"x": [3, 5, 9]}, "w", "inner")),
-    "run lookup, complete": (joins.run_lookup_join, SEED, batch_of({"x": list(range(20))}, "w", "inner")),
+    "run lookup": (joins.run_lookup_join, SEED, batch_of({"x": [3, 5, 9]}, "w", Role.LEFT)),
+    "run lookup, inner": (joins.run_lookup_join, SEED, batch_of({"x": [3, 5, 9]}, "w", Role.RESTRICTED)),
+    "run lookup, complete": (
+        joins.run_lookup_join,
+        SEED,
+        batch_of({"x": list(range(20))}, "w", Role.RESTRICTED),
+    ),
 }
 
 
@@ -89,15 +94,15 @@ def test_a_join_leaves_its_arguments_as_they_are(name):
 @pytest.mark.parametrize(
     "strategy, left, right",
     [
-        (joins.zip_join, SEED, batch_of({"x": X, "y": Y[::-1]}, "w", "left")),
-        (joins.zip_join, SEED, batch_of(FEW, "w", "left")),
-        (joins.search_join, SEED, batch_of(FEW, "w", "left")),
-        (joins.search_join, attrs.evolve(SEED, sorted=False), batch_of(FEW, "w", "inner")),
-        (joins.search_join, SEED, batch_of({"x": X[:40], "y": Y[:40]}, "w", "inner")),
-        (joins.reverse_search_join, SEED, batch_of({"x": X, "y": Y}, "w", "left")),
-        (joins.run_lookup_join, SEED, batch_of({"y": [1, 2]}, "w", "left")),
-        (joins.run_lookup_join, attrs.evolve(SEED, sorted=False), batch_of({"x": [1, 2]}, "w", "left")),
-        (joins.run_lookup_join, SEED, batch_of({"x": X, "y": Y}, "w", "left")),
+        (joins.zip_join, SEED, batch_of({"x": X, "y": Y[::-1]}, "w", Role.LEFT)),
+        (joins.zip_join, SEED, batch_of(FEW, "w", Role.LEFT)),
+        (joins.search_join, SEED, batch_of(FEW, "w", Role.LEFT)),
+        (joins.search_join, attrs.evolve(SEED, sorted=False), batch_of(FEW, "w", Role.RESTRICTED)),
+        (joins.search_join, SEED, batch_of({"x": X[:40], "y": Y[:40]}, "w", Role.RESTRICTED)),
+        (joins.reverse_search_join, SEED, batch_of({"x": X, "y": Y}, "w", Role.LEFT)),
+        (joins.run_lookup_join, SEED, batch_of({"y": [1, 2]}, "w", Role.LEFT)),
+        (joins.run_lookup_join, attrs.evolve(SEED, sorted=False), batch_of({"x": [1, 2]}, "w", Role.LEFT)),
+        (joins.run_lookup_join, SEED, batch_of({"x": X, "y": Y}, "w", Role.LEFT)),
     ],
 )
 def test_a_strategy_that_does_not_apply(strategy, left, right):

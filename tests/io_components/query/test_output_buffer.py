@@ -20,8 +20,7 @@ from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.io import eager_cube
 from kartothek_cube.io_components.kernels.sort import sort_order
 from kartothek_cube.io_components.query import executor, frame_conversion
-from kartothek_cube.io_components.query import file_groups as query_files
-from kartothek_cube.io_components.query.output_buffer import OutputBuffer, zero_copy_view
+from kartothek_cube.io_components.query.frame_conversion import OutputBuffer, zero_copy_view
 from kartothek_cube.io_components.query.row_batch import take_columns
 from kartothek_cube.serialization import parquet_reader
 from tests.support.cubes import as_dict
@@ -44,20 +43,20 @@ CUBE = Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube"
 @pytest.fixture
 def each_file_a_block():
     """Let small files be treated as large ones."""
-    with mock.patch.object(query_files, "_MIN_BLOCK_BYTES", 0):
+    with mock.patch.object(executor, "_MIN_BLOCK_BYTES", 0):
         yield
 
 
-def taken_in(room, tables):
+def write_blocks(buffer, tables):
     """Give all rows, after each block was put where it belongs."""
-    return pa.concat_tables([room.write_block(number, table) for number, table in enumerate(tables)])
+    return pa.concat_tables([buffer.write_block(number, table) for number, table in enumerate(tables)])
 
 
-def divided(lengths, columns=("v",)):
-    """Make room for rows of these columns, and of one to sort by."""
-    room = OutputBuffer()
-    room.reserve(lengths, [*columns, "x"], ["x"])
-    return room
+def reserve_blocks(lengths, columns=("v",)):
+    """Make buffer for rows of these columns, and of one to sort by."""
+    buffer = OutputBuffer()
+    buffer.reserve(lengths, [*columns, "x"], ["x"])
+    return buffer
 
 
 def blocks(*lists):
@@ -66,7 +65,7 @@ def blocks(*lists):
 
 
 @given(st.data())
-def test_values_that_are_taken_in_are_adopted_without_a_copy(data):
+def test_values_in_the_buffer_are_not_copied(data):
     kinds = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=4))
     names = [f"v{number}" for number in range(len(kinds))]
     tables, with_null = [], set()
@@ -79,7 +78,7 @@ def test_values_that_are_taken_in_are_adopted_without_a_copy(data):
             if arrays[-1].null_count:
                 with_null.add(name)
         tables.append(pa.table([*arrays, pa.array([0] * length, pa.int64())], [*names, "x"]))
-    table = taken_in(divided([len(table) for table in tables], names), tables)
+    table = write_blocks(reserve_blocks([len(table) for table in tables], names), tables)
     whole = pa.concat_tables(tables).to_pandas()
     for name, kind in zip(names, kinds, strict=True):
         array = zero_copy_view(table[name])
@@ -98,29 +97,29 @@ def pieces(column):
 
 
 @pytest.mark.parametrize("sizes, places", [([2, 2], 2), ([3, 1], 1), ([1, 1], 2), ([4, 4], 2)])
-def test_blocks_of_another_length_stay_outside(sizes, places):
-    table = taken_in(divided(sizes), blocks([1, 2, 3], [4]))
+def test_blocks_of_another_length_stay_in_arrow(sizes, places):
+    table = write_blocks(reserve_blocks(sizes), blocks([1, 2, 3], [4]))
     assert table["v"].to_pylist() == [1, 2, 3, 4]
     assert pieces(table["v"]) == places
     assert zero_copy_view(table["v"]).tolist() == [1, 2, 3, 4]
 
 
-def test_blocks_of_another_type_stay_outside():
-    room = divided([1, 1])
+def test_blocks_of_another_type_stay_in_arrow():
+    buffer = reserve_blocks([1, 1])
     tables = [
         pa.table({"v": pa.array([n], dtype), "x": [n]}) for n, dtype in enumerate([pa.int8(), pa.int64()])
     ]
-    found = [room.write_block(number, table) for number, table in enumerate(tables)]
+    found = [buffer.write_block(number, table) for number, table in enumerate(tables)]
     table = pa.concat_tables(found, promote_options="permissive")
     assert table["v"].to_pylist() == [0, 1]
     assert pieces(table["v"]) == 2
 
 
 def test_rows_that_have_to_be_sorted_go_column_by_column():
-    room = divided([2, 1])
+    buffer = reserve_blocks([2, 1])
     tables = [pa.table({"v": [1, 2], "x": [0, 2]}), pa.table({"v": [3], "x": [1]})]
-    columns = taken_in(room, tables).columns
-    room.release()
+    columns = write_blocks(buffer, tables).columns
+    buffer.release()
     arrays = [weakref.ref(column.chunk(0).buffers()[1]) for column in columns]
     taken = take_columns(columns, np.array([0, 2, 1]))
     assert [column.to_pylist() for column in taken] == [[1, 3, 2], [0, 1, 2]]
@@ -131,28 +130,28 @@ def test_rows_that_have_to_be_sorted_go_column_by_column():
 @pytest.mark.parametrize("dtype", [pa.timestamp("ns"), pa.float64()])
 def test_keys_that_are_missing_are_sorted_as_such(dtype):
     tables = [pa.table({"v": [n], "x": pa.array([x], dtype)}) for n, x in enumerate([None, 1])]
-    table = taken_in(divided([1, 1]), tables)
+    table = write_blocks(reserve_blocks([1, 1]), tables)
     assert table["x"].null_count == 1
     assert sort_order([table["x"]], 2).tolist() == [1, 0]
 
 
-def test_without_division_nothing_is_taken_in():
+def test_without_division_nothing_is_write_blocks():
     (table,) = blocks([1])
     assert OutputBuffer().write_block(0, table) is table
 
 
 @pytest.mark.parametrize("claim", [1 << 50, 1 << 62])
 def test_lengths_that_no_memory_could_hold(claim):
-    assert divided([2, claim]).write_block(0, blocks([1, 2])[0])["v"].to_pylist() == [1, 2]
+    assert reserve_blocks([2, claim]).write_block(0, blocks([1, 2])[0])["v"].to_pylist() == [1, 2]
 
 
-def test_what_is_part_of_something_large_is_not_adopted():
+def test_a_small_part_of_a_large_buffer_is_copied():
     column = pa.chunked_array([np.arange(100)])
     assert zero_copy_view(column.slice(10, 20)) is None
     assert zero_copy_view(column.slice(10, 60)).tolist() == list(range(10, 70))
 
 
-def test_what_must_not_change_is_not_adopted():
+def test_immutable_memory_is_copied():
     constant = pa.Array.from_buffers(pa.int64(), 2, [None, pa.py_buffer(bytes(16))])
     assert zero_copy_view(pa.chunked_array([constant])) is None
 
@@ -176,7 +175,7 @@ def partial_columns(draw, df, name):
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
-def test_queries_give_the_same_frames_with_and_without_room(data):
+def test_queries_give_the_same_frames_with_and_without_buffer(data):
     cells = grid()
     seed = cells if data.draw(st.booleans()) else cells.assign(x=cells.x + 100 * cells.p)
     datasets = {"seed": seed, "enrich": data.draw(partial_columns(seed, "v1"))}
@@ -184,9 +183,9 @@ def test_queries_give_the_same_frames_with_and_without_room(data):
     with tempfile.TemporaryDirectory() as directory:
         store = f"hfs://{directory}"
         eager_cube.build_cube(data=datasets, cube=CUBE, store=store)
-        with mock.patch.object(executor, "row_counts", return_value=None):
+        with mock.patch.object(executor, "_row_counts", return_value=None):
             (expected,) = eager_cube.query_cube(cube=CUBE, store=store)
-        with mock.patch.object(query_files, "_MIN_BLOCK_BYTES", 0):
+        with mock.patch.object(executor, "_MIN_BLOCK_BYTES", 0):
             (found,) = eager_cube.query_cube(cube=CUBE, store=store)
     pd.testing.assert_frame_equal(found, expected, check_index_type="exact")
     merged = seed.merge(datasets["enrich"], how="left").merge(datasets["other"], how="left")
@@ -215,10 +214,10 @@ def test_columns_of_large_files_are_held_once(tmp_path, each_file_a_block, monke
     assert df["v0"].tolist()[:2] == [2.0, 0.5]
 
 
-@pytest.mark.parametrize("rows_worth_a_look", [0, 10_000])
-def test_groups_are_independent_of_each_other(tmp_path, each_file_a_block, rows_worth_a_look, monkeypatch):
+@pytest.mark.parametrize("min_rows", [0, 10_000])
+def test_groups_are_independent_of_each_other(tmp_path, each_file_a_block, min_rows, monkeypatch):
     """Also if their cells are the same, and were decoded once."""
-    monkeypatch.setattr(parquet_reader, "_MIN_ROWS_LATE", rows_worth_a_look)
+    monkeypatch.setattr(parquet_reader, "_MIN_ROWS_LATE", min_rows)
     cube = Cube(dimension_columns=["x", "y"], partition_columns=["p"], uuid_prefix="cube")
     cells = pd.DataFrame(list(itertools.product(range(20), range(200), range(3))), columns=["x", "y", "p"])
     eager_cube.build_cube(data=cells.assign(v0=0.5), cube=cube, store=disk(tmp_path))
@@ -234,14 +233,14 @@ def test_groups_are_independent_of_each_other(tmp_path, each_file_a_block, rows_
 
 def test_a_file_that_claims_more_rows_than_it_has(tmp_path, each_file_a_block, monkeypatch):
     eager_cube.build_cube(data=grid(), cube=CUBE, store=disk(tmp_path))
-    counts = query_files.read_footer
+    counts = executor.read_footer
     claims = iter([1 << 50, 6, 6])
 
     def lie(blobs, key):
         footer, size = counts(blobs, key)
         return mock.Mock(num_rows=next(claims, footer.num_rows)), size
 
-    monkeypatch.setattr(query_files, "read_footer", lie)
+    monkeypatch.setattr(executor, "read_footer", lie)
     (df,) = eager_cube.query_cube(cube=CUBE, store=disk(tmp_path))
     assert len(df) == len(grid())
 

@@ -24,8 +24,7 @@ from kartothek_cube.io.dask.bag_cube import query_cube_bag
 from kartothek_cube.io.dask.delayed_cube import query_cube_delayed
 from kartothek_cube.io.iter_cube import query_cube__iterator
 from kartothek_cube.io_components.query import executor, group_output
-from kartothek_cube.io_components.query import file_groups as query_files
-from kartothek_cube.io_components.query.frame_conversion import run_frames
+from kartothek_cube.io_components.query.executor import run_frames
 from kartothek_cube.io_components.query.planner import plan_query
 from tests.support.cubes import memory
 
@@ -105,10 +104,10 @@ def expected_bits(rows, files):
 #: thresholds: one block, blocks of few partitions, a block per partition; groups split early or late
 BLOCKS = {
     "whole": {},
-    "small": {(query_files, "_BLOCK"): 3000, (group_output, "_SPLIT_FROM"): 0},
-    "late": {(query_files, "_BLOCK"): 3000, (executor, "_BROADCAST_ROWS"): 0},
-    "alone": {(query_files, "_MIN_BLOCK_BYTES"): 0, (group_output, "_SPLIT_FROM"): 1},
-    "alone and waiting": {(query_files, "_MIN_BLOCK_BYTES"): 0},
+    "small": {(executor, "_BLOCK"): 3000, (group_output, "_SPLIT_FROM"): 0},
+    "late": {(executor, "_BLOCK"): 3000, (executor, "_BROADCAST_ROWS"): 0},
+    "alone": {(executor, "_MIN_BLOCK_BYTES"): 0, (group_output, "_SPLIT_FROM"): 1},
+    "alone and waiting": {(executor, "_MIN_BLOCK_BYTES"): 0},
 }
 
 
@@ -145,7 +144,7 @@ def test_types_of_groups(tmp_path_factory, blocks, data, draw):
         plan = plan_query(**query)
         if plan.groups:
             cut = draw.draw(st.integers(0, len(plan.groups)), label="cut")
-            tasks = plan.group_tasks(np.unique([0, cut, len(plan.groups)]))
+            tasks = plan.slice_tasks(np.unique([0, cut, len(plan.groups)]))
             lists.append([frame for task in tasks for frame in run_frames(plan.context, task)])
         for other in lists:
             assert types_of(other) == expected

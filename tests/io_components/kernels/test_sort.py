@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.io_components.kernels.rechunk import rechunk_by_partition, rechunk_by_rows
+from kartothek_cube.io_components.kernels.sort import rechunk_by_partition, rechunk_by_rows
 
 rows = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["a", "b"])), max_size=30).map(sorted)
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
-from kartothek_cube.cli import completion
 from kartothek_cube.cli.context import CliContext
-from kartothek_cube.cli.errors import BROKEN_PIPE, closest, forget_pipe, report_error, usage_error
+from kartothek_cube.cli.options import complete_cubes, complete_files, complete_stores
+from kartothek_cube.cli.terminal import BROKEN_PIPE, closest, forget_pipe, report_error, usage_error
 
 __all__ = ("cli",)
 
@@ -35,7 +35,7 @@ _GROUPS = {
         "query": _Entry("query", "Query the cube: interactively, or to a table or file."),
         "report": _Entry("report", "Write an HTML report about the cube."),
         "stats": _Entry("inspect", "Count files, bytes, partitions and rows."),
-        "verify": _Entry("verify", "Check all files of the cube against its headers.", False),
+        "verify": _Entry("inspect", "Check all files of the cube against its headers.", False),
     },
     "Maintain": {
         "cleanup": _Entry("maintain", "Delete files that no dataset refers to."),
@@ -150,7 +150,7 @@ def _fail_unknown_command(ctx: click.Context, name: str) -> NoReturn:
     envvar="KARTOTHEK_CUBE_SKV",
     show_envvar=True,
     help="YAML file with store configurations.",
-    shell_complete=completion.files,
+    shell_complete=complete_files,
 )
 @click.option(
     "--store",
@@ -158,7 +158,7 @@ def _fail_unknown_command(ctx: click.Context, name: str) -> NoReturn:
     envvar="KARTOTHEK_CUBE_STORE",
     show_envvar=True,
     show_default=True,
-    shell_complete=completion.stores,
+    shell_complete=complete_stores,
     help="Store: a name in the YAML file, or a URL such as hfs:///data or s3://bucket.",
 )
 @click.option(
@@ -178,7 +178,7 @@ def _fail_unknown_command(ctx: click.Context, name: str) -> NoReturn:
 )
 @click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
 @click.version_option(package_name="kartothek_cube")
-@click.argument("cube", shell_complete=completion.cubes)
+@click.argument("cube", shell_complete=complete_cubes)
 @click.pass_context
 def cli(ctx: click.Context, skv: str, store: str, n_threads: int, color: str, debug: bool, cube: str) -> None:
     """Inspect, query and maintain the cube with the prefix CUBE."""

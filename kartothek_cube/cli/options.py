@@ -1,4 +1,4 @@
-"""Shared options: selection of datasets and columns, conditions, confirmation."""
+"""Shared options: selection of datasets and columns, conditions, confirmation; shell completion."""
 
 from __future__ import annotations
 
@@ -8,17 +8,24 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-import pyarrow as pa
+from click.shell_completion import CompletionItem
 
-from kartothek_cube.cli import completion
-from kartothek_cube.cli.errors import closest, one_line, usage_error
+from kartothek_cube.cli.context import CliContext, list_cubes, read_stores
+from kartothek_cube.cli.terminal import closest, one_line, usage_error
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from kartothek_cube.core.cube.conditions import Conjunction
 
 __all__ = (
     "ALL",
     "as_json",
+    "complete_columns",
+    "complete_cubes",
+    "complete_datasets",
+    "complete_files",
+    "complete_stores",
     "confirm",
     "datasets_option",
     "match",
@@ -29,6 +36,63 @@ __all__ = (
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+# -- shell completion; errors yield no suggestions --------------------------------------------------
+
+
+def complete_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete file names."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def complete_stores(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete names of stores in the YAML file."""
+    try:
+        names = read_stores(ctx.find_root().params.get("skv") or "skv.yml")
+    except click.UsageError:
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def _context(ctx: click.Context) -> CliContext:
+    params = ctx.find_root().params
+    return CliContext(params["skv"], params["store"], 0, None, params.get("cube") or "")
+
+
+def complete_cubes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete names of cubes in the store."""
+    try:
+        return [name for name in list_cubes(_context(ctx).store) if name.startswith(incomplete)]
+    except (click.UsageError, OSError, ValueError):
+        return []
+
+
+def complete_datasets(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete comma-separated dataset ids of the cube."""
+    try:
+        names = list(_context(ctx).datasets)
+    except (click.UsageError, OSError, ValueError):
+        return []
+    return _complete_last(names, incomplete)
+
+
+def complete_columns(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete comma-separated columns of the cube."""
+    from kartothek_cube.core.cube.consistency import get_dataset_columns
+
+    try:
+        names = set().union(*map(get_dataset_columns, _context(ctx).datasets.values()))
+    except (click.UsageError, OSError, ValueError):
+        return []
+    return _complete_last(sorted(names), incomplete)
+
+
+def _complete_last(names: list[str], incomplete: str) -> list[str]:
+    previous, comma, last = incomplete.rpartition(",")
+    return [f"{previous}{comma}{name}" for name in names if name.startswith(last)]
+
+
+# -- options ---------------------------------------------------------------------------------------
+
 
 def datasets_option(verb: str) -> Callable[[F], F]:
     """Add the options ``--include`` and ``--exclude``; ``verb`` completes their help texts."""
@@ -37,13 +101,13 @@ def datasets_option(verb: str) -> Callable[[F], F]:
         include = click.option(
             "--include",
             metavar="<include>",
-            shell_complete=completion.datasets,
+            shell_complete=complete_datasets,
             help=f"Datasets to be {verb}: comma-separated ids or patterns, e.g. ``enrich,climate_*``.",
         )
         exclude = click.option(
             "--exclude",
             metavar="<exclude>",
-            shell_complete=completion.datasets,
+            shell_complete=complete_datasets,
             help="Datasets to exclude, in the same format.",
         )
         return include(exclude(command))

@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from kartothek_cube.cli.errors import usage_error
-from kartothek_cube.cli.terminal import pluralize
+from kartothek_cube.cli.terminal import pluralize, usage_error
 
 __all__ = ("FORMATS", "Writer", "open_writer")
 

@@ -177,8 +177,8 @@ class Dialogue:
         self.answers = iter(answers)
         self.defaults = []
         self.frames = []
-        monkeypatch.setattr("kartothek_cube.cli.commands.interactive.prompt", self.prompt)
-        monkeypatch.setattr("kartothek_cube.cli.commands.interactive._make_shell", lambda: self.frames.append)
+        monkeypatch.setattr("kartothek_cube.cli.commands.query.prompt", self.prompt)
+        monkeypatch.setattr("kartothek_cube.cli.commands.query._make_shell", lambda: self.frames.append)
 
     def prompt(self, title, *, default, completer, validator):
         self.defaults.append(default)
@@ -214,7 +214,7 @@ def test_prompts_of_prompt_toolkit(call, monkeypatch):
     from prompt_toolkit.output import DummyOutput
 
     frames = []
-    monkeypatch.setattr("kartothek_cube.cli.commands.interactive._make_shell", lambda: frames.append)
+    monkeypatch.setattr("kartothek_cube.cli.commands.query._make_shell", lambda: frames.append)
     delete_line, enter, end = "\x15", "\r", "\x04"
     with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
         keys.send_text(f"x > two{enter}{delete_line}x > 2{enter}v1{enter}{delete_line}{end}")

@@ -10,10 +10,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.cli.report.advice import advise
+from kartothek_cube.cli.report.charts import growth, heat_map
 from kartothek_cube.cli.report.files import DataFiles
-from kartothek_cube.cli.report.growth import growth
-from kartothek_cube.cli.report.heatmap import heat_map
+from kartothek_cube.cli.report.page import advise
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube
 from tests.cli.conftest import CUBE

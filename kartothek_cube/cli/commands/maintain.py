@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kartothek_cube.cli import completion
 from kartothek_cube.cli.commands.inspect import column_types
 from kartothek_cube.cli.context import CliContext, pass_state
-from kartothek_cube.cli.errors import closest, usage_error
 from kartothek_cube.cli.options import (
     as_json,
+    complete_columns,
+    complete_datasets,
+    complete_stores,
     confirm,
     datasets_option,
     match,
@@ -21,7 +22,7 @@ from kartothek_cube.cli.options import (
     select_datasets,
     yes_option,
 )
-from kartothek_cube.cli.terminal import headline, pluralize, print_json
+from kartothek_cube.cli.terminal import closest, headline, pluralize, print_json, usage_error
 
 if TYPE_CHECKING:
     from kartothek_cube.core.history import DatasetState
@@ -34,8 +35,8 @@ __all__ = ("cleanup", "compact", "copy", "delete", "history", "index")
 
 
 @click.command()
-@click.argument("dataset", shell_complete=completion.datasets)
-@click.argument("columns", shell_complete=completion.columns)
+@click.argument("dataset", shell_complete=complete_datasets)
+@click.argument("columns", shell_complete=complete_columns)
 @pass_state
 def index(state: CliContext, dataset: str, columns: str) -> None:
     """
@@ -67,7 +68,7 @@ def index(state: CliContext, dataset: str, columns: str) -> None:
     "--tgt-store",
     "tgt_store",
     required=True,
-    shell_complete=completion.stores,
+    shell_complete=complete_stores,
     help="Target store: a name in the YAML file, or a URL. A missing directory is created.",
 )
 @click.option(

@@ -41,10 +41,17 @@ class CliContext:
     store_name: str
     #: maximum number of threads; 0 for the number of cores
     threads: int
-    #: whether to use colours; None: only on terminals
-    color: bool | None
+    #: when to use colours: a key of ``COLORS``
+    color: str
     #: prefix of the cube
     prefix: str
+
+    def set_option(self, option: str, value: Any) -> None:
+        """Replace a global option, before the store is opened."""
+        fields = {"skv": "skv", "store": "store_name", "n_threads": "threads", "color": "color"}
+        # main has looked for --debug in the arguments
+        if option in fields:
+            setattr(self, fields[option], value)
 
     @cached_property
     def store(self) -> StoreFactory:

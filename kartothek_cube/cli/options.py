@@ -1,4 +1,4 @@
-"""Shared options: selection of datasets and columns, conditions, confirmation; shell completion."""
+"""Global options, which may follow the command, and shared options of commands; shell completion."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from kartothek_cube.cli.context import CliContext, list_cubes, read_stores
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = (
     "ALL",
+    "COLORS",
+    "CubeCommand",
     "as_json",
     "complete_columns",
     "complete_cubes",
@@ -28,6 +31,7 @@ __all__ = (
     "complete_stores",
     "confirm",
     "datasets_option",
+    "global_options",
     "match",
     "parse_conditions",
     "select_datasets",
@@ -54,8 +58,12 @@ def complete_stores(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 
 def _context(ctx: click.Context) -> CliContext:
-    params = ctx.find_root().params
-    return CliContext(params["skv"], params["store"], 0, None, params.get("cube") or "")
+    root = ctx.find_root()
+    state = CliContext(root.params["skv"], root.params["store"], 0, "auto", root.params.get("cube") or "")
+    for name in ("skv", "store"):
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            state.set_option(name, ctx.params[name])
+    return state
 
 
 def complete_cubes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -91,7 +99,92 @@ def _complete_last(names: list[str], incomplete: str) -> list[str]:
     return [f"{previous}{comma}{name}" for name in names if name.startswith(last)]
 
 
-# -- options ---------------------------------------------------------------------------------------
+# -- global options --------------------------------------------------------------------------------
+
+COLORS = {"always": True, "auto": None, "off": False}
+
+
+def global_options() -> list[click.Parameter]:
+    """Make the options of all commands."""
+    return [
+        click.Option(
+            ["--skv"],
+            default="skv.yml",
+            show_default=True,
+            envvar="KARTOTHEK_CUBE_SKV",
+            show_envvar=True,
+            help="YAML file with store configurations.",
+            shell_complete=complete_files,
+        ),
+        click.Option(
+            ["--store"],
+            default="dataset",
+            envvar="KARTOTHEK_CUBE_STORE",
+            show_envvar=True,
+            show_default=True,
+            shell_complete=complete_stores,
+            help="Store: a directory (/data), a URL (s3://bucket), or a name in the YAML file.",
+        ),
+        click.Option(
+            ["-j", "--n_threads"],
+            type=click.IntRange(min=0),
+            default=0,
+            show_default=True,
+            help="Number of threads (0: number of cores).",
+        ),
+        click.Option(
+            ["--color"],
+            type=click.Choice(list(COLORS)),
+            default="auto",
+            show_default=True,
+            help="When to use colours.",
+        ),
+        click.Option(["--debug"], is_flag=True, help="Show tracebacks of errors."),
+    ]
+
+
+class CubeCommand(click.Command):
+    """A command, whose global options may precede the cube or follow the command."""
+
+    #: whether to load the cube before the command runs
+    needs_cube = True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._global_options = global_options()
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """List own and global parameters."""
+        own = super().get_params(ctx)
+        return [*own[:-1], *self._global_options, *own[-1:]]  # --help is the last one
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List own options, then the global ones."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": [], "Global options": []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                sections["Global options" if param in self._global_options else "Options"].append(record)
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Apply the global options behind the command, load the cube and run."""
+        state = ctx.find_object(CliContext)
+        assert state is not None
+        for option in self._global_options:
+            value = ctx.params.pop(str(option.name))
+            if ctx.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE:
+                state.set_option(str(option.name), value)
+        ctx.color = COLORS[state.color]
+        ctx.with_resource(state.limited())
+        if self.needs_cube:
+            _ = state.cube
+        return super().invoke(ctx)
+
+
+# -- options of commands ---------------------------------------------------------------------------
 
 
 def datasets_option(verb: str) -> Callable[[F], F]:

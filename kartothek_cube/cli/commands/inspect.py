@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kartothek_cube.cli.context import CliContext, list_cubes, pass_state
-from kartothek_cube.cli.options import as_json, datasets_option, select_datasets
+from kartothek_cube.cli.options import CubeCommand, as_json, datasets_option, select_datasets
 from kartothek_cube.cli.terminal import DAMAGED, headline, label, one_line, pluralize, print_json, usage_error
 
 if TYPE_CHECKING:
@@ -22,10 +22,16 @@ if TYPE_CHECKING:
 __all__ = ("column_types", "info", "ls", "stats", "verify")
 
 
+class _StoreCommand(CubeCommand):
+    """A command that also runs if the cube cannot be loaded."""
+
+    needs_cube = False
+
+
 # -- info ------------------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(cls=CubeCommand)
 @as_json
 @pass_state
 def info(state: CliContext, as_json: bool) -> None:
@@ -124,7 +130,7 @@ def _to_dict(
 # -- stats -----------------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(cls=CubeCommand)
 @datasets_option("counted")
 @as_json
 @pass_state
@@ -155,7 +161,7 @@ def _print_stats(name: str, values: dict[str, int]) -> None:
 # -- ls --------------------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(cls=_StoreCommand)
 @as_json
 @pass_state
 def ls(state: CliContext, as_json: bool) -> None:
@@ -177,7 +183,7 @@ def ls(state: CliContext, as_json: bool) -> None:
 _SINGULAR = {"datasets": "dataset", "files": "file", "rows": "row", "indices": "index"}
 
 
-@click.command()
+@click.command(cls=_StoreCommand)
 @click.option("--quick", is_flag=True, help="Read file footers only instead of all rows.")
 @click.option("--repair", is_flag=True, help="Rebuild wrong and missing indices, restore the schema.")
 @datasets_option("checked")

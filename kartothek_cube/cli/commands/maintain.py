@@ -11,6 +11,7 @@ import click
 from kartothek_cube.cli.commands.inspect import column_types
 from kartothek_cube.cli.context import CliContext, pass_state
 from kartothek_cube.cli.options import (
+    CubeCommand,
     as_json,
     complete_columns,
     complete_datasets,
@@ -34,7 +35,7 @@ __all__ = ("cleanup", "compact", "copy", "delete", "history", "index")
 # -- index -----------------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(cls=CubeCommand)
 @click.argument("dataset", shell_complete=complete_datasets)
 @click.argument("columns", shell_complete=complete_columns)
 @pass_state
@@ -62,7 +63,7 @@ def index(state: CliContext, dataset: str, columns: str) -> None:
 # -- copy ------------------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(cls=CubeCommand)
 @click.option(
     "--tgt_store",
     "--tgt-store",
@@ -124,7 +125,7 @@ def _existing_ids(state: CliContext, store: StoreFactory) -> set[str]:
 # -- delete ----------------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(cls=CubeCommand)
 @datasets_option("deleted")
 @yes_option
 @pass_state
@@ -144,7 +145,7 @@ def delete(state: CliContext, include: str | None, exclude: str | None, yes: boo
 # -- cleanup ---------------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(cls=CubeCommand)
 @click.option(
     "--retention",
     default="24h",
@@ -189,7 +190,7 @@ def _parse_duration(text: str) -> timedelta | None:
 # -- compact ---------------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(cls=CubeCommand)
 @click.option("-w", "--where", default="", help='Conditions on partition columns, e.g. "country == DE".')
 @click.option(
     "--min-files",
@@ -238,7 +239,7 @@ def _describe_compaction(count: dict[str, int]) -> str:
 # -- history ---------------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(cls=CubeCommand)
 @click.option(
     "--keep", type=click.IntRange(min=0), help="Number of older states of each dataset to keep from now on."
 )

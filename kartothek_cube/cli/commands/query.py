@@ -12,6 +12,7 @@ from kartothek_cube.cli.commands.inspect import column_types
 from kartothek_cube.cli.context import CliContext, pass_state
 from kartothek_cube.cli.options import (
     ALL,
+    CubeCommand,
     complete_columns,
     datasets_option,
     match,
@@ -31,7 +32,7 @@ except ImportError:  # reported on use
 __all__ = ("query",)
 
 
-@click.command()
+@click.command(cls=CubeCommand)
 @click.option(
     "-w",
     "--where",

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.typing import Ints
 
-__all__ = ("label_array", "lookup", "abbreviate", "compact_buffers")
+__all__ = ("label_array", "lookup", "abbreviate", "compact_buffers", "copy_to_arrow_memory")
 
 
 def label_array(labels: Iterable[str] | pa.Array | pa.ChunkedArray) -> pa.StringArray:
@@ -72,3 +72,12 @@ def abbreviate(names: Iterable[object], limit: int = 5) -> str:
     """
     texts = [str(name) for name in names]
     return ", ".join(texts[:limit]) + (f", … ({len(texts)} in total)" if len(texts) > limit else "")
+
+
+def copy_to_arrow_memory(content: bytes | bytearray | memoryview) -> pa.Buffer:
+    """Copy bytes to memory of Arrow, for readers that use Arrow's threads."""
+    # A thread that finishes last releases the buffer. For memory of Python, it needs the interpreter's lock,
+    # and aborts the process (SIGABRT) if the interpreter exits at this moment.
+    buffer = pa.allocate_buffer(memoryview(content).nbytes)
+    memoryview(buffer).cast("B")[:] = memoryview(content).cast("B")
+    return buffer

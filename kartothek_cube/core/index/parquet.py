@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
+from kartothek_cube.core.arrow.arrays import copy_to_arrow_memory
 from kartothek_cube.core.arrow.types import is_long, is_nested, widen
 from kartothek_cube.core.arrow.typing import Ints
 from kartothek_cube.core.errors import CorruptDatasetError
@@ -118,9 +119,10 @@ def parse_index(buf: bytes, column: str, key: str) -> IndexColumns:
 
 def _read_table(buf: bytes) -> pa.Table:
     """Content of the file, with dictionary-encoded labels: most of them repeat."""
-    plain = pq.ParquetFile(pa.BufferReader(buf))
+    content = copy_to_arrow_memory(buf)
+    plain = pq.ParquetFile(pa.BufferReader(content))
     labels = [plain.schema.column(i).path for i in range(1, plain.metadata.num_columns)]
-    file = pq.ParquetFile(pa.BufferReader(buf), metadata=plain.metadata, read_dictionary=labels)
+    file = pq.ParquetFile(pa.BufferReader(content), metadata=plain.metadata, read_dictionary=labels)
     # Arrow cannot read encoded lists of several row groups at once
     return pa.concat_tables([file.read_row_group(i) for i in range(file.num_row_groups)] or [plain.read()])
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 import click
 
@@ -45,6 +46,8 @@ class CliContext:
     color: str
     #: prefix of the cube
     prefix: str
+    #: why the cube has no seed dataset
+    _problem: str | None = None
 
     def set_option(self, option: str, value: Any) -> None:
         """Replace a global option, before the store is opened."""
@@ -74,7 +77,45 @@ class CliContext:
         try:
             return discover_cube(self.prefix, self.store)
         except (ValueError, KeyError, NotImplementedError) as error:
-            usage_error(f"Could not load cube: {one_line(error)}{self._suggest_cubes()}")
+            self._problem = f"Could not load cube: {one_line(error)}"
+            remainder = self._load_remainder()
+            if remainder is None:
+                usage_error(self._problem + self._suggest_cubes())
+            return remainder
+
+    def _load_remainder(self) -> tuple[Cube, dict[str, DatasetMetadata]] | None:
+        """Load what is left without the seed, to be shown and deleted; None if there is a seed or nothing."""
+        from kartothek_cube.core.cube.constants import KTK_CUBE_METADATA_DIMENSION_COLUMNS as DIMENSIONS
+        from kartothek_cube.core.cube.constants import KTK_CUBE_METADATA_KEY_IS_SEED as IS_SEED
+        from kartothek_cube.core.cube.constants import KTK_CUBE_METADATA_PARTITION_COLUMNS as PARTITIONS
+        from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
+        from kartothek_cube.core.cube.cube import Cube
+        from kartothek_cube.core.cube.discover import discover_datasets_unchecked
+        from kartothek_cube.core.store import open_blobs
+
+        try:
+            datasets = discover_datasets_unchecked(self.prefix, self.store)
+            if any(dataset.metadata.get(IS_SEED) for dataset in datasets.values()):
+                return None
+            if not datasets and not open_blobs(self.store).list(self.prefix + KTK_CUBE_UUID_SEPARATOR):
+                return None
+            metadata = next((dataset.metadata for dataset in datasets.values()), {})
+            # names that a header does not tell serve no purpose but to make a valid cube
+            cube = Cube(
+                metadata.get(DIMENSIONS) or ["unknown_dimension"],
+                metadata.get(PARTITIONS) or ["unknown_partition"],
+                self.prefix,
+                seed_dataset="seed" if "seed" not in datasets else "deleted_seed",
+            )
+        except (ValueError, TypeError):
+            return None
+        return cube, {name: dataset.load_partition_indices() for name, dataset in datasets.items()}
+
+    def require_seed(self) -> None:
+        """Raise a usage error if the cube has no seed dataset."""
+        _ = self.cube
+        if self._problem is not None:
+            usage_error(f"{self._problem}; only info, delete and cleanup work without it")
 
     def _suggest_cubes(self) -> str:
         """Name similar cubes of the store if this one does not exist."""
@@ -186,9 +227,11 @@ class ConfiguredStore:
 
 
 def find_store(name: str, skv: str, *, create: bool) -> StoreFactory:
-    """Return the factory of a store by name or URL; ``create`` permits a missing directory."""
+    """Return the factory of a store by directory, URL or name; ``create`` permits a missing directory."""
     if "://" in name:
         return _from_url(name, create)
+    if _is_path(name, skv):
+        return _from_directory(os.path.expanduser(name), create)
     from kartothek_cube.core.errors import unknown_names
 
     stores = read_stores(skv)
@@ -207,13 +250,35 @@ def find_store(name: str, skv: str, *, create: bool) -> StoreFactory:
     return ConfiguredStore(config)
 
 
+def _is_path(name: str, skv: str) -> bool:
+    """Whether a store is a directory: with a slash, or an existing one that is no configured name."""
+    if "/" in name or os.sep in name or name in (".", "..", "~"):
+        return True
+    return os.path.isdir(name) and not (os.path.exists(skv) and name in read_stores(skv))
+
+
+def _from_directory(path: str, create: bool) -> StoreFactory:
+    _check_directory(path, create)
+    return ConfiguredStore({"type": "hfs", "path": os.path.abspath(path)})
+
+
 def _from_url(url: str, create: bool) -> StoreFactory:
     from kartothek_cube.core.store.resolve import lazy_store
 
     scheme, _, rest = url.partition("://")
+    if scheme.lower() == "file":
+        return _from_directory(_parse_file_url(url), create)
     if scheme in _DIRECTORIES:
         _check_directory(rest.partition("?")[0], create)
     return lazy_store(url)
+
+
+def _parse_file_url(url: str) -> str:
+    """Return the path of a ``file://`` URL."""
+    parts = urlsplit(url)
+    if parts.netloc not in ("", "localhost") or not parts.path or parts.query or parts.fragment:
+        raise ValueError(f"expected file:///path, got {url!r}")
+    return unquote(parts.path)
 
 
 def _check_directory(path: str, create: bool) -> None:
@@ -234,7 +299,7 @@ def read_stores(path: str) -> Mapping[str, Any]:
     except OSError as error:
         usage_error(
             f"Could not load store YAML {path}: {error.strerror}; "
-            "pass a URL (--store hfs:///data), or another file with --skv"
+            "pass a directory or URL (--store /data, --store s3://bucket), or another file with --skv"
         )
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         usage_error(f"Could not parse store YAML {path}: {one_line(error)}")

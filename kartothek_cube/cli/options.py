@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,6 +23,7 @@ __all__ = (
     "ALL",
     "COLORS",
     "CubeCommand",
+    "RemainderCommand",
     "as_json",
     "complete_columns",
     "complete_cubes",
@@ -148,6 +149,8 @@ class CubeCommand(click.Command):
 
     #: whether to load the cube before the command runs
     needs_cube = True
+    #: whether that is an error if the seed dataset is gone
+    needs_seed = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -179,9 +182,17 @@ class CubeCommand(click.Command):
                 state.set_option(str(option.name), value)
         ctx.color = COLORS[state.color]
         ctx.with_resource(state.limited())
-        if self.needs_cube:
+        if self.needs_cube and self.needs_seed:
+            state.require_seed()
+        elif self.needs_cube:
             _ = state.cube
         return super().invoke(ctx)
+
+
+class RemainderCommand(CubeCommand):
+    """A command that also runs on what is left of a cube without its seed dataset."""
+
+    needs_seed = False
 
 
 # -- options of commands ---------------------------------------------------------------------------
@@ -255,11 +266,14 @@ def confirm(question: str, yes: bool) -> None:
 ALL = "__all__"
 
 
-def parse_conditions(text: str, types: dict[str, pa.DataType]) -> Conjunction:
+def parse_conditions(texts: str | Sequence[str], types: dict[str, pa.DataType]) -> Conjunction:
     """Parse conditions of the form ``column operator value``, joined by ``&``."""
     from kartothek_cube.core.cube import conditions
 
+    texts = [texts] if isinstance(texts, str) else texts
     try:
-        return conditions.parse_conditions(text, types)
+        # one by one, so that an unbalanced quote in one of them is an error
+        parsed = [conditions.parse_conditions(text, types) for text in texts]
+        return conditions.Conjunction([single for each in parsed for single in each.conditions])
     except ValueError as error:
         usage_error(one_line(error))

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kartothek_cube.cli.context import CliContext, list_cubes, pass_state
-from kartothek_cube.cli.options import CubeCommand, as_json, datasets_option, select_datasets
+from kartothek_cube.cli.options import (
+    CubeCommand,
+    RemainderCommand,
+    as_json,
+    datasets_option,
+    select_datasets,
+)
 from kartothek_cube.cli.terminal import DAMAGED, headline, label, one_line, pluralize, print_json, usage_error
 
 if TYPE_CHECKING:
@@ -22,6 +29,10 @@ if TYPE_CHECKING:
 __all__ = ("column_types", "info", "ls", "stats", "verify")
 
 
+#: of metadata keys
+_INTERNAL_PREFIXES = ("ktk_", "klee_", "kartothek_cube", "pandas")
+
+
 class _StoreCommand(CubeCommand):
     """A command that also runs if the cube cannot be loaded."""
 
@@ -31,12 +42,14 @@ class _StoreCommand(CubeCommand):
 # -- info ------------------------------------------------------------------------------------------
 
 
-@click.command(cls=CubeCommand)
+@click.command(cls=RemainderCommand)
 @as_json
 @pass_state
 def info(state: CliContext, as_json: bool) -> None:
     """Show columns, types and partitions of the datasets."""
     cube, datasets = state.cube, state.datasets
+    if not datasets:
+        usage_error(f"Cube {state.prefix} has no datasets, only orphaned files; delete them by cleanup")
     types = column_types(datasets)
     if as_json:
         print_json(_to_dict(cube, datasets, types))
@@ -48,7 +61,7 @@ def info(state: CliContext, as_json: bool) -> None:
     _print_columns("Index Columns:", sorted(cube.index_columns), types)
     if not cube.index_columns:
         click.echo()
-    label("Seed Dataset:", f"      {cube.seed_dataset}")
+    label("Seed Dataset:", f"      {cube.seed_dataset if cube.seed_dataset in datasets else 'none'}")
     for name, dataset in datasets.items():
         click.echo()
         headline(f"Dataset: {name}")
@@ -64,9 +77,28 @@ def column_types(datasets: dict[str, DatasetMetadata]) -> dict[str, pa.DataType]
     types: dict[str, pa.DataType] = {}
     for dataset in datasets.values():
         for field in arrow_schema(dataset):
+            if is_internal_column(field.name):
+                continue
             if pa.types.is_null(types.get(field.name, pa.null())):
                 types[field.name] = field.type
     return types
+
+
+def is_internal_column(name: str) -> bool:
+    """Whether a column is the index of a frame that pandas has stored."""
+    return re.fullmatch(r"__index_level_\d+__", name) is not None
+
+
+def _user_metadata(dataset: DatasetMetadata) -> dict[str, Any]:
+    """Metadata without the keys of the library, whose content is shown elsewhere; times in UTC."""
+    metadata = {
+        key: value for key, value in dataset.metadata.items() if not key.startswith(_INTERNAL_PREFIXES)
+    }
+    time = metadata.get("creation_time")
+    # stored in UTC, without a zone
+    if isinstance(time, str) and re.fullmatch(r"[\d-]+T[\d:.]+", time):
+        metadata["creation_time"] = f"{time}+00:00"
+    return metadata
 
 
 def _print_columns(title: str, names: Iterable[str], types: dict[str, pa.DataType]) -> None:
@@ -79,7 +111,7 @@ def _split_columns(cube: Cube, dataset: DatasetMetadata) -> tuple[list[str], lis
     """Dimension and payload columns of a dataset, sorted."""
     from kartothek_cube.core.cube.consistency import get_dataset_columns
 
-    columns = get_dataset_columns(dataset)
+    columns = {name for name in get_dataset_columns(dataset) if not is_internal_column(name)}
     dimensions = columns & set(cube.dimension_columns)
     return sorted(dimensions), sorted(columns - dimensions - set(cube.partition_columns))
 
@@ -90,7 +122,7 @@ def _print_dataset(cube: Cube, dataset: DatasetMetadata) -> None:
     _print_columns("Partition Keys:", dataset.partition_keys, types)
     label("Partitions:", f" {len(dataset.partition_table)}")
     label("Metadata:")
-    text = json.dumps(dataset.metadata, indent=2, sort_keys=True, default=str)
+    text = json.dumps(_user_metadata(dataset), indent=2, sort_keys=True, default=str)
     click.echo("\n".join(f"  {line}" for line in text.splitlines()))
     _print_columns("Dimension Columns:", dimensions, types)
     _print_columns("Payload Columns:", payload, types)
@@ -219,7 +251,7 @@ def verify(
 def _check_loadable(ctx: click.Context, state: CliContext) -> None:
     """Exit with DAMAGED if the cube exists but cannot be loaded."""
     try:
-        _ = state.cube
+        state.require_seed()
     except click.UsageError as error:
         if state.prefix not in list_cubes(state.store):
             raise

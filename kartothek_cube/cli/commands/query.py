@@ -58,10 +58,14 @@ __all__ = ("query",)
 @click.option(
     "-o",
     "--output",
-    type=click.Choice(["table", "csv", "parquet", "arrow", "json"]),
+    type=click.Choice(["table", "csv", "parquet", "arrow", "feather", "json", "jsonl"]),
     help="Output format; by default derived from the file name, or a table.",
 )
-@click.option("--to", type=click.Path(dir_okay=False), help="Output file; by default standard output.")
+@click.option(
+    "--to",
+    type=click.Path(dir_okay=False),
+    help="Output file, e.g. a.csv, a.parquet, a.jsonl.gz; by default stdout.",
+)
 @click.option("--as-of", help="Query the states at this time (UTC); see ``history``.")
 @click.option("--explain", is_flag=True, help="Only show which files the query would read, and why.")
 @pass_state
@@ -71,11 +75,15 @@ def query(
     """
     Query the cube: interactively without options, otherwise to a table or file.
 
-    Conditions have the form ``column operator value`` with ``== != < <= > >=``. Text needs no quotes.
+    Conditions have the form ``column operator value`` with ``== != < <= > >=``. Text needs quotes only if it
+    contains ``&``, ``=`` or ``)``; within them, a quote is written twice.
     """
     if not any((limit is not None, output, to, explain, *options.values())):
         run_interactively(state)
         return
+    to = None if to == "-" else to
+    if not explain:
+        _check_format(output, to)
     arguments = _build_arguments(state, **options)
     try:
         if explain:
@@ -87,6 +95,13 @@ def query(
     except (ValueError, TypeError) as error:
         usage_error(one_line(error))
     _write_result(state, plan, limit, output, to)
+
+
+def _check_format(output: str | None, to: str | None) -> None:
+    """Raise for an unknown format, before anything is read."""
+    from kartothek_cube.cli.output import choose_format
+
+    choose_format(output, to)
 
 
 def _build_arguments(
@@ -109,7 +124,7 @@ def _build_arguments(
     types = column_types(datasets)
     payload = None if columns in (None, ALL) else sorted(match(columns, types, "column")) if columns else []
     return {
-        "conditions": parse_conditions(" & ".join(where), types),
+        "conditions": parse_conditions(where, types),
         "datasets": datasets,
         "dimension_columns": _split_names(dimensions),
         "partition_by": _split_names(partition_by),
@@ -138,9 +153,13 @@ def _write_result(
     from kartothek_cube.core.arrow.pandas_conversion import to_memory
 
     schema = to_memory(plan.context.output.empty_table()).schema
+    n_rows = 0
     with open_writer(output, to, schema) as writer:
         for table in _limit_rows(map(to_memory, _read_tables(state, plan)), limit):
             writer.write(table)
+            n_rows += len(table)
+    if to is not None:
+        click.echo(f"Wrote {pluralize(n_rows, 'row')} to {to}", err=True)
 
 
 def _read_tables(state: CliContext, plan: PhysicalPlan) -> Iterator[pa.Table]:

@@ -15,7 +15,8 @@ INDEX = render_index("CITY", IndexColumns.from_pairs(pa.array(["Rom", "Bonn"]), 
 
 
 @pytest.mark.parametrize(
-    "read", [lambda content: parse_index(content, "CITY", "key"), lambda content: read_parquet(content, "key")]
+    "read",
+    [lambda content: parse_index(content, "CITY", "key"), lambda content: read_parquet(content, "key")],
 )
 def test_threads_of_arrow_do_not_hold_memory_of_python(monkeypatch, read):
     """A thread that released it while the interpreter exits ended the process with SIGABRT."""

@@ -80,7 +80,8 @@ class CliContext:
             self._problem = f"Could not load cube: {one_line(error)}"
             remainder = self._load_remainder()
             if remainder is None:
-                usage_error(self._problem + self._suggest_cubes())
+                self._check_exists()
+                usage_error(self._problem)
             return remainder
 
     def _load_remainder(self) -> tuple[Cube, dict[str, DatasetMetadata]] | None:
@@ -117,14 +118,13 @@ class CliContext:
         if self._problem is not None:
             usage_error(f"{self._problem}; only info, delete and cleanup work without it")
 
-    def _suggest_cubes(self) -> str:
-        """Name similar cubes of the store if this one does not exist."""
+    def _check_exists(self) -> None:
+        """Raise a usage error that names similar cubes of the store if this one does not exist."""
         from kartothek_cube.core.errors import unknown_names
 
         cubes = list_cubes(self.store)
-        if self.prefix in cubes:
-            return ""
-        return f"; {unknown_names('cube', [self.prefix], cubes)}"
+        if self.prefix not in cubes:
+            usage_error(f"Could not load cube: {unknown_names('cube', [self.prefix], cubes)}")
 
     @property
     def cube(self) -> Cube:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -35,6 +37,7 @@ __all__ = (
     "global_options",
     "match",
     "parse_conditions",
+    "parse_time",
     "select_datasets",
     "yes_option",
 )
@@ -260,6 +263,16 @@ def confirm(question: str, yes: bool) -> None:
         if not sys.stdin.isatty():
             click.echo("\nNo answer: pass --yes to skip the confirmation.", err=True)
         raise
+
+
+def parse_time(text: str, option: str) -> str:
+    """Check a time, e.g. one that ``history`` prints; it is in UTC without a zone."""
+    time = re.sub(r"\s+UTC$", "+00:00", text.strip())
+    try:
+        datetime.fromisoformat(time)
+    except ValueError:
+        usage_error(f"Invalid {option} {text!r}: expected a time such as '2024-01-31 12:00 UTC'; see history")
+    return time
 
 
 #: all columns

@@ -362,9 +362,9 @@ def choose_format(form: str | None, path: str | None) -> str:
     """Return the format: the given one, or that of the suffix of the file, or a table."""
     if form is not None or path is None:
         return form or "table"
-    suffix = path.lower().removesuffix(_GZIP).rpartition(".")[2]
-    chosen = _SUFFIXES.get(suffix)
-    if chosen is None or os.path.basename(path).lower() in (suffix, suffix + _GZIP):
+    _, separator, suffix = os.path.basename(path).lower().removesuffix(_GZIP).rpartition(".")
+    chosen = _SUFFIXES.get(suffix) if separator else None
+    if chosen is None:
         usage_error(
             f"Cannot derive the format from the file name {path}: known suffixes are "
             f"{', '.join(f'.{known}' for known in _SUFFIXES)}, also with {_GZIP}; or pass --output"

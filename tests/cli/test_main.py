@@ -226,3 +226,81 @@ def test_completion(url, words, expected):
     }
     result = CliRunner().invoke(cli, [], env=env, prog_name="kartothek_cube")
     assert expected in [line.partition(",")[2] for line in result.output.splitlines()]
+
+
+@pytest.mark.parametrize(
+    "args", [["cube", "--help"], ["cube", "-h"], ["cube", "--store", "nowhere", "--help"]]
+)
+def test_help_behind_the_cube(args):
+    result = CliRunner().invoke(cli, args)
+    assert result.exit_code == 0
+    assert result.output.startswith("Usage: ")
+    assert "\n  verify " in result.output
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["cube", "stats", "--json", "--store", "URL"],
+        ["cube", "--store", "URL", "stats", "--json"],
+        ["cube", "-j", "1", "stats", "--store=URL", "--color", "off", "--json", "--debug"],
+        ["cube", "stats", "--skv", "SKV", "--json"],
+        ["--store", "nowhere", "cube", "stats", "--json", "--store", "URL"],
+        ["ls", "--json", "--store", "URL"],
+    ],
+)
+def test_global_options_behind_the_command(args, url, skv):
+    arguments = [arg.replace("URL", url).replace("SKV", skv) for arg in args]
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 0, result.output
+    assert '"seed"' in result.stdout
+
+
+def test_values_that_look_like_global_options(error):
+    assert "--store" in error("cube", "query", "--where", "--store")
+
+
+def test_help_of_commands_lists_global_options():
+    text = CliRunner().invoke(cli, ["cube", "query", "--help"]).output
+    own, _, others = text.partition("Global options:")
+    assert "--where" in own
+    assert "--store" in others
+    assert "--store" not in own
+
+
+def test_color_and_debug_behind_the_command(call, monkeypatch):
+    assert "\x1b[" in call("cube", "info", "--color", "always").stdout
+    monkeypatch.setattr("kartothek_cube.cli.commands.inspect.list_cubes", lambda store: 1 // 0)
+    assert isinstance(call("ls", "--debug").exception, ZeroDivisionError)
+
+
+@pytest.mark.parametrize(
+    "store", ["{}/store", "file://{}/store", "file://localhost{}/store", "./store", "store", "store/"]
+)
+def test_directories_as_stores(ok, tmp_path, monkeypatch, store):
+    monkeypatch.chdir(tmp_path)
+    assert ok("ls", store=store.format(tmp_path)) == "cube  enrich, seed\n"
+
+
+def test_directories_with_special_characters(ok, tmp_path):
+    target = tmp_path / "a b?c#d%20é"
+    ok("cube", "copy", "--tgt-store", str(target))
+    assert (target / "cube++seed.by-dataset-metadata.json").exists()
+    assert ok("ls", store=str(target)) == "cube  enrich, seed\n"
+    assert ok("ls", store=target.as_uri()) == "cube  enrich, seed\n"
+
+
+def test_configured_names_win_over_directories(error, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "by_url").mkdir()
+    assert "unknown cube" in error("nope", "info", store="by_url")
+    assert "available: cube" in error("nope", "info", store="by_url")
+
+
+@pytest.mark.parametrize(
+    "store", ["{}/nowhere", "file://{}/nowhere", "./nowhere", "file://host/data", "file://"]
+)
+def test_missing_directories(error, tmp_path, monkeypatch, store):
+    monkeypatch.chdir(tmp_path)
+    assert "Could not open store" in error("cube", "info", store=store.format(tmp_path))
+    assert not (tmp_path / "nowhere").exists()

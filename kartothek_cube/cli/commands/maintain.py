@@ -22,6 +22,7 @@ from kartothek_cube.cli.options import (
     datasets_option,
     match,
     parse_conditions,
+    parse_time,
     select_datasets,
     yes_option,
 )
@@ -167,6 +168,14 @@ def delete(state: CliContext, include: str | None, exclude: str | None, yes: boo
         click.echo("The remaining datasets cannot be queried without the seed dataset.", err=True)
 
 
+#: by which ``cleanup`` and ``report`` distinguish garbage from files of running writes
+DEFAULT_RETENTION = timedelta(hours=24)
+
+
+def _format_hours(duration: timedelta) -> str:
+    return f"{duration // timedelta(hours=1)}h"
+
+
 # -- cleanup ---------------------------------------------------------------------------------------
 
 
@@ -174,7 +183,7 @@ def delete(state: CliContext, include: str | None, exclude: str | None, yes: boo
 @click.option(
     "--retention",
     "retention_text",
-    default="24h",
+    default=_format_hours(DEFAULT_RETENTION),
     show_default=True,
     help="Keep files younger than this, as running writes may need them: 90min, 24h, 7d, or 0.",
 )
@@ -336,6 +345,8 @@ def history(
     if as_json:
         print_json({name: [_to_dict(s) for s in states] for name, states in states_by_dataset.items()})
         return
+    if all(len(states) == 1 for states in states_by_dataset.values()):
+        click.echo("There are no older states; keep those of later commits with --keep.", err=True)
     for name, states in states_by_dataset.items():
         headline(name)
         for entry in states:
@@ -346,7 +357,7 @@ def history(
 def _parse_as_of(text: str, names: set[str]) -> Any:
     """Read a time for all datasets, or the version of a single dataset."""
     if not text.isdecimal():
-        return text
+        return parse_time(text, "--rollback")
     if len(names) != 1:
         usage_error("Versions are numbered per dataset: select one with --include, or pass a time")
     return {name: int(text) for name in names}

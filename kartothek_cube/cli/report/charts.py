@@ -350,7 +350,7 @@ def _format_time(seconds: float, span: float) -> str:
     """Format a time in UTC with a precision that fits the span; 0 for the full timestamp."""
     stamp = datetime.fromtimestamp(seconds, UTC)
     if not span:
-        return f"{stamp:%Y-%m-%d %H:%M}"
+        return f"{stamp:%Y-%m-%d %H:%M} UTC"
     if span < 2 * 86_400:
         return f"{stamp:%d %b %H:%M:%S}" if span < 3600 else f"{stamp:%d %b %H:%M}"
     return f"{stamp:%Y-%m-%d}" if span < 3 * 365 * 86_400 else f"{stamp:%b %Y}"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kartothek_cube.cli.commands.inspect import is_internal_column
+from kartothek_cube.cli.commands.maintain import DEFAULT_RETENTION, list_garbage_by_age
 from kartothek_cube.cli.report.charts import Growth, HeatMap, format_values, growth, heat_map
 from kartothek_cube.cli.report.files import DataFiles, collect_file_stats
 from kartothek_cube.cli.terminal import pluralize
@@ -18,11 +20,20 @@ from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.index import ExplicitSecondaryIndex
-from kartothek_cube.core.store import BlobStore
-from kartothek_cube.io_components.maintenance.garbage import list_cube_garbage
+from kartothek_cube.core.store import Blob, BlobStore
 from kartothek_cube.io_components.runtime.progress import bytes_text
 
-__all__ = ("Advice", "Column", "DatasetPage", "Index", "Page", "advise", "build_page", "shell_command")
+__all__ = (
+    "Advice",
+    "Column",
+    "DatasetPage",
+    "Index",
+    "Page",
+    "advise",
+    "build_page",
+    "shell_command",
+    "warn_useless_indices",
+)
 
 #: number of largest partitions to list
 _N_LARGEST = 12
@@ -61,6 +72,7 @@ class DatasetPage:
     files: int
     size: str
     rows: int
+    superseded: int
     estimated: bool
     heat: HeatMap | None
     largest: tuple[tuple[str, int, str, int], ...]
@@ -85,18 +97,21 @@ class Page:
     growth: Growth | None
     datasets: tuple[DatasetPage, ...]
     advice: tuple[Advice, ...]
+    #: orphaned files that are too young to be deleted, formatted; empty if there are none
+    young_garbage: str
 
 
 def build_page(
     cube: Cube, datasets: Mapping[str, DatasetMetadata], blobs: BlobStore, store: str, version: str
 ) -> Page:
     """Collect the data of the page from indices, footers and listings; ``store`` is its name in commands."""
-    files = {name: collect_file_stats(dataset, blobs) for name, dataset in datasets.items()}
+    files = {name: collect_file_stats(cube, dataset, blobs) for name, dataset in datasets.items()}
     pages = [
         _build_dataset_page(cube, name, datasets[name].load_all_indices(blobs), files[name], store)
         for name in datasets
     ]
     pages.sort(key=lambda page: (page.role != "seed", page.name))
+    garbage, young = list_garbage_by_age(cube, blobs, DEFAULT_RETENTION)
     return Page(
         cube=cube,
         store=store,
@@ -109,18 +124,21 @@ def build_page(
         estimated=any(page.estimated for page in pages),
         growth=growth(files),
         datasets=tuple(pages),
-        advice=_warn_garbage(cube, blobs, store),
+        advice=_warn_garbage(cube, garbage, store),
+        young_garbage=_describe_files(young) if young else "",
     )
 
 
-def _warn_garbage(cube: Cube, blobs: BlobStore, store: str) -> tuple[Advice, ...]:
-    garbage = list_cube_garbage(cube, blobs, timedelta(hours=24))
+def _describe_files(blobs: Sequence[Blob]) -> str:
+    return f"{pluralize(len(blobs), 'orphaned file')} ({bytes_text(sum(blob.size or 0 for blob in blobs))})"
+
+
+def _warn_garbage(cube: Cube, garbage: Sequence[Blob], store: str) -> tuple[Advice, ...]:
     if not garbage:
         return ()
-    size = bytes_text(sum(blob.size or 0 for blob in garbage))
     return (
         Advice(
-            f"Garbage: {pluralize(len(garbage), 'orphaned file')} ({size})",
+            f"Garbage: {_describe_files(garbage)}",
             "Overwrites, removals or failed writes have left them in the store for more than 24 hours.",
             shell_command(store, cube.uuid_prefix, "cleanup"),
         ),
@@ -131,6 +149,8 @@ def _build_dataset_page(
     cube: Cube, name: str, dataset: DatasetMetadata, files: DataFiles, store: str
 ) -> DatasetPage:
     is_seed = name == cube.seed_dataset
+    indices = _indices(dataset, len(files))
+    advice = advise(name, files, store, cube.uuid_prefix, is_seed=is_seed)
     return DatasetPage(
         name=name,
         role="seed" if is_seed else "",
@@ -144,8 +164,9 @@ def _build_dataset_page(
         heat=heat_map(files),
         largest=_largest_partitions(files),
         columns=_columns(cube, dataset, files),
-        indices=_indices(dataset, len(files)),
-        advice=tuple(advise(name, files, store, cube.uuid_prefix, is_seed=is_seed)),
+        superseded=files.superseded,
+        indices=indices,
+        advice=(*advice, *warn_useless_indices(cube, name, indices, len(files))),
     )
 
 
@@ -190,6 +211,7 @@ def _columns(cube: Cube, dataset: DatasetMetadata, files: DataFiles) -> tuple[Co
             ),
         )
         for field in arrow_schema(dataset)
+        if not is_internal_column(field.name)
     )
 
 
@@ -223,6 +245,8 @@ def _indices(dataset: DatasetMetadata, n_files: int) -> tuple[Index, ...]:
 _SMALL_FILE = 1 << 20
 #: a partition is skewed if it has more than this many times the bytes of the median
 _SKEW_FACTOR = 8
+#: percentage of files; an index that skips fewer of them is useless
+_MIN_SKIPPED = 1.0
 #: minimum number of partitions for warnings about their sizes
 _MIN_PARTITIONS = 8
 
@@ -261,9 +285,10 @@ def _warn_several_files(files: DataFiles, counts: np.ndarray, command: str) -> A
     if not several.any():
         return None
     mean = float(files.sizes[several].mean())
+    have = "has" if (counts > 1).sum() == 1 else "have"
     small = "Small files: " if mean < _SMALL_FILE else ""
     return Advice(
-        f"{small}{int((counts > 1).sum()):,} of {len(counts):,} partitions have several files",
+        f"{small}{int((counts > 1).sum()):,} of {len(counts):,} partitions {have} several files",
         f"{int(several.sum()):,} files of {bytes_text(mean)} on average, up to {int(counts.max()):,} in a "
         "partition. Every query opens all of them and filters superseded rows.",
         command,
@@ -297,6 +322,35 @@ def _warn_small_partitions(counts: np.ndarray, sizes: np.ndarray, build: str) ->
         build,
         "python",
     )
+
+
+def warn_useless_indices(cube: Cube, name: str, indices: Iterable[Index], n_files: int) -> list[Advice]:
+    """Warn about indices whose values are in all files, so that conditions on them skip none."""
+    useless = [index for index in indices if n_files > 1 and index.skipped < _MIN_SKIPPED]
+    if not useless:
+        return []
+    columns = {index.column for index in useless}
+    changes = []
+    if columns & set(cube.dimension_columns):
+        suppressed = sorted(set(cube.suppress_index_on) | columns & set(cube.dimension_columns))
+        changes.append(f"suppress_index_on={suppressed}")
+    if columns & set(cube.index_columns):
+        changes.append(f"index_columns={sorted(set(cube.index_columns) - columns)}")
+    copied = f"cube.copy({', '.join(changes)})"
+    if name == cube.seed_dataset:
+        command = f"build_cube(data, {copied}, store, overwrite=True)"
+    else:
+        command = f"extend_cube({{{name!r}: frame}}, {copied}, store, overwrite=True)"
+    verb = "skips" if len(useless) == 1 else "skip"
+    return [
+        Advice(
+            f"{pluralize(len(useless), 'index', 'indices')} {verb} no files: {', '.join(sorted(columns))}",
+            "Each value is in nearly all files, so conditions on these columns open all of them, and each "
+            "commit writes the indices. Partition by these columns, or leave the indices out.",
+            command,
+            "python",
+        )
+    ]
 
 
 def _rebuild_command(name: str, files: DataFiles, is_seed: bool) -> str:

@@ -74,7 +74,14 @@ class CubeCli(click.Group):
         parser = self.make_parser(ctx)
         params, command_args, _ = parser.parse_args(list(args))
         start = len(args) - len(command_args)
-        if params.get("cube") == "ls" and (not command_args or command_args[0].startswith("-")):
+        cube = params.get("cube")
+        is_alone = not command_args or command_args[0].startswith("-")
+        if cube in _COMMANDS and cube != "ls" and is_alone and not ctx.resilient_parsing:
+            if set(_HELP).isdisjoint(command_args):
+                usage_error(f"Missing cube or command: {ctx.command_path} CUBE {cube}")
+            # the help of a command needs no cube
+            return super().parse_args(ctx, ["CUBE", str(cube), *_HELP[:1]])
+        if cube == "ls" and is_alone:
             args.insert(start - 1, "")
         elif command_args and command_args[0].startswith("-"):
             # options between the cube and the command precede the cube for click

@@ -9,10 +9,13 @@ import subprocess
 import sys
 import termios
 
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
 from kartothek_cube.cli import cli
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io.eager_cube import build_cube, remove_partitions
 from tests.support.paths import ROOT
 
 COMMANDS = [
@@ -110,6 +113,9 @@ def test_without_click():
         (["cube", "inof"], "No such command 'inof'. Did you mean 'info'?"),
         (["info", "cube"], "kartothek_cube cube info"),
         (["cube"], "Missing command"),
+        (["info"], "kartothek_cube CUBE info"),
+        (["info", "--json"], "kartothek_cube CUBE info"),
+        (["cube", "compact", "-w", "v1 > 1"], "partition columns (p), not v1"),
         (["cubee", "info"], "did you mean cube?"),
         (["cube", "stats", "--jsno"], "--json"),
         (["--colour", "off", "cube", "stats"], "--color"),
@@ -228,9 +234,7 @@ def test_completion(url, words, expected):
     assert expected in [line.partition(",")[2] for line in result.output.splitlines()]
 
 
-@pytest.mark.parametrize(
-    "args", [["cube", "--help"], ["cube", "-h"], ["cube", "--store", "nowhere", "--help"]]
-)
+@pytest.mark.parametrize("args", [["cube", "--help"], ["cube", "-h"], ["cube", "--store", "no", "--help"]])
 def test_help_behind_the_cube(args):
     result = CliRunner().invoke(cli, args)
     assert result.exit_code == 0
@@ -304,3 +308,27 @@ def test_missing_directories(error, tmp_path, monkeypatch, store):
     monkeypatch.chdir(tmp_path)
     assert "Could not open store" in error("cube", "info", store=store.format(tmp_path))
     assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("command", sorted(set(COMMANDS)))
+def test_help_of_commands_without_cube(command):
+    result = CliRunner().invoke(cli, [command, "--help"])
+    assert result.exit_code == 0
+    assert f"CUBE {command} " in result.output or command == "ls"
+
+
+def test_an_empty_cube(ok, call, tmp_path):
+    """All commands work after all partitions were removed."""
+    cube = Cube(["x"], ["p"], "empty", index_columns=["v"])
+    store = f"hfs://{tmp_path}/store"
+    build_cube(pd.DataFrame({"x": [1], "p": ["a"], "v": [0.5]}), cube, store)
+    remove_partitions(cube, store, None)
+    assert "  - v: double" in ok("empty", "info")
+    assert "files:  0" in ok("empty", "stats")
+    for options in (["-o", "csv"], ["-o", "csv", "-w", "v > 1"]):
+        assert ok("empty", "query", *options) == '"p","v","x"\n'
+    assert "seed" in ok("empty", "query", "--explain")
+    assert "no problems" in ok("empty", "verify", "--quick")
+    assert ok("empty", "compact") == "seed: nothing to do\n"
+    for command in (["report", "-o", "-"], ["history"], ["cleanup", "--dry-run"], ["index", "seed", "x"]):
+        ok("empty", *command)

@@ -276,6 +276,10 @@ def compact(
 
     names = select_datasets(state.datasets, include, exclude)
     conditions = parse_conditions(where, column_types(state.datasets))
+    others = sorted(set(conditions.columns) - set(state.cube.partition_columns))
+    if others:
+        keys = ", ".join(state.cube.partition_columns)
+        usage_error(f"Conditions of compact concern partition columns ({keys}), not {', '.join(others)}")
     with state.progress("compact"):
         counts = compact_cube(state.cube, state.store, conditions or None, names, min_files=min_files)
     if as_json:

@@ -323,7 +323,8 @@ def _condition_pruning(selection: PartitionSelection, condition: Any) -> Conditi
 
 def _estimate_bytes(selection: PartitionSelection, blobs: BlobStore) -> tuple[int, int | None]:
     """Bytes of the files to read and of the needed columns in them, from a sample if there are many."""
-    files = selection.dataset.partition_table.files[selection.scan.table]
+    # without partitions, there is no table
+    files = selection.dataset.partition_table.files.get(selection.scan.table, pa.array([], pa.string()))
     keys = files.take(
         pa.array(selection.positions[:: -(-len(selection.positions) // _SIZE_SAMPLE) or 1])
     ).to_pylist()

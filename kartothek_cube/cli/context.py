@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -19,13 +21,17 @@ if TYPE_CHECKING:
 
     from kartothek_cube.core.cube.cube import Cube
     from kartothek_cube.core.dataset import DatasetMetadata
-    from kartothek_cube.core.typing import StoreFactory
+    from kartothek_cube.core.store import Blob
+    from kartothek_cube.core.typing import StoreFactory, StoreInput
 
 __all__ = (
+    "DEFAULT_RETENTION",
     "CliContext",
     "ConfiguredStore",
     "find_store",
+    "is_internal_column",
     "list_cubes",
+    "list_garbage_by_age",
     "mask_store",
     "pass_state",
     "read_stores",
@@ -185,6 +191,9 @@ class CliContext:
 
 pass_state = click.make_pass_decorator(CliContext)
 
+#: by which ``cleanup`` and ``report`` distinguish garbage from files of running writes
+DEFAULT_RETENTION = timedelta(hours=24)
+
 
 def mask_store(name: str) -> str:
     """Return the name or URL of a store without passwords."""
@@ -206,6 +215,25 @@ def list_cubes(store: StoreFactory) -> dict[str, list[str]]:
         if suffix and separator and prefix and dataset:
             cubes.setdefault(prefix, set()).add(dataset)
     return {prefix: sorted(ids) for prefix, ids in sorted(cubes.items())}
+
+
+def is_internal_column(name: str) -> bool:
+    """Whether a column is the index of a frame that pandas has stored."""
+    return re.fullmatch(r"__index_level_\d+__", name) is not None
+
+
+def list_garbage_by_age(
+    cube: Cube, store: StoreInput, retention: timedelta | None
+) -> tuple[list[Blob], list[Blob]]:
+    """List the orphaned files that a cleanup deletes, and the younger ones, which it keeps; with sizes."""
+    from kartothek_cube.core.store import open_blobs
+    from kartothek_cube.io_components.maintenance.garbage import list_cube_garbage, with_sizes
+
+    blobs = open_blobs(store)
+    old = list_cube_garbage(cube, blobs, retention)
+    deleted = {blob.key for blob in old}
+    young = [blob for blob in list_cube_garbage(cube, blobs) if blob.key not in deleted]
+    return with_sizes(blobs, old), with_sizes(blobs, young)
 
 
 # -- stores ----------------------------------------------------------------------------------------

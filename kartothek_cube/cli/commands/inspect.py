@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kartothek_cube.cli.context import CliContext, list_cubes, pass_state
+from kartothek_cube.cli.context import CliContext, is_internal_column, list_cubes, pass_state
 from kartothek_cube.cli.options import (
     CubeCommand,
     RemainderCommand,
@@ -82,11 +82,6 @@ def column_types(datasets: dict[str, DatasetMetadata]) -> dict[str, pa.DataType]
             if pa.types.is_null(types.get(field.name, pa.null())):
                 types[field.name] = field.type
     return types
-
-
-def is_internal_column(name: str) -> bool:
-    """Whether a column is the index of a frame that pandas has stored."""
-    return re.fullmatch(r"__index_level_\d+__", name) is not None
 
 
 def _user_metadata(dataset: DatasetMetadata) -> dict[str, Any]:

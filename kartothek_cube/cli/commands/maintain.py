@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kartothek_cube.cli.commands.inspect import column_types
-from kartothek_cube.cli.context import CliContext, mask_store, pass_state
+from kartothek_cube.cli.context import (
+    DEFAULT_RETENTION,
+    CliContext,
+    list_garbage_by_age,
+    mask_store,
+    pass_state,
+)
 from kartothek_cube.cli.options import (
     CubeCommand,
     RemainderCommand,
@@ -29,11 +35,10 @@ from kartothek_cube.cli.options import (
 from kartothek_cube.cli.terminal import closest, headline, pluralize, print_json, usage_error
 
 if TYPE_CHECKING:
-    from kartothek_cube.core.cube.cube import Cube
     from kartothek_cube.core.dataset import DatasetMetadata
     from kartothek_cube.core.history import DatasetState
     from kartothek_cube.core.store import Blob
-    from kartothek_cube.core.typing import StoreFactory, StoreInput
+    from kartothek_cube.core.typing import StoreFactory
 
 __all__ = ("cleanup", "compact", "copy", "delete", "history", "index")
 
@@ -168,10 +173,6 @@ def delete(state: CliContext, include: str | None, exclude: str | None, yes: boo
         click.echo("The remaining datasets cannot be queried without the seed dataset.", err=True)
 
 
-#: by which ``cleanup`` and ``report`` distinguish garbage from files of running writes
-DEFAULT_RETENTION = timedelta(hours=24)
-
-
 def _format_hours(duration: timedelta) -> str:
     return f"{duration // timedelta(hours=1)}h"
 
@@ -215,20 +216,6 @@ def cleanup(state: CliContext, retention_text: str, dry_run: bool, yes: bool) ->
         kept = pluralize(len(young), "orphaned file")
         verb = "is" if len(young) == 1 else "are"
         click.echo(f"{kept} ({_format_size(young)}) {verb} younger than {retention_text} and kept.", err=True)
-
-
-def list_garbage_by_age(
-    cube: Cube, store: StoreInput, retention: timedelta | None
-) -> tuple[list[Blob], list[Blob]]:
-    """List the orphaned files that a cleanup deletes, and the younger ones, which it keeps; with sizes."""
-    from kartothek_cube.core.store import open_blobs
-    from kartothek_cube.io_components.maintenance.garbage import list_cube_garbage, with_sizes
-
-    blobs = open_blobs(store)
-    old = list_cube_garbage(cube, blobs, retention)
-    deleted = {blob.key for blob in old}
-    young = [blob for blob in list_cube_garbage(cube, blobs) if blob.key not in deleted]
-    return with_sizes(blobs, old), with_sizes(blobs, young)
 
 
 def _format_size(blobs: Iterable[Blob]) -> str:

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kartothek_cube.cli.commands.inspect import is_internal_column
-from kartothek_cube.cli.commands.maintain import DEFAULT_RETENTION, list_garbage_by_age
+from kartothek_cube.cli.context import DEFAULT_RETENTION, is_internal_column, list_garbage_by_age
 from kartothek_cube.cli.report.charts import Growth, HeatMap, format_values, growth, heat_map
 from kartothek_cube.cli.report.files import DataFiles, collect_file_stats
 from kartothek_cube.cli.terminal import pluralize

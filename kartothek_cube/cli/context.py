@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 import click
 
-from kartothek_cube.cli.errors import one_line, usage_error
+from kartothek_cube.cli.terminal import one_line, usage_error
 
 if TYPE_CHECKING:
+    from simplekv import KeyValueStore
+
     from kartothek_cube.core.cube.cube import Cube
     from kartothek_cube.core.dataset import DatasetMetadata
-    from kartothek_cube.core.typing import StoreFactory
+    from kartothek_cube.core.store import Blob
+    from kartothek_cube.core.typing import StoreFactory, StoreInput
 
-__all__ = ("CliContext", "list_cubes", "pass_state", "mask_store")
+__all__ = (
+    "DEFAULT_RETENTION",
+    "CliContext",
+    "ConfiguredStore",
+    "find_store",
+    "is_internal_column",
+    "list_cubes",
+    "list_garbage_by_age",
+    "mask_store",
+    "pass_state",
+    "read_stores",
+)
 
 
 @dataclass
@@ -30,10 +48,19 @@ class CliContext:
     store_name: str
     #: maximum number of threads; 0 for the number of cores
     threads: int
-    #: whether to use colours; None: only on terminals
-    color: bool | None
+    #: when to use colours: a key of ``COLORS``
+    color: str
     #: prefix of the cube
     prefix: str
+    #: why the cube has no seed dataset
+    _problem: str | None = None
+
+    def set_option(self, option: str, value: Any) -> None:
+        """Replace a global option, before the store is opened."""
+        fields = {"skv": "skv", "store": "store_name", "n_threads": "threads", "color": "color"}
+        # main has looked for --debug in the arguments
+        if option in fields:
+            setattr(self, fields[option], value)
 
     @cached_property
     def store(self) -> StoreFactory:
@@ -42,8 +69,6 @@ class CliContext:
 
     def open_store(self, name: str, *, create: bool) -> StoreFactory:
         """Return the factory of a store by name or URL; ``create`` permits a missing directory."""
-        from kartothek_cube.cli.stores import find_store
-
         try:
             factory = find_store(name, self.skv, create=create)
             factory()
@@ -58,16 +83,54 @@ class CliContext:
         try:
             return discover_cube(self.prefix, self.store)
         except (ValueError, KeyError, NotImplementedError) as error:
-            usage_error(f"Could not load cube: {one_line(error)}{self._suggest_cubes()}")
+            self._problem = f"Could not load cube: {one_line(error)}"
+            remainder = self._load_remainder()
+            if remainder is None:
+                self._check_exists()
+                usage_error(self._problem)
+            return remainder
 
-    def _suggest_cubes(self) -> str:
-        """Name similar cubes of the store if this one does not exist."""
+    def _load_remainder(self) -> tuple[Cube, dict[str, DatasetMetadata]] | None:
+        """Load what is left without the seed, to be shown and deleted; None if there is a seed or nothing."""
+        from kartothek_cube.core.cube.constants import KTK_CUBE_METADATA_DIMENSION_COLUMNS as DIMENSIONS
+        from kartothek_cube.core.cube.constants import KTK_CUBE_METADATA_KEY_IS_SEED as IS_SEED
+        from kartothek_cube.core.cube.constants import KTK_CUBE_METADATA_PARTITION_COLUMNS as PARTITIONS
+        from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
+        from kartothek_cube.core.cube.cube import Cube
+        from kartothek_cube.core.cube.discover import discover_datasets_unchecked
+        from kartothek_cube.core.store import open_blobs
+
+        try:
+            datasets = discover_datasets_unchecked(self.prefix, self.store)
+            if any(dataset.metadata.get(IS_SEED) for dataset in datasets.values()):
+                return None
+            if not datasets and not open_blobs(self.store).list(self.prefix + KTK_CUBE_UUID_SEPARATOR):
+                return None
+            metadata = next((dataset.metadata for dataset in datasets.values()), {})
+            # names that a header does not tell serve no purpose but to make a valid cube
+            cube = Cube(
+                metadata.get(DIMENSIONS) or ["unknown_dimension"],
+                metadata.get(PARTITIONS) or ["unknown_partition"],
+                self.prefix,
+                seed_dataset="seed" if "seed" not in datasets else "deleted_seed",
+            )
+        except (ValueError, TypeError):
+            return None
+        return cube, {name: dataset.load_partition_indices() for name, dataset in datasets.items()}
+
+    def require_seed(self) -> None:
+        """Raise a usage error if the cube has no seed dataset."""
+        _ = self.cube
+        if self._problem is not None:
+            usage_error(f"{self._problem}; only info, delete and cleanup work without it")
+
+    def _check_exists(self) -> None:
+        """Raise a usage error that names similar cubes of the store if this one does not exist."""
         from kartothek_cube.core.errors import unknown_names
 
         cubes = list_cubes(self.store)
-        if self.prefix in cubes:
-            return ""
-        return f"; {unknown_names('cube', [self.prefix], cubes)}"
+        if self.prefix not in cubes:
+            usage_error(f"Could not load cube: {unknown_names('cube', [self.prefix], cubes)}")
 
     @property
     def cube(self) -> Cube:
@@ -128,6 +191,9 @@ class CliContext:
 
 pass_state = click.make_pass_decorator(CliContext)
 
+#: by which ``cleanup`` and ``report`` distinguish garbage from files of running writes
+DEFAULT_RETENTION = timedelta(hours=24)
+
 
 def mask_store(name: str) -> str:
     """Return the name or URL of a store without passwords."""
@@ -149,3 +215,122 @@ def list_cubes(store: StoreFactory) -> dict[str, list[str]]:
         if suffix and separator and prefix and dataset:
             cubes.setdefault(prefix, set()).add(dataset)
     return {prefix: sorted(ids) for prefix, ids in sorted(cubes.items())}
+
+
+def is_internal_column(name: str) -> bool:
+    """Whether a column is the index of a frame that pandas has stored."""
+    return re.fullmatch(r"__index_level_\d+__", name) is not None
+
+
+def list_garbage_by_age(
+    cube: Cube, store: StoreInput, retention: timedelta | None
+) -> tuple[list[Blob], list[Blob]]:
+    """List the orphaned files that a cleanup deletes, and the younger ones, which it keeps; with sizes."""
+    from kartothek_cube.core.store import open_blobs
+    from kartothek_cube.io_components.maintenance.garbage import list_cube_garbage, with_sizes
+
+    blobs = open_blobs(store)
+    old = list_cube_garbage(cube, blobs, retention)
+    deleted = {blob.key for blob in old}
+    young = [blob for blob in list_cube_garbage(cube, blobs) if blob.key not in deleted]
+    return with_sizes(blobs, old), with_sizes(blobs, young)
+
+
+# -- stores ----------------------------------------------------------------------------------------
+
+_DIRECTORIES = ("hfs", "fs")
+
+
+@dataclass(frozen=True)
+class ConfiguredStore:
+    """Factory of a store from its configuration in the YAML file, the arguments of `storefact.get_store`."""
+
+    config: Mapping[str, Any] = field(repr=False)
+
+    def __call__(self) -> KeyValueStore:
+        """Open the store."""
+        from storefact import get_store
+
+        return get_store(**self.config)
+
+
+def find_store(name: str, skv: str, *, create: bool) -> StoreFactory:
+    """Return the factory of a store by directory, URL or name; ``create`` permits a missing directory."""
+    if "://" in name:
+        return _from_url(name, create)
+    if _is_path(name, skv):
+        return _from_directory(os.path.expanduser(name), create)
+    from kartothek_cube.core.errors import unknown_names
+
+    stores = read_stores(skv)
+    if name not in stores:
+        usage_error(f"Could not find store {name} in {skv}: {unknown_names('store', [name], stores)}")
+    config = stores[name]
+    if isinstance(config, str):
+        return _from_url(config, create)
+    if not isinstance(config, dict) or "type" not in config:
+        usage_error(
+            f"Store {name} in {skv} has no type: expected a URL, or 'type' (hfs, s3, ...) and its parameters"
+        )
+    path = config.get("path")
+    if config["type"] in _DIRECTORIES and isinstance(path, str):
+        _check_directory(path, create)
+    return ConfiguredStore(config)
+
+
+def _is_path(name: str, skv: str) -> bool:
+    """Whether a store is a directory: with a slash, or an existing one that is no configured name."""
+    if "/" in name or os.sep in name or name in (".", "..", "~"):
+        return True
+    return os.path.isdir(name) and not (os.path.exists(skv) and name in read_stores(skv))
+
+
+def _from_directory(path: str, create: bool) -> StoreFactory:
+    _check_directory(path, create)
+    return ConfiguredStore({"type": "hfs", "path": os.path.abspath(path)})
+
+
+def _from_url(url: str, create: bool) -> StoreFactory:
+    from kartothek_cube.core.store.resolve import lazy_store
+
+    scheme, _, rest = url.partition("://")
+    if scheme.lower() == "file":
+        return _from_directory(_parse_file_url(url), create)
+    if scheme in _DIRECTORIES:
+        _check_directory(rest.partition("?")[0], create)
+    return lazy_store(url)
+
+
+def _parse_file_url(url: str) -> str:
+    """Return the path of a ``file://`` URL."""
+    parts = urlsplit(url)
+    if parts.netloc not in ("", "localhost") or not parts.path or parts.query or parts.fragment:
+        raise ValueError(f"expected file:///path, got {url!r}")
+    return unquote(parts.path)
+
+
+def _check_directory(path: str, create: bool) -> None:
+    """Raise if a directory does not exist and must not be created."""
+    # opening a local store creates its directory, which hides a typo
+    if not create and path and not os.path.isdir(path):
+        raise ValueError(f"no directory {path}")
+
+
+def read_stores(path: str) -> Mapping[str, Any]:
+    """Read the YAML file of stores: name to configuration."""
+    # main imports this module also for --help
+    import yaml
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            stores = yaml.safe_load(file)
+    except OSError as error:
+        usage_error(
+            f"Could not load store YAML {path}: {error.strerror}; "
+            "pass a directory or URL (--store /data, --store s3://bucket), or another file with --skv"
+        )
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        usage_error(f"Could not parse store YAML {path}: {one_line(error)}")
+    if not isinstance(stores, dict):
+        usage_error(f"Could not parse store YAML {path}: expected a mapping of store names to configurations")
+    return {str(name): config for name, config in stores.items()}

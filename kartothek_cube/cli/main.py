@@ -9,33 +9,30 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
-from kartothek_cube.cli import completion
 from kartothek_cube.cli.context import CliContext
-from kartothek_cube.cli.errors import BROKEN_PIPE, closest, forget_pipe, report_error, usage_error
+from kartothek_cube.cli.options import COLORS, complete_cubes, global_options
+from kartothek_cube.cli.terminal import BROKEN_PIPE, closest, forget_pipe, report_error, usage_error
 
 __all__ = ("cli",)
 
 _HELP = ("-h", "--help")
-#: key of click's context: whether to load the cube before the options of the command are parsed
-_LOAD = f"{__name__}.load"
 
 
 class _Entry(NamedTuple):
-    """A command: its module and help text, and whether the cube has to be loaded before it runs."""
+    """A command: its module and help text."""
 
     module: str
     help: str
-    needs_cube: bool = True
 
 
 _GROUPS = {
     "Inspect": {
         "info": _Entry("inspect", "Show columns, types and partitions of the datasets."),
-        "ls": _Entry("inspect", "List the cubes of the store (without CUBE).", False),
+        "ls": _Entry("inspect", "List the cubes of the store (without CUBE)."),
         "query": _Entry("query", "Query the cube: interactively, or to a table or file."),
         "report": _Entry("report", "Write an HTML report about the cube."),
         "stats": _Entry("inspect", "Count files, bytes, partitions and rows."),
-        "verify": _Entry("verify", "Check all files of the cube against its headers.", False),
+        "verify": _Entry("inspect", "Check all files of the cube against its headers."),
     },
     "Maintain": {
         "cleanup": _Entry("maintain", "Delete files that no dataset refers to."),
@@ -47,7 +44,6 @@ _GROUPS = {
     },
 }
 _COMMANDS = {name: entry for group in _GROUPS.values() for name, entry in group.items()}
-_COLORS = {"always": True, "auto": None, "off": False}
 
 
 class CubeCli(click.Group):
@@ -72,23 +68,36 @@ class CubeCli(click.Group):
                 formatter.write_dl([(name, entry.help) for name, entry in commands.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Allow ``ls`` without a cube; without any argument, show the help."""
+        """Allow ``ls`` without a cube and options behind the cube; without any argument, show the help."""
         if not args:
             args = ["--help"]
-        params, command_args, _ = self.make_parser(ctx).parse_args(list(args))
-        if params.get("cube") == "ls" and (not command_args or command_args[0].startswith("-")):
-            args.insert(len(args) - len(command_args) - 1, "")
+        parser = self.make_parser(ctx)
+        params, command_args, _ = parser.parse_args(list(args))
+        start = len(args) - len(command_args)
+        cube = params.get("cube")
+        is_alone = not command_args or command_args[0].startswith("-")
+        if cube in _COMMANDS and cube != "ls" and is_alone and not ctx.resilient_parsing:
+            if set(_HELP).isdisjoint(command_args):
+                usage_error(f"Missing cube or command: {ctx.command_path} CUBE {cube}")
+            # the help of a command needs no cube
+            return super().parse_args(ctx, ["CUBE", str(cube), *_HELP[:1]])
+        if cube == "ls" and is_alone:
+            args.insert(start - 1, "")
+        elif command_args and command_args[0].startswith("-"):
+            # options between the cube and the command precede the cube for click
+            between, remaining, _ = parser.parse_args(list(command_args))
+            n_between = len(command_args) - len(remaining) - isinstance(between.get("cube"), str)
+            stop = start + n_between
+            args = [*args[: start - 1], *args[start:stop], args[start - 1], *args[stop:]]
         return super().parse_args(ctx, args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, and record whether it needs the cube."""
+        """Find the command; suggest one for an unknown name."""
         name = args[0]
         if name not in _COMMANDS and not ctx.resilient_parsing:
             _fail_unknown_command(ctx, name)
-        entry = _COMMANDS.get(name)
-        ctx.meta[_LOAD] = entry is not None and entry.needs_cube and set(_HELP).isdisjoint(args)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -125,7 +134,7 @@ def _parse_color(args: Sequence[str]) -> bool | None:
     """Read ``--color`` from arguments that click could not parse."""
     text = " ".join(args)
     return next(
-        (on for name, on in _COLORS.items() if f"--color={name}" in text or f"--color {name}" in text), None
+        (on for name, on in COLORS.items() if f"--color={name}" in text or f"--color {name}" in text), None
     )
 
 
@@ -140,50 +149,14 @@ def _fail_unknown_command(ctx: click.Context, name: str) -> NoReturn:
 @click.group(
     name="kartothek_cube",
     cls=CubeCli,
+    params=global_options(),
     context_settings={"help_option_names": list(_HELP)},
-    epilog="Exit codes: 0 success, 1 aborted, 2 usage or data error, 3 problems found, 4 internal error.",
+    epilog="Global options may also follow the command. "
+    "Exit codes: 0 success, 1 aborted, 2 usage or data error, 3 problems found, 4 internal error.",
 )
-@click.option(
-    "--skv",
-    default="skv.yml",
-    show_default=True,
-    envvar="KARTOTHEK_CUBE_SKV",
-    show_envvar=True,
-    help="YAML file with store configurations.",
-    shell_complete=completion.files,
-)
-@click.option(
-    "--store",
-    default="dataset",
-    envvar="KARTOTHEK_CUBE_STORE",
-    show_envvar=True,
-    show_default=True,
-    shell_complete=completion.stores,
-    help="Store: a name in the YAML file, or a URL such as hfs:///data or s3://bucket.",
-)
-@click.option(
-    "-j",
-    "--n_threads",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Number of threads (0: number of cores).",
-)
-@click.option(
-    "--color",
-    type=click.Choice(list(_COLORS)),
-    default="auto",
-    show_default=True,
-    help="When to use colours.",
-)
-@click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
 @click.version_option(package_name="kartothek_cube")
-@click.argument("cube", shell_complete=completion.cubes)
+@click.argument("cube", shell_complete=complete_cubes)
 @click.pass_context
 def cli(ctx: click.Context, skv: str, store: str, n_threads: int, color: str, debug: bool, cube: str) -> None:
     """Inspect, query and maintain the cube with the prefix CUBE."""
-    ctx.color = _COLORS[color]
-    state = ctx.obj = CliContext(skv, store, n_threads, ctx.color, cube)
-    ctx.with_resource(state.limited())
-    if ctx.meta.get(_LOAD):
-        _ = state.cube
+    ctx.obj = CliContext(skv, store, n_threads, color, cube)

@@ -1,33 +1,204 @@
-"""Shared options: selection of datasets and columns, conditions, confirmation."""
+"""Global options, which may follow the command, and shared options of commands; shell completion."""
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-import pyarrow as pa
+from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
-from kartothek_cube.cli import completion
-from kartothek_cube.cli.errors import closest, one_line, usage_error
+from kartothek_cube.cli.context import CliContext, list_cubes, read_stores
+from kartothek_cube.cli.terminal import closest, one_line, usage_error
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from kartothek_cube.core.cube.conditions import Conjunction
 
 __all__ = (
     "ALL",
+    "COLORS",
+    "CubeCommand",
+    "RemainderCommand",
     "as_json",
+    "complete_columns",
+    "complete_cubes",
+    "complete_datasets",
+    "complete_files",
+    "complete_stores",
     "confirm",
     "datasets_option",
+    "global_options",
     "match",
     "parse_conditions",
+    "parse_time",
     "select_datasets",
     "yes_option",
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+# -- shell completion; errors yield no suggestions --------------------------------------------------
+
+
+def complete_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete file names."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def complete_stores(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete names of stores in the YAML file."""
+    try:
+        names = read_stores(ctx.find_root().params.get("skv") or "skv.yml")
+    except click.UsageError:
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def _context(ctx: click.Context) -> CliContext:
+    root = ctx.find_root()
+    state = CliContext(root.params["skv"], root.params["store"], 0, "auto", root.params.get("cube") or "")
+    for name in ("skv", "store"):
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            state.set_option(name, ctx.params[name])
+    return state
+
+
+def complete_cubes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete names of cubes in the store."""
+    try:
+        return [name for name in list_cubes(_context(ctx).store) if name.startswith(incomplete)]
+    except (click.UsageError, OSError, ValueError):
+        return []
+
+
+def complete_datasets(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete comma-separated dataset ids of the cube."""
+    try:
+        names = list(_context(ctx).datasets)
+    except (click.UsageError, OSError, ValueError):
+        return []
+    return _complete_last(names, incomplete)
+
+
+def complete_columns(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete comma-separated columns of the cube."""
+    from kartothek_cube.core.cube.consistency import get_dataset_columns
+
+    try:
+        names = set().union(*map(get_dataset_columns, _context(ctx).datasets.values()))
+    except (click.UsageError, OSError, ValueError):
+        return []
+    return _complete_last(sorted(names), incomplete)
+
+
+def _complete_last(names: list[str], incomplete: str) -> list[str]:
+    previous, comma, last = incomplete.rpartition(",")
+    return [f"{previous}{comma}{name}" for name in names if name.startswith(last)]
+
+
+# -- global options --------------------------------------------------------------------------------
+
+COLORS = {"always": True, "auto": None, "off": False}
+
+
+def global_options() -> list[click.Parameter]:
+    """Make the options of all commands."""
+    return [
+        click.Option(
+            ["--skv"],
+            default="skv.yml",
+            show_default=True,
+            envvar="KARTOTHEK_CUBE_SKV",
+            show_envvar=True,
+            help="YAML file with store configurations.",
+            shell_complete=complete_files,
+        ),
+        click.Option(
+            ["--store"],
+            default="dataset",
+            envvar="KARTOTHEK_CUBE_STORE",
+            show_envvar=True,
+            show_default=True,
+            shell_complete=complete_stores,
+            help="Store: a directory (/data), a URL (s3://bucket), or a name in the YAML file.",
+        ),
+        click.Option(
+            ["-j", "--n_threads"],
+            type=click.IntRange(min=0),
+            default=0,
+            show_default=True,
+            help="Number of threads (0: number of cores).",
+        ),
+        click.Option(
+            ["--color"],
+            type=click.Choice(list(COLORS)),
+            default="auto",
+            show_default=True,
+            help="When to use colours.",
+        ),
+        click.Option(["--debug"], is_flag=True, help="Show tracebacks of errors."),
+    ]
+
+
+class CubeCommand(click.Command):
+    """A command, whose global options may precede the cube or follow the command."""
+
+    #: whether to load the cube before the command runs
+    needs_cube = True
+    #: whether that is an error if the seed dataset is gone
+    needs_seed = True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._global_options = global_options()
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """List own and global parameters."""
+        own = super().get_params(ctx)
+        return [*own[:-1], *self._global_options, *own[-1:]]  # --help is the last one
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List own options, then the global ones."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": [], "Global options": []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                sections["Global options" if param in self._global_options else "Options"].append(record)
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Apply the global options behind the command, load the cube and run."""
+        state = ctx.find_object(CliContext)
+        assert state is not None
+        for option in self._global_options:
+            value = ctx.params.pop(str(option.name))
+            if ctx.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE:
+                state.set_option(str(option.name), value)
+        ctx.color = COLORS[state.color]
+        ctx.with_resource(state.limited())
+        if self.needs_cube and self.needs_seed:
+            state.require_seed()
+        elif self.needs_cube:
+            _ = state.cube
+        return super().invoke(ctx)
+
+
+class RemainderCommand(CubeCommand):
+    """A command that also runs on what is left of a cube without its seed dataset."""
+
+    needs_seed = False
+
+
+# -- options of commands ---------------------------------------------------------------------------
 
 
 def datasets_option(verb: str) -> Callable[[F], F]:
@@ -37,13 +208,13 @@ def datasets_option(verb: str) -> Callable[[F], F]:
         include = click.option(
             "--include",
             metavar="<include>",
-            shell_complete=completion.datasets,
+            shell_complete=complete_datasets,
             help=f"Datasets to be {verb}: comma-separated ids or patterns, e.g. ``enrich,climate_*``.",
         )
         exclude = click.option(
             "--exclude",
             metavar="<exclude>",
-            shell_complete=completion.datasets,
+            shell_complete=complete_datasets,
             help="Datasets to exclude, in the same format.",
         )
         return include(exclude(command))
@@ -94,15 +265,28 @@ def confirm(question: str, yes: bool) -> None:
         raise
 
 
+def parse_time(text: str, option: str) -> str:
+    """Check a time, e.g. one that ``history`` prints; it is in UTC without a zone."""
+    time = re.sub(r"\s+UTC$", "+00:00", text.strip())
+    try:
+        datetime.fromisoformat(time)
+    except ValueError:
+        usage_error(f"Invalid {option} {text!r}: expected a time such as '2024-01-31 12:00 UTC'; see history")
+    return time
+
+
 #: all columns
 ALL = "__all__"
 
 
-def parse_conditions(text: str, types: dict[str, pa.DataType]) -> Conjunction:
+def parse_conditions(texts: str | Sequence[str], types: dict[str, pa.DataType]) -> Conjunction:
     """Parse conditions of the form ``column operator value``, joined by ``&``."""
     from kartothek_cube.core.cube import conditions
 
+    texts = [texts] if isinstance(texts, str) else texts
     try:
-        return conditions.parse_conditions(text, types)
+        # one by one, so that an unbalanced quote in one of them is an error
+        parsed = [conditions.parse_conditions(text, types) for text in texts]
+        return conditions.Conjunction([single for each in parsed for single in each.conditions])
     except ValueError as error:
         usage_error(one_line(error))

@@ -1,29 +1,36 @@
-"""Output formats of query results: text table, CSV, JSON, Parquet, Arrow stream."""
+"""Output formats of query results: text table, CSV, JSON, JSON lines, Parquet, Feather, Arrow stream."""
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
+import os
+import shutil
 import sys
+import unicodedata
+import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, BinaryIO
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from math import isfinite
+from operator import add
+from typing import Any, BinaryIO, cast
 
 import click
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from kartothek_cube.cli.errors import usage_error
-from kartothek_cube.cli.terminal import pluralize
+from kartothek_cube.cli.terminal import pluralize, usage_error
 
-__all__ = ("FORMATS", "Writer", "open_writer")
+__all__ = ("FORMATS", "Writer", "choose_format", "open_writer")
 
 #: number of rows printed to a terminal
 _SCREENFUL = 50
+#: texts are cut to this width before columns are omitted
+_MIN_TEXT_WIDTH = 12
 
 
 class Writer(ABC):
@@ -71,15 +78,53 @@ class _Json(Writer):
         self._before = "[\n"
 
     def write(self, table: pa.Table) -> None:
-        frame = table.to_pandas(types_mapper=pd.ArrowDtype)
-        lines = frame.to_json(
-            orient="records", lines=True, date_format="iso", date_unit="us", force_ascii=False
-        )
-        self.sink.write((self._before + ",\n".join(lines.splitlines())).encode())
-        self._before = ",\n"
+        if len(table):
+            self.sink.write((self._before + ",\n".join(_json_objects(table))).encode())
+            self._before = ",\n"
 
     def close(self) -> None:
         self.sink.write(b"[]\n" if self._before == "[\n" else b"\n]\n")
+
+
+class _JsonLines(Writer):
+    """JSON lines: one object per line."""
+
+    def write(self, table: pa.Table) -> None:
+        if len(table):
+            self.sink.write(("\n".join(_json_objects(table)) + "\n").encode())
+
+    def close(self) -> None:
+        pass
+
+
+def _json_objects(table: pa.Table) -> list[str]:
+    names = [json.dumps(name, ensure_ascii=False) + ":" for name in table.column_names]
+    rows = zip(*map(_json_cells, table.columns), strict=True)
+    return ["{" + ",".join(map(add, names, cells)) + "}" for cells in rows]
+
+
+def _json_cells(column: pa.ChunkedArray) -> list[str]:
+    """Write values as JSON, floats with all digits and times in ISO format."""
+    dtype = column.type
+    if pa.types.is_dictionary(dtype):
+        return _json_cells(column.cast(dtype.value_type))
+    if pa.types.is_float64(dtype):
+        return ["null" if v is None or not isfinite(v) else repr(v) for v in column.to_pylist()]
+    if pa.types.is_boolean(dtype) or pa.types.is_integer(dtype) or pa.types.is_decimal(dtype):
+        return cast(list[str], pc.fill_null(column.cast(pa.string()), "null").to_pylist())
+    if pa.types.is_timestamp(dtype):
+        zone = "" if dtype.tz is None else "Z"
+        times = column.cast(pa.timestamp(dtype.unit))  # of zoned times: in UTC
+        with suppress(pa.ArrowInvalid):  # nanoseconds stay if they are needed
+            times = times.cast(pa.timestamp("us"))
+        column = pc.binary_join_element_wise(pc.strftime(times, "%Y-%m-%dT%H:%M:%S"), zone, "")
+    elif pa.types.is_date(dtype):
+        column = column.cast(pa.string())
+    elif pa.types.is_floating(dtype):
+        return _json_cells(column.cast(pa.string()).cast(pa.float64()))  # 0.1 of float32 stays 0.1
+    elif pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype):
+        return ["null" if value is None else f'"{value.hex()}"' for value in column.to_pylist()]
+    return [json.dumps(value, ensure_ascii=False, default=str) for value in column.to_pylist()]
 
 
 class _Parquet(Writer):
@@ -105,13 +150,23 @@ class _Arrow(Writer):
 
     def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
         super().__init__(sink, schema)
-        self._writer = pa.ipc.new_stream(_Pipe(sink), schema)
+        self._writer = self._open(_Pipe(sink), schema)
+
+    def _open(self, pipe: _Pipe, schema: pa.Schema) -> Any:
+        return pa.ipc.new_stream(pipe, schema)
 
     def write(self, table: pa.Table) -> None:
         self._writer.write_table(table.cast(self.schema))
 
     def close(self) -> None:
         self._writer.close()
+
+
+class _Feather(_Arrow):
+    """The Arrow file format, also known as Feather."""
+
+    def _open(self, pipe: _Pipe, schema: pa.Schema) -> Any:
+        return pa.ipc.new_file(pipe, schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
 
 
 class _Pipe(io.RawIOBase):
@@ -138,34 +193,109 @@ class _Pipe(io.RawIOBase):
 
 
 class _Table(Writer):
-    """Text table with right-aligned numbers; on a terminal, the first rows only."""
+    """Text table with right-aligned numbers; on a terminal, the first rows, and no wider than it."""
 
     def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
         super().__init__(sink, schema)
         self._tables = [schema.empty_table()]
-        self._max_rows = _SCREENFUL if sink.isatty() else None
+        self._is_terminal = sink.isatty()
 
     def write(self, table: pa.Table) -> None:
         self._tables.append(table)
 
     def close(self) -> None:
         result = pa.concat_tables(self._tables, promote_options="permissive")
-        shown = result if self._max_rows is None else result.slice(0, self._max_rows)
+        shown = result.slice(0, _SCREENFUL) if self._is_terminal else result
         flat = _flatten(shown)
         columns = [
-            _align(name, _format_cells(column), _is_number(column.type))
+            _TextColumn(name, _format_cells(column), _is_number(column.type), _is_text(column.type))
             for name, column in zip(flat.column_names, flat.columns, strict=True)
         ]
-        for line in zip(*columns, strict=True):
+        fitting = _fit_terminal(columns) if self._is_terminal else columns
+        for line in zip(*(column.lines() for column in fitting), strict=True):
             self.sink.write("  ".join(line).rstrip().encode() + b"\n")
         self.sink.flush()
         if len(shown) < len(result):
             hidden = pluralize(len(result) - len(shown), "more row")
-            click.echo(f"… and {hidden}; use --limit to change the number of rows", err=True)
+            click.echo(f"… and {hidden}; write all of them to a file with --to", err=True)
+        if len(fitting) < len(columns):
+            names = ", ".join(column.name for column in columns[len(fitting) :])
+            hidden = pluralize(len(columns) - len(fitting), "more column")
+            click.echo(f"… and {hidden} ({names}); select some with --columns", err=True)
+
+
+class _TextColumn:
+    """A column of a text table."""
+
+    def __init__(self, name: str, cells: list[str], is_number: bool, is_text: bool) -> None:
+        self.name = name if name.isprintable() else repr(name)[1:-1]
+        self.cells = cells
+        self.is_number = is_number
+        self.width = max(map(_text_width, [self.name, *cells]))
+        #: texts can be cut, but a cut number or time would be another one
+        self.min_width = min(
+            self.width, _MIN_TEXT_WIDTH if is_text else max(map(_text_width, cells), default=0)
+        )
+
+    def lines(self) -> list[str]:
+        """Name and cells, cut and padded to the width."""
+        return [self._pad(_cut_text(text, self.width)) for text in (self.name, *self.cells)]
+
+    def _pad(self, text: str) -> str:
+        blanks = " " * (self.width - _text_width(text))
+        return blanks + text if self.is_number else text + blanks
+
+
+def _fit_terminal(columns: list[_TextColumn]) -> list[_TextColumn]:
+    """Cut the widest texts, then omit the last columns, until the table is not wider than the terminal."""
+    available = shutil.get_terminal_size().columns
+    columns = list(columns)
+    while len(columns) > 1 and _table_width(column.min_width for column in columns) > available:
+        columns.pop()
+    while _table_width(column.width for column in columns) > available:
+        cuttable = [column for column in columns if column.width > column.min_width]
+        if not cuttable:
+            break
+        max(cuttable, key=lambda column: column.width).width -= 1
+    return columns
+
+
+def _table_width(widths: Iterable[int]) -> int:
+    return sum(width + 2 for width in widths) - 2
+
+
+def _text_width(text: str) -> int:
+    """Return the number of terminal cells of a text: two for wide characters, none for accents."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text
+    )
+
+
+def _cut_text(text: str, width: int) -> str:
+    """
+    Cut a text to a width.
+
+    >>> _cut_text("Hamburg", 5)
+    'Hamb…'
+    """
+    if _text_width(text) <= width:
+        return text
+    while text and _text_width(text) >= width:
+        text = text[:-1]
+    return text + "…" if width else ""
 
 
 def _is_number(dtype: pa.DataType) -> bool:
     return bool(pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype))
+
+
+def _is_text(dtype: pa.DataType) -> bool:
+    dtype = dtype.value_type if pa.types.is_dictionary(dtype) else dtype
+    return bool(
+        pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype)
+    )
 
 
 def _format_cells(column: pa.ChunkedArray) -> list[str]:
@@ -176,18 +306,13 @@ def _format_cells(column: pa.ChunkedArray) -> list[str]:
     return [text if text.isprintable() else repr(text)[1:-1] for text in texts]
 
 
-def _align(name: str, texts: list[str], right: bool) -> list[str]:
-    width = max(map(len, [name, *texts]))
-    return [text.rjust(width) if right else text.ljust(width) for text in [name, *texts]]
-
-
 def _flatten(table: pa.Table) -> pa.Table:
     """Convert nested columns to JSON and shorten timestamps."""
     for number, (field, column) in enumerate(zip(table.schema, table.columns, strict=True)):
         if pa.types.is_nested(field.type):
             cells = [None if v is None else json.dumps(v, default=str) for v in column.to_pylist()]
             table = table.set_column(number, field.name, pa.chunked_array([pa.array(cells, pa.string())]))
-        elif pa.types.is_timestamp(field.type) and field.type.tz is None:
+        elif pa.types.is_timestamp(field.type):
             table = table.set_column(number, field.name, _shorten_timestamps(column))
         elif pa.types.is_null(field.type):
             table = table.set_column(number, field.name, column.cast(pa.string()))
@@ -195,8 +320,10 @@ def _flatten(table: pa.Table) -> pa.Table:
 
 
 def _shorten_timestamps(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Cast to dates if all times are midnight, otherwise to the coarsest lossless unit."""
-    for dtype in (pa.date32(), pa.timestamp("s"), pa.timestamp("ms"), pa.timestamp("us")):
+    """Cast to dates if all times are midnight (without a zone), otherwise to the coarsest lossless unit."""
+    zone = column.type.tz
+    times = [pa.timestamp(unit, zone) for unit in ("s", "ms", "us")]
+    for dtype in times if zone else (pa.date32(), *times):
         try:
             short = column.cast(dtype)
         except pa.ArrowInvalid:
@@ -212,15 +339,37 @@ FORMATS: dict[str, type[Writer]] = {
     "parquet": _Parquet,
     "arrow": _Arrow,
     "json": _Json,
+    "jsonl": _JsonLines,
+    "feather": _Feather,
 }
 _SUFFIXES = {
     "csv": "csv",
     "parquet": "parquet",
     "arrow": "arrow",
     "arrows": "arrow",
+    "feather": "feather",
     "json": "json",
+    "jsonl": "jsonl",
+    "ndjson": "jsonl",
     "txt": "table",
 }
+
+
+_GZIP = ".gz"
+
+
+def choose_format(form: str | None, path: str | None) -> str:
+    """Return the format: the given one, or that of the suffix of the file, or a table."""
+    if form is not None or path is None:
+        return form or "table"
+    _, separator, suffix = os.path.basename(path).lower().removesuffix(_GZIP).rpartition(".")
+    chosen = _SUFFIXES.get(suffix) if separator else None
+    if chosen is None:
+        usage_error(
+            f"Cannot derive the format from the file name {path}: known suffixes are "
+            f"{', '.join(f'.{known}' for known in _SUFFIXES)}, also with {_GZIP}; or pass --output"
+        )
+    return chosen
 
 
 @contextmanager
@@ -228,22 +377,40 @@ def open_writer(form: str | None, path: str | None, schema: pa.Schema) -> Iterat
     """
     Open a writer of the given format, by default derived from the file name, or a table.
 
-    Without a path, it writes to standard output; binary formats are refused on a terminal.
+    Without a path, it writes to standard output; binary formats are refused on a terminal. With a path, the
+    file appears when it is complete.
     """
-    kind: type[Writer] = FORMATS[form or _SUFFIXES.get((path or "").rpartition(".")[2].lower(), "table")]
+    kind = FORMATS[choose_format(form, path)]
     if path is None:
         sink = sys.stdout.buffer
         if not kind.text and sink.isatty():
             usage_error("Binary output cannot be written to a terminal: use a pipe, or a file with --to")
         yield from _write_and_close(kind, sink, schema)
         return
+    # pipes and devices cannot be replaced
+    temporary = (
+        path if os.path.exists(path) and not os.path.isfile(path) else f"{path}.{uuid.uuid4().hex}.tmp"
+    )
     try:
         # not a with statement: OSErrors of the query must not be reported as errors of the file
-        file = open(path, "wb")  # noqa: SIM115
+        file = open(temporary, "wb")  # noqa: SIM115
     except OSError as error:
         usage_error(f"Cannot write {path}: {error.strerror}")
-    with file:
-        yield from _write_and_close(kind, file, schema)
+    try:
+        with file:
+            if path.lower().endswith(_GZIP):
+                # without name and time, so that equal results make equal files
+                with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as compressed:
+                    yield from _write_and_close(kind, cast(BinaryIO, compressed), schema)
+            else:
+                yield from _write_and_close(kind, file, schema)
+        if temporary != path:
+            os.replace(temporary, path)
+    except BaseException:
+        if temporary != path:
+            with suppress(OSError):
+                os.remove(temporary)
+        raise
 
 
 def _write_and_close(kind: type[Writer], sink: BinaryIO, schema: pa.Schema) -> Iterator[Writer]:

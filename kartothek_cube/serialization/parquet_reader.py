@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow.arrays import convert_layouts
+from kartothek_cube.core.arrow.arrays import convert_layouts, copy_to_arrow_memory
 from kartothek_cube.core.arrow.pandas_conversion import (
     extension_dtypes,
     index_columns,
@@ -245,7 +245,7 @@ def read_parquet(
 def _open_input(source: Source) -> pa.NativeFile | None:
     """Positional access to the bytes of a source; None for open files."""
     if isinstance(source, _CONTENT):
-        return pa.BufferReader(source)
+        return pa.BufferReader(source if isinstance(source, pa.Buffer) else copy_to_arrow_memory(source))
     return pa.OSFile(source) if isinstance(source, str) else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pandas as pd
 
@@ -45,7 +46,25 @@ def test_info(ok):
     text = ok("cube", "info")
     assert text.startswith(INFO)
     assert PAYLOAD in text
-    assert '    "ktk_cube_is_seed": true,\n' in text
+    assert "ktk_" not in text
+    assert "klee_" not in text
+    assert re.search(r'"creation_time": "[-0-9T:.]+\+00:00"', text)
+
+
+def test_info_shows_no_internal_columns(tmp_path, ok):
+    """A dataset that kartothek wrote from a frame with an index of its own stores it as a column."""
+    store = f"hfs://{tmp_path}/store"
+    frame = pd.DataFrame({"x": [1, 2], "p": [1, 1], "__index_level_0__": [7, 8]})
+    build_cube(frame, Cube(["x"], ["p"], "indexed"), store)
+    build_cube(
+        frame.assign(v=1).drop(columns="__index_level_0__").set_index("v", drop=False).rename_axis(None),
+        Cube(["x"], ["p"], "plain"),
+        store,
+    )
+    for cube in ("indexed", "plain"):
+        for options in ([], ["--json"]):
+            assert "index_level" not in ok(cube, "info", *options)
+    assert "index_level" not in ok("indexed", "report", "-o", "-")
 
 
 def test_info_without_index_columns(tmp_path, ok):

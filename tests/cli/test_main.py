@@ -9,10 +9,13 @@ import subprocess
 import sys
 import termios
 
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
 from kartothek_cube.cli import cli
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io.eager_cube import build_cube, remove_partitions
 from tests.support.paths import ROOT
 
 COMMANDS = [
@@ -110,6 +113,9 @@ def test_without_click():
         (["cube", "inof"], "No such command 'inof'. Did you mean 'info'?"),
         (["info", "cube"], "kartothek_cube cube info"),
         (["cube"], "Missing command"),
+        (["info"], "kartothek_cube CUBE info"),
+        (["info", "--json"], "kartothek_cube CUBE info"),
+        (["cube", "compact", "-w", "v1 > 1"], "partition columns (p), not v1"),
         (["cubee", "info"], "did you mean cube?"),
         (["cube", "stats", "--jsno"], "--json"),
         (["--colour", "off", "cube", "stats"], "--color"),
@@ -226,3 +232,103 @@ def test_completion(url, words, expected):
     }
     result = CliRunner().invoke(cli, [], env=env, prog_name="kartothek_cube")
     assert expected in [line.partition(",")[2] for line in result.output.splitlines()]
+
+
+@pytest.mark.parametrize("args", [["cube", "--help"], ["cube", "-h"], ["cube", "--store", "no", "--help"]])
+def test_help_behind_the_cube(args):
+    result = CliRunner().invoke(cli, args)
+    assert result.exit_code == 0
+    assert result.output.startswith("Usage: ")
+    assert "\n  verify " in result.output
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["cube", "stats", "--json", "--store", "URL"],
+        ["cube", "--store", "URL", "stats", "--json"],
+        ["cube", "-j", "1", "stats", "--store=URL", "--color", "off", "--json", "--debug"],
+        ["cube", "stats", "--skv", "SKV", "--json"],
+        ["--store", "nowhere", "cube", "stats", "--json", "--store", "URL"],
+        ["ls", "--json", "--store", "URL"],
+    ],
+)
+def test_global_options_behind_the_command(args, url, skv):
+    arguments = [arg.replace("URL", url).replace("SKV", skv) for arg in args]
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 0, result.output
+    assert '"seed"' in result.stdout
+
+
+def test_values_that_look_like_global_options(error):
+    assert "--store" in error("cube", "query", "--where", "--store")
+
+
+def test_help_of_commands_lists_global_options():
+    text = CliRunner().invoke(cli, ["cube", "query", "--help"]).output
+    own, _, others = text.partition("Global options:")
+    assert "--where" in own
+    assert "--store" in others
+    assert "--store" not in own
+
+
+def test_color_and_debug_behind_the_command(call, monkeypatch):
+    assert "\x1b[" in call("cube", "info", "--color", "always").stdout
+    monkeypatch.setattr("kartothek_cube.cli.commands.inspect.list_cubes", lambda store: 1 // 0)
+    assert isinstance(call("ls", "--debug").exception, ZeroDivisionError)
+
+
+@pytest.mark.parametrize(
+    "store", ["{}/store", "file://{}/store", "file://localhost{}/store", "./store", "store", "store/"]
+)
+def test_directories_as_stores(ok, tmp_path, monkeypatch, store):
+    monkeypatch.chdir(tmp_path)
+    assert ok("ls", store=store.format(tmp_path)) == "cube  enrich, seed\n"
+
+
+def test_directories_with_special_characters(ok, tmp_path):
+    target = tmp_path / "a b?c#d%20é"
+    ok("cube", "copy", "--tgt-store", str(target))
+    assert (target / "cube++seed.by-dataset-metadata.json").exists()
+    assert ok("ls", store=str(target)) == "cube  enrich, seed\n"
+    assert ok("ls", store=target.as_uri()) == "cube  enrich, seed\n"
+
+
+def test_configured_names_win_over_directories(error, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "by_url").mkdir()
+    assert "unknown cube" in error("nope", "info", store="by_url")
+    assert "available: cube" in error("nope", "info", store="by_url")
+
+
+@pytest.mark.parametrize(
+    "store", ["{}/nowhere", "file://{}/nowhere", "./nowhere", "file://host/data", "file://"]
+)
+def test_missing_directories(error, tmp_path, monkeypatch, store):
+    monkeypatch.chdir(tmp_path)
+    assert "Could not open store" in error("cube", "info", store=store.format(tmp_path))
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("command", sorted(set(COMMANDS)))
+def test_help_of_commands_without_cube(command):
+    result = CliRunner().invoke(cli, [command, "--help"])
+    assert result.exit_code == 0
+    assert f"CUBE {command} " in result.output or command == "ls"
+
+
+def test_an_empty_cube(ok, call, tmp_path):
+    """All commands work after all partitions were removed."""
+    cube = Cube(["x"], ["p"], "empty", index_columns=["v"])
+    store = f"hfs://{tmp_path}/store"
+    build_cube(pd.DataFrame({"x": [1], "p": ["a"], "v": [0.5]}), cube, store)
+    remove_partitions(cube, store, None)
+    assert "  - v: double" in ok("empty", "info")
+    assert "files:  0" in ok("empty", "stats")
+    for options in (["-o", "csv"], ["-o", "csv", "-w", "v > 1"]):
+        assert ok("empty", "query", *options) == '"p","v","x"\n'
+    assert "seed" in ok("empty", "query", "--explain")
+    assert "no problems" in ok("empty", "verify", "--quick")
+    assert ok("empty", "compact") == "seed: nothing to do\n"
+    for command in (["report", "-o", "-"], ["history"], ["cleanup", "--dry-run"], ["index", "seed", "x"]):
+        ok("empty", *command)

@@ -20,7 +20,7 @@ def files(root: Path) -> set[str]:
 
 
 def test_index(ok, url):
-    ok("cube", "index", "enrich", "v*")
+    assert ok("cube", "index", "enrich", "v*") == "Indexed v2 of enrich: 2 data files read.\n"
     dataset = DatasetMetadata.load_from_store("cube++enrich", url)
     assert "v2" in dataset.indices
     assert dataset.metadata["ktk_cube_is_seed"] is False  # what else is in the header stays
@@ -35,7 +35,8 @@ def ok_error(ok, *args):
 
 
 def test_copy(ok, error, tmp_path):
-    ok("cube", "copy", "--tgt_store", "other")
+    text = ok("cube", "copy", "--tgt_store", "other")
+    assert text == "Copied enrich, seed of cube cube to other (4 data files).\n"
     assert files(tmp_path / "other") == files(tmp_path / "store")
     assert "--overwrite" in error("cube", "copy", "--tgt_store", "other")
 
@@ -71,14 +72,47 @@ def test_delete_asks(ok, call, tmp_path):
         assert "enrich, seed; 4 data files" in result.stderr
         assert files(tmp_path / "store") == before
     assert "--yes" in call("cube", "delete").stderr
-    ok("cube", "delete", input="y\n")
+    assert ok("cube", "delete", input="y\n").endswith("Deleted enrich, seed of cube cube (4 data files).\n")
     assert files(tmp_path / "store") == set()
 
 
 def test_delete_of_some(ok, tmp_path, url):
-    ok("cube", "delete", "--include", "enrich", "-y")
+    text = ok("cube", "delete", "--include", "enrich", "-y")
+    assert text == "Deleted enrich of cube cube (2 data files).\n"
+    assert ok("cube", "delete", "--exclude", "*", "-y") == "No dataset selected, nothing to delete.\n"
     assert not any("enrich" in name for name in files(tmp_path / "store"))
     assert len(query_cube(CUBE.copy(index_columns=[]), url)[0]) == 4
+
+
+def test_a_cube_without_seed(ok, call, error, tmp_path):
+    """After only the seed was deleted, the rest can be shown and deleted."""
+    assert "without the seed" in call("cube", "delete", "--include", "seed", "-y").stderr
+    text = ok("cube", "info")
+    assert "Seed Dataset:      none" in text
+    assert "  - x: int64\n  - d: unknown\nPartition Columns:\n  - p: string\n" in text
+    assert "Dataset: enrich" in text
+    for command in (["stats"], ["query", "-o", "csv"], ["copy", "--tgt_store", "other"], ["report"]):
+        assert "only info, delete and cleanup work without it" in error("cube", *command)
+    assert call("cube", "verify").exit_code == 3
+    (tmp_path / "store" / "cube++seed" / "table").mkdir(parents=True)
+    orphan = tmp_path / "store" / "cube++seed" / "table" / "orphan.parquet"
+    orphan.write_bytes(b"1")
+    ok("cube", "cleanup", "--retention", "0", "-y")
+    assert not orphan.exists()
+    assert ok("cube", "delete", "-y") == "Deleted enrich of cube cube (2 data files).\n"
+    assert files(tmp_path / "store") == set()
+
+
+def test_cleanup_after_an_interrupted_deletion(ok, error, tmp_path):
+    """A deletion that was killed leaves files without a header."""
+    for name in files(tmp_path / "store"):
+        if name.endswith("metadata.json"):
+            (tmp_path / "store" / name).unlink()
+    assert "only orphaned files" in error("cube", "info")
+    assert ok("cube", "cleanup", "--retention", "0", "-y").startswith("Deleted ")
+    assert files(tmp_path / "store") == set()
+    assert "unknown cube cube" in error("cube", "info")
+    assert "unknown cube cube" in error("cube", "cleanup")
 
 
 @pytest.fixture
@@ -96,7 +130,9 @@ def test_cleanup_lists(call, garbage, tmp_path):
     before = files(tmp_path / "store")
     result = call("cube", "cleanup", "--dry-run")
     assert result.stdout.splitlines() == [name for name in garbage if "old" in name]
-    assert result.stderr == "1 file (7 B) would be deleted.\n"
+    assert result.stderr == (
+        "1 file (7 B) would be deleted.\n1 orphaned file (7 B) is younger than 24h and kept.\n"
+    )
     assert set(call("cube", "cleanup", "--dry-run", "--retention", "0").stdout.splitlines()) == garbage
     assert files(tmp_path / "store") == before
 
@@ -105,11 +141,12 @@ def test_cleanup(ok, call, garbage, tmp_path):
     before = files(tmp_path / "store")
     assert call("cube", "cleanup", input="n\n").exit_code == 1
     assert files(tmp_path / "store") == before
-    ok("cube", "cleanup", "--yes")
+    assert ok("cube", "cleanup", "--yes") == "Deleted 1 orphaned file (7 B) of cube cube.\n"
     assert before - files(tmp_path / "store") == {name for name in garbage if "old" in name}
     ok("cube", "cleanup", "--yes", "--retention", "0")
     assert before - files(tmp_path / "store") == garbage
-    ok("cube", "cleanup")  # nothing to do, nothing to ask
+    # nothing to do, nothing to ask
+    assert ok("cube", "cleanup") == "There are no orphaned files to delete.\n"
 
 
 @pytest.mark.parametrize("text", ["24", "a day", "-1h", "1h 5min", ""])
@@ -167,7 +204,8 @@ def test_history(ok, call, error, url):
     assert first(url) == 9.5
     text = ok("cube", "history", "--include", "seed")
     assert text.splitlines()[0] == "seed"
-    assert text.splitlines()[-1].endswith("  current")
+    assert text.splitlines()[-1].endswith(" UTC  current")
+    assert '"v1":0.5' in ok("cube", "query", "--as-of", f"{time[:26]} UTC", "-n", "1", "-o", "json")
     assert '"v1":0.5' in ok("cube", "query", "--as-of", time, "-n", "1", "-o", "json")
     assert '"v1":9.5' in ok("cube", "query", "-n", "1", "-o", "json")
     assert call("cube", "history", "--rollback", time, input="n\n").exit_code == 1
@@ -176,3 +214,5 @@ def test_history(ok, call, error, url):
     assert first(url) == 0.5
     assert "--include" in error("cube", "history", "--rollback", str(version), "--yes")
     assert call("cube", "query", "--as-of", "1999-01-01", "-o", "csv").exit_code == 2
+    assert "--as-of 'yesterday'" in error("cube", "query", "--as-of", "yesterday")
+    assert "--rollback 'yesterday'" in error("cube", "history", "--rollback", "yesterday", "-y")

@@ -177,8 +177,8 @@ class Dialogue:
         self.answers = iter(answers)
         self.defaults = []
         self.frames = []
-        monkeypatch.setattr("kartothek_cube.cli.commands.interactive.prompt", self.prompt)
-        monkeypatch.setattr("kartothek_cube.cli.commands.interactive._make_shell", lambda: self.frames.append)
+        monkeypatch.setattr("kartothek_cube.cli.commands.query.prompt", self.prompt)
+        monkeypatch.setattr("kartothek_cube.cli.commands.query._make_shell", lambda: self.frames.append)
 
     def prompt(self, title, *, default, completer, validator):
         self.defaults.append(default)
@@ -214,7 +214,7 @@ def test_prompts_of_prompt_toolkit(call, monkeypatch):
     from prompt_toolkit.output import DummyOutput
 
     frames = []
-    monkeypatch.setattr("kartothek_cube.cli.commands.interactive._make_shell", lambda: frames.append)
+    monkeypatch.setattr("kartothek_cube.cli.commands.query._make_shell", lambda: frames.append)
     delete_line, enter, end = "\x15", "\r", "\x04"
     with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
         keys.send_text(f"x > two{enter}{delete_line}x > 2{enter}v1{enter}{delete_line}{end}")
@@ -222,3 +222,40 @@ def test_prompts_of_prompt_toolkit(call, monkeypatch):
     assert result.exit_code == 1
     assert [list(frame.columns) for frame in frames] == [["d", "p", "v1", "x"]]
     assert frames[0]["x"].tolist() == [3, 4]
+
+
+TEXTS = [
+    "it's",
+    'say "hi"',
+    "a & b",
+    "a=b",
+    "(x)",
+    "H&M == 'x' & y",
+    "''",
+    "'",
+    '"',
+    "ä\n漢",
+    "a\\b",
+    " blank ",
+]
+
+
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_conditions_on_any_text(tmp_path, ok, quote):
+    store = f"hfs://{tmp_path}/store"
+    build_cube(pd.DataFrame({"x": range(len(TEXTS)), "p": 1, "s": TEXTS}), Cube(["x"], ["p"], "texts"), store)
+    for number, text in enumerate(TEXTS):
+        where = f"s == {quote}{text.replace(quote, 2 * quote)}{quote} & x >= 0"
+        assert [row["x"] for row in rows(ok("texts", "query", "-w", where, "-o", "json"))] == [number]
+
+
+@pytest.mark.parametrize(
+    "where", [["v2 == 'm"], ['v2 == "m'], ["v2 == m'"], ["v2 == 'm & x > 1"], ["v2 == 'm", "p == 'a"]]
+)
+def test_unbalanced_quotes_are_errors(error, where):
+    options = [part for text in where for part in ("--where", text)]
+    assert "unbalanced quote" in error("cube", "query", *options)
+
+
+def test_quoted_dates(ok):
+    assert [row["x"] for row in rows(ok("cube", "query", "-w", "d == '2020-01-02'", "-o", "json"))] == [2, 4]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from html.parser import HTMLParser
 
@@ -10,10 +11,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.cli.report.advice import advise
+from kartothek_cube.cli.report.charts import growth, heat_map
 from kartothek_cube.cli.report.files import DataFiles
-from kartothek_cube.cli.report.growth import growth
-from kartothek_cube.cli.report.heatmap import heat_map
+from kartothek_cube.cli.report.page import advise
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube
 from tests.cli.conftest import CUBE
@@ -92,11 +92,60 @@ def test_pictures_have_words(page):
 def test_content(page):
     text = " ".join(" ".join(Page(page).text).split())
     assert "2 partitions by p · 3 files" in text
-    assert "seed · Small files: 1 of 2 partitions have several files" in text
+    assert "seed · Small files: 1 of 2 partitions has several files" in text
     assert "compact --include seed" in text
     assert "a: 2 files" not in text
-    assert re.search(r"a: 3 rows, [\d.]+ kB, 2 files", text)
+    assert re.search(r"a: 2 rows, [\d.]+ kB, 2 files", text)
+    assert "4 rows and 1 superseded row" in text
+    assert "UTC" in text
     assert re.search(r"i1 2 1\.5 25\.0 %", text)  # values, files per value, files skipped
+
+
+def test_visible_cells_are_counted(ok, call, url, tmp_path):
+    """As many rows as a query returns, also with extra partition keys and without any."""
+    cube = Cube(["x", "d"], ["p"], "visible", index_columns=[])
+    frame = pd.DataFrame({"x": [1, 1, 2], "d": [1, 2, 1], "p": ["a", "a", "b"], "v": 1})
+    other = pd.DataFrame({"x": [1, 2, 3], "w": 1})
+    by_x = frame.rename(columns={"v": "u"})
+    build_cube(
+        {"seed": frame, "other": other, "by_x": by_x},
+        cube,
+        url,
+        partition_on={"other": [], "by_x": ["p", "x"]},
+    )
+    for _ in range(2):
+        append_to_cube({"seed": frame[:2], "other": other[1:], "by_x": by_x[1:]}, cube, url)
+    text = " ".join(" ".join(Page(ok("visible", "report", "-o", "-")).text).split())
+    assert text.count("3 rows and 4 superseded rows") == 3
+    ok("visible", "compact")
+    assert "superseded row" not in " ".join(Page(ok("visible", "report", "-o", "-")).text)
+
+
+def test_garbage_is_that_of_cleanup(ok, call, tmp_path):
+    folder = tmp_path / "store" / "cube++seed" / "table" / "p=a"
+    for name, content in {"old": b"1234567", "young": b"12345"}.items():
+        (folder / f"{name}.parquet").write_bytes(content)
+    os.utime(folder / "old.parquet", (0, 0))
+    assert call("cube", "cleanup", "--dry-run").stderr.startswith("1 file (7 B)")
+    text = " ".join(Page(ok("cube", "report", "-o", "-")).text)
+    assert "Garbage: 1 orphaned file (7 B)" in text
+    assert "1 orphaned file (5 B) younger than 24 hours" in text
+    ok("cube", "cleanup", "-y")
+    text = " ".join(Page(ok("cube", "report", "-o", "-")).text)
+    assert "Garbage" not in text
+    assert "no orphaned file is older than 24 hours" in text or "Maintenance" in text
+    assert "1 orphaned file (5 B) younger than 24 hours" in text
+
+
+def test_indices_that_skip_nothing(ok, url):
+    cube = Cube(["x", "y"], ["p"], "indexed", index_columns=["good", "bad"])
+    frame = pd.DataFrame({"x": [1, 2, 3, 4], "y": [1, 2, 1, 2], "p": [1, 1, 2, 2]})
+    build_cube(frame.assign(good=frame.x, bad=7), cube, url)
+    text = " ".join(Page(ok("indexed", "report", "-o", "-")).text)
+    assert "2 indices skip no files: bad, y" in text
+    copied = "cube.copy(suppress_index_on=['y'], index_columns=['good'])"
+    assert f"build_cube(data, {copied}, store, overwrite=True)" in text
+    assert cube.copy(suppress_index_on=["y"], index_columns=["good"]).index_columns == {"good"}
 
 
 def test_text_from_the_store_is_escaped(tmp_path, ok):

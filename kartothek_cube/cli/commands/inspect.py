@@ -1,35 +1,55 @@
-"""Read-only commands: ``info``, ``stats``, ``ls``."""
+"""The commands ``info``, ``stats``, ``ls`` and ``verify``."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kartothek_cube.cli.context import CliContext, list_cubes, pass_state
-from kartothek_cube.cli.options import as_json, datasets_option, select_datasets
-from kartothek_cube.cli.terminal import headline, label, print_json
+from kartothek_cube.cli.context import CliContext, is_internal_column, list_cubes, pass_state
+from kartothek_cube.cli.options import (
+    CubeCommand,
+    RemainderCommand,
+    as_json,
+    datasets_option,
+    select_datasets,
+)
+from kartothek_cube.cli.terminal import DAMAGED, headline, label, one_line, pluralize, print_json, usage_error
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from kartothek_cube.core.cube.cube import Cube
     from kartothek_cube.core.dataset import DatasetMetadata
+    from kartothek_cube.io_components.verify.report import Report
 
-__all__ = ("column_types", "info", "ls", "stats")
+__all__ = ("column_types", "info", "ls", "stats", "verify")
+
+
+#: of metadata keys
+_INTERNAL_PREFIXES = ("ktk_", "klee_", "kartothek_cube", "pandas")
+
+
+class _StoreCommand(CubeCommand):
+    """A command that also runs if the cube cannot be loaded."""
+
+    needs_cube = False
 
 
 # -- info ------------------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(cls=RemainderCommand)
 @as_json
 @pass_state
 def info(state: CliContext, as_json: bool) -> None:
     """Show columns, types and partitions of the datasets."""
     cube, datasets = state.cube, state.datasets
+    if not datasets:
+        usage_error(f"Cube {state.prefix} has no datasets, only orphaned files; delete them by cleanup")
     types = column_types(datasets)
     if as_json:
         print_json(_to_dict(cube, datasets, types))
@@ -41,7 +61,7 @@ def info(state: CliContext, as_json: bool) -> None:
     _print_columns("Index Columns:", sorted(cube.index_columns), types)
     if not cube.index_columns:
         click.echo()
-    label("Seed Dataset:", f"      {cube.seed_dataset}")
+    label("Seed Dataset:", f"      {cube.seed_dataset if cube.seed_dataset in datasets else 'none'}")
     for name, dataset in datasets.items():
         click.echo()
         headline(f"Dataset: {name}")
@@ -57,9 +77,23 @@ def column_types(datasets: dict[str, DatasetMetadata]) -> dict[str, pa.DataType]
     types: dict[str, pa.DataType] = {}
     for dataset in datasets.values():
         for field in arrow_schema(dataset):
+            if is_internal_column(field.name):
+                continue
             if pa.types.is_null(types.get(field.name, pa.null())):
                 types[field.name] = field.type
     return types
+
+
+def _user_metadata(dataset: DatasetMetadata) -> dict[str, Any]:
+    """Metadata without the keys of the library, whose content is shown elsewhere; times in UTC."""
+    metadata = {
+        key: value for key, value in dataset.metadata.items() if not key.startswith(_INTERNAL_PREFIXES)
+    }
+    time = metadata.get("creation_time")
+    # stored in UTC, without a zone
+    if isinstance(time, str) and re.fullmatch(r"[\d-]+T[\d:.]+", time):
+        metadata["creation_time"] = f"{time}+00:00"
+    return metadata
 
 
 def _print_columns(title: str, names: Iterable[str], types: dict[str, pa.DataType]) -> None:
@@ -72,7 +106,7 @@ def _split_columns(cube: Cube, dataset: DatasetMetadata) -> tuple[list[str], lis
     """Dimension and payload columns of a dataset, sorted."""
     from kartothek_cube.core.cube.consistency import get_dataset_columns
 
-    columns = get_dataset_columns(dataset)
+    columns = {name for name in get_dataset_columns(dataset) if not is_internal_column(name)}
     dimensions = columns & set(cube.dimension_columns)
     return sorted(dimensions), sorted(columns - dimensions - set(cube.partition_columns))
 
@@ -83,7 +117,7 @@ def _print_dataset(cube: Cube, dataset: DatasetMetadata) -> None:
     _print_columns("Partition Keys:", dataset.partition_keys, types)
     label("Partitions:", f" {len(dataset.partition_table)}")
     label("Metadata:")
-    text = json.dumps(dataset.metadata, indent=2, sort_keys=True, default=str)
+    text = json.dumps(_user_metadata(dataset), indent=2, sort_keys=True, default=str)
     click.echo("\n".join(f"  {line}" for line in text.splitlines()))
     _print_columns("Dimension Columns:", dimensions, types)
     _print_columns("Payload Columns:", payload, types)
@@ -123,7 +157,7 @@ def _to_dict(
 # -- stats -----------------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(cls=CubeCommand)
 @datasets_option("counted")
 @as_json
 @pass_state
@@ -154,7 +188,7 @@ def _print_stats(name: str, values: dict[str, int]) -> None:
 # -- ls --------------------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(cls=_StoreCommand)
 @as_json
 @pass_state
 def ls(state: CliContext, as_json: bool) -> None:
@@ -169,3 +203,72 @@ def ls(state: CliContext, as_json: bool) -> None:
         click.echo(click.style(name.ljust(width), bold=True) + f"  {', '.join(ids)}")
     if not cubes:
         click.echo("There are no cubes in this store.", err=True)
+
+
+# -- verify ----------------------------------------------------------------------------------------
+
+_SINGULAR = {"datasets": "dataset", "files": "file", "rows": "row", "indices": "index"}
+
+
+@click.command(cls=_StoreCommand)
+@click.option("--quick", is_flag=True, help="Read file footers only instead of all rows.")
+@click.option("--repair", is_flag=True, help="Rebuild wrong and missing indices, restore the schema.")
+@datasets_option("checked")
+@as_json
+@pass_state
+@click.pass_context
+def verify(
+    ctx: click.Context,
+    state: CliContext,
+    quick: bool,
+    repair: bool,
+    include: str | None,
+    exclude: str | None,
+    as_json: bool,
+) -> None:
+    """
+    Check all files of the cube against its headers. Nothing is changed without --repair.
+
+    The exit code is 3 if there are problems.
+    """
+    if quick and repair:
+        usage_error("--repair reads all rows and cannot be combined with --quick")
+    _check_loadable(ctx, state)
+    report = _verify(state, quick, repair, select_datasets(state.datasets, include, exclude))
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        _print_report(report)
+    if not report.ok:
+        ctx.exit(DAMAGED)
+
+
+def _check_loadable(ctx: click.Context, state: CliContext) -> None:
+    """Exit with DAMAGED if the cube exists but cannot be loaded."""
+    try:
+        state.require_seed()
+    except click.UsageError as error:
+        if state.prefix not in list_cubes(state.store):
+            raise
+        click.echo(f"{state.prefix}: {one_line(error)}")
+        ctx.exit(DAMAGED)
+
+
+def _verify(state: CliContext, quick: bool, repair: bool, names: set[str]) -> Report:
+    from kartothek_cube.io.eager_cube import repair_cube, verify_cube
+
+    with state.progress("verify"):
+        if repair:
+            return repair_cube(state.cube, state.store, names)
+        return verify_cube(state.cube, state.store, names, deep=not quick)
+
+
+def _print_report(report: Report) -> None:
+    for problem in report.problems:
+        click.secho(str(problem), fg="red")
+        click.echo(f"    {problem.remedy}")
+    for problem in report.repaired:
+        click.secho(f"repaired: {problem}", fg="green")
+    checked = ", ".join(pluralize(n, _SINGULAR[kind], kind) for kind, n in report.checked.items())
+    problems = pluralize(len(report.problems), "problem") if report.problems else "no problems"
+    click.echo(f"{problems} in {checked}")

@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kartothek_cube.cli import completion
 from kartothek_cube.cli.commands.inspect import column_types
-from kartothek_cube.cli.context import CliContext, pass_state
-from kartothek_cube.cli.errors import closest, usage_error
+from kartothek_cube.cli.context import (
+    DEFAULT_RETENTION,
+    CliContext,
+    list_garbage_by_age,
+    mask_store,
+    pass_state,
+)
 from kartothek_cube.cli.options import (
+    CubeCommand,
+    RemainderCommand,
     as_json,
+    complete_columns,
+    complete_datasets,
+    complete_stores,
     confirm,
     datasets_option,
     match,
     parse_conditions,
+    parse_time,
     select_datasets,
     yes_option,
 )
-from kartothek_cube.cli.terminal import headline, pluralize, print_json
+from kartothek_cube.cli.terminal import closest, headline, pluralize, print_json, usage_error
 
 if TYPE_CHECKING:
+    from kartothek_cube.core.dataset import DatasetMetadata
     from kartothek_cube.core.history import DatasetState
+    from kartothek_cube.core.store import Blob
     from kartothek_cube.core.typing import StoreFactory
 
 __all__ = ("cleanup", "compact", "copy", "delete", "history", "index")
@@ -33,9 +46,9 @@ __all__ = ("cleanup", "compact", "copy", "delete", "history", "index")
 # -- index -----------------------------------------------------------------------------------------
 
 
-@click.command()
-@click.argument("dataset", shell_complete=completion.datasets)
-@click.argument("columns", shell_complete=completion.columns)
+@click.command(cls=CubeCommand)
+@click.argument("dataset", shell_complete=complete_datasets)
+@click.argument("columns", shell_complete=complete_columns)
 @pass_state
 def index(state: CliContext, dataset: str, columns: str) -> None:
     """
@@ -56,18 +69,23 @@ def index(state: CliContext, dataset: str, columns: str) -> None:
         usage_error(f"Partition keys need no index: {', '.join(sorted(selected))}")
     with state.progress("index"):
         build_dataset_indices(state.store, metadata.uuid, to_index)
+    click.echo(f"Indexed {', '.join(to_index)} of {dataset}: {_count_files([metadata])} read.")
+
+
+def _count_files(datasets: Iterable[DatasetMetadata]) -> str:
+    return pluralize(sum(len(dataset.partition_table) for dataset in datasets), "data file")
 
 
 # -- copy ------------------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(cls=CubeCommand)
 @click.option(
     "--tgt_store",
     "--tgt-store",
     "tgt_store",
     required=True,
-    shell_complete=completion.stores,
+    shell_complete=complete_stores,
     help="Target store: a name in the YAML file, or a URL. A missing directory is created.",
 )
 @click.option(
@@ -101,17 +119,27 @@ def copy(
     if tgt_store == state.store_name:
         usage_error("--tgt_store must be a different store than --store")
     selected = select_datasets(state.datasets, include, exclude)
+    if not selected:
+        click.echo("No dataset selected, nothing to copy.")
+        return
     target = state.open_store(tgt_store, create=True)
     replaced = sorted(selected & _existing_ids(state, target)) if overwrite else []
     if replaced:
-        confirm(f"Replace {', '.join(replaced)} of cube {state.prefix} in {tgt_store}?", yes)
+        confirm(f"Replace {', '.join(replaced)} of cube {state.prefix} in {mask_store(tgt_store)}?", yes)
         if cleanup:
             delete_cube(state.cube, target, replaced)
     try:
         with state.progress("copy"):
             copy_cube(state.cube, state.store, target, overwrite=overwrite, datasets=selected)
     except DatasetExistsError as error:
-        usage_error(f"Dataset {error.dataset_uuid} exists in {tgt_store}; pass --overwrite to replace it")
+        usage_error(
+            f"Dataset {error.dataset_uuid} exists in {mask_store(tgt_store)}; pass --overwrite to replace it"
+        )
+    datasets = [state.datasets[name] for name in sorted(selected)]
+    click.echo(
+        f"Copied {', '.join(sorted(selected))} of cube {state.prefix} to {mask_store(tgt_store)} "
+        f"({_count_files(datasets)})."
+    )
 
 
 def _existing_ids(state: CliContext, store: StoreFactory) -> set[str]:
@@ -123,7 +151,7 @@ def _existing_ids(state: CliContext, store: StoreFactory) -> set[str]:
 # -- delete ----------------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(cls=RemainderCommand)
 @datasets_option("deleted")
 @yes_option
 @pass_state
@@ -133,37 +161,47 @@ def delete(state: CliContext, include: str | None, exclude: str | None, yes: boo
 
     names = sorted(select_datasets(state.datasets, include, exclude))
     if not names:
+        click.echo("No dataset selected, nothing to delete.")
         return
     files = sum(len(state.datasets[name].partition_table) for name in names)
-    target = "the whole cube" if len(names) == len(state.datasets) else "part of cube"
+    is_whole = len(names) == len(state.datasets)
+    target = "the whole cube" if is_whole else "part of cube"
     confirm(f"Delete {target} {state.prefix} ({', '.join(names)}; {pluralize(files, 'data file')})?", yes)
     delete_cube(state.cube, state.store, names)
+    click.echo(f"Deleted {', '.join(names)} of cube {state.prefix} ({pluralize(files, 'data file')}).")
+    if state.cube.seed_dataset in names and not is_whole:
+        click.echo("The remaining datasets cannot be queried without the seed dataset.", err=True)
+
+
+def _format_hours(duration: timedelta) -> str:
+    return f"{duration // timedelta(hours=1)}h"
 
 
 # -- cleanup ---------------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(cls=RemainderCommand)
 @click.option(
     "--retention",
-    default="24h",
+    "retention_text",
+    default=_format_hours(DEFAULT_RETENTION),
     show_default=True,
     help="Keep files younger than this, as running writes may need them: 90min, 24h, 7d, or 0.",
 )
 @click.option("--dry-run", is_flag=True, help="List the files without deleting them.")
 @yes_option
 @pass_state
-def cleanup(state: CliContext, retention: str, dry_run: bool, yes: bool) -> None:
+def cleanup(state: CliContext, retention_text: str, dry_run: bool, yes: bool) -> None:
     """
     Delete orphaned files, which no dataset refers to.
 
     Overwrites, removals and failed writes leave such files behind.
     """
-    from kartothek_cube.io_components.maintenance.garbage import delete_garbage, list_cube_garbage
-    from kartothek_cube.io_components.runtime.progress import bytes_text
+    from kartothek_cube.io_components.maintenance.garbage import delete_garbage
 
-    blobs = list_cube_garbage(state.cube, state.store, _parse_duration(retention))
-    size = bytes_text(sum(blob.size or 0 for blob in blobs))
+    retention = _parse_duration(retention_text)
+    blobs, young = list_garbage_by_age(state.cube, state.store, retention)
+    size = _format_size(blobs)
     if dry_run:
         for blob in blobs:
             click.echo(blob.key)
@@ -171,6 +209,19 @@ def cleanup(state: CliContext, retention: str, dry_run: bool, yes: bool) -> None
     elif blobs:
         confirm(f"Delete {pluralize(len(blobs), 'orphaned file')} ({size}) of cube {state.prefix}?", yes)
         delete_garbage(state.store, [blob.key for blob in blobs])
+        click.echo(f"Deleted {pluralize(len(blobs), 'orphaned file')} ({size}) of cube {state.prefix}.")
+    else:
+        click.echo("There are no orphaned files to delete.")
+    if young and retention is not None:
+        kept = pluralize(len(young), "orphaned file")
+        verb = "is" if len(young) == 1 else "are"
+        click.echo(f"{kept} ({_format_size(young)}) {verb} younger than {retention_text} and kept.", err=True)
+
+
+def _format_size(blobs: Iterable[Blob]) -> str:
+    from kartothek_cube.io_components.runtime.progress import bytes_text
+
+    return bytes_text(sum(blob.size or 0 for blob in blobs))
 
 
 _UNITS = {"": "hours", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -188,7 +239,7 @@ def _parse_duration(text: str) -> timedelta | None:
 # -- compact ---------------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(cls=CubeCommand)
 @click.option("-w", "--where", default="", help='Conditions on partition columns, e.g. "country == DE".')
 @click.option(
     "--min-files",
@@ -212,6 +263,10 @@ def compact(
 
     names = select_datasets(state.datasets, include, exclude)
     conditions = parse_conditions(where, column_types(state.datasets))
+    others = sorted(set(conditions.columns) - set(state.cube.partition_columns))
+    if others:
+        keys = ", ".join(state.cube.partition_columns)
+        usage_error(f"Conditions of compact concern partition columns ({keys}), not {', '.join(others)}")
     with state.progress("compact"):
         counts = compact_cube(state.cube, state.store, conditions or None, names, min_files=min_files)
     if as_json:
@@ -237,7 +292,7 @@ def _describe_compaction(count: dict[str, int]) -> str:
 # -- history ---------------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(cls=CubeCommand)
 @click.option(
     "--keep", type=click.IntRange(min=0), help="Number of older states of each dataset to keep from now on."
 )
@@ -269,26 +324,31 @@ def history(
     names = select_datasets(state.datasets, include, exclude)
     if keep is not None:
         keep_cube_history(state.cube, state.store, keep, names)
+        kept = pluralize(keep, "older state") if keep else "no older states"
+        click.echo(f"Keeping {kept} of {', '.join(sorted(names))} from now on.", err=True)
     if rollback is not None:
         as_of = _parse_as_of(rollback, names)
         confirm(f"Roll back {', '.join(sorted(names))} of cube {state.prefix} to {rollback}?", yes)
         rollback_cube(state.any_cube, state.store, as_of, names)
+        click.echo(f"Rolled back {', '.join(sorted(names))} to {rollback}.", err=True)
     history = sorted(list_cube_history(state.cube, state.store).items())
     states_by_dataset = {name: states for name, states in history if name in names}
     if as_json:
         print_json({name: [_to_dict(s) for s in states] for name, states in states_by_dataset.items()})
         return
+    if all(len(states) == 1 for states in states_by_dataset.values()):
+        click.echo("There are no older states; keep those of later commits with --keep.", err=True)
     for name, states in states_by_dataset.items():
         headline(name)
         for entry in states:
             marker = "  current" if entry.current else ""
-            click.echo(f"{entry.version:>6}  {entry.time:%Y-%m-%d %H:%M:%S.%f}{marker}")
+            click.echo(f"{entry.version:>6}  {entry.time:%Y-%m-%d %H:%M:%S.%f} UTC{marker}")
 
 
 def _parse_as_of(text: str, names: set[str]) -> Any:
     """Read a time for all datasets, or the version of a single dataset."""
     if not text.isdecimal():
-        return text
+        return parse_time(text, "--rollback")
     if len(names) != 1:
         usage_error("Versions are numbered per dataset: select one with --include, or pass a time")
     return {name: int(text) for name in names}

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 import pyarrow as pa
 
-from kartothek_cube.cli import completion
 from kartothek_cube.cli.commands.inspect import column_types
 from kartothek_cube.cli.context import CliContext, pass_state
-from kartothek_cube.cli.errors import one_line, usage_error
-from kartothek_cube.cli.options import ALL, datasets_option, match, parse_conditions, select_datasets
-from kartothek_cube.cli.terminal import print_json
+from kartothek_cube.cli.options import (
+    ALL,
+    CubeCommand,
+    complete_columns,
+    datasets_option,
+    match,
+    parse_conditions,
+    parse_time,
+    select_datasets,
+)
+from kartothek_cube.cli.terminal import one_line, pluralize, print_json, usage_error
 
 if TYPE_CHECKING:
     from kartothek_cube.io_components.query.physical_plan import PhysicalPlan
 
+try:
+    from prompt_toolkit import prompt
+except ImportError:  # reported on use
+    prompt = None  # type: ignore[assignment]
+
 __all__ = ("query",)
 
 
-@click.command()
+@click.command(cls=CubeCommand)
 @click.option(
     "-w",
     "--where",
@@ -31,15 +43,15 @@ __all__ = ("query",)
 @click.option(
     "-c",
     "--columns",
-    shell_complete=completion.columns,
+    shell_complete=complete_columns,
     help=f"Payload columns: comma-separated names or patterns; all by default (or {ALL}).",
 )
 @click.option(
-    "--dimensions", shell_complete=completion.columns, help="Dimensions of the result, in sort order."
+    "--dimensions", shell_complete=complete_columns, help="Dimensions of the result, in sort order."
 )
 @click.option(
     "--partition-by",
-    shell_complete=completion.columns,
+    shell_complete=complete_columns,
     help="Indexed columns to group rows by.",
 )
 @datasets_option("queried")
@@ -47,10 +59,14 @@ __all__ = ("query",)
 @click.option(
     "-o",
     "--output",
-    type=click.Choice(["table", "csv", "parquet", "arrow", "json"]),
+    type=click.Choice(["table", "csv", "parquet", "arrow", "feather", "json", "jsonl"]),
     help="Output format; by default derived from the file name, or a table.",
 )
-@click.option("--to", type=click.Path(dir_okay=False), help="Output file; by default standard output.")
+@click.option(
+    "--to",
+    type=click.Path(dir_okay=False),
+    help="Output file, e.g. a.csv, a.parquet, a.jsonl.gz; by default stdout.",
+)
 @click.option("--as-of", help="Query the states at this time (UTC); see ``history``.")
 @click.option("--explain", is_flag=True, help="Only show which files the query would read, and why.")
 @pass_state
@@ -60,13 +76,15 @@ def query(
     """
     Query the cube: interactively without options, otherwise to a table or file.
 
-    Conditions have the form ``column operator value`` with ``== != < <= > >=``. Text needs no quotes.
+    Conditions have the form ``column operator value`` with ``== != < <= > >=``. Text needs quotes only if it
+    contains ``&``, ``=`` or ``)``; within them, a quote is written twice.
     """
     if not any((limit is not None, output, to, explain, *options.values())):
-        from kartothek_cube.cli.commands.interactive import run_interactively
-
         run_interactively(state)
         return
+    to = None if to == "-" else to
+    if not explain:
+        _check_format(output, to)
     arguments = _build_arguments(state, **options)
     try:
         if explain:
@@ -78,6 +96,13 @@ def query(
     except (ValueError, TypeError) as error:
         usage_error(one_line(error))
     _write_result(state, plan, limit, output, to)
+
+
+def _check_format(output: str | None, to: str | None) -> None:
+    """Raise for an unknown format, before anything is read."""
+    from kartothek_cube.cli.output import choose_format
+
+    choose_format(output, to)
 
 
 def _build_arguments(
@@ -92,7 +117,7 @@ def _build_arguments(
 ) -> dict[str, Any]:
     """Build the arguments of a query from the options."""
     if as_of is not None:
-        state.as_of(as_of)
+        state.as_of(parse_time(as_of, "--as-of"))
     selected = select_datasets(state.datasets, include, exclude)
     datasets = {name: dataset for name, dataset in state.datasets.items() if name in selected}
     if state.cube.seed_dataset not in datasets:
@@ -100,7 +125,7 @@ def _build_arguments(
     types = column_types(datasets)
     payload = None if columns in (None, ALL) else sorted(match(columns, types, "column")) if columns else []
     return {
-        "conditions": parse_conditions(" & ".join(where), types),
+        "conditions": parse_conditions(where, types),
         "datasets": datasets,
         "dimension_columns": _split_names(dimensions),
         "partition_by": _split_names(partition_by),
@@ -129,9 +154,13 @@ def _write_result(
     from kartothek_cube.core.arrow.pandas_conversion import to_memory
 
     schema = to_memory(plan.context.output.empty_table()).schema
+    n_rows = 0
     with open_writer(output, to, schema) as writer:
         for table in _limit_rows(map(to_memory, _read_tables(state, plan)), limit):
             writer.write(table)
+            n_rows += len(table)
+    if to is not None:
+        click.echo(f"Wrote {pluralize(n_rows, 'row')} to {to}", err=True)
 
 
 def _read_tables(state: CliContext, plan: PhysicalPlan) -> Iterator[pa.Table]:
@@ -153,3 +182,95 @@ def _limit_rows(tables: Iterator[pa.Table], limit: int | None) -> Iterator[pa.Ta
     while limit > 0 and (table := next(tables, None)) is not None:
         yield table.slice(0, limit)
         limit -= len(table)
+
+
+# -- interactive queries ---------------------------------------------------------------------------
+
+
+def run_interactively(state: CliContext) -> None:
+    """Prompt for a query, run it and open a shell, repeatedly until Ctrl-D."""
+    embed = _make_shell()
+    datasets = {name: ds.load_all_indices(state.store) for name, ds in state.datasets.items()}
+    types = column_types(datasets)
+    conditions, payload = "", ""
+    while True:
+        conditions = _ask("Conditions: ", conditions, list(types), lambda text: parse_conditions(text, types))
+        payload = _ask("Payload:    ", payload, [ALL, *types], lambda text: _parse_payload(text, types))
+        frame = _query_frame(state, datasets, conditions, payload, types)
+        if frame is None:
+            click.echo("No rows.")
+        else:
+            embed(frame)
+
+
+def _make_shell() -> Callable[[Any], None]:
+    """Return a function that opens a shell on a frame; a usage error if a package is missing."""
+    try:
+        from IPython.terminal.embed import InteractiveShellEmbed
+    except ImportError:
+        usage_error("Interactive queries need IPython: pip install 'kartothek_cube[cli]'")
+    if prompt is None:
+        usage_error("Interactive queries need prompt_toolkit: pip install 'kartothek_cube[cli]'")
+
+    def embed(frame: Any) -> None:
+        size = f"{pluralize(len(frame), 'row')} and {pluralize(len(frame.columns), 'column')}"
+        banner = f"{size} in df; press Ctrl-D to return to the query."
+        shell: Any = InteractiveShellEmbed
+        shell(banner1=banner, banner2="")(local_ns={"df": frame})
+
+    return embed
+
+
+def _ask(title: str, default: str, words: list[str], check: Callable[[str], object]) -> str:
+    from prompt_toolkit.completion import WordCompleter
+    from prompt_toolkit.validation import Validator
+
+    def is_valid(text: str) -> bool:
+        try:
+            check(text)
+        except click.UsageError:
+            return False
+        return True
+
+    validator = Validator.from_callable(
+        is_valid,
+        error_message="unknown column or invalid value",
+        move_cursor_to_end=True,
+    )
+    answer: str = prompt(
+        title, default=default, completer=WordCompleter(words, WORD=True), validator=validator
+    )
+    check(answer)
+    return answer
+
+
+def _parse_payload(text: str, types: dict[str, pa.DataType]) -> list[str] | None:
+    """Parse payload columns; None for all."""
+    from kartothek_cube.core.errors import unknown_names
+
+    names = [name for name in (part.strip() for part in text.split(",")) if name]
+    if ALL in names:
+        return None
+    unknown = set(names) - set(types)
+    if unknown:
+        usage_error(unknown_names("column", unknown, types))
+    return names
+
+
+def _query_frame(
+    state: CliContext, datasets: dict[str, Any], conditions: str, payload: str, types: dict[str, pa.DataType]
+) -> Any:
+    from kartothek_cube.io.eager_cube import query_cube
+
+    with state.progress("query"):
+        try:
+            frames = query_cube(
+                state.cube,
+                state.store,
+                conditions=parse_conditions(conditions, types),
+                datasets=datasets,
+                payload_columns=_parse_payload(payload, types),
+            )
+        except (ValueError, TypeError) as error:
+            usage_error(one_line(error))
+    return frames[0] if frames else None

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from kartothek_cube.cli.context import CliContext, mask_store, pass_state
-from kartothek_cube.cli.errors import usage_error
-from kartothek_cube.cli.terminal import pluralize
+from kartothek_cube.cli.options import CubeCommand
+from kartothek_cube.cli.terminal import pluralize, usage_error
 
 if TYPE_CHECKING:
     from kartothek_cube.cli.report.page import Page
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ("report",)
 
 
-@click.command()
+@click.command(cls=CubeCommand)
 @click.option(
     "-o",
     "--output",

@@ -13,12 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from kartothek_cube.core.cube.consistency import arrow_schema
+from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.store import BlobStore
-from kartothek_cube.io_components.kernels.encode import group_codes
+from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered, group_codes
+from kartothek_cube.io_components.kernels.sort import last_occurrence_mask
+from kartothek_cube.io_components.read.data_files import concat_tables, read_table_of_file
 from kartothek_cube.io_components.runtime.progress import progress_add_total, progress_advance
-from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, ordered_map
+from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, available_cores, ordered_map
 from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = ("DataFiles", "collect_file_stats")
@@ -28,6 +32,8 @@ Floats = npt.NDArray[np.float64]
 
 #: maximum number of footers to read; rows of the other files are estimated from their sizes
 _MAX_FOOTERS = 20_000
+#: maximum number of files whose dimension columns are read to count superseded rows
+_MAX_KEY_FILES = 5_000
 #: number of footers from which the bytes per column are derived
 _COLUMN_SAMPLE = 200
 
@@ -42,14 +48,16 @@ class DataFiles:
     partition: Ints
     #: bytes
     sizes: Ints
-    #: row counts, including superseded rows
+    #: numbers of visible rows, which no later file supersedes
     rows: Ints
     #: modification times in seconds since 1970; NaN if unknown to the store
     times: Floats
-    #: whether some row counts are estimates
+    #: whether some row counts are estimates, or include superseded rows
     estimated: bool
     #: compressed bytes of each column in a sample of the files
     column_bytes: Mapping[str, int]
+    #: number of superseded rows
+    superseded: int = 0
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -65,23 +73,83 @@ class DataFiles:
         return sums.astype(np.int64)
 
 
-def collect_file_stats(dataset: DatasetMetadata, blobs: BlobStore) -> DataFiles:
-    """List the data files of a dataset and read their footers."""
+def collect_file_stats(cube: Cube, dataset: DatasetMetadata, blobs: BlobStore) -> DataFiles:
+    """List the data files of a dataset, read their footers, and count the visible rows."""
     table = dataset.partition_table
     files = table.files.get(dataset.table_name, pa.array([], pa.string()))
     keys = table.keys(list(dataset.partition_keys), dataset.schema)
     sizes, times = _list_files(blobs, dataset.uuid, files)
     sample = np.arange(len(files))[:: max(1, -(-len(files) // _MAX_FOOTERS))]
     rows, column_bytes = _read_footers(blobs, files.take(pa.array(sample)).to_pylist())
+    stored, complete = _estimate_rows(rows, sample, sizes), len(sample) == len(files)
+    visible = stored
+    if complete:
+        visible, complete = _count_visible_rows(cube, dataset, blobs, files.to_pylist(), keys, stored)
     return DataFiles(
         keys=keys,
         partition=group_codes(list(keys.values()), len(table)),
         sizes=sizes,
-        rows=_estimate_rows(rows, sample, sizes),
+        rows=visible,
         times=times,
-        estimated=len(sample) < len(files),
+        estimated=not complete,
         column_bytes=column_bytes,
+        superseded=int((stored - visible).sum()),
     )
+
+
+def _count_visible_rows(
+    cube: Cube,
+    dataset: DatasetMetadata,
+    blobs: BlobStore,
+    files: Sequence[str],
+    keys: Mapping[str, pa.Array],
+    stored: Ints,
+) -> tuple[Ints, bool]:
+    """Count the visible rows of each file, and whether all partitions with several files were read."""
+    codes = group_codes([keys[c] for c in cube.partition_columns if c in keys], len(files))
+    order = np.argsort(codes, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
+    several = [members for members in groups if len(members) > 1]
+    to_read = [
+        members
+        for members, total in zip(several, np.cumsum([len(m) for m in several]), strict=True)
+        if total <= _MAX_KEY_FILES
+    ]
+    count = partial(_count_visible_rows_of_partition, cube, dataset, blobs, files, keys, stored)
+    visible = stored.copy()
+    threads = available_cores() if blobs.is_local else REMOTE_REQUESTS
+    for members, counts in zip(to_read, ordered_map(count, to_read, threads), strict=True):
+        visible[members] = counts
+    return visible, len(to_read) == len(several)
+
+
+def _count_visible_rows_of_partition(
+    cube: Cube,
+    dataset: DatasetMetadata,
+    blobs: BlobStore,
+    files: Sequence[str],
+    keys: Mapping[str, pa.Array],
+    stored: Ints,
+    members: Ints,
+) -> Ints:
+    schema = arrow_schema(dataset)
+    cell = [column for column in cube.dimension_columns if column in schema.names]
+    in_files = [column for column in cell if column not in keys]
+    if not in_files:
+        return stored[members]
+    try:
+        tables = [read_table_of_file(blobs, files[i], in_files, schema=schema) for i in members]
+        types = pa.schema([schema.field(column) for column in in_files])
+        table = concat_tables(tables, types, dataset.uuid)
+    except (MissingFileError, CorruptDatasetError):
+        return stored[members]  # `verify` reports them
+    owner = np.repeat(np.arange(len(members)), [len(each) for each in tables])
+    of_rows = pa.array(members[owner])
+    columns = [table.column(c) if c in in_files else keys[c].take(of_rows) for c in cell]
+    codes, bound = combine_keys([encode_ordered(column) for column in columns], len(table))
+    last = last_occurrence_mask(codes, bound)
+    visible = owner if last is None else owner[last]
+    return np.bincount(visible, minlength=len(members)).astype(np.int64)
 
 
 def _list_files(blobs: BlobStore, uuid: str, files: pa.Array) -> tuple[Ints, Floats]:

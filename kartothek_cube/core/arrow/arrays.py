@@ -18,6 +18,7 @@ __all__ = (
     "abbreviate",
     "compact_buffers",
     "convert_layout",
+    "copy_to_arrow_memory",
     "convert_layouts",
     "has_foreign_layout",
     "to_numpy",
@@ -88,6 +89,15 @@ def abbreviate(names: Iterable[object], limit: int = 5) -> str:
     """
     texts = [str(name) for name in names]
     return ", ".join(texts[:limit]) + (f", … ({len(texts)} in total)" if len(texts) > limit else "")
+
+
+def copy_to_arrow_memory(content: bytes | bytearray | memoryview) -> pa.Buffer:
+    """Copy bytes to memory of Arrow, for readers that use Arrow's threads."""
+    # A thread that finishes last releases the buffer. For memory of Python, it needs the interpreter's lock,
+    # and aborts the process (SIGABRT) if the interpreter exits at this moment.
+    buffer = pa.allocate_buffer(memoryview(content).nbytes)
+    memoryview(buffer).cast("B")[:] = memoryview(content).cast("B")
+    return buffer
 
 
 @lru_cache(maxsize=1024)

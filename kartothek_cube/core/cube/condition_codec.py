@@ -22,8 +22,11 @@ from kartothek_cube.core.expressions.predicate import LiteralType, filter_mask
 # a value: an empty text is written in quotes, or as a blank, as the text of a condition has it ("(s == )").
 _CONDITION = re.compile(
     r"\s*\(?\s*(?P<column>[^\s=<>!]+)\s*(?P<op>==|!=|<=|>=|=|<|>)(?![<>!])(?=[^=)])"
-    r"\s*(?P<value>[^=)]*?)\s*\)?\s*"
+    r"\s*(?:(?P<quoted>'(?:[^']|'')*+'|\"(?:[^\"]|\"\")*+\")|(?P<value>[^=)]*?))\s*\)?\s*"
 )
+# a quote opens a value only behind an operator; "&" separates conditions outside of quoted values
+_PARTS = re.compile(r"[=<>]\s*(?:'(?:[^']|'')*+'|\"(?:[^\"]|\"\")*+\")|&|[^&]")
+_QUOTES = ("'", '"')
 _JSON_SCALARS = (str, bool, int, float)
 # fast path: values of these types are neither null nor unhashable
 _NEVER_NULL = frozenset({str, bytes, bool, int, date, datetime, pd.Timestamp})
@@ -76,22 +79,55 @@ def check_value(column: str, value: Any) -> None:
         raise TypeError(f"Column {column!r} cannot be compared with {value!r}: {error}") from None
 
 
+def split_conditions(s: str) -> list[str]:
+    """Split text at each ``&`` outside of quoted values.
+
+    >>> split_conditions("NAME == 'H&M' & DAY > 17")
+    ["NAME == 'H&M' ", ' DAY > 17']
+    """
+    parts = [""]
+    for token in _PARTS.findall(s):
+        if token == "&":
+            parts.append("")
+        else:
+            parts[-1] += token
+    return parts
+
+
 def parse_text(s: str, all_types: Mapping[str, pa.DataType]) -> tuple[str, str, Any]:
     """Column, operator and value of a condition's text; raises ValueError."""
     match = _CONDITION.fullmatch(s)
     if match is None:
         raise ValueError(
-            f"Cannot parse condition {s!r}; expected: column operator value (write '' for an empty text)"
+            f"Cannot parse condition {s!r}; expected: column operator value (text with & = or ) in quotes, "
+            "'' for an empty text)"
         )
-    column, operator, text = match.group("column", "op", "value")
+    column, operator, quoted, text = match.group("column", "op", "quoted", "value")
+    if quoted is None and (text[:1] in _QUOTES or text[-1:] in _QUOTES):
+        raise ValueError(
+            f"Cannot parse condition {s!r}: unbalanced quote; expected: column operator 'value', "
+            "with '' for a quote in the value"
+        )
     if column not in all_types:
         raise ValueError(f"Condition {s!r}: {unknown_names('column', [column], all_types)}")
     convert = get_str_to_python_converter(all_types[column])
+    if quoted is not None:
+        text = quoted[1:-1].replace(2 * quoted[0], quoted[0])
+        if _is_text(all_types[column]):
+            # the converter removes one pair of quotes
+            text = f"'{text}'"
     try:
         return column, operator, convert(text)
     except ValueError as error:
         expected = f"column {column!r} has type {all_types[column]}"
         raise ValueError(f"Condition {s!r}: {text!r} does not fit, {expected} ({error})") from error
+
+
+def _is_text(dtype: pa.DataType) -> bool:
+    dtype = dtype.value_type if pa.types.is_dictionary(dtype) else dtype
+    return bool(
+        pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype)
+    )
 
 
 def from_json(element: dict[str, Any], classes: Mapping[str, type]) -> Any:

@@ -71,7 +71,8 @@ class Condition(Incomparable, ABC):
     def from_string(s: str, all_types: Mapping[str, pa.DataType]) -> SimpleCondition:
         """Read a condition from text: ``column operator value``, in parentheses or not.
 
-        The operator is one of ``== = != < <= > >=``. The value contains neither ``=`` nor ``)``; see
+        The operator is one of ``== = != < <= > >=``. The value contains neither ``=`` nor ``)``, unless it is
+        in quotes; within them, a quote is written twice. See
         :func:`~kartothek_cube.utils.converters.get_str_to_python_converter` for its form.
 
         Parameters
@@ -338,7 +339,7 @@ class Conjunction(Incomparable):
         Parameters
         ----------
         s
-            The text; a blank one has no condition. ``&`` always separates, within quotes as well.
+            The text; a blank one has no condition. ``&`` separates, but not within a quoted value.
         all_types
             Arrow type of every column.
 
@@ -360,7 +361,9 @@ class Conjunction(Incomparable):
         text = s.strip()
         if not text:
             return Conjunction(None)
-        return Conjunction([Condition.from_string(part, all_types) for part in text.split("&")])
+        return Conjunction(
+            [Condition.from_string(part, all_types) for part in condition_codec.split_conditions(text)]
+        )
 
     @staticmethod
     def from_jsonarray(array: list[dict[str, Any]]) -> Conjunction:

@@ -14,7 +14,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow.arrays import compact_buffers, label_array, lookup, to_numpy
+from kartothek_cube.core.arrow.arrays import (
+    compact_buffers,
+    copy_to_arrow_memory,
+    label_array,
+    lookup,
+    to_numpy,
+)
 from kartothek_cube.core.arrow.types import Ints, Mask, is_long, is_nested, widen
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.partition import PartitionTable
@@ -397,9 +403,10 @@ def parse_index(buf: bytes, column: str, key: str) -> IndexColumns:
 
 def _read_table(buf: bytes) -> pa.Table:
     """Content of the file, with dictionary-encoded labels: most of them repeat."""
-    plain = pq.ParquetFile(pa.BufferReader(buf))
+    content = copy_to_arrow_memory(buf)
+    plain = pq.ParquetFile(pa.BufferReader(content))
     labels = [plain.schema.column(i).path for i in range(1, plain.metadata.num_columns)]
-    file = pq.ParquetFile(pa.BufferReader(buf), metadata=plain.metadata, read_dictionary=labels)
+    file = pq.ParquetFile(pa.BufferReader(content), metadata=plain.metadata, read_dictionary=labels)
     # Arrow cannot read encoded lists of several row groups at once
     return pa.concat_tables([file.read_row_group(i) for i in range(file.num_row_groups)] or [plain.read()])
 

@@ -322,6 +322,8 @@ def _condition_pruning(selection: PartitionSelection, condition: Any) -> Conditi
 def _estimate_bytes(files: AlignedFiles, blobs: BlobStore) -> tuple[int, int | None]:
     """Bytes of the files to read and of the needed columns in them, from a sample if there are many."""
     keys = files.sample_keys(_SIZE_SAMPLE)
+    if not keys:
+        return 0, 0
     total = round(mean_size(blobs, keys) * len(files.partition_ids))
     if not all(key.endswith(PARQUET_FILE_SUFFIX) for key in keys):
         return total, None

@@ -81,7 +81,8 @@ def _stored_index(file: pq.ParquetFile) -> tuple[str | None, Any]:
     schema = file.schema_arrow
     listed, name = _listed_index(schema)
     if isinstance(listed, str) and listed in schema.names:
-        return name, file.read([listed]).column(0)
+        # a thread of Arrow would release the memory of Python
+        return name, file.read([listed], use_threads=False).column(0)
     if not isinstance(listed, dict) or listed.get("kind") != "range":
         return None, None
     start, step = listed.get("start"), listed.get("step")

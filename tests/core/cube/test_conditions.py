@@ -333,8 +333,9 @@ def test_condition_from_string(text, expected):
 @pytest.mark.parametrize(
     "text",
     [
-        "", " ", "i", "== 1", "i 1", "i in (1)", "i in 1", "((i == 1))", "x y == 1", "s == a=b", "s == 'a)b'",
+        "", " ", "i", "== 1", "i 1", "i in (1)", "i in 1", "((i == 1))", "x y == 1", "s == a=b", "s == a)b",
         "i === 1", "i => 1", "s <> x", "s =! x", "i == 1 & i == 2", "i ! 1",
+        "s == 'a", 's == "a', "s == a'", "s == 'it's'", "s == 'a' b", "s == '",
         "s ==", "s==", "(s =)", "s !=)", "s\xf6 ==", "i <", "s >=)", " s <",
     ],
 )  # fmt: skip
@@ -383,7 +384,17 @@ def test_conjunction_from_string(text, expected):
 
 
 @pytest.mark.parametrize(
-    "text", ["i == 1 &", "& i == 1", "i == 1 && i == 2", "s == 'a & b'", "s == ", "i == 1 & s =="]
+    "text",
+    [
+        "i == 1 &",
+        "& i == 1",
+        "i == 1 && i == 2",
+        "s == a & b",
+        "s == 'a & i == 1",
+        "s == 'a & s == 'b'",
+        "s == ",
+        "i == 1 & s ==",
+    ],
 )
 def test_conjunction_from_string_that_is_none(text):
     with pytest.raises(ValueError, match="Cannot parse condition"):
@@ -413,9 +424,17 @@ def test_text_round_trip(conjunction):
     assert Conjunction.from_string(str(conjunction), TYPES) == conjunction
 
 
-@given(st.text(st.characters(exclude_characters="=)", exclude_categories=["Cs"])), st.sampled_from("\"'"))
+@given(st.text(st.characters(exclude_categories=["Cs"])), st.sampled_from("\"'"))
 def test_quoted_text_is_taken_literally(text, quote):
-    assert Condition.from_string(f"(s == {quote}{text}{quote})", TYPES) == (C("s") == text)
+    condition = f"(s == {quote}{text.replace(quote, 2 * quote)}{quote})"
+    assert Condition.from_string(condition, TYPES) == (C("s") == text)
+    assert Conjunction.from_string(f"{condition} & i > 1", TYPES).conditions == (C("s") == text, C("i") > 1)
+
+
+def test_quoted_timestamps():
+    assert Condition.from_string("t >= '2020-01-01 01:02'", TYPES) == (
+        C("t") >= pd.Timestamp("2020-01-01 01:02")
+    )
 
 
 # ---------------------------------------------------------------------------

@@ -1,0 +1,193 @@
+"""Files and tables of query results: suffixes, compression, digits, zones, width of the terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import io
+import json
+import os
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+
+from kartothek_cube.cli.output import FORMATS
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io.eager_cube import build_cube
+from tests.support.paths import ROOT
+
+SUFFIXES = [".csv", ".parquet", ".arrow", ".arrows", ".feather", ".json", ".jsonl", ".ndjson", ".txt"]
+
+
+@pytest.mark.parametrize("name", ["a.xlsx", "a", "a.", "csv", "a.xlsx.gz", "a.gz", "a.csv.zip"])
+def test_unknown_suffixes_are_errors(error, tmp_path, name):
+    message = error("cube", "query", "--to", str(tmp_path / name))
+    assert all(suffix in message for suffix in SUFFIXES)
+    assert "--output" in message
+    assert not (tmp_path / name).exists()
+
+
+def test_the_option_wins_over_the_suffix(ok, tmp_path):
+    ok("cube", "query", "-o", "csv", "--to", str(tmp_path / "a.xlsx"))
+    assert len(pd.read_csv(tmp_path / "a.xlsx")) == 4
+
+
+@pytest.mark.parametrize(
+    "name, read",
+    [
+        ("a.csv.gz", pd.read_csv),
+        ("A.CSV", pd.read_csv),
+        ("a.feather", pa.feather.read_table),
+        ("a.jsonl", lambda path: pd.read_json(path, lines=True)),
+        ("a.ndjson", lambda path: pd.read_json(path, lines=True)),
+        ("a.jsonl.gz", lambda path: pd.read_json(path, lines=True)),
+        ("a.json.gz", pd.read_json),
+        ("a.txt.gz", lambda path: pd.read_fwf(io.BytesIO(gzip.decompress(path.read_bytes())))),
+        ("a.parquet.gz", lambda path: pq.read_table(io.BytesIO(gzip.decompress(path.read_bytes())))),
+    ],
+)
+def test_files(call, tmp_path, name, read):
+    path = tmp_path / name
+    result = call("cube", "query", "--to", str(path))
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == f"Wrote 4 rows to {path}\n"
+    assert read(path).shape == (4, 6)
+    # no temporary files
+    assert {found.name for found in tmp_path.iterdir()} == {name, "skv.yml", "store"}
+
+
+@pytest.mark.parametrize("form", ["jsonl", "feather"])
+def test_empty_results(call, form):
+    result = call("cube", "query", "-o", form, "--where", "x > 9")
+    assert result.exit_code == 0
+    if form == "feather":
+        names = pa.feather.read_table(io.BytesIO(result.stdout_bytes)).column_names
+        assert names == ["d", "i1", "p", "v1", "v2", "x"]
+    else:
+        assert result.stdout == ""
+
+
+def test_to_standard_output(ok):
+    assert ok("cube", "query", "--to", "-", "-o", "csv").startswith('"d","i1"')
+
+
+def test_a_failed_query_keeps_the_file(error, tmp_path):
+    """It is replaced when the new one is complete."""
+    path = tmp_path / "a.csv"
+    path.write_text("before")
+    for name in (tmp_path / "store" / "cube++seed" / "table" / "p=b").iterdir():
+        name.write_bytes(b"broken")
+    error("cube", "query", "--to", str(path))
+    assert path.read_text() == "before"
+    assert {found.name for found in tmp_path.iterdir()} == {"a.csv", "skv.yml", "store"}
+
+
+def write(form: str, table: pa.Table) -> str:
+    """Return a table in a text format."""
+    sink = io.BytesIO()
+    writer = FORMATS[form](sink, table.schema)
+    writer.write(table)
+    writer.close()
+    return sink.getvalue().decode()
+
+
+def test_json_keeps_all_digits():
+    values = [0.1 + 0.2, 1e300, 5e-324, 2.0**60, None, float("nan")]
+    floats, ints = pa.array(values, pa.float64()), pa.array([2**60 + 1] * 6)
+    rows = [json.loads(line) for line in write("jsonl", pa.table({"f": floats, "i": ints})).splitlines()]
+    assert [row["f"] for row in rows] == [0.1 + 0.2, 1e300, 5e-324, float(2**60), None, None]
+    assert {row["i"] for row in rows} == {2**60 + 1}
+
+
+def test_line_separators_in_texts():
+    table = pa.table({"s": ["a\u2028b\x85c", 'd\ne"']})
+    assert [json.loads(line)["s"] for line in write("jsonl", table).split("\n")[:-1]] == table[
+        "s"
+    ].to_pylist()
+    assert [row["s"] for row in json.loads(write("json", table))] == table["s"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    "form, expected",
+    [
+        ("table", "2024-01-01 01:00:00+0100"),
+        ("csv", "2024-01-01 01:00:00+0100"),
+        ("jsonl", "2024-01-01T00:00:00.000000Z"),
+    ],
+)
+def test_times_have_their_zone(form, expected):
+    stamps = pd.to_datetime(["2024-01-01"], utc=True).tz_convert("Europe/Berlin")
+    assert expected in write(form, pa.table({"t": pa.array(stamps)}))
+
+
+# -- terminals -------------------------------------------------------------------------------------
+
+
+def run_in_terminal(columns: int, *args: str) -> tuple[list[str], str]:
+    """Run the command in a terminal of a width; returns the lines on stdout, and stderr."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
+    command = [sys.executable, "-m", "kartothek_cube", *args]
+    done = subprocess.run(
+        command, stdout=theirs, stderr=subprocess.PIPE, stdin=theirs, cwd=ROOT, check=True, env=environment
+    )
+    os.close(theirs)
+    shown = b""
+    # reading raises at the end of the output
+    try:
+        while part := os.read(ours, 100_000):
+            shown += part
+    except OSError:
+        pass
+    os.close(ours)
+    return shown.decode().replace("\r\n", "\n").splitlines(), done.stderr.decode()
+
+
+@pytest.fixture
+def wide(tmp_path: Path) -> str:
+    frame = pd.DataFrame(
+        {
+            "x": [1],
+            "p": ["a"],
+            "long": ["ö" * 300],
+            "wide": ["漢字" * 20],
+            **{f"v{i}": 1.5 for i in range(30)},
+        }
+    )
+    url = f"hfs://{tmp_path}/wide?create_if_missing=true"
+    build_cube(frame, Cube(["x"], ["p"], "wide"), url)
+    return url
+
+
+def test_texts_are_cut_to_the_width_of_the_terminal(wide):
+    options = ["--columns", "long,v1", "-o", "table"]
+    lines, stderr = run_in_terminal(60, "--store", wide, "wide", "query", *options)
+    assert max(map(len, lines)) == 60
+    assert "ö…" in lines[1]
+    assert lines[1].split()[-2:] == ["1.5", "1"] or "1.5" in lines[1]
+    assert stderr == ""
+    lines, _ = run_in_terminal(40, "--store", wide, "wide", "query", "--columns", "wide", "-o", "table")
+    assert "漢…" in lines[1] or "字…" in lines[1]
+    assert len(lines[1].encode("utf-16-le")) // 2 < 40
+
+
+def test_columns_are_omitted_in_narrow_terminals(wide):
+    lines, stderr = run_in_terminal(50, "--store", wide, "wide", "query", "-o", "table")
+    assert max(map(len, lines)) <= 50
+    assert "more columns (" in stderr
+    assert stderr.rstrip().endswith("select some with --columns")
+
+
+def test_pipes_get_everything(wide, ok):
+    text = ok("wide", "query", "-o", "table", store=wide)
+    assert "ö" * 300 in text
+    assert "v29" in text

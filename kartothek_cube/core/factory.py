@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from simplekv import KeyValueStore
 
+from kartothek_cube.core.commit.operation import committed_state
 from kartothek_cube.core.copying import CopyMixin
 from kartothek_cube.core.dataset.metadata import DatasetMetadata
 from kartothek_cube.core.dataset.metadata_base import DatasetMetadataBase
@@ -107,12 +108,14 @@ class DatasetFactory(DatasetMetadataBase):
 
     def _load_dataset(self) -> DatasetMetadata:
         if self._as_of is None:
-            return DatasetMetadata.load_from_store(
+            newest = DatasetMetadata.load_from_store(
                 self.dataset_uuid,
                 self.store,
                 load_schema=self.load_schema,
-                load_all_indices=self._all_indices,
             )
+            # of an operation on several datasets that has not committed, nothing is read
+            state = committed_state(open_blobs(self.store), newest)
+            return state.load_all_indices(self.store) if self._all_indices else state
         state = state_as_of(self.dataset_uuid, open_blobs(self.store), self._as_of)
         return state.load_all_indices(self.store) if self._all_indices else state
 

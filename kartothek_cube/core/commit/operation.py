@@ -47,6 +47,7 @@ __all__ = (
     "Status",
     "abort_operation",
     "commit_operation",
+    "committed_state",
     "delete_before",
     "forget_aborted",
     "forget_participants",
@@ -240,6 +241,26 @@ def load_before(blobs: BlobStore, uuid: str, participation: Participation) -> Da
         return None
     check_owned(participation.before, uuid)
     return load_snapshot(uuid, blobs, participation.before)
+
+
+def committed_state(blobs: BlobStore, state: DatasetMetadata) -> DatasetMetadata:
+    """The newest state of a dataset, or the one before an operation that has not committed."""
+    for _ in attempts():
+        participation = pending_participation(state)
+        if participation is None:
+            return state
+        if operation_status(blobs, state.uuid, participation) is Status.COMMITTED:
+            return state
+        try:
+            before = load_before(blobs, state.uuid, participation)
+        except KeyError:
+            # the operation was committed or aborted since
+            state = DatasetMetadata.load_from_store(state.uuid, blobs)
+            continue
+        if before is None:
+            raise DatasetNotFoundError(state.uuid)
+        return before
+    raise ConcurrentWriteError(state.uuid)
 
 
 def abort_operation(blobs: BlobStore, uuid: str, participation: Participation) -> None:

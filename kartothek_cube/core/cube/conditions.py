@@ -18,6 +18,7 @@ from kartothek_cube.core.cube.condition_codec import (
     filter_rows,
     from_json,
     parse_text,
+    split_conditions,
     to_json,
     to_python_scalar,
     to_python_scalar_keep_int,
@@ -361,9 +362,7 @@ class Conjunction(Incomparable):
         text = s.strip()
         if not text:
             return Conjunction(None)
-        return Conjunction(
-            [Condition.from_string(part, all_types) for part in condition_codec.split_conditions(text)]
-        )
+        return Conjunction([Condition.from_string(part, all_types) for part in split_conditions(text)])
 
     @staticmethod
     def from_jsonarray(array: list[dict[str, Any]]) -> Conjunction:

@@ -70,7 +70,6 @@ def test_requirements_that_follow_from_a_change():
     common = {"partition_keys": ("p",), "requires": (seen,), "replaces": LABELS}
     expected = {
         WriteMode.CREATE: (DatasetAbsent(), keys, seen, InputsPresent(LABELS)),
-        WriteMode.CREATE_OVER_PENDING: (DatasetAbsent(), keys, seen, InputsPresent(LABELS)),
         WriteMode.UPDATE: (DatasetPresent(), keys, seen, InputsPresent(LABELS)),
         WriteMode.UPSERT: (keys, seen, InputsPresent(LABELS)),
         WriteMode.REPLACE: (seen,),

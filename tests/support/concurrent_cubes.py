@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -60,6 +60,10 @@ def extra(rows: dict[int, int]) -> pd.DataFrame:
     return pd.DataFrame({"x": list(rows), "p": [x % 2 for x in rows], "w": list(rows.values())})
 
 
+def both(rows: dict[int, int]) -> dict[str, pd.DataFrame]:
+    return {"seed": seed(rows), "extra": extra(rows)}
+
+
 OLD, NEW, MORE, LATER = {0: 0, 1: 0}, {0: 1, 2: 1}, {4: 2}, {0: 3}
 
 
@@ -75,7 +79,7 @@ class Refused(Exception):
     """An operation that does not fit a state."""
 
 
-def _needs(state: State) -> Any:
+def _needs(state: Any) -> Any:
     if state is None:
         raise Refused
     return state
@@ -155,6 +159,72 @@ OPERATIONS: dict[str, tuple[Operation, Callable[[State], State]]] = {
 }
 
 
+def _both(state: State, change: Callable[[frozenset[tuple[int, int]]], frozenset[tuple[int, int]]]) -> State:
+    rows, second = _needs(state)
+    if second is None:
+        raise Refused
+    return change(rows), change(second)
+
+
+#: of two datasets at once, and what a query sees meanwhile
+OPERATIONS |= {
+    "append both": (
+        lambda s: append_to_cube(both(MORE), CUBE, s),
+        lambda state: _both(state, lambda rows: _written(rows, MORE)),
+    ),
+    "update both": (
+        lambda s: update_cube(both({0: 5}), CUBE, s, C("p") == 0, ["seed", "extra"]),
+        lambda state: _both(state, lambda rows: _written(_without(rows, 0), {0: 5})),
+    ),
+    "remove both": (
+        lambda s: remove_partitions(CUBE, s, C("p") == 0),
+        lambda state: _both(state, lambda rows: _without(rows, 0)),
+    ),
+    "overwrite both": (
+        lambda s: build_cube(both(NEW), CUBE, s, overwrite=True),
+        lambda state: _built(state, NEW, NEW),
+    ),
+    "append extra": (
+        lambda s: append_to_cube({"extra": extra(LATER)}, CUBE, s),
+        lambda state: (_needs(state)[0], _written(_needs(state[1]), LATER)),
+    ),
+    "delete extra": (
+        lambda s: delete_cube(CUBE, s, {"extra"}),
+        lambda state: None if state is None else (state[0], None),
+    ),
+    "query": (
+        lambda s: s.world.observed.append(observe(s)),
+        lambda state: state,
+    ),
+}
+
+
+def _joined(state: State) -> State:
+    """What a query sees of a state: cells of the seed only."""
+    if state is None or state[1] is None:
+        return state
+    cells = {x for x, _ in state[0]}
+    return state[0], frozenset((x, w) for x, w in state[1] if x in cells)
+
+
+def observe(store: Any) -> State:
+    """What one query of all datasets sees."""
+    if not discover_datasets_unchecked("c", store):
+        return None
+    try:
+        frames = query_cube(CUBE, store)
+    except ValueError as error:
+        if "Seed dataset" in str(error):
+            return None
+        raise
+    df = frames[0] if frames else pd.DataFrame({"x": [], "v": []})
+    rows = frozenset(zip(df["x"].astype(int), df["v"].astype(int), strict=True))
+    if "w" not in df:
+        return rows, None
+    df = df.dropna()
+    return rows, frozenset(zip(df["x"].astype(int), df["w"].astype(int), strict=True))
+
+
 def _extended(state: State) -> State:
     rows, second = _needs(state)
     if second is not None:
@@ -180,6 +250,14 @@ def _past(store: Any) -> State:
     return _built(None, {**OLD, **LATER})
 
 
+def _two(store: Any) -> State:
+    """A cube of two datasets, of which both were written at once and one alone."""
+    build_cube(both(OLD), CUBE, store)
+    append_to_cube(both(LATER), CUBE, store)
+    append_to_cube({"extra": extra({1: 7})}, CUBE, store)
+    return _built(None, {**OLD, **LATER}, {**OLD, **LATER, 1: 7})
+
+
 def _leftover(store: Any) -> State:
     """Files and schema of a cube that was deleted by its header only."""
     build_cube(seed(OLD), CUBE, store)
@@ -193,11 +271,32 @@ STARTS: dict[str, Callable[[Any], State]] = {
     "cube": _cube,
     "past": _past,
     "leftover": _leftover,
+    "two": _two,
 }
+
+#: operations that are interleaved with each other on a cube of two datasets
+ON_TWO = (
+    "append both",
+    "update both",
+    "remove both",
+    "overwrite both",
+    "append",
+    "append extra",
+    "compact",
+    "cleanup",
+    "delete",
+    "delete extra",
+    "repair",
+    "query",
+)
 
 
 def applies(name: str, start: str) -> bool:
     """Whether an operation has something to do from there, which leaves out pairs of refusals."""
+    if start == "two":
+        return name in ON_TWO
+    if name in ON_TWO and name not in ("append", "compact", "cleanup", "delete", "repair"):
+        return name == "query" and start == "nothing"
     if start in ("nothing", "leftover"):
         return name not in ("rollback", "keep history", "repair", "compact", "update", "remove", "extend")
     if name == "rollback":
@@ -253,14 +352,20 @@ def content(store: Any) -> State:
     second = None
     if "extra" in datasets:
         other = read_table("c++extra", store)
-        second = frozenset(zip(other["x"].astype(int), other["w"].astype(int), strict=True))
+        # the last version of a cell counts
+        second = frozenset(dict(zip(other["x"].astype(int), other["w"].astype(int), strict=True)).items())
     return frozenset(zip(df["x"].astype(int), df["v"].astype(int), strict=True)), second
 
 
-def expected(start: State, names: tuple[str, ...], run: Run) -> set[State]:
+def expected(
+    start: State, names: tuple[str, ...], run: Run, certain: Sequence[str] | None = None
+) -> set[State]:
     """The states that some serial order of the acknowledged operations gives; others may have no effect."""
-    certain = [n for n, outcome in zip(names, run.outcomes, strict=True) if outcome.acknowledged]
     unknown = [n for n, o in zip(names, run.outcomes, strict=True) if is_open(o.error)]
+    if certain is None:
+        certain = [n for n, outcome in zip(names, run.outcomes, strict=True) if outcome.acknowledged]
+    else:
+        unknown = list(names)
     found = set()
     for number in range(len(unknown) + 1):
         for more in itertools.combinations(unknown, number):
@@ -273,14 +378,6 @@ def expected(start: State, names: tuple[str, ...], run: Run) -> set[State]:
                     continue
                 found.add(state)
     return found
-
-
-def is_allowed(found: State, allowed: set[State]) -> bool:
-    """Whether each dataset is in one of the states; that those of several are of the same is not promised."""
-    if found is None or allowed == {None}:
-        return found in allowed
-    some = [state for state in allowed if state is not None]
-    return found[0] in {state[0] for state in some} and found[1] in {state[1] for state in some}
 
 
 def is_open(error: BaseException | None) -> bool:
@@ -297,7 +394,10 @@ def check(world: World, start: State, names: tuple[str, ...], run: Run) -> None:
         assert not isinstance(outcome.error, (AssertionError, AttributeError, NameError)), outcome.error
     found = content(store)
     allowed = expected(start, names, run)
-    assert is_allowed(found, allowed), f"{found} is none of {allowed}: {[o.error for o in run.outcomes]}"
+    assert found in allowed, f"{found} is none of {allowed}: {[o.error for o in run.outcomes]}"
+    for seen in world.observed:
+        possible = {_joined(state) for state in {start, *expected(start, names, run, certain=())}}
+        assert seen in possible, f"a query saw {seen}, which is none of {possible}"
     crashed = any(is_open(o.error) for o in run.outcomes)
     if found is not None:
         problems = {problem.kind for problem in verify_cube(CUBE, store).problems}
@@ -358,7 +458,8 @@ class Pair:
         return run
 
     def _check(self, world: World, run: Run) -> None:
-        end = (world.digest(), *(repr(outcome.error) for outcome in run.outcomes))
+        errors = (repr(outcome.error) for outcome in run.outcomes)
+        end = (world.digest(), *errors, *map(repr, world.observed))
         if end in self._checked:
             return
         try:

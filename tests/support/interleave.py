@@ -84,6 +84,8 @@ class World:
         self.first = len(self.blobs) * 1000
         self.counters: dict[int, Iterator[int]] = {}
         self.scheduler: Scheduler | None = None
+        #: what operations have read
+        self.observed: list[Any] = []
 
     def step(self, operation: int, method: str, key: str, action: Callable[[], Any]) -> Any:
         if self.scheduler is None or operation < 0:

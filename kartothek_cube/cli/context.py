@@ -147,8 +147,8 @@ class CliContext:
         """Datasets of the cube by id, sorted."""
         return self._loaded[1]
 
-    def as_of(self, moment: str) -> None:
-        """Replace the datasets by their states at an earlier time."""
+    def as_of(self, moment: int | str) -> None:
+        """Replace the datasets by those of an earlier version or time."""
         from kartothek_cube.core.errors import KartothekCubeError
         from kartothek_cube.io_components.maintenance.cube_history import datasets_as_of
 

@@ -12,13 +12,13 @@ import pandas as pd
 from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.history import DatasetState
+from kartothek_cube.core.history import annotate_operations
 from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io._local_executor import execute
 from kartothek_cube.io_components.maintenance import cube_history, garbage
 from kartothek_cube.io_components.maintenance.cube_copy import copy_cube_job, plan_copy
-from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
+from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf, CubeHistory, CubeState
 from kartothek_cube.io_components.maintenance.delete import delete_cube_job
 from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job, with_sizes
 from kartothek_cube.io_components.maintenance.stats import collect_stats_job
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from kartothek_cube.io_components.verify.report import Report
 
 __all__ = (
+    "CubeHistory",
+    "CubeState",
+    "annotate_operations",
     "append_to_cube",
     "build_cube",
     "cleanup_cube",
@@ -579,9 +582,9 @@ def keep_cube_history(
     return cube_history.keep_cube_history(cube, store, states, ktk_cube_dataset_ids)
 
 
-def list_cube_history(cube: Cube, store: StoreInput) -> dict[str, list[DatasetState]]:
+def list_cube_history(cube: Cube, store: StoreInput) -> CubeHistory:
     """
-    The readable states of the datasets of a cube.
+    The readable states of a cube: what was done when to which datasets.
 
     Parameters
     ----------
@@ -592,9 +595,28 @@ def list_cube_history(cube: Cube, store: StoreInput) -> dict[str, list[DatasetSt
 
     Returns
     -------
-    dict
-        Dataset id to states, each with ``version``, ``time`` (UTC) and whether it is the ``current`` one;
-        oldest first.
+    CubeHistory
+        The states, oldest first: ``version``, ``time`` (UTC), ``operation``, ``datasets``, the data files and
+        rows that came and went, and the message and job of :func:`annotate_operations`; ``to_frame()`` gives
+        a table. ``history["seed"]`` gives the states of one dataset. An operation on several datasets is one
+        state. States exist since the datasets keep a history, see :func:`keep_cube_history`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.api.cube import Cube, append_to_cube, build_cube, query_cube
+    >>> cube, store = Cube(["x"], ["p"], "shop"), "hmemory://history"
+    >>> df = pd.DataFrame({"x": [0, 1], "p": 0})
+    >>> data = {"seed": df, "extra": df.assign(v=1)}
+    >>> keep = {"kartothek_cube_keep_history": 9}
+    >>> _ = build_cube(data, cube, store, metadata={"seed": keep, "extra": keep})
+    >>> with annotate_operations("corrected values"):
+    ...     _ = append_to_cube({"seed": df, "extra": df.assign(v=2)}, cube, store)
+    >>> first, second = list_cube_history(cube, store)
+    >>> second.operation, second.datasets, second.rows_added, second.message
+    ('append', ('extra', 'seed'), 4, 'corrected values')
+    >>> [len(query_cube(cube, store, as_of=state.version)[0]) for state in (first, second)]
+    [2, 2]
     """
     return cube_history.list_cube_history(cube, store)
 
@@ -603,7 +625,7 @@ def rollback_cube(
     cube: Cube, store: StoreInput, as_of: CubeAsOf, ktk_cube_dataset_ids: str | Iterable[str] | None = None
 ) -> dict[str, DatasetMetadata]:
     """
-    Make older states of datasets the current ones, by one commit each; the replaced states are archived.
+    Make older states of datasets the current ones, all at once; the replaced states are archived.
 
     Parameters
     ----------
@@ -612,8 +634,8 @@ def rollback_cube(
     store
         Store, factory or URL.
     as_of
-        Point in time: each dataset returns to its newest state that is not newer. Or a dict of dataset id to
-        version or time; other datasets stay as they are.
+        Version of the cube, see :func:`list_cube_history`, or point in time: the datasets return to the state
+        of the cube then. Or a dict of dataset id to version or time; other datasets stay as they are.
     ktk_cube_dataset_ids
         Datasets concerned; all by default.
 

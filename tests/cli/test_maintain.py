@@ -197,22 +197,23 @@ def test_compact_some(ok, url, options, partitions):
 
 def test_history(ok, call, error, url):
     ok("cube", "history", "--keep", "5")
-    time = json.loads(ok("cube", "history", "--json"))["seed"][-1]["time"]
-    version = json.loads(ok("cube", "history", "--json"))["seed"][-1]["version"]
+    state = json.loads(ok("cube", "history", "--json"))[-1]
+    time, version = state["time"], state["version"]
     append(url, 9.5)
     ok("cube", "index", "seed", "v1")  # the older state lacks it
     assert first(url) == 9.5
-    text = ok("cube", "history", "--include", "seed")
-    assert text.splitlines()[0] == "seed"
-    assert text.splitlines()[-1].endswith(" UTC  current")
+    text = ok("cube", "history")
+    assert [line.split()[4] for line in text.splitlines()[-2:]] == ["append", "build_index"]
+    assert "(current)" in text.splitlines()[-1]
     assert '"v1":0.5' in ok("cube", "query", "--as-of", f"{time[:26]} UTC", "-n", "1", "-o", "json")
     assert '"v1":0.5' in ok("cube", "query", "--as-of", time, "-n", "1", "-o", "json")
+    assert '"v1":0.5' in ok("cube", "query", "--as-of", str(version), "-n", "1", "-o", "json")
     assert '"v1":9.5' in ok("cube", "query", "-n", "1", "-o", "json")
     assert call("cube", "history", "--rollback", time, input="n\n").exit_code == 1
     assert first(url) == 9.5
     ok("cube", "history", "--rollback", str(version), "--include", "seed", "--yes")
     assert first(url) == 0.5
-    assert "--include" in error("cube", "history", "--rollback", str(version), "--yes")
+    assert "12345" in error("cube", "history", "--rollback", "12345", "--yes")
     assert call("cube", "query", "--as-of", "1999-01-01", "-o", "csv").exit_code == 2
     assert "--as-of 'yesterday'" in error("cube", "query", "--as-of", "yesterday")
     assert "--rollback 'yesterday'" in error("cube", "history", "--rollback", "yesterday", "-y")

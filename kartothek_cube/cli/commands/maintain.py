@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import click
 
 from kartothek_cube.cli.commands.inspect import column_types
@@ -32,13 +33,13 @@ from kartothek_cube.cli.options import (
     select_datasets,
     yes_option,
 )
-from kartothek_cube.cli.terminal import closest, headline, pluralize, print_json, usage_error
+from kartothek_cube.cli.terminal import closest, pluralize, print_json, usage_error
 
 if TYPE_CHECKING:
     from kartothek_cube.core.dataset import DatasetMetadata
-    from kartothek_cube.core.history import DatasetState
     from kartothek_cube.core.store import Blob
     from kartothek_cube.core.typing import StoreFactory
+    from kartothek_cube.io_components.maintenance.cube_history import CubeState
 
 __all__ = ("cleanup", "compact", "copy", "delete", "history", "index")
 
@@ -315,10 +316,13 @@ def history(
     yes: bool,
 ) -> None:
     """
-    List the states of the datasets, to be queried (``query --as-of``) or restored (``--rollback``).
+    List the states of the cube, to be queried (``query --as-of``) or restored (``--rollback``).
 
     Older states exist only if the cube keeps a history; enable it with ``--keep``.
     """
+    import pyarrow as pa
+
+    from kartothek_cube.cli.output import open_writer
     from kartothek_cube.io.eager_cube import keep_cube_history, list_cube_history, rollback_cube
 
     names = select_datasets(state.datasets, include, exclude)
@@ -327,32 +331,42 @@ def history(
         kept = pluralize(keep, "older state") if keep else "no older states"
         click.echo(f"Keeping {kept} of {', '.join(sorted(names))} from now on.", err=True)
     if rollback is not None:
-        as_of = _parse_as_of(rollback, names)
+        as_of = _parse_as_of(rollback)
         confirm(f"Roll back {', '.join(sorted(names))} of cube {state.prefix} to {rollback}?", yes)
         rollback_cube(state.any_cube, state.store, as_of, names)
         click.echo(f"Rolled back {', '.join(sorted(names))} to {rollback}.", err=True)
-    history = sorted(list_cube_history(state.cube, state.store).items())
-    states_by_dataset = {name: states for name, states in history if name in names}
+    history = list_cube_history(state.cube, state.store)
     if as_json:
-        print_json({name: [_to_dict(s) for s in states] for name, states in states_by_dataset.items()})
+        print_json([_to_dict(entry) for entry in history])
         return
-    if all(len(states) == 1 for states in states_by_dataset.values()):
+    if len(history) == 1:
         click.echo("There are no older states; keep those of later commits with --keep.", err=True)
-    for name, states in states_by_dataset.items():
-        headline(name)
-        for entry in states:
-            marker = "  current" if entry.current else ""
-            click.echo(f"{entry.version:>6}  {entry.time:%Y-%m-%d %H:%M:%S.%f} UTC{marker}")
+    table = pa.Table.from_pylist([_to_row(entry) for entry in history])
+    with open_writer("table", None, table.schema) as writer:
+        writer.write(table)
 
 
-def _parse_as_of(text: str, names: set[str]) -> Any:
-    """Read a time for all datasets, or the version of a single dataset."""
-    if not text.isdecimal():
-        return parse_time(text, "--rollback")
-    if len(names) != 1:
-        usage_error("Versions are numbered per dataset: select one with --include, or pass a time")
-    return {name: int(text) for name in names}
+def _to_row(entry: CubeState) -> dict[str, str]:
+    rows = (
+        ""
+        if entry.rows_added is None or entry.rows_removed is None
+        else f"+{entry.rows_added} -{entry.rows_removed}"
+    )
+    return {
+        "version": str(entry.version),
+        "time": f"{entry.time:%Y-%m-%d %H:%M:%S.%f} UTC",
+        "operation": entry.operation + (" (current)" if entry.current else ""),
+        "datasets": ", ".join(entry.datasets),
+        "files": f"+{entry.files_added} -{entry.files_removed}",
+        "rows": rows,
+        "message": entry.message or "",
+    }
 
 
-def _to_dict(entry: DatasetState) -> dict[str, Any]:
-    return {"version": entry.version, "time": entry.time.isoformat(), "current": entry.current}
+def _parse_as_of(text: str) -> int | str:
+    """Read a version of the cube, or a time."""
+    return int(text) if text.isdecimal() else parse_time(text, "--rollback")
+
+
+def _to_dict(entry: CubeState) -> dict[str, Any]:
+    return {**attrs.asdict(entry), "time": entry.time.isoformat()}

@@ -117,7 +117,7 @@ def _build_arguments(
 ) -> dict[str, Any]:
     """Build the arguments of a query from the options."""
     if as_of is not None:
-        state.as_of(parse_time(as_of, "--as-of"))
+        state.as_of(int(as_of) if as_of.isdecimal() else parse_time(as_of, "--as-of"))
     selected = select_datasets(state.datasets, include, exclude)
     datasets = {name: dataset for name, dataset in state.datasets.items() if name in selected}
     if state.cube.seed_dataset not in datasets:

@@ -14,6 +14,7 @@ from kartothek_cube.core.arrow.types import Mask
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError, DatasetNotFoundError
+from kartothek_cube.core.history import OperationInfo
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.partition import PartitionTable
@@ -108,6 +109,8 @@ class ChangeSet:
     #: part of all file names of this write, of all attempts of its tasks. If the newest state has such files,
     #: the write is committed already and nothing changes. Empty if tasks run only once
     write_id: str = ""
+    #: what the history tells of the operation
+    info: OperationInfo | None = None
     #: requirements beside those that follow from the fields above
     requires: tuple[Requirement, ...] = ()
 

@@ -56,6 +56,7 @@ from kartothek_cube.core.header.commit_record import (
     parse_record,
 )
 from kartothek_cube.core.history import (
+    OperationInfo,
     archive_before,
     archive_snapshot,
     expire_snapshots,
@@ -126,7 +127,7 @@ def _attempt(blobs: BlobStore, change: ChangeSet, role: Role) -> Result:
     if _is_unchanged(base.state, new, change) and not isinstance(role, Decision):
         return _already_committed(blobs, base)
     added = [key for keys in change.added.files.values() for key in keys.to_pylist()]
-    return publish(blobs, base, new, added, mode=change.mode, role=role)
+    return publish(blobs, base, new, added, mode=change.mode, role=role, info=change.info)
 
 
 def _load_base(blobs: BlobStore, change: ChangeSet) -> BaseState:
@@ -220,6 +221,7 @@ def publish(
     *,
     mode: WriteMode = WriteMode.UPDATE,
     role: Role = None,
+    info: OperationInfo | None = None,
 ) -> Result:
     """Put a state in place of its base; PreconditionFailed if another writer was faster."""
     written: list[str] = []
@@ -230,7 +232,7 @@ def publish(
         # a damaged dataset, one of an aborted operation, or a reserved header
         mode = WriteMode.REPLACE
     try:
-        new = with_version(store_indices(blobs, new, written), base.state, blobs, base.header_key)
+        new = with_version(store_indices(blobs, new, written), base.state, blobs, base.header_key, info)
         collections = _read_tombstones(blobs, base)
         needed = [*files, *written]
         if base.aborted is not None or (

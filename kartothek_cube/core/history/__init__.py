@@ -20,6 +20,11 @@ from kartothek_cube.core.history.archive import (
 )
 from kartothek_cube.core.history.snapshot_versions import (
     KEEP_HISTORY,
+    OperationInfo,
+    annotate_operations,
+    describe_operation,
+    fingerprint,
+    operation_info,
     retained_metadata,
     snapshot_retention,
     with_version,
@@ -37,6 +42,11 @@ __all__ = (
     "KEEP_HISTORY",
     "AsOf",
     "DatasetState",
+    "OperationInfo",
+    "annotate_operations",
+    "describe_operation",
+    "fingerprint",
+    "operation_info",
     "check_as_of",
     "history_folder",
     "retained_metadata",

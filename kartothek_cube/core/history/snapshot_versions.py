@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+import attrs
 
 from kartothek_cube.core import clock
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -16,6 +20,10 @@ from kartothek_cube.core.store import BlobStore
 __all__ = (
     "KEEP_HISTORY",
     "VERSION",
+    "OperationInfo",
+    "annotate_operations",
+    "describe_operation",
+    "operation_info",
     "fingerprint",
     "retained_metadata",
     "snapshot_version",
@@ -29,6 +37,79 @@ KEEP_HISTORY = "kartothek_cube_keep_history"
 VERSION = "kartothek_cube_version"
 
 _TICK = timedelta(microseconds=1)
+
+
+@attrs.frozen
+class OperationInfo:
+    """What the history tells of an operation."""
+
+    #: such as "append"; "" if unknown
+    name: str = ""
+    #: of the user
+    message: str | None = None
+    #: information about the job that runs it, as JSON
+    job: Mapping[str, Any] | None = None
+
+    def to_field(self) -> dict[str, Any]:
+        """The field of a version record, without defaults."""
+        return {name: value for name, value in attrs.asdict(self).items() if value}
+
+
+_ANNOTATIONS: ContextVar[OperationInfo | None] = ContextVar("_ANNOTATIONS", default=None)
+
+
+@contextmanager
+def annotate_operations(message: str | None = None, job: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """
+    Describe the operations that are planned within a ``with`` block, for the history of their datasets.
+
+    Parameters
+    ----------
+    message
+        Why the operation takes place.
+    job
+        Which job runs it: keys and values that JSON can express.
+
+    Raises
+    ------
+    TypeError
+        The message is no text, or JSON cannot express the job.
+
+    Examples
+    --------
+    >>> with annotate_operations("nightly load", job={"run": 17}):
+    ...     pass  # append_to_cube(...)
+    """
+    if message is not None and not isinstance(message, str):
+        raise TypeError(f"message is a text, but it is {message!r}")
+    try:
+        content = None if job is None else json.loads(json.dumps(dict(job)))
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"job is a dict that JSON can express, but it is {job!r}: {error}") from error
+    token = _ANNOTATIONS.set(OperationInfo("", message, content))
+    try:
+        yield
+    finally:
+        _ANNOTATIONS.reset(token)
+
+
+def describe_operation(name: str) -> OperationInfo:
+    """An operation by its name, with the annotations of the user."""
+    return attrs.evolve(_ANNOTATIONS.get() or OperationInfo(), name=name)
+
+
+def operation_info(state: DatasetMetadata) -> OperationInfo:
+    """What a state tells of the operation that made it; without content if it tells nothing."""
+    record = state.metadata.get(VERSION)
+    field = record.get("operation") if isinstance(record, dict) and _record(state) else None
+    if not isinstance(field, dict):
+        return OperationInfo()
+    name, message, job = field.get("name", ""), field.get("message"), field.get("job")
+    return OperationInfo(
+        name if isinstance(name, str) else "",
+        message if isinstance(message, str) else None,
+        job if isinstance(job, dict) else None,
+    )
 
 
 def snapshot_retention(metadata: Mapping[str, Any]) -> int:
@@ -49,7 +130,11 @@ def retained_metadata(state: DatasetMetadata | None) -> dict[str, Any]:
 
 
 def with_version(
-    new: DatasetMetadata, old: DatasetMetadata | None, blobs: BlobStore, header_key: str
+    new: DatasetMetadata,
+    old: DatasetMetadata | None,
+    blobs: BlobStore,
+    header_key: str,
+    info: OperationInfo | None = None,
 ) -> DatasetMetadata:
     """Add the next version to a state that is about to be published, if the dataset keeps snapshots."""
     metadata = {key: value for key, value in new.metadata.items() if key != VERSION}
@@ -59,7 +144,9 @@ def with_version(
     if old is not None:
         last, since = snapshot_version(old, blobs, header_key)
         version, time = last + 1, max(time, since + _TICK)
-    record = {"version": version, "time": time.isoformat(), "content": _digest(new, metadata)}
+    record: dict[str, Any] = {"version": version, "time": time.isoformat(), "content": _digest(new, metadata)}
+    if info is not None and info.to_field():
+        record["operation"] = info.to_field()
     return new.copy(metadata={**metadata, VERSION: record})
 
 

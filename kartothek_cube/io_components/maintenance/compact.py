@@ -18,6 +18,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
+from kartothek_cube.core.history import OperationInfo, describe_operation
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
@@ -75,6 +76,8 @@ class CompactContext:
     datasets: Mapping[str, CompactionContext]
     cube: Cube
     store: StoreFactory
+    #: what the history tells of the operation
+    info: OperationInfo = attrs.field(factory=partial(describe_operation, "compact"))
 
 
 @attrs.frozen
@@ -239,11 +242,11 @@ def finish_compact(context: CompactContext, results: Iterable[CompactResult]) ->
         by_name[result.name].append(result)
     rewritten = {n: [r for r in rs if r.written is not None] for n, rs in by_name.items()}
     rewritten = {name: results for name, results in rewritten.items() if results}
-    changes = {name: _change_set(context.datasets[name], results) for name, results in rewritten.items()}
+    changes = {name: _change_set(context, name, results) for name, results in rewritten.items()}
     try:
         blobs = open_blobs(context.store)
         steps = {change.uuid: partial(commit_change, blobs, change) for change in changes.values()}
-        commit_cube(context.cube, blobs, steps)
+        commit_cube(context.cube, blobs, steps, context.info)
     except BaseException:
         for name, uncommitted in rewritten.items():
             files = [result.written for result in uncommitted if result.written]
@@ -257,14 +260,15 @@ def _sums(results: Sequence[CompactResult]) -> dict[str, int]:
     return {name: sum(r.stats[name] for r in results) for name in ("partitions", *counts)}
 
 
-def _change_set(compaction: CompactionContext, results: Sequence[CompactResult]) -> ChangeSet:
+def _change_set(context: CompactContext, name: str, results: Sequence[CompactResult]) -> ChangeSet:
     written = [result.written for result in results if result.written is not None]
     # at the place of the newest input, the new file stays older than everything committed since
     places = [r.labels[-1] for r, new in zip(results, written, strict=True) for _ in range(len(new.labels))]
     return merge_results(written).change_set(
         replaces=pa.array([label for r in results for label in r.labels], pa.string()),
         replaces_at=pa.array(places, pa.string()),
-        partition_keys=compaction.write.partition_on,
+        partition_keys=context.datasets[name].write.partition_on,
+        info=context.info,
     )
 
 

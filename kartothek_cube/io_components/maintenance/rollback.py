@@ -24,6 +24,7 @@ from kartothek_cube.core.history import (
     KEEP_HISTORY,
     AsOf,
     DatasetState,
+    describe_operation,
     list_states,
     snapshot_retention,
     state_as_of,
@@ -56,7 +57,9 @@ def keep_history(uuid: str, store: StoreInput, number: int) -> DatasetMetadata:
     snapshot_retention(metadata)
     blobs = open_blobs(store)
     table = DatasetMetadata.load_from_store(uuid, blobs).table_name
-    return commit(blobs, ChangeSet(uuid, table, metadata=metadata))[0]
+    return commit(blobs, ChangeSet(uuid, table, metadata=metadata, info=describe_operation("keep history")))[
+        0
+    ]
 
 
 @attrs.frozen
@@ -108,7 +111,15 @@ def finish_rollback(
     """Publish an older state as a new one; the state that it replaces is archived."""
     files: Iterable[str] = [*data_keys(plan.state), *index_keys(plan.state)]
     try:
-        return publish(blobs, plan.base, plan.state, list(files), mode=WriteMode.REPLACE, role=role)
+        return publish(
+            blobs,
+            plan.base,
+            plan.state,
+            list(files),
+            mode=WriteMode.REPLACE,
+            role=role,
+            info=describe_operation("rollback"),
+        )
     except PreconditionFailed as error:
         raise ConcurrentWriteError(
             plan.state.uuid, detail="Look at the newest state, and go back again if that is still wanted."

@@ -9,12 +9,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core.commit.operation import (
+    Status,
+    operation_status,
+    pending_participation,
+    read_record,
+)
 from kartothek_cube.core.common_metadata import schema_file_from_bytes
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.references import data_keys, header_keys, index_keys
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError
 from kartothek_cube.core.history import history_folder, is_snapshot_key, load_snapshot
-from kartothek_cube.core.naming import schema_key
+from kartothek_cube.core.naming import metadata_key_from_uuid, schema_key
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.file import schema_version_of
 from kartothek_cube.core.store import BlobStore, open_blobs
@@ -65,6 +71,7 @@ def plan_verify(
     except (CorruptDatasetError, NotImplementedError, RuntimeError, ValueError) as error:
         return VerifyPlan(uuid, (*problems, Problem(uuid, "header", headers[0], str(error))))
     problems += _history_problems(uuid, blobs)
+    problems += _operation_problems(dataset, blobs)
     try:
         dataset = DatasetMetadata.load_from_store(uuid, blobs)
     except (CorruptDatasetError, KeyError) as error:
@@ -183,6 +190,28 @@ def _schema_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Pro
     if unknown:
         text = f"the schema lacks partition keys: {', '.join(unknown)}"
         yield Problem(dataset.uuid, "schema", key, text, unknown[0])
+
+
+def _operation_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Problem]:
+    """Operations on several datasets that have not committed, or of which other software has lost track."""
+    participation = pending_participation(dataset)
+    if participation is None:
+        return
+    uuid, key = dataset.uuid, metadata_key_from_uuid(dataset.uuid)
+    if operation_status(blobs, uuid, participation) is not Status.COMMITTED:
+        text = (
+            "an operation on several datasets has not committed: its writer has died, or is at work; readers "
+            "see the state before it"
+        )
+        yield Problem(uuid, "unfinished-operation", key, text)
+        return
+    coordinator = read_record(blobs, participation.coordinator)
+    if coordinator is None or coordinator.lineage != participation.lineage:
+        text = (
+            f"other software has written or deleted {participation.coordinator} since an operation on both: "
+            "whether that was committed is not known, and readers see it"
+        )
+        yield Problem(uuid, "unknown-operation", key, text)
 
 
 def _history_problems(uuid: str, blobs: BlobStore) -> Iterator[Problem]:

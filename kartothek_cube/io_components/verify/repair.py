@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 
 from kartothek_cube.core.commit.header_store import read_versioned
+from kartothek_cube.core.commit.undo import finish_operation
 from kartothek_cube.core.common_metadata import schema_to_bytes
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
@@ -36,6 +37,8 @@ def repair(uuid: str, store: StoreInput, problems: Iterable[Problem]) -> bool:
     repairable = [problem for problem in own if problem.repairable]
     if not repairable or any(problem.kind in _UNREPAIRABLE for problem in own):
         return False
+    if any(problem.kind == "unfinished-operation" for problem in repairable):
+        finish_operation(open_blobs(store), uuid)
     if any(problem.kind in ("schema-pending", "missing-schema") for problem in repairable):
         _put_schema(uuid, store)
     columns = sorted({problem.column for problem in repairable if problem.column is not None})

@@ -40,6 +40,8 @@ REMEDIES: Mapping[str, str] = {
     "index-absent": "Repair the cube: the index is built from the data.",
     "history": "Delete this copy of an older state; the dataset itself does not need it.",
     "history-file": "Restore the file from a backup; else the older state cannot be read.",
+    "unfinished-operation": "Repair the cube, or write to the dataset: both return to the state before.",
+    "unknown-operation": "Compare the datasets; the next write to the dataset removes this problem.",
     "seed": "Build the seed, or name the right one in the specification of the cube.",
     "cube-table": "Delete this dataset or give it another name: it cannot be part of the cube.",
     "cube-columns": "Write the dataset again with the columns that the cube demands.",
@@ -53,6 +55,7 @@ REPAIRABLE = frozenset(
     {
         "missing-schema",
         "schema-pending",
+        "unfinished-operation",
         "missing-index",
         "unreadable-index",
         "index-type",

@@ -15,6 +15,7 @@ from kartothek_cube.core.common_metadata import long_types, read_schema_metadata
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError, unknown_names
 from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.core.history import describe_operation
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
@@ -156,7 +157,7 @@ def finish_index_build(context: IndexContext, results: Iterable[WriteResult]) ->
         for c in columns
     }
     merged = merge_results([_result(context, nothing), *results])
-    change = merged.change_set(new_indices=frozenset(columns))
+    change = merged.change_set(new_indices=frozenset(columns), info=describe_operation("build_index"))
     dataset, _ = commit(open_blobs(context.store), change, partial(_read_back, context))
     return dataset
 

@@ -25,6 +25,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetNotFoundError, MultiTableCommitAborted
+from kartothek_cube.core.history import OperationInfo
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
@@ -90,7 +91,7 @@ def _change_sets(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> dic
     for name, change in plan.changes.items():
         if name in results or plan.commit_all:
             nothing = WriteResult(change.context.uuid, change.context.table)
-            changes[name] = change.change_set(results.get(name) or nothing)
+            changes[name] = change.change_set(results.get(name) or nothing, plan.info)
     return changes
 
 
@@ -145,7 +146,7 @@ def _publish(
     order = plan.cube.commit_order(changes)
     steps = {changes[name].uuid: partial(_commit_step, blobs, changes[name]) for name in order}
     creates = any(change.mode is not WriteMode.UPDATE for change in changes.values())
-    written = commit_cube(plan.cube, blobs, steps, creates=creates)
+    written = commit_cube(plan.cube, blobs, steps, plan.info, creates=creates)
     return {name: written[changes[name].uuid] for name in sorted(changes)}
 
 
@@ -157,6 +158,7 @@ def commit_cube(
     cube: Cube,
     blobs: BlobStore,
     steps: Mapping[str, Callable[[Role], tuple[T, CommitReceipt]]],
+    info: OperationInfo | None = None,
     *,
     creates: bool = False,
 ) -> dict[str, T]:
@@ -165,6 +167,6 @@ def commit_cube(
 
     def touch(role: Role) -> tuple[Any, CommitReceipt]:
         table = DatasetMetadata.load_from_store(seed, blobs, load_schema=False).table_name
-        return commit(blobs, ChangeSet(seed, table), role=role)
+        return commit(blobs, ChangeSet(seed, table, info=info), role=role)
 
     return commit_operation(blobs, seed, steps, touch, partial(undo_all, blobs), creates=creates)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, Self
 
 import attrs
@@ -22,6 +23,7 @@ from kartothek_cube.core.cube.discover import (
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import DatasetExistsError
+from kartothek_cube.core.history import OperationInfo, describe_operation
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.runtime.threads import store_factory
@@ -65,6 +67,13 @@ class CubeWritePlan:
     keep_empty: bool = False
     #: whether the result has all datasets of the cube
     return_all: bool = False
+    #: message and job of the user
+    annotations: OperationInfo = attrs.field(factory=partial(describe_operation, ""))
+
+    @property
+    def info(self) -> OperationInfo:
+        """What the history tells of the operation."""
+        return attrs.evolve(self.annotations, name=self.operation)
 
     def with_write_id(self, write_id: str) -> Self:
         """The plan with an id that is part of all file names."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 from kartothek_cube.core.commit import ChangeSet, CommitReceipt, NoUnseenPartitions, Role, WriteMode, commit
 from kartothek_cube.core.commit.change import MetadataMerger, Predicates
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.history import OperationInfo, describe_operation
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.core.uuid import gen_uuid
@@ -43,8 +44,10 @@ class DatasetWritePlan:
     storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT
     #: stream and number of its batch
     batch: tuple[str, int] | None = None
+    #: what the history tells of the operation
+    info: OperationInfo = attrs.field(factory=partial(describe_operation, "write"))
 
-    def change_set(self, result: WriteResult) -> ChangeSet:
+    def change_set(self, result: WriteResult, info: OperationInfo | None = None) -> ChangeSet:
         """The change that commits what tasks wrote."""
         merger = self.merge_metadata
         return result.change_set(
@@ -55,6 +58,7 @@ class DatasetWritePlan:
             remove_where=self.remove_where,
             storage_format=self.storage_format,
             batch=self.batch,
+            info=info or self.info,
             write_id=self.context.write_id,
             requires=() if self.assumed_labels is None else (NoUnseenPartitions(self.assumed_labels),),
         )

@@ -117,7 +117,7 @@ def test_datasets_that_came_later(store):
 @pytest.mark.parametrize(
     "arguments, error, text",
     [
-        ({"as_of": 1}, TypeError, "each for itself"),
+        ({"as_of": 1}, StateNotFoundError, "as of 1"),
         ({"as_of": {"sed": 1}}, ValueError, "unknown dataset sed; did you mean seed"),
         ({"as_of": {"seed": 9}}, StateNotFoundError, "as of 9"),
         ({"as_of": {"seed": 1.5}}, TypeError, "1.5"),

@@ -1,0 +1,301 @@
+"""Operations on several datasets: readers see all of an operation or nothing, whenever its writer dies."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import pandas as pd
+import pytest
+
+from kartothek_cube.api.dataset import read_table, update_dataset_from_dataframes
+from kartothek_cube.core import caching
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.cube.discover import discover_cube
+from kartothek_cube.core.errors import StateNotFoundError
+from kartothek_cube.io.arrow_cube import query_cube_arrow
+from kartothek_cube.io.dask.delayed_cube import query_cube_delayed
+from kartothek_cube.io.eager_cube import (
+    annotate_operations,
+    append_to_cube,
+    build_cube,
+    cleanup_cube,
+    collect_stats,
+    compact_cube,
+    copy_cube,
+    delete_cube,
+    extend_cube,
+    keep_cube_history,
+    list_cube_history,
+    query_cube,
+    remove_partitions,
+    repair_cube,
+    rollback_cube,
+    update_cube,
+    verify_cube,
+)
+from kartothek_cube.io.iter_cube import query_cube__iterator
+from tests.support.cubes import CUBE, HEADER, edit_header, frame, keys, memory
+from tests.support.stores import CountingStore, FaultyStore
+
+NAMES = ["first", "second", "seed"]
+
+
+def data(value: int, cells=(0, 1)) -> dict[str, pd.DataFrame]:
+    """Frames of three datasets that all have the same value."""
+    key = {"x": list(cells), "p": [x % 2 for x in cells]}
+    return {name: frame(**key, **{f"v_{name}": [value] * len(cells)}) for name in NAMES}
+
+
+def values(store, **arguments) -> list[int]:
+    """The distinct values that a query sees in the datasets."""
+    frames = query_cube(CUBE, store, **arguments)
+    columns = pd.concat(frames)[[f"v_{name}" for name in NAMES]]
+    return sorted(set(columns.stack().astype(int)))
+
+
+class Died(BaseException):
+    """The process was killed."""
+
+
+@pytest.fixture
+def store():
+    store = FaultyStore(memory())
+    build_cube(data(1), CUBE, store)
+    return store
+
+
+WRITES = {
+    "append": lambda store: append_to_cube(data(2), CUBE, store),
+    "update": lambda store: update_cube(data(2), CUBE, store, None, NAMES),
+    "update some": lambda store: update_cube(data(2, [0]), CUBE, store, C("p") == 0, NAMES),
+    "remove": lambda store: remove_partitions(CUBE, store, C("p") == 0, NAMES),
+    "overwrite": lambda store: build_cube(data(2), CUBE, store, overwrite=True),
+    "extend": lambda store: extend_cube(
+        {"a": frame(x=[0], p=[0], a=[2]), "b": frame(x=[0], p=[0], b=[2])}, CUBE, store
+    ),
+}
+
+
+def die(store, write, after: int) -> bool:
+    """Let the process die before a put of a header, after some others; False if the write has less."""
+    store.fail("put", at=after + 1, key=HEADER, error=Died())
+    with suppress(Died):
+        write(store)
+    # another process goes on
+    caching.clear()
+    return bool(store.happened)
+
+
+def answer(store) -> pd.DataFrame:
+    [df] = query_cube(CUBE, store)
+    return df
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
+@pytest.mark.parametrize("after", range(3))
+def test_a_write_that_dies_is_invisible(store, write, after):
+    before = answer(store)
+    if not die(store, write, after):
+        pytest.fail("the write has less commits")
+    pd.testing.assert_frame_equal(answer(store), before)
+    assert sorted(discover_cube("cube", store)[1]) == NAMES
+    problems = {problem.kind for problem in verify_cube(CUBE, store).problems}
+    assert problems <= {"unfinished-operation", "schema-pending"}
+    assert ("unfinished-operation" in problems) == (after > 0)
+    # the next one puts it aside
+    write(store)
+    died = answer(store)
+    again = memory()
+    build_cube(data(1), CUBE, again)
+    write(again)
+    pd.testing.assert_frame_equal(died, answer(again))
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
+@pytest.mark.parametrize("finish", [repair_cube, cleanup_cube])
+def test_it_is_finished_off(store, write, finish):
+    before = answer(store)
+    assert die(store, write, 2)
+    finish(CUBE, store)
+    assert verify_cube(CUBE, store).ok
+    assert not {key for key in keys(lambda: store) if key.endswith(".before")}
+    pd.testing.assert_frame_equal(answer(store), before)
+    cleanup_cube(CUBE, store)
+    pd.testing.assert_frame_equal(answer(store), before)
+
+
+def test_a_build_that_dies_can_be_repeated():
+    store = FaultyStore(memory())
+    assert die(store, lambda store: build_cube(data(1), CUBE, store), 2)
+    with pytest.raises(ValueError, match=r"[Ss]eed"):
+        discover_cube("cube", store)
+    build_cube(data(2), CUBE, store)
+    assert values(store) == [2]
+    assert verify_cube(CUBE, store).ok
+
+
+def test_a_build_of_less_after_one_that_died():
+    store = FaultyStore(memory())
+    assert die(store, lambda store: build_cube(data(1), CUBE, store), 2)
+    build_cube({"seed": data(2)["seed"]}, CUBE, store)
+    assert list(answer(store).columns) == ["p", "v_seed", "x"]
+    cleanup_cube(CUBE, store)
+    assert not {key for key in keys(lambda: store) if "first" in key or "second" in key}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        lambda store: query_cube(CUBE, store)[0],
+        lambda store: query_cube_arrow(CUBE, store)[0].to_pandas(),
+        lambda store: next(query_cube__iterator(CUBE, store)),
+        lambda store: query_cube_delayed(CUBE, lambda: store)[0].compute(scheduler="sync"),
+    ],
+    ids=["eager", "arrow", "iter", "delayed"],
+)
+def test_all_facades_see_the_state_before(store, query):
+    die(store, WRITES["append"], 2)
+    seen = query(store)
+    assert set(seen[[f"v_{name}" for name in NAMES]].stack()) == {1}
+
+
+def test_other_readers_see_the_state_before(store):
+    stats = collect_stats(CUBE, store)
+    die(store, WRITES["append"], 2)
+    assert collect_stats(CUBE, store) == stats
+    target = memory()
+    copy_cube(CUBE, store, target)
+    assert values(target) == [1]
+    assert verify_cube(CUBE, target).ok
+    assert set(read_table("cube++first", store)["v_first"]) == {1}
+
+
+def test_a_commit_of_one_dataset_puts_it_aside(store):
+    die(store, WRITES["update"], 2)
+    update_dataset_from_dataframes([data(3, [5])["first"]], store, "cube++first")
+    assert sorted(read_table("cube++first", store)["v_first"]) == [1, 1, 3]
+    # and the operation can't come back
+    assert values(store) == [1]
+
+
+def test_time_travel_never_stops_between_commits(store):
+    keep_cube_history(CUBE, store, 9)
+    append_to_cube(data(2), CUBE, store)
+    history = list_cube_history(CUBE, store)
+    times = {state.time for name in NAMES for state in history[name]}
+    first = max(history[name][-2].time for name in NAMES)
+    assert len({history[name][-1].time for name in NAMES}) == 3
+    for time in sorted(times):
+        if time >= first:
+            assert len(values(store, as_of=time)) == 1
+    die(store, lambda store: append_to_cube(data(3), CUBE, store), 2)
+    assert values(store, as_of=max(times)) == [2]
+    assert values(store, as_of="2999-01-01") == [2]
+
+
+def test_history_lists_states_of_the_cube(store):
+    keep_cube_history(CUBE, store, 9)
+    with annotate_operations("nightly", job={"run": 17}):
+        append_to_cube(data(2), CUBE, store)
+    append_to_cube({"first": data(3)["first"]}, CUBE, store)
+    update_cube(data(4, [0]), CUBE, store, C("p") == 0, NAMES)
+    compact_cube(CUBE, store)
+    history = list_cube_history(CUBE, store)[-4:]
+    assert [state.operation for state in history] == ["append", "append", "update", "compact"]
+    assert [state.datasets for state in history] == [tuple(NAMES), ("first",), tuple(NAMES), tuple(NAMES)]
+    assert [(state.rows_added, state.rows_removed) for state in history[:3]] == [(6, 0), (2, 0), (3, 7)]
+    assert [state.files_added for state in history[:3]] == [6, 2, 3]
+    assert (history[0].message, history[0].job) == ("nightly", {"run": 17})
+    assert [state.current for state in history] == [False, False, False, True]
+    assert len({state.version for state in history}) == 4
+    assert values(store, as_of=history[0].version) == [2]
+    assert values(store, as_of=history[2].version) == [2, 3, 4]
+    with pytest.raises(StateNotFoundError, match="as of 1234"):
+        query_cube(CUBE, store, as_of=1234)
+    rollback_cube(CUBE, store, history[0].version)
+    assert values(store) == [2]
+    assert list_cube_history(CUBE, store)[-1].operation == "rollback"
+
+
+def test_annotations_are_checked():
+    with pytest.raises(TypeError, match="job is a dict"), annotate_operations(job={"at": object()}):
+        pass
+    with pytest.raises(TypeError, match="message is a text"), annotate_operations(message=5):
+        pass
+
+
+def without_record(store, name):
+    """What kartothek 5 does to a header that it writes: fields that it does not know are lost."""
+    edit_header(lambda: store, f"cube++{name}", lambda header: header.pop("kartothek_cube"))
+
+
+@pytest.mark.parametrize("written", [["seed"], ["first"], ["first", "second", "seed"]])
+def test_other_writers_do_no_harm(store, written):
+    append_to_cube(data(2), CUBE, store)
+    for name in written:
+        without_record(store, name)
+    caching.clear()
+    assert values(store) == [2]
+    append_to_cube(data(3), CUBE, store)
+    assert values(store) == [3]
+    append_to_cube({"first": data(3)["first"]}, CUBE, store)
+    assert values(store) == [3]
+
+
+def test_what_other_writers_did_to_atomicity_is_told(store):
+    append_to_cube(data(2), CUBE, store)
+    without_record(store, "seed")
+    caching.clear()
+    problems = verify_cube(CUBE, store).problems
+    assert {(problem.kind, problem.dataset) for problem in problems} == {
+        ("unknown-operation", "cube++first"),
+        ("unknown-operation", "cube++second"),
+    }
+
+
+def test_deleted_datasets_are_forgotten(store):
+    delete_cube(CUBE, store, {"first"})
+    assert (
+        "cube++first"
+        not in json.loads(store.get(f"cube++seed{HEADER}json"))["kartothek_cube"]["participants"]
+    )
+    extend_cube({"first": data(7)["first"]}, CUBE, store)
+    assert values(store) == [1, 7]
+
+
+def test_requests():
+    """Reads without a writer cost no more requests, and a commit of one dataset neither."""
+    store = CountingStore(memory())
+    build_cube(data(1), CUBE, store)
+    append_to_cube(data(2), CUBE, store)
+    caching.clear()
+    store.reset()
+    query_cube(CUBE, store)
+    assert len([key for method, key in store.log if method == "get" and HEADER in key]) == 3
+    append_to_cube({"first": data(3)["first"]}, CUBE, store)
+    store.reset()
+    append_to_cube({"first": data(4)["first"]}, CUBE, store)
+    puts = [key for method, key in store.log if method == "put"]
+    assert len([key for key in puts if HEADER in key]) == 1
+    assert not [key for key in puts if key.endswith(".before")]
+
+
+def test_many_writers_and_readers():
+    store = memory()
+    build_cube(data(0), CUBE, store)
+
+    def write(number):
+        for step in range(8):
+            update_cube(data(number * 100 + step), CUBE, store, None, NAMES)
+
+    def read():
+        return [len(values(store)) for _ in range(40)]
+
+    with ThreadPoolExecutor(4) as pool:
+        writers = [pool.submit(write, number) for number in (1, 2)]
+        readers = [pool.submit(read) for _ in range(2)]
+        for writer in writers:
+            writer.result()
+        assert {seen for reader in readers for seen in reader.result()} == {1}

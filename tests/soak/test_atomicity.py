@@ -1,0 +1,130 @@
+"""Queries beside writers of several datasets, which are killed at random: no answer mixes two operations."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import threading
+import time
+
+import pandas as pd
+import pytest
+
+from kartothek_cube.api.cube import (
+    C,
+    Cube,
+    append_to_cube,
+    build_cube,
+    cleanup_cube,
+    query_cube,
+    query_cube__iterator,
+    query_cube_delayed,
+    update_cube,
+    verify_cube,
+)
+from kartothek_cube.core.commit import operation
+from tests.support import factories
+from tests.support.servers import azure_url, s3_url
+
+CUBE = Cube(["I"], ["P"], "g")
+NAMES = ["seed", "x", "y"]
+ANSWERS = 5_000
+KILLS = 1_000
+FORKS = multiprocessing.get_context("fork")
+
+STORES = {
+    "local": lambda path: f"hfs://{path}?create_if_missing=true",
+    "s3": lambda path: s3_url(),
+    "azure": lambda path: azure_url(),
+}
+
+
+def data(value: int) -> dict[str, pd.DataFrame]:
+    keys = {"I": range(100), "P": 0}
+    return {name: pd.DataFrame({**keys, f"v_{name}": value}) for name in NAMES}
+
+
+def is_mixed(df: pd.DataFrame) -> bool:
+    return len(set(df[[f"v_{name}" for name in NAMES]].stack())) > 1
+
+
+READERS = {
+    "eager": lambda store: query_cube(CUBE, store)[0],
+    "iter": lambda store: next(query_cube__iterator(CUBE, store)),
+    "delayed": lambda store: query_cube_delayed(CUBE, store)[0].compute(scheduler="sync"),
+}
+
+
+def write(store, first: int) -> None:
+    for value in range(first, 1_000_000_000):
+        if value % 3:
+            update_cube(data(value), CUBE, store, C("P") == 0, NAMES)
+        else:
+            append_to_cube(data(value), CUBE, store)
+
+
+def count_mixed(store, reader: str, answers: int) -> int:
+    return sum(is_mixed(READERS[reader](store)) for _ in range(answers))
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("kind", STORES)
+def test_answers_beside_writers(tmp_path, kind, reader):
+    store = STORES[kind](tmp_path)
+    build_cube(data(0), CUBE, store)
+    writers = [FORKS.Process(target=write, args=(store, n * 1000)) for n in (1, 2)]
+    for writer in writers:
+        writer.start()
+    try:
+        with FORKS.Pool(2) as readers:
+            assert readers.starmap(count_mixed, [(store, reader, ANSWERS // 2)] * 2) == [0, 0]
+        assert all(writer.is_alive() for writer in writers)
+    finally:
+        for writer in writers:
+            writer.kill()
+
+
+def test_answers_beside_writers_in_memory(tmp_path):
+    store = factories.memory(tmp_path)
+    build_cube(data(0), CUBE, store)
+    stop = threading.Event()
+
+    def write_until_stopped(first):
+        value = first
+        while not stop.is_set():
+            value += 1
+            update_cube(data(value), CUBE, store, C("P") == 0, NAMES)
+
+    writers = [threading.Thread(target=write_until_stopped, args=(n * 1000,)) for n in (1, 2)]
+    for writer in writers:
+        writer.start()
+    try:
+        assert count_mixed(store, "eager", ANSWERS) == 0
+    finally:
+        stop.set()
+        for writer in writers:
+            writer.join()
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_answers_beside_writers_that_are_killed(tmp_path, kind, monkeypatch):
+    # each dead operation costs the next writer its patience
+    monkeypatch.setattr(operation, "_LOOKS", 4)
+    store = STORES[kind](tmp_path)
+    build_cube(data(0), CUBE, store)
+    chance = random.Random(1)
+    answers = 0
+    for kill in range(KILLS):
+        writer = FORKS.Process(target=write, args=(store, kill * 1000))
+        writer.start()
+        until = time.monotonic() + chance.uniform(0.02, 0.25)
+        while time.monotonic() < until:
+            assert not is_mixed(query_cube(CUBE, store)[0])
+            answers += 1
+        writer.kill()
+        writer.join()
+        assert not is_mixed(query_cube(CUBE, store)[0])
+        if kill % 50 == 0:
+            cleanup_cube(CUBE, store)
+            assert verify_cube(CUBE, store).ok
+    print(f"{kind}: {KILLS} kills, {answers} answers")  # noqa: T201 (shown by -rP)

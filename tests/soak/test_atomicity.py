@@ -25,6 +25,7 @@ from kartothek_cube.api.cube import (
 )
 from kartothek_cube.core.commit import operation
 from kartothek_cube.core.errors import ConcurrentWriteError
+from kartothek_cube.core.utils import lazy_store
 from tests.support import factories
 from tests.support.servers import azure_url, s3_url
 
@@ -53,7 +54,7 @@ def is_mixed(df: pd.DataFrame) -> bool:
 READERS = {
     "eager": lambda store: query_cube(CUBE, store)[0],
     "iter": lambda store: next(query_cube__iterator(CUBE, store)),
-    "delayed": lambda store: query_cube_delayed(CUBE, store)[0].compute(scheduler="sync"),
+    "delayed": lambda store: query_cube_delayed(CUBE, lazy_store(store))[0].compute(scheduler="sync"),
 }
 
 

@@ -76,12 +76,15 @@ class CommitRecord:
 
     def to_field(self) -> dict[str, Any]:
         """The field of the header, without defaults."""
-        field = {name: value for name, value in attrs.asdict(self).items() if value}
+        values = {name: value for name, value in attrs.asdict(self).items() if value}
         if self.participation is not None:
-            values = attrs.asdict(self.participation).items()
             # an empty `before` says that the dataset did not exist
-            field["participation"] = {name: value for name, value in values if value is not None}
-        return field | ({"aborted": list(self.aborted)} if self.aborted else {})
+            pairs = attrs.asdict(self.participation).items()
+            values["participation"] = {n: v for n, v in pairs if v is not None and v is not False}
+        if self.aborted:
+            values["aborted"] = list(self.aborted)
+        # Objects first: the fast parser of headers takes the last '"}}}' for the end of the partitions.
+        return dict(sorted(values.items(), key=lambda item: not isinstance(item[1], Mapping)))
 
     def embedded_schema(self, origin: str) -> SchemaWrapper | None:
         """The schema; None if there is none; raises CorruptDatasetError if it is damaged."""

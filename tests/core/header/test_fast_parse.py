@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube.core.header import fast_parse
+from kartothek_cube.core.header.commit_record import COMMIT_RECORD, CommitRecord, Participation
 from kartothek_cube.core.header.fast_parse import split_header
 from kartothek_cube.core.partition import PartitionTable
 
@@ -34,6 +35,15 @@ def text(partitions, before=REST, after=None, **kwargs):
 def as_dict(found):
     header, labels, files = found
     return {**header, "partitions": PartitionTable(labels, files).to_header()}
+
+
+def test_headers_of_operations_on_several_datasets():
+    """Their records hold objects, of which the last one must not look like the end of the partitions."""
+    participation = Participation("o", "u++seed", "l", before="", creates=True)
+    for fields in ({"participants": {"u": "o"}}, {"participation": participation}, {"aborted": ("o",)}):
+        record = CommitRecord("c", lineage="l", **fields).to_field()
+        content = text(PARTITIONS, after={COMMIT_RECORD: record})
+        assert as_dict(split_header(content)) == json.loads(content)
 
 
 def test_long_labels_that_end_alike():

@@ -200,7 +200,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.005, 0.4
 
 def settle(blobs: BlobStore, read: Callable[[], BaseState], *, replaces: bool = False) -> BaseState:
     """Read a dataset in order to change it, without the part of an operation that has not committed."""
-    looks = 0
+    looks, seen = 0, None
     while True:
         base = read()
         participation = base.participation
@@ -211,6 +211,8 @@ def settle(blobs: BlobStore, read: Callable[[], BaseState], *, replaces: bool = 
             return attrs.evolve(base, participation=participation.settled())
         if status is Status.ABORTED:
             return _roll_back(blobs, base, participation, replaces)
+        if participation.operation != seen:
+            looks, seen = 0, participation.operation
         if looks >= _LOOKS:
             abort_operation(blobs, base.uuid, participation)
         else:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from kartothek_cube.core.arguments import alias_parameter
 from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -229,16 +230,18 @@ def append_to_cube(
         return execute(write_cube_job(plan, frames))
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids", required=True)
 def update_cube(
     data: CubeInput,
     cube: Cube,
     store: StoreInput,
     remove_conditions: ConditionsInput,
-    ktk_cube_dataset_ids: str | Iterable[str],
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
     *,
     progress: bool = False,
+    datasets: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
     """
     Remove partitions of datasets and add others, in one commit per dataset.
@@ -253,7 +256,7 @@ def update_cube(
         Store, factory or URL.
     remove_conditions
         Partitions to remove, as in :func:`remove_partitions`; None removes nothing.
-    ktk_cube_dataset_ids
+    datasets, ktk_cube_dataset_ids
         Datasets to update, also those for which there is no input.
     metadata
         Metadata to set by dataset id; other entries stay.
@@ -281,12 +284,15 @@ def update_cube(
         return execute(write_cube_job(plan, frames))
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids")
 def remove_partitions(
     cube: Cube,
     store: StoreInput,
     conditions: ConditionsInput = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
+    *,
+    datasets: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
     """
     Remove partitions. Their files stay until :func:`cleanup_cube`.
@@ -300,7 +306,7 @@ def remove_partitions(
     conditions
         Conditions on partition columns of the cube. A condition on a column is ignored in datasets that are
         not partitioned by it.
-    ktk_cube_dataset_ids
+    datasets, ktk_cube_dataset_ids
         Datasets concerned; all by default.
     metadata
         Metadata to set by dataset id.
@@ -526,8 +532,14 @@ def list_cube_garbage(cube: Cube, store: StoreInput, *, retention: timedelta | N
     return with_sizes(open_blobs(store), garbage.list_cube_garbage(cube, store, retention))
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids")
 def keep_cube_history(
-    cube: Cube, store: StoreInput, states: int, ktk_cube_dataset_ids: str | Iterable[str] | None = None
+    cube: Cube,
+    store: StoreInput,
+    states: int,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    *,
+    datasets: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
     """
     Archive a snapshot of each state of the datasets from now on, for time travel and rollback.
@@ -544,7 +556,7 @@ def keep_cube_history(
     states
         Number of snapshots of each dataset to keep beside the current state. 0 drops all of them; their files
         become garbage.
-    ktk_cube_dataset_ids
+    datasets, ktk_cube_dataset_ids
         Datasets concerned; all by default.
 
     Returns
@@ -599,8 +611,14 @@ def list_cube_history(cube: Cube, store: StoreInput) -> dict[str, list[DatasetSt
     return cube_history.list_cube_history(cube, store)
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids")
 def rollback_cube(
-    cube: Cube, store: StoreInput, as_of: CubeAsOf, ktk_cube_dataset_ids: str | Iterable[str] | None = None
+    cube: Cube,
+    store: StoreInput,
+    as_of: CubeAsOf,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    *,
+    datasets: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
     """
     Make older states of datasets the current ones, by one commit each; the replaced states are archived.
@@ -614,7 +632,7 @@ def rollback_cube(
     as_of
         Point in time: each dataset returns to its newest state that is not newer. Or a dict of dataset id to
         version or time; other datasets stay as they are.
-    ktk_cube_dataset_ids
+    datasets, ktk_cube_dataset_ids
         Datasets concerned; all by default.
 
     Returns
@@ -637,6 +655,7 @@ def rollback_cube(
     return cube_history.return_cube(cube, store, as_of, ktk_cube_dataset_ids)
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids")
 def compact_cube(
     cube: Cube,
     store: StoreInput,
@@ -646,6 +665,7 @@ def compact_cube(
     *,
     min_files: int = 2,
     progress: bool = False,
+    datasets: str | Iterable[str] | None = None,
 ) -> dict[str, dict[str, int]]:
     """
     Merge the files of each physical partition into one, without cells that newer files hide.
@@ -661,7 +681,7 @@ def compact_cube(
         Store, factory or URL.
     conditions
         Conditions on partition columns of the cube that select partitions; by default all.
-    ktk_cube_dataset_ids
+    datasets, ktk_cube_dataset_ids
         Datasets concerned; all by default.
     df_serializer
         How files are written; Parquet with ZSTD by default.
@@ -706,6 +726,7 @@ def compact_cube(
         return execute(job, available_cores())
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids")
 def verify_cube(
     cube: Cube,
     store: StoreInput,
@@ -713,6 +734,7 @@ def verify_cube(
     *,
     deep: bool = True,
     progress: bool = False,
+    datasets: str | Iterable[str] | None = None,
 ) -> Report:
     """
     Check the datasets of a cube against their headers and the rules of the cube; nothing is changed.
@@ -727,7 +749,7 @@ def verify_cube(
         Specification of the cube.
     store
         Store, factory or URL.
-    ktk_cube_dataset_ids
+    datasets, ktk_cube_dataset_ids
         Datasets concerned; all by default.
     deep
         Whether all rows are read; otherwise only the footers of files are, and indices are not compared with
@@ -769,15 +791,20 @@ def verify_cube(
         return execute(job, available_cores())
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids")
 def repair_cube(
-    cube: Cube, store: StoreInput, ktk_cube_dataset_ids: str | Iterable[str] | None = None
+    cube: Cube,
+    store: StoreInput,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    *,
+    datasets: str | Iterable[str] | None = None,
 ) -> Report:
     """
     Check a cube and rebuild wrong and missing indices, by one commit per dataset.
 
     Parameters
     ----------
-    cube, store, ktk_cube_dataset_ids
+    cube, store, datasets, ktk_cube_dataset_ids
         As in :func:`verify_cube`.
 
     Returns

@@ -40,6 +40,7 @@ from kartothek_cube.io_components.write.typing import DatasetInput
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
+    "read_dataset_as_dataframes__iter",
     "read_dataset_as_dataframes__iterator",
     "store_dataframes_as_dataset__iter",
     "update_dataset_from_dataframes__iter",
@@ -80,6 +81,10 @@ def read_dataset_as_dataframes__iterator(
     )
     for table in run_each(plan, threads=1):
         yield to_frame(table, dates_as_object, plan.context.categoricals)
+
+
+#: the same name as those of the other functions
+read_dataset_as_dataframes__iter = read_dataset_as_dataframes__iterator
 
 
 def update_dataset_from_dataframes__iter(

@@ -259,7 +259,7 @@ def plan_update(
     cube: Cube,
     store: StoreInput,
     remove_conditions: ConditionsInput,
-    ktk_cube_dataset_ids: str | Iterable[str],
+    ktk_cube_dataset_ids: str | Iterable[str] | None,
     metadata: Metadata | None = None,
     df_serializer: Any = None,
 ) -> CubeWritePlan:

@@ -18,10 +18,11 @@ from kartothek_cube.core.cube.conditions import *
 from kartothek_cube.core.cube.constants import *
 from kartothek_cube.core.cube.cube import *
 from kartothek_cube.core.cube.discover import *
-from kartothek_cube.io import arrow_cube, eager_cube, iter_cube
+from kartothek_cube.io import arrow_cube, eager_cube, iter_cube, opened_cube
 from kartothek_cube.io.arrow_cube import *
 from kartothek_cube.io.eager_cube import *
 from kartothek_cube.io.iter_cube import *
+from kartothek_cube.io.opened_cube import *
 
 if TYPE_CHECKING:
     from kartothek_cube.io.dask.bag_cube import *
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from kartothek_cube.io.dask.delayed_cube import *
     from kartothek_cube.io.spark.cube import *
 
-_MODULES = (conditions, constants, cube, discover, arrow_cube, eager_cube, iter_cube)
+_MODULES = (conditions, constants, cube, discover, arrow_cube, eager_cube, iter_cube, opened_cube)
 
 __getattr__ = lazy_names(
     __name__,

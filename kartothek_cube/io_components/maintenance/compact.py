@@ -26,6 +26,7 @@ from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ord
 from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, sort_order
 from kartothek_cube.io_components.kernels.take import take_values
 from kartothek_cube.io_components.read.data_files import concat_tables, read_files
+from kartothek_cube.io_components.result_tables import CountsByDataset
 from kartothek_cube.io_components.runtime.threads import store_factory
 from kartothek_cube.io_components.write.abort import delete_uncommitted
 from kartothek_cube.io_components.write.cube_arguments import check_cube_serializer
@@ -249,7 +250,7 @@ def finish_compact(context: CompactContext, results: Iterable[CompactResult]) ->
             files = [result.written for result in uncommitted if result.written]
             delete_uncommitted(context.datasets[name].write.store, files)
         raise
-    return {name: _sums(results) for name, results in sorted(by_name.items())}
+    return CountsByDataset({name: _sums(results) for name, results in sorted(by_name.items())})
 
 
 def _sums(results: Sequence[CompactResult]) -> dict[str, int]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         repair_cube,
         rollback_cube,
         update_cube,
+        update_schema,
         verify_cube,
     )
     from kartothek_cube.io.eager import (
@@ -65,6 +66,7 @@ _MODULES = {
             "repair_cube",
             "rollback_cube",
             "update_cube",
+            "update_schema",
             "verify_cube",
         ),
         "kartothek_cube.api.cube",
@@ -100,6 +102,7 @@ __all__ = (
     "store_dataframes_as_dataset",
     "update_cube",
     "update_dataset_from_dataframes",
+    "update_schema",
     "verify_cube",
 )
 

@@ -49,6 +49,7 @@ from kartothek_cube.io.eager import (
     rollback_dataset,
     store_dataframes_as_dataset,
     update_dataset_from_dataframes,
+    update_dataset_schema,
     verify_dataset,
     write_single_partition,
 )
@@ -105,6 +106,7 @@ _NAMES = (
     "store_dataframes_as_dataset__iter",
     "update_dataset_from_dataframes",
     "update_dataset_from_dataframes__iter",
+    "update_dataset_schema",
     "validate_compatible",
     "verify_dataset",
     "write_single_partition",

@@ -14,6 +14,7 @@ from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeInput, 
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.history import DatasetState
+from kartothek_cube.core.schema.evolution import ColumnTypes
 from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io._local_executor import execute
@@ -30,6 +31,7 @@ from kartothek_cube.io_components.runtime.progress import progress_bar
 from kartothek_cube.io_components.runtime.threads import available_cores
 from kartothek_cube.io_components.write.cube_plan import plan_append, plan_build, plan_extend, plan_update
 from kartothek_cube.io_components.write.cube_write import remove_partitions_job, write_cube_job
+from kartothek_cube.io_components.write.plan import SchemaMode
 from kartothek_cube.io_components.write.validation import collect_input
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -54,6 +56,7 @@ __all__ = (
     "repair_cube",
     "rollback_cube",
     "update_cube",
+    "update_schema",
     "verify_cube",
 )
 
@@ -193,6 +196,7 @@ def append_to_cube(
     df_serializer: DataFrameSerializer | None = None,
     *,
     progress: bool = False,
+    schema_mode: SchemaMode = "strict",
 ) -> dict[str, DatasetMetadata]:
     """
     Add partitions to datasets of a cube.
@@ -209,6 +213,10 @@ def append_to_cube(
         Store, factory or URL.
     metadata
         Metadata to set by dataset id; other entries stay.
+    schema_mode
+        ``strict``: rows have the columns of the dataset. ``merge``: they may lack payload columns, which are
+        null there or have the default of :func:`update_schema`, and new payload columns are added, which are
+        null in existing rows. All frames of a dataset in one call have the same columns.
     progress
         Show a bar of files, bytes and the time left; needs tqdm.
 
@@ -226,8 +234,79 @@ def append_to_cube(
     """
     with progress_bar("append", progress):
         frames = collect_input(data, cube)
-        plan = plan_append(cube, store, frames, metadata, df_serializer)
+        plan = plan_append(cube, store, frames, metadata, df_serializer, schema_mode)
         return execute(write_cube_job(plan, frames))
+
+
+def update_schema(
+    cube: Cube,
+    store: StoreInput,
+    dataset: str | None = None,
+    *,
+    add: ColumnTypes | None = None,
+    defaults: Mapping[str, object] | None = None,
+    drop: str | Iterable[str] | None = None,
+    rename: Mapping[str, str] | None = None,
+    widen: ColumnTypes | None = None,
+) -> DatasetMetadata:
+    """
+    Add, drop, rename or widen payload columns of a dataset, by one commit of its header.
+
+    Data files stay as they are; readers of this library adapt them. A name that older files have is not used
+    again for another column. Dimensions, partition columns and indexed columns cannot be changed. Other
+    libraries see the new schema and the old files (:doc:`/schema_evolution`).
+
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+    dataset
+        Id of the dataset; the seed by default.
+    add
+        Columns to add, with their types: a :class:`pyarrow.DataType` or its name.
+    defaults
+        Values of added columns in existing rows; null by default. They also hold for rows that are appended
+        without the column (``schema_mode="merge"``).
+    drop
+        Columns to drop.
+    rename
+        Old to new names.
+    widen
+        Columns of integers to widen, with the type ``float64``. Their values are read, as integers above
+        2**53 cannot be widened.
+
+    Returns
+    -------
+    DatasetMetadata
+        The new state.
+
+    Raises
+    ------
+    ValueError
+        For unknown datasets and columns, names that exist or existed, keys and indexed columns, and types or
+        defaults that do not fit. Nothing is changed.
+    ConcurrentWriteError
+        Another writer added rows to a column that is widened.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.core.cube.cube import Cube
+    >>> from kartothek_cube.io.eager_cube import build_cube, query_cube
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn"], "COUNTRY_CODE": ["DE"], "PEOPLE": [336]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> _ = update_schema(cube, store, add={"AREA": "float64"}, rename={"PEOPLE": "POPULATION"})
+    >>> query_cube(cube, store)[0].columns.tolist()
+    ['AREA', 'CITY', 'COUNTRY_CODE', 'POPULATION']
+    """
+    from kartothek_cube.io_components.maintenance.schema_update import plan_schema_update, update_cube_schema
+
+    return update_cube_schema(cube, store, dataset, plan_schema_update(add, defaults, drop, rename, widen))
 
 
 @alias_parameter("datasets", "ktk_cube_dataset_ids", required=True)

@@ -50,6 +50,7 @@ from kartothek_cube.io_components.write.incremental import (
     write_part,
     write_parts_job,
 )
+from kartothek_cube.io_components.write.plan import SchemaMode
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -132,6 +133,7 @@ def append_to_cube__iter(
     df_serializer: DataFrameSerializer | None = None,
     *,
     datasets: str | Iterable[str] | None = None,
+    schema_mode: SchemaMode = "strict",
 ) -> dict[str, DatasetMetadata]:
     """
     Add partitions, element by element; see :func:`kartothek_cube.io.eager_cube.append_to_cube`.
@@ -139,7 +141,7 @@ def append_to_cube__iter(
     ``data`` is as in :func:`build_cube__iter`, ``ktk_cube_dataset_ids`` are the ids that may occur in it. A
     dataset without rows in the input stays as it is.
     """
-    plan = plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
+    plan = plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer, schema_mode)
     return _write_iter(plan, data)
 
 

@@ -138,6 +138,7 @@ class OpenedCube:
     extend = _bind_write(eager_cube.extend_cube)
     append = _bind_write(eager_cube.append_to_cube)
     update = _bind_write(eager_cube.update_cube)
+    update_schema = _bind(eager_cube.update_schema)
     remove_partitions = _bind(eager_cube.remove_partitions)
     query = _bind(eager_cube.query_cube)
     query_iter = _bind(iter_cube.query_cube__iter)

@@ -50,7 +50,7 @@ from kartothek_cube.io_components.write.cube_plan import (
 )
 from kartothek_cube.io_components.write.cube_write import remove_partitions_job
 from kartothek_cube.io_components.write.incremental import declared_ids, write_parts, write_parts_job
-from kartothek_cube.io_components.write.plan import with_write_id
+from kartothek_cube.io_components.write.plan import SchemaMode, with_write_id
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -139,6 +139,7 @@ def append_to_cube_from_bag(
     df_serializer: DataFrameSerializer | None = None,
     *,
     datasets: str | Iterable[str] | None = None,
+    schema_mode: SchemaMode = "strict",
 ) -> Bag:
     """
     Add partitions to datasets; see :func:`kartothek_cube.io.eager_cube.append_to_cube`.
@@ -147,7 +148,7 @@ def append_to_cube_from_bag(
     may occur in the bag. A dataset without rows in the bag stays as it is.
     """
     check_store(store)
-    plan = plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
+    plan = plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer, schema_mode)
     return _write_bag(plan, data)
 
 

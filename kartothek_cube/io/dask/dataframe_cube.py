@@ -51,7 +51,7 @@ from kartothek_cube.io_components.write.cube_plan import (
 )
 from kartothek_cube.io_components.write.cube_write import merge_writes, prepare
 from kartothek_cube.io_components.write.incremental import Written, write_part, write_parts_job
-from kartothek_cube.io_components.write.plan import with_write_id
+from kartothek_cube.io_components.write.plan import SchemaMode, with_write_id
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -175,6 +175,8 @@ def append_to_cube_from_dataframe(
     store: StoreFactory,
     metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
+    *,
+    schema_mode: SchemaMode = "strict",
 ) -> Delayed:
     """
     Add partitions to datasets; see :func:`kartothek_cube.io.eager_cube.append_to_cube`.
@@ -184,7 +186,7 @@ def append_to_cube_from_dataframe(
     """
     check_store(store)
     frames = _by_id(data, cube)
-    plan = plan_append(cube, store, frames, metadata, df_serializer)
+    plan = plan_append(cube, store, frames, metadata, df_serializer, schema_mode)
     return _write_frames(plan, frames)
 
 

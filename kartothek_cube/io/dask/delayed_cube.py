@@ -56,7 +56,7 @@ from kartothek_cube.io_components.write.incremental import (
     write_part,
     write_parts_job,
 )
-from kartothek_cube.io_components.write.plan import with_write_id
+from kartothek_cube.io_components.write.plan import SchemaMode, with_write_id
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -144,6 +144,7 @@ def append_to_cube_from_delayed(
     df_serializer: DataFrameSerializer | None = None,
     *,
     datasets: str | Iterable[str] | None = None,
+    schema_mode: SchemaMode = "strict",
 ) -> Delayed:
     """
     Add partitions to datasets; see :func:`kartothek_cube.io.eager_cube.append_to_cube`.
@@ -152,7 +153,7 @@ def append_to_cube_from_delayed(
     that may occur in the input. A dataset without rows in the input stays as it is.
     """
     check_store(store)
-    plan = plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
+    plan = plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer, schema_mode)
     return _write_delayed(plan, data)
 
 

@@ -54,6 +54,7 @@ from kartothek_cube.io_components.verify.cube_rules import verify_cube_job
 from kartothek_cube.io_components.verify.report import Report
 from kartothek_cube.io_components.write.cube_plan import plan_append, plan_build, plan_extend, plan_update
 from kartothek_cube.io_components.write.cube_write import remove_partitions_job
+from kartothek_cube.io_components.write.plan import SchemaMode
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:
@@ -136,6 +137,7 @@ def append_to_cube_from_spark(
     df_serializer: DataFrameSerializer | None = None,
     *,
     max_rows_per_file: int | None = None,
+    schema_mode: SchemaMode = "strict",
 ) -> dict[str, DatasetMetadata]:
     """
     Add partitions to datasets; see :func:`kartothek_cube.io.eager_cube.append_to_cube`.
@@ -143,7 +145,7 @@ def append_to_cube_from_spark(
     ``data``, ``store`` and ``max_rows_per_file`` are as in :func:`build_cube_from_spark`.
     """
     frames = frames_of(data, cube.seed_dataset, max_rows_per_file)
-    plan = plan_append(cube, picklable_store(store), frames, metadata, df_serializer)
+    plan = plan_append(cube, picklable_store(store), frames, metadata, df_serializer, schema_mode)
     return write_cube(plan, frames, max_rows_per_file)
 
 

@@ -19,6 +19,7 @@ from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.job import Job
@@ -67,6 +68,8 @@ class CompactionContext:
     cell: tuple[str, ...]
     #: sort order
     order: tuple[str, ...]
+    #: how to read files that were written before a change of the schema
+    mapping: ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
 
 
 @attrs.frozen
@@ -144,7 +147,7 @@ def _compaction(
         check_cube_serializer(serializer),
     )
     keys = tuple(c for c in cube.partition_columns if c in schema.names)
-    return CompactionContext(context, schema, cell, (*keys, *cell))
+    return CompactionContext(context, schema, cell, (*keys, *cell), dataset.column_mapping)
 
 
 def _tasks(name: str, cube: Cube, dataset: DatasetMetadata, rows: Any, min_files: int) -> list[CompactTask]:
@@ -177,7 +180,7 @@ def run_compact(context: CompactContext, task: CompactTask) -> CompactResult:
     files = files or PartitionTable.from_labels(write.uuid, write.table, task.labels)
     keys = files.files[write.table].to_pylist()
     before = {"files": len(keys), "bytes": sum(map(blobs.size, keys))}
-    tables = list(read_files(blobs, keys, schema=compaction.schema))
+    tables = list(read_files(blobs, keys, schema=compaction.schema, mapping=compaction.mapping))
     rows = _deduplicate_cells(compaction, _concat_files(compaction, files, tables))
     total = sum(map(len, tables))
     if len(rows) == total and _count_partitions(compaction, files) == len(keys):

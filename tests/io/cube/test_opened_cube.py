@@ -38,6 +38,7 @@ FUNCTIONS = {
     "rollback": eager_cube.rollback_cube,
     "stats": eager_cube.collect_stats,
     "update": eager_cube.update_cube,
+    "update_schema": eager_cube.update_schema,
     "verify": eager_cube.verify_cube,
 }
 

@@ -1,18 +1,117 @@
 """Datasets of Parquet files with a strict state, and cubes made of them.
 
-Importing this package loads nothing else; the public names live in :mod:`kartothek_cube.api` and in the
-façades below :mod:`kartothek_cube.io`.
+The usual names are here: ``from kartothek_cube import Cube, C, open_cube, query_cube``. They are loaded on
+first use, so that importing this package loads nothing else. All names are in :mod:`kartothek_cube.api`.
 """
 
 from __future__ import annotations
 
-__all__ = ("__version__",)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__version__: str
+if TYPE_CHECKING:
+    from kartothek_cube.api.cube import (
+        C,
+        Cube,
+        append_to_cube,
+        build_cube,
+        cleanup_cube,
+        collect_stats,
+        compact_cube,
+        copy_cube,
+        delete_cube,
+        discover_cube,
+        explain_query,
+        extend_cube,
+        keep_cube_history,
+        list_cube_history,
+        open_cube,
+        query_cube,
+        remove_partitions,
+        repair_cube,
+        rollback_cube,
+        update_cube,
+        update_schema,
+        verify_cube,
+    )
+    from kartothek_cube.io.eager import (
+        read_table,
+        store_dataframes_as_dataset,
+        update_dataset_from_dataframes,
+    )
+
+    __version__: str
+
+#: modules of the names that are loaded on first use
+_MODULES = {
+    **dict.fromkeys(
+        (
+            "C",
+            "Cube",
+            "append_to_cube",
+            "build_cube",
+            "cleanup_cube",
+            "collect_stats",
+            "compact_cube",
+            "copy_cube",
+            "delete_cube",
+            "discover_cube",
+            "explain_query",
+            "extend_cube",
+            "keep_cube_history",
+            "list_cube_history",
+            "open_cube",
+            "query_cube",
+            "remove_partitions",
+            "repair_cube",
+            "rollback_cube",
+            "update_cube",
+            "update_schema",
+            "verify_cube",
+        ),
+        "kartothek_cube.api.cube",
+    ),
+    **dict.fromkeys(
+        ("read_table", "store_dataframes_as_dataset", "update_dataset_from_dataframes"),
+        "kartothek_cube.api.dataset",
+    ),
+}
+
+__all__ = (
+    "C",
+    "Cube",
+    "__version__",
+    "append_to_cube",
+    "build_cube",
+    "cleanup_cube",
+    "collect_stats",
+    "compact_cube",
+    "copy_cube",
+    "delete_cube",
+    "discover_cube",
+    "explain_query",
+    "extend_cube",
+    "keep_cube_history",
+    "list_cube_history",
+    "open_cube",
+    "query_cube",
+    "read_table",
+    "remove_partitions",
+    "repair_cube",
+    "rollback_cube",
+    "store_dataframes_as_dataset",
+    "update_cube",
+    "update_dataset_from_dataframes",
+    "update_schema",
+    "verify_cube",
+)
 
 
-def __getattr__(name: str) -> str:
-    """Look up ``__version__`` on first use: reading the package's metadata takes time."""
+def __getattr__(name: str) -> Any:
+    """Load a name of the API, or ``__version__``, on first use: both take time."""
+    module = _MODULES.get(name)
+    if module is not None:
+        return getattr(import_module(module), name)
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib.metadata import PackageNotFoundError, version
@@ -21,3 +120,7 @@ def __getattr__(name: str) -> str:
         return version("kartothek_cube")
     except PackageNotFoundError:  # a checkout that was never installed
         return "0+unknown"
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *globals()]

@@ -2,8 +2,8 @@
 The complete cube API: ``from kartothek_cube.api.cube import *``.
 
 Importing this module imports neither dask nor pyspark, and neither do the names of the pandas, Arrow and
-iterator façades. The dask and Spark façades are imported when one of their names is used. A star import
-imports the façades of all installed engines.
+iterator façades. The dask and Spark façades are imported when one of their names is used; after a star
+import, when one of their functions is called.
 """
 
 # ruff: noqa: F403 - this module only re-exports names
@@ -18,10 +18,11 @@ from kartothek_cube.core.cube.conditions import *
 from kartothek_cube.core.cube.constants import *
 from kartothek_cube.core.cube.cube import *
 from kartothek_cube.core.cube.discover import *
-from kartothek_cube.io import arrow_cube, eager_cube, iter_cube
+from kartothek_cube.io import arrow_cube, eager_cube, iter_cube, opened_cube
 from kartothek_cube.io.arrow_cube import *
 from kartothek_cube.io.eager_cube import *
 from kartothek_cube.io.iter_cube import *
+from kartothek_cube.io.opened_cube import *
 
 if TYPE_CHECKING:
     from kartothek_cube.io.dask.bag_cube import *
@@ -29,15 +30,86 @@ if TYPE_CHECKING:
     from kartothek_cube.io.dask.delayed_cube import *
     from kartothek_cube.io.spark.cube import *
 
-_MODULES = (conditions, constants, cube, discover, arrow_cube, eager_cube, iter_cube)
+_MODULES = (conditions, constants, cube, discover, arrow_cube, eager_cube, iter_cube, opened_cube)
 
 __getattr__ = lazy_names(
     __name__,
     [name for module in _MODULES for name in module.__all__],
     (
-        Facade("kartothek_cube.io.dask.delayed_cube", "dask", "dask", frozenset({"delayed"})),
-        Facade("kartothek_cube.io.dask.bag_cube", "dask", "dask", frozenset({"bag"})),
-        Facade("kartothek_cube.io.dask.dataframe_cube", "dask", "dask", frozenset({"dataframe"})),
-        Facade("kartothek_cube.io.spark.cube", "pyspark", "spark", frozenset({"spark"})),
+        Facade(
+            "kartothek_cube.io.dask.delayed_cube",
+            "dask",
+            "dask",
+            (
+                "append_to_cube_from_delayed",
+                "build_cube_from_delayed",
+                "cleanup_cube_delayed",
+                "collect_stats_delayed",
+                "compact_cube_delayed",
+                "copy_cube_delayed",
+                "delete_cube_delayed",
+                "extend_cube_from_delayed",
+                "query_cube_delayed",
+                "remove_partitions_delayed",
+                "update_cube_from_delayed",
+                "verify_cube_delayed",
+            ),
+        ),
+        Facade(
+            "kartothek_cube.io.dask.bag_cube",
+            "dask",
+            "dask",
+            (
+                "append_to_cube_from_bag",
+                "build_cube_from_bag",
+                "cleanup_cube_bag",
+                "collect_stats_bag",
+                "compact_cube_bag",
+                "copy_cube_bag",
+                "delete_cube_bag",
+                "extend_cube_from_bag",
+                "query_cube_bag",
+                "remove_partitions_bag",
+                "update_cube_from_bag",
+                "verify_cube_bag",
+            ),
+        ),
+        Facade(
+            "kartothek_cube.io.dask.dataframe_cube",
+            "dask",
+            "dask",
+            (
+                "append_to_cube_from_dataframe",
+                "build_cube_from_dataframe",
+                "cleanup_cube_dataframe",
+                "collect_stats_dataframe",
+                "copy_cube_dataframe",
+                "delete_cube_dataframe",
+                "extend_cube_from_dataframe",
+                "query_cube_dataframe",
+                "remove_partitions_dataframe",
+                "update_cube_from_dataframe",
+            ),
+        ),
+        Facade(
+            "kartothek_cube.io.spark.cube",
+            "pyspark",
+            "spark",
+            (
+                "append_to_cube_from_spark",
+                "build_cube_from_spark",
+                "cleanup_cube_spark",
+                "collect_stats_spark",
+                "compact_cube_spark",
+                "copy_cube_spark",
+                "delete_cube_spark",
+                "extend_cube_from_spark",
+                "map_cube_spark",
+                "query_cube_spark",
+                "remove_partitions_spark",
+                "update_cube_from_spark",
+                "verify_cube_spark",
+            ),
+        ),
     ),
 )

@@ -2,8 +2,8 @@
 The complete dataset API: ``from kartothek_cube.api.dataset import *``.
 
 Importing this module imports neither dask nor pyspark, and neither do the names of the pandas, Arrow and
-iterator façades. The dask and Spark façades are imported when one of their names is used. A star import
-imports the façades of all installed engines.
+iterator façades. The dask and Spark façades are imported when one of their names is used; after a star
+import, when one of their functions is called.
 """
 
 # ruff: noqa: F401, F403 - this module only re-exports names
@@ -28,6 +28,7 @@ from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.utils import ensure_store, lazy_store
 from kartothek_cube.io.arrow import (
     read_dataset_as_arrow,
+    read_dataset_as_arrow__iter,
     read_dataset_as_arrow__iterator,
     read_dataset_as_record_batches,
     read_table_arrow,
@@ -48,10 +49,12 @@ from kartothek_cube.io.eager import (
     rollback_dataset,
     store_dataframes_as_dataset,
     update_dataset_from_dataframes,
+    update_dataset_schema,
     verify_dataset,
     write_single_partition,
 )
 from kartothek_cube.io.iter import (
+    read_dataset_as_dataframes__iter,
     read_dataset_as_dataframes__iterator,
     store_dataframes_as_dataset__iter,
     update_dataset_from_dataframes__iter,
@@ -89,8 +92,10 @@ _NAMES = (
     "normalize_column_order",
     "normalize_type",
     "read_dataset_as_arrow",
+    "read_dataset_as_arrow__iter",
     "read_dataset_as_arrow__iterator",
     "read_dataset_as_dataframes",
+    "read_dataset_as_dataframes__iter",
     "read_dataset_as_dataframes__iterator",
     "read_dataset_as_record_batches",
     "read_table",
@@ -101,20 +106,58 @@ _NAMES = (
     "store_dataframes_as_dataset__iter",
     "update_dataset_from_dataframes",
     "update_dataset_from_dataframes__iter",
+    "update_dataset_schema",
     "validate_compatible",
     "verify_dataset",
     "write_single_partition",
 )
 
-_DDF_WORDS = frozenset({"ddf", "hash_dataset", "collect_dataset_metadata"})
-
 __getattr__ = lazy_names(
     __name__,
     _NAMES,
     (
-        Facade("kartothek_cube.io.dask.delayed", "dask", "dask", frozenset({"delayed"})),
-        Facade("kartothek_cube.io.dask.bag", "dask", "dask", frozenset({"bag"})),
-        Facade("kartothek_cube.io.dask.dataframe", "dask", "dask", _DDF_WORDS),
-        Facade("kartothek_cube.io.spark.dataset", "pyspark", "spark", frozenset({"spark"})),
+        Facade(
+            "kartothek_cube.io.dask.delayed",
+            "dask",
+            "dask",
+            (
+                "delete_dataset__delayed",
+                "garbage_collect_dataset__delayed",
+                "read_dataset_as_delayed",
+                "read_table_as_delayed",
+                "store_delayed_as_dataset",
+                "update_dataset_from_delayed",
+            ),
+        ),
+        Facade(
+            "kartothek_cube.io.dask.bag",
+            "dask",
+            "dask",
+            ("build_dataset_indices__bag", "read_dataset_as_dataframe_bag", "store_bag_as_dataset"),
+        ),
+        Facade(
+            "kartothek_cube.io.dask.dataframe",
+            "dask",
+            "dask",
+            (
+                "collect_dataset_metadata",
+                "hash_dataset",
+                "read_dataset_as_ddf",
+                "store_dataset_from_ddf",
+                "update_dataset_from_ddf",
+            ),
+        ),
+        Facade(
+            "kartothek_cube.io.spark.dataset",
+            "pyspark",
+            "spark",
+            (
+                "build_dataset_indices_spark",
+                "garbage_collect_dataset_spark",
+                "read_dataset_as_spark",
+                "store_dataset_from_spark",
+                "update_dataset_from_spark",
+            ),
+        ),
     ),
 )

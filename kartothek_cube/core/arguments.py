@@ -1,8 +1,11 @@
-"""Converters of arguments: names, collections of names, values as text."""
+"""Arguments: converters of names, collections of names and values as text; parameters with two names."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 import pandas as pd
 import pyarrow as pa
@@ -10,6 +13,7 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.types import widen
 
 __all__ = (
+    "alias_parameter",
     "converter_str",
     "converter_str_set",
     "converter_str_set_optional",
@@ -18,8 +22,62 @@ __all__ = (
     "get_str_to_python_converter",
 )
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 _FALSE = frozenset({"0", "f", "n", "false", "no"})
 _TRUE = frozenset({"1", "t", "y", "true", "yes"})
+
+
+def alias_parameter(
+    new: str, old: str, *, required: bool = False
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a function that declares `new` by keyword as another name of `old`, which its body reads.
+
+    The body never sees `new`. Both arguments together are a TypeError. A `required` parameter must be given
+    by one of its names; its default in the source exists for type checkers only.
+
+    >>> @alias_parameter("datasets", "ktk_cube_dataset_ids")
+    ... def count(ktk_cube_dataset_ids=None, *, datasets=None):
+    ...     return len(ktk_cube_dataset_ids)
+    >>> count(datasets=["seed"])
+    1
+    >>> count(["seed"], datasets=["seed"])
+    Traceback (most recent call last):
+    ...
+    TypeError: count() takes datasets or ktk_cube_dataset_ids, two names of one parameter, but got both
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        signature = inspect.signature(function)
+        position, name = list(signature.parameters).index(old), function.__name__
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            value = kwargs.pop(new, None)
+            stored = args[position] if len(args) > position else kwargs.get(old)
+            if value is not None:
+                if stored is not None:
+                    raise TypeError(
+                        f"{name}() takes {new} or {old}, two names of one parameter, but got both"
+                    )
+                if len(args) > position:
+                    args = (*args[:position], value, *args[position + 1 :])  # type: ignore[assignment]
+                else:
+                    kwargs[old] = value
+            elif required and len(args) <= position and old not in kwargs:
+                raise TypeError(f"{name}() needs {new} (or {old}, its name in kartothek)")
+            return function(*args, **kwargs)
+
+        if required:
+            parameters = [
+                p.replace(default=inspect.Parameter.empty) if p.name == old else p
+                for p in signature.parameters.values()
+            ]
+            call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return call
+
+    return decorate
 
 
 def converter_str(obj: object) -> str:

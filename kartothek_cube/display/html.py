@@ -26,8 +26,9 @@ _STYLE = (
 
 
 def card(title: str, *parts: str) -> str:
-    """HTML of a view with a title; `parts` are HTML."""
-    return f'<div class="ktk-cube">{_STYLE}<p><strong>{escape(title)}</strong></p>{"".join(parts)}</div>'
+    """HTML of a view with a title, unless it is empty; `parts` are HTML."""
+    heading = f"<p><strong>{escape(title)}</strong></p>" if title else ""
+    return f'<div class="ktk-cube">{_STYLE}{heading}{"".join(parts)}</div>'
 
 
 def _cell(value: Any) -> str:

@@ -37,6 +37,7 @@ from kartothek_cube.io_components.read.dataset_read import (
 
 __all__ = (
     "read_dataset_as_arrow",
+    "read_dataset_as_arrow__iter",
     "read_dataset_as_arrow__iterator",
     "read_dataset_as_record_batches",
     "read_table_arrow",
@@ -141,6 +142,10 @@ def read_dataset_as_arrow__iterator(
         as_of=as_of,
     )
     yield from run_each(plan, threads=1)
+
+
+#: the same name as those of the other functions
+read_dataset_as_arrow__iter = read_dataset_as_arrow__iterator
 
 
 def read_dataset_as_record_batches(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf, DatasetState
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
+from kartothek_cube.core.schema.evolution import ColumnTypes
 from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io._local_executor import execute
@@ -42,7 +43,7 @@ from kartothek_cube.io_components.write.dataset_plan import (
     plan_update,
 )
 from kartothek_cube.io_components.write.inputs import iter_inputs
-from kartothek_cube.io_components.write.plan import DatasetWritePlan, MetadataMerger
+from kartothek_cube.io_components.write.plan import DatasetWritePlan, MetadataMerger, SchemaMode
 from kartothek_cube.io_components.write.table_writer import WriteResult
 from kartothek_cube.io_components.write.typing import DatasetElement, DatasetInput, HandlesInput, SchemaInput
 from kartothek_cube.serialization import DataFrameSerializer
@@ -66,6 +67,7 @@ __all__ = (
     "rollback_dataset",
     "store_dataframes_as_dataset",
     "update_dataset_from_dataframes",
+    "update_dataset_schema",
     "verify_dataset",
     "write_single_partition",
 )
@@ -530,6 +532,7 @@ def update_dataset_from_dataframes(
     factory: DatasetFactory | None = None,
     *,
     on_conflict: OnConflict = "raise",
+    schema_mode: SchemaMode = "strict",
 ) -> DatasetMetadata:
     """
     Remove partitions and add others, in one step. A dataset that does not exist is created.
@@ -569,6 +572,10 @@ def update_dataset_from_dataframes(
     on_conflict
         What to do about partitions that a concurrent writer adds and ``delete_scope`` matches: ``raise`` an
         error, or ``replace`` them as well.
+    schema_mode
+        ``strict``: rows have the columns of the dataset. ``merge``: they may lack columns without an index,
+        which are null there or have the default of :func:`update_dataset_schema`, and new columns are added,
+        which are null in existing rows. All inputs of one call have the same columns.
 
     Returns
     -------
@@ -609,6 +616,7 @@ def update_dataset_from_dataframes(
         secondary_indices=secondary_indices,
         table_name=table_name,
         on_conflict=on_conflict,
+        schema_mode=schema_mode,
     )
     return _write_all(plan, df_list)
 
@@ -1016,3 +1024,71 @@ def copy_dataset(
             "Cannot copy a dataset onto itself: give another target_dataset_uuid or another target_store"
         )
     return execute(copy_dataset_job(store, source_dataset_uuid, target_input, target_uuid))
+
+
+def update_dataset_schema(
+    dataset_uuid: str | None = None,
+    store: StoreInput | None = None,
+    factory: DatasetFactory | None = None,
+    *,
+    add: ColumnTypes | None = None,
+    defaults: Mapping[str, object] | None = None,
+    drop: str | Iterable[str] | None = None,
+    rename: Mapping[str, str] | None = None,
+    widen: ColumnTypes | None = None,
+) -> DatasetMetadata:
+    """
+    Add, drop, rename or widen columns of a dataset, by one commit of its header; data files stay as they are.
+
+    Partition keys and indexed columns cannot be changed. See
+    :func:`kartothek_cube.io.eager_cube.update_schema`.
+
+    Parameters
+    ----------
+    dataset_uuid
+        Uuid of the dataset.
+    store
+        Store, factory or URL.
+    factory
+        The dataset itself, instead of ``dataset_uuid`` and ``store``.
+    add
+        Columns to add, with their types: a :class:`pyarrow.DataType` or its name.
+    defaults
+        Values of added columns in existing rows; null by default. They also hold for rows that are appended
+        without the column (``schema_mode="merge"``).
+    drop
+        Columns to drop.
+    rename
+        Old to new names.
+    widen
+        Columns of integers to widen, with the type ``float64``. Their values are read, as integers above
+        2**53 cannot be widened.
+
+    Returns
+    -------
+    DatasetMetadata
+        The new state.
+
+    Raises
+    ------
+    ValueError
+        For unknown columns, names that exist or existed, keys and indexed columns, and types or defaults that
+        do not fit. Nothing is changed.
+    ConcurrentWriteError
+        Another writer added rows to a column that is widened.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> _ = store_dataframes_as_dataset(store, "weather", [pd.DataFrame({"DAY": [1], "TEMP": [6]})])
+    >>> _ = update_dataset_schema("weather", store, add={"RAIN": "bool"}, defaults={"RAIN": False})
+    >>> read_table("weather", store).to_dict("records")
+    [{'DAY': 1, 'RAIN': False, 'TEMP': 6}]
+    """
+    from kartothek_cube.io_components.maintenance import schema_update
+
+    dataset = dataset_factory(dataset_uuid, store, factory)
+    update = schema_update.plan_schema_update(add, defaults, drop, rename, widen)
+    return schema_update.update_dataset_schema(dataset.dataset_metadata, dataset.store_factory, update)

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from kartothek_cube.core.arguments import alias_parameter
 from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.history import annotate_operations
+from kartothek_cube.core.schema.evolution import ColumnTypes
 from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io._local_executor import execute
@@ -29,6 +31,7 @@ from kartothek_cube.io_components.runtime.progress import progress_bar
 from kartothek_cube.io_components.runtime.threads import available_cores
 from kartothek_cube.io_components.write.cube_plan import plan_append, plan_build, plan_extend, plan_update
 from kartothek_cube.io_components.write.cube_write import remove_partitions_job, write_cube_job
+from kartothek_cube.io_components.write.plan import SchemaMode
 from kartothek_cube.io_components.write.validation import collect_input
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -56,6 +59,7 @@ __all__ = (
     "repair_cube",
     "rollback_cube",
     "update_cube",
+    "update_schema",
     "verify_cube",
 )
 
@@ -195,6 +199,7 @@ def append_to_cube(
     df_serializer: DataFrameSerializer | None = None,
     *,
     progress: bool = False,
+    schema_mode: SchemaMode = "strict",
 ) -> dict[str, DatasetMetadata]:
     """
     Add partitions to datasets of a cube.
@@ -211,6 +216,10 @@ def append_to_cube(
         Store, factory or URL.
     metadata
         Metadata to set by dataset id; other entries stay.
+    schema_mode
+        ``strict``: rows have the columns of the dataset. ``merge``: they may lack payload columns, which are
+        null there or have the default of :func:`update_schema`, and new payload columns are added, which are
+        null in existing rows. All frames of a dataset in one call have the same columns.
     progress
         Show a bar of files, bytes and the time left; needs tqdm.
 
@@ -228,20 +237,93 @@ def append_to_cube(
     """
     with progress_bar("append", progress):
         frames = collect_input(data, cube)
-        plan = plan_append(cube, store, frames, metadata, df_serializer)
+        plan = plan_append(cube, store, frames, metadata, df_serializer, schema_mode)
         return execute(write_cube_job(plan, frames))
 
 
+def update_schema(
+    cube: Cube,
+    store: StoreInput,
+    dataset: str | None = None,
+    *,
+    add: ColumnTypes | None = None,
+    defaults: Mapping[str, object] | None = None,
+    drop: str | Iterable[str] | None = None,
+    rename: Mapping[str, str] | None = None,
+    widen: ColumnTypes | None = None,
+) -> DatasetMetadata:
+    """
+    Add, drop, rename or widen payload columns of a dataset, by one commit of its header.
+
+    Data files stay as they are; readers of this library adapt them. A name that older files have is not used
+    again for another column. Dimensions, partition columns and indexed columns cannot be changed. Other
+    libraries see the new schema and the old files (:doc:`/schema_evolution`).
+
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+    dataset
+        Id of the dataset; the seed by default.
+    add
+        Columns to add, with their types: a :class:`pyarrow.DataType` or its name.
+    defaults
+        Values of added columns in existing rows; null by default. They also hold for rows that are appended
+        without the column (``schema_mode="merge"``).
+    drop
+        Columns to drop.
+    rename
+        Old to new names.
+    widen
+        Columns of integers to widen, with the type ``float64``. Their values are read, as integers above
+        2**53 cannot be widened.
+
+    Returns
+    -------
+    DatasetMetadata
+        The new state.
+
+    Raises
+    ------
+    ValueError
+        For unknown datasets and columns, names that exist or existed, keys and indexed columns, and types or
+        defaults that do not fit. Nothing is changed.
+    ConcurrentWriteError
+        Another writer added rows to a column that is widened.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.core.cube.cube import Cube
+    >>> from kartothek_cube.io.eager_cube import build_cube, query_cube
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn"], "COUNTRY_CODE": ["DE"], "PEOPLE": [336]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> _ = update_schema(cube, store, add={"AREA": "float64"}, rename={"PEOPLE": "POPULATION"})
+    >>> query_cube(cube, store)[0].columns.tolist()
+    ['AREA', 'CITY', 'COUNTRY_CODE', 'POPULATION']
+    """
+    from kartothek_cube.io_components.maintenance.schema_update import plan_schema_update, update_cube_schema
+
+    return update_cube_schema(cube, store, dataset, plan_schema_update(add, defaults, drop, rename, widen))
+
+
+@alias_parameter("datasets", "ktk_cube_dataset_ids", required=True)
 def update_cube(
     data: CubeInput,
     cube: Cube,
     store: StoreInput,
     remove_conditions: ConditionsInput,
-    ktk_cube_dataset_ids: str | Iterable[str],
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
     *,
     progress: bool = False,
+    datasets: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
     """
     Remove partitions of datasets and add others, in one commit per dataset.
@@ -256,7 +338,7 @@ def update_cube(
         Store, factory or URL.
     remove_conditions
         Partitions to remove, as in :func:`remove_partitions`; None removes nothing.
-    ktk_cube_dataset_ids
+    datasets, ktk_cube_dataset_ids
         Datasets to update, also those for which there is no input.
     metadata
         Metadata to set by dataset id; other entries stay.
@@ -284,12 +366,15 @@ def update_cube(
         return execute(write_cube_job(plan, frames))
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids")
 def remove_partitions(
     cube: Cube,
     store: StoreInput,
     conditions: ConditionsInput = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
+    *,
+    datasets: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
     """
     Remove partitions. Their files stay until :func:`cleanup_cube`.
@@ -303,7 +388,7 @@ def remove_partitions(
     conditions
         Conditions on partition columns of the cube. A condition on a column is ignored in datasets that are
         not partitioned by it.
-    ktk_cube_dataset_ids
+    datasets, ktk_cube_dataset_ids
         Datasets concerned; all by default.
     metadata
         Metadata to set by dataset id.
@@ -529,8 +614,14 @@ def list_cube_garbage(cube: Cube, store: StoreInput, *, retention: timedelta | N
     return with_sizes(open_blobs(store), garbage.list_cube_garbage(cube, store, retention))
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids")
 def keep_cube_history(
-    cube: Cube, store: StoreInput, states: int, ktk_cube_dataset_ids: str | Iterable[str] | None = None
+    cube: Cube,
+    store: StoreInput,
+    states: int,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    *,
+    datasets: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
     """
     Archive a snapshot of each state of the datasets from now on, for time travel and rollback.
@@ -547,7 +638,7 @@ def keep_cube_history(
     states
         Number of snapshots of each dataset to keep beside the current state. 0 drops all of them; their files
         become garbage.
-    ktk_cube_dataset_ids
+    datasets, ktk_cube_dataset_ids
         Datasets concerned; all by default.
 
     Returns
@@ -621,8 +712,14 @@ def list_cube_history(cube: Cube, store: StoreInput) -> CubeHistory:
     return cube_history.list_cube_history(cube, store)
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids")
 def rollback_cube(
-    cube: Cube, store: StoreInput, as_of: CubeAsOf, ktk_cube_dataset_ids: str | Iterable[str] | None = None
+    cube: Cube,
+    store: StoreInput,
+    as_of: CubeAsOf,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    *,
+    datasets: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
     """
     Make older states of datasets the current ones, all at once; the replaced states are archived.
@@ -636,7 +733,7 @@ def rollback_cube(
     as_of
         Version of the cube, see :func:`list_cube_history`, or point in time: the datasets return to the state
         of the cube then. Or a dict of dataset id to version or time; other datasets stay as they are.
-    ktk_cube_dataset_ids
+    datasets, ktk_cube_dataset_ids
         Datasets concerned; all by default.
 
     Returns
@@ -659,6 +756,7 @@ def rollback_cube(
     return cube_history.return_cube(cube, store, as_of, ktk_cube_dataset_ids)
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids")
 def compact_cube(
     cube: Cube,
     store: StoreInput,
@@ -668,6 +766,7 @@ def compact_cube(
     *,
     min_files: int = 2,
     progress: bool = False,
+    datasets: str | Iterable[str] | None = None,
 ) -> dict[str, dict[str, int]]:
     """
     Merge the files of each physical partition into one, without cells that newer files hide.
@@ -683,7 +782,7 @@ def compact_cube(
         Store, factory or URL.
     conditions
         Conditions on partition columns of the cube that select partitions; by default all.
-    ktk_cube_dataset_ids
+    datasets, ktk_cube_dataset_ids
         Datasets concerned; all by default.
     df_serializer
         How files are written; Parquet with ZSTD by default.
@@ -728,6 +827,7 @@ def compact_cube(
         return execute(job, available_cores())
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids")
 def verify_cube(
     cube: Cube,
     store: StoreInput,
@@ -735,6 +835,7 @@ def verify_cube(
     *,
     deep: bool = True,
     progress: bool = False,
+    datasets: str | Iterable[str] | None = None,
 ) -> Report:
     """
     Check the datasets of a cube against their headers and the rules of the cube; nothing is changed.
@@ -749,7 +850,7 @@ def verify_cube(
         Specification of the cube.
     store
         Store, factory or URL.
-    ktk_cube_dataset_ids
+    datasets, ktk_cube_dataset_ids
         Datasets concerned; all by default.
     deep
         Whether all rows are read; otherwise only the footers of files are, and indices are not compared with
@@ -791,15 +892,20 @@ def verify_cube(
         return execute(job, available_cores())
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids")
 def repair_cube(
-    cube: Cube, store: StoreInput, ktk_cube_dataset_ids: str | Iterable[str] | None = None
+    cube: Cube,
+    store: StoreInput,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    *,
+    datasets: str | Iterable[str] | None = None,
 ) -> Report:
     """
     Check a cube and rebuild wrong and missing indices, by one commit per dataset.
 
     Parameters
     ----------
-    cube, store, ktk_cube_dataset_ids
+    cube, store, datasets, ktk_cube_dataset_ids
         As in :func:`verify_cube`.
 
     Returns

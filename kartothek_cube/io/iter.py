@@ -35,11 +35,12 @@ from kartothek_cube.io_components.read.pandas_index import to_frame
 from kartothek_cube.io_components.write.dataset_commit import update_dataset_job, write_input
 from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_store, plan_update
 from kartothek_cube.io_components.write.inputs import iter_inputs
-from kartothek_cube.io_components.write.plan import MetadataMerger
+from kartothek_cube.io_components.write.plan import MetadataMerger, SchemaMode
 from kartothek_cube.io_components.write.typing import DatasetInput
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
+    "read_dataset_as_dataframes__iter",
     "read_dataset_as_dataframes__iterator",
     "store_dataframes_as_dataset__iter",
     "update_dataset_from_dataframes__iter",
@@ -82,6 +83,10 @@ def read_dataset_as_dataframes__iterator(
         yield to_frame(table, dates_as_object, plan.context.categoricals)
 
 
+#: the same name as those of the other functions
+read_dataset_as_dataframes__iter = read_dataset_as_dataframes__iterator
+
+
 def update_dataset_from_dataframes__iter(
     df_generator: DatasetInput,
     store: StoreInput | None = None,
@@ -98,6 +103,7 @@ def update_dataset_from_dataframes__iter(
     table_name: str = SINGLE_TABLE,
     *,
     on_conflict: OnConflict = "raise",
+    schema_mode: SchemaMode = "strict",
 ) -> DatasetMetadata:
     """
     Remove and add partitions in one commit.
@@ -119,6 +125,7 @@ def update_dataset_from_dataframes__iter(
         secondary_indices=secondary_indices,
         table_name=table_name,
         on_conflict=on_conflict,
+        schema_mode=schema_mode,
     )
     return execute(update_dataset_job(plan, iter_inputs(df_generator), write_input))
 

@@ -25,6 +25,7 @@ from itertools import chain
 
 import pandas as pd
 
+from kartothek_cube.core.arguments import alias_parameter
 from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeElement, CubeMetadata, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -49,6 +50,7 @@ from kartothek_cube.io_components.write.incremental import (
     write_part,
     write_parts_job,
 )
+from kartothek_cube.io_components.write.plan import SchemaMode
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -60,6 +62,7 @@ __all__ = (
     "copy_cube__iter",
     "delete_cube__iter",
     "extend_cube__iter",
+    "query_cube__iter",
     "query_cube__iterator",
     "remove_partitions__iter",
     "update_cube__iter",
@@ -71,6 +74,7 @@ def _write_iter(plan: CubeWritePlan, data: Iterable[CubeElement]) -> dict[str, D
     return execute(write_parts_job(plan, iter_input(data), write_part))
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids")
 def build_cube__iter(
     data: Iterable[CubeElement],
     cube: Cube,
@@ -80,6 +84,8 @@ def build_cube__iter(
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
     df_serializer: DataFrameSerializer | None = None,
+    *,
+    datasets: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
     """
     Store a new cube, element by element; see :func:`kartothek_cube.io.eager_cube.build_cube`.
@@ -94,15 +100,18 @@ def build_cube__iter(
     return _write_iter(plan, data)
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids", required=True)
 def extend_cube__iter(
     data: Iterable[CubeElement],
     cube: Cube,
     store: StoreInput,
-    ktk_cube_dataset_ids: str | Iterable[str] | None,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
     df_serializer: DataFrameSerializer | None = None,
+    *,
+    datasets: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
     """
     Add datasets to a cube, element by element; see :func:`kartothek_cube.io.eager_cube.extend_cube`.
@@ -114,13 +123,17 @@ def extend_cube__iter(
     return _write_iter(plan, data)
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids", required=True)
 def append_to_cube__iter(
     data: Iterable[CubeElement],
     cube: Cube,
     store: StoreInput,
-    ktk_cube_dataset_ids: str | Iterable[str] | None,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
+    *,
+    datasets: str | Iterable[str] | None = None,
+    schema_mode: SchemaMode = "strict",
 ) -> dict[str, DatasetMetadata]:
     """
     Add partitions, element by element; see :func:`kartothek_cube.io.eager_cube.append_to_cube`.
@@ -128,18 +141,21 @@ def append_to_cube__iter(
     ``data`` is as in :func:`build_cube__iter`, ``ktk_cube_dataset_ids`` are the ids that may occur in it. A
     dataset without rows in the input stays as it is.
     """
-    plan = plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
+    plan = plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer, schema_mode)
     return _write_iter(plan, data)
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids", required=True)
 def update_cube__iter(
     data: Iterable[CubeElement],
     cube: Cube,
     store: StoreInput,
     remove_conditions: ConditionsInput,
-    ktk_cube_dataset_ids: str | Iterable[str],
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
+    *,
+    datasets: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
     """
     Replace partitions, element by element; see :func:`kartothek_cube.io.eager_cube.update_cube`.
@@ -173,12 +189,19 @@ def query_cube__iterator(
     return chain.from_iterable(iter_results(query_job(plan, plan.tasks(), run_frames)))
 
 
+#: the same name as those of the other functions
+query_cube__iter = query_cube__iterator
+
+
+@alias_parameter("datasets", "ktk_cube_dataset_ids")
 def remove_partitions__iter(
     cube: Cube,
     store: StoreInput,
     conditions: ConditionsInput = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
+    *,
+    datasets: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
     """Remove partitions; same as :func:`kartothek_cube.io.eager_cube.remove_partitions`."""
     return eager_cube.remove_partitions(cube, store, conditions, ktk_cube_dataset_ids, metadata)
@@ -216,6 +239,7 @@ def cleanup_cube__iter(cube: Cube, store: StoreInput, *, retention: timedelta | 
     eager_cube.cleanup_cube(cube, store, retention=retention)
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids")
 def compact_cube__iter(
     cube: Cube,
     store: StoreInput,
@@ -224,6 +248,7 @@ def compact_cube__iter(
     df_serializer: DataFrameSerializer | None = None,
     *,
     min_files: int = 2,
+    datasets: str | Iterable[str] | None = None,
 ) -> dict[str, dict[str, int]]:
     """Merge files; as :func:`kartothek_cube.io.eager_cube.compact_cube`, one partition at a time."""
     with limit_threads(1):
@@ -232,12 +257,14 @@ def compact_cube__iter(
         )
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids")
 def verify_cube__iter(
     cube: Cube,
     store: StoreInput,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     *,
     deep: bool = True,
+    datasets: str | Iterable[str] | None = None,
 ) -> Report:
     """Check a cube; as :func:`kartothek_cube.io.eager_cube.verify_cube`, one task at a time."""
     with limit_threads(1):

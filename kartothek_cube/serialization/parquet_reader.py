@@ -23,6 +23,7 @@ from kartothek_cube.core.arrow.pandas_conversion import (
 from kartothek_cube.core.arrow.types import storage_type
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.expressions.predicate import PredicatesType, bind, columns_in_predicates, filter_mask
+from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.serialization._generic import check_columns, columns_to_read
 from kartothek_cube.serialization.ranged_read import chunks_of
 
@@ -48,10 +49,18 @@ class ParquetColumns:
 
     # `schema` is that of the dataset: predicates are checked against it, and null columns get its type.
 
+    # `mapping` gives the columns of the dataset if the file was written before a change of its schema.
+
     def __init__(
-        self, source: Source, name: str, schema: pa.Schema | None = None, threads: bool = True
+        self,
+        source: Source,
+        name: str,
+        schema: pa.Schema | None = None,
+        threads: bool = True,
+        mapping: ColumnMapping | None = None,
     ) -> None:
         self._source, self._name, self._schema, self._threads = source, name, schema, threads
+        self._mapping = mapping
         self._decoded: dict[str, pa.ChunkedArray] = {}
         self._metadata: dict[bytes, bytes] | None = None
         with self._convert_errors():
@@ -80,7 +89,8 @@ class ParquetColumns:
     @cached_property
     def _schema_of_file(self) -> pa.Schema:
         with self._convert_errors():
-            return self._file.schema_arrow
+            schema = self._file.schema_arrow
+        return schema if self._mapping is None else self._mapping.schema_of(schema)
 
     def arrow_type(self, column: str) -> pa.DataType:
         """Type of a column as it is decoded."""
@@ -200,6 +210,24 @@ class ParquetColumns:
         return self._decode(columns, groups).filter(group_masks)
 
     def _decode(self, columns: list[str] | None, groups: list[int] | None = None) -> pa.Table:
+        mapping = self._mapping
+        if mapping is None:
+            return self._decode_stored(columns, groups)
+        names = self.names if columns is None else columns
+        check_columns(names, self.names, self._name)
+        in_file = self._file.schema_arrow.names
+        stored = [name for column in names if (name := mapping.stored_name(column, in_file)) is not None]
+        metadata = self._file.metadata
+        length = (
+            metadata.num_rows
+            if groups is None
+            else sum(metadata.row_group(number).num_rows for number in groups)
+        )
+        table = self._decode_stored(stored, groups) if stored else pa.table({})
+        return mapping.adapt(table, names, length)
+
+    def _decode_stored(self, columns: list[str] | None, groups: list[int] | None) -> pa.Table:
+        """Columns as the file has them."""
         with self._convert_errors():
             threads = self._threads and _use_threads(self._file.metadata, columns)
             if groups is None:
@@ -212,7 +240,7 @@ class ParquetColumns:
         if groups is None and table.num_rows != len(self):
             raise CorruptDatasetError(self._name, f"{len(self)} rows expected, {table.num_rows} found")
         if columns is not None and len(names) < len(columns):
-            check_columns(columns, self.names, self._name)
+            check_columns(columns, self._file.schema_arrow.names, self._name)
         return convert_layouts(table)
 
     @contextmanager
@@ -236,9 +264,10 @@ def read_parquet(
     predicates: PredicatesType = None,
     schema: pa.Schema | None = None,
     pushdown: bool = True,
+    mapping: ColumnMapping | None = None,
 ) -> pa.Table:
     """Read a file at once, see `ParquetColumns`."""
-    with ParquetColumns(source, name, schema) as file:
+    with ParquetColumns(source, name, schema, mapping=mapping) as file:
         return file.read(columns, predicates, pushdown)
 
 

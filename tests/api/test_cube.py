@@ -9,7 +9,7 @@ import pytest
 
 from kartothek_cube.api import cube
 from kartothek_cube.core.cube import conditions, constants
-from kartothek_cube.io import arrow_cube, eager_cube, iter_cube
+from kartothek_cube.io import arrow_cube, eager_cube, iter_cube, opened_cube
 from kartothek_cube.io.dask import bag_cube, dataframe_cube, delayed_cube
 from kartothek_cube.io.spark import cube as spark_cube
 
@@ -19,6 +19,7 @@ MODULES = [
     arrow_cube,
     eager_cube,
     iter_cube,
+    opened_cube,
     bag_cube,
     dataframe_cube,
     delayed_cube,
@@ -60,6 +61,34 @@ def test_only_what_is_needed_is_loaded(names, loaded):
         "import sys; print(*({'dask', 'pyspark'} & set(sys.modules)))"
     )
     assert set(found.split()) == loaded
+
+
+@pytest.mark.parametrize(
+    "module", ["kartothek_cube", "kartothek_cube.api.cube", "kartothek_cube.api.dataset"]
+)
+def test_a_star_import_loads_no_engine(module):
+    assert (
+        run(f"from {module} import *\nimport sys; print(*({{'dask', 'pyspark'}} & set(sys.modules)))") == ""
+    )
+
+
+def test_a_function_of_a_star_import_is_loaded_by_its_first_call():
+    found = run(
+        "from kartothek_cube.api.cube import *\n"
+        "import inspect, pickle, sys; print(repr(query_cube_bag), end='; ')\n"
+        "copy = pickle.loads(pickle.dumps(query_cube_bag))\n"
+        "print(list(inspect.signature(copy).parameters)[:2], end='; ')\n"
+        "try: query_cube_bag(None, 5)\n"
+        "except TypeError as error: print('dask' in sys.modules, end='; ')\n"
+        "from kartothek_cube.io.dask import bag_cube\n"
+        "from kartothek_cube.api.cube import query_cube_bag; print(query_cube_bag is bag_cube.query_cube_bag)"
+    )
+    assert found.split("; ") == [
+        "<function kartothek_cube.io.dask.bag_cube.query_cube_bag, not imported yet>",
+        "['cube', 'store']",
+        "True",
+        "True",
+    ]
 
 
 @pytest.mark.parametrize(

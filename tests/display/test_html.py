@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 from html.parser import HTMLParser
 
 import pandas as pd
@@ -10,7 +12,7 @@ import pytest
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.display.html import MAX_ROWS, facts, plain_text_table, table
-from kartothek_cube.io.eager_cube import build_cube
+from kartothek_cube.io.eager_cube import build_cube, collect_stats, compact_cube
 from kartothek_cube.io_components.query.explain import explain_query
 from kartothek_cube.io_components.query.planner import plan_query
 from tests.support.cubes import memory
@@ -91,3 +93,18 @@ def test_facts():
 def test_text_table():
     assert plain_text_table(["a", "b"], []) == "a  b"
     assert plain_text_table(["a", "b"], [["long", 1], ["s", 1000]]) == "a         b\nlong      1\ns     1,000"
+
+
+def test_results_by_dataset_are_tables(built):
+    store, datasets = built
+    words = Text(datasets._repr_html_()).words
+    assert {"dataset", "seed", "cube++seed", "p"} <= set(words)
+    assert [word for word in words if EVIL in word] == [f"p, {EVIL}, x, y"]
+    stats = collect_stats(CUBE, store)
+    assert isinstance(stats, dict)
+    assert {"dataset", "seed", "files", "rows", "blobsize"} <= set(Text(stats._repr_html_()).words)
+    counts = compact_cube(CUBE, store)
+    assert {"seed", "files before", "rows after"} <= set(Text(counts._repr_html_()).words)
+    assert "No datasets" in type(stats)()._repr_html_()
+    assert "No datasets" in type(datasets)()._repr_html_()
+    assert pickle.loads(pickle.dumps(stats)) == stats == json.loads(json.dumps(stats))

@@ -15,6 +15,7 @@ from kartothek_cube.core.errors import SchemaConflictError
 from kartothek_cube.core.history import retained_metadata
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.schema.evolution import EVOLUTION, merge_evolution, merge_schemas
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatible
 
 __all__ = ("apply", "last_batch", "merged_schema")
@@ -55,7 +56,7 @@ def _create(state: DatasetMetadata | None, change: ChangeSet) -> DatasetMetadata
     return DatasetMetadata(
         uuid=change.uuid,
         partitions=change.added,
-        metadata={**retained_metadata(state), **_metadata({}, change)},
+        metadata={**retained_metadata(state), **_without_evolution(_metadata({}, change))},
         indices=indices,
         explicit_partitions=change.explicit,
         partition_keys=list(change.partition_keys or ()),
@@ -69,22 +70,43 @@ def _update(state: DatasetMetadata, change: ChangeSet) -> DatasetMetadata:
     if change.replaces is not None:
         removed[state.partition_table.positions(change.replaces)] = True
     partitions = _partitions(state, change, removed)
-    metadata = _metadata(state.metadata, change)
+    metadata = _without_evolution(_metadata(state.metadata, change))
     metadata.setdefault("creation_time", state.metadata.get("creation_time"))
+    if EVOLUTION in state.metadata:
+        # older files cannot be read without it, whatever a user's function makes of the metadata
+        metadata[EVOLUTION] = state.metadata[EVOLUTION]
+    schema = merged_schema(state, change)
+    if change.merge_schema and state.schema is not None and change.schema is not None:
+        metadata = merge_evolution(state.schema, change.schema, metadata, state.uuid)
+    if change.schema_update is not None and schema is not None:
+        schema, metadata = change.schema_update.apply(
+            schema, metadata, state.partition_keys or (), _fixed_columns(state, change), state.uuid
+        )
     removed_labels = state.partition_table.labels.filter(pa.array(removed))
     return state.copy(
         partitions=partitions,
         metadata=metadata,
         indices=_update_indices(state, change, removed_labels, partitions),
-        schema=merged_schema(state, change),
+        schema=schema,
         explicit_partitions=True,
     )
+
+
+def _fixed_columns(state: DatasetMetadata, change: ChangeSet) -> dict[str, str]:
+    """Columns that an update of the schema must not change, with the reason."""
+    indexed = dict.fromkeys(state.secondary_indices, "indexed")
+    return {**indexed, **change.fixed_columns, **dict.fromkeys(state.partition_keys or (), "a partition key")}
 
 
 def _metadata(stored: Mapping[str, Any], change: ChangeSet) -> dict[str, Any]:
     if change.merge_metadata is None:
         return {**stored, **change.metadata}
     return change.merge_metadata([dict(stored), dict(change.metadata)])
+
+
+def _without_evolution(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata without what only updates of the schema set; users may pass on that of another dataset."""
+    return {key: value for key, value in metadata.items() if key != EVOLUTION}
 
 
 def _partitions(state: DatasetMetadata, change: ChangeSet, removed: Mask) -> PartitionTable:
@@ -150,6 +172,9 @@ def merged_schema(state: DatasetMetadata, change: ChangeSet) -> SchemaWrapper | 
     if state.schema is None or not (len(state.schema) or len(state.partition_table)):
         return change.schema
     try:
+        if change.merge_schema:
+            merge_evolution(state.schema, change.schema, state.metadata, state.uuid)
+            return merge_schemas(state.schema, change.schema, state.partition_keys or ())
         return validate_compatible([state.schema, change.schema])
     except ValueError as exc:
         raise SchemaConflictError(str(exc), change.uuid, change.table) from exc

@@ -18,6 +18,7 @@ from kartothek_cube.core.history import OperationInfo
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.schema.evolution import SchemaUpdate
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 
 __all__ = (
@@ -92,6 +93,11 @@ class ChangeSet:
     schema: SchemaWrapper | None = None
     #: partition keys of a new dataset; an existing one must have the same, unless None
     partition_keys: tuple[str, ...] | None = None
+    #: whether the added partitions may have other columns than the state; files then lack some
+    merge_schema: bool = False
+    #: changes of the schema, and columns that it must not change, with the reason
+    schema_update: SchemaUpdate | None = None
+    fixed_columns: Mapping[str, str] = attrs.field(factory=dict)
     #: index entries of the added partitions. A new dataset gets exactly these indices; an update ignores
     #: columns without an index that are not in `new_indices`, unless its header lists no partitions
     indices: Mapping[str, IndexUpdate] = attrs.field(factory=dict)

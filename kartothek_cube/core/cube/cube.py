@@ -15,6 +15,19 @@ from kartothek_cube.display.html import card, facts, table
 __all__ = ("Cube",)
 
 
+# attrs gives the parameters of ``Cube`` the types of those of the converters
+def _to_name(name: str) -> str:
+    return converter_str(name)
+
+
+def _to_columns(columns: str | Iterable[str]) -> tuple[str, ...]:
+    return converter_str_tupleset(columns)
+
+
+def _to_column_set(columns: str | Iterable[str] | None) -> frozenset[str]:
+    return converter_str_set(columns)
+
+
 def _repr_set(names: frozenset[str]) -> str:
     """Representation of a set in a reproducible order."""
     return f"frozenset({{{', '.join(repr(name) for name in sorted(names))}}})" if names else "frozenset()"
@@ -61,12 +74,12 @@ class Cube(CopyMixin):
     ['CITY', 'COUNTRY_CODE', 'DAY']
     """
 
-    dimension_columns: tuple[str, ...] = attrs.field(converter=converter_str_tupleset)
-    partition_columns: tuple[str, ...] = attrs.field(converter=converter_str_tupleset)
-    uuid_prefix: str = attrs.field(converter=converter_str)
-    seed_dataset: str = attrs.field(converter=converter_str, default="seed")
-    index_columns: frozenset[str] = attrs.field(converter=converter_str_set, default=None, repr=_repr_set)
-    suppress_index_on: frozenset[str] = attrs.field(converter=converter_str_set, default=None, repr=_repr_set)
+    dimension_columns: tuple[str, ...] = attrs.field(converter=_to_columns)
+    partition_columns: tuple[str, ...] = attrs.field(converter=_to_columns)
+    uuid_prefix: str = attrs.field(converter=_to_name)
+    seed_dataset: str = attrs.field(converter=_to_name, default="seed")
+    index_columns: frozenset[str] = attrs.field(converter=_to_column_set, default=None, repr=_repr_set)
+    suppress_index_on: frozenset[str] = attrs.field(converter=_to_column_set, default=None, repr=_repr_set)
 
     def __attrs_post_init__(self) -> None:
         for field in ("dimension_columns", "partition_columns"):

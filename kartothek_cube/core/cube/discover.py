@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from kartothek_cube.core.arguments import converter_str_set, converter_str_set_optional
+from kartothek_cube.core.arguments import alias_parameter, converter_str_set, converter_str_set_optional
 from kartothek_cube.core.commit.consistent_read import read_consistently
 from kartothek_cube.core.cube.argument_types import DatasetsInput
 from kartothek_cube.core.cube.consistency import check_cube, check_datasets, get_dataset_columns
@@ -65,12 +65,14 @@ def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: StoreInput) -> set[st
     return ids - {""}
 
 
+@alias_parameter("datasets", "filter_ktk_cube_dataset_ids")
 def discover_datasets_unchecked(
     uuid_prefix: str,
     store: StoreInput,
     filter_ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     *,
     load_schema: bool = True,
+    datasets: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
     """
     Load the datasets of a cube in one state, without checking that they form one.
@@ -81,7 +83,7 @@ def discover_datasets_unchecked(
         Prefix of the cube.
     store
         Store, factory or URL.
-    filter_ktk_cube_dataset_ids
+    datasets, filter_ktk_cube_dataset_ids
         Only these ids; those that do not exist are absent in the result.
     load_schema
         Whether schemas are read.
@@ -129,8 +131,13 @@ def existing_dataset_ids(uuid_prefix: str, store: StoreInput) -> set[str]:
         return discover_ktk_cube_dataset_ids(uuid_prefix, blobs)
 
 
+@alias_parameter("datasets", "filter_ktk_cube_dataset_ids")
 def discover_datasets(
-    cube: Cube, store: StoreInput, filter_ktk_cube_dataset_ids: str | Iterable[str] | None = None
+    cube: Cube,
+    store: StoreInput,
+    filter_ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    *,
+    datasets: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
     """
     Load the headers of the datasets of a cube and check that they form it.
@@ -141,7 +148,7 @@ def discover_datasets(
         Specification of the cube.
     store
         Store, factory or URL.
-    filter_ktk_cube_dataset_ids
+    datasets, filter_ktk_cube_dataset_ids
         Only these ids.
 
     Returns
@@ -156,17 +163,22 @@ def discover_datasets(
     """
     ensure_cube(cube)
     wanted = converter_str_set_optional(filter_ktk_cube_dataset_ids)
-    datasets = discover_datasets_unchecked(cube.uuid_prefix, store, wanted)
+    stored = discover_datasets_unchecked(cube.uuid_prefix, store, wanted)
     if wanted is not None:
-        missing = wanted - set(datasets)
+        missing = wanted - set(stored)
         if missing:
             raise _not_found(cube, missing, discover_ktk_cube_dataset_ids(cube.uuid_prefix, store))
-    check_cube(datasets, cube)
-    return datasets
+    check_cube(stored, cube)
+    return stored
 
 
+@alias_parameter("datasets", "filter_ktk_cube_dataset_ids")
 def discover_cube(
-    uuid_prefix: str, store: StoreInput, filter_ktk_cube_dataset_ids: str | Iterable[str] | None = None
+    uuid_prefix: str,
+    store: StoreInput,
+    filter_ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    *,
+    datasets: str | Iterable[str] | None = None,
 ) -> tuple[Cube, dict[str, DatasetMetadata]]:
     """
     Recover the specification of a cube from what is stored.
@@ -177,7 +189,7 @@ def discover_cube(
         Prefix of the cube.
     store
         Store, factory or URL.
-    filter_ktk_cube_dataset_ids
+    datasets, filter_ktk_cube_dataset_ids
         Only these ids; must contain the seed.
 
     Returns
@@ -192,17 +204,17 @@ def discover_cube(
     NotImplementedError
         For old cubes with an unusual timestamp column.
     """
-    datasets = discover_datasets_unchecked(uuid_prefix, store, filter_ktk_cube_dataset_ids)
-    seed = _find_seed(uuid_prefix, datasets)
-    metadata = datasets[seed].metadata
+    stored = discover_datasets_unchecked(uuid_prefix, store, filter_ktk_cube_dataset_ids)
+    seed = _find_seed(uuid_prefix, stored)
+    metadata = stored[seed].metadata
     dimensions = _first(metadata, KTK_CUBE_METADATA_DIMENSION_COLUMNS, KLEE_METADATA_DIMENSION_COLUMNS)
     if dimensions is None:
         raise ValueError(
             f'Could not recover dimension columns from seed dataset ("{seed}") of cube "{uuid_prefix}": '
             f"its metadata has no {KTK_CUBE_METADATA_DIMENSION_COLUMNS}"
         )
-    partitions = _partition_columns(uuid_prefix, seed, datasets[seed])
-    indexed = set().union(*(_indexed(ds) for ds in datasets.values()))
+    partitions = _partition_columns(uuid_prefix, seed, stored[seed])
+    indexed = set().union(*(_indexed(ds) for ds in stored.values()))
     cube = Cube(
         uuid_prefix=uuid_prefix,
         dimension_columns=_names(dimensions, "dimension columns", seed),
@@ -213,7 +225,7 @@ def discover_cube(
             metadata.get(KTK_CUBE_METADATA_SUPPRESS_INDEX_ON) or (), "suppress_index_on", seed
         ),
     )
-    return cube, check_datasets(datasets, cube)
+    return cube, check_datasets(stored, cube)
 
 
 def _first(metadata: Mapping[str, Any], *keys: str) -> Any:

@@ -30,6 +30,7 @@ from kartothek_cube.core.naming import (
     metadata_key_from_uuid,
 )
 from kartothek_cube.core.partition import Partition, PartitionTable
+from kartothek_cube.core.schema.evolution import ColumnMapping, column_mapping
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, check_owned, open_blobs
 from kartothek_cube.core.typing import StoreInput
@@ -198,6 +199,11 @@ class DatasetMetadataBase(CopyMixin):
     def primary_indices_loaded(self) -> bool:
         """Whether every partition key has an index object; False without partition keys."""
         return bool(self.partition_keys) and all(key in self.indices for key in self.partition_keys)
+
+    @property
+    def column_mapping(self) -> ColumnMapping | None:
+        """How to read files that were written before a change of the schema; None if there was none."""
+        return column_mapping(self.metadata, self.schema, self.uuid)
 
     def key_columns(self) -> dict[str, pa.Array]:
         """Typed values of the partition keys by column; raises ValueError without schema."""

@@ -16,6 +16,7 @@ from kartothek_cube.core.arrow.types import is_long
 from kartothek_cube.core.caching import CACHE
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.naming import SINGLE_TABLE, schema_key
+from kartothek_cube.core.schema.evolution import EVOLUTION
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, get_required, open_blobs
 from kartothek_cube.core.typing import StoreInput
@@ -63,7 +64,11 @@ class VersionedSchema(NamedTuple):
 def schema_version_of(metadata: Any) -> str | None:
     """Schema version of a header, by its metadata."""
     version = metadata.get("creation_time") if isinstance(metadata, Mapping) else None
-    return version if isinstance(version, str) else None
+    if not isinstance(version, str):
+        return None
+    # updates of a dataset keep its creation time, and those of its schema need a version of their own
+    evolution = metadata.get(EVOLUTION)
+    return f"{version} {evolution.get('version')}" if isinstance(evolution, Mapping) else version
 
 
 def next_version(

@@ -25,6 +25,7 @@ from datetime import timedelta
 from dask.bag import Bag
 from dask.task_spec import TaskRef
 
+from kartothek_cube.core.arguments import alias_parameter
 from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.typing import StoreFactory
@@ -49,7 +50,7 @@ from kartothek_cube.io_components.write.cube_plan import (
 )
 from kartothek_cube.io_components.write.cube_write import remove_partitions_job
 from kartothek_cube.io_components.write.incremental import declared_ids, write_parts, write_parts_job
-from kartothek_cube.io_components.write.plan import with_write_id
+from kartothek_cube.io_components.write.plan import SchemaMode, with_write_id
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -76,6 +77,7 @@ def _write_bag(plan: CubeWritePlan, data: Bag) -> Bag:
     return answer_as_bag(write_parts_job(with_write_id(plan), partitions, write_parts), [data])
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids")
 def build_cube_from_bag(
     data: Bag,
     cube: Cube,
@@ -85,6 +87,8 @@ def build_cube_from_bag(
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
     df_serializer: DataFrameSerializer | None = None,
+    *,
+    datasets: str | Iterable[str] | None = None,
 ) -> Bag:
     """
     Store a new cube; see :func:`kartothek_cube.io.eager_cube.build_cube`.
@@ -100,15 +104,18 @@ def build_cube_from_bag(
     return _write_bag(plan, data)
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids", required=True)
 def extend_cube_from_bag(
     data: Bag,
     cube: Cube,
     store: StoreFactory,
-    ktk_cube_dataset_ids: str | Iterable[str] | None,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
     df_serializer: DataFrameSerializer | None = None,
+    *,
+    datasets: str | Iterable[str] | None = None,
 ) -> Bag:
     """
     Add datasets to a cube; see :func:`kartothek_cube.io.eager_cube.extend_cube`.
@@ -122,13 +129,17 @@ def extend_cube_from_bag(
     return _write_bag(plan, data)
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids", required=True)
 def append_to_cube_from_bag(
     data: Bag,
     cube: Cube,
     store: StoreFactory,
-    ktk_cube_dataset_ids: str | Iterable[str] | None,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
+    *,
+    datasets: str | Iterable[str] | None = None,
+    schema_mode: SchemaMode = "strict",
 ) -> Bag:
     """
     Add partitions to datasets; see :func:`kartothek_cube.io.eager_cube.append_to_cube`.
@@ -137,18 +148,21 @@ def append_to_cube_from_bag(
     may occur in the bag. A dataset without rows in the bag stays as it is.
     """
     check_store(store)
-    plan = plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
+    plan = plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer, schema_mode)
     return _write_bag(plan, data)
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids", required=True)
 def update_cube_from_bag(
     data: Bag,
     cube: Cube,
     store: StoreFactory,
     remove_conditions: ConditionsInput,
-    ktk_cube_dataset_ids: str | Iterable[str],
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
+    *,
+    datasets: str | Iterable[str] | None = None,
 ) -> Bag:
     """
     Replace partitions; see :func:`kartothek_cube.io.eager_cube.update_cube`.
@@ -160,12 +174,15 @@ def update_cube_from_bag(
     return _write_bag(plan, data)
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids")
 def remove_partitions_bag(
     cube: Cube,
     store: StoreFactory,
     conditions: ConditionsInput = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
+    *,
+    datasets: str | Iterable[str] | None = None,
 ) -> Bag:
     """
     Remove partitions; see :func:`kartothek_cube.io.eager_cube.remove_partitions`.
@@ -271,6 +288,7 @@ def collect_stats_bag(
     return answer_as_bag(collect_stats_job(cube, store, datasets, blocksize))
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids")
 def compact_cube_bag(
     cube: Cube,
     store: StoreFactory,
@@ -279,6 +297,7 @@ def compact_cube_bag(
     df_serializer: DataFrameSerializer | None = None,
     *,
     min_files: int = 2,
+    datasets: str | Iterable[str] | None = None,
 ) -> Bag:
     """
     Compact a cube; see :func:`kartothek_cube.io.eager_cube.compact_cube`.
@@ -291,12 +310,14 @@ def compact_cube_bag(
     return answer_as_bag(job)
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids")
 def verify_cube_bag(
     cube: Cube,
     store: StoreFactory,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     *,
     deep: bool = True,
+    datasets: str | Iterable[str] | None = None,
 ) -> Bag:
     """
     Check a cube; see :func:`kartothek_cube.io.eager_cube.verify_cube`.

@@ -59,7 +59,7 @@ from kartothek_cube.io_components.read.dataset_read import (
 from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.io_components.write.dataset_commit import Written, write_inputs
 from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_store, plan_update
-from kartothek_cube.io_components.write.plan import DatasetWritePlan, MetadataMerger
+from kartothek_cube.io_components.write.plan import DatasetWritePlan, MetadataMerger, SchemaMode
 from kartothek_cube.io_components.write.table_writer import WriteContext
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -138,6 +138,7 @@ def update_dataset_from_ddf(
     bucket_by: str | Sequence[str] | None = None,
     *,
     on_conflict: OnConflict = "raise",
+    schema_mode: SchemaMode = "strict",
 ) -> Delayed:
     """
     Remove and add partitions in one commit.
@@ -160,6 +161,7 @@ def update_dataset_from_ddf(
         secondary_indices=secondary_indices,
         table_name=table,
         on_conflict=on_conflict,
+        schema_mode=schema_mode,
     )
     rows = _arrange_rows(plan, ddf, shuffle, repartition_ratio, num_buckets, bucket_by)
     return _write(plan, rows, shuffle, delete_scope)

@@ -28,6 +28,7 @@ import pandas as pd
 from dask.delayed import Delayed
 from dask.task_spec import List, TaskRef
 
+from kartothek_cube.core.arguments import alias_parameter
 from kartothek_cube.core.arrow.pandas_conversion import dates_as_stamps
 from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
@@ -50,7 +51,7 @@ from kartothek_cube.io_components.write.cube_plan import (
 )
 from kartothek_cube.io_components.write.cube_write import merge_writes, prepare
 from kartothek_cube.io_components.write.incremental import Written, write_part, write_parts_job
-from kartothek_cube.io_components.write.plan import with_write_id
+from kartothek_cube.io_components.write.plan import SchemaMode, with_write_id
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -174,6 +175,8 @@ def append_to_cube_from_dataframe(
     store: StoreFactory,
     metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
+    *,
+    schema_mode: SchemaMode = "strict",
 ) -> Delayed:
     """
     Add partitions to datasets; see :func:`kartothek_cube.io.eager_cube.append_to_cube`.
@@ -183,18 +186,21 @@ def append_to_cube_from_dataframe(
     """
     check_store(store)
     frames = _by_id(data, cube)
-    plan = plan_append(cube, store, frames, metadata, df_serializer)
+    plan = plan_append(cube, store, frames, metadata, df_serializer, schema_mode)
     return _write_frames(plan, frames)
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids", required=True)
 def update_cube_from_dataframe(
     data: DaskInput,
     cube: Cube,
     store: StoreFactory,
     remove_conditions: ConditionsInput,
-    ktk_cube_dataset_ids: str | Iterable[str],
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
+    *,
+    datasets: str | Iterable[str] | None = None,
 ) -> Delayed:
     """
     Replace partitions; see :func:`kartothek_cube.io.eager_cube.update_cube`.
@@ -252,12 +258,15 @@ def _read(
 # -- maintenance ---------------------------------------------------------------------------------------------
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids")
 def remove_partitions_dataframe(
     cube: Cube,
     store: StoreFactory,
     conditions: ConditionsInput = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
+    *,
+    datasets: str | Iterable[str] | None = None,
 ) -> Delayed:
     """Remove partitions; same as :func:`kartothek_cube.io.dask.delayed_cube.remove_partitions_delayed`."""
     return delayed_cube.remove_partitions_delayed(cube, store, conditions, ktk_cube_dataset_ids, metadata)

@@ -51,7 +51,12 @@ from kartothek_cube.io_components.write.dataset_commit import (
 )
 from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_store, plan_update, with_scope
 from kartothek_cube.io_components.write.inputs import iter_inputs
-from kartothek_cube.io_components.write.plan import DatasetWritePlan, MetadataMerger, with_write_id
+from kartothek_cube.io_components.write.plan import (
+    DatasetWritePlan,
+    MetadataMerger,
+    SchemaMode,
+    with_write_id,
+)
 from kartothek_cube.io_components.write.table_writer import WriteContext
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -125,6 +130,7 @@ def update_dataset_from_delayed(
     table_name: str = SINGLE_TABLE,
     *,
     on_conflict: OnConflict = "raise",
+    schema_mode: SchemaMode = "strict",
 ) -> Delayed:
     """
     Remove and add partitions in one commit.
@@ -146,6 +152,7 @@ def update_dataset_from_delayed(
         secondary_indices=secondary_indices,
         table_name=table_name,
         on_conflict=on_conflict,
+        schema_mode=schema_mode,
     )
     return _write(plan, delayed_tasks, delete_scope)
 

@@ -27,6 +27,7 @@ from datetime import timedelta
 from dask.delayed import Delayed, delayed
 from dask.task_spec import TaskRef
 
+from kartothek_cube.core.arguments import alias_parameter
 from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.typing import StoreFactory
@@ -55,7 +56,7 @@ from kartothek_cube.io_components.write.incremental import (
     write_part,
     write_parts_job,
 )
-from kartothek_cube.io_components.write.plan import with_write_id
+from kartothek_cube.io_components.write.plan import SchemaMode, with_write_id
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -81,6 +82,7 @@ def _write_delayed(plan: CubeWritePlan, data: Iterable[Delayed] | Delayed) -> De
     return answer_as_delayed(write_parts_job(with_write_id(plan), tasks, write_part), items)
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids")
 def build_cube_from_delayed(
     data: Iterable[Delayed],
     cube: Cube,
@@ -90,6 +92,8 @@ def build_cube_from_delayed(
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
     df_serializer: DataFrameSerializer | None = None,
+    *,
+    datasets: str | Iterable[str] | None = None,
 ) -> Delayed:
     """
     Store a new cube; see :func:`kartothek_cube.io.eager_cube.build_cube`.
@@ -105,15 +109,18 @@ def build_cube_from_delayed(
     return _write_delayed(plan, data)
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids", required=True)
 def extend_cube_from_delayed(
     data: Iterable[Delayed],
     cube: Cube,
     store: StoreFactory,
-    ktk_cube_dataset_ids: str | Iterable[str] | None,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
     df_serializer: DataFrameSerializer | None = None,
+    *,
+    datasets: str | Iterable[str] | None = None,
 ) -> Delayed:
     """
     Add datasets to a cube; see :func:`kartothek_cube.io.eager_cube.extend_cube`.
@@ -127,13 +134,17 @@ def extend_cube_from_delayed(
     return _write_delayed(plan, data)
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids", required=True)
 def append_to_cube_from_delayed(
     data: Iterable[Delayed],
     cube: Cube,
     store: StoreFactory,
-    ktk_cube_dataset_ids: str | Iterable[str] | None,
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
+    *,
+    datasets: str | Iterable[str] | None = None,
+    schema_mode: SchemaMode = "strict",
 ) -> Delayed:
     """
     Add partitions to datasets; see :func:`kartothek_cube.io.eager_cube.append_to_cube`.
@@ -142,18 +153,21 @@ def append_to_cube_from_delayed(
     that may occur in the input. A dataset without rows in the input stays as it is.
     """
     check_store(store)
-    plan = plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
+    plan = plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer, schema_mode)
     return _write_delayed(plan, data)
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids", required=True)
 def update_cube_from_delayed(
     data: Iterable[Delayed],
     cube: Cube,
     store: StoreFactory,
     remove_conditions: ConditionsInput,
-    ktk_cube_dataset_ids: str | Iterable[str],
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
+    *,
+    datasets: str | Iterable[str] | None = None,
 ) -> Delayed:
     """
     Replace partitions; see :func:`kartothek_cube.io.eager_cube.update_cube`.
@@ -165,12 +179,15 @@ def update_cube_from_delayed(
     return _write_delayed(plan, data)
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids")
 def remove_partitions_delayed(
     cube: Cube,
     store: StoreFactory,
     conditions: ConditionsInput = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
+    *,
+    datasets: str | Iterable[str] | None = None,
 ) -> Delayed:
     """
     Remove partitions; see :func:`kartothek_cube.io.eager_cube.remove_partitions`.
@@ -270,6 +287,7 @@ def collect_stats_delayed(
     return answer_as_delayed(collect_stats_job(cube, store, datasets, blocksize))
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids")
 def compact_cube_delayed(
     cube: Cube,
     store: StoreFactory,
@@ -278,6 +296,7 @@ def compact_cube_delayed(
     df_serializer: DataFrameSerializer | None = None,
     *,
     min_files: int = 2,
+    datasets: str | Iterable[str] | None = None,
 ) -> Delayed:
     """
     Compact a cube; see :func:`kartothek_cube.io.eager_cube.compact_cube`.
@@ -290,12 +309,14 @@ def compact_cube_delayed(
     return answer_as_delayed(job)
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids")
 def verify_cube_delayed(
     cube: Cube,
     store: StoreFactory,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     *,
     deep: bool = True,
+    datasets: str | Iterable[str] | None = None,
 ) -> Delayed:
     """
     Check a cube; see :func:`kartothek_cube.io.eager_cube.verify_cube`.

@@ -118,8 +118,8 @@ class WriteTarget:
                 f"in the option(s) {', '.join(missing)}"
             )
         return Cube(
-            dimension_columns=options.dimension_columns,
-            partition_columns=options.partition_columns,
+            dimension_columns=options.dimension_columns or (),
+            partition_columns=options.partition_columns or (),
             uuid_prefix=options.cube,
             seed_dataset=options.seed_dataset,
             index_columns=options.index_columns or (),

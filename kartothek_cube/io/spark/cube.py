@@ -27,6 +27,7 @@ import attrs
 import pandas as pd
 import pyarrow as pa
 
+from kartothek_cube.core.arguments import alias_parameter
 from kartothek_cube.core.arrow.pandas_conversion import as_table, to_memory
 from kartothek_cube.core.arrow.types import Frame
 from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeMetadata, DatasetsInput
@@ -53,6 +54,7 @@ from kartothek_cube.io_components.verify.cube_rules import verify_cube_job
 from kartothek_cube.io_components.verify.report import Report
 from kartothek_cube.io_components.write.cube_plan import plan_append, plan_build, plan_extend, plan_update
 from kartothek_cube.io_components.write.cube_write import remove_partitions_job
+from kartothek_cube.io_components.write.plan import SchemaMode
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:
@@ -135,6 +137,7 @@ def append_to_cube_from_spark(
     df_serializer: DataFrameSerializer | None = None,
     *,
     max_rows_per_file: int | None = None,
+    schema_mode: SchemaMode = "strict",
 ) -> dict[str, DatasetMetadata]:
     """
     Add partitions to datasets; see :func:`kartothek_cube.io.eager_cube.append_to_cube`.
@@ -142,20 +145,22 @@ def append_to_cube_from_spark(
     ``data``, ``store`` and ``max_rows_per_file`` are as in :func:`build_cube_from_spark`.
     """
     frames = frames_of(data, cube.seed_dataset, max_rows_per_file)
-    plan = plan_append(cube, picklable_store(store), frames, metadata, df_serializer)
+    plan = plan_append(cube, picklable_store(store), frames, metadata, df_serializer, schema_mode)
     return write_cube(plan, frames, max_rows_per_file)
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids", required=True)
 def update_cube_from_spark(
     data: SparkInput,
     cube: Cube,
     store: StoreInput,
     remove_conditions: ConditionsInput,
-    ktk_cube_dataset_ids: str | Iterable[str],
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
     *,
     max_rows_per_file: int | None = None,
+    datasets: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
     """
     Replace partitions; see :func:`kartothek_cube.io.eager_cube.update_cube`.
@@ -302,12 +307,15 @@ def _as_spark_schema(schema: StructType | pa.Schema | str) -> StructType:
 # -- maintenance ---------------------------------------------------------------------------------------------
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids")
 def remove_partitions_spark(
     cube: Cube,
     store: StoreInput,
     conditions: ConditionsInput = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
+    *,
+    datasets: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
     """Remove partitions, on the driver; see :func:`kartothek_cube.io.eager_cube.remove_partitions`."""
     return execute(remove_partitions_job(cube, store, conditions, ktk_cube_dataset_ids, metadata))
@@ -363,6 +371,7 @@ def collect_stats_spark(
     return session_executor(spark)(collect_stats_job(cube, picklable_store(store), datasets, _BLOCK))
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids")
 def compact_cube_spark(
     cube: Cube,
     store: StoreInput,
@@ -372,6 +381,7 @@ def compact_cube_spark(
     *,
     min_files: int = 2,
     spark: SparkSession | None = None,
+    datasets: str | Iterable[str] | None = None,
 ) -> dict[str, dict[str, int]]:
     """
     Compact a cube; see :func:`kartothek_cube.io.eager_cube.compact_cube`.
@@ -384,6 +394,7 @@ def compact_cube_spark(
     )
 
 
+@alias_parameter("datasets", "ktk_cube_dataset_ids")
 def verify_cube_spark(
     cube: Cube,
     store: StoreInput,
@@ -391,6 +402,7 @@ def verify_cube_spark(
     *,
     deep: bool = True,
     spark: SparkSession | None = None,
+    datasets: str | Iterable[str] | None = None,
 ) -> Report:
     """Check a cube; see :func:`kartothek_cube.io.eager_cube.verify_cube`."""
     return session_executor(spark)(

@@ -20,6 +20,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.history import OperationInfo, describe_operation
 from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.job import Job
@@ -27,6 +28,7 @@ from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ord
 from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, sort_order
 from kartothek_cube.io_components.kernels.take import take_values
 from kartothek_cube.io_components.read.data_files import concat_tables, read_files
+from kartothek_cube.io_components.result_tables import CountsByDataset
 from kartothek_cube.io_components.runtime.threads import store_factory
 from kartothek_cube.io_components.write.abort import delete_uncommitted
 from kartothek_cube.io_components.write.cube_arguments import check_cube_serializer
@@ -67,6 +69,8 @@ class CompactionContext:
     cell: tuple[str, ...]
     #: sort order
     order: tuple[str, ...]
+    #: how to read files that were written before a change of the schema
+    mapping: ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
 
 
 @attrs.frozen
@@ -146,7 +150,7 @@ def _compaction(
         check_cube_serializer(serializer),
     )
     keys = tuple(c for c in cube.partition_columns if c in schema.names)
-    return CompactionContext(context, schema, cell, (*keys, *cell))
+    return CompactionContext(context, schema, cell, (*keys, *cell), dataset.column_mapping)
 
 
 def _tasks(name: str, cube: Cube, dataset: DatasetMetadata, rows: Any, min_files: int) -> list[CompactTask]:
@@ -179,7 +183,7 @@ def run_compact(context: CompactContext, task: CompactTask) -> CompactResult:
     files = files or PartitionTable.from_labels(write.uuid, write.table, task.labels)
     keys = files.files[write.table].to_pylist()
     before = {"files": len(keys), "bytes": sum(map(blobs.size, keys))}
-    tables = list(read_files(blobs, keys, schema=compaction.schema))
+    tables = list(read_files(blobs, keys, schema=compaction.schema, mapping=compaction.mapping))
     rows = _deduplicate_cells(compaction, _concat_files(compaction, files, tables))
     total = sum(map(len, tables))
     if len(rows) == total and _count_partitions(compaction, files) == len(keys):
@@ -252,7 +256,7 @@ def finish_compact(context: CompactContext, results: Iterable[CompactResult]) ->
             files = [result.written for result in uncommitted if result.written]
             delete_uncommitted(context.datasets[name].write.store, files)
         raise
-    return {name: _sums(results) for name, results in sorted(by_name.items())}
+    return CountsByDataset({name: _sums(results) for name, results in sorted(by_name.items())})
 
 
 def _sums(results: Sequence[CompactResult]) -> dict[str, int]:

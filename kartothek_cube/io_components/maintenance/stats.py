@@ -16,6 +16,7 @@ from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.encode import group_codes
+from kartothek_cube.io_components.result_tables import CountsByDataset
 from kartothek_cube.io_components.runtime.progress import progress_advance
 from kartothek_cube.io_components.runtime.threads import store_factory
 from kartothek_cube.utils.ktk_adapters import footer_stats
@@ -92,4 +93,4 @@ def collect_stats_job(
 
 
 def _finish_stats(base: Stats, counted: Iterable[Stats]) -> Stats:
-    return sum_stats([base, *counted])
+    return CountsByDataset(sum_stats([base, *counted]))

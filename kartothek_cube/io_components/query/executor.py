@@ -214,7 +214,9 @@ class _BlockPipeline:
         for files in datasets:
             if len(files) == 1 and files.keys[0].endswith(PARQUET_FILE_SUFFIX):
                 key = files.keys[0]
-                columns = open_columns(self.blobs, key, fetched.get(key), threads=self.single_block)
+                columns = open_columns(
+                    self.blobs, key, fetched.get(key), threads=self.single_block, mapping=files.scan.mapping
+                )
                 sources[key] = stack.enter_context(columns)
         return [attrs.evolve(files, sources=sources) for files in datasets]
 

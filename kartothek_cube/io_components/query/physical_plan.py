@@ -15,6 +15,7 @@ from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.naming import data_key
 from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.kernels.encode import join_codes
@@ -68,6 +69,8 @@ class DatasetScan:
     role: Role
     #: key of the first file in the header, whether it is read or not; None without files
     first_file: str | None = None
+    #: how to read files that were written before a change of the schema
+    mapping: ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
 
 
 @attrs.frozen

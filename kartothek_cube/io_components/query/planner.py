@@ -105,6 +105,7 @@ def _make_scan(name: str, dataset: DatasetMetadata, cube: Cube, logical_plan: Lo
         dimension_predicates=tuple(p for p in predicates if p[0] in cube.dimension_columns),
         role=logical_plan.roles[name],
         first_file=_first_file(dataset),
+        mapping=dataset.column_mapping,
     )
 
 
@@ -260,7 +261,8 @@ def _scan_values(selection: PartitionSelection, column: str, blobs: BlobStore) -
     def distinct(table: pa.Table) -> pa.Array:
         return to_single_array(table.column(column).unique()).cast(dtype)
 
-    values = list(read_files(blobs, selection.storage_keys(), [column], then=distinct))
+    keys, mapping = selection.storage_keys(), selection.scan.mapping
+    values = list(read_files(blobs, keys, [column], then=distinct, mapping=mapping))
     return IndexColumns.from_pairs(
         pa.concat_arrays([pa.array([], dtype), *values]),
         selection.dataset.partition_table.labels,

@@ -192,6 +192,7 @@ def _read_files(
             then=check_order,
             sources=files.sources,
             threads=threads,
+            mapping=scan.mapping,
         )
     )
 

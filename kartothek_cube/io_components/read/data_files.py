@@ -15,12 +15,13 @@ from kartothek_cube.core.arrow.types import widen
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.expressions.predicate import PredicatesType, filter_mask
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
+from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import BlobStore, get_required
 from kartothek_cube.io_components.read.pandas_index import with_row_index
 from kartothek_cube.io_components.runtime.progress import progress_advance
 from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, available_cores, ordered_map
-from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer, columns_to_read, fetch
-from kartothek_cube.serialization.parquet_reader import ParquetColumns
+from kartothek_cube.serialization import DataFrameSerializer, columns_to_read, fetch
+from kartothek_cube.serialization.parquet_reader import ParquetColumns, read_parquet
 
 __all__ = (
     "FileBytes",
@@ -46,8 +47,6 @@ FileBytes: TypeAlias = bytes | pa.Buffer
 #: a file that has been read or opened
 Source: TypeAlias = FileBytes | ParquetColumns
 
-_PARQUET = ParquetSerializer()
-
 
 def read_table_of_file(
     blobs: BlobStore,
@@ -58,24 +57,28 @@ def read_table_of_file(
     schema: pa.Schema | None = None,
     row_index: bool = False,
     source: Source | None = None,
+    mapping: ColumnMapping | None = None,
 ) -> pa.Table:
     """
     Read one data file, or its ``source`` if it has been read or opened.
 
-    ``schema`` types columns that are null in the file; ``row_index`` adds the index of the stored frame.
+    ``schema`` types columns that are null in the file; ``row_index`` adds the index of the stored frame;
+    ``mapping`` gives the columns of the dataset if the file was written before a change of its schema.
     """
     if isinstance(source, ParquetColumns):
         return source.read(columns, predicates, predicate_pushdown_to_io)
     if not key.endswith(PARQUET_FILE_SUFFIX):
-        return _read_untyped(blobs, key, columns, predicates, schema)
+        return _read_untyped(blobs, key, columns, predicates, schema, mapping)
     needed = None if row_index else columns_to_read(columns, predicates)
     path_or_bytes = _locate(blobs, key, needed) if source is None else source
     read = partial(
-        _PARQUET.read_table,
+        read_parquet,
+        name="Parquet data",
         columns=None if columns is None else list(columns),
         predicates=predicates,
         schema=schema,
-        predicate_pushdown_to_io=predicate_pushdown_to_io,
+        pushdown=predicate_pushdown_to_io,
+        mapping=mapping,
     )
     try:
         try:
@@ -95,12 +98,16 @@ def read_table_of_file(
 
 @contextmanager
 def open_columns(
-    blobs: BlobStore, key: str, source: FileBytes | None = None, threads: bool = True
+    blobs: BlobStore,
+    key: str,
+    source: FileBytes | None = None,
+    threads: bool = True,
+    mapping: ColumnMapping | None = None,
 ) -> Iterator[ParquetColumns]:
     """Parquet file whose columns are decoded on demand; ``threads`` lets Arrow decode several at once."""
     path_or_bytes = _locate(blobs, key, None) if source is None else source
     try:
-        file = ParquetColumns(path_or_bytes, key, threads=threads)
+        file = ParquetColumns(path_or_bytes, key, threads=threads, mapping=mapping)
     except FileNotFoundError as exc:
         raise MissingFileError(key) from exc
     with file:
@@ -138,9 +145,12 @@ def _read_untyped(
     columns: Sequence[str] | None,
     predicates: PredicatesType,
     schema: pa.Schema | None,
+    mapping: ColumnMapping | None,
 ) -> pa.Table:
     """Read a file of a format without types, such as CSV, with those of the schema."""
     table = from_pandas(DataFrameSerializer.restore_dataframe(blobs.store, key))
+    if mapping is not None:
+        table = mapping.adapt_all(table)
     for position, field in enumerate(table.schema):
         typed = schema is not None and field.name in schema.names
         dtype = schema.field(field.name).type if schema is not None and typed else field.type
@@ -197,6 +207,7 @@ def read_files(
     then: Callable[[pa.Table], Any] | None = None,
     sources: Mapping[str, Source] | None = None,
     threads: int | None = None,
+    mapping: ColumnMapping | None = None,
 ) -> Iterator[Any]:
     """
     One table per key, in order, or what ``then`` makes of it on the thread that read it.
@@ -215,6 +226,7 @@ def read_files(
             predicate_pushdown_to_io,
             schema,
             source=None if sources is None else sources.get(key),
+            mapping=mapping,
         )
         return table if then is None else then(table)
 

@@ -30,6 +30,7 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.partition.labels import derived_keys
+from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.arguments import check_columns, check_table, dataset_factory
@@ -95,6 +96,8 @@ class ReadContext:
     categories: Mapping[str, pa.Array] = attrs.field(factory=dict, eq=False)
     #: whether the index of the stored frames is read, as an additional column
     row_index: bool = False
+    #: how to read files that were written before a change of the schema
+    mapping: ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
 
 
 @attrs.frozen
@@ -186,6 +189,7 @@ def plan_read(
         dispatch_by=tuple(dispatch_by or ()),
         categoricals=encoded,
         row_index=row_index and dispatch_by is None and not dataset.partition_keys,
+        mapping=dataset.dataset_metadata.column_mapping,
     )
     return _plan_partitions(context, dataset, table, dispatch_by, encoded if same_categories else ())
 
@@ -297,10 +301,10 @@ def _read_tables(
     choose: Callable[[int], Any] = lambda number: filters[matching[number]]  # noqa: E731
     tables: Iterator[pa.Table]
     if context.row_index:
-        read = partial(read_table_of_file, blobs, row_index=True)
+        read = partial(read_table_of_file, blobs, row_index=True, mapping=context.mapping)
         tables = (read(key, columns, choose(i), pushdown, schema) for i, key in enumerate(keys))
     else:
-        tables = read_files(blobs, keys, columns, choose, pushdown, schema)
+        tables = read_files(blobs, keys, columns, choose, pushdown, schema, mapping=context.mapping)
     return [
         _add_partition_keys(context, table, values, number)
         for table, number in zip(tables, matching, strict=True)

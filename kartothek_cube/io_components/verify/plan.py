@@ -98,6 +98,7 @@ def plan_verify(
         tuple(c for c in cell if c in dataset.schema.names),
         tuple(not_null),
         deep,
+        dataset.column_mapping,
     )
     return VerifyPlan(
         uuid, tuple(problems), dataset, context, _tasks(context, dataset, rows, partitions_per_task)

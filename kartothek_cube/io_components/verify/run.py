@@ -17,6 +17,7 @@ from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
@@ -50,6 +51,8 @@ class VerifyContext:
     not_null: tuple[str, ...] = ()
     #: whether all rows are read, or only the footers
     deep: bool = True
+    #: how to read files that were written before a change of the schema
+    mapping: ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
 
 
 @attrs.frozen
@@ -116,6 +119,8 @@ def _check_footer(
         with blobs.open_read(key) as file:
             footer = pq.read_metadata(pa.PythonFile(file, mode="r"))
             schema, rows = footer.schema.to_arrow_schema(), footer.num_rows
+        if context.mapping is not None:
+            schema = context.mapping.schema_of(schema)
     except (*_UNREADABLE, OSError, KeyError) as error:
         return _report_unreadable(context, key, error)
     return VerifyResult(tuple(_schema_problems(context, key, schema)), 1, rows)
@@ -125,7 +130,7 @@ def _check_rows(
     context: VerifyContext, blobs: BlobStore, label: str, key: str, values: Mapping[str, Any]
 ) -> VerifyResult:
     try:
-        table = read_table_of_file(blobs, key, schema=context.schema)
+        table = read_table_of_file(blobs, key, schema=context.schema, mapping=context.mapping)
     except (*_UNREADABLE, OSError, KeyError) as error:
         return _report_unreadable(context, key, error)
     problems = list(_schema_problems(context, key, table.schema))

@@ -18,6 +18,7 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import describe_operation
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory
@@ -47,6 +48,8 @@ class IndexContext:
     types: Mapping[str, pa.DataType]
     #: types of their values in index files, where these differ
     file_types: Mapping[str, pa.DataType] = attrs.field(factory=dict)
+    #: how to read files that were written before a change of the schema
+    mapping: ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
 
 
 @attrs.frozen
@@ -90,6 +93,7 @@ def plan_index_build(
         {table: tuple(c for c in columns if c in schema.names) for table, schema in schemas.items()},
         types,
         _file_types(current, columns, open_blobs(dataset.store_factory)),
+        current.column_mapping,
     )
     return context, _tasks(current.partition_table, partitions_per_task)
 
@@ -138,7 +142,7 @@ def run_index_build(context: IndexContext, task: IndexTask) -> WriteResult:
     parts = []
     for table, columns in context.columns.items():
         if columns:
-            tables = list(read_files(blobs, task.keys[table], columns))
+            tables = list(read_files(blobs, task.keys[table], columns, mapping=context.mapping))
             parts.append({c: index_entries_of(c, task.labels, tables, context.types[c]) for c in columns})
     return merge_results([_result(context, part) for part in ({}, *parts)])
 

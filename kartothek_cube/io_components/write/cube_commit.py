@@ -30,6 +30,7 @@ from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.io_components.result_tables import DatasetsById
 from kartothek_cube.io_components.write.cube_plan import CubeWritePlan
 from kartothek_cube.io_components.write.plan import commit_change
 from kartothek_cube.io_components.write.table_writer import WriteResult
@@ -46,7 +47,7 @@ def finish_write(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> dic
     existing = _existing_datasets(plan, blobs)
     _check_outcome(plan, changes, existing)
     written = _publish(plan, changes, blobs)
-    return {**existing, **written} if plan.return_all else written
+    return DatasetsById({**existing, **written} if plan.return_all else written)
 
 
 def check_schemas(plan: CubeWritePlan, schemas: Mapping[str, SchemaWrapper]) -> None:

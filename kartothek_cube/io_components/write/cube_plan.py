@@ -35,7 +35,7 @@ from kartothek_cube.io_components.write.cube_arguments import (
     cube_partition_on,
 )
 from kartothek_cube.io_components.write.delete_scope import partition_scope, removal_conditions
-from kartothek_cube.io_components.write.plan import DatasetWritePlan
+from kartothek_cube.io_components.write.plan import DatasetWritePlan, SchemaMode, is_merge_mode
 from kartothek_cube.io_components.write.table_writer import WriteContext
 from kartothek_cube.io_components.write.validation import DatasetConstraints
 
@@ -171,16 +171,21 @@ def plan_extend(
     existing = discover_datasets(cube, store)
     _check_absent(cube, existing, names, overwrite)
     others = {name: ds for name, ds in existing.items() if name not in names}
-    foreign = {
-        column: name
-        for name, ds in others.items()
-        for column in get_payload_subset(get_dataset_columns(ds), cube)
-    }
+    foreign = _payload_owners(cube, others)
     shared = {*cube.dimension_columns, *cube.partition_columns}
     types = {column: dtype for column, dtype in _types(others.values()).items() if column in shared}
     return _plan_new(
         "extend", cube, factory, names, metadata, overwrite, partition_on, df_serializer, foreign, types
     )
+
+
+def _payload_owners(cube: Cube, datasets: Mapping[str, DatasetMetadata]) -> dict[str, str]:
+    """Payload columns of datasets, with the dataset that has them."""
+    return {
+        column: name
+        for name, ds in datasets.items()
+        for column in get_payload_subset(get_dataset_columns(ds), cube)
+    }
 
 
 def _plan_existing(
@@ -190,8 +195,12 @@ def _plan_existing(
     datasets: Mapping[str, DatasetMetadata],
     metadata: Metadata | None,
     serializer: Any,
+    others: Mapping[str, DatasetMetadata] | None = None,
 ) -> CubeWritePlan:
-    """Plan updates of existing datasets, which keep their partition keys and indices."""
+    """Plan updates of existing datasets, which keep their partition keys and indices.
+
+    With `others`, the rest of the cube, input may have other payload columns than the datasets.
+    """
     user = check_metadata(metadata, datasets)
     factory, df_serializer = store_factory(store), check_cube_serializer(serializer)
     changes, constraints = {}, {}
@@ -200,11 +209,17 @@ def _plan_existing(
         indices = tuple(
             sorted(c for c, i in dataset.indices.items() if isinstance(i, ExplicitSecondaryIndex))
         )
-        constraints[name] = DatasetConstraints(name, cube, keys, indices, types=_types([dataset]))
+        constraint = DatasetConstraints(name, cube, keys, indices, types=_types([dataset]))
+        if others is not None:
+            columns = get_dataset_columns(dataset)
+            rest = {id_: ds for id_, ds in others.items() if id_ != name}
+            constraint = attrs.evolve(constraint, foreign=_payload_owners(cube, rest), stored_columns=columns)
+        constraints[name] = constraint
         changes[name] = DatasetWritePlan(
             WriteContext(factory, dataset.uuid, dataset.table_name, keys, indices, df_serializer),
             WriteMode.UPDATE,
             dict(user.get(name, {})),
+            merge_schema=others is not None,
         )
     return CubeWritePlan(operation, cube, factory, changes, constraints)
 
@@ -221,11 +236,14 @@ def plan_append(
     names: Iterable[str],
     metadata: Metadata | None = None,
     df_serializer: Any = None,
+    schema_mode: SchemaMode = "strict",
 ) -> CubeWritePlan:
     """Plan to add partitions to datasets of a cube."""
+    is_merge = is_merge_mode(schema_mode)
     existing = discover_datasets(cube, store)
     datasets = {name: existing[name] for name in choose_datasets(cube, names, existing)}
-    return _plan_existing("append", cube, store, datasets, metadata, df_serializer)
+    others = existing if is_merge else None
+    return _plan_existing("append", cube, store, datasets, metadata, df_serializer, others)
 
 
 def _plan_removal(
@@ -268,7 +286,7 @@ def plan_update(
     cube: Cube,
     store: StoreInput,
     remove_conditions: ConditionsInput,
-    ktk_cube_dataset_ids: str | Iterable[str],
+    ktk_cube_dataset_ids: str | Iterable[str] | None,
     metadata: Metadata | None = None,
     df_serializer: Any = None,
 ) -> CubeWritePlan:

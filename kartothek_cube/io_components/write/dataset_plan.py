@@ -35,7 +35,12 @@ from kartothek_cube.io_components.runtime.threads import store_factory
 from kartothek_cube.io_components.utils import extract_duplicates, normalize_arg, normalize_args
 from kartothek_cube.io_components.write.delete_scope import plan_removal
 from kartothek_cube.io_components.write.inputs import check_handles, flatten
-from kartothek_cube.io_components.write.plan import DatasetWritePlan, MetadataMerger
+from kartothek_cube.io_components.write.plan import (
+    DatasetWritePlan,
+    MetadataMerger,
+    SchemaMode,
+    is_merge_mode,
+)
 from kartothek_cube.io_components.write.table_writer import WriteContext, WriteResult
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -133,8 +138,10 @@ def plan_update(
     secondary_indices: Any = None,
     table_name: str = SINGLE_TABLE,
     on_conflict: OnConflict = "raise",
+    schema_mode: SchemaMode = "strict",
 ) -> DatasetWritePlan:
     """Plan to remove and add partitions; a dataset that does not exist is created."""
+    is_merge = is_merge_mode(schema_mode)
     dataset = dataset_factory(dataset_uuid, store, factory)
     context = WriteContext(
         dataset.store_factory,
@@ -157,6 +164,7 @@ def plan_update(
         plan,
         context=_stored_context(context, state),
         mode=WriteMode.UPDATE,
+        merge_schema=is_merge,
         remove_where=remove_where,
         assumed_labels=None if _is_replace(on_conflict) else labels,
     )

@@ -90,5 +90,7 @@ def read_index_entries(
     # the keys of added partitions need not follow from their labels
     own = added.files[table].to_pylist() if len(added) else []
     keys = [own[position] if position >= 0 else key for position, key in zip(positions, derived, strict=True)]
-    dtype = arrow_schema(DatasetMetadata.load_from_store(uuid, blobs)).field(column).type
-    return index_entries_of(column, labels, read_files(blobs, keys, [column]), dtype)
+    dataset = DatasetMetadata.load_from_store(uuid, blobs)
+    dtype = arrow_schema(dataset).field(column).type
+    tables = read_files(blobs, keys, [column], mapping=dataset.column_mapping)
+    return index_entries_of(column, labels, tables, dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Literal, Protocol, Self, TypeVar
 
 import attrs
 import pyarrow as pa
@@ -23,9 +23,22 @@ from kartothek_cube.io_components.write.table_writer import WriteContext, WriteR
 __all__ = (
     "DatasetWritePlan",
     "MetadataMerger",
+    "SchemaMode",
     "commit_change",
+    "is_merge_mode",
     "with_write_id",
 )
+
+
+#: whether input has the columns of the dataset, or may lack some and add others
+SchemaMode = Literal["strict", "merge"]
+
+
+def is_merge_mode(schema_mode: SchemaMode) -> bool:
+    """The ``schema_mode`` argument; raises ValueError."""
+    if schema_mode not in ("strict", "merge"):
+        raise ValueError(f"schema_mode is 'strict' or 'merge', got {schema_mode!r}")
+    return schema_mode == "merge"
 
 
 @attrs.frozen
@@ -42,6 +55,8 @@ class DatasetWritePlan:
     assumed_labels: pa.StringArray | None = None
     #: format of a new header
     storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT
+    #: whether input may have other columns than the dataset
+    merge_schema: bool = False
     #: stream and number of its batch
     batch: tuple[str, int] | None = None
     #: what the history tells of the operation
@@ -57,6 +72,7 @@ class DatasetWritePlan:
             partition_keys=self.context.partition_on,
             remove_where=self.remove_where,
             storage_format=self.storage_format,
+            merge_schema=self.merge_schema,
             batch=self.batch,
             info=info or self.info,
             write_id=self.context.write_id,

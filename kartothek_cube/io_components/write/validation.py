@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -36,6 +36,8 @@ class DatasetConstraints:
     foreign: Mapping[str, str] = attrs.field(factory=dict)
     #: types of columns that the cube has already, for engines with other types of their own
     types: Mapping[str, pa.DataType] = attrs.field(factory=dict)
+    #: columns of the stored dataset, if input may have other payload
+    stored_columns: Collection[str] | None = None
 
     @property
     def is_seed(self) -> bool:
@@ -149,6 +151,8 @@ def _check_columns(constraints: DatasetConstraints, names: Sequence[str]) -> Non
             f"Unspecified but provided partition columns in {where}: {', '.join(sorted(unspecified))}. "
             "Name them in partition_on or drop them"
         )
+    if constraints.stored_columns is not None:
+        _check_merge(constraints, columns, constraints.stored_columns)
     clashes = {
         c: constraints.foreign[c]
         for c in sorted(get_payload_subset(columns, cube))
@@ -157,6 +161,29 @@ def _check_columns(constraints: DatasetConstraints, names: Sequence[str]) -> Non
     if clashes:
         text = ", ".join(f"{column} (in {owner})" for column, owner in clashes.items())
         raise ValueError(f"Payload written in {where} is already present in cube: {text}")
+
+
+def _check_merge(constraints: DatasetConstraints, columns: Collection[str], stored: Collection[str]) -> None:
+    """Refuse input that lacks a key or an indexed column of the stored dataset, or would add one."""
+    cube = constraints.cube
+    keys = {
+        *cube.dimension_columns,
+        *cube.partition_columns,
+        *cube.index_columns,
+        *(constraints.indices or ()),
+    }
+    missing = (keys & set(stored)) - set(columns)
+    if missing:
+        raise ValueError(
+            f"Missing columns in dataset {constraints.name!r}: {unknown_names('column', missing, columns)}. "
+            "schema_mode='merge' may leave out payload without an index only"
+        )
+    new = (keys & set(columns)) - set(stored)
+    if new:
+        raise ValueError(
+            f"Dataset {constraints.name!r} has no column {', '.join(sorted(new))}, and its rows would "
+            "have null there: schema_mode='merge' adds no dimension, partition or index columns"
+        )
 
 
 def _concat(constraints: DatasetConstraints, tables: Sequence[pa.Table]) -> pa.Table:

@@ -1,0 +1,341 @@
+"""Schema evolution: columns that are added, dropped, renamed or widened, while data files stay as they are.
+
+The metadata of a dataset say how files that were written before a change differ from the schema. A column is
+found in a file under its name, else under a former name, else it has its default. A name is never used
+again for another column: older files still hold the values of the first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Self, TypeAlias
+
+import attrs
+import pyarrow as pa
+import pyarrow.types as pat
+
+from kartothek_cube.core.arrow.pandas_conversion import (
+    extension_dtypes,
+    index_columns,
+    pandas_metadata,
+    with_pandas_metadata,
+)
+from kartothek_cube.core.arrow.types import widen
+from kartothek_cube.core.errors import CorruptDatasetError, unknown_names
+from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatible
+from kartothek_cube.core.uuid import gen_uuid
+
+__all__ = (
+    "EVOLUTION",
+    "ColumnMapping",
+    "ColumnTypes",
+    "SchemaUpdate",
+    "column_mapping",
+    "merge_evolution",
+    "merge_schemas",
+)
+
+ColumnTypes: TypeAlias = Mapping[str, pa.DataType | str]
+"""Column to type, a pyarrow.DataType or its name (``"float64"``)."""
+
+#: metadata key of the evolution of a dataset
+EVOLUTION = "kartothek_cube_columns"
+
+
+@attrs.frozen
+class EvolvedColumn:
+    """How a column is found in files that were written before a change."""
+
+    #: whether files may lack it
+    added: bool = False
+    #: value in files that lack it, as text; None for null
+    default: str | None = None
+    #: names in older files
+    former_names: tuple[str, ...] = ()
+    #: whether older files have integers for floating point numbers
+    widened: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields that are not at their default."""
+        fields = attrs.asdict(self, filter=lambda field, value: value != field.default)
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
+
+
+@attrs.frozen
+class _Evolution:
+    """Content of the metadata entry."""
+
+    columns: Mapping[str, EvolvedColumn] = attrs.field(factory=dict)
+    #: columns in older files that are no columns of the dataset any more
+    dropped: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, Any], uuid: str) -> Self:
+        entry = metadata.get(EVOLUTION)
+        if entry is None:
+            return cls()
+        try:
+            columns = {
+                str(name): EvolvedColumn(
+                    bool(fields.get("added", False)),
+                    None if fields.get("default") is None else str(fields["default"]),
+                    tuple(map(str, fields.get("former_names", ()))),
+                    bool(fields.get("widened", False)),
+                )
+                for name, fields in entry.get("columns", {}).items()
+            }
+            return cls(columns, tuple(map(str, entry.get("dropped", ()))))
+        except (AttributeError, TypeError) as error:
+            raise CorruptDatasetError(uuid, f"its metadata {EVOLUTION} are malformed: {error}") from error
+
+    def to_metadata(self) -> dict[str, Any]:
+        """The metadata entry, as a version of the schema of its own (`schema_version_of`)."""
+        columns = {name: column.to_json() for name, column in sorted(self.columns.items())}
+        return {EVOLUTION: {"columns": columns, "dropped": sorted(self.dropped), "version": gen_uuid()}}
+
+    def get(self, name: str) -> EvolvedColumn:
+        return self.columns.get(name, EvolvedColumn())
+
+    def check_new(self, names: Iterable[str], uuid: str) -> None:
+        """Raise ValueError for names under which older files hold another column."""
+        used = {former: name for name, column in self.columns.items() for former in column.former_names}
+        for name in sorted(names):
+            if name in self.dropped or name in used:
+                fate = f"was renamed to {used[name]}" if name in used else "was dropped"
+                raise ValueError(
+                    f"Dataset {uuid!r}: column {name} {fate}, and older files still hold its values; "
+                    "choose another name"
+                )
+
+
+@attrs.frozen(eq=False, slots=False)
+class ColumnMapping:
+    """How to read the columns of a dataset out of files that were written before a change of its schema."""
+
+    columns: Mapping[str, EvolvedColumn]
+    dropped: frozenset[str]
+    #: types of the evolved columns
+    types: Mapping[str, pa.DataType]
+
+    @cached_property
+    def _current_names(self) -> dict[str, str]:
+        return {former: name for name, column in self.columns.items() for former in column.former_names}
+
+    def stored_name(self, column: str, names: Collection[str]) -> str | None:
+        """Name of a column in a file with these columns; None if the file lacks it."""
+        candidates = (column, *self.columns[column].former_names) if column in self.columns else (column,)
+        return next((name for name in candidates if name in names), None)
+
+    def names_in(self, schema: pa.Schema) -> list[str]:
+        """Columns of the dataset that a file with this schema gives."""
+        hidden = {*self.dropped, *index_columns(schema)}
+        names = [self._current_names.get(name, name) for name in schema.names if name not in hidden]
+        added = [name for name, column in sorted(self.columns.items()) if column.added]
+        return list(dict.fromkeys([*names, *added]))
+
+    def schema_of(self, schema: pa.Schema) -> pa.Schema:
+        """Schema of the columns that a file with this schema gives."""
+        empty = schema.empty_table()
+        names = self.names_in(schema)
+        stored = [s for name in names if (s := self.stored_name(name, schema.names)) is not None]
+        return self.adapt(empty.select(stored), names, 0).schema
+
+    def adapt(self, stored: pa.Table, columns: Sequence[str], length: int) -> pa.Table:
+        """Columns of the dataset out of those of a file, which may lack added ones."""
+        arrays = []
+        for column in columns:
+            name = self.stored_name(column, stored.column_names)
+            arrays.append(
+                self._default(column, length) if name is None else self._widen(column, stored.column(name))
+            )
+        if not arrays:
+            return stored.select([])
+        table = pa.Table.from_arrays(arrays, names=list(columns))
+        extensions = {
+            self._current_names.get(name, name): dtype
+            for name, dtype in extension_dtypes(stored.schema).items()
+        }
+        if not extensions:
+            return table
+        return table.replace_schema_metadata({"pandas": pandas_metadata(table.schema, extensions)})
+
+    def adapt_all(self, table: pa.Table) -> pa.Table:
+        """All columns of the dataset out of all of a file."""
+        return self.adapt(table, self.names_in(table.schema), len(table))
+
+    def _default(self, column: str, length: int) -> pa.ChunkedArray:
+        default = self.columns[column].default
+        if default is None:
+            # like a column of a file that has null only: its type is that of the schema
+            return pa.chunked_array([pa.nulls(length)])
+        return pa.chunked_array([pa.repeat(_parse_default(default, self.types[column]), length)])
+
+    def _widen(self, column: str, values: pa.ChunkedArray) -> pa.ChunkedArray:
+        if column in self.columns and self.columns[column].widened and pat.is_integer(values.type):
+            return values.cast(self.types[column])
+        return values
+
+
+def column_mapping(
+    metadata: Mapping[str, Any], schema: SchemaWrapper | pa.Schema | None, uuid: str
+) -> ColumnMapping | None:
+    """How to read the files of a dataset with this metadata; None if all have the columns of the schema."""
+    if EVOLUTION not in metadata or schema is None:
+        return None
+    evolution = _Evolution.of(metadata, uuid)
+    columns = {name: column for name, column in evolution.columns.items() if name in schema.names}
+    types = {name: schema.field(name).type for name in columns}
+    return ColumnMapping(columns, frozenset(evolution.dropped), types)
+
+
+def _parse_default(text: str, dtype: pa.DataType) -> pa.Scalar:
+    return pa.scalar(text, pa.string()).cast(dtype)
+
+
+def _format_default(column: str, value: object, dtype: pa.DataType) -> str:
+    """A default as text that gives the same value of the type again; raises ValueError."""
+    try:
+        scalar = pa.scalar(value, dtype)
+        text = str(scalar.cast(pa.string()).as_py())
+        # Arrow cuts off fractions, which would be another value
+        if scalar.as_py() == value and _parse_default(text, dtype).equals(scalar):
+            return text
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        # the message below tells more
+        pass
+    raise ValueError(f"defaults: {value!r} is no value of column {column}, which is {dtype}")
+
+
+@attrs.frozen
+class SchemaUpdate:
+    """Changes of a schema: columns to drop, rename, widen and add, in this order."""
+
+    add: Mapping[str, pa.DataType] = attrs.field(factory=dict)
+    #: values of added columns in existing rows; null for others
+    defaults: Mapping[str, object] = attrs.field(factory=dict)
+    drop: tuple[str, ...] = ()
+    #: new by old name
+    rename: Mapping[str, str] = attrs.field(factory=dict)
+    widen: Mapping[str, pa.DataType] = attrs.field(factory=dict)
+
+    def apply(
+        self,
+        schema: SchemaWrapper,
+        metadata: Mapping[str, Any],
+        partition_keys: Sequence[str],
+        fixed: Mapping[str, str],
+        uuid: str,
+    ) -> tuple[SchemaWrapper, dict[str, Any]]:
+        """The schema and the metadata after the update; `fixed` columns cannot be changed, for a reason."""
+        self._check(schema, fixed, uuid)
+        evolution = _Evolution.of(metadata, uuid)
+        columns = {name: column for name, column in evolution.columns.items() if name not in self.drop}
+        types = {field.name: field.type for field in schema if field.name not in self.drop}
+        extensions = extension_dtypes(schema.internal())
+        former = {f for name in self.drop for f in evolution.get(name).former_names}
+        dropped = {*evolution.dropped, *former, *self.drop}
+        for old, new in self.rename.items():
+            column = columns.pop(old, EvolvedColumn())
+            names = tuple(dict.fromkeys(n for n in (old, *column.former_names) if n != new))
+            if new not in column.former_names:
+                attrs.evolve(evolution, dropped=tuple(dropped)).check_new([new], uuid)
+            columns[new] = attrs.evolve(column, former_names=names)
+            types[new] = types.pop(old)
+            if old in extensions:
+                extensions[new] = extensions[old]
+        for name, dtype in self.widen.items():
+            columns[name] = attrs.evolve(columns.get(name, EvolvedColumn()), widened=True)
+            types[name] = dtype
+            extensions.pop(name, None)
+        current = attrs.evolve(evolution, columns=columns, dropped=tuple(dropped))
+        current.check_new(self.add, uuid)
+        for name, dtype in self.add.items():
+            value = self.defaults.get(name)
+            default = None if value is None else _format_default(name, value, dtype)
+            columns[name] = EvolvedColumn(added=True, default=default)
+            types[name] = dtype
+        extensions = {name: extension for name, extension in extensions.items() if name in types}
+        new_schema = _make_schema(schema, types, extensions, partition_keys)
+        return new_schema, {**metadata, **current.to_metadata()}
+
+    def _check(self, schema: SchemaWrapper, fixed: Mapping[str, str], uuid: str) -> None:
+        where = f"Dataset {uuid!r}"
+        changed = [*self.drop, *self.rename, *self.widen]
+        unknown = set(changed) - set(schema.names)
+        if unknown:
+            raise ValueError(f"{where}: {unknown_names('column', unknown, schema.names)}")
+        twice = sorted({name for name in changed if changed.count(name) > 1})
+        if twice:
+            raise ValueError(f"{where}: several changes of column {', '.join(twice)}; make one at a time")
+        for name in changed:
+            if name in fixed:
+                raise ValueError(f"{where}: column {name} is {fixed[name]} and cannot be changed")
+        targets = [*self.add, *self.rename.values()]
+        # a name that becomes free only now is that of another column in older files
+        existing = sorted({name for name in targets if name in schema.names or targets.count(name) > 1})
+        if existing:
+            raise ValueError(f"{where}: column {existing[0]} exists already")
+        strange = sorted(set(self.defaults) - set(self.add))
+        if strange:
+            raise ValueError(f"defaults: {strange[0]} is no column that is added")
+        for name, dtype in self.widen.items():
+            stored = schema.field(name).type
+            if not (pat.is_integer(stored) and pat.is_floating(dtype)):
+                raise ValueError(
+                    f"{where}: column {name} is {stored} and cannot be widened to {dtype}; "
+                    "integers can be widened to float64"
+                )
+
+
+def _make_schema(
+    old: SchemaWrapper,
+    types: Mapping[str, pa.DataType],
+    extensions: dict[str, str],
+    partition_keys: Sequence[str],
+) -> SchemaWrapper:
+    """Schema of the same kind as `old`, with columns in the order of all datasets."""
+    order = [name for name in partition_keys if name in types]
+    order += sorted(set(types) - set(order))
+    schema = pa.schema([(name, widen(types[name])) for name in order])
+    if old.internal().metadata is not None:
+        schema = with_pandas_metadata(schema, extensions)
+    return SchemaWrapper(schema, old.origin)
+
+
+def merge_schemas(
+    stored: SchemaWrapper, given: SchemaWrapper, partition_keys: Sequence[str]
+) -> SchemaWrapper:
+    """All columns of two schemas, whose common columns have to agree; raises SchemaConflictError."""
+    common = [name for name in stored.names if name in given.names]
+    united = validate_compatible([_select(stored, common), _select(given, common)])
+    assert united is not None
+    types = {field.name: field.type for schema in (stored, given, united) for field in schema}
+    extensions = {
+        **extension_dtypes(stored.internal()),
+        **extension_dtypes(given.internal()),
+        **extension_dtypes(united.internal()),
+    }
+    return _make_schema(stored, types, extensions, partition_keys).with_origin(stored.origin | given.origin)
+
+
+def _select(schema: SchemaWrapper, columns: Sequence[str]) -> SchemaWrapper:
+    internal = schema.internal()
+    selected = pa.schema([internal.field(name) for name in columns])
+    if internal.metadata is not None:
+        extensions = {n: e for n, e in extension_dtypes(internal).items() if n in columns}
+        selected = with_pandas_metadata(selected, extensions)
+    return SchemaWrapper(selected, schema.origin)
+
+
+def merge_evolution(
+    stored: SchemaWrapper, given: SchemaWrapper, metadata: Mapping[str, Any], uuid: str
+) -> dict[str, Any]:
+    """The metadata after an append of files with other columns: files of either kind may lack some."""
+    missing = set(stored.names) ^ set(given.names)
+    if not missing:
+        return dict(metadata)
+    evolution = _Evolution.of(metadata, uuid)
+    evolution.check_new(set(given.names) - set(stored.names), uuid)
+    columns = {**evolution.columns, **{n: attrs.evolve(evolution.get(n), added=True) for n in missing}}
+    return {**metadata, **attrs.evolve(evolution, columns=columns).to_metadata()}

@@ -1,0 +1,162 @@
+"""Update of the schema of a dataset: one commit of the header; data files stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kartothek_cube.core.arguments import converter_str_tupleset
+from kartothek_cube.core.arrow.types import widen as widen_type
+from kartothek_cube.core.commit import ChangeSet, commit
+from kartothek_cube.core.cube.consistency import check_cube
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import ConcurrentWriteError
+from kartothek_cube.core.schema.evolution import ColumnTypes, SchemaUpdate
+from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.read.data_files import read_files
+
+__all__ = ("plan_schema_update", "update_cube_schema", "update_dataset_schema")
+
+#: above it, not every integer is a float64
+_MAX_EXACT = 1 << 53
+
+
+def plan_schema_update(
+    add: ColumnTypes | None = None,
+    defaults: Mapping[str, object] | None = None,
+    drop: str | Iterable[str] | None = None,
+    rename: Mapping[str, str] | None = None,
+    widen: ColumnTypes | None = None,
+) -> SchemaUpdate:
+    """Check the arguments of an update as far as this is possible without the schema."""
+    if not (add or drop or rename or widen):
+        raise ValueError("Nothing to update: pass add, drop, rename or widen")
+    if rename is not None and not isinstance(rename, Mapping):
+        raise TypeError(f"rename is a dict of old to new names, got {type(rename).__name__}")
+    return SchemaUpdate(
+        _to_types("add", add),
+        dict(defaults or {}),
+        converter_str_tupleset(drop),
+        dict(rename or {}),
+        _to_types("widen", widen),
+    )
+
+
+def _to_types(argument: str, columns: ColumnTypes | None) -> dict[str, pa.DataType]:
+    if columns is None:
+        return {}
+    if not isinstance(columns, Mapping):
+        raise TypeError(f"{argument} is a dict of column to type, got {type(columns).__name__}")
+    types = {}
+    for name, given in columns.items():
+        if not name or name.startswith("__"):
+            raise ValueError(f"{argument}: {name!r} is no name of a column")
+        try:
+            dtype = pa.type_for_alias(given) if isinstance(given, str) else given
+        except ValueError:
+            dtype = None
+        if not isinstance(dtype, pa.DataType) or pa.types.is_null(dtype):
+            raise TypeError(
+                f"{argument}: the type of column {name} is a pyarrow.DataType or its name, got {given!r}"
+            )
+        types[name] = widen_type(dtype)
+    return types
+
+
+@attrs.frozen
+class _CheckedPartitions:
+    """The dataset has no partitions whose values were not checked."""
+
+    labels: pa.StringArray
+
+    def check(self, state: DatasetMetadata | None, change: ChangeSet) -> None:
+        """Raise ConcurrentWriteError if another writer has added one since."""
+        if state is None:
+            return
+        checked = pc.is_in(state.partition_table.labels, value_set=self.labels)
+        unchecked = state.partition_table.labels.filter(pc.invert(checked))
+        if len(unchecked):
+            raise ConcurrentWriteError(change.uuid, unchecked.to_pylist())
+
+
+def _commit_update(
+    blobs: BlobStore, dataset: DatasetMetadata, update: SchemaUpdate, fixed: Mapping[str, str]
+) -> DatasetMetadata:
+    _apply(dataset, update, fixed)
+    _check_exact(blobs, dataset, update)
+    change = ChangeSet(
+        dataset.uuid,
+        dataset.table_name,
+        schema_update=update,
+        fixed_columns=fixed,
+        requires=(_CheckedPartitions(dataset.partition_table.labels),) if update.widen else (),
+    )
+    return commit(blobs, change)[0]
+
+
+def _apply(dataset: DatasetMetadata, update: SchemaUpdate, fixed: Mapping[str, str]) -> DatasetMetadata:
+    """The dataset after the update; raises ValueError if that is impossible."""
+    if dataset.schema is None:
+        raise ValueError(f"Dataset {dataset.uuid!r} has several tables; its schema cannot be updated")
+    indexed = dict.fromkeys(dataset.secondary_indices, "indexed")
+    keys = dict.fromkeys(dataset.partition_keys or (), "a partition key")
+    schema, metadata = update.apply(
+        dataset.schema,
+        dataset.metadata,
+        list(dataset.partition_keys or ()),
+        {**indexed, **fixed, **keys},
+        dataset.uuid,
+    )
+    return dataset.copy(schema=schema, metadata=metadata)
+
+
+def _check_exact(blobs: BlobStore, dataset: DatasetMetadata, update: SchemaUpdate) -> None:
+    """Raise ValueError if a widened column has an integer that a float64 cannot hold."""
+    columns = sorted(update.widen)
+    if not columns:
+        return
+    keys = dataset.partition_table.files.get(dataset.table_name, pa.array([], pa.string())).to_pylist()
+    for table in read_files(blobs, keys, columns, mapping=dataset.column_mapping):
+        for column in columns:
+            bounds = pc.min_max(table.column(column)).as_py()
+            extreme = max((abs(bound) for bound in bounds.values() if bound is not None), default=0)
+            if extreme > _MAX_EXACT:
+                raise ValueError(
+                    f"Dataset {dataset.uuid!r}: column {column} cannot be widened to float64, which cannot "
+                    f"hold {extreme} and other integers above 2**53 exactly"
+                )
+
+
+def update_dataset_schema(
+    dataset: DatasetMetadata, store: StoreInput, update: SchemaUpdate
+) -> DatasetMetadata:
+    """Update the schema of a dataset."""
+    return _commit_update(open_blobs(store), dataset, update, {})
+
+
+def update_cube_schema(
+    cube: Cube, store: StoreInput, dataset_id: str | None, update: SchemaUpdate
+) -> DatasetMetadata:
+    """Update the schema of a dataset of a cube, of which keys and columns to index cannot be changed."""
+    blobs = open_blobs(store)
+    existing = discover_datasets(cube, blobs)
+    name = cube.seed_dataset if dataset_id is None else dataset_id
+    choose_datasets(cube, name, existing)
+    fixed = {
+        **dict.fromkeys(cube.index_columns, "an index column of the cube"),
+        **dict.fromkeys(cube.dimension_columns, "a dimension column of the cube"),
+        **dict.fromkeys(cube.partition_columns, "a partition column of the cube"),
+    }
+    for new in (*update.add, *update.rename.values()):
+        if new in fixed:
+            raise ValueError(
+                f"Column {new} is {fixed[new]} and cannot be added to dataset {name!r} that exists"
+            )
+    check_cube({**existing, name: _apply(existing[name], update, fixed)}, cube)
+    return _commit_update(blobs, existing[name], update, fixed)

@@ -1,0 +1,110 @@
+"""Parameters with two names: the new one and that of kartothek."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Iterable
+
+import pandas as pd
+import pytest
+
+from kartothek_cube.api import cube as api
+from kartothek_cube.api import dataset as dataset_api
+from kartothek_cube.api import discover
+from kartothek_cube.core.arguments import alias_parameter
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io.dask import bag_cube, dataframe_cube, delayed_cube
+from kartothek_cube.io.spark import cube as spark_cube
+from tests.support.cubes import CUBE, memory
+
+OLD = ("ktk_cube_dataset_ids", "filter_ktk_cube_dataset_ids")
+#: loaded, so that functions are those of the façades
+FACADES = (bag_cube, dataframe_cube, delayed_cube, spark_cube)
+FUNCTIONS = sorted(
+    {
+        getattr(module, name)
+        for module in (api, discover)
+        for name in module.__all__
+        if inspect.isfunction(getattr(module, name))
+    },
+    key=lambda function: function.__name__,
+)
+WITH_ALIAS = [f for f in FUNCTIONS if set(OLD) & set(inspect.signature(f).parameters)]
+
+
+@pytest.mark.parametrize("function", WITH_ALIAS, ids=lambda function: function.__name__)
+def test_datasets_is_a_name_of_every_such_parameter(function):
+    parameter = inspect.signature(function).parameters["datasets"]
+    assert (parameter.kind, parameter.default) == (inspect.Parameter.KEYWORD_ONLY, None)
+    old = next(name for name in OLD if name in inspect.signature(function).parameters)
+    with pytest.raises(TypeError, match=f"takes datasets or {old}, two names of one parameter, but got both"):
+        function(**{old: ["seed"], "datasets": ["seed"]})
+
+
+def test_functions_with_the_alias_are_found():
+    assert len(WITH_ALIAS) > 25
+
+
+@pytest.mark.parametrize("keyword", ["datasets", "ktk_cube_dataset_ids"])
+def test_both_names_mean_the_same(keyword):
+    store = memory()
+    df = pd.DataFrame({"x": [1], "p": [1]})
+    api.build_cube({"seed": df, "more": df.assign(y=1)}, CUBE, store)
+    assert sorted(discover.discover_datasets(CUBE, store, datasets=["seed"])) == ["seed"]
+    api.update_cube({}, CUBE, store, None, **{keyword: ["more"]}, metadata={"more": {"a": 1}})
+    assert api.verify_cube(CUBE, store, **{keyword: "more"}).checked["datasets"] == 1
+    with pytest.raises(ValueError, match="unknown dataset nope"):
+        api.verify_cube(CUBE, store, **{keyword: "nope"})
+
+
+def test_a_required_parameter_needs_one_of_its_names():
+    with pytest.raises(TypeError, match=r"update_cube\(\) needs datasets \(or ktk_cube_dataset_ids"):
+        api.update_cube({}, CUBE, memory(), None)
+
+
+@pytest.mark.parametrize("old", [None, ["a"]])
+def test_none_is_no_value(old):
+    @alias_parameter("new", "old")
+    def function(x, old=None, *, new=None):
+        return old, new
+
+    assert function(0, old, new=None) == (old, None)
+    assert function(0, None, new=["b"]) == (["b"], None)
+    assert function(0, old=None, new=["b"]) == (["b"], None)
+
+
+@pytest.mark.parametrize(
+    "module, short, long",
+    [
+        (api, "query_cube__iter", "query_cube__iterator"),
+        (dataset_api, "read_dataset_as_dataframes__iter", "read_dataset_as_dataframes__iterator"),
+        (dataset_api, "read_dataset_as_arrow__iter", "read_dataset_as_arrow__iterator"),
+    ],
+)
+def test_functions_of_iterators_have_one_suffix(module, short, long):
+    assert {short, long} <= set(module.__all__)
+    assert getattr(module, short) is getattr(module, long)
+
+
+def test_parameters_of_a_cube_are_typed():
+    # mypy and attrs take the types of the converters
+    module = inspect.getmodule(Cube)
+    names = {**vars(module), "Iterable": Iterable}
+    hints = typing.get_type_hints(Cube.__init__, names)
+    parameters = {name: hint for name, hint in hints.items() if name != "return"}
+    assert parameters == {
+        "dimension_columns": str | Iterable[str],
+        "partition_columns": str | Iterable[str],
+        "uuid_prefix": str,
+        "seed_dataset": str,
+        "index_columns": str | Iterable[str] | None,
+        "suppress_index_on": str | Iterable[str] | None,
+    }
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+def test_public_parameters_are_typed(function):
+    parameters = inspect.signature(function).parameters.values()
+    untyped = [p.name for p in parameters if p.annotation in (inspect.Parameter.empty, "Any", "object")]
+    assert untyped == []

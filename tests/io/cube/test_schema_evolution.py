@@ -1,0 +1,355 @@
+"""Columns are added, dropped, renamed and widened; files stay as they are, and every reader adapts them."""
+
+from __future__ import annotations
+
+import datetime
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from kartothek_cube.core.commit import publish
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import SchemaConflictError
+from kartothek_cube.core.schema.evolution import EVOLUTION
+from kartothek_cube.io import arrow_cube, eager, eager_cube
+from tests.support.cubes import memory, rows
+
+CUBE = Cube(["x"], ["p"], "cube", index_columns=["i"])
+OLD = pd.DataFrame({"x": [1, 2, 3], "p": ["a", "a", "b"], "i": [7, 8, 9], "q": [10, 20, 30]})
+NEW = pd.DataFrame({"x": [3, 4], "p": ["b", "b"], "i": [9, 9], "q": [31, 40], "v": [1.5, 2.5]})
+
+
+@pytest.fixture
+def store():
+    store = memory()
+    eager_cube.build_cube(OLD, CUBE, store)
+    return store
+
+
+def query(store, *args, **kwargs):
+    return rows(eager_cube.query_cube(CUBE, store, *args, **kwargs))
+
+
+def data_files(store):
+    return {key: store.get(key) for key in store.keys() if key.endswith(".parquet") and "/table/" in key}
+
+
+# -- append ---------------------------------------------------------------------------------------
+
+
+def test_merge_adds_columns(store):
+    eager_cube.append_to_cube(NEW, CUBE, store, schema_mode="merge")
+    assert query(store) == {
+        "i": [7, 8, 9, 9],
+        "p": ["a", "a", "b", "b"],
+        "q": [10, 20, 31, 40],
+        "v": [None, None, 1.5, 2.5],
+        "x": [1, 2, 3, 4],
+    }
+    assert eager_cube.verify_cube(CUBE, store).ok
+    assert eager_cube.verify_cube(CUBE, store, deep=False).ok
+
+
+def test_merge_without_a_column(store):
+    eager_cube.append_to_cube(NEW.drop(columns=["q"]), CUBE, store, schema_mode="merge")
+    # a cell is replaced as a whole
+    assert query(store)["q"] == [10, 20, None, None]
+    eager_cube.append_to_cube(NEW, CUBE, store)
+    assert query(store)["q"] == [10, 20, 31, 40]
+    assert eager_cube.verify_cube(CUBE, store).ok
+
+
+def test_merge_of_equal_columns_changes_no_metadata(store):
+    eager_cube.append_to_cube(OLD, CUBE, store, schema_mode="merge")
+    dataset = DatasetMetadata.load_from_store("cube++seed", store)
+    assert EVOLUTION not in dataset.metadata
+
+
+@pytest.mark.parametrize(
+    "frame, message",
+    [
+        (NEW.drop(columns="i"), "Missing columns in dataset 'seed': unknown column i"),
+        (NEW.drop(columns="x"), "Missing dimension columns"),
+        (NEW.drop(columns="p"), "Missing partition columns"),
+        (NEW.rename(columns={"v": "w"}), "Payload written in dataset 'seed' is already present in cube: w"),
+    ],
+)
+def test_what_merge_refuses(store, frame, message):
+    other = pd.DataFrame({"x": [1], "p": ["a"], "w": [1]})
+    eager_cube.extend_cube({"other": other}, CUBE, store)
+    before = data_files(store)
+    with pytest.raises(ValueError, match=message):
+        eager_cube.append_to_cube(frame, CUBE, store, schema_mode="merge")
+    assert data_files(store) == before
+
+
+def test_merge_adds_no_key(store):
+    more = pd.DataFrame({"x": [1], "p": ["a"], "w": [1]})
+    eager_cube.extend_cube({"more": more}, CUBE, store)
+    with pytest.raises(ValueError, match="schema_mode='merge' adds no dimension, partition or index columns"):
+        eager_cube.append_to_cube({"more": more.assign(i=1)}, CUBE, store, schema_mode="merge")
+
+
+def test_types_of_common_columns_have_to_agree(store):
+    with pytest.raises(SchemaConflictError, match="q"):
+        eager_cube.append_to_cube(NEW.assign(q="text"), CUBE, store, schema_mode="merge")
+
+
+def test_strict_is_the_default(store):
+    with pytest.raises(SchemaConflictError):
+        eager_cube.append_to_cube(NEW, CUBE, store)
+    with pytest.raises(ValueError, match="schema_mode is 'strict' or 'merge', got 'union'"):
+        eager_cube.append_to_cube(NEW, CUBE, store, schema_mode="union")
+
+
+# -- update_schema --------------------------------------------------------------------------------
+
+
+def test_files_stay_as_they_are(store):
+    before = data_files(store)
+    eager_cube.update_schema(CUBE, store, add={"n": "int64"}, drop=["q"], rename={}, defaults={"n": 5})
+    assert data_files(store) == before
+
+
+@pytest.mark.parametrize(
+    "dtype, default",
+    [
+        ("int64", 5),
+        ("float64", 0.1),
+        ("bool", True),
+        ("string", "a 'quoted' ✓"),
+        (pa.date32(), datetime.date(2024, 2, 29)),
+        (pa.timestamp("us"), datetime.datetime(2024, 2, 29, 12, 30, 0, 1)),
+        (pa.timestamp("us", "UTC"), datetime.datetime(2024, 2, 29, tzinfo=datetime.UTC)),
+        (pa.binary(), b"bytes"),
+        ("int64", None),
+        ("string", None),
+    ],
+)
+@pytest.mark.parametrize("append", [False, True])
+def test_add(store, dtype, default, append):
+    eager_cube.update_schema(CUBE, store, add={"n": dtype}, defaults={"n": default})
+    expected = [default] * 3
+    if append:
+        eager_cube.append_to_cube(OLD.tail(1).assign(x=4), CUBE, store, schema_mode="merge")
+        expected.append(default)
+    table = pa.concat_tables(arrow_cube.query_cube_arrow(CUBE, store))
+    assert table.column("n").to_pylist() == expected
+    assert eager_cube.verify_cube(CUBE, store).ok
+    eager_cube.compact_cube(CUBE, store)
+    assert pa.concat_tables(arrow_cube.query_cube_arrow(CUBE, store)).column("n").to_pylist() == expected
+
+
+def test_conditions_on_added_columns(store):
+    eager_cube.update_schema(CUBE, store, add={"n": "int64", "m": "int64"}, defaults={"n": 5})
+    assert query(store, C("n") == 5)["x"] == [1, 2, 3]
+    assert query(store, C("n") > 5) is None
+    assert query(store, C("m") > 5) is None
+    eager_cube.append_to_cube(OLD.tail(1).assign(n=6, m=7), CUBE, store)
+    assert query(store, C("n") == 6)["x"] == [3]
+    assert query(store, C("m") > 5)["x"] == [3]
+
+
+def test_drop(store):
+    eager_cube.update_schema(CUBE, store, drop="q")
+    assert query(store) == {"i": [7, 8, 9], "p": ["a", "a", "b"], "x": [1, 2, 3]}
+    assert eager_cube.verify_cube(CUBE, store).ok
+    eager_cube.append_to_cube(OLD.drop(columns="q").tail(1).assign(x=4), CUBE, store)
+    assert query(store)["x"] == [1, 2, 3, 4]
+
+
+def test_rename(store):
+    eager_cube.update_schema(CUBE, store, rename={"q": "r"})
+    assert query(store)["r"] == [10, 20, 30]
+    assert query(store, C("r") > 15, payload_columns=["r"])["r"] == [20, 30]
+    eager_cube.append_to_cube(OLD.rename(columns={"q": "r"}).tail(1).assign(r=31), CUBE, store)
+    eager_cube.update_schema(CUBE, store, rename={"r": "s"})
+    assert query(store)["s"] == [10, 20, 31]
+    eager_cube.update_schema(CUBE, store, rename={"s": "q"})
+    assert query(store)["q"] == [10, 20, 31]
+    assert eager_cube.verify_cube(CUBE, store).ok
+
+
+def test_widen(store):
+    eager_cube.update_schema(CUBE, store, widen={"q": "float64"})
+    assert pa.concat_tables(arrow_cube.query_cube_arrow(CUBE, store)).column("q").type == pa.float64()
+    assert query(store, C("q") > 19.5)["q"] == [20.0, 30.0]
+    eager_cube.append_to_cube(OLD.tail(1).assign(q=30.5), CUBE, store)
+    assert query(store)["q"] == [10.0, 20.0, 30.5]
+    assert eager_cube.verify_cube(CUBE, store).ok
+
+
+def test_widen_is_exact(store):
+    eager_cube.append_to_cube(OLD.tail(1).assign(q=2**53 + 1), CUBE, store)
+    with pytest.raises(ValueError, match="cannot be widened to float64, which cannot hold 9007199254740993"):
+        eager_cube.update_schema(CUBE, store, widen={"q": "float64"})
+
+
+def test_large_files_with_late_materialisation():
+    n = 20_000
+    store, cube = memory(), Cube(["x"], ["p"], "cube")
+    seed = pd.DataFrame({"x": range(n), "p": "a", "q": range(n)})
+    eager_cube.build_cube({"seed": seed, "o": seed[["x", "p"]].assign(y=range(n), z=1.0)}, cube, store)
+    eager_cube.update_schema(cube, store, "o", add={"n": "int64"}, defaults={"n": 3}, rename={"y": "w"})
+    eager_cube.update_schema(cube, store, rename={"q": "r"})
+    [df] = eager_cube.query_cube(cube, store, (C("w") >= n - 2) & (C("n") == 3))
+    assert df.to_dict("list") == {
+        "n": [3, 3],
+        "p": ["a", "a"],
+        "r": [n - 2, n - 1],
+        "w": [n - 2, n - 1],
+        "x": [n - 2, n - 1],
+        "z": [1.0, 1.0],
+    }
+
+
+@pytest.mark.parametrize(
+    "update, message",
+    [
+        ({}, "Nothing to update: pass add, drop, rename or widen"),
+        ({"drop": "z"}, "unknown column z"),
+        ({"drop": "x"}, "column x is indexed|column x is a dimension column of the cube"),
+        ({"drop": "p"}, "column p is a partition key and cannot be changed"),
+        ({"rename": {"i": "j"}}, "column i is an index column of the cube and cannot be changed"),
+        ({"rename": {"q": "i"}}, "Column i is an index column of the cube and cannot be added"),
+        ({"add": {"q": "int64"}}, "column q exists already"),
+        ({"add": {"q": "int64"}, "drop": "q"}, "column q exists already"),
+        ({"add": {"w": "int64"}}, "present in multiple datasets: w in other, seed"),
+        ({"add": {"n": "int64"}, "defaults": {"n": "a"}}, "'a' is no value of column n, which is int64"),
+        ({"add": {"n": "int64"}, "defaults": {"n": 1.5}}, "1.5 is no value of column n, which is int64"),
+        ({"add": {"n": "int64"}, "defaults": {"m": 1}}, "m is no column that is added"),
+        ({"add": {"n": "int6"}}, "the type of column n is a pyarrow.DataType or its name, got 'int6'"),
+        ({"add": {"__n": "int64"}}, "'__n' is no name of a column"),
+        ({"widen": {"q": "string"}}, "column q is int64 and cannot be widened to string"),
+        ({"drop": "q", "rename": {"q": "r"}}, "several changes of column q"),
+        ({"dataset": "nope", "drop": "q"}, "unknown dataset nope"),
+    ],
+)
+def test_mistakes(store, update, message):
+    eager_cube.extend_cube({"other": pd.DataFrame({"x": [1], "p": ["a"], "w": [1]})}, CUBE, store)
+    before = dict(DatasetMetadata.load_from_store("cube++seed", store).to_dict())
+    with pytest.raises((ValueError, TypeError), match=message):
+        eager_cube.update_schema(CUBE, store, **update)
+    assert DatasetMetadata.load_from_store("cube++seed", store).to_dict() == before
+
+
+@pytest.mark.parametrize("update", [{"drop": "q"}, {"rename": {"q": "r"}}])
+def test_a_name_is_not_used_again(store, update):
+    eager_cube.update_schema(CUBE, store, **update)
+    with pytest.raises(ValueError, match=r"column q was (dropped|renamed to r), and older files still hold"):
+        eager_cube.update_schema(CUBE, store, add={"q": "string"})
+    frame = OLD.tail(1) if "drop" in update else OLD.tail(1).assign(r=1)
+    with pytest.raises(SchemaConflictError, match="choose another name"):
+        eager_cube.append_to_cube(frame, CUBE, store, schema_mode="merge")
+
+
+def test_an_overwrite_forgets_the_evolution(store):
+    eager_cube.update_schema(CUBE, store, drop="q")
+    old = DatasetMetadata.load_from_store("cube++seed", store).metadata
+    eager_cube.build_cube(OLD, CUBE, store, overwrite=True, metadata={"seed": {EVOLUTION: old[EVOLUTION]}})
+    assert EVOLUTION not in DatasetMetadata.load_from_store("cube++seed", store).metadata
+    assert query(store)["q"] == [10, 20, 30]
+
+
+def test_older_states_have_their_schema(store):
+    eager_cube.keep_cube_history(CUBE, store, 5)
+    before = eager_cube.list_cube_history(CUBE, store)["seed"][-1]
+    eager_cube.update_schema(CUBE, store, drop="q", add={"n": "int64"})
+    assert sorted(query(store)) == ["i", "n", "p", "x"]
+    assert query(store, as_of={"seed": before.version})["q"] == [10, 20, 30]
+    eager_cube.rollback_cube(CUBE, store, {"seed": before.version})
+    assert query(store)["q"] == [10, 20, 30]
+
+
+def test_copies_have_the_evolution(store):
+    eager_cube.update_schema(CUBE, store, rename={"q": "r"})
+    target = memory()
+    eager_cube.copy_cube(CUBE, store, target)
+    assert query(target)["r"] == [10, 20, 30]
+
+
+def test_an_index_on_an_added_column(store):
+    eager_cube.update_schema(CUBE, store, add={"n": "int64"}, defaults={"n": 3}, rename={"q": "r"})
+    eager.build_dataset_indices(store, "cube++seed", ["n", "r"])
+    assert len(eager_cube.query_cube(CUBE, store, C("n") == 3, partition_by="r")) == 3
+    assert eager_cube.verify_cube(CUBE, store).ok
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_an_update_that_dies_before_the_header_is_put_changes_nothing(store, monkeypatch, merge):
+    def die(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(publish, "compare_and_swap_header", die)
+    with pytest.raises(KeyboardInterrupt):
+        if merge:
+            eager_cube.append_to_cube(NEW, CUBE, store, schema_mode="merge")
+        else:
+            eager_cube.update_schema(CUBE, store, add={"n": "int64"}, drop="q")
+    monkeypatch.undo()
+    assert query(store) == {"i": [7, 8, 9], "p": ["a", "a", "b"], "q": [10, 20, 30], "x": [1, 2, 3]}
+    eager_cube.append_to_cube(OLD.tail(1).assign(q=31), CUBE, store)
+    assert query(store)["q"] == [10, 20, 31]
+    eager_cube.update_schema(CUBE, store, drop="q")
+    assert sorted(query(store)) == ["i", "p", "x"]
+
+
+def test_concurrent_appends_meet_the_new_schema(store):
+    """An append that was planned before an update of the schema is refused, and keeps its columns."""
+    from kartothek_cube.io._local_executor import execute
+    from kartothek_cube.io_components.write.cube_plan import plan_append
+    from kartothek_cube.io_components.write.cube_write import write_cube_job
+
+    frames = {"seed": [OLD.tail(1)]}
+    job = write_cube_job(plan_append(CUBE, store, frames), frames)
+    eager_cube.update_schema(CUBE, store, rename={"q": "r"})
+    with pytest.raises(SchemaConflictError):
+        execute(job)
+    assert query(store)["r"] == [10, 20, 30]
+
+
+# -- datasets and façades -------------------------------------------------------------------------
+
+
+def test_datasets():
+    store = memory()
+    frame = pd.DataFrame({"a": [1, 2], "b": ["x", "y"], "k": ["s", "t"]})
+    eager.store_dataframes_as_dataset(store, "ds", [frame], partition_on="k")
+    eager.update_dataset_from_dataframes(
+        [frame.drop(columns="b").assign(c=True)], store, "ds", schema_mode="merge"
+    )
+    eager.update_dataset_schema("ds", store, rename={"a": "z"}, add={"n": "string"}, defaults={"n": "?"})
+    df = eager.read_table("ds", store)
+    assert df.columns.tolist() == ["k", "b", "c", "n", "z"]
+    assert df["z"].tolist() == [1, 2, 1, 2]
+    assert df["n"].tolist() == ["?"] * 4
+    assert [None if pd.isna(v) else v for v in df["c"]] == [None, None, True, True]
+    df = eager.read_table("ds", store, columns=["z"], predicates=[[("n", "==", "?"), ("z", ">", 1)]])
+    assert df["z"].tolist() == [2, 2]
+    assert eager.verify_dataset("ds", store).ok
+    frames = eager.read_dataset_as_dataframes("ds", store)
+    assert {tuple(sorted(f.columns)) for f in frames} == {("b", "c", "k", "n", "z")}
+    with pytest.raises(ValueError, match="column k is a partition key"):
+        eager.update_dataset_schema("ds", store, drop="k")
+    with pytest.raises(SchemaConflictError):
+        eager.update_dataset_from_dataframes([frame], store, "ds")
+
+
+def test_merge_on_every_facade(driver, store_factory):
+    cube = Cube(["x"], ["p"], "cube")
+    seed = pd.DataFrame({"x": [1], "p": ["a"], "q": [1]})
+    more = pd.DataFrame({"x": [2], "p": ["a"], "v": [2.5]})
+    driver.build_cube(data=seed, cube=cube, store=store_factory)
+    driver.append_to_cube(data=more, cube=cube, store=store_factory, schema_mode="merge")
+    add, rename = {"n": "int64"}, {"v": "w"}
+    eager_cube.update_schema(cube, store_factory, add=add, defaults={"n": 9}, rename=rename)
+    assert rows(driver.query_cube(cube=cube, store=store_factory)) == {
+        "n": [9, 9],
+        "p": ["a", "a"],
+        "q": [1, None],
+        "w": [None, 2.5],
+        "x": [1, 2],
+    }

@@ -6,14 +6,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from kartothek_cube.core.arrow.types import Frame
-from kartothek_cube.core.cube.conditions import Condition, Conjunction
+from kartothek_cube.core.cube.conditions import Condition, Conjunction, Disjunction
 from kartothek_cube.core.dataset import DatasetMetadata
 
 __all__ = ("ConditionsInput", "CubeElement", "CubeInput", "CubeMetadata", "DatasetsInput")
 
 
-ConditionsInput: TypeAlias = Condition | Conjunction | Iterable[Condition] | None
-"""Conditions that all have to hold."""
+ConditionsInput: TypeAlias = (
+    Condition | Conjunction | Disjunction | Iterable[Condition | Disjunction] | str | None
+)
+"""Conditions that all have to hold; or their text, as in ``"TEMP > 10 & DAY >= 2024-01-05"``."""
 
 DatasetsInput: TypeAlias = str | Iterable[str] | Mapping[str, DatasetMetadata] | None
 """Datasets of a cube: ids, or loaded datasets by id; None for all."""

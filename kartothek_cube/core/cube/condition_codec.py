@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+import sys
+from collections.abc import Callable, Collection, Mapping
 from datetime import date, datetime
 from typing import Any, ClassVar
 
@@ -16,7 +17,7 @@ from kartothek_cube.core.arguments import converter_tuple, get_str_to_python_con
 from kartothek_cube.core.arrow.arrays import to_numpy
 from kartothek_cube.core.arrow.pandas_conversion import from_pandas
 from kartothek_cube.core.errors import unknown_names
-from kartothek_cube.core.expressions.predicate import LiteralType, filter_mask
+from kartothek_cube.core.expressions.tree import Node, tree_mask
 
 # Parentheses are optional, and so are blanks. An operator is not followed by another one ("=>", "<>"), but by
 # a value: an empty text is written in quotes, or as a blank, as the text of a condition has it ("(s == )").
@@ -113,7 +114,7 @@ def parse_text(s: str, all_types: Mapping[str, pa.DataType]) -> tuple[str, str, 
     convert = get_str_to_python_converter(all_types[column])
     if quoted is not None:
         text = quoted[1:-1].replace(2 * quoted[0], quoted[0])
-        if _is_text(all_types[column]):
+        if is_text(all_types[column]):
             # the converter removes one pair of quotes
             text = f"'{text}'"
     try:
@@ -123,15 +124,33 @@ def parse_text(s: str, all_types: Mapping[str, pa.DataType]) -> tuple[str, str, 
         raise ValueError(f"Condition {s!r}: {text!r} does not fit, {expected} ({error})") from error
 
 
-def _is_text(dtype: pa.DataType) -> bool:
+def is_text(dtype: pa.DataType) -> bool:
+    """Whether a column holds text."""
     dtype = dtype.value_type if pa.types.is_dictionary(dtype) else dtype
     return bool(
         pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype)
     )
 
 
-def from_json(element: dict[str, Any], classes: Mapping[str, type]) -> Any:
-    """Make a condition from its JSON form; raises TypeError or ValueError."""
+def next_prefix(prefix: str) -> str | None:
+    """The first text after all those with a prefix; None if there is none.
+
+    >>> next_prefix("Bad")
+    'Bae'
+    """
+    for length in range(len(prefix), 0, -1):
+        code = ord(prefix[length - 1]) + 1
+        if code <= sys.maxunicode:
+            # surrogates are no characters
+            return prefix[: length - 1] + chr(code if not 0xD800 <= code <= 0xDFFF else 0xE000)
+    return None
+
+
+def from_json(element: dict[str, Any], classes: Mapping[str, type], inner: Mapping[str, type]) -> Any:
+    """Make a condition from its JSON form; raises TypeError or ValueError.
+
+    ``classes`` are those of a condition, ``inner`` those of conditions within a disjunction or conjunction.
+    """
     if not isinstance(element, dict):
         raise TypeError(f"A condition in JSON is an object, not a {type(element).__name__}: {element!r}")
     if "type" not in element:
@@ -140,6 +159,8 @@ def from_json(element: dict[str, Any], classes: Mapping[str, type]) -> Any:
     if cls is None:
         raise TypeError(f"A condition in JSON: {unknown_names('type', [element['type']], classes)}")
     fields = {name: value for name, value in element.items() if name != "type"}
+    if isinstance(fields.get("conditions"), list):
+        fields["conditions"] = [from_json(single, inner, inner) for single in fields["conditions"]]
     try:
         return cls(**fields)
     except TypeError as error:
@@ -148,6 +169,8 @@ def from_json(element: dict[str, Any], classes: Mapping[str, type]) -> Any:
 
 def to_json(condition: Any) -> dict[str, Any]:
     """JSON form of a condition; raises TypeError for values other than str, bool, int and float."""
+    if hasattr(condition, "conditions"):
+        return {"type": type(condition).__name__, "conditions": list(map(to_json, condition.conditions))}
     fields: dict[str, Any] = {"type": type(condition).__name__}
     for name in (field.name for field in attrs.fields(type(condition))):
         value = getattr(condition, name)
@@ -163,8 +186,10 @@ def to_json(condition: Any) -> dict[str, Any]:
     return fields
 
 
-def filter_rows(df: pd.DataFrame, columns: Collection[str], literals: list[LiteralType]) -> pd.DataFrame:
-    """Rows of a frame for which all literals hold; raises TypeError or ValueError."""
+def filter_rows(
+    df: pd.DataFrame, columns: Collection[str], to_tree: Callable[[Mapping[str, pa.DataType]], Node]
+) -> pd.DataFrame:
+    """Rows of a frame that match a condition, which depends on the types; raises TypeError or ValueError."""
     missing = set(columns).difference(df.columns)
     if missing:
         raise ValueError(f"Conditions: {unknown_names('column', missing, df.columns)}")
@@ -173,4 +198,5 @@ def filter_rows(df: pd.DataFrame, columns: Collection[str], literals: list[Liter
     seconds = {name: pa.array(frame[name]) for name in frame if frame[name].dtype == "datetime64[s]"}
     others = from_pandas(frame.drop(columns=list(seconds)))
     comparable = pa.table(dict(zip(others.column_names, others.columns, strict=True)) | seconds)
-    return df.loc[to_numpy(filter_mask(comparable, [literals]))]
+    types = dict(zip(comparable.column_names, comparable.schema.types, strict=True))
+    return df.loc[to_numpy(tree_mask(comparable, to_tree(types)))]

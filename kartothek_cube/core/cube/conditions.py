@@ -1,22 +1,26 @@
-"""Conditions of cube queries: on columns (``C("CITY") == "Köln"``), from text or JSON; conjunctions."""
+"""Conditions of cube queries: on columns (``C("CITY") == "Köln"``), joined, from text or JSON."""
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import attrs
 import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_str, converter_tuple
+from kartothek_cube.core.arrow.casting import describe
 from kartothek_cube.core.cube.condition_codec import (
     Incomparable,
     check_value,
     check_values,
     filter_rows,
     from_json,
+    is_text,
+    next_prefix,
     parse_text,
     split_conditions,
     to_json,
@@ -24,31 +28,55 @@ from kartothek_cube.core.cube.condition_codec import (
     to_python_scalar_keep_int,
     to_value_tuple,
 )
+from kartothek_cube.core.expressions.exact import exact_literal
 from kartothek_cube.core.expressions.predicate import LiteralType
+from kartothek_cube.core.expressions.tree import AllOf, AnyOf, Node
 
 __all__ = (
+    "BetweenCondition",
     "C",
     "Condition",
     "Conjunction",
+    "Disjunction",
     "EqualityCondition",
     "GreaterEqualCondition",
     "GreaterThanCondition",
     "InIntervalCondition",
     "InequalityCondition",
     "IsInCondition",
+    "IsNullCondition",
     "LessEqualCondition",
     "LessThanCondition",
+    "NotInCondition",
+    "NotNullCondition",
     "SimpleCondition",
+    "StartsWithCondition",
     "VirtualColumn",
     "parse_conditions",
 )
 
 
+class _Operand(Incomparable):
+    """Base of what ``&``, ``|`` and ``~`` join."""
+
+    __slots__ = ()
+
+    def __and__(self, other: ConditionTree) -> Conjunction:
+        return Conjunction.from_two(self, other)  # type: ignore[arg-type]
+
+    def __or__(self, other: ConditionTree) -> Disjunction:
+        _check_operands(self, other)
+        return Disjunction([self, other])  # type: ignore[list-item]
+
+
 @attrs.frozen
-class Condition(Incomparable, ABC):
+class Condition(_Operand, ABC):
     """Condition on one column; immutable, comparable and hashable.
 
-    Null matches no condition.
+    Null matches no condition but :class:`IsNullCondition`. ``~`` gives the opposite condition, which null
+    does not match either: ``~(C("DAY") == 17)`` is ``C("DAY") != 17``, and ``~C("DAY").is_null()`` is
+    ``C("DAY").not_null()``. Values may be of another type than the column wherever the comparison is exact:
+    integers and floats, dates and timestamps, text as in ISO 8601 for dates and timestamps.
 
     Parameters
     ----------
@@ -129,13 +157,24 @@ class Condition(Incomparable, ABC):
         """
         return Conjunction(self).filter_df(df)
 
-    def __and__(self, other: Condition | Conjunction) -> Conjunction:
-        return Conjunction.from_two(self, other)
+    def literals(self, dtype: pa.DataType) -> list[LiteralType]:
+        """Literals that all have to hold, with values in the type of the column where that is exact."""
+        return [exact_literal(dtype, literal) for literal in self.predicate_part]
+
+    def to_tree(self, types: Mapping[str, pa.DataType]) -> Node:
+        """The condition on columns of these types."""
+        literals = self.literals(types[self.column])
+        return literals[0] if len(literals) == 1 else AllOf(tuple(literals))
+
+    @abstractmethod
+    def __invert__(self) -> Condition | Disjunction:
+        """The opposite condition, which null does not match either."""
 
     def __bool__(self) -> bool:
         raise TypeError(
-            f"The condition {self} is neither true nor false. Join conditions by '&' instead of 'and', "
-            "and write C(...).in_interval(a, b), or two conditions, instead of 'a <= C(...) < b'."
+            f"The condition {self} is neither true nor false. Join conditions by '&', '|' and '~' instead of "
+            "'and', 'or' and 'not', and write C(...).in_interval(a, b), or two conditions, instead of "
+            "'a <= C(...) < b'."
         )
 
 
@@ -168,6 +207,9 @@ class SimpleCondition(Condition):
     def predicate_part(self) -> list[LiteralType]:
         """One literal."""
         return [(self.column, self.OP, self.value)]
+
+    def __invert__(self) -> Condition | Disjunction:
+        return _OPPOSITES[type(self)](self.column, self.value)
 
     def __str__(self) -> str:
         return f"{self.column} {self.OP} {self.value}"
@@ -240,6 +282,21 @@ class IsInCondition(SimpleCondition):
 
 
 @attrs.frozen
+class NotInCondition(IsInCondition):
+    """The column has a value, and none of several; no value: every row but nulls.
+
+    Parameters
+    ----------
+    column
+        Name of the column.
+    value
+        The values, or a single one; their order is kept.
+    """
+
+    OP = "not in"
+
+
+@attrs.frozen
 class InIntervalCondition(Condition):
     """The column lies in an interval that includes its start and excludes its stop.
 
@@ -273,29 +330,179 @@ class InIntervalCondition(Condition):
         limits = ((">=", self.start), ("<", self.stop))
         return [(self.column, operator, limit) for operator, limit in limits if limit is not None]
 
+    def __invert__(self) -> Condition | Disjunction:
+        outside: list[Condition] = []
+        if self.start is not None:
+            outside.append(LessThanCondition(self.column, self.start))
+        if self.stop is not None:
+            outside.append(GreaterEqualCondition(self.column, self.stop))
+        return _one_of(outside) if outside else IsInCondition(self.column, ())
+
     def __str__(self) -> str:
         return f"{self.column}.in_interval({self.start}, {self.stop})"
 
 
-def _to_conditions(conditions: object) -> tuple[Condition, ...]:
+@attrs.frozen
+class BetweenCondition(Condition):
+    """The column lies between two values, both included.
+
+    Parameters
+    ----------
+    column
+        Name of the column.
+    first, last
+        The values.
+    """
+
+    first: Any = attrs.field(converter=to_python_scalar_keep_int)
+    last: Any = attrs.field(converter=to_python_scalar_keep_int)
+
+    active = True
+
+    @first.validator
+    @last.validator
+    def _check(self, attribute: object, value: Any) -> None:
+        check_value(self.column, value)
+
+    @property
+    def predicate_part(self) -> list[LiteralType]:
+        """Two literals."""
+        return [(self.column, ">=", self.first), (self.column, "<=", self.last)]
+
+    def __invert__(self) -> Disjunction:
+        return Disjunction(
+            [LessThanCondition(self.column, self.first), GreaterThanCondition(self.column, self.last)]
+        )
+
+    def __str__(self) -> str:
+        return f"{self.column} between {self.first} and {self.last}"
+
+
+@attrs.frozen
+class StartsWithCondition(Condition):
+    """The text in the column starts with a prefix.
+
+    Parameters
+    ----------
+    column
+        Name of the column.
+    prefix
+        The prefix; upper and lower case differ.
+    """
+
+    prefix: str = attrs.field(converter=to_python_scalar)
+
+    active = True
+
+    @prefix.validator
+    def _check(self, attribute: object, value: Any) -> None:
+        check_value(self.column, value)
+        if not isinstance(value, str):
+            raise TypeError(f"Column {self.column!r} cannot start with {describe(value)}: a prefix is text")
+
+    @property
+    def predicate_part(self) -> list[LiteralType]:
+        """The range of all texts with the prefix."""
+        if not self.prefix:
+            return [(self.column, "not in", ())]
+        after = next_prefix(self.prefix)
+        upper: list[LiteralType] = [] if after is None else [(self.column, "<", after)]
+        return [(self.column, ">=", self.prefix), *upper]
+
+    def literals(self, dtype: pa.DataType) -> list[LiteralType]:
+        """As :attr:`predicate_part`, on text only."""
+        if not is_text(dtype) and not pa.types.is_null(dtype):
+            raise TypeError(
+                f"Column {self.column!r} of type {dtype} cannot be compared (startswith) with "
+                f"{describe(self.prefix)}."
+            )
+        return self.predicate_part
+
+    def __invert__(self) -> Condition | Disjunction:
+        if not self.prefix:
+            return IsInCondition(self.column, ())
+        after = next_prefix(self.prefix)
+        outside: list[Condition] = [LessThanCondition(self.column, self.prefix)]
+        return _one_of(outside if after is None else [*outside, GreaterEqualCondition(self.column, after)])
+
+    def __str__(self) -> str:
+        return f"{self.column} startswith {self.prefix}"
+
+
+@attrs.frozen
+class IsNullCondition(Condition):
+    """The column has no value: null, NaN or NaT, or a dataset without the :term:`cell`.
+
+    Parameters
+    ----------
+    column
+        Name of the column.
+    """
+
+    active = True
+
+    @property
+    def predicate_part(self) -> list[LiteralType]:
+        """One literal."""
+        return [(self.column, "in", (None,))]
+
+    def __invert__(self) -> NotNullCondition:
+        return NotNullCondition(self.column)
+
+    def __str__(self) -> str:
+        return f"{self.column} is null"
+
+
+@attrs.frozen
+class NotNullCondition(Condition):
+    """The column has a value.
+
+    Parameters
+    ----------
+    column
+        Name of the column.
+    """
+
+    active = True
+
+    @property
+    def predicate_part(self) -> list[LiteralType]:
+        """One literal."""
+        return [(self.column, "not in", ())]
+
+    def __invert__(self) -> IsNullCondition:
+        return IsNullCondition(self.column)
+
+    def __str__(self) -> str:
+        return f"{self.column} is not null"
+
+
+def _check_operands(*operands: object) -> None:
+    for operand in operands:
+        if not isinstance(operand, Condition | Conjunction | Disjunction):
+            raise TypeError(f"Only conditions can be joined, not {type(operand).__name__}: {operand!r}")
+
+
+def _to_conditions(conditions: object) -> tuple[Condition | Disjunction, ...]:
     """Conditions of no condition, one, an iterable of them, or a conjunction."""
     if isinstance(conditions, Conjunction):
         return conditions.conditions
     elements = converter_tuple(conditions)
     for element in elements:
-        if not isinstance(element, Condition):
+        if not isinstance(element, Condition | Disjunction):
             raise TypeError(f"A conjunction is made of conditions, not {type(element).__name__}: {element!r}")
     return elements  # type: ignore[return-value]
 
 
 @attrs.frozen
-class Conjunction(Incomparable):
+class Conjunction(_Operand):
     """Conditions that all have to hold; immutable, comparable and hashable.
 
     Parameters
     ----------
     conditions
-        None, one condition, an iterable of conditions, or another conjunction.
+        None, one condition, an iterable of conditions, or another conjunction. Conditions that are joined by
+        ``|`` are one of them, a :class:`Disjunction`.
 
     Raises
     ------
@@ -308,16 +515,16 @@ class Conjunction(Incomparable):
     (COUNTRY_CODE == DE) & (DAY > 17)
     """
 
-    conditions: tuple[Condition, ...] = attrs.field(converter=_to_conditions)
+    conditions: tuple[Condition | Disjunction, ...] = attrs.field(converter=_to_conditions)
 
     @classmethod
-    def from_two(cls, left: Condition | Conjunction, right: Condition | Conjunction) -> Conjunction:
+    def from_two(cls, left: ConditionTree, right: ConditionTree) -> Conjunction:
         """Join two conditions or conjunctions, in order.
 
         Parameters
         ----------
         left, right
-            Conditions or conjunctions.
+            Conditions, conjunctions or disjunctions.
 
         Returns
         -------
@@ -328,9 +535,7 @@ class Conjunction(Incomparable):
         TypeError
             Something else is passed.
         """
-        for operand in (left, right):
-            if not isinstance(operand, Condition | Conjunction):
-                raise TypeError(f"Only conditions can be joined, not {type(operand).__name__}: {operand!r}")
+        _check_operands(left, right)
         return cls(_to_conditions(left) + _to_conditions(right))
 
     @staticmethod
@@ -391,7 +596,7 @@ class Conjunction(Incomparable):
         """
         if not isinstance(array, list):
             raise TypeError(f"Conditions in JSON are a list, not a {type(array).__name__}")
-        return Conjunction([from_json(element, _BY_NAME) for element in array])
+        return Conjunction([from_json(element, _BY_NAME, _INNER) for element in array])
 
     def to_jsonarray(self) -> list[dict[str, Any]]:
         """Write the conditions as objects that JSON can express.
@@ -399,7 +604,8 @@ class Conjunction(Incomparable):
         Returns
         -------
         list of dict
-            ``{"type": <class>, "column": ..., "value": ...}``; intervals have ``start`` and ``stop``.
+            ``{"type": <class>, "column": ..., "value": ...}``; intervals have ``start`` and ``stop``,
+            disjunctions ``conditions``.
 
         Raises
         ------
@@ -414,14 +620,27 @@ class Conjunction(Incomparable):
         return [to_json(condition) for condition in self.conditions]
 
     @property
+    def active(self) -> bool:
+        """Whether a condition filters anything."""
+        return any(condition.active for condition in self.conditions)
+
+    @property
     def columns(self) -> set[str]:
         """The columns of active conditions."""
-        return {condition.column for condition in self.conditions if condition.active}
+        return set().union(*(_columns(condition) for condition in self.conditions if condition.active))
 
     @property
     def predicate(self) -> list[LiteralType] | None:
-        """The literals of all conditions: one conjunction of a predicate; None if no condition is active."""
-        return [literal for condition in self.conditions for literal in condition.predicate_part] or None
+        """The literals of all conditions: one conjunction of a predicate; None if no condition is active.
+
+        Raises ValueError for conditions that are joined by ``|``: one conjunction cannot express them.
+        """
+        literals: list[LiteralType] = []
+        for condition in self.conditions:
+            if isinstance(condition, Disjunction):
+                raise ValueError(f"Conditions joined by '|' are no single conjunction: {condition}")
+            literals += condition.predicate_part
+        return literals or None
 
     def split_by_column(self) -> dict[str, Conjunction]:
         """Group the active conditions by column.
@@ -430,10 +649,25 @@ class Conjunction(Incomparable):
         -------
         dict
             Conjunctions of the conditions on each column, in order of first appearance.
+
+        Raises
+        ------
+        ValueError
+            Conditions on several columns are joined by ``|``.
         """
-        active = [condition for condition in self.conditions if condition.active]
-        columns = dict.fromkeys(condition.column for condition in active)
-        return {name: Conjunction(c for c in active if c.column == name) for name in columns}
+        groups: dict[str, list[Condition | Disjunction]] = {}
+        for condition in self.conditions:
+            if not condition.active:
+                continue
+            columns = _columns(condition)
+            if len(columns) > 1:
+                raise ValueError(f"The columns of conditions joined by '|' cannot be split: {condition}")
+            groups.setdefault(columns.pop(), []).append(condition)
+        return {name: Conjunction(conditions) for name, conditions in groups.items()}
+
+    def to_tree(self, types: Mapping[str, pa.DataType]) -> Node:
+        """The conditions on columns of these types."""
+        return AllOf(tuple(condition.to_tree(types) for condition in self.conditions if condition.active))
 
     def filter_df(self, df: pd.DataFrame) -> pd.DataFrame:
         """Select the rows that match all conditions; null matches none.
@@ -462,15 +696,99 @@ class Conjunction(Incomparable):
            CITY  DAY
         0  Köln    1
         """
-        literals = self.predicate
-        return df if literals is None else filter_rows(df, self.columns, literals)
+        return filter_rows(df, self.columns, self.to_tree) if self.active else df
 
-    def __and__(self, other: Condition | Conjunction) -> Conjunction:
-        return Conjunction.from_two(self, other)
+    def __invert__(self) -> Condition | Conjunction | Disjunction:
+        if not self.conditions:
+            raise ValueError("A conjunction without conditions has no opposite")
+        return _one_of([~condition for condition in self.conditions])
 
     def __str__(self) -> str:
         return " & ".join(f"({condition})" for condition in self.conditions)
 
+
+def _columns(condition: Condition | Disjunction) -> set[str]:
+    return condition.columns if isinstance(condition, Disjunction) else {condition.column}
+
+
+def _to_alternatives(alternatives: object) -> tuple[Condition | Conjunction, ...]:
+    """Alternatives without nested disjunctions and conjunctions of one condition."""
+    flat: list[Condition | Conjunction] = []
+    for element in converter_tuple(alternatives):
+        _check_operands(element)
+        if isinstance(element, Conjunction) and len(element.conditions) == 1:
+            element = element.conditions[0]
+        flat += element.conditions if isinstance(element, Disjunction) else (element,)  # type: ignore[arg-type]
+    if not flat:
+        raise ValueError("A disjunction has at least one condition")
+    return tuple(flat)
+
+
+def _one_of(alternatives: list[Any]) -> Any:
+    """Disjunction of several conditions; a single one is itself."""
+    return alternatives[0] if len(alternatives) == 1 else Disjunction(alternatives)
+
+
+@attrs.frozen
+class Disjunction(_Operand):
+    """Conditions of which one has to hold, on one or several columns; immutable, comparable and hashable.
+
+    Parameters
+    ----------
+    conditions
+        One or several conditions, conjunctions or disjunctions.
+
+    Raises
+    ------
+    TypeError
+        Something else is passed.
+    ValueError
+        Nothing is passed.
+
+    Examples
+    --------
+    >>> print((C("DAY") < 17) | C("CITY").is_null())
+    (DAY < 17) | (CITY is null)
+    >>> print(~((C("DAY") < 17) | C("CITY").is_null()))
+    (DAY >= 17) & (CITY is not null)
+    """
+
+    conditions: tuple[Condition | Conjunction, ...] = attrs.field(converter=_to_alternatives)
+
+    @property
+    def active(self) -> bool:
+        """Whether the conditions filter anything: not if one of them matches every row."""
+        return all(condition.active for condition in self.conditions)
+
+    @property
+    def columns(self) -> set[str]:
+        """The columns of active conditions."""
+        return Conjunction([c for c in self.conditions if isinstance(c, Condition)]).columns.union(
+            *(c.columns for c in self.conditions if isinstance(c, Conjunction))
+        )
+
+    def to_tree(self, types: Mapping[str, pa.DataType]) -> Node:
+        """The conditions on columns of these types."""
+        return AnyOf(tuple(condition.to_tree(types) for condition in self.conditions))
+
+    def filter_df(self, df: pd.DataFrame) -> pd.DataFrame:
+        """Select the rows that match one of the conditions; see :meth:`Conjunction.filter_df`."""
+        return Conjunction(self).filter_df(df)
+
+    def __invert__(self) -> Conjunction:
+        return functools.reduce(Conjunction.from_two, (~c for c in self.conditions), Conjunction(None))
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            f"The condition {self} is neither true nor false. Join conditions by '&', '|' and '~' instead of "
+            "'and', 'or' and 'not'."
+        )
+
+    def __str__(self) -> str:
+        return " | ".join(f"({condition})" for condition in self.conditions)
+
+
+ConditionTree: TypeAlias = Condition | Conjunction | Disjunction
 
 #: conditions that compare with one value, by operator
 COMPARISONS: dict[str, type[SimpleCondition]] = {
@@ -481,8 +799,28 @@ COMPARISONS: dict[str, type[SimpleCondition]] = {
     ">": GreaterThanCondition,
     ">=": GreaterEqualCondition,
 }
-_ALL: tuple[type[Condition], ...] = (*COMPARISONS.values(), IsInCondition, InIntervalCondition)
-_BY_NAME = {c.__name__: c for c in _ALL}
+_ALL: tuple[type[Condition], ...] = (
+    *COMPARISONS.values(),
+    IsInCondition,
+    NotInCondition,
+    InIntervalCondition,
+    BetweenCondition,
+    StartsWithCondition,
+    IsNullCondition,
+    NotNullCondition,
+)
+_BY_NAME: dict[str, type] = {c.__name__: c for c in (*_ALL, Disjunction)}
+_INNER: dict[str, type] = {**_BY_NAME, Conjunction.__name__: Conjunction}
+_PAIRS: tuple[tuple[type[SimpleCondition], type[SimpleCondition]], ...] = (
+    (EqualityCondition, InequalityCondition),
+    (LessThanCondition, GreaterEqualCondition),
+    (LessEqualCondition, GreaterThanCondition),
+    (IsInCondition, NotInCondition),
+)
+_OPPOSITES: dict[type, type[SimpleCondition]] = {
+    **dict(_PAIRS),
+    **{right: left for left, right in _PAIRS},
+}
 
 
 @attrs.frozen(eq=False)
@@ -568,6 +906,74 @@ class VirtualColumn(Incomparable):
         InIntervalCondition(column='DAY', start=17, stop=20)
         """
         return InIntervalCondition(self.name, start, stop)
+
+    def between(self, first: object, last: object) -> BetweenCondition:
+        """Condition that the column lies between two values, both included, as in SQL.
+
+        Parameters
+        ----------
+        first, last
+            The values.
+
+        Returns
+        -------
+        BetweenCondition
+
+        Examples
+        --------
+        >>> C("DAY").between(17, 20)
+        BetweenCondition(column='DAY', first=17, last=20)
+        """
+        return BetweenCondition(self.name, first, last)
+
+    def startswith(self, prefix: str) -> StartsWithCondition:
+        """Condition that the text in the column starts with a prefix.
+
+        Parameters
+        ----------
+        prefix
+            The prefix; upper and lower case differ.
+
+        Returns
+        -------
+        StartsWithCondition
+
+        Examples
+        --------
+        >>> C("CITY").startswith("Bad ")
+        StartsWithCondition(column='CITY', prefix='Bad ')
+        """
+        return StartsWithCondition(self.name, prefix)
+
+    def is_null(self) -> IsNullCondition:
+        """Condition that the column has no value.
+
+        Cells that the dataset of the column does not have match as well.
+
+        Returns
+        -------
+        IsNullCondition
+
+        Examples
+        --------
+        >>> C("HOLIDAY").is_null()
+        IsNullCondition(column='HOLIDAY')
+        """
+        return IsNullCondition(self.name)
+
+    def not_null(self) -> NotNullCondition:
+        """Condition that the column has a value.
+
+        Returns
+        -------
+        NotNullCondition
+
+        Examples
+        --------
+        >>> ~C("HOLIDAY").is_null()
+        NotNullCondition(column='HOLIDAY')
+        """
+        return NotNullCondition(self.name)
 
 
 C = VirtualColumn

@@ -14,7 +14,7 @@ from kartothek_cube.core.arrow.pandas_conversion import extension_dtypes, with_p
 from kartothek_cube.core.commit import ChangeSet
 from kartothek_cube.core.cube.argument_types import ConditionsInput
 from kartothek_cube.core.cube.consistency import arrow_schema
-from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
@@ -124,8 +124,9 @@ def plan_compact(
     """Plan the compaction of physical partitions with several files; no file is opened."""
     if min_files < 2:
         raise ValueError(f"min_files has to be 2 or more, a single file is compact: {min_files}")
-    conjunction = removal_conditions(cube, conditions)
+    ensure_cube(cube)
     existing = discover_datasets(cube, store)
+    conjunction = removal_conditions(cube, conditions, existing)
     names = choose_datasets(cube, ktk_cube_dataset_ids, existing)
     datasets, tasks = {}, []
     for name in cube.commit_order(names):

@@ -16,6 +16,7 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.pandas_conversion import align_date_units, to_pandas
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core.expressions.tree import AllOf, Node, columns_of, tree_mask
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.io_components.job import Job
@@ -140,7 +141,7 @@ def run_task(context: ScanContext, task: ScanTask, buffer: OutputBuffer | None =
     )
     splitter = GroupSplitter.of(context, task.groups)
     if not deferred:
-        drops_rows = any(scan.predicates for scan in context.scans)
+        drops_rows = bool(context.join_filters) or any(scan.predicates for scan in context.scans)
         if buffer is not None and task.groups is None and not drops_rows:
             counts = _row_counts(blobs, datasets[0], n_blocks)
             buffer.reserve(counts, context.output.names, context.sort_columns)
@@ -152,7 +153,7 @@ def run_task(context: ScanContext, task: ScanTask, buffer: OutputBuffer | None =
         seed = concat_rows(list(ordered_map(pipeline, list(pairwise(bounds)), threads.blocks)), pa.schema([]))
         for rows in deferred:
             seed = join(seed, rows)
-        batches = [splitter.split(seed)]
+        batches = [splitter.split(_filter_joined(seed, context.join_filters))]
     return splitter.concat_groups(batches, blobs)
 
 
@@ -228,11 +229,21 @@ def _process_block(
     numbered_bounds: tuple[int, tuple[int, int]],
 ) -> GroupedBatch:
     number, bounds = numbered_bounds
-    batch = splitter.split(pipeline(bounds))
+    batch = splitter.split(_filter_joined(pipeline(bounds), splitter.context.join_filters))
     if buffer is None:
         return batch
     groups = [rows._replace(table=buffer.write_block(number, rows.table)) for rows in batch.groups]
     return attrs.evolve(batch, groups=groups)
+
+
+def _filter_joined(rows: RowBatch, filters: Sequence[Node]) -> RowBatch:
+    """Only the joined rows that meet all filters."""
+    if not filters:
+        return rows
+    node = AllOf(tuple(filters))
+    rows = rows.append_partition_keys(sorted(columns_of(node)))
+    mask = tree_mask(rows.table, node)
+    return rows if mask.true_count == len(rows) else rows.filter(mask.to_numpy(zero_copy_only=False))
 
 
 def _block_bounds(blobs: BlobStore, datasets: Sequence[PartitionedFiles]) -> Ints:

@@ -9,8 +9,10 @@ import attrs
 import numpy as np
 
 from kartothek_cube.core.cube.argument_types import ConditionsInput, DatasetsInput
+from kartothek_cube.core.cube.conditions import Condition, Disjunction
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset.pruning import select_partitions
+from kartothek_cube.core.expressions.tree import Node, columns_of, disjunctive_form, imply
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
@@ -256,7 +258,8 @@ def explain_query(
     --------
     >>> import pandas as pd
     >>> from kartothek_cube.core.cube.conditions import C
-    >>> from kartothek_cube.core.cube.cube import Cube
+    >>> from kartothek_cube.core.cube.conditions import Condition, Disjunction
+    from kartothek_cube.core.cube.cube import Cube
     >>> from kartothek_cube.io.eager_cube import build_cube, explain_query
     >>> from storefact import get_store_from_url
     >>> store = get_store_from_url("hmemory://")
@@ -286,8 +289,7 @@ def explain_query(
 
 def _explain_dataset(files: AlignedFiles, logical_plan: LogicalPlan, blobs: BlobStore) -> DatasetExplanation:
     selection, scan, dataset = files.selection, files.selection.scan, files.selection.dataset
-    conjunction = logical_plan.conditions[scan.name]
-    predicates = list(conjunction.predicate or ())
+    nodes = [*logical_plan.predicates[scan.name], *logical_plan.implied[scan.name]]
     values = dataset.partition_table.keys(list(scan.partition_keys), dataset.schema)
     codes = group_codes(list(values.values()), len(dataset.partition_table))
     file_bytes, read_bytes = _estimate_bytes(files, blobs)
@@ -297,10 +299,10 @@ def _explain_dataset(files: AlignedFiles, logical_plan: LogicalPlan, blobs: Blob
         aligned_by=scan.alignment if scan.role is not Role.SEED else (),
         joined_by=scan.dimensions if scan.role is not Role.SEED else (),
         columns=scan.columns,
-        conditions=tuple(_condition_pruning(selection, condition) for condition in conjunction.conditions),
+        conditions=_explain_conditions(selection, logical_plan),
         files=len(dataset.partition_table),
         partitions=len(np.unique(codes)),
-        matching_files=len(select_partitions(dataset, [predicates] if predicates else None)),
+        matching_files=len(select_partitions(dataset, disjunctive_form(nodes))),
         read_files=len(selection.positions),
         read_partitions=len(np.unique(codes[selection.positions])),
         file_bytes=file_bytes,
@@ -308,13 +310,32 @@ def _explain_dataset(files: AlignedFiles, logical_plan: LogicalPlan, blobs: Blob
     )
 
 
-def _condition_pruning(selection: PartitionSelection, condition: Any) -> ConditionPruning:
+def _explain_conditions(
+    selection: PartitionSelection, logical_plan: LogicalPlan
+) -> tuple[ConditionPruning, ...]:
+    """Pruning by each condition on a dataset; conditions on the joined rows are listed at the seed."""
+    scan, types = (
+        selection.scan,
+        dict(zip(selection.scan.schema.names, selection.scan.schema.types, strict=True)),
+    )
+    conditions = logical_plan.conditions[scan.name].conditions
+    result = [_condition_pruning(selection, c, c.to_tree(types)) for c in conditions]
+    if scan.role is Role.SEED:
+        pairs = zip(logical_plan.join_conditions, logical_plan.join_filters, strict=True)
+        result += [_condition_pruning(selection, c, imply(node, scan.schema.names)) for c, node in pairs]
+    return tuple(result)
+
+
+def _condition_pruning(
+    selection: PartitionSelection, condition: Condition | Disjunction, node: Node | None
+) -> ConditionPruning:
     dataset = selection.dataset
-    kept = len(select_partitions(dataset, [list(condition.predicate_part)]))
+    kept = len(select_partitions(dataset, disjunctive_form([] if node is None else [node])))
+    columns = set() if node is None else columns_of(node)
     by = "rows"
-    if condition.column in selection.scan.partition_keys:
+    if columns & {*selection.scan.partition_keys}:
         by = "partition key"
-    elif condition.column in dataset.indices:
+    elif columns & {*dataset.indices}:
         by = "index"
     return ConditionPruning(str(condition), by, kept, len(dataset.partition_table) - kept)
 

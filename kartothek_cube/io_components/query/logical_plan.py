@@ -13,12 +13,20 @@ from kartothek_cube.core.arguments import (
     converter_str_tupleset,
 )
 from kartothek_cube.core.cube.argument_types import ConditionsInput
-from kartothek_cube.core.cube.conditions import Condition, Conjunction
+from kartothek_cube.core.cube.conditions import Condition, Conjunction, Disjunction, parse_conditions
 from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import unknown_names
-from kartothek_cube.core.expressions.predicate import bind
+from kartothek_cube.core.expressions.predicate import LiteralType, bind
+from kartothek_cube.core.expressions.tree import (
+    Node,
+    columns_of,
+    imply,
+    is_null_test,
+    literals_of,
+    rejects_nulls,
+)
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 
 __all__ = ("LogicalPlan", "Role", "build_logical_plan")
@@ -44,8 +52,16 @@ class LogicalPlan:
     partition_by: tuple[str, ...]
     #: columns of the result, sorted
     output_columns: tuple[str, ...]
-    #: active conditions by dataset id: those on columns of the dataset
+    #: active conditions by dataset id: those on columns of the dataset, which null does not match
     conditions: Mapping[str, Conjunction]
+    #: the same as literals in the types of the columns
+    predicates: Mapping[str, tuple[LiteralType, ...]]
+    #: the other active conditions, evaluated on the joined rows
+    join_conditions: tuple[Condition | Disjunction, ...]
+    #: the same in the types of the columns
+    join_filters: tuple[Node, ...]
+    #: what the join filters imply about the rows of each dataset
+    implied: Mapping[str, tuple[Node, ...]]
     #: for each ``partition_by`` column the id of the dataset whose values make the groups
     owners: Mapping[str, str]
     #: roles of the datasets to join by dataset id, in the order of the joins
@@ -64,9 +80,12 @@ def build_logical_plan(
 ) -> LogicalPlan:
     """Check the arguments of a query against the stored columns, types and indices."""
     columns = {name: get_dataset_columns(ds) for name, ds in datasets.items()}
+    types = _column_types(datasets, columns)
+    if isinstance(conditions, str):
+        conditions = parse_conditions(conditions, types)
     conjunction = Conjunction([c for c in Conjunction(conditions).conditions if c.active])
     _check_columns("condition", conjunction.columns, set().union(*columns.values()))
-    _check_types(conjunction, datasets, columns)
+    trees = [_bind_condition(c, types, datasets, columns) for c in conjunction.conditions]
     dimensions = _resolve_dimensions(cube, dimension_columns)
     groups = converter_str_tupleset(partition_by)
     owners = _group_column_owners(cube, datasets, columns, groups)
@@ -75,22 +94,77 @@ def build_logical_plan(
     payload = {name: (output | conjunction.columns) & columns[name] - keys for name in datasets}
     joined = {name for name in datasets if payload[name] or name == cube.seed_dataset}
     _check_projection(cube, columns, payload, joined, dimensions)
+    on_datasets, join_conditions = [], []
+    for condition, tree in zip(conjunction.conditions, trees, strict=True):
+        on_join = isinstance(condition, Disjunction) or _tests_match(tree, columns[cube.seed_dataset])
+        (join_conditions if on_join else on_datasets).append((condition, tree))
     by_dataset = {
-        name: Conjunction([c for c in conjunction.conditions if c.column in columns[name]]) for name in joined
+        name: [(c, tree) for c, tree in on_datasets if columns_of(tree) <= columns[name]] for name in joined
+    }
+    join_filters = tuple(tree for _, tree in join_conditions)
+    for condition, tree in join_conditions:
+        _check_projected(condition, columns_of(tree) & {*cube.dimension_columns} - {*dimensions})
+    restricting = [columns_of(tree) for _, tree in on_datasets]
+    roles = {
+        name: Role.RESTRICTED
+        if any(on <= payload[name] for on in restricting)
+        or any(rejects_nulls(tree, payload[name]) for tree in join_filters)
+        else Role.LEFT
+        for name in joined
     }
     group_owners = {owner for column, owner in owners.items() if column not in keys}
-    roles = {name: Role.RESTRICTED if by_dataset[name].columns - keys else Role.LEFT for name in joined}
     roles |= dict.fromkeys(group_owners & joined, Role.RESTRICTED) | {cube.seed_dataset: Role.SEED}
+    # a row of a left join that does not meet its part of a filter must not become a cell without a match
+    filtered = {
+        name: columns[name] if roles[name] is not Role.LEFT else columns[name] & keys for name in joined
+    }
     order = list(Role)
     return LogicalPlan(
         dimension_columns=dimensions,
         partition_by=groups,
         output_columns=tuple(sorted(output)),
-        conditions=by_dataset,
+        conditions={name: Conjunction([c for c, _ in pairs]) for name, pairs in by_dataset.items()},
+        predicates={
+            name: tuple(literal for _, tree in pairs for literal in literals_of(tree))
+            for name, pairs in by_dataset.items()
+        },
+        join_conditions=tuple(condition for condition, _ in join_conditions),
+        join_filters=join_filters,
+        implied={
+            name: tuple(node for tree in join_filters if (node := imply(tree, filtered[name])) is not None)
+            for name in joined
+        },
         owners=owners,
         roles={name: roles[name] for name in sorted(joined, key=lambda n: (order.index(roles[n]), n))},
         unused=tuple(sorted(set(datasets) - joined)),
     )
+
+
+def _column_types(
+    datasets: Mapping[str, DatasetMetadata], columns: Mapping[str, set[str]]
+) -> dict[str, pa.DataType]:
+    """Types of all columns; another type takes precedence over null."""
+    types: dict[str, pa.DataType] = {}
+    for name in sorted(datasets):
+        for field in arrow_schema(datasets[name]):
+            if field.name in columns[name] and pa.types.is_null(types.get(field.name, pa.null())):
+                types[field.name] = field.type
+    return types
+
+
+def _tests_match(tree: Node, seed_columns: set[str]) -> bool:
+    """Whether a condition also holds for cells that a dataset does not have: nulls of a left join."""
+    is_of_seed = columns_of(tree) <= seed_columns
+    return not is_of_seed and any(is_null_test(literal) for literal in literals_of(tree))
+
+
+def _check_projected(condition: Condition | Disjunction, dropped: set[str]) -> None:
+    """Check that the joined rows have the columns of a condition."""
+    if dropped:
+        raise ValueError(
+            f"Condition `{condition}` is evaluated on the cells of the result, which have no "
+            f"{', '.join(sorted(dropped))}: add it to dimension_columns"
+        )
 
 
 def _check_columns(role: str, columns: Iterable[str], available: set[str]) -> None:
@@ -102,41 +176,30 @@ def _check_columns(role: str, columns: Iterable[str], available: set[str]) -> No
         )
 
 
-def _check_types(
-    conjunction: Conjunction, datasets: Mapping[str, DatasetMetadata], columns: Mapping[str, set[str]]
-) -> None:
-    """Bind the value of every condition to the type of its column in every dataset that has it."""
-    for condition in conjunction.conditions:
-        for name in sorted(datasets):
-            if condition.column not in columns[name]:
-                continue
-            schema = arrow_schema(datasets[name])
-            dtype = schema.field(condition.column).type
-            if pa.types.is_null(dtype):
-                continue
-            _check_signedness(condition, dtype)
-            try:
-                bind([condition.predicate_part], schema)
-            except TypeError as exc:
-                raise TypeError(
-                    f"Condition `{condition}` does not fit column {condition.column} ({dtype}) of "
-                    f"dataset {name}: {exc}"
-                ) from exc
+def _bind_condition(
+    condition: Condition | Disjunction,
+    types: Mapping[str, pa.DataType],
+    datasets: Mapping[str, DatasetMetadata],
+    columns: Mapping[str, set[str]],
+) -> Node:
+    """The condition in the types of the columns; raises for values that cannot be compared with them."""
+    try:
+        tree = condition.to_tree(types)
+        literals = literals_of(tree)
+        bind([literals], pa.schema({column: types[column] for column, _, _ in literals}.items()))
+    except TypeError as exc:
+        on = "column" if isinstance(condition, Condition) else "columns"
+        described = ", ".join(f"{column} ({types[column]})" for column in sorted(_columns(condition)))
+        owners = sorted(name for name in datasets if _columns(condition) & columns[name])
+        raise TypeError(
+            f"Condition `{condition}` does not fit {on} {described} of "
+            f"dataset{'s' if len(owners) > 1 else ''} {', '.join(owners)}: {exc}"
+        ) from exc
+    return tree
 
 
-def _check_signedness(condition: Condition, dtype: pa.DataType) -> None:
-    """Reject numpy integers whose sign differs from that of the column: they carry it in their type."""
-    if not pa.types.is_integer(dtype):
-        return
-    sign = "i" if pa.types.is_signed_integer(dtype) else "u"
-    for _, _, value in condition.predicate_part:
-        for item in value if isinstance(value, tuple | list) else (value,):
-            kind = getattr(getattr(item, "dtype", None), "kind", sign)
-            if kind in "iu" and kind != sign:
-                raise TypeError(
-                    f"Condition `{condition}` has wrong type. Expected `{dtype} (pyarrow)` "
-                    f"but got `{item} ({type(item).__name__})`"
-                )
+def _columns(condition: Condition | Disjunction) -> set[str]:
+    return Conjunction(condition).columns
 
 
 def _resolve_dimensions(cube: Cube, dimension_columns: str | Iterable[str] | None) -> tuple[str, ...]:

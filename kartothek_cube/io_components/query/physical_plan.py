@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.expressions.tree import Node, columns_of
 from kartothek_cube.core.naming import data_key
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.evolution import ColumnMapping
@@ -67,6 +68,8 @@ class DatasetScan:
     #: those of the predicates on dimensions: all versions of a cell meet them, or none does
     dimension_predicates: Predicates
     role: Role
+    #: what else the rows have to meet, as far as files tell; implied by the filters of the joined rows
+    implied: tuple[Node, ...] = ()
     #: key of the first file in the header, whether it is read or not; None without files
     first_file: str | None = None
     #: how to read files that were written before a change of the schema
@@ -83,6 +86,8 @@ class ScanContext:
     partition_by: tuple[str, ...]
     #: types of the schemas; numbers in rows are as narrow as in their files
     output: pa.Schema
+    #: what the joined rows have to meet
+    join_filters: tuple[Node, ...] = ()
     #: cache of :func:`~kartothek_cube.io_components.query.group_output.stored_bits`
     bits_by_column: dict[str, int] = attrs.field(factory=dict, eq=False, repr=False)
 
@@ -314,7 +319,8 @@ def column_fraction(scan: DatasetScan) -> float:
 def project(context: ScanContext, task: ScanTask, columns: Iterable[str]) -> tuple[ScanContext, ScanTask]:
     """Restrict a task to columns of the result, in this order, then ``partition_by``; rows stay the same."""
     names = list(dict.fromkeys([*columns, *context.partition_by]))
-    scans = [_project_scan(scan, set(names)) for scan in context.scans]
+    needed = set(names).union(*map(columns_of, context.join_filters))
+    scans = [_project_scan(scan, needed) for scan in context.scans]
     # a left join that adds no column changes nothing; an inner join still drops rows
     used = [number for number, scan in enumerate(scans) if scan.role is not Role.LEFT or scan.payload]
     return (

@@ -17,6 +17,7 @@ from kartothek_cube.core.cube.discover import discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.expressions.predicate import filter_mask
+from kartothek_cube.core.expressions.tree import columns_of, disjunctive_form, imply
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import data_key
 from kartothek_cube.core.store import BlobStore, open_blobs
@@ -86,10 +87,12 @@ def _make_scan(name: str, dataset: DatasetMetadata, cube: Cube, logical_plan: Lo
     # a dimension that only groups are made of is read and joined by, too
     needed_dimensions = {*logical_plan.dimension_columns, *logical_plan.partition_by}
     dimensions = tuple(c for c in cube.dimension_columns if c in columns and c in needed_dimensions)
-    added = {*logical_plan.output_columns}.difference(cube.dimension_columns, cube.partition_columns)
+    needed = {*logical_plan.output_columns}.union(*map(columns_of, logical_plan.join_filters))
+    added = needed.difference(cube.dimension_columns, cube.partition_columns)
     payload = tuple(c for c in columns if c in added)
-    conditions = logical_plan.conditions[name].predicate or ()
-    predicates = tuple(p for p in conditions if p[0] not in cube.partition_columns)
+    predicates = tuple(p for p in logical_plan.predicates[name] if p[0] not in cube.partition_columns)
+    in_rows = {*columns} - {*cube.partition_columns}
+    implied = (imply(node, in_rows) for node in logical_plan.implied[name])
     read = {*dimensions, *payload, *(column for column, _, _ in predicates)}
     return DatasetScan(
         name=name,
@@ -104,6 +107,7 @@ def _make_scan(name: str, dataset: DatasetMetadata, cube: Cube, logical_plan: Lo
         predicates=predicates,
         dimension_predicates=tuple(p for p in predicates if p[0] in cube.dimension_columns),
         role=logical_plan.roles[name],
+        implied=tuple(node for node in implied if node is not None),
         first_file=_first_file(dataset),
         mapping=dataset.column_mapping,
     )
@@ -133,6 +137,7 @@ def _make_context(
         sort_columns=logical_plan.dimension_columns + tuple(cube.partition_columns),
         partition_by=logical_plan.partition_by,
         output=pa.schema([(c, types[c]) for c in logical_plan.output_columns]),
+        join_filters=logical_plan.join_filters,
     )
 
 
@@ -140,15 +145,17 @@ def _prune_partitions(
     scan: DatasetScan, dataset: DatasetMetadata, logical_plan: LogicalPlan, blobs: BlobStore
 ) -> PartitionSelection:
     """Data files that the conditions on one dataset leave ("Per-Dataset Partitions" in the specification)."""
-    conjunction = logical_plan.conditions[scan.name]
+    nodes = [*logical_plan.predicates[scan.name], *logical_plan.implied[scan.name]]
+    columns = set().union(*map(columns_of, nodes))
     group_columns = {column for column, owner in logical_plan.owners.items() if owner == scan.name}
-    dataset = dataset.load_indices(conjunction.columns | group_columns, blobs)
-    predicates = list(conjunction.predicate or ())
-    positions = select_partitions(dataset, [predicates] if predicates else None)
+    dataset = dataset.load_indices(columns | group_columns, blobs)
+    positions = select_partitions(dataset, disjunctive_form(nodes))
     keys = dataset.partition_table.keys(list(scan.partition_keys), dataset.schema)
-    stable = [p for p in predicates if p in scan.dimension_predicates or p[0] in scan.alignment]
-    if len(stable) < len(predicates):
-        candidates = select_partitions(dataset, [stable] if stable else None)
+    # all versions of a cell agree on these columns
+    stable_columns = {*scan.dimensions, *(p[0] for p in scan.dimension_predicates), *scan.alignment}
+    if not columns <= stable_columns:
+        stable = [node for n in nodes if (node := imply(n, stable_columns)) is not None]
+        candidates = select_partitions(dataset, disjunctive_form(stable))
         positions = _complete_partitions(positions, candidates, scan, keys)
     files = PartitionSelection(scan, dataset, np.arange(len(dataset.partition_table)), keys)
     return files.select(positions)
@@ -241,7 +248,7 @@ def _group_values(
         index = IndexColumns.from_pairs(dataset.key_columns()[column], labels, np.arange(len(labels)))
     elif index is None:
         index = _scan_values(selection, column, blobs)
-    predicates = logical_plan.conditions[selection.scan.name].predicate or ()
+    predicates = logical_plan.predicates[selection.scan.name]
     keep = np.ones(len(index.values), dtype=bool)
     if on_column := [p for p in predicates if p[0] == column]:
         keep = filter_mask(pa.table({column: index.values}), [on_column]).to_numpy(zero_copy_only=False)

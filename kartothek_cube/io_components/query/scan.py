@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -12,7 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.types import Ints, Mask
-from kartothek_cube.core.expressions.predicate import filter_mask
+from kartothek_cube.core.expressions.predicate import (
+    LiteralType,
+    PredicatesType,
+    columns_in_predicates,
+    filter_mask,
+)
+from kartothek_cube.core.expressions.tree import disjunctive_form, imply
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered, group_codes
 from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, strictly_increasing
@@ -141,6 +147,14 @@ def pushdown_predicates(scan: DatasetScan, group_predicates: Predicates) -> Pred
     return scan.predicates + tuple(predicate for predicate in group_predicates if predicate[0] in columns)
 
 
+def _with_implied(
+    predicates: Sequence[LiteralType], scan: DatasetScan, columns: Collection[str]
+) -> PredicatesType:
+    """The predicates, and what the filters of the joined rows imply about columns; None for nothing."""
+    implied = [node for n in scan.implied if (node := imply(n, columns)) is not None]
+    return disjunctive_form([*predicates, *implied])
+
+
 def stored_columns(scan: DatasetScan) -> list[str]:
     """Columns to read from the files; partition keys are not stored in them."""
     return [column for column in scan.columns if column not in scan.partition_keys]
@@ -173,8 +187,9 @@ def _read_files(
     scan = files.scan
     in_file = [p for p in predicates if p[0] not in scan.partition_keys]
     stable = [p for p in in_file if p[0] in scan.dimensions or p in scan.dimension_predicates]
-    of_single_file, of_overlapping_file = ([in_file] if in_file else None), ([stable] if stable else None)
     dimensions = [c for c in scan.dimensions if c not in scan.partition_keys]
+    of_single_file = _with_implied(in_file, scan, stored_columns(scan))
+    of_overlapping_file = _with_implied(stable, scan, dimensions)
     all_dimensions_stored = len(dimensions) == len(scan.dimensions)
 
     def check_order(table: pa.Table) -> _FileRows:
@@ -219,7 +234,7 @@ class _ColumnFile(NamedTuple):
 
     columns: ParquetColumns
     scan: DatasetScan
-    predicates: Predicates
+    predicates: PredicatesType
 
 
 def scan_colocated(
@@ -245,13 +260,16 @@ def scan_colocated(
         return None
     chunk_cache.provide(seed_columns, dimensions)
     colocated, remaining = _split_colocated(seed_columns, seed, others, group_predicates)
-    files = [_ColumnFile(seed_columns, scan, _file_predicates(scan, group_predicates)), *colocated]
+    on_seed = _with_implied(_file_predicates(scan, group_predicates), scan, stored_columns(scan))
+    files = [_ColumnFile(seed_columns, scan, on_seed), *colocated]
     masks = _predicate_masks(files)
     mask = reduce(pc.and_, masks) if masks else None
     # Predicates on dimensions keep all versions of a cell or none, and a seed that is read alone keeps the
     # versions that a scan of its own would see: then the order of the kept rows tells enough. Else a newer
     # version may have been dropped, and all rows have to be in order.
-    on_cells_only = not colocated or all(p[0] in dimensions for file in files for p in file.predicates)
+    on_cells_only = not colocated or all(
+        columns_in_predicates(file.predicates) <= set(dimensions) for file in files
+    )
     check_all_rows = mask is not None and not on_cells_only and mask.true_count > 0
     if check_all_rows and not strictly_increasing(seed_columns.decoded(dimensions), len(seed_columns)):
         return None
@@ -292,8 +310,9 @@ def _split_colocated(
             and have_equal_pages(seed_columns, columns, dimensions)
         ):
             # predicates on dimensions are evaluated on the seed, whose cells are the same
-            on_payload = tuple(p for p in _file_predicates(scan, group_predicates) if p[0] not in dimensions)
-            colocated.append(_ColumnFile(columns, scan, on_payload))
+            on_payload = [p for p in _file_predicates(scan, group_predicates) if p[0] not in dimensions]
+            payload = [column for column in stored_columns(scan) if column not in dimensions]
+            colocated.append(_ColumnFile(columns, scan, _with_implied(on_payload, scan, payload)))
         else:
             remaining.append(other)
     return colocated, remaining
@@ -301,7 +320,7 @@ def _split_colocated(
 
 def _predicate_masks(files: Sequence[_ColumnFile]) -> list[pa.BooleanArray]:
     """Rows that meet the predicates of each file that has some; up to the first file without a match."""
-    restricted = [(file.columns, [list(file.predicates)]) for file in files if file.predicates]
+    restricted = [(file.columns, file.predicates) for file in files if file.predicates is not None]
     for columns, predicates in restricted:
         columns.check(predicates)
     masks: list[pa.BooleanArray] = []

@@ -12,9 +12,8 @@ import pyarrow as pa
 from kartothek_cube.core.arguments import converter_str_set
 from kartothek_cube.core.commit import WriteMode
 from kartothek_cube.core.cube.argument_types import ConditionsInput
-from kartothek_cube.core.cube.conditions import Conjunction
 from kartothek_cube.core.cube.consistency import get_dataset_columns, get_payload_subset
-from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import (
     choose_datasets,
     discover_datasets,
@@ -250,19 +249,20 @@ def _plan_removal(
     operation: str,
     cube: Cube,
     store: StoreInput,
-    conditions: Conjunction | None,
+    conditions: ConditionsInput,
     names: str | Iterable[str] | None,
     metadata: Metadata | None,
     df_serializer: Any = None,
 ) -> CubeWritePlan:
     """Plan updates that also remove the partitions which meet conditions."""
     existing = discover_datasets(cube, store)
+    conjunction = None if conditions is None else removal_conditions(cube, conditions, existing)
     datasets = {name: existing[name] for name in choose_datasets(cube, names, existing)}
     plan = _plan_existing(operation, cube, store, datasets, metadata, df_serializer)
     changes = dict(plan.changes)
-    if conditions is not None:
+    if conjunction is not None:
         for name, change in plan.changes.items():
-            remove_where = partition_scope(conditions, existing[name])
+            remove_where = partition_scope(conjunction, existing[name])
             selected = select_partitions(existing[name], remove_where or None)
             labels = existing[name].partition_table.take(selected).labels
             changes[name] = attrs.evolve(change, remove_where=remove_where, assumed_labels=labels)
@@ -277,8 +277,9 @@ def plan_remove(
     metadata: Metadata | None = None,
 ) -> CubeWritePlan:
     """Plan to remove the partitions that meet conditions on partition columns."""
-    conjunction = removal_conditions(cube, conditions)
-    plan = _plan_removal("remove_partitions", cube, store, conjunction, ktk_cube_dataset_ids, metadata)
+    ensure_cube(cube)
+    conditions = () if conditions is None else conditions
+    plan = _plan_removal("remove_partitions", cube, store, conditions, ktk_cube_dataset_ids, metadata)
     return attrs.evolve(plan, keep_empty=True, return_all=True)
 
 
@@ -291,6 +292,6 @@ def plan_update(
     df_serializer: Any = None,
 ) -> CubeWritePlan:
     """Plan to replace partitions: remove those that meet the conditions and add input, in one commit."""
-    conjunction = None if remove_conditions is None else removal_conditions(cube, remove_conditions)
+    ensure_cube(cube)
     names = converter_str_set(ktk_cube_dataset_ids)
-    return _plan_removal("update", cube, store, conjunction, names, metadata, df_serializer)
+    return _plan_removal("update", cube, store, remove_conditions, names, metadata, df_serializer)

@@ -10,13 +10,15 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.casting import normalize_value
 from kartothek_cube.core.cube.argument_types import ConditionsInput
-from kartothek_cube.core.cube.conditions import Conjunction
+from kartothek_cube.core.cube.conditions import Conjunction, parse_conditions
+from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.expressions.literal import is_null_value
 from kartothek_cube.core.expressions.predicate import ConjunctionType
+from kartothek_cube.core.expressions.tree import expand
 from kartothek_cube.core.typing import StoreInput
 
 __all__ = (
@@ -79,13 +81,30 @@ Predicates = list[list[tuple[str, str, Any]]]
 def partition_scope(conditions: Conjunction, dataset: DatasetMetadata) -> Predicates:
     """The predicate of those conditions that concern partition keys of a dataset; [] if none does."""
     keys = set(dataset.partition_keys or ())
-    literals = Conjunction([c for c in conditions.conditions if c.column in keys]).predicate
-    return [literals] if literals else []
+    schema = arrow_schema(dataset)
+    types = dict(zip(schema.names, schema.types, strict=True))
+    nodes = []
+    for condition in conditions.conditions:
+        columns = Conjunction(condition).columns
+        if columns <= keys and columns:
+            nodes.append(condition.to_tree(types))
+        elif columns & keys:
+            # neither side of the "or" alone tells which partitions of this dataset are meant
+            raise ValueError(
+                f"Condition `{condition}` has columns by which dataset {dataset.uuid!r} is not partitioned: "
+                f"{', '.join(sorted(columns - keys))}"
+            )
+    return expand(nodes) if nodes else []
 
 
-def removal_conditions(cube: Cube, conditions: ConditionsInput) -> Conjunction:
+def removal_conditions(
+    cube: Cube, conditions: ConditionsInput, datasets: Mapping[str, DatasetMetadata]
+) -> Conjunction:
     """Check that conditions concern partition columns only."""
     ensure_cube(cube)
+    if isinstance(conditions, str):
+        fields = [field for dataset in datasets.values() for field in arrow_schema(dataset)]
+        conditions = parse_conditions(conditions, {field.name: field.type for field in fields})
     conjunction = Conjunction(conditions)
     wrong = conjunction.columns - set(cube.partition_columns)
     if wrong:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import operator
 
 import numpy as np
@@ -132,30 +133,144 @@ def test_conditions_on_columns_of_every_type(driver, store_factory, kind):
         assert (column, [n and n["n"] for n in found]) == (column, [[0], [0], [0], [1]])
 
 
-@pytest.mark.parametrize("column", ["x", "p", "i1", "v1"])
-def test_a_date_may_be_given_as_text_but_not_as_timestamp(driver, store_factory, column):
-    cube = CUBE.copy(index_columns=["i1"])
-    days = [DATE(2020, 1, 1), DATE(2020, 1, 2)]
-    build(store_factory, cube, seed=frame(x=days, p=days, i1=days, v1=days))
-    arguments = {"cube": cube, "store": store_factory, "payload_columns": []}
-    (result,) = driver.query_cube(conditions=C(column) == "2020-01-02", **arguments)
-    assert list(result["x"]) == [STAMP("2020-01-02")]
-    for value in (STAMP("2020-01-02"), datetime.datetime(2020, 1, 2)):
-        with pytest.raises(TypeError, match=column):
-            driver.query_cube(conditions=C(column) == value, **arguments)
+KEYS_AND_PAYLOAD = pytest.mark.parametrize("column", ["x", "p", "i1", "v1"])
 
 
-@pytest.mark.parametrize("column", ["x", "p", "i1", "v1"])
-def test_a_timestamp_is_not_compared_with_a_date(driver, store_factory, column):
-    cube = CUBE.copy(index_columns=["i1"])
-    stamps = [STAMP("2020-01-01"), STAMP("2020-01-02")]
-    build(store_factory, cube, seed=frame(x=stamps, p=stamps, i1=stamps, v1=stamps))
-    for value in (DATE(2020, 1, 1), "2020-01-01"):
-        with pytest.raises(TypeError, match=column):
-            driver.query_cube(cube=cube, store=store_factory, conditions=C(column) == value)
-    for value in (stamps[0].to_pydatetime(), np.datetime64("2020-01-01"), np.datetime64("2020-01-01", "ns")):
-        (result,) = driver.query_cube(cube=cube, store=store_factory, conditions=C(column) == value)
-        assert list(result["x"]) == stamps[:1]
+def build_typed(store, values):
+    """Build a cube whose columns of all roles have the given values, numbered by the dimension ``n``."""
+    cube = CUBE.copy(index_columns=["i1"], dimension_columns=["x", "n"])
+    columns = dict.fromkeys(("x", "p", "i1", "v1"), values)
+    build(store, cube, seed=pd.DataFrame({"n": range(len(values)), **columns}))
+    return cube
+
+
+def numbers(driver, store, cube, conditions):
+    """Give the numbers ``n`` of the cells that match."""
+    found = rows(driver.query_cube(cube=cube, store=store, conditions=conditions, payload_columns=["n"]))
+    return sorted(found["n"]) if found else []
+
+
+@KEYS_AND_PAYLOAD
+def test_a_date_is_compared_with_text_and_naive_timestamps(driver, store_factory, column):
+    cube = build_typed(store_factory, [DATE(2020, 1, 1), DATE(2020, 1, 2), DATE(2020, 1, 3)])
+    c, noon = C(column), STAMP("2020-01-02 12:00")
+    expected = [
+        (c == "2020-01-02", [1]),
+        (c == STAMP("2020-01-02"), [1]),
+        (c == datetime.datetime(2020, 1, 2), [1]),
+        (c >= np.datetime64("2020-01-02"), [1, 2]),
+        (c == noon, []),
+        (c != noon, [0, 1, 2]),
+        (c < noon, [0, 1]),
+        (c >= noon, [2]),
+        (c.isin([STAMP("2020-01-01"), noon, "2020-01-03", DATE(2020, 1, 3)]), [0, 2]),
+        (c.between(STAMP("2020-01-01 00:00:01"), STAMP("2020-01-02 23:00")), [1]),
+    ]
+    found = [(condition, numbers(driver, store_factory, cube, condition)) for condition, _ in expected]
+    assert found == expected
+    with pytest.raises(TypeError, match=f"{column}.*date32.*2020-01-02 00:00:00"):
+        numbers(driver, store_factory, cube, c == STAMP("2020-01-02", tz="UTC"))
+
+
+@KEYS_AND_PAYLOAD
+def test_a_timestamp_is_compared_with_dates_and_text(driver, store_factory, column):
+    cube = build_typed(store_factory, [STAMP("2020-01-01"), STAMP("2020-01-01 12:00"), STAMP("2020-01-02")])
+    c = C(column)
+    expected = [
+        (c == STAMP("2020-01-01").to_pydatetime(), [0]),
+        (c == np.datetime64("2020-01-01"), [0]),
+        (c == np.datetime64("2020-01-01", "ns"), [0]),
+        (c == DATE(2020, 1, 1), [0]),
+        (c > "2020-01-01", [1, 2]),
+        (c == "2020-01-01 12:00", [1]),
+        (c == "2020-01-01T12:00:00", [1]),
+        (c.isin([DATE(2020, 1, 2), "2020-01-01"]), [0, 2]),
+    ]
+    found = [(condition, numbers(driver, store_factory, cube, condition)) for condition, _ in expected]
+    assert found == expected
+    for value in ("2020-01-01 12:00 UTC", "2020-01-01T12:00Z", "today", "01.01.2020", "2020-02-30"):
+        with pytest.raises(TypeError, match=f"{column}.*timestamp.*{value}"):
+            numbers(driver, store_factory, cube, c == value)
+
+
+def test_a_zoned_timestamp_is_compared_with_text_that_names_a_zone(driver, store_factory):
+    stamps = pd.to_datetime(["2020-01-01 12:00", "2020-01-02 00:00"]).tz_localize("Europe/Berlin")
+    build(store_factory, seed=pd.DataFrame({"x": [0, 1], "p": [0, 0], "v1": stamps}))
+    assert cells(driver, store_factory, C("v1") == "2020-01-01T11:00Z") == [0]
+    assert cells(driver, store_factory, C("v1") > "2020-01-01 12:00+01:00") == [1]
+    for value in ("2020-01-01", DATE(2020, 1, 1), STAMP("2020-01-01")):
+        with pytest.raises(TypeError, match=r"v1.*Europe/Berlin.*2020"):
+            cells(driver, store_factory, C("v1") == value)
+
+
+BIG = 2**53
+NUMBERS = {
+    "int": (
+        [-1, 3, BIG + 1, 2**62 + 1],
+        [
+            (lambda c: c == np.float64(3), [1]),
+            (lambda c: c >= 1.5, [1, 2, 3]),
+            (lambda c: c <= 3.5, [0, 1]),
+            (lambda c: c == 3.5, []),
+            (lambda c: c != 3.5, [0, 1, 2, 3]),
+            (lambda c: c > float(BIG), [2, 3]),
+            (lambda c: c <= float(BIG), [0, 1]),
+            (lambda c: c == float(BIG), []),
+            (lambda c: c > -np.inf, [0, 1, 2, 3]),
+            (lambda c: c >= np.inf, []),
+            (lambda c: c < 1e300, [0, 1, 2, 3]),
+            (lambda c: c.isin([3.0, 3.5, 2**62 + 1]), [1, 3]),
+            (lambda c: c == decimal.Decimal(3), [1]),
+            (lambda c: c == np.uint64(3), [1]),
+            (lambda c: c.in_interval(-0.5, 3.5), [1]),
+        ],
+    ),
+    "uint": (
+        np.array([0, 3, 2**64 - 1], dtype="uint64"),
+        [
+            (lambda c: c > np.int64(-1), [0, 1, 2]),
+            (lambda c: c == np.int64(3), [1]),
+            (lambda c: c < float(2**64), [0, 1, 2]),
+        ],
+    ),
+    "float": (
+        [-0.5, 10.0, float(2**60), 1e300],
+        [
+            (lambda c: c > 10, [2, 3]),
+            (lambda c: c.isin([10, 12]), [1]),
+            (lambda c: c == 2**60, [2]),
+            (lambda c: c == 2**60 + 1, []),
+            (lambda c: c < 2**60 + 1, [0, 1, 2]),
+            (lambda c: c >= 2**60 + 1, [3]),
+            (lambda c: c > 2**60 - 1, [2, 3]),
+            (lambda c: c < 10**400, [0, 1, 2, 3]),
+            (lambda c: c > 10**400, []),
+            (lambda c: c == np.int8(10), [1]),
+            (lambda c: c == decimal.Decimal("-0.5"), [0]),
+        ],
+    ),
+    "float32": (
+        np.array([0.1, 10.0], dtype="float32"),
+        [(lambda c: c == 10, [1]), (lambda c: c < 2**60 + 1, [0, 1]), (lambda c: c > 0.1, [0, 1])],
+    ),
+}
+
+
+@KEYS_AND_PAYLOAD
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_numbers_are_compared_exactly(driver, store_factory, kind, column):
+    values, expected = NUMBERS[kind]
+    cube = build_typed(store_factory, values)
+    conditions = [(condition(C(column)), found) for condition, found in expected]
+    found = [(str(c), numbers(driver, store_factory, cube, c)) for c, _ in conditions]
+    assert found == [(str(c), numbers) for c, numbers in conditions]
+
+
+def test_a_decimal_that_is_no_float_is_refused(driver, store_factory):
+    """Whether 0.1 as a float is meant, which is another number, is not known."""
+    build(store_factory, seed=frame(x=[0], p=[0], v1=[0.1]))
+    with pytest.raises(TypeError, match=r"v1.*double.*0\.1.*Decimal"):
+        cells(driver, store_factory, C("v1") == decimal.Decimal("0.1"))
 
 
 # nulls -------------------------------------------------------------------------------------------

@@ -154,6 +154,8 @@ class DatasetNotFoundError(KartothekCubeError, KeyError):
     ----------
     dataset_uuid
         The dataset.
+    missing_directory
+        The directory of the store, if that does not exist either.
 
     Attributes
     ----------
@@ -168,12 +170,15 @@ class DatasetNotFoundError(KartothekCubeError, KeyError):
     'sales.by-dataset-metadata.msgpack.zstd'.
     """
 
-    def __init__(self, dataset_uuid: str) -> None:
+    def __init__(self, dataset_uuid: str, missing_directory: str | None = None) -> None:
         self.dataset_uuid = dataset_uuid
         self.keys: tuple[str, ...] = ()
         message = f"Dataset {dataset_uuid!r} does not exist"
         if validate_uuid(dataset_uuid):
             self.keys = tuple(metadata_key_from_uuid(dataset_uuid, form) for form in ("json", "msgpack"))
+        if missing_directory is not None:
+            message += f": there is no directory {missing_directory}"
+        elif self.keys:
             message += f": the store has neither {self.keys[0]!r} nor {self.keys[1]!r}"
         super().__init__(f"{message}.")
 

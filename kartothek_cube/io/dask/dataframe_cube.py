@@ -31,11 +31,11 @@ from dask.task_spec import List, TaskRef
 from kartothek_cube.core.arrow.pandas_conversion import dates_as_stamps
 from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.typing import StoreFactory
+from kartothek_cube.core.typing import StoreFactoryInput
 from kartothek_cube.io.dask import delayed_cube
 from kartothek_cube.io.dask._dask_executor import answer_as_delayed
 from kartothek_cube.io.dask._shuffle import buckets, shuffle_by_key
-from kartothek_cube.io.dask.common_cube import check_store
+from kartothek_cube.io.dask.common_cube import as_factory
 from kartothek_cube.io.dask.dataframe import from_map
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
 from kartothek_cube.io_components.query.executor import run_single_frame
@@ -118,7 +118,7 @@ def _write_buckets(plan: CubeWritePlan, item: tuple[str, pd.DataFrame]) -> Writt
 def build_cube_from_dataframe(
     data: DaskInput,
     cube: Cube,
-    store: StoreFactory,
+    store: StoreFactoryInput,
     metadata: CubeMetadata | None = None,
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
@@ -135,7 +135,7 @@ def build_cube_from_dataframe(
     are not detected. ``shuffle`` first collects the rows of each physical partition into at most
     ``num_buckets`` files, distributed by the values of ``bucket_by`` (all columns by default).
     """
-    check_store(store)
+    store = as_factory(store)
     frames = _by_id(data, cube)
     plan = plan_build(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
     _check_columns(plan, frames)
@@ -150,7 +150,7 @@ def build_cube_from_dataframe(
 def extend_cube_from_dataframe(
     data: DaskInput,
     cube: Cube,
-    store: StoreFactory,
+    store: StoreFactoryInput,
     metadata: CubeMetadata | None = None,
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
@@ -162,7 +162,7 @@ def extend_cube_from_dataframe(
     ``data`` and ``store`` are as in :func:`build_cube_from_dataframe`; cells are unique within a partition of
     the input. The Delayed gives the datasets that were written.
     """
-    check_store(store)
+    store = as_factory(store)
     frames = _by_id(data, cube)
     plan = plan_extend(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
     return _write_frames(plan, frames)
@@ -171,7 +171,7 @@ def extend_cube_from_dataframe(
 def append_to_cube_from_dataframe(
     data: DaskInput,
     cube: Cube,
-    store: StoreFactory,
+    store: StoreFactoryInput,
     metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
 ) -> Delayed:
@@ -181,7 +181,7 @@ def append_to_cube_from_dataframe(
     ``data`` and ``store`` are as in :func:`extend_cube_from_dataframe`. A dataset without rows in the input
     stays as it is.
     """
-    check_store(store)
+    store = as_factory(store)
     frames = _by_id(data, cube)
     plan = plan_append(cube, store, frames, metadata, df_serializer)
     return _write_frames(plan, frames)
@@ -190,7 +190,7 @@ def append_to_cube_from_dataframe(
 def update_cube_from_dataframe(
     data: DaskInput,
     cube: Cube,
-    store: StoreFactory,
+    store: StoreFactoryInput,
     remove_conditions: ConditionsInput,
     ktk_cube_dataset_ids: str | Iterable[str],
     metadata: CubeMetadata | None = None,
@@ -201,7 +201,7 @@ def update_cube_from_dataframe(
 
     ``data`` and ``store`` are as in :func:`extend_cube_from_dataframe`; the dict may be empty.
     """
-    check_store(store)
+    store = as_factory(store)
     frames = _by_id(data, cube)
     plan = plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
     return _write_frames(plan, frames)
@@ -212,7 +212,7 @@ def update_cube_from_dataframe(
 
 def query_cube_dataframe(
     cube: Cube,
-    store: StoreFactory,
+    store: StoreFactoryInput,
     conditions: ConditionsInput = None,
     datasets: DatasetsInput = None,
     dimension_columns: str | Iterable[str] | None = None,
@@ -229,7 +229,7 @@ def query_cube_dataframe(
     are those of the schema; a partition may have narrower ones, or others where values are missing. With
     several partitions, dates outside of ``datetime64[ns]`` are :class:`pandas.Timestamp` objects.
     """
-    check_store(store)
+    store = as_factory(store)
     plan = plan_query(
         cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
     )
@@ -254,7 +254,7 @@ def _read(
 
 def remove_partitions_dataframe(
     cube: Cube,
-    store: StoreFactory,
+    store: StoreFactoryInput,
     conditions: ConditionsInput = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
@@ -264,7 +264,7 @@ def remove_partitions_dataframe(
 
 
 def delete_cube_dataframe(
-    cube: Cube, store: StoreFactory, datasets: DatasetsInput = None, blocksize: int = 100
+    cube: Cube, store: StoreFactoryInput, datasets: DatasetsInput = None, blocksize: int = 100
 ) -> Delayed:
     """Delete a cube; same as :func:`kartothek_cube.io.dask.delayed_cube.delete_cube_delayed`."""
     return delayed_cube.delete_cube_delayed(cube, store, datasets, blocksize)
@@ -272,8 +272,8 @@ def delete_cube_dataframe(
 
 def copy_cube_dataframe(
     cube: Cube,
-    src_store: StoreFactory,
-    tgt_store: StoreFactory,
+    src_store: StoreFactoryInput,
+    tgt_store: StoreFactoryInput,
     overwrite: bool = False,
     datasets: DatasetsInput = None,
     renamed_cube_prefix: str | None = None,
@@ -287,14 +287,14 @@ def copy_cube_dataframe(
 
 
 def collect_stats_dataframe(
-    cube: Cube, store: StoreFactory, datasets: DatasetsInput = None, blocksize: int = 100
+    cube: Cube, store: StoreFactoryInput, datasets: DatasetsInput = None, blocksize: int = 100
 ) -> Delayed:
     """Count what is stored; same as :func:`kartothek_cube.io.dask.delayed_cube.collect_stats_delayed`."""
     return delayed_cube.collect_stats_delayed(cube, store, datasets, blocksize)
 
 
 def cleanup_cube_dataframe(
-    cube: Cube, store: StoreFactory, blocksize: int = 100, *, retention: timedelta | None = None
+    cube: Cube, store: StoreFactoryInput, blocksize: int = 100, *, retention: timedelta | None = None
 ) -> Delayed:
     """Delete garbage; same as :func:`kartothek_cube.io.dask.delayed_cube.cleanup_cube_delayed`."""
     return delayed_cube.cleanup_cube_delayed(cube, store, blocksize, retention=retention)

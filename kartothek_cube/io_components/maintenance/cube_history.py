@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.cube.discover import choose_datasets, discover_ktk_cube_dataset_ids
+from kartothek_cube.core.cube.discover import choose_datasets, discover_ktk_cube_dataset_ids, open_existing
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import StateNotFoundError, unknown_names
 from kartothek_cube.core.history import (
@@ -38,7 +38,7 @@ CubeAsOf: TypeAlias = AsOf | Mapping[str, AsOf]
 def _choose(cube: Cube, blobs: BlobStore, names: str | Iterable[str] | None) -> list[str]:
     """Ids of existing datasets, all by default, in commit order."""
     ensure_cube(cube)
-    existing = discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)
+    existing = discover_ktk_cube_dataset_ids(cube.uuid_prefix, open_existing(cube.uuid_prefix, blobs))
     return cube.commit_order(choose_datasets(cube, names, existing))
 
 

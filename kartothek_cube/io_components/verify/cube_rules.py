@@ -24,11 +24,10 @@ from kartothek_cube.core.cube.constants import (
     KTK_CUBE_METADATA_PARTITION_COLUMNS,
 )
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.cube.discover import choose_datasets, discover_ktk_cube_dataset_ids
+from kartothek_cube.core.cube.discover import choose_datasets, discover_ktk_cube_dataset_ids, open_existing
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetNotFoundError
 from kartothek_cube.core.naming import SINGLE_TABLE, metadata_key_from_uuid, schema_key
-from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.runtime.threads import store_factory
@@ -83,7 +82,7 @@ def plan_cube_verify(
 ) -> CubeVerifyPlan:
     """Check a cube without opening data files, and plan the check of these."""
     ensure_cube(cube)
-    blobs = open_blobs(store)
+    blobs = open_existing(cube.uuid_prefix, store)
     existing = discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)
     names = choose_datasets(cube, ktk_cube_dataset_ids, existing)
     if not existing:

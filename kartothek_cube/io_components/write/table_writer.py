@@ -20,6 +20,7 @@ from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.partition.labels import encode_component
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatible
 from kartothek_cube.core.store import open_blobs
+from kartothek_cube.core.store.resolve import check_reopens
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
@@ -37,11 +38,16 @@ __all__ = (
 )
 
 
+def _check_store(_context: Any, _field: Any, store: StoreFactory) -> None:
+    """Refuse a store whose files the commit would not see; before anything is written."""
+    check_reopens(store)
+
+
 @attrs.frozen
 class WriteContext:
     """What all tasks that write one dataset share."""
 
-    store: StoreFactory
+    store: StoreFactory = attrs.field(validator=_check_store)
     uuid: str
     table: str = SINGLE_TABLE
     #: columns whose values split a table into files and are part of their path

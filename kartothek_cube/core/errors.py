@@ -384,7 +384,7 @@ class MultiTableCommitAborted(KartothekCubeError, RuntimeError):
     Examples
     --------
     >>> print(MultiTableCommitAborted("sales++seed", ["sales++weather"], detail="disk full"))
-    The commit of dataset 'sales++seed' failed (disk full). Rolled back: sales++weather.
+    Dataset 'sales++seed': disk full. The operation was not committed; rolled back: sales++weather.
     """
 
     def __init__(
@@ -394,9 +394,11 @@ class MultiTableCommitAborted(KartothekCubeError, RuntimeError):
         self.detail = detail
         self.rolled_back = tuple(sorted(rolled_back))
         self.left = tuple(sorted(left))
-        reason = f" ({detail})" if detail else ""
-        undone = ", ".join(self.rolled_back) or "none"
-        message = f"The commit of dataset {failed!r} failed{reason}. Rolled back: {undone}."
+        problem = detail.rstrip(".") or "the commit failed"
+        message = f"Dataset {failed!r}: {problem}. The operation was not committed"
+        if self.rolled_back:
+            message += f"; rolled back: {', '.join(self.rolled_back)}"
+        message += "."
         if self.left:
             message += f" Could not be rolled back, look at them: {', '.join(self.left)}."
         super().__init__(message)

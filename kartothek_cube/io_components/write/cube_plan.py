@@ -105,11 +105,14 @@ def _plan_new(
     return CubeWritePlan(operation, cube, store, changes, constraints)
 
 
-def _check_absent(cube: Cube, existing: Iterable[str], names: Iterable[str], overwrite: bool) -> None:
+def _check_absent(
+    cube: Cube, existing: Iterable[str], names: Iterable[str], overwrite: bool, what: str, name_of_copy: str
+) -> None:
     """Raise DatasetExistsError for a dataset that exists."""
     for name in sorted(set(existing) & set(names)):
         if not overwrite:
-            raise DatasetExistsError(cube.ktk_dataset_uuid(name))
+            remedy = f"{what} exists; pass overwrite=True to replace it, or choose another {name_of_copy}."
+            raise DatasetExistsError(cube.ktk_dataset_uuid(name), remedy)
 
 
 def plan_build(
@@ -133,12 +136,12 @@ def plan_build(
     existing = existing_dataset_ids(cube.uuid_prefix, store)
     others = existing - names
     if others:
+        remedy = "" if overwrite else "; pass overwrite=True to replace it"
         raise ValueError(
-            f"Following datasets exist in cube {cube.uuid_prefix} but are not part of the build: "
-            f"{', '.join(sorted(others))}. A cube can only be overwritten as a whole; delete them or "
-            f"include them"
+            f"Cube {cube.uuid_prefix} exists{remedy}. It can only be overwritten as a whole, but these of its "
+            f"datasets are not part of the build: {', '.join(sorted(others))}. Delete them or include them"
         )
-    _check_absent(cube, existing, names, overwrite)
+    _check_absent(cube, existing, names, overwrite, "The cube", "uuid_prefix")
     return plan
 
 
@@ -160,7 +163,7 @@ def plan_extend(
         )
     factory = store_factory(store)
     existing = discover_datasets(cube, store)
-    _check_absent(cube, existing, names, overwrite)
+    _check_absent(cube, existing, names, overwrite, "It", "id")
     others = {name: ds for name, ds in existing.items() if name not in names}
     foreign = {
         column: name

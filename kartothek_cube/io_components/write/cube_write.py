@@ -9,10 +9,13 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.types import same_type, widen
+from kartothek_cube.core.commit import WriteMode
 from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeMetadata
 from kartothek_cube.core.cube.consistency import get_payload_subset
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import SchemaConflictError
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.write.cube_commit import abort_error, finish_write
@@ -51,6 +54,7 @@ def prepare(
         if frames[name]
     }
     _check_new_payload(plan, tables)
+    _check_key_types(plan, tables)
     return {name: table for name, table in tables.items() if len(table)}
 
 
@@ -63,8 +67,31 @@ def _check_new_payload(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> N
                     f"Found columns present in multiple datasets: {column} in {owners[column]}, {name}. "
                     "A payload column belongs to one dataset"
                 )
-                raise abort_error(plan, str(problem)) from problem
+                raise abort_error(plan, name, problem) from problem
             owners[column] = name
+
+
+def _check_key_types(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> None:
+    """Check that key columns have one type in all new datasets, and in those of the cube."""
+    keys = (*plan.cube.partition_columns, *plan.cube.dimension_columns)
+    owners: dict[str, tuple[str, pa.DataType]] = {}
+    for name in plan.cube.join_order(tables):
+        if plan.changes[name].mode is WriteMode.UPDATE:
+            # its own schema is compared as a whole
+            continue
+        stored, table = plan.constraints[name].types, tables[name]
+        for column in keys:
+            if column not in table.column_names or pa.types.is_null(table.schema.field(column).type):
+                continue
+            dtype = widen(table.schema.field(column).type)
+            known = ("the cube", stored[column]) if column in stored else (f"dataset {name!r}", dtype)
+            owner, expected = owners.setdefault(column, known)
+            if not (pa.types.is_null(expected) or same_type(expected, dtype)):
+                problem = SchemaConflictError(
+                    f"Column {column!r} is {expected} in {owner} but {dtype} in dataset {name!r}; "
+                    "a column has one type in all datasets of a cube"
+                )
+                raise abort_error(plan, name, problem) from problem
 
 
 def run_write(
@@ -96,7 +123,7 @@ def write_cube_job(
     empty = sorted(set(frames) - set(tables))
     if empty and not plan.commit_all:
         problem = ValueError(f"Cannot write empty datasets: {', '.join(empty)}")
-        raise abort_error(plan, str(problem)) from problem
+        raise abort_error(plan, empty[0], problem) from problem
     return Job(
         name=f"{plan.operation}_cube",
         description=f"{plan.operation} cube {plan.cube.uuid_prefix}",

@@ -113,7 +113,8 @@ def _check_rows(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> None
         problem = f'Seed data ("{seed}") is missing: a new cube needs it, but it was not in the input'
     else:
         return
-    raise abort_error(plan, problem) from ValueError(problem)
+    error = ValueError(problem)
+    raise abort_error(plan, min(empty, default=seed), error) from error
 
 
 def write_stream(

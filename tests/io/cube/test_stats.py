@@ -54,7 +54,7 @@ def test_stats_of_some_datasets(driver, built, datasets, ids):
 
 @pytest.mark.parametrize("operation", ["collect_stats", "delete_cube"])
 def test_unknown_dataset(driver, built, operation):
-    with refuses(ValueError, built, "unknown dataset sead; did you mean seed"):
+    with refuses(built, ValueError, "unknown dataset sead; did you mean seed"):
         getattr(driver, operation)(cube=CUBE, store=built, datasets=["sead", "whole"])
 
 

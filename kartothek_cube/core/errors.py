@@ -24,6 +24,7 @@ __all__ = (
     "SchemaConflictError",
     "StateNotFoundError",
     "UnknownOutcomeError",
+    "format_count",
     "unknown_names",
 )
 
@@ -351,12 +352,13 @@ class DuplicateCellsError(KartothekCubeError, ValueError):
         self.differing_payload = tuple(sorted(differing_payload))
         columns = ", ".join(self.columns)
         cell = ", ".join(f"{column}={example[column]!r}" for column in self.columns)
-        super().__init__(
-            f"Dataset {dataset_id!r} has several rows for one cell of {columns}, such as {cell}. "
-            f"Equal payload: {', '.join(self.equal_payload) or 'none'}; "
-            f"differing payload: {', '.join(self.differing_payload) or 'none'}"
-            + (f"\n{detail}" if detail else "")
-        )
+        message = f"Dataset {dataset_id!r} has several rows for one cell of {columns}, such as {cell}."
+        if self.equal_payload or self.differing_payload or not detail:
+            message += (
+                f" Equal payload: {', '.join(self.equal_payload) or 'none'}; "
+                f"differing payload: {', '.join(self.differing_payload) or 'none'}"
+            )
+        super().__init__(message + (f"\n{detail}" if detail else ""))
 
 
 class MultiTableCommitAborted(KartothekCubeError, RuntimeError):
@@ -402,6 +404,17 @@ class MultiTableCommitAborted(KartothekCubeError, RuntimeError):
         if self.left:
             message += f" Could not be rolled back, look at them: {', '.join(self.left)}."
         super().__init__(message)
+
+
+def format_count(number: int, noun: str, plural: str = "") -> str:
+    """A number and what is counted, in singular or plural.
+
+    Examples
+    --------
+    >>> format_count(1, "partition"), format_count(2000, "index", "indices")
+    ('1 partition', '2,000 indices')
+    """
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def unknown_names(kind: str, unknown: Iterable[object], available: Iterable[object]) -> str:

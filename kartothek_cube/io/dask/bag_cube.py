@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from typing import Literal
 
 from dask.bag import Bag
 from dask.task_spec import TaskRef
@@ -129,6 +130,8 @@ def append_to_cube_from_bag(
     ktk_cube_dataset_ids: str | Iterable[str] | None,
     metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
+    *,
+    unique_cells: bool = False,
 ) -> Bag:
     """
     Add partitions to datasets; see :func:`kartothek_cube.io.eager_cube.append_to_cube`.
@@ -137,7 +140,8 @@ def append_to_cube_from_bag(
     may occur in the bag. A dataset without rows in the bag stays as it is.
     """
     store = as_factory(store)
-    plan = plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
+    names = declared_ids(ktk_cube_dataset_ids)
+    plan = plan_append(cube, store, names, metadata, df_serializer, unique_cells=unique_cells)
     return _write_bag(plan, data)
 
 
@@ -145,7 +149,7 @@ def update_cube_from_bag(
     data: Bag,
     cube: Cube,
     store: StoreFactoryInput,
-    remove_conditions: ConditionsInput,
+    remove_conditions: ConditionsInput | Literal["all"],
     ktk_cube_dataset_ids: str | Iterable[str],
     metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
@@ -163,7 +167,7 @@ def update_cube_from_bag(
 def remove_partitions_bag(
     cube: Cube,
     store: StoreFactoryInput,
-    conditions: ConditionsInput = None,
+    conditions: ConditionsInput | Literal["all"] = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
 ) -> Bag:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import dask.dataframe as dd
 import pandas as pd
@@ -174,6 +174,8 @@ def append_to_cube_from_dataframe(
     store: StoreFactoryInput,
     metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
+    *,
+    unique_cells: bool = False,
 ) -> Delayed:
     """
     Add partitions to datasets; see :func:`kartothek_cube.io.eager_cube.append_to_cube`.
@@ -183,7 +185,7 @@ def append_to_cube_from_dataframe(
     """
     store = as_factory(store)
     frames = _by_id(data, cube)
-    plan = plan_append(cube, store, frames, metadata, df_serializer)
+    plan = plan_append(cube, store, frames, metadata, df_serializer, unique_cells=unique_cells)
     return _write_frames(plan, frames)
 
 
@@ -191,7 +193,7 @@ def update_cube_from_dataframe(
     data: DaskInput,
     cube: Cube,
     store: StoreFactoryInput,
-    remove_conditions: ConditionsInput,
+    remove_conditions: ConditionsInput | Literal["all"],
     ktk_cube_dataset_ids: str | Iterable[str],
     metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
@@ -255,7 +257,7 @@ def _read(
 def remove_partitions_dataframe(
     cube: Cube,
     store: StoreFactoryInput,
-    conditions: ConditionsInput = None,
+    conditions: ConditionsInput | Literal["all"] = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
 ) -> Delayed:

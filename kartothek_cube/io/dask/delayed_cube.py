@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from typing import Literal
 
 from dask.delayed import Delayed, delayed
 from dask.task_spec import TaskRef
@@ -134,6 +135,8 @@ def append_to_cube_from_delayed(
     ktk_cube_dataset_ids: str | Iterable[str] | None,
     metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
+    *,
+    unique_cells: bool = False,
 ) -> Delayed:
     """
     Add partitions to datasets; see :func:`kartothek_cube.io.eager_cube.append_to_cube`.
@@ -142,7 +145,8 @@ def append_to_cube_from_delayed(
     that may occur in the input. A dataset without rows in the input stays as it is.
     """
     store = as_factory(store)
-    plan = plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer)
+    names = declared_ids(ktk_cube_dataset_ids)
+    plan = plan_append(cube, store, names, metadata, df_serializer, unique_cells=unique_cells)
     return _write_delayed(plan, data)
 
 
@@ -150,7 +154,7 @@ def update_cube_from_delayed(
     data: Iterable[Delayed],
     cube: Cube,
     store: StoreFactoryInput,
-    remove_conditions: ConditionsInput,
+    remove_conditions: ConditionsInput | Literal["all"],
     ktk_cube_dataset_ids: str | Iterable[str],
     metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
@@ -168,7 +172,7 @@ def update_cube_from_delayed(
 def remove_partitions_delayed(
     cube: Cube,
     store: StoreFactoryInput,
-    conditions: ConditionsInput = None,
+    conditions: ConditionsInput | Literal["all"] = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
 ) -> Delayed:

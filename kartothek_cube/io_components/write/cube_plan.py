@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import attrs
 import pyarrow as pa
@@ -32,7 +32,11 @@ from kartothek_cube.io_components.write.cube_arguments import (
     cube_metadata,
     cube_partition_on,
 )
-from kartothek_cube.io_components.write.delete_scope import partition_scope, removal_conditions
+from kartothek_cube.io_components.write.delete_scope import (
+    partition_scope,
+    removal_conditions,
+    warn_of_full_removal,
+)
 from kartothek_cube.io_components.write.plan import DatasetWritePlan
 from kartothek_cube.io_components.write.table_writer import WriteContext
 from kartothek_cube.io_components.write.validation import DatasetConstraints
@@ -65,6 +69,8 @@ class CubeWritePlan:
     keep_empty: bool = False
     #: whether the result has all datasets of the cube
     return_all: bool = False
+    #: whether no cell of the input may be in another partition of the cube
+    unique_cells: bool = False
 
     def with_write_id(self, write_id: str) -> Self:
         """The plan with an id that is part of all file names."""
@@ -138,8 +144,8 @@ def plan_build(
     if others:
         remedy = "" if overwrite else "; pass overwrite=True to replace it"
         raise ValueError(
-            f"Cube {cube.uuid_prefix} exists{remedy}. It can only be overwritten as a whole, but these of its "
-            f"datasets are not part of the build: {', '.join(sorted(others))}. Delete them or include them"
+            f"Cube {cube.uuid_prefix} exists{remedy}. It is overwritten as a whole, but the "
+            f"build has no data for {', '.join(sorted(others))}. Delete or include what is missing"
         )
     _check_absent(cube, existing, names, overwrite, "The cube", "uuid_prefix")
     return plan
@@ -215,11 +221,19 @@ def plan_append(
     names: Iterable[str],
     metadata: Metadata | None = None,
     df_serializer: Any = None,
+    *,
+    unique_cells: bool = False,
 ) -> CubeWritePlan:
     """Plan to add partitions to datasets of a cube."""
     existing = discover_datasets(cube, store)
     datasets = {name: existing[name] for name in choose_datasets(cube, names, existing)}
-    return _plan_existing("append", cube, store, datasets, metadata, df_serializer)
+    if unique_cells and not set(cube.dimension_columns) & set(existing[cube.seed_dataset].secondary_indices):
+        raise ValueError(
+            f"unique_cells needs an index on a dimension column of dataset {cube.seed_dataset!r}; "
+            f"without one, all its files would be read"
+        )
+    plan = _plan_existing("append", cube, store, datasets, metadata, df_serializer)
+    return attrs.evolve(plan, unique_cells=unique_cells)
 
 
 def _plan_removal(
@@ -248,12 +262,13 @@ def _plan_removal(
 def plan_remove(
     cube: Cube,
     store: StoreInput,
-    conditions: ConditionsInput = None,
+    conditions: ConditionsInput | Literal["all"] = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: Metadata | None = None,
 ) -> CubeWritePlan:
     """Plan to remove the partitions that meet conditions on partition columns."""
     conjunction = removal_conditions(cube, conditions)
+    warn_of_full_removal("conditions", conditions, conjunction)
     plan = _plan_removal("remove_partitions", cube, store, conjunction, ktk_cube_dataset_ids, metadata)
     return attrs.evolve(plan, keep_empty=True, return_all=True)
 
@@ -261,12 +276,15 @@ def plan_remove(
 def plan_update(
     cube: Cube,
     store: StoreInput,
-    remove_conditions: ConditionsInput,
+    remove_conditions: ConditionsInput | Literal["all"],
     ktk_cube_dataset_ids: str | Iterable[str],
     metadata: Metadata | None = None,
     df_serializer: Any = None,
 ) -> CubeWritePlan:
     """Plan to replace partitions: remove those that meet the conditions and add input, in one commit."""
-    conjunction = None if remove_conditions is None else removal_conditions(cube, remove_conditions)
+    conjunction = None
+    if remove_conditions is not None:
+        conjunction = removal_conditions(cube, remove_conditions)
+        warn_of_full_removal("remove_conditions", remove_conditions, conjunction)
     names = converter_str_set(ktk_cube_dataset_ids)
     return _plan_removal("update", cube, store, conjunction, names, metadata, df_serializer)

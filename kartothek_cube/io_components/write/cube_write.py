@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import attrs
+import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.types import same_type, widen
@@ -15,16 +16,22 @@ from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeMetadat
 from kartothek_cube.core.cube.consistency import get_payload_subset
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import SchemaConflictError
+from kartothek_cube.core.errors import DuplicateCellsError, SchemaConflictError
+from kartothek_cube.core.index import IndexColumns
+from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.job import Job
+from kartothek_cube.io_components.read.repeated_cells import find_repeated_cells
+from kartothek_cube.io_components.write.abort import delete_uncommitted
 from kartothek_cube.io_components.write.cube_commit import abort_error, finish_write
 from kartothek_cube.io_components.write.cube_plan import CubeWritePlan, plan_remove
+from kartothek_cube.io_components.write.delete_scope import warn_of_rows_outside
 from kartothek_cube.io_components.write.table_writer import WriteResult, merge_results, write_table
 from kartothek_cube.io_components.write.validation import prepare_table
 
 __all__ = (
     "check_announced",
+    "finish_checked",
     "merge_writes",
     "prepare",
     "remove_partitions_job",
@@ -121,7 +128,7 @@ def write_cube_job(
     """Check all input, write it dataset by dataset, then commit, the seed last."""
     tables = prepare(plan, frames)
     empty = sorted(set(frames) - set(tables))
-    if empty and not plan.commit_all:
+    if empty and plan.operation in ("build", "extend"):
         problem = ValueError(f"Cannot write empty datasets: {', '.join(empty)}")
         raise abort_error(plan, empty[0], problem) from problem
     return Job(
@@ -130,7 +137,7 @@ def write_cube_job(
         context=plan,
         tasks=list(tables.items()),
         run=_write_named,
-        finish=partial(_finish_merged, plan),
+        finish=partial(_finish_merged, plan, empty),
         merge=merge_writes,
         steps=("prepare", "write", "commit"),
     )
@@ -139,7 +146,7 @@ def write_cube_job(
 def remove_partitions_job(
     cube: Cube,
     store: StoreInput,
-    conditions: ConditionsInput = None,
+    conditions: ConditionsInput | Literal["all"] = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
 ) -> Job[None, None, dict[str, WriteResult], dict[str, DatasetMetadata]]:
@@ -151,7 +158,7 @@ def remove_partitions_job(
         context=None,
         tasks=(),
         run=_write_nothing,
-        finish=partial(_finish_merged, plan),
+        finish=partial(_finish_merged, plan, ()),
         merge=merge_writes,
         steps=("prepare", "write", "commit"),
     )
@@ -166,6 +173,50 @@ def _write_nothing(_context: None, _task: None) -> dict[str, WriteResult]:
 
 
 def _finish_merged(
-    plan: CubeWritePlan, parts: Iterable[Mapping[str, WriteResult]]
+    plan: CubeWritePlan, empty: Sequence[str], parts: Iterable[Mapping[str, WriteResult]]
 ) -> dict[str, DatasetMetadata]:
-    return finish_write(plan, merge_writes(parts))
+    contexts = {name: plan.changes[name].context for name in empty}
+    nothing = {name: WriteResult(context.uuid, context.table) for name, context in contexts.items()}
+    return finish_checked(plan, merge_writes([nothing, *parts]))
+
+
+def finish_checked(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> dict[str, DatasetMetadata]:
+    """Check what was written against the partitions that are removed, and commit."""
+    for name, result in results.items():
+        remove_where = plan.changes[name].remove_where
+        warn_of_rows_outside(result.uuid, result.partitions(), result.schema, remove_where)
+    if plan.unique_cells:
+        try:
+            _check_unique_cells(plan, results)
+        except BaseException:
+            delete_uncommitted(plan.store, results.values())
+            raise
+    return finish_write(plan, results)
+
+
+def _check_unique_cells(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> None:
+    """Raise DuplicateCellsError for a cell of the input that the seed has in another partition."""
+    cube = plan.cube
+    result = results.get(cube.seed_dataset)
+    if result is None or result.schema is None:
+        return
+    blobs = open_blobs(plan.store)
+    seed = DatasetMetadata.load_from_store(result.uuid, blobs).load_indices(cube.dimension_columns, blobs)
+    indices = {}
+    for column, update in result.indices.items():
+        stored = seed.secondary_indices[column].columns_data if column in seed.secondary_indices else None
+        if column in cube.dimension_columns and stored is not None:
+            indices[column] = IndexColumns.merge([stored, update.entries], stored.values.type)
+    files = seed.partition_table.concat(result.partitions())
+    repeated = find_repeated_cells(
+        blobs,
+        cube.dimension_columns,
+        cube.partition_columns,
+        files,
+        result.table,
+        result.schema.internal(),
+        indices,
+        np.arange(len(files)) >= len(seed.partition_table),
+    )
+    if repeated is not None:
+        raise DuplicateCellsError(cube.seed_dataset, repeated.example, detail=f"{repeated}.")

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from kartothek_cube.core.arrow.types import Ints, is_nested
 from kartothek_cube.core.commit import ChangeSet, IndexUpdate
 from kartothek_cube.core.common_metadata import make_meta
-from kartothek_cube.core.errors import SchemaConflictError, unknown_names
+from kartothek_cube.core.errors import SchemaConflictError, format_count, unknown_names
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.partition import PartitionTable
@@ -62,7 +62,7 @@ class WriteContext:
 
 
 def _count(labels: pa.StringArray) -> str:
-    return f"<{len(labels)} partitions>"
+    return f"<{format_count(len(labels), 'partition')}>"
 
 
 def _names(indices: Mapping[str, IndexUpdate]) -> str:
@@ -197,7 +197,7 @@ def check_input(context: WriteContext, table: pa.Table) -> None:
         if nulls:
             raise ValueError(
                 f"Partition column {column} of dataset {context.uuid} holds null: "
-                f"{nulls} of {len(table)} rows would be lost. "
+                f"{nulls:,} of {format_count(len(table), 'row')} would be lost. "
                 "Fill or drop them before writing"
             )
 

@@ -168,8 +168,8 @@ class QueryExplanation:
     def _summary(self) -> dict[str, Any]:
         facts: dict[str, Any] = {
             "result": f"{format_count(len(self.columns), 'column')}, sorted by {', '.join(self.sorted_by)}",
-            "to read": f"{format_count(self.read_files, 'file')} in {format_count(self.partitions, 'partition')}, "
-            f"about {bytes_text(self.read_bytes)}",
+            "to read": f"{format_count(self.read_files, 'file')} in "
+            f"{format_count(self.partitions, 'partition')}, about {bytes_text(self.read_bytes)}",
         }
         if self.groups is not None:
             shown = ["/".join(map(str, values)) for values in self.first_groups]

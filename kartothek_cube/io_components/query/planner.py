@@ -77,6 +77,7 @@ def _log_plan(cube: Cube, plan: PhysicalPlan) -> None:
     for files in plan.files:
         selection = files.selection
         scan = selection.scan
+        predicates = plan.logical_plan.conditions[scan.name].predicate or ()
         _LOGGER.debug(
             "Query of cube %s reads %d of %d files of dataset %s: columns %s; conditions %s",
             cube.uuid_prefix,
@@ -84,7 +85,7 @@ def _log_plan(cube: Cube, plan: PhysicalPlan) -> None:
             len(selection.dataset.partition_table),
             scan.name,
             ", ".join(scan.columns) or "none",
-            " & ".join(f"{column} {op} {value!r}" for column, op, value in scan.predicates) or "none",
+            " & ".join(f"{column} {op} {value!r}" for column, op, value in predicates) or "none",
         )
 
 

@@ -24,6 +24,7 @@ __all__ = (
     "SchemaConflictError",
     "StateNotFoundError",
     "UnknownOutcomeError",
+    "format_count",
     "unknown_names",
 )
 
@@ -154,6 +155,8 @@ class DatasetNotFoundError(KartothekCubeError, KeyError):
     ----------
     dataset_uuid
         The dataset.
+    missing_directory
+        The directory of the store, if that does not exist either.
 
     Attributes
     ----------
@@ -168,12 +171,15 @@ class DatasetNotFoundError(KartothekCubeError, KeyError):
     'sales.by-dataset-metadata.msgpack.zstd'.
     """
 
-    def __init__(self, dataset_uuid: str) -> None:
+    def __init__(self, dataset_uuid: str, missing_directory: str | None = None) -> None:
         self.dataset_uuid = dataset_uuid
         self.keys: tuple[str, ...] = ()
         message = f"Dataset {dataset_uuid!r} does not exist"
         if validate_uuid(dataset_uuid):
             self.keys = tuple(metadata_key_from_uuid(dataset_uuid, form) for form in ("json", "msgpack"))
+        if missing_directory is not None:
+            message += f": there is no directory {missing_directory}"
+        elif self.keys:
             message += f": the store has neither {self.keys[0]!r} nor {self.keys[1]!r}"
         super().__init__(f"{message}.")
 
@@ -346,12 +352,13 @@ class DuplicateCellsError(KartothekCubeError, ValueError):
         self.differing_payload = tuple(sorted(differing_payload))
         columns = ", ".join(self.columns)
         cell = ", ".join(f"{column}={example[column]!r}" for column in self.columns)
-        super().__init__(
-            f"Dataset {dataset_id!r} has several rows for one cell of {columns}, such as {cell}. "
-            f"Equal payload: {', '.join(self.equal_payload) or 'none'}; "
-            f"differing payload: {', '.join(self.differing_payload) or 'none'}"
-            + (f"\n{detail}" if detail else "")
-        )
+        message = f"Dataset {dataset_id!r} has several rows for one cell of {columns}, such as {cell}."
+        if self.equal_payload or self.differing_payload or not detail:
+            message += (
+                f" Equal payload: {', '.join(self.equal_payload) or 'none'}; "
+                f"differing payload: {', '.join(self.differing_payload) or 'none'}"
+            )
+        super().__init__(message + (f"\n{detail}" if detail else ""))
 
 
 class MultiTableCommitAborted(KartothekCubeError, RuntimeError):
@@ -379,7 +386,7 @@ class MultiTableCommitAborted(KartothekCubeError, RuntimeError):
     Examples
     --------
     >>> print(MultiTableCommitAborted("sales++seed", ["sales++weather"], detail="disk full"))
-    The commit of dataset 'sales++seed' failed (disk full). Rolled back: sales++weather.
+    Dataset 'sales++seed': disk full. The operation was not committed; rolled back: sales++weather.
     """
 
     def __init__(
@@ -389,12 +396,25 @@ class MultiTableCommitAborted(KartothekCubeError, RuntimeError):
         self.detail = detail
         self.rolled_back = tuple(sorted(rolled_back))
         self.left = tuple(sorted(left))
-        reason = f" ({detail})" if detail else ""
-        undone = ", ".join(self.rolled_back) or "none"
-        message = f"The commit of dataset {failed!r} failed{reason}. Rolled back: {undone}."
+        problem = detail.rstrip(".") or "the commit failed"
+        message = f"Dataset {failed!r}: {problem}. The operation was not committed"
+        if self.rolled_back:
+            message += f"; rolled back: {', '.join(self.rolled_back)}"
+        message += "."
         if self.left:
             message += f" Could not be rolled back, look at them: {', '.join(self.left)}."
         super().__init__(message)
+
+
+def format_count(number: int, noun: str, plural: str = "") -> str:
+    """A number and what is counted, in singular or plural.
+
+    Examples
+    --------
+    >>> format_count(1, "partition"), format_count(2000, "index", "indices")
+    ('1 partition', '2,000 indices')
+    """
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def unknown_names(kind: str, unknown: Iterable[object], available: Iterable[object]) -> str:

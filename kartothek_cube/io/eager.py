@@ -853,7 +853,7 @@ def verify_dataset(
     >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"]})
     >>> dataset = store_dataframes_as_dataset(store, "geodata", [cities], secondary_indices="CITY")
     >>> verify_dataset("geodata", store)
-    no problems in 1 datasets, 1 files, 2 rows, 1 indices
+    no problems in 1 dataset, 1 file, 2 rows, 1 index
     >>> store.delete(dataset.indices["CITY"].index_storage_key)
     >>> [problem.kind for problem in verify_dataset("geodata", store).problems]
     ['missing-index']

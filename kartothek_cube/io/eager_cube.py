@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pandas as pd
 
@@ -198,13 +198,15 @@ def append_to_cube(
     metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
     *,
+    unique_cells: bool = False,
     progress: bool = False,
     schema_mode: SchemaMode = "strict",
 ) -> dict[str, DatasetMetadata]:
     """
     Add partitions to datasets of a cube.
 
-    New cells hide older ones with the same key in the same partition.
+    New cells hide older ones with the same key in the same partition. Datasets without rows in the input stay
+    as they are.
 
     Parameters
     ----------
@@ -220,6 +222,10 @@ def append_to_cube(
         ``strict``: rows have the columns of the dataset. ``merge``: they may lack payload columns, which are
         null there or have the default of :func:`update_schema`, and new payload columns are added, which are
         null in existing rows. All frames of a dataset in one call have the same columns.
+    unique_cells
+        Whether a cell of the seed that is already in another partition of the cube is an error. Otherwise
+        both are rows of a query. Only files are read that share a value of each indexed dimension; a
+        concurrent append is not seen.
     progress
         Show a bar of files, bytes and the time left; needs tqdm.
 
@@ -231,13 +237,16 @@ def append_to_cube(
     Raises
     ------
     ValueError
-        As :func:`build_cube`; also for datasets that do not exist, and for columns that do not fit.
+        As :func:`build_cube`; also for datasets that do not exist, for columns that do not fit, and for
+        ``unique_cells`` if the seed has no index on a dimension.
     MultiTableCommitAborted
         As :func:`build_cube`.
     """
     with progress_bar("append", progress):
         frames = collect_input(data, cube)
-        plan = plan_append(cube, store, frames, metadata, df_serializer, schema_mode)
+        plan = plan_append(
+            cube, store, frames, metadata, df_serializer, schema_mode, unique_cells=unique_cells
+        )
         return execute(write_cube_job(plan, frames))
 
 
@@ -317,7 +326,7 @@ def update_cube(
     data: CubeInput,
     cube: Cube,
     store: StoreInput,
-    remove_conditions: ConditionsInput,
+    remove_conditions: ConditionsInput | Literal["all"],
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
@@ -337,7 +346,8 @@ def update_cube(
     store
         Store, factory or URL.
     remove_conditions
-        Partitions to remove, as in :func:`remove_partitions`; None removes nothing.
+        Partitions to remove, as in :func:`remove_partitions`; None removes nothing. Input for other
+        partitions is appended to them, with a warning.
     datasets, ktk_cube_dataset_ids
         Datasets to update, also those for which there is no input.
     metadata
@@ -370,7 +380,7 @@ def update_cube(
 def remove_partitions(
     cube: Cube,
     store: StoreInput,
-    conditions: ConditionsInput = None,
+    conditions: ConditionsInput | Literal["all"] = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
     *,
@@ -387,7 +397,8 @@ def remove_partitions(
         Store, factory or URL.
     conditions
         Conditions on partition columns of the cube. A condition on a column is ignored in datasets that are
-        not partitioned by it.
+        not partitioned by it. ``"all"`` removes all partitions; without conditions that is done as well, with
+        a warning.
     datasets, ktk_cube_dataset_ids
         Datasets concerned; all by default.
     metadata
@@ -607,7 +618,7 @@ def list_cube_garbage(cube: Cube, store: StoreInput, *, retention: timedelta | N
     >>> _ = build_cube(cities, cube, store)
     >>> list_cube_garbage(cube, store)
     []
-    >>> _ = remove_partitions(cube, store)
+    >>> _ = remove_partitions(cube, store, "all")
     >>> sum(blob.key.startswith("geodata++seed/table/") for blob in list_cube_garbage(cube, store))
     2
     """
@@ -841,8 +852,8 @@ def verify_cube(
     Check the datasets of a cube against their headers and the rules of the cube; nothing is changed.
 
     In addition to :func:`~kartothek_cube.io.eager.verify_dataset`: the seed exists, types agree, a payload
-    column belongs to one dataset, rows are sorted by cell, keys are not null, and all indices of the cube
-    exist.
+    column belongs to one dataset, rows are sorted by cell, keys are not null, all indices of the cube exist,
+    and no cell of the seed is in several partitions.
 
     Parameters
     ----------
@@ -882,7 +893,7 @@ def verify_cube(
     True
     >>> store.delete(dataset.indices["CITY"].index_storage_key)
     >>> repair_cube(cube, store)  # doctest: +ELLIPSIS
-    no problems in 1 datasets, 2 files, 2 rows, 1 indices
+    no problems in 1 dataset, 2 files, 2 rows, 1 index
     repaired: geodata++seed: missing-index: the index of CITY does not exist [...]
     """
     from kartothek_cube.io_components.verify.cube_rules import verify_cube_job

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from itertools import chain
+from typing import Literal
 
 import pandas as pd
 
@@ -134,6 +135,7 @@ def append_to_cube__iter(
     *,
     datasets: str | Iterable[str] | None = None,
     schema_mode: SchemaMode = "strict",
+    unique_cells: bool = False,
 ) -> dict[str, DatasetMetadata]:
     """
     Add partitions, element by element; see :func:`kartothek_cube.io.eager_cube.append_to_cube`.
@@ -141,7 +143,15 @@ def append_to_cube__iter(
     ``data`` is as in :func:`build_cube__iter`, ``ktk_cube_dataset_ids`` are the ids that may occur in it. A
     dataset without rows in the input stays as it is.
     """
-    plan = plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer, schema_mode)
+    plan = plan_append(
+        cube,
+        store,
+        declared_ids(ktk_cube_dataset_ids),
+        metadata,
+        df_serializer,
+        schema_mode,
+        unique_cells=unique_cells,
+    )
     return _write_iter(plan, data)
 
 
@@ -150,7 +160,7 @@ def update_cube__iter(
     data: Iterable[CubeElement],
     cube: Cube,
     store: StoreInput,
-    remove_conditions: ConditionsInput,
+    remove_conditions: ConditionsInput | Literal["all"],
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
@@ -197,7 +207,7 @@ query_cube__iter = query_cube__iterator
 def remove_partitions__iter(
     cube: Cube,
     store: StoreInput,
-    conditions: ConditionsInput = None,
+    conditions: ConditionsInput | Literal["all"] = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
     *,

@@ -75,9 +75,9 @@ CASES = [
         errors.MultiTableCommitAborted("c++seed", ["c++b", "c++a"], ["c++z"], "full"),
         RuntimeError,
         {"failed": "c++seed", "rolled_back": ("c++a", "c++b"), "left": ("c++z",), "detail": "full"},
-        ["'c++seed'", "(full)", "c++a, c++b", "c++z"],
+        ["Dataset 'c++seed': full.", "not committed; rolled back: c++a, c++b.", "c++z"],
     ),
-    (errors.MultiTableCommitAborted("c++seed"), RuntimeError, {"left": ()}, ["'c++seed'", "none"]),
+    (errors.MultiTableCommitAborted("c++seed"), RuntimeError, {"left": ()}, ["'c++seed': the commit failed"]),
 ]
 
 

@@ -41,8 +41,6 @@ class Eager:
 
     #: whether cells that occur twice in a frame of input are refused
     checks_duplicates = True
-    #: whether an append without rows is refused; else it changes nothing
-    refuses_empty_appends = True
 
     def build_cube(self, **kwargs: Any) -> Written:
         return eager_cube.build_cube(**kwargs)
@@ -79,7 +77,6 @@ class Iter(Eager):
     """The input is an iterator with one element, results are taken from an iterator."""
 
     name = "iter"
-    refuses_empty_appends = False
 
     def build_cube(self, data: Any, cube: Cube, **kwargs: Any) -> Written:
         return iter_cube.build_cube__iter(

@@ -73,7 +73,6 @@ class Spark:
 
     name = "spark"
     checks_duplicates = True
-    refuses_empty_appends = False
     #: a DataFrame has one type per column
     groups_share_types = True
 

@@ -200,6 +200,9 @@ def from_pandas(df: pd.DataFrame) -> pa.Table:
     except (pa.ArrowInvalid, pa.ArrowTypeError) as exc:
         problem = "; ".join(map(str, exc.args))
         raise ValueError(f"A column holds values of several types, make them one: {problem}") from exc
+    for position, (name, dtype) in enumerate(zip(names, df.dtypes, strict=True)):
+        if pd.api.types.is_object_dtype(dtype) and pat.is_timestamp(table.schema.field(position).type):
+            _check_one_zone(name, df.iloc[:, position])
     extensions = {n: str(t) for n, t in zip(names, df.dtypes, strict=True) if _is_extension(t)}
     return _normalise(table, extensions)
 
@@ -217,6 +220,18 @@ def _check_dtype(name: str, dtype: Any) -> None:
         raise TypeError(f"Column {name!r} is sparse, which cannot be stored; use .sparse.to_dense().")
     if isinstance(dtype, (pd.PeriodDtype, pd.IntervalDtype)):
         raise TypeError(f"Column {name!r} of type {dtype} cannot be stored; make it timestamps or numbers.")
+
+
+def _check_one_zone(name: str, values: Iterable[Any]) -> None:
+    """Raise ValueError for timestamps of which only some have a zone: Arrow takes the others for UTC."""
+    if (
+        len({value.tzinfo is None for value in values if hasattr(value, "tzinfo") and value is not pd.NaT})
+        > 1
+    ):
+        raise ValueError(
+            f"Column {name!r} mixes timestamps with and without time zone; give all of them a zone "
+            "(tz_localize), or none"
+        )
 
 
 def _is_extension(dtype: Any) -> bool:

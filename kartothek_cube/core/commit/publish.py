@@ -87,12 +87,14 @@ def commit(
 ) -> Result:
     """Commit a change to the newest state; return the new state, as loading it gives, and a receipt."""
     snapshot_retention(change.metadata)
-    for _ in attempts():
+    for number in attempts():
         try:
             return _attempt(blobs, change, role)
         except PreconditionFailed:
             # another writer was faster: apply the change to its state
-            continue
+            _LOGGER.debug(
+                "Commit to dataset %s: another writer was faster, attempt %d follows", change.uuid, number + 2
+            )
         except MissingIndexEntries as missing:
             # the writers of the files did not know of an index that was added since
             if read_index is None:

@@ -26,7 +26,7 @@ from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError, unknown_names
 from kartothek_cube.core.naming import METADATA_BASE_SUFFIX, METADATA_FORMAT_JSON, METADATA_FORMAT_MSGPACK
-from kartothek_cube.core.store import open_blobs
+from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 
 __all__ = (
@@ -39,7 +39,7 @@ __all__ = (
 _LOGGER = logging.getLogger(__name__)
 
 
-def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: StoreInput) -> set[str]:
+def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: StoreInput | BlobStore) -> set[str]:
     """
     Ids of all datasets of a cube, found by one listing of the top level of the store.
 
@@ -68,7 +68,7 @@ def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: StoreInput) -> set[st
 @alias_parameter("datasets", "filter_ktk_cube_dataset_ids")
 def discover_datasets_unchecked(
     uuid_prefix: str,
-    store: StoreInput,
+    store: StoreInput | BlobStore,
     filter_ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     *,
     load_schema: bool = True,
@@ -163,6 +163,7 @@ def discover_datasets(
     """
     ensure_cube(cube)
     wanted = converter_str_set_optional(filter_ktk_cube_dataset_ids)
+    store = open_existing(cube.uuid_prefix, store)
     stored = discover_datasets_unchecked(cube.uuid_prefix, store, wanted)
     if wanted is not None:
         missing = wanted - set(stored)
@@ -204,6 +205,7 @@ def discover_cube(
     NotImplementedError
         For old cubes with an unusual timestamp column.
     """
+    store = open_existing(uuid_prefix, store)
     stored = discover_datasets_unchecked(uuid_prefix, store, filter_ktk_cube_dataset_ids)
     seed = _find_seed(uuid_prefix, stored)
     metadata = stored[seed].metadata
@@ -300,9 +302,24 @@ def _not_found(cube: Cube, missing: Collection[str], existing: Collection[str]) 
     )
 
 
-def select_datasets(cube: Cube, store: StoreInput, datasets: DatasetsInput) -> dict[str, DatasetMetadata]:
-    """The ``datasets`` argument: all, ids, or loaded headers. Ids that do not exist are absent."""
+def select_datasets(
+    cube: Cube, store: StoreInput, datasets: DatasetsInput, *, must_exist: bool = True
+) -> dict[str, DatasetMetadata]:
+    """The ``datasets`` argument: all, ids, or loaded headers; those without a schema are absent."""
     ensure_cube(cube)
     if isinstance(datasets, Mapping):
         return dict(datasets)
-    return discover_datasets_unchecked(cube.uuid_prefix, store, converter_str_set_optional(datasets))
+    blobs = open_existing(cube.uuid_prefix, store)
+    wanted = converter_str_set_optional(datasets)
+    if wanted is not None and must_exist:
+        choose_datasets(cube, wanted, discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs))
+    return discover_datasets_unchecked(cube.uuid_prefix, blobs, wanted)
+
+
+def open_existing(uuid_prefix: str, store: StoreInput | BlobStore) -> BlobStore:
+    """Open a store to read a cube from it; ValueError if its directory does not exist."""
+    blobs = open_blobs(store)
+    directory = blobs.missing_directory
+    if directory is not None:
+        raise ValueError(f"Could not find cube {uuid_prefix}: there is no directory {directory}")
+    return blobs

@@ -68,7 +68,7 @@ def read_header(uuid: str, blobs: BlobStore, *, with_token: bool = False) -> Hea
         except KeyError:
             continue
         return HeaderBlob(key, content, kind, token)
-    raise DatasetNotFoundError(uuid)
+    raise DatasetNotFoundError(uuid, blobs.missing_directory)
 
 
 def extra_fields(header: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,12 @@ def list_states(uuid: str, blobs: BlobStore) -> list[DatasetState]:
 def check_as_of(as_of: object) -> int | datetime:
     """Validate an ``as_of`` argument: version, or point in time (UTC without time zone)."""
     if isinstance(as_of, str):
-        as_of = datetime.fromisoformat(as_of)
+        try:
+            as_of = datetime.fromisoformat(as_of)
+        except ValueError:
+            raise ValueError(
+                f"as_of is a version (int) or a point in time such as '2025-01-31T12:00:00', got {as_of!r}"
+            ) from None
     if isinstance(as_of, datetime):
         return as_of.replace(tzinfo=UTC) if as_of.tzinfo is None else as_of.astimezone(UTC)
     if isinstance(as_of, int) and not isinstance(as_of, bool):

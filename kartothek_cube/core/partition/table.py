@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.arrays import abbreviate, compact_buffers, label_array, lookup
 from kartothek_cube.core.arrow.types import Ints, Mask
-from kartothek_cube.core.errors import CorruptDatasetError, unknown_names
+from kartothek_cube.core.errors import CorruptDatasetError, format_count, unknown_names
 from kartothek_cube.core.header.parse import common_tables, partition_texts, table_sets
 from kartothek_cube.core.naming import check_table_name, check_uuid
 from kartothek_cube.core.partition.labels import common_prefix, decode_labels, derived_keys, needs_escapes
@@ -172,7 +172,7 @@ class PartitionTable:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"PartitionTable({len(self)} partitions, tables={sorted(self.files)})"
+        return f"PartitionTable({format_count(len(self), 'partition')}, tables={sorted(self.files)})"
 
     @classmethod
     def empty(cls, tables: Iterable[str] = ()) -> Self:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import pprint
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -18,6 +16,7 @@ from kartothek_cube.core.arrow.pandas_conversion import (
 )
 from kartothek_cube.core.arrow.types import same_type, storage_type
 from kartothek_cube.core.errors import SchemaConflictError
+from kartothek_cube.core.naming import TABLE_METADATA_FILE
 
 __all__ = ("SchemaWrapper", "validate_compatible", "validate_shared_columns")
 
@@ -382,23 +381,61 @@ def _format_origin(schema: SchemaWrapper) -> str:
 
 
 def _difference(reference: SchemaWrapper, schema: SchemaWrapper) -> str:
-    arrow = _diff(_fields(reference), _fields(schema))
-    pandas = _diff(_pandas(reference), _pandas(schema))
+    """Say how two schemas differ, as one table: a row per column."""
+    stored, given = reference, schema
+    if _is_stored(given) and not _is_stored(stored):
+        stored, given = given, stored
+    heads = ("stored", "given") if _is_stored(stored) else ("first", "second")
+    rows = [("column", *heads, "what to do"), *_conflicts(stored.internal(), given.internal())]
+    widths = [max(len(row[position]) for row in rows) for position in range(3)]
+    lines = [
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]).rstrip()
+        for row in rows
+    ]
     return (
-        f"Schema violation.\n\nOrigin schema: {_format_origin(schema)}\n"
-        f"Origin reference: {_format_origin(reference)}\n\n"
-        f"Difference of the Arrow schemas:\n{arrow}\n\nDifference of the pandas metadata:\n{pandas}"
+        f"Schema violation: the columns of {_format_origin(given)} do not fit those of "
+        f"{_format_origin(stored)}.\n" + "\n".join(lines)
     )
 
 
-def _fields(schema: SchemaWrapper) -> list[str]:
-    return [f"{field.name}: {field.type}" for field in schema]
+def _is_stored(schema: SchemaWrapper) -> bool:
+    """Whether a schema is that of a dataset, not that of a file or of input."""
+    return any(origin.endswith(TABLE_METADATA_FILE) for origin in schema.origin)
 
 
-def _pandas(schema: SchemaWrapper) -> list[str]:
-    metadata: dict[str, Any] | None = schema.pandas_metadata
-    return pprint.pformat(metadata).splitlines()
+def _conflicts(stored: pa.Schema, given: pa.Schema) -> Iterator[tuple[str, str, str, str]]:
+    """Column, stored type, given type and remedy, of each column that does not fit."""
+    types = {field.name: field.type for field in given}
+    for field in stored:
+        if field.name not in types:
+            yield field.name, str(field.type), "-", "add the column, with nulls where values are unknown"
+        elif not _fits(field.type, types[field.name]):
+            dtype = types[field.name]
+            yield field.name, str(field.type), str(dtype), _find_remedy(field.name, field.type, dtype)
+    for field in given:
+        if field.name not in stored.names:
+            yield field.name, "-", str(field.type), "drop the column, or overwrite the dataset with it"
+    if set(stored.names) == set(types) and stored.names != given.names:
+        yield "(order)", ", ".join(stored.names), ", ".join(given.names), "reorder the columns"
 
 
-def _diff(a: list[str], b: list[str]) -> str:
-    return "\n".join(difflib.unified_diff(a, b, "reference", "schema", lineterm=""))
+def _find_remedy(name: str, stored: pa.DataType, given: pa.DataType) -> str:
+    """How to make a column of a DataFrame the type that is stored."""
+    column = f"df[{name!r}]"
+    if pat.is_integer(stored) and pat.is_floating(given):
+        return f'{column}.astype("Int64") keeps gaps in integers'
+    if pat.is_integer(stored) or pat.is_floating(stored):
+        return f'{column}.astype("{"Int64" if pat.is_integer(stored) else "float64"}")'
+    if pat.is_boolean(stored):
+        return f'{column}.astype("boolean") keeps gaps in booleans'
+    if pat.is_timestamp(stored) and pat.is_timestamp(given):
+        if stored.tz and given.tz:
+            return f"{column}.dt.tz_convert({stored.tz!r})"
+        return f"{column}.dt.tz_localize({stored.tz!r})"
+    if pat.is_timestamp(stored):
+        return f"pd.to_datetime({column})"
+    if pat.is_date(stored) and pat.is_timestamp(given):
+        return f"{column}.dt.date"
+    if pat.is_string(stored):
+        return f"{column}.astype(str)"
+    return f"make it {stored}"

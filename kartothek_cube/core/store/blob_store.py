@@ -108,6 +108,11 @@ class BlobStore(ABC):
         return self.local_path("_") is not None
 
     @property
+    def missing_directory(self) -> str | None:
+        """The directory of the store if it does not exist yet, for messages about missing data."""
+        return None
+
+    @property
     def has_ranges(self) -> bool:
         """Whether a read of a range transfers that range only."""
         return False

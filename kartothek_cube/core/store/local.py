@@ -100,6 +100,11 @@ class LocalBlobStore(BlobStore):
     def is_local(self) -> bool:
         return True
 
+    @property
+    def missing_directory(self) -> str | None:
+        root = self.root or "/"
+        return None if os.path.isdir(root) else root
+
     def size(self, key: str) -> int:
         info = self._stat(key)
         if info is None:

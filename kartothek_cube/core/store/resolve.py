@@ -9,11 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from simplekv import KeyValueStore
 from storefact import get_store_from_url
 
+from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.store.blob_store import BlobStore
 from kartothek_cube.core.store.obstore.url import SCHEMES, parse_url
 from kartothek_cube.core.store.simplekv_driver import GenericBlobStore
@@ -22,6 +23,7 @@ from kartothek_cube.core.typing import StoreFactory, StoreInput
 __all__ = (
     "ConstantStoreFactory",
     "UrlStoreFactory",
+    "check_reopens",
     "ensure_store",
     "is_store",
     "lazy_store",
@@ -29,9 +31,10 @@ __all__ = (
     "redact_url",
     "register_driver",
     "register_scheme",
+    "to_url",
 )
 
-_EXPECTED = "a simplekv store, a function without arguments that returns one, or a URL such as 'hfs:///data'"
+_EXPECTED = "a simplekv store, a function without arguments that returns one, a directory, or a URL such as 'hfs:///data'"
 _PICKLE_ERRORS = (pickle.PickleError, TypeError, AttributeError, ValueError, RuntimeError)
 _REGISTRY: dict[str, tuple[Callable[[str], KeyValueStore], Callable[[str], object] | None]] = {}
 _DRIVERS: list[tuple[Callable[[Any], bool], Callable[[Any], BlobStore]]] = []
@@ -103,13 +106,14 @@ def is_store(candidate: object) -> bool:
 
 
 def ensure_store(store: StoreInput) -> KeyValueStore:
-    """Turn a store, a factory or a URL into a store.
+    """Turn a store, a factory, a URL or a directory into a store.
 
     Parameters
     ----------
     store
         A store is returned unchanged; a factory is called; a URL is opened (``hmemory://``: a new store each
-        time).
+        time). A directory is a :class:`pathlib.Path`, or a text such as ``/data`` or ``./data``; it need
+        not exist before something is written.
 
     Returns
     -------
@@ -142,12 +146,12 @@ def ensure_store(store: StoreInput) -> KeyValueStore:
 
 
 def lazy_store(store: StoreInput) -> StoreFactory:
-    """Turn a store, a factory or a URL into a picklable factory.
+    """Turn a store, a factory, a URL or a directory into a picklable factory.
 
     Parameters
     ----------
     store
-        A factory is returned unchanged, and not called.
+        A factory is returned unchanged, and not called. The path of a directory becomes absolute.
 
     Returns
     -------
@@ -158,16 +162,17 @@ def lazy_store(store: StoreInput) -> StoreFactory:
     TypeError
         It is none of them, or a store that cannot be pickled (pass its factory or URL then).
     ValueError
-        The URL has an unknown scheme, or an object store an invalid option.
+        The URL has an unknown scheme or option.
 
     Examples
     --------
     >>> lazy_store("hfs:///data")
     UrlStoreFactory('hfs:///data')
     """
-    if isinstance(store, str):
-        _check_url(store)
-        return UrlStoreFactory(store)
+    if isinstance(store, str | os.PathLike):
+        url = to_url(store)
+        _check_url(url)
+        return UrlStoreFactory(url)
     if callable(store):
         return store
     if not is_store(store):
@@ -181,38 +186,133 @@ def lazy_store(store: StoreInput) -> StoreFactory:
     return ConstantStoreFactory(store)
 
 
+def to_url(store: str | os.PathLike[str]) -> str:
+    """URL of a store; that of its directory for a path.
+
+    >>> to_url("/data/sales 2025"), to_url("file:///data"), to_url("hfs://data")
+    ('hfs:///data/sales%202025', 'hfs:///data', 'hfs://data')
+    """
+    if isinstance(store, os.PathLike):
+        path = os.fspath(store)
+        if not isinstance(path, str):
+            raise TypeError(f"expected {_EXPECTED}, got a path of bytes: {path!r}")
+        return _directory_url(path)
+    scheme, separator, _ = store.partition("://")
+    if separator and scheme.lower() == "file":
+        parts = urlsplit(store)
+        if parts.netloc not in ("", "localhost") or not parts.path:
+            raise ValueError(f"cannot open a store at {redact_url(store)!r}: expected file:///path")
+        query = f"?{parts.query}" if parts.query else ""
+        return _directory_url(unquote(parts.path)) + query
+    if separator or not _is_path(store):
+        return store
+    return _directory_url(os.path.expanduser(store))
+
+
+def _is_path(text: str) -> bool:
+    """Whether a text without scheme is the path of a directory; a plain name is one if it exists."""
+    if text.startswith(("/", "./", "../", "~/")) or text in (".", "..", "~"):
+        return True
+    return ":" not in text and ("/" in text or (bool(text) and os.path.isdir(text)))
+
+
+def _directory_url(path: str) -> str:
+    return f"hfs://{quote(os.path.abspath(path))}"
+
+
+def check_reopens(store: object) -> None:
+    """Raise ValueError for a factory of which each call returns a new, empty store.
+
+    >>> check_reopens(lazy_store("hmemory://"))
+    Traceback (most recent call last):
+    ValueError: hmemory:// is a new, empty store each time it is opened, so what is written would be lost: ...
+    """
+    if isinstance(store, UrlStoreFactory):
+        scheme = store.url.partition("://")[0].lower()
+        if scheme in _MEMORY:
+            raise ValueError(
+                f"{scheme}:// is a new, empty store each time it is opened, so what is written would be "
+                f"lost: open it once, store = ensure_store('{scheme}://'), and pass the store"
+            )
+
+
+_MEMORY = ("hmemory", "memory")
+#: options of URLs that storefact opens, by scheme
+_OPTIONS: dict[str, frozenset[str]] = {
+    **dict.fromkeys(("fs", "hfs"), frozenset({"create_if_missing", "durable"})),
+    **dict.fromkeys(_MEMORY, frozenset({"create_if_missing"})),
+    "redis": frozenset({"create_if_missing"}),
+    "hs3": frozenset({"create_if_missing"}),
+    **dict.fromkeys(
+        ("azure", "hazure"),
+        frozenset(
+            {
+                "blob_endpoint",
+                "create_if_missing",
+                "default_endpoints_protocol",
+                "max_block_size",
+                "max_connections",
+                "max_single_put_size",
+                "socket_timeout",
+                "use_sas",
+            }
+        ),
+    ),
+}
+
+
+def _parse_options(url: str) -> dict[str, str]:
+    """Options of a URL that storefact opens; raises ValueError for unknown ones."""
+    scheme = url.partition("://")[0].lower()
+    options = parse_qs(urlsplit(url).query, keep_blank_values=True)
+    unknown = set(options) - _OPTIONS[scheme]
+    if unknown:
+        raise ValueError(unknown_names("option", unknown, _OPTIONS[scheme]))
+    return {name: values[-1] for name, values in options.items()}
+
+
+def _parse_flag(options: dict[str, str], name: str) -> bool:
+    value = options.get(name, "true")
+    if value not in ("true", "false"):
+        raise ValueError(f"option {name!r} must be 'true' or 'false', got {value!r}")
+    return value == "true"
+
+
 def _open_with_storefact(url: str) -> KeyValueStore:
+    _parse_options(url)
     try:
-        try:
-            store = get_store_from_url(url)
-        except FileExistsError:
-            # another process created the directory at the same time
-            store = get_store_from_url(url)
-    except FileNotFoundError as error:
-        raise ValueError(f"there is no such directory; {_list_known_schemes()}") from error
+        store = get_store_from_url(url)
     except (ValueError, TypeError, KeyError) as error:
         # storefact's message lacks the known schemes
         raise ValueError(f"{error}; {_list_known_schemes()}") from error
-    # an empty root would be the working directory of each process
-    if getattr(store, "root", None) == "":
-        raise ValueError(f"it names no directory; {_list_known_schemes()}")
     return store
 
 
 def _open_directory(url: str) -> KeyValueStore:
-    """Open a store in a directory; the option becomes an attribute of the store, and is pickled with it."""
-    durable = _is_durable(url)
-    store = _open_with_storefact(url)
-    if not durable:
+    """Open a store in a directory, which the first write creates unless the URL forbids that."""
+    options = _check_directory_url(url)
+    base, hash_sign, fragment = url.partition("#")
+    # storefact would create the directory of a store that is only read
+    store = _open_with_storefact(f"{base.partition('?')[0]}?create_if_missing=false{hash_sign}{fragment}")
+    root = getattr(store, "root", None)
+    # an empty root would be the working directory of each process
+    if root == "":
+        raise ValueError(f"it names no directory; {_list_known_schemes()}")
+    if isinstance(root, str) and not _parse_flag(options, "create_if_missing") and not os.path.isdir(root):
+        raise ValueError(
+            f"the directory {root} does not exist, and create_if_missing=false; {_list_known_schemes()}"
+        )
+    if not _parse_flag(options, "durable"):
+        # an attribute of the store is pickled with it
         store.durable = False
     return store
 
 
-def _is_durable(url: str) -> bool:
-    value = parse_qs(urlsplit(url).query, keep_blank_values=True).get("durable", ["true"])[-1]
-    if value not in ("true", "false"):
-        raise ValueError(f"option 'durable' must be 'true' or 'false', got {value!r}")
-    return value == "true"
+def _check_directory_url(url: str) -> dict[str, str]:
+    options = _parse_options(url)
+    for name in ("create_if_missing", "durable"):
+        _parse_flag(options, name)
+    return options
 
 
 def _find_scheme(url: str) -> tuple[Callable[[str], KeyValueStore], Callable[[str], object] | None]:
@@ -222,8 +322,8 @@ def _find_scheme(url: str) -> tuple[Callable[[str], KeyValueStore], Callable[[st
         return _REGISTRY[scheme.lower()]
     close = get_close_matches(scheme.lower(), _REGISTRY, n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
-    if not separator and "/" in url:
-        hint = f" (is it a directory? hfs://{redact_url(url)})"
+    if not separator and ":" not in url and url and not close:
+        hint = f" (is it a directory? ./{url})"
     raise ValueError(f"unknown scheme in the store URL {redact_url(url)!r}{hint}; {_list_known_schemes()}")
 
 
@@ -320,6 +420,15 @@ def _open_url(url: str) -> KeyValueStore:
 
 register_driver(_is_directory, _make_local_driver)
 register_driver(_is_object_store, _make_object_driver)
-register_scheme("azure", "hazure", "hmemory", "hs3", "memory", "redis", opener=_open_with_storefact)
-register_scheme("fs", "hfs", opener=_open_directory, check=_is_durable)
+register_scheme(
+    "azure",
+    "hazure",
+    "hmemory",
+    "hs3",
+    "memory",
+    "redis",
+    opener=_open_with_storefact,
+    check=_parse_options,
+)
+register_scheme("fs", "hfs", opener=_open_directory, check=_check_directory_url)
 register_scheme(*SCHEMES, opener=_open_url, check=parse_url)

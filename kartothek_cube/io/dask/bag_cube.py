@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from typing import Literal
 
 from dask.bag import Bag
 from dask.task_spec import TaskRef
@@ -28,9 +29,9 @@ from dask.task_spec import TaskRef
 from kartothek_cube.core.arguments import alias_parameter
 from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.typing import StoreFactory
+from kartothek_cube.core.typing import StoreFactoryInput
 from kartothek_cube.io.dask._dask_executor import answer_as_bag, results_as_bag
-from kartothek_cube.io.dask.common_cube import check_blocksize, check_store
+from kartothek_cube.io.dask.common_cube import as_factory, check_blocksize
 from kartothek_cube.io_components.maintenance.compact import compact_cube_job
 from kartothek_cube.io_components.maintenance.cube_copy import copy_cube_job, plan_copy
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
@@ -81,7 +82,7 @@ def _write_bag(plan: CubeWritePlan, data: Bag) -> Bag:
 def build_cube_from_bag(
     data: Bag,
     cube: Cube,
-    store: StoreFactory,
+    store: StoreFactoryInput,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
     overwrite: bool = False,
@@ -95,10 +96,10 @@ def build_cube_from_bag(
 
     ``data`` is a bag of DataFrames (for the seed), dicts of dataset id to DataFrame, and None; cells are
     unique within an element. One task checks and writes each partition of the bag, the last task publishes
-    the cube. ``store`` is a factory; ``ktk_cube_dataset_ids`` are the ids that may occur, by default the
-    seed.
+    the cube. ``store`` is a factory or URL; ``ktk_cube_dataset_ids`` are the ids that may occur, by default
+    the seed.
     """
-    check_store(store)
+    store = as_factory(store)
     names = declared_ids(ktk_cube_dataset_ids, [cube.seed_dataset])
     plan = plan_build(cube, store, names, metadata, overwrite, partition_on, df_serializer)
     return _write_bag(plan, data)
@@ -108,7 +109,7 @@ def build_cube_from_bag(
 def extend_cube_from_bag(
     data: Bag,
     cube: Cube,
-    store: StoreFactory,
+    store: StoreFactoryInput,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
     overwrite: bool = False,
@@ -123,7 +124,7 @@ def extend_cube_from_bag(
     ``data`` and ``store`` are as in :func:`build_cube_from_bag`, ``ktk_cube_dataset_ids`` are the ids that
     may occur in the bag. The only element of the result are the datasets that were written.
     """
-    check_store(store)
+    store = as_factory(store)
     names = declared_ids(ktk_cube_dataset_ids)
     plan = plan_extend(cube, store, names, metadata, overwrite, partition_on, df_serializer)
     return _write_bag(plan, data)
@@ -133,13 +134,14 @@ def extend_cube_from_bag(
 def append_to_cube_from_bag(
     data: Bag,
     cube: Cube,
-    store: StoreFactory,
+    store: StoreFactoryInput,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
     *,
     datasets: str | Iterable[str] | None = None,
     schema_mode: SchemaMode = "strict",
+    unique_cells: bool = False,
 ) -> Bag:
     """
     Add partitions to datasets; see :func:`kartothek_cube.io.eager_cube.append_to_cube`.
@@ -147,8 +149,9 @@ def append_to_cube_from_bag(
     ``data`` and ``store`` are as in :func:`build_cube_from_bag`, ``ktk_cube_dataset_ids`` are the ids that
     may occur in the bag. A dataset without rows in the bag stays as it is.
     """
-    check_store(store)
-    plan = plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer, schema_mode)
+    store = as_factory(store)
+    names = declared_ids(ktk_cube_dataset_ids)
+    plan = plan_append(cube, store, names, metadata, df_serializer, schema_mode, unique_cells=unique_cells)
     return _write_bag(plan, data)
 
 
@@ -156,8 +159,8 @@ def append_to_cube_from_bag(
 def update_cube_from_bag(
     data: Bag,
     cube: Cube,
-    store: StoreFactory,
-    remove_conditions: ConditionsInput,
+    store: StoreFactoryInput,
+    remove_conditions: ConditionsInput | Literal["all"],
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
@@ -169,7 +172,7 @@ def update_cube_from_bag(
 
     ``data`` and ``store`` are as in :func:`build_cube_from_bag`. The only element are the updated datasets.
     """
-    check_store(store)
+    store = as_factory(store)
     plan = plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
     return _write_bag(plan, data)
 
@@ -177,8 +180,8 @@ def update_cube_from_bag(
 @alias_parameter("datasets", "ktk_cube_dataset_ids")
 def remove_partitions_bag(
     cube: Cube,
-    store: StoreFactory,
-    conditions: ConditionsInput = None,
+    store: StoreFactoryInput,
+    conditions: ConditionsInput | Literal["all"] = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
     *,
@@ -187,15 +190,15 @@ def remove_partitions_bag(
     """
     Remove partitions; see :func:`kartothek_cube.io.eager_cube.remove_partitions`.
 
-    ``store`` is a factory. The only element gives the result of that function.
+    ``store`` is a factory or URL. The only element gives the result of that function.
     """
-    check_store(store)
+    store = as_factory(store)
     return answer_as_bag(remove_partitions_job(cube, store, conditions, ktk_cube_dataset_ids, metadata))
 
 
 def query_cube_bag(
     cube: Cube,
-    store: StoreFactory,
+    store: StoreFactoryInput,
     conditions: ConditionsInput = None,
     datasets: DatasetsInput = None,
     dimension_columns: str | Iterable[str] | None = None,
@@ -208,11 +211,11 @@ def query_cube_bag(
     """
     Query a cube; see :func:`kartothek_cube.io.eager_cube.query_cube`.
 
-    ``store`` is a factory. The query is planned when the graph is built: headers and indices are read then,
-    files in tasks. Elements are the frames of that function, ``blocksize`` groups in each partition of the
-    bag.
+    ``store`` is a factory or URL. The query is planned when the graph is built: headers and indices are read
+    then, files in tasks. Elements are the frames of that function, ``blocksize`` groups in each partition of
+    the bag.
     """
-    check_store(store)
+    store = as_factory(store)
     check_blocksize(blocksize)
     plan = plan_query(
         cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
@@ -222,37 +225,37 @@ def query_cube_bag(
 
 
 def delete_cube_bag(
-    cube: Cube, store: StoreFactory, blocksize: int = 100, datasets: DatasetsInput = None
+    cube: Cube, store: StoreFactoryInput, blocksize: int = 100, datasets: DatasetsInput = None
 ) -> Bag:
     """
     Delete a cube; see :func:`kartothek_cube.io.eager_cube.delete_cube`.
 
-    ``store`` is a factory. Headers are deleted first, then ``blocksize`` files per task. The elements are
-    None.
+    ``store`` is a factory or URL. Headers are deleted first, then ``blocksize`` files per task. The elements
+    are None.
     """
-    check_store(store)
+    store = as_factory(store)
     check_blocksize(blocksize)
     return results_as_bag(delete_cube_job(cube, store, datasets, blocksize))
 
 
 def cleanup_cube_bag(
-    cube: Cube, store: StoreFactory, blocksize: int = 100, *, retention: timedelta | None = None
+    cube: Cube, store: StoreFactoryInput, blocksize: int = 100, *, retention: timedelta | None = None
 ) -> Bag:
     """
     Delete garbage of a cube; see :func:`kartothek_cube.io.eager_cube.cleanup_cube`.
 
-    ``store`` is a factory. Garbage is listed when the graph is built, ``blocksize`` files are deleted per
-    task. The elements are None.
+    ``store`` is a factory or URL. Garbage is listed when the graph is built, ``blocksize`` files are deleted
+    per task. The elements are None.
     """
-    check_store(store)
+    store = as_factory(store)
     check_blocksize(blocksize)
     return results_as_bag(cube_garbage_job(cube, store, retention, blocksize))
 
 
 def copy_cube_bag(
     cube: Cube,
-    src_store: StoreFactory,
-    tgt_store: StoreFactory,
+    src_store: StoreFactoryInput,
+    tgt_store: StoreFactoryInput,
     blocksize: int = 100,
     overwrite: bool = False,
     datasets: DatasetsInput = None,
@@ -263,27 +266,27 @@ def copy_cube_bag(
     """
     Copy a cube; see :func:`kartothek_cube.io.eager_cube.copy_cube`.
 
-    Stores are factories. Arguments are checked when the graph is built; to tell the stores apart, a key is
-    put and deleted. Each task copies ``blocksize`` files, the last one publishes the datasets. The elements
-    are None.
+    Stores are factories or URLs. Arguments are checked when the graph is built; to tell the stores apart, a
+    key is put and deleted. Each task copies ``blocksize`` files, the last one publishes the datasets. The
+    elements are None.
     """
-    check_store(src_store)
-    check_store(tgt_store)
+    src_store = as_factory(src_store)
+    tgt_store = as_factory(tgt_store)
     check_blocksize(blocksize)
     plan = plan_copy(cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets)
     return answer_as_bag(copy_cube_job(plan, blocksize))
 
 
 def collect_stats_bag(
-    cube: Cube, store: StoreFactory, datasets: DatasetsInput = None, blocksize: int = 100
+    cube: Cube, store: StoreFactoryInput, datasets: DatasetsInput = None, blocksize: int = 100
 ) -> Bag:
     """
     Count what is stored; see :func:`kartothek_cube.io.eager_cube.collect_stats`.
 
-    ``store`` is a factory; each task reads the footers of ``blocksize`` files. The only element gives the
-    counts.
+    ``store`` is a factory or URL; each task reads the footers of ``blocksize`` files. The only element gives
+    the counts.
     """
-    check_store(store)
+    store = as_factory(store)
     check_blocksize(blocksize)
     return answer_as_bag(collect_stats_job(cube, store, datasets, blocksize))
 
@@ -291,7 +294,7 @@ def collect_stats_bag(
 @alias_parameter("datasets", "ktk_cube_dataset_ids")
 def compact_cube_bag(
     cube: Cube,
-    store: StoreFactory,
+    store: StoreFactoryInput,
     conditions: ConditionsInput = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     df_serializer: DataFrameSerializer | None = None,
@@ -305,7 +308,7 @@ def compact_cube_bag(
     The partitions to compact are chosen when the graph is built. The only element gives the counts of that
     function.
     """
-    check_store(store)
+    store = as_factory(store)
     job = compact_cube_job(cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
     return answer_as_bag(job)
 
@@ -313,7 +316,7 @@ def compact_cube_bag(
 @alias_parameter("datasets", "ktk_cube_dataset_ids")
 def verify_cube_bag(
     cube: Cube,
-    store: StoreFactory,
+    store: StoreFactoryInput,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     *,
     deep: bool = True,
@@ -325,5 +328,5 @@ def verify_cube_bag(
     Headers and the existence of files are checked when the graph is built, the files themselves in tasks. The
     only element gives the report.
     """
-    check_store(store)
+    store = as_factory(store)
     return answer_as_bag(verify_cube_job(cube, store, ktk_cube_dataset_ids, deep=deep))

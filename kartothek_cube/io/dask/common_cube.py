@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from kartothek_cube.core.cube.consistency import get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.store.resolve import lazy_store
+from kartothek_cube.core.typing import StoreFactory, StoreFactoryInput
 
-__all__ = ("check_blocksize", "check_store", "ensure_valid_cube_indices")
+__all__ = ("as_factory", "check_blocksize", "ensure_valid_cube_indices")
 
 
-def check_store(store: object) -> None:
+def as_factory(store: StoreFactoryInput) -> StoreFactory:
     """
-    Check that tasks of a graph can open a store.
+    The factory with which tasks of a graph open a store: a factory, or that of a URL or directory.
 
-    >>> check_store("hfs:///data")
-    Traceback (most recent call last):
-    ...
-    TypeError: store must be a factory (a function without arguments that opens the store) but is str
+    >>> as_factory("hfs:///data")
+    UrlStoreFactory('hfs:///data')
     """
+    if isinstance(store, str | os.PathLike):
+        return lazy_store(store)
     if not callable(store):
         raise TypeError(
-            "store must be a factory (a function without arguments that opens the store) "
-            f"but is {type(store).__name__}"
+            "store must be a factory (a function without arguments that opens the store), a directory or a "
+            f"URL but is {type(store).__name__}"
         )
+    return store
 
 
 def check_blocksize(blocksize: object) -> None:

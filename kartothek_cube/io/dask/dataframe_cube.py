@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import dask.dataframe as dd
 import pandas as pd
@@ -32,11 +32,11 @@ from kartothek_cube.core.arguments import alias_parameter
 from kartothek_cube.core.arrow.pandas_conversion import dates_as_stamps
 from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.typing import StoreFactory
+from kartothek_cube.core.typing import StoreFactoryInput
 from kartothek_cube.io.dask import delayed_cube
 from kartothek_cube.io.dask._dask_executor import answer_as_delayed
 from kartothek_cube.io.dask._shuffle import buckets, shuffle_by_key
-from kartothek_cube.io.dask.common_cube import check_store
+from kartothek_cube.io.dask.common_cube import as_factory
 from kartothek_cube.io.dask.dataframe import from_map
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
 from kartothek_cube.io_components.query.executor import run_single_frame
@@ -119,7 +119,7 @@ def _write_buckets(plan: CubeWritePlan, item: tuple[str, pd.DataFrame]) -> Writt
 def build_cube_from_dataframe(
     data: DaskInput,
     cube: Cube,
-    store: StoreFactory,
+    store: StoreFactoryInput,
     metadata: CubeMetadata | None = None,
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
@@ -136,7 +136,7 @@ def build_cube_from_dataframe(
     are not detected. ``shuffle`` first collects the rows of each physical partition into at most
     ``num_buckets`` files, distributed by the values of ``bucket_by`` (all columns by default).
     """
-    check_store(store)
+    store = as_factory(store)
     frames = _by_id(data, cube)
     plan = plan_build(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
     _check_columns(plan, frames)
@@ -151,7 +151,7 @@ def build_cube_from_dataframe(
 def extend_cube_from_dataframe(
     data: DaskInput,
     cube: Cube,
-    store: StoreFactory,
+    store: StoreFactoryInput,
     metadata: CubeMetadata | None = None,
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
@@ -163,7 +163,7 @@ def extend_cube_from_dataframe(
     ``data`` and ``store`` are as in :func:`build_cube_from_dataframe`; cells are unique within a partition of
     the input. The Delayed gives the datasets that were written.
     """
-    check_store(store)
+    store = as_factory(store)
     frames = _by_id(data, cube)
     plan = plan_extend(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
     return _write_frames(plan, frames)
@@ -172,11 +172,12 @@ def extend_cube_from_dataframe(
 def append_to_cube_from_dataframe(
     data: DaskInput,
     cube: Cube,
-    store: StoreFactory,
+    store: StoreFactoryInput,
     metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
     *,
     schema_mode: SchemaMode = "strict",
+    unique_cells: bool = False,
 ) -> Delayed:
     """
     Add partitions to datasets; see :func:`kartothek_cube.io.eager_cube.append_to_cube`.
@@ -184,9 +185,9 @@ def append_to_cube_from_dataframe(
     ``data`` and ``store`` are as in :func:`extend_cube_from_dataframe`. A dataset without rows in the input
     stays as it is.
     """
-    check_store(store)
+    store = as_factory(store)
     frames = _by_id(data, cube)
-    plan = plan_append(cube, store, frames, metadata, df_serializer, schema_mode)
+    plan = plan_append(cube, store, frames, metadata, df_serializer, schema_mode, unique_cells=unique_cells)
     return _write_frames(plan, frames)
 
 
@@ -194,8 +195,8 @@ def append_to_cube_from_dataframe(
 def update_cube_from_dataframe(
     data: DaskInput,
     cube: Cube,
-    store: StoreFactory,
-    remove_conditions: ConditionsInput,
+    store: StoreFactoryInput,
+    remove_conditions: ConditionsInput | Literal["all"],
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
@@ -207,7 +208,7 @@ def update_cube_from_dataframe(
 
     ``data`` and ``store`` are as in :func:`extend_cube_from_dataframe`; the dict may be empty.
     """
-    check_store(store)
+    store = as_factory(store)
     frames = _by_id(data, cube)
     plan = plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
     return _write_frames(plan, frames)
@@ -218,7 +219,7 @@ def update_cube_from_dataframe(
 
 def query_cube_dataframe(
     cube: Cube,
-    store: StoreFactory,
+    store: StoreFactoryInput,
     conditions: ConditionsInput = None,
     datasets: DatasetsInput = None,
     dimension_columns: str | Iterable[str] | None = None,
@@ -235,7 +236,7 @@ def query_cube_dataframe(
     are those of the schema; a partition may have narrower ones, or others where values are missing. With
     several partitions, dates outside of ``datetime64[ns]`` are :class:`pandas.Timestamp` objects.
     """
-    check_store(store)
+    store = as_factory(store)
     plan = plan_query(
         cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
     )
@@ -261,8 +262,8 @@ def _read(
 @alias_parameter("datasets", "ktk_cube_dataset_ids")
 def remove_partitions_dataframe(
     cube: Cube,
-    store: StoreFactory,
-    conditions: ConditionsInput = None,
+    store: StoreFactoryInput,
+    conditions: ConditionsInput | Literal["all"] = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
     *,
@@ -273,7 +274,7 @@ def remove_partitions_dataframe(
 
 
 def delete_cube_dataframe(
-    cube: Cube, store: StoreFactory, datasets: DatasetsInput = None, blocksize: int = 100
+    cube: Cube, store: StoreFactoryInput, datasets: DatasetsInput = None, blocksize: int = 100
 ) -> Delayed:
     """Delete a cube; same as :func:`kartothek_cube.io.dask.delayed_cube.delete_cube_delayed`."""
     return delayed_cube.delete_cube_delayed(cube, store, datasets, blocksize)
@@ -281,8 +282,8 @@ def delete_cube_dataframe(
 
 def copy_cube_dataframe(
     cube: Cube,
-    src_store: StoreFactory,
-    tgt_store: StoreFactory,
+    src_store: StoreFactoryInput,
+    tgt_store: StoreFactoryInput,
     overwrite: bool = False,
     datasets: DatasetsInput = None,
     renamed_cube_prefix: str | None = None,
@@ -296,14 +297,14 @@ def copy_cube_dataframe(
 
 
 def collect_stats_dataframe(
-    cube: Cube, store: StoreFactory, datasets: DatasetsInput = None, blocksize: int = 100
+    cube: Cube, store: StoreFactoryInput, datasets: DatasetsInput = None, blocksize: int = 100
 ) -> Delayed:
     """Count what is stored; same as :func:`kartothek_cube.io.dask.delayed_cube.collect_stats_delayed`."""
     return delayed_cube.collect_stats_delayed(cube, store, datasets, blocksize)
 
 
 def cleanup_cube_dataframe(
-    cube: Cube, store: StoreFactory, blocksize: int = 100, *, retention: timedelta | None = None
+    cube: Cube, store: StoreFactoryInput, blocksize: int = 100, *, retention: timedelta | None = None
 ) -> Delayed:
     """Delete garbage; same as :func:`kartothek_cube.io.dask.delayed_cube.cleanup_cube_delayed`."""
     return delayed_cube.cleanup_cube_delayed(cube, store, blocksize, retention=retention)

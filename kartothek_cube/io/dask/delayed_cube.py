@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from typing import Literal
 
 from dask.delayed import Delayed, delayed
 from dask.task_spec import TaskRef
@@ -30,9 +31,9 @@ from dask.task_spec import TaskRef
 from kartothek_cube.core.arguments import alias_parameter
 from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.typing import StoreFactory
+from kartothek_cube.core.typing import StoreFactoryInput
 from kartothek_cube.io.dask._dask_executor import answer_as_delayed, results_as_delayed
-from kartothek_cube.io.dask.common_cube import check_blocksize, check_store
+from kartothek_cube.io.dask.common_cube import as_factory, check_blocksize
 from kartothek_cube.io_components.maintenance.compact import compact_cube_job
 from kartothek_cube.io_components.maintenance.cube_copy import copy_cube_job, plan_copy
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
@@ -86,7 +87,7 @@ def _write_delayed(plan: CubeWritePlan, data: Iterable[Delayed] | Delayed) -> De
 def build_cube_from_delayed(
     data: Iterable[Delayed],
     cube: Cube,
-    store: StoreFactory,
+    store: StoreFactoryInput,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
     overwrite: bool = False,
@@ -100,10 +101,10 @@ def build_cube_from_delayed(
 
     ``data`` are Delayed objects of a DataFrame (for the seed), a dict of dataset id to DataFrame, or None;
     cells are unique within each. One task checks and writes each of them, the last task publishes the cube.
-    ``store`` is a factory; ``ktk_cube_dataset_ids`` are the ids that may occur in the input, by default the
-    seed.
+    ``store`` is a factory or URL; ``ktk_cube_dataset_ids`` are the ids that may occur in the input, by
+    default the seed.
     """
-    check_store(store)
+    store = as_factory(store)
     names = declared_ids(ktk_cube_dataset_ids, [cube.seed_dataset])
     plan = plan_build(cube, store, names, metadata, overwrite, partition_on, df_serializer)
     return _write_delayed(plan, data)
@@ -113,7 +114,7 @@ def build_cube_from_delayed(
 def extend_cube_from_delayed(
     data: Iterable[Delayed],
     cube: Cube,
-    store: StoreFactory,
+    store: StoreFactoryInput,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
     overwrite: bool = False,
@@ -128,7 +129,7 @@ def extend_cube_from_delayed(
     ``data`` and ``store`` are as in :func:`build_cube_from_delayed`, ``ktk_cube_dataset_ids`` are the ids
     that may occur in the input. The Delayed gives the datasets that were written.
     """
-    check_store(store)
+    store = as_factory(store)
     names = declared_ids(ktk_cube_dataset_ids)
     plan = plan_extend(cube, store, names, metadata, overwrite, partition_on, df_serializer)
     return _write_delayed(plan, data)
@@ -138,13 +139,14 @@ def extend_cube_from_delayed(
 def append_to_cube_from_delayed(
     data: Iterable[Delayed],
     cube: Cube,
-    store: StoreFactory,
+    store: StoreFactoryInput,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
     *,
     datasets: str | Iterable[str] | None = None,
     schema_mode: SchemaMode = "strict",
+    unique_cells: bool = False,
 ) -> Delayed:
     """
     Add partitions to datasets; see :func:`kartothek_cube.io.eager_cube.append_to_cube`.
@@ -152,8 +154,9 @@ def append_to_cube_from_delayed(
     ``data`` and ``store`` are as in :func:`build_cube_from_delayed`, ``ktk_cube_dataset_ids`` are the ids
     that may occur in the input. A dataset without rows in the input stays as it is.
     """
-    check_store(store)
-    plan = plan_append(cube, store, declared_ids(ktk_cube_dataset_ids), metadata, df_serializer, schema_mode)
+    store = as_factory(store)
+    names = declared_ids(ktk_cube_dataset_ids)
+    plan = plan_append(cube, store, names, metadata, df_serializer, schema_mode, unique_cells=unique_cells)
     return _write_delayed(plan, data)
 
 
@@ -161,8 +164,8 @@ def append_to_cube_from_delayed(
 def update_cube_from_delayed(
     data: Iterable[Delayed],
     cube: Cube,
-    store: StoreFactory,
-    remove_conditions: ConditionsInput,
+    store: StoreFactoryInput,
+    remove_conditions: ConditionsInput | Literal["all"],
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
@@ -174,7 +177,7 @@ def update_cube_from_delayed(
 
     ``data`` and ``store`` are as in :func:`build_cube_from_delayed`. The Delayed gives the updated datasets.
     """
-    check_store(store)
+    store = as_factory(store)
     plan = plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
     return _write_delayed(plan, data)
 
@@ -182,8 +185,8 @@ def update_cube_from_delayed(
 @alias_parameter("datasets", "ktk_cube_dataset_ids")
 def remove_partitions_delayed(
     cube: Cube,
-    store: StoreFactory,
-    conditions: ConditionsInput = None,
+    store: StoreFactoryInput,
+    conditions: ConditionsInput | Literal["all"] = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
     *,
@@ -192,15 +195,15 @@ def remove_partitions_delayed(
     """
     Remove partitions; see :func:`kartothek_cube.io.eager_cube.remove_partitions`.
 
-    ``store`` is a factory. The Delayed gives the result of that function.
+    ``store`` is a factory or URL. The Delayed gives the result of that function.
     """
-    check_store(store)
+    store = as_factory(store)
     return answer_as_delayed(remove_partitions_job(cube, store, conditions, ktk_cube_dataset_ids, metadata))
 
 
 def query_cube_delayed(
     cube: Cube,
-    store: StoreFactory,
+    store: StoreFactoryInput,
     conditions: ConditionsInput = None,
     datasets: DatasetsInput = None,
     dimension_columns: str | Iterable[str] | None = None,
@@ -212,11 +215,11 @@ def query_cube_delayed(
     """
     Query a cube; see :func:`kartothek_cube.io.eager_cube.query_cube`.
 
-    ``store`` is a factory. The query is planned when the graph is built: headers and indices are read then,
-    files in tasks. There is one Delayed per group in the order of ``partition_by``, or a single one, or none
-    if no file can match; a group that proves empty is a DataFrame without rows.
+    ``store`` is a factory or URL. The query is planned when the graph is built: headers and indices are read
+    then, files in tasks. There is one Delayed per group in the order of ``partition_by``, or a single one, or
+    none if no file can match; a group that proves empty is a DataFrame without rows.
     """
-    check_store(store)
+    store = as_factory(store)
     plan = plan_query(
         cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
     )
@@ -224,36 +227,37 @@ def query_cube_delayed(
 
 
 def delete_cube_delayed(
-    cube: Cube, store: StoreFactory, datasets: DatasetsInput = None, blocksize: int = 100
+    cube: Cube, store: StoreFactoryInput, datasets: DatasetsInput = None, blocksize: int = 100
 ) -> Delayed:
     """
     Delete a cube; see :func:`kartothek_cube.io.eager_cube.delete_cube`.
 
-    ``store`` is a factory. Headers are deleted first, then ``blocksize`` files per task. The Delayed is None.
+    ``store`` is a factory or URL. Headers are deleted first, then ``blocksize`` files per task. The Delayed
+    is None.
     """
-    check_store(store)
+    store = as_factory(store)
     check_blocksize(blocksize)
     return answer_as_delayed(delete_cube_job(cube, store, datasets, blocksize))
 
 
 def cleanup_cube_delayed(
-    cube: Cube, store: StoreFactory, blocksize: int = 100, *, retention: timedelta | None = None
+    cube: Cube, store: StoreFactoryInput, blocksize: int = 100, *, retention: timedelta | None = None
 ) -> Delayed:
     """
     Delete garbage of a cube; see :func:`kartothek_cube.io.eager_cube.cleanup_cube`.
 
-    ``store`` is a factory. Garbage is listed when the graph is built, ``blocksize`` files are deleted per
-    task. The Delayed is None.
+    ``store`` is a factory or URL. Garbage is listed when the graph is built, ``blocksize`` files are deleted
+    per task. The Delayed is None.
     """
-    check_store(store)
+    store = as_factory(store)
     check_blocksize(blocksize)
     return answer_as_delayed(cube_garbage_job(cube, store, retention, blocksize))
 
 
 def copy_cube_delayed(
     cube: Cube,
-    src_store: StoreFactory,
-    tgt_store: StoreFactory,
+    src_store: StoreFactoryInput,
+    tgt_store: StoreFactoryInput,
     overwrite: bool = False,
     datasets: DatasetsInput = None,
     renamed_cube_prefix: str | None = None,
@@ -263,26 +267,27 @@ def copy_cube_delayed(
     """
     Copy a cube; see :func:`kartothek_cube.io.eager_cube.copy_cube`.
 
-    Stores are factories. Arguments are checked when the graph is built; to tell the stores apart, a key is
-    put and deleted. Each task copies ``blocksize`` files, the last one publishes the datasets. The Delayed is
-    None.
+    Stores are factories or URLs. Arguments are checked when the graph is built; to tell the stores apart, a
+    key is put and deleted. Each task copies ``blocksize`` files, the last one publishes the datasets. The
+    Delayed is None.
     """
-    check_store(src_store)
-    check_store(tgt_store)
+    src_store = as_factory(src_store)
+    tgt_store = as_factory(tgt_store)
     check_blocksize(blocksize)
     plan = plan_copy(cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets)
     return answer_as_delayed(copy_cube_job(plan, blocksize))
 
 
 def collect_stats_delayed(
-    cube: Cube, store: StoreFactory, datasets: DatasetsInput = None, blocksize: int = 100
+    cube: Cube, store: StoreFactoryInput, datasets: DatasetsInput = None, blocksize: int = 100
 ) -> Delayed:
     """
     Count what is stored; see :func:`kartothek_cube.io.eager_cube.collect_stats`.
 
-    ``store`` is a factory; each task reads the footers of ``blocksize`` files. The Delayed gives the counts.
+    ``store`` is a factory or URL; each task reads the footers of ``blocksize`` files. The Delayed gives the
+    counts.
     """
-    check_store(store)
+    store = as_factory(store)
     check_blocksize(blocksize)
     return answer_as_delayed(collect_stats_job(cube, store, datasets, blocksize))
 
@@ -290,7 +295,7 @@ def collect_stats_delayed(
 @alias_parameter("datasets", "ktk_cube_dataset_ids")
 def compact_cube_delayed(
     cube: Cube,
-    store: StoreFactory,
+    store: StoreFactoryInput,
     conditions: ConditionsInput = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     df_serializer: DataFrameSerializer | None = None,
@@ -304,7 +309,7 @@ def compact_cube_delayed(
     The partitions to compact are chosen when the graph is built. The Delayed gives the counts of that
     function.
     """
-    check_store(store)
+    store = as_factory(store)
     job = compact_cube_job(cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
     return answer_as_delayed(job)
 
@@ -312,7 +317,7 @@ def compact_cube_delayed(
 @alias_parameter("datasets", "ktk_cube_dataset_ids")
 def verify_cube_delayed(
     cube: Cube,
-    store: StoreFactory,
+    store: StoreFactoryInput,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     *,
     deep: bool = True,
@@ -324,5 +329,5 @@ def verify_cube_delayed(
     Headers and the existence of files are checked when the graph is built, the files themselves in tasks. The
     Delayed gives the report.
     """
-    check_store(store)
+    store = as_factory(store)
     return answer_as_delayed(verify_cube_job(cube, store, ktk_cube_dataset_ids, deep=deep))

@@ -93,7 +93,7 @@ class WriteTarget:
         existing = discover_ktk_cube_dataset_ids(self.options.cube, self.store)
         cube = self._cube(existing)
         name = self.options.dataset or cube.seed_dataset
-        return plan_update(cube, self.store, [], [name]) if name in existing else self.plan()
+        return plan_update(cube, self.store, "all", [name]) if name in existing else self.plan()
 
     def _cube(self, existing: Iterable[str]) -> Cube:
         options = self.options

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from simplekv import KeyValueStore
 
-from kartothek_cube.core.store.resolve import ensure_store, lazy_store
+from kartothek_cube.core.store.resolve import ensure_store, lazy_store, to_url
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 
 __all__ = ("CachedStoreFactory", "picklable_store")
@@ -53,8 +53,8 @@ def picklable_store(store: StoreInput) -> CachedStoreFactory:
             "them see (hfs:///data), or an object store (s3://bucket)."
         )
     root = getattr(innermost, "root", None)
-    if isinstance(store, str) and isinstance(root, str):
-        return CachedStoreFactory(lazy_store(_absolute_url(store, root)))
+    if isinstance(store, str | os.PathLike) and isinstance(root, str):
+        return CachedStoreFactory(lazy_store(_absolute_url(to_url(store), root)))
     return factory
 
 

@@ -56,7 +56,7 @@ TASKS = pa.schema([("id", pa.int32()), ("task", pa.binary())])
 OUTCOMES = pa.schema([("id", pa.int32()), ("outcome", pa.binary())])
 
 #: errors in the data, which another attempt would meet again; Spark repeats tasks after all others
-_FINAL = (KartothekCubeError, ValueError, TypeError, KeyError, RuntimeError)
+_FINAL = (KartothekCubeError, ValueError, TypeError, KeyError, RuntimeError, PermissionError)
 
 
 def run(pickled: bytes, batches: Batches, columns: Sequence[str]) -> Batches:

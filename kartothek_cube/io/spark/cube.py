@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import attrs
 import pandas as pd
@@ -138,6 +138,7 @@ def append_to_cube_from_spark(
     *,
     max_rows_per_file: int | None = None,
     schema_mode: SchemaMode = "strict",
+    unique_cells: bool = False,
 ) -> dict[str, DatasetMetadata]:
     """
     Add partitions to datasets; see :func:`kartothek_cube.io.eager_cube.append_to_cube`.
@@ -145,7 +146,8 @@ def append_to_cube_from_spark(
     ``data``, ``store`` and ``max_rows_per_file`` are as in :func:`build_cube_from_spark`.
     """
     frames = frames_of(data, cube.seed_dataset, max_rows_per_file)
-    plan = plan_append(cube, picklable_store(store), frames, metadata, df_serializer, schema_mode)
+    target = picklable_store(store)
+    plan = plan_append(cube, target, frames, metadata, df_serializer, schema_mode, unique_cells=unique_cells)
     return write_cube(plan, frames, max_rows_per_file)
 
 
@@ -154,7 +156,7 @@ def update_cube_from_spark(
     data: SparkInput,
     cube: Cube,
     store: StoreInput,
-    remove_conditions: ConditionsInput,
+    remove_conditions: ConditionsInput | Literal["all"],
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
     df_serializer: DataFrameSerializer | None = None,
@@ -311,7 +313,7 @@ def _as_spark_schema(schema: StructType | pa.Schema | str) -> StructType:
 def remove_partitions_spark(
     cube: Cube,
     store: StoreInput,
-    conditions: ConditionsInput = None,
+    conditions: ConditionsInput | Literal["all"] = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
     *,

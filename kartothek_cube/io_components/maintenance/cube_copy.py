@@ -72,7 +72,7 @@ def plan_copy(
     renamed_cube = cube.copy(uuid_prefix=renamed_cube_prefix or cube.uuid_prefix)
     uuid = renamed_cube.ktk_dataset_uuid(cube.seed_dataset)
     check_different_stores(src_store, tgt_store, uuid, gen_uuid())
-    selected = select_datasets(cube, src_store, datasets)
+    selected = select_datasets(cube, src_store, datasets, must_exist=False)
     _check_found(cube, selected, datasets)
     renamed = dict(renamed_datasets or {})
     unknown = set(renamed) - set(selected)

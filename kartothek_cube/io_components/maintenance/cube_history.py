@@ -17,6 +17,7 @@ from kartothek_cube.core.cube.discover import (
     choose_datasets,
     discover_datasets_unchecked,
     existing_dataset_ids,
+    open_existing,
 )
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.references import data_keys
@@ -248,7 +249,7 @@ def _count_rows(blobs: BlobStore, keys: Iterable[str]) -> int | None:
 def _choose(cube: Cube, blobs: BlobStore, names: str | Iterable[str] | None) -> list[str]:
     """Ids of existing datasets, all by default, in commit order."""
     ensure_cube(cube)
-    existing = existing_dataset_ids(cube.uuid_prefix, blobs)
+    existing = existing_dataset_ids(cube.uuid_prefix, open_existing(cube.uuid_prefix, blobs))
     return cube.commit_order(choose_datasets(cube, names, existing))
 
 

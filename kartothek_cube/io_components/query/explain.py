@@ -12,6 +12,7 @@ from kartothek_cube.core.cube.argument_types import ConditionsInput, DatasetsInp
 from kartothek_cube.core.cube.conditions import Condition, Disjunction
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset.pruning import select_partitions
+from kartothek_cube.core.errors import format_count
 from kartothek_cube.core.expressions.tree import Node, columns_of, disjunctive_form, imply
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore, open_blobs
@@ -168,9 +169,9 @@ class QueryExplanation:
 
     def _summary(self) -> dict[str, Any]:
         facts: dict[str, Any] = {
-            "result": f"{len(self.columns)} columns, sorted by {', '.join(self.sorted_by)}",
-            "to read": f"{_plural(self.read_files, 'file')} in {_plural(self.partitions, 'partition')}, "
-            f"about {bytes_text(self.read_bytes)}",
+            "result": f"{format_count(len(self.columns), 'column')}, sorted by {', '.join(self.sorted_by)}",
+            "to read": f"{format_count(self.read_files, 'file')} in "
+            f"{format_count(self.partitions, 'partition')}, about {bytes_text(self.read_bytes)}",
         }
         if self.groups is not None:
             shown = ["/".join(map(str, values)) for values in self.first_groups]
@@ -202,10 +203,6 @@ class QueryExplanation:
 
 _HEADER = ("dataset", "role", "files read", "of", "partitions read", "of", "bytes", "columns read")
 _CONDITION_HEADER = ("dataset", "condition", "decided by", "files kept", "files pruned")
-
-
-def _plural(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _bytes_to_read(dataset: DatasetExplanation) -> int:

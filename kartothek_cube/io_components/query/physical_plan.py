@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import format_count
 from kartothek_cube.core.expressions.tree import Node, columns_of
 from kartothek_cube.core.naming import data_key
 from kartothek_cube.core.partition import PartitionTable
@@ -221,8 +222,8 @@ class PhysicalPlan:
     def __repr__(self) -> str:
         selections = [files.selection for files in self.files]
         files = ", ".join(f"{len(s.positions):,} of {s.scan.name} ({s.scan.role})" for s in selections)
-        groups = "" if self.groups is None else f"; {len(self.groups):,} groups"
-        partitions = "1 partition" if self.n_partitions == 1 else f"{self.n_partitions:,} partitions"
+        groups = "" if self.groups is None else f"; {format_count(len(self.groups), 'group')}"
+        partitions = format_count(self.n_partitions, "partition")
         return f"QueryPlan({partitions}; files: {files}{groups})"
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
@@ -38,6 +39,8 @@ from kartothek_cube.io_components.query.physical_plan import (
 from kartothek_cube.io_components.read.data_files import read_files
 from kartothek_cube.io_components.runtime.threads import store_factory
 
+_LOGGER = logging.getLogger(__name__)
+
 __all__ = ("plan_query",)
 
 
@@ -63,7 +66,28 @@ def plan_query(
     scans = tuple(_make_scan(name, headers[name], cube, logical_plan) for name in logical_plan.roles)
     selections = [_prune_partitions(scan, headers[scan.name], logical_plan, blobs) for scan in scans]
     context = _make_context(factory, cube, logical_plan, scans)
-    return _align_partitions(context, selections, logical_plan, blobs)
+    plan = _align_partitions(context, selections, logical_plan, blobs)
+    _log_plan(cube, plan)
+    return plan
+
+
+def _log_plan(cube: Cube, plan: PhysicalPlan) -> None:
+    """Log which files and columns a query reads, by dataset."""
+    if not _LOGGER.isEnabledFor(logging.DEBUG):
+        return
+    for files in plan.files:
+        selection = files.selection
+        scan = selection.scan
+        predicates = plan.logical_plan.conditions[scan.name].predicate or ()
+        _LOGGER.debug(
+            "Query of cube %s reads %d of %d files of dataset %s: columns %s; conditions %s",
+            cube.uuid_prefix,
+            len(selection.positions),
+            len(selection.dataset.partition_table),
+            scan.name,
+            ", ".join(scan.columns) or "none",
+            " & ".join(f"{column} {op} {value!r}" for column, op, value in predicates) or "none",
+        )
 
 
 def _select_datasets(

@@ -90,7 +90,7 @@ def read_table_of_file(
             table = read(get_required(blobs, key))
         return with_row_index(table, path_or_bytes, predicates, schema) if row_index else table
     except CorruptDatasetError as exc:
-        raise CorruptDatasetError(key, str(exc)) from exc
+        raise CorruptDatasetError(key, exc.problem) from exc
     except FileNotFoundError as exc:
         # a path was resolved before: a concurrent garbage collection may have deleted the file since
         raise MissingFileError(key) from exc

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.errors import MissingFileError
 from kartothek_cube.core.store import BlobStore
-from kartothek_cube.core.store.resolve import ensure_store
+from kartothek_cube.core.store.resolve import ensure_store, lazy_store
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 
 __all__ = (
@@ -70,6 +70,8 @@ def _apply_limit(threads: int) -> int:
 
 def store_factory(store: StoreInput) -> StoreFactory:
     """Factory for any kind of store argument; it can be pickled if the store can."""
+    if isinstance(store, str | os.PathLike):
+        return lazy_store(store)
     return store if callable(store) else partial(ensure_store, store)
 
 

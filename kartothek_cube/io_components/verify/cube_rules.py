@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import attrs
+import pyarrow as pa
 
 from kartothek_cube.core.cube.consistency import (
     Rule,
@@ -24,18 +25,25 @@ from kartothek_cube.core.cube.constants import (
     KTK_CUBE_METADATA_PARTITION_COLUMNS,
 )
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.cube.discover import choose_datasets, discover_ktk_cube_dataset_ids
+from kartothek_cube.core.cube.discover import choose_datasets, discover_ktk_cube_dataset_ids, open_existing
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import DatasetNotFoundError
+from kartothek_cube.core.errors import DatasetNotFoundError, KartothekCubeError
 from kartothek_cube.core.naming import SINGLE_TABLE, metadata_key_from_uuid, schema_key
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.job import Job
+from kartothek_cube.io_components.read.repeated_cells import find_repeated_cells
 from kartothek_cube.io_components.runtime.threads import store_factory
 from kartothek_cube.io_components.verify.finish import finish_verify
 from kartothek_cube.io_components.verify.plan import VerifyPlan, plan_verify
 from kartothek_cube.io_components.verify.report import Problem, Report, merge_reports
-from kartothek_cube.io_components.verify.run import VerifyContext, VerifyResult, VerifyTask, run_verify
+from kartothek_cube.io_components.verify.run import (
+    VerifyContext,
+    VerifyResult,
+    VerifyTask,
+    merge_verify_results,
+    run_verify,
+)
 
 __all__ = (
     "CubeVerifyPlan",
@@ -51,6 +59,7 @@ __all__ = (
 class CubeVerifyPlan:
     """A planned verification of a cube."""
 
+    cube: Cube
     store: StoreFactory
     #: by id of the dataset
     plans: Mapping[str, VerifyPlan]
@@ -83,7 +92,7 @@ def plan_cube_verify(
 ) -> CubeVerifyPlan:
     """Check a cube without opening data files, and plan the check of these."""
     ensure_cube(cube)
-    blobs = open_blobs(store)
+    blobs = open_existing(cube.uuid_prefix, store)
     existing = discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)
     names = choose_datasets(cube, ktk_cube_dataset_ids, existing)
     if not existing:
@@ -106,7 +115,7 @@ def plan_cube_verify(
     datasets = {
         n: p.dataset for n, p in plans.items() if p.dataset is not None and p.dataset.schema is not None
     }
-    return CubeVerifyPlan(store_factory(store), plans, tuple(_cube_problems(cube, datasets, existing)))
+    return CubeVerifyPlan(cube, store_factory(store), plans, tuple(_cube_problems(cube, datasets, existing)))
 
 
 def run_cube_verify(contexts: Mapping[str, VerifyContext], task: CubeVerifyTask) -> dict[str, VerifyResult]:
@@ -121,7 +130,32 @@ def finish_cube_verify(plan: CubeVerifyPlan, findings: Iterable[Mapping[str, Ver
         for name, result in part.items():
             by_name[name].append(result)
     reports = [finish_verify(plan.plans[name], plan.store, results) for name, results in by_name.items()]
-    return merge_reports(reports, plan.problems)
+    seed = plan.cube.seed_dataset
+    return merge_reports(reports, [*plan.problems, *_repeated_cells(plan, by_name.get(seed, []))])
+
+
+def _repeated_cells(plan: CubeVerifyPlan, findings: Iterable[VerifyResult]) -> Iterator[Problem]:
+    """Cells of the seed that several partitions have: each of them is a row of a query."""
+    seed = plan.plans.get(plan.cube.seed_dataset)
+    if seed is None or seed.dataset is None or seed.context is None or not seed.context.deep:
+        return
+    dataset, dimensions = seed.dataset, plan.cube.dimension_columns
+    entries = merge_verify_results(findings).entries
+    try:
+        repeated = find_repeated_cells(
+            open_blobs(plan.store),
+            dimensions,
+            plan.cube.partition_columns,
+            dataset.partition_table,
+            dataset.table_name,
+            seed.context.schema,
+            {column: entries[column].entries for column in dimensions if column in entries},
+        )
+    except (pa.ArrowException, KartothekCubeError, KeyError, ValueError, OSError):
+        # a file without these columns, or one that is missing or unreadable, which is reported already
+        return
+    if repeated is not None:
+        yield Problem(dataset.uuid, "duplicate-cells", repeated.key, str(repeated))
 
 
 # -- the datasets together -----------------------------------------------------------------------------------

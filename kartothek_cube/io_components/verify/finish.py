@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.commit import IndexUpdate
-from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core.errors import CorruptDatasetError, format_count
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.store import BlobStore, open_blobs
@@ -90,8 +90,8 @@ def _unknown_partitions(plan: VerifyPlan, column: str, key: str, data: IndexColu
     unknown = used.filter(pa.array(plan.dataset.partition_table.positions(used) < 0)).to_pylist()
     if unknown:
         text = (
-            f"the index of {column} knows {len(unknown)} partitions that the dataset does not have, such as "
-            f"{unknown[0]}"
+            f"the index of {column} knows {format_count(len(unknown), 'partition')} that the dataset does "
+            f"not have, such as {unknown[0]}"
         )
         yield Problem(plan.uuid, "index-unknown-partition", key, text, column)
 
@@ -115,7 +115,8 @@ def _differences(
     for kind, (pairs, text) in texts.items():
         if len(pairs):
             examples = "; ".join(describe(pairs[:_EXAMPLES]))
-            message = f"the index of {column} {text} {len(pairs)} values in partitions, as {examples}"
+            n_values = format_count(len(pairs), "value")
+            message = f"the index of {column} {text} {n_values} in partitions, as {examples}"
             yield Problem(plan.uuid, kind, key, message, column)
 
 

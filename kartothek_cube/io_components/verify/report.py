@@ -8,6 +8,8 @@ from typing import Any
 import attrs
 import pandas as pd
 
+from kartothek_cube.core.errors import format_count
+
 __all__ = ("REMEDIES", "REPAIRABLE", "Problem", "Report", "merge_reports")
 
 _RESTORE = "Restore the file from a backup, roll back to a complete state, or write the rows again."
@@ -30,7 +32,8 @@ REMEDIES: Mapping[str, str] = {
     "wrong-partition": _REWRITE,
     "null-key": _REWRITE,
     "unsorted": "Compact the cube, or write the rows of this partition again.",
-    "duplicate-cells": "Compact the cube: the last row of a cell counts.",
+    "duplicate-cells": "Within a partition, compact the cube: the last row of a cell counts. In several "
+    "partitions, remove the wrong rows; if all are right, the partition column is a dimension.",
     "missing-index": _REPAIR,
     "unreadable-index": _REPAIR,
     "index-type": _REPAIR,
@@ -67,6 +70,8 @@ REPAIRABLE = frozenset(
 )
 
 _SHOWN = 20
+#: what is counted, in plural and singular
+_SINGULAR = {"datasets": "dataset", "files": "file", "rows": "row", "indices": "index"}
 
 
 @attrs.frozen
@@ -174,7 +179,9 @@ class Report:
         return pd.DataFrame([problem.to_dict() for problem in self.problems], columns=columns)
 
     def __repr__(self) -> str:
-        counts = ", ".join(f"{number:,} {what}" for what, number in self.checked.items())
+        counts = ", ".join(
+            format_count(n, _SINGULAR.get(what, what), what) for what, n in self.checked.items()
+        )
         suffix = f" in {counts}" if counts else ""
         lines = [f"{len(self.problems) or 'no'} problem{'s' * (len(self.problems) != 1)}{suffix}"]
         for problem in self.problems[:_SHOWN]:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from kartothek_cube.core.arrow.types import is_nested
 from kartothek_cube.core.commit import IndexUpdate
 from kartothek_cube.core.common_metadata import make_meta
-from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core.errors import CorruptDatasetError, format_count
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.evolution import ColumnMapping
@@ -200,7 +200,9 @@ def _cell_problems(context: VerifyContext, key: str, table: pa.Table) -> Iterato
         if column in table.column_names:
             nulls = pc.sum(pc.is_null(table.column(column), nan_is_null=True)).as_py() or 0
             if nulls:
-                text = f"column {column} has {nulls} nulls in {len(table)} rows"
+                text = (
+                    f"column {column} has {format_count(nulls, 'null')} in {format_count(len(table), 'row')}"
+                )
                 yield _problem(context, "null-key", key, text, column)
     cell = [column for column in context.cell if column not in context.partition_keys]
     if cell and set(cell) <= set(table.column_names):
@@ -220,5 +222,7 @@ def _order_problems(
     last = last_occurrence_mask(codes, bound)
     if last is not None and not last.all():
         row = table.select(list(cell)).slice(int(np.flatnonzero(~last)[0]), 1).to_pylist()[0]
-        text = f"{int((~last).sum())} rows have a cell of {names} that comes again, such as {row}"
+        n_rows = int((~last).sum())
+        verb = "has" if n_rows == 1 else "have"
+        text = f"{format_count(n_rows, 'row')} {verb} a cell of {names} that comes again, such as {row}"
         yield _problem(context, "duplicate-cells", key, text)

@@ -20,7 +20,7 @@ from kartothek_cube.core.commit import (
     merged_schema,
     undo_all,
 )
-from kartothek_cube.core.cube.consistency import check_cube
+from kartothek_cube.core.cube.consistency import find_violations
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -74,17 +74,15 @@ def _check_outcome(
 ) -> None:
     after = {name: _after_write(change, existing.get(name)) for name, change in changes.items()}
     after = {**existing, **after}
-    try:
-        _check_not_empty(plan, changes, after)
-        if changes:
-            check_cube(after, plan.cube)
-    except ValueError as exc:
-        raise abort_error(plan, str(exc)) from exc
+    _check_not_empty(plan, changes, after)
+    if changes:
+        for violation in find_violations(after, plan.cube):
+            raise abort_error(plan, violation.dataset, violation.error) from violation.error
 
 
-def abort_error(plan: CubeWritePlan, detail: str) -> MultiTableCommitAborted:
+def abort_error(plan: CubeWritePlan, name: str, problem: ValueError) -> MultiTableCommitAborted:
     """The error for a write that was given up before anything was published."""
-    return MultiTableCommitAborted(plan.cube.uuid_prefix, detail=f"{plan.operation}: {detail}")
+    return MultiTableCommitAborted(plan.cube.ktk_dataset_uuid(name), detail=str(problem))
 
 
 def _change_sets(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> dict[str, ChangeSet]:
@@ -116,7 +114,11 @@ def _check_not_empty(
         partitions, labels = after[name].partition_table, plan.changes[name].assumed_labels
         removed = 0 if labels is None else int((partitions.positions(labels) >= 0).sum())
         if not plan.keep_empty and not len(change.added) and len(partitions) == removed:
-            raise ValueError(f"No partitions left in dataset(s): {name}")
+            problem = ValueError(
+                f"No partitions left in dataset(s): {name}. An update may not remove all partitions without "
+                f"adding any; remove_partitions may"
+            )
+            raise abort_error(plan, name, problem) from problem
 
 
 def _prospective_dataset(change: ChangeSet) -> DatasetMetadata:

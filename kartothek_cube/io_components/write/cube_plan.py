@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import attrs
 import pyarrow as pa
@@ -33,7 +33,11 @@ from kartothek_cube.io_components.write.cube_arguments import (
     cube_metadata,
     cube_partition_on,
 )
-from kartothek_cube.io_components.write.delete_scope import partition_scope, removal_conditions
+from kartothek_cube.io_components.write.delete_scope import (
+    partition_scope,
+    removal_conditions,
+    warn_of_full_removal,
+)
 from kartothek_cube.io_components.write.plan import DatasetWritePlan, SchemaMode, is_merge_mode
 from kartothek_cube.io_components.write.table_writer import WriteContext
 from kartothek_cube.io_components.write.validation import DatasetConstraints
@@ -74,6 +78,9 @@ class CubeWritePlan:
         """What the history tells of the operation."""
         return attrs.evolve(self.annotations, name=self.operation)
 
+    #: whether no cell of the input may be in another partition of the cube
+    unique_cells: bool = False
+
     def with_write_id(self, write_id: str) -> Self:
         """The plan with an id that is part of all file names."""
         changes = {name: change.with_write_id(write_id) for name, change in self.changes.items()}
@@ -113,11 +120,14 @@ def _plan_new(
     return CubeWritePlan(operation, cube, store, changes, constraints)
 
 
-def _check_absent(cube: Cube, existing: Iterable[str], names: Iterable[str], overwrite: bool) -> None:
+def _check_absent(
+    cube: Cube, existing: Iterable[str], names: Iterable[str], overwrite: bool, what: str, name_of_copy: str
+) -> None:
     """Raise DatasetExistsError for a dataset that exists."""
     for name in sorted(set(existing) & set(names)):
         if not overwrite:
-            raise DatasetExistsError(cube.ktk_dataset_uuid(name))
+            remedy = f"{what} exists; pass overwrite=True to replace it, or choose another {name_of_copy}."
+            raise DatasetExistsError(cube.ktk_dataset_uuid(name), remedy)
 
 
 def plan_build(
@@ -141,12 +151,12 @@ def plan_build(
     existing = existing_dataset_ids(cube.uuid_prefix, store)
     others = existing - names
     if others:
+        remedy = "" if overwrite else "; pass overwrite=True to replace it"
         raise ValueError(
-            f"Following datasets exist in cube {cube.uuid_prefix} but are not part of the build: "
-            f"{', '.join(sorted(others))}. A cube can only be overwritten as a whole; delete them or "
-            f"include them"
+            f"Cube {cube.uuid_prefix} exists{remedy}. It is overwritten as a whole, but the "
+            f"build has no data for {', '.join(sorted(others))}. Delete or include what is missing"
         )
-    _check_absent(cube, existing, names, overwrite)
+    _check_absent(cube, existing, names, overwrite, "The cube", "uuid_prefix")
     return plan
 
 
@@ -168,7 +178,7 @@ def plan_extend(
         )
     factory = store_factory(store)
     existing = discover_datasets(cube, store)
-    _check_absent(cube, existing, names, overwrite)
+    _check_absent(cube, existing, names, overwrite, "It", "id")
     others = {name: ds for name, ds in existing.items() if name not in names}
     foreign = _payload_owners(cube, others)
     shared = {*cube.dimension_columns, *cube.partition_columns}
@@ -236,27 +246,40 @@ def plan_append(
     metadata: Metadata | None = None,
     df_serializer: Any = None,
     schema_mode: SchemaMode = "strict",
+    *,
+    unique_cells: bool = False,
 ) -> CubeWritePlan:
     """Plan to add partitions to datasets of a cube."""
     is_merge = is_merge_mode(schema_mode)
     existing = discover_datasets(cube, store)
     datasets = {name: existing[name] for name in choose_datasets(cube, names, existing)}
+    if unique_cells and not set(cube.dimension_columns) & set(existing[cube.seed_dataset].secondary_indices):
+        raise ValueError(
+            f"unique_cells needs an index on a dimension column of dataset {cube.seed_dataset!r}; "
+            f"without one, all its files would be read"
+        )
     others = existing if is_merge else None
-    return _plan_existing("append", cube, store, datasets, metadata, df_serializer, others)
+    plan = _plan_existing("append", cube, store, datasets, metadata, df_serializer, others)
+    return attrs.evolve(plan, unique_cells=unique_cells)
 
 
 def _plan_removal(
     operation: str,
     cube: Cube,
     store: StoreInput,
-    conditions: ConditionsInput,
+    conditions: ConditionsInput | Literal["all"],
     names: str | Iterable[str] | None,
     metadata: Metadata | None,
     df_serializer: Any = None,
+    *,
+    argument: str,
 ) -> CubeWritePlan:
     """Plan updates that also remove the partitions which meet conditions."""
     existing = discover_datasets(cube, store)
-    conjunction = None if conditions is None else removal_conditions(cube, conditions, existing)
+    conjunction = None
+    if conditions is not None:
+        conjunction = removal_conditions(cube, conditions, existing)
+        warn_of_full_removal(argument, conditions, conjunction)
     datasets = {name: existing[name] for name in choose_datasets(cube, names, existing)}
     plan = _plan_existing(operation, cube, store, datasets, metadata, df_serializer)
     changes = dict(plan.changes)
@@ -272,21 +295,23 @@ def _plan_removal(
 def plan_remove(
     cube: Cube,
     store: StoreInput,
-    conditions: ConditionsInput = None,
+    conditions: ConditionsInput | Literal["all"] = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: Metadata | None = None,
 ) -> CubeWritePlan:
     """Plan to remove the partitions that meet conditions on partition columns."""
     ensure_cube(cube)
     conditions = () if conditions is None else conditions
-    plan = _plan_removal("remove_partitions", cube, store, conditions, ktk_cube_dataset_ids, metadata)
+    plan = _plan_removal(
+        "remove_partitions", cube, store, conditions, ktk_cube_dataset_ids, metadata, argument="conditions"
+    )
     return attrs.evolve(plan, keep_empty=True, return_all=True)
 
 
 def plan_update(
     cube: Cube,
     store: StoreInput,
-    remove_conditions: ConditionsInput,
+    remove_conditions: ConditionsInput | Literal["all"],
     ktk_cube_dataset_ids: str | Iterable[str] | None,
     metadata: Metadata | None = None,
     df_serializer: Any = None,
@@ -294,4 +319,6 @@ def plan_update(
     """Plan to replace partitions: remove those that meet the conditions and add input, in one commit."""
     ensure_cube(cube)
     names = converter_str_set(ktk_cube_dataset_ids)
-    return _plan_removal("update", cube, store, remove_conditions, names, metadata, df_serializer)
+    return _plan_removal(
+        "update", cube, store, remove_conditions, names, metadata, df_serializer, argument="remove_conditions"
+    )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.arrays import to_numpy
 from kartothek_cube.core.arrow.casting import normalize_value
 from kartothek_cube.core.cube.argument_types import ConditionsInput
 from kartothek_cube.core.cube.conditions import Conjunction, parse_conditions
@@ -15,16 +18,20 @@ from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
-from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.errors import format_count, unknown_names
 from kartothek_cube.core.expressions.literal import is_null_value
-from kartothek_cube.core.expressions.predicate import ConjunctionType
+from kartothek_cube.core.expressions.predicate import ConjunctionType, filter_mask
 from kartothek_cube.core.expressions.tree import expand
+from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.typing import StoreInput
 
 __all__ = (
     "partition_scope",
     "plan_removal",
     "removal_conditions",
+    "warn_of_full_removal",
+    "warn_of_rows_outside",
 )
 
 
@@ -98,10 +105,12 @@ def partition_scope(conditions: Conjunction, dataset: DatasetMetadata) -> Predic
 
 
 def removal_conditions(
-    cube: Cube, conditions: ConditionsInput, datasets: Mapping[str, DatasetMetadata]
+    cube: Cube, conditions: ConditionsInput | Literal["all"], datasets: Mapping[str, DatasetMetadata]
 ) -> Conjunction:
-    """Check that conditions concern partition columns only."""
+    """Check that conditions concern partition columns only; none for ``"all"``."""
     ensure_cube(cube)
+    if is_all(conditions):
+        return Conjunction(None)
     if isinstance(conditions, str):
         fields = [field for dataset in datasets.values() for field in arrow_schema(dataset)]
         conditions = parse_conditions(conditions, {field.name: field.type for field in fields})
@@ -113,3 +122,38 @@ def removal_conditions(
             f"({', '.join(cube.partition_columns)}), but got conditions on: {', '.join(sorted(wrong))}"
         )
     return conjunction
+
+
+def is_all(conditions: object) -> bool:
+    """Whether the ``conditions`` of a removal select everything, and say so."""
+    return isinstance(conditions, str) and conditions == "all"
+
+
+def warn_of_full_removal(argument: str, given: object, conjunction: Conjunction) -> None:
+    """Warn of a removal without conditions, which users of kartothek may rely on."""
+    if not conjunction.conditions and not is_all(given):
+        warnings.warn(
+            f"No {argument}: all partitions are removed. Pass {argument}='all' if that is the intention",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def warn_of_rows_outside(
+    uuid: str, partitions: PartitionTable, schema: SchemaWrapper | None, remove_where: Predicates | None
+) -> None:
+    """Warn of written partitions that an update does not remove first: their rows are only appended."""
+    if not remove_where or schema is None or not len(partitions):
+        return
+    columns = sorted({column for conjunction in remove_where for column, _, _ in conjunction})
+    keys = partitions.keys(columns, schema)
+    outside = np.flatnonzero(~to_numpy(filter_mask(pa.table(keys), remove_where)))
+    if len(outside):
+        example = ", ".join(f"{column}={keys[column][int(outside[0])].as_py()!r}" for column in columns)
+        of = format_count(len(partitions), "written partition")
+        warnings.warn(
+            f"Update of dataset {uuid!r}: remove_conditions do not select {len(outside)} of {of}, "
+            f"such as {example}. Rows that are stored there stay",
+            UserWarning,
+            stacklevel=2,
+        )

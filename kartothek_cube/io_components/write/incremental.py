@@ -18,9 +18,9 @@ from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.read.data_files import read_files
 from kartothek_cube.io_components.write.abort import delete_uncommitted
-from kartothek_cube.io_components.write.cube_commit import abort_error, finish_write
+from kartothek_cube.io_components.write.cube_commit import abort_error
 from kartothek_cube.io_components.write.cube_plan import CubeWritePlan
-from kartothek_cube.io_components.write.cube_write import merge_writes, prepare, run_write
+from kartothek_cube.io_components.write.cube_write import finish_checked, merge_writes, prepare, run_write
 from kartothek_cube.io_components.write.table_writer import WriteResult
 from kartothek_cube.io_components.write.validation import (
     DatasetConstraints,
@@ -100,7 +100,7 @@ def commit_parts(
     """Commit what `write_part` returned, in any order or merged, each part once."""
     results = merge_writes(parts)
     _check_rows(plan, results)
-    return finish_write(plan, results)
+    return finish_checked(plan, results)
 
 
 def _check_rows(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> None:
@@ -113,7 +113,8 @@ def _check_rows(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> None
         problem = f'Seed data ("{seed}") is missing: a new cube needs it, but it was not in the input'
     else:
         return
-    raise abort_error(plan, problem) from ValueError(problem)
+    error = ValueError(problem)
+    raise abort_error(plan, min(empty, default=seed), error) from error
 
 
 def write_stream(

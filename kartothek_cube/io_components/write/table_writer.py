@@ -13,13 +13,14 @@ import pyarrow.compute as pc
 from kartothek_cube.core.arrow.types import Ints, is_nested
 from kartothek_cube.core.commit import ChangeSet, IndexUpdate
 from kartothek_cube.core.common_metadata import make_meta
-from kartothek_cube.core.errors import SchemaConflictError, unknown_names
+from kartothek_cube.core.errors import SchemaConflictError, format_count, unknown_names
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.partition.labels import encode_component
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatible
 from kartothek_cube.core.store import open_blobs
+from kartothek_cube.core.store.resolve import check_reopens
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
@@ -37,11 +38,16 @@ __all__ = (
 )
 
 
+def _check_store(_context: Any, _field: Any, store: StoreFactory) -> None:
+    """Refuse a store whose files the commit would not see; before anything is written."""
+    check_reopens(store)
+
+
 @attrs.frozen
 class WriteContext:
     """What all tasks that write one dataset share."""
 
-    store: StoreFactory
+    store: StoreFactory = attrs.field(validator=_check_store)
     uuid: str
     table: str = SINGLE_TABLE
     #: columns whose values split a table into files and are part of their path
@@ -56,7 +62,7 @@ class WriteContext:
 
 
 def _count(labels: pa.StringArray) -> str:
-    return f"<{len(labels)} partitions>"
+    return f"<{format_count(len(labels), 'partition')}>"
 
 
 def _names(indices: Mapping[str, IndexUpdate]) -> str:
@@ -191,7 +197,7 @@ def check_input(context: WriteContext, table: pa.Table) -> None:
         if nulls:
             raise ValueError(
                 f"Partition column {column} of dataset {context.uuid} holds null: "
-                f"{nulls} of {len(table)} rows would be lost. "
+                f"{nulls:,} of {format_count(len(table), 'row')} would be lost. "
                 "Fill or drop them before writing"
             )
 

@@ -14,7 +14,7 @@ from kartothek_cube.core.arrow.pandas_conversion import as_table, to_pandas
 from kartothek_cube.core.arrow.types import is_nested
 from kartothek_cube.core.cube.consistency import get_payload_subset
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.errors import DuplicateCellsError, unknown_names
+from kartothek_cube.core.errors import DuplicateCellsError, format_count, unknown_names
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
 from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, sort_order, strictly_increasing
 from kartothek_cube.io_components.kernels.take import take_values
@@ -112,11 +112,31 @@ def _check_table(constraints: DatasetConstraints, frame: Any) -> pa.Table:
         duplicates = sorted({c for c in names if names.count(c) > 1})
         if duplicates:
             raise ValueError(f"Duplicate columns in dataset {constraints.name!r}: {', '.join(duplicates)}")
+        _check_index(constraints, frame, names)
         if isinstance(frame.index, pd.MultiIndex):
             frame = frame.reset_index(drop=True)
     table = as_table(frame)
     _check_columns(constraints, table.column_names)
     return table
+
+
+def _check_index(constraints: DatasetConstraints, frame: pd.DataFrame, names: Sequence[str]) -> None:
+    """Refuse a frame that has columns of the cube in its index, which is not stored."""
+    cube = constraints.cube
+    columns = {
+        *cube.dimension_columns,
+        *cube.partition_columns,
+        *cube.index_columns,
+        *constraints.partition_on,
+        *constraints.types,
+    } - set(names)
+    dropped = [_text(name) for name in frame.index.names if name is not None and _text(name) in columns]
+    if dropped:
+        raise ValueError(
+            f"Dataset {constraints.name!r}: {', '.join(dropped)} of the cube "
+            f"{'is' if len(dropped) == 1 else 'are'} in the index of the DataFrame, which is not stored; "
+            "call reset_index()"
+        )
 
 
 def _text(name: Any) -> str:
@@ -227,7 +247,7 @@ def _check_keys(constraints: DatasetConstraints, table: pa.Table) -> None:
             if nulls:
                 raise ValueError(
                     f'Found NULL-values in {kind} column "{column}" of dataset "{constraints.name}" '
-                    f"({nulls} of {len(table)} rows). Fill or drop them before writing"
+                    f"({nulls:,} of {format_count(len(table), 'row')}). Fill or drop them before writing"
                 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from pathlib import Path
 
 import pytest
 from simplekv.decorator import ReadOnlyDecorator
@@ -142,11 +143,61 @@ def test_lazy_store_of_url(url):
     assert pickle.loads(pickle.dumps(factory)) == factory == lazy_store(url)
 
 
-def test_lazy_store_opens_nothing(tmp_path):
-    factory = lazy_store(f"hfs://{tmp_path}/new")
+def test_only_a_write_creates_the_directory(tmp_path):
+    store = lazy_store(f"hfs://{tmp_path}/new")()
+    blobs = open_blobs(store)
+    assert blobs.list("") == []
+    assert not blobs.exists("d/f")
+    assert blobs.missing_directory == f"{tmp_path}/new"
     assert not (tmp_path / "new").exists()
-    factory()
-    assert (tmp_path / "new").exists()
+    blobs.put("d/f", b"1")
+    assert blobs.missing_directory is None
+    assert store.get("d/f") == b"1"
+
+
+def test_a_directory_that_must_exist(tmp_path):
+    with pytest.raises(ValueError, match=f"{tmp_path}/new does not exist, and create_if_missing=false"):
+        ensure_store(f"hfs://{tmp_path}/new?create_if_missing=false")
+    ensure_store(f"hfs://{tmp_path}?create_if_missing=false").put("f", b"1")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [Path, str, "file://{}".format, "file://localhost{}".format, "{}/../a b".format, lambda path: path.name],
+    ids=["Path", "absolute", "file", "localhost", "parts", "name"],
+)
+@pytest.mark.parametrize("convert", [ensure_store, lazy_store, open_blobs])
+def test_directory(convert, given, tmp_path, monkeypatch):
+    directory = tmp_path / "a b"
+    directory.mkdir()
+    monkeypatch.chdir(tmp_path)
+    opened = convert(given(directory))
+    monkeypatch.chdir("/")
+    store = opened() if convert is lazy_store else opened
+    store.put("f", b"1")
+    assert (directory / "f").read_bytes() == b"1"
+
+
+def test_home_directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    ensure_store("~/cubes").put("f", b"1")
+    assert (tmp_path / "cubes/f").read_bytes() == b"1"
+
+
+def test_options_of_a_file_url(tmp_path):
+    assert not ensure_store(f"file://{tmp_path}?durable=false").durable
+
+
+@pytest.mark.parametrize("url", ["file://host/data", "file://"])
+def test_file_url_without_directory(url):
+    with pytest.raises(ValueError, match="expected file:///path"):
+        ensure_store(url)
+
+
+@pytest.mark.parametrize("url", ["hfs:///data", "hmemory://", "hazure://name:key@container", "redis://host"])
+def test_unknown_option(url):
+    with pytest.raises(ValueError, match="unknown option creat_if_missing; did you mean create_if_missing"):
+        lazy_store(f"{url}?creat_if_missing=true")
 
 
 def test_lazy_store_of_store():
@@ -178,16 +229,16 @@ def test_neither(convert, candidate):
 # URLs
 
 
-@pytest.mark.parametrize("url", ["", "hfs", "/data", "hfoo:///data", "://", "hfs:/data", "nothing://x"])
+@pytest.mark.parametrize("url", ["", "hfs", "hfoo:///data", "://", "hfs:/data", "nothing://x"])
 @pytest.mark.parametrize("convert", [ensure_store, lazy_store, open_blobs])
 def test_unknown_scheme(convert, url):
     with pytest.raises(ValueError, match=r"known schemes: .*hfs://, hmemory://"):
         convert(url)
 
 
-def test_a_path_is_no_url():
-    with pytest.raises(ValueError, match=r"is it a directory\? hfs:///data/cubes"):
-        lazy_store("/data/cubes")
+def test_a_name_is_no_url():
+    with pytest.raises(ValueError, match=r"is it a directory\? ./cubes"):
+        lazy_store("cubes")
 
 
 def test_misspelled_scheme():
@@ -200,6 +251,7 @@ def test_misspelled_scheme():
     [
         "hfs://",
         "hfs://?create_if_missing=false",
+        "hfs:///nonexistent?create_if_missing=false",
         "hazure://container",
         "redis://host/x",
         "hfs:///data#wrap:odd",

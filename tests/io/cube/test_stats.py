@@ -46,11 +46,16 @@ def test_stats_count_files_bytes_partitions_and_rows(driver, built):
         ("seed", ["seed"]),
         (["whole", "seed"], ["seed", "whole"]),
         (["whole"], ["whole"]),
-        (["nope", "seed"], ["seed"]),
     ],
 )
 def test_stats_of_some_datasets(driver, built, datasets, ids):
     assert sorted(driver.collect_stats(cube=CUBE, store=built, datasets=datasets)) == ids
+
+
+@pytest.mark.parametrize("operation", ["collect_stats", "delete_cube"])
+def test_unknown_dataset(driver, built, operation):
+    with refuses(built, ValueError, "unknown dataset sead; did you mean seed"):
+        getattr(driver, operation)(cube=CUBE, store=built, datasets=["sead", "whole"])
 
 
 def test_stats_of_datasets_given_as_loaded(driver, built):

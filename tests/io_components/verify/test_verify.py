@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kartothek_cube.core.commit import ChangeSet, WriteMode, commit
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.errors import DatasetNotFoundError
+from kartothek_cube.core.errors import DatasetNotFoundError, format_count
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.dask.bag_cube import verify_cube_bag
@@ -556,5 +556,5 @@ def test_indices_against_data(data, said):
     assert kinds(report) == expected
     for problem in report.problems:
         missing = truth - claim if problem.kind == "index-incomplete" else claim - truth
-        assert f" {len(missing)} values in partitions" in problem.message
+        assert f" {format_count(len(missing), 'value')} in partitions" in problem.message
     assert repair_dataset("u", store).ok

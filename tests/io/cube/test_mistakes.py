@@ -1,0 +1,373 @@
+"""Typical mistakes: one sentence each, in every façade, before anything is changed."""
+
+from __future__ import annotations
+
+import logging
+import re
+import warnings
+
+import pandas as pd
+import pytest
+
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.errors import (
+    CorruptDatasetError,
+    DatasetExistsError,
+    DuplicateCellsError,
+    MultiTableCommitAborted,
+    SchemaConflictError,
+)
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io import eager_cube, iter_cube
+from tests.support.cubes import file_keys, keys, refuses, rows, unchanged
+from tests.support.stores import ReadOnlyStore, Wrapped
+
+CUBE = Cube(["SHOP", "DAY"], ["COUNTRY"], "c")
+SEED = pd.DataFrame(
+    {
+        "SHOP": [1, 2, 3],
+        "DAY": pd.to_datetime(["2024-01-05"] * 3),
+        "COUNTRY": ["DE", "DE", "FR"],
+        "QTY": [10, 20, 30],
+    }
+)
+PRICES = SEED.rename(columns={"QTY": "PRICE"})
+MORE = SEED.assign(DAY=pd.Timestamp("2024-01-06"))
+#: words of the library's code, which tell users nothing
+INTERNAL = re.compile(r"NoneType|pyarrow\.lib|ChangeSet|BlobStore|_plan|__\w|ktk_|\bkeys\(|object at 0x")
+
+
+@pytest.fixture
+def built(driver, store_factory):
+    """A store with a cube of one dataset."""
+    driver.build_cube(data=SEED, cube=CUBE, store=store_factory)
+    return store_factory
+
+
+def corrupt(store):
+    for key in file_keys(store, "c++seed").values():
+        store().put(key, b"no Parquet file")
+
+
+def append(data):
+    return lambda d, s: d.append_to_cube(data=data, cube=CUBE, store=s)
+
+
+def query(**arguments):
+    return lambda d, s: d.query_cube(cube=CUBE, store=s, **arguments)
+
+
+def query_corrupt(d, s):
+    corrupt(s)
+    d.query_cube(cube=CUBE, store=s)
+
+
+AWARE = pd.Timestamp("2024-01-05", tz="UTC")
+#: mistake -> what is done, the error, and its text
+MISTAKES = {
+    "column": (
+        query(payload_columns=["QYT"]),
+        ValueError,
+        "unknown column QYT; did you mean QTY?",
+    ),
+    "column of a condition": (query(conditions=C("QYT") > 1), ValueError, "QYT"),
+    "type of a condition": (query(conditions=C("QTY") == "many"), TypeError, "QTY"),
+    "type of a column": (
+        append(MORE.assign(QTY=[1.0, None, 3.0])),
+        ValueError,
+        """QTY     int64   double  df['QTY'].astype("Int64") keeps gaps in integers""",
+    ),
+    "type of a key": (
+        lambda d, s: d.extend_cube(data={"prices": PRICES.astype({"SHOP": str})}, cube=CUBE, store=s),
+        MultiTableCommitAborted,
+        "Dataset 'c++prices': Column 'SHOP' is int64 in the cube but string in dataset 'prices'",
+    ),
+    "key": (
+        append(MORE.drop(columns="DAY")),
+        ValueError,
+        "unknown column DAY; available: COUNTRY, QTY, SHOP",
+    ),
+    "key in the index": (append(MORE.set_index("DAY")), ValueError, "DAY of the cube is in the index"),
+    "permission": (
+        lambda d, s: append(MORE)(d, Wrapped(ReadOnlyStore, s)),
+        OSError,
+        "read-only",
+    ),
+    "corrupt file": (query_corrupt, CorruptDatasetError, "Corrupt object 'c++seed/table/COUNTRY="),
+    "dataset": (query(datasets=["seed", "price"]), ValueError, "unknown dataset price; available: seed"),
+    "dataset of the input": (append({"sead": MORE}), ValueError, "unknown dataset sead; did you mean seed?"),
+    "condition": (
+        lambda d, s: d.remove_partitions(cube=CUBE, store=s, conditions=C("SHOP") == 1),
+        ValueError,
+        "(COUNTRY), but got conditions on: SHOP",
+    ),
+    "zone of a condition": (query(conditions=C("DAY") >= AWARE), TypeError, "DAY"),
+    "zone": (
+        append(MORE.assign(DAY=AWARE)),
+        ValueError,
+        "DAY     timestamp[ns]  timestamp[ns, tz=UTC]  df['DAY'].dt.tz_localize(None)",
+    ),
+    "null key": (
+        append(MORE.assign(COUNTRY=["DE", None, "FR"])),
+        ValueError,
+        'Found NULL-values in partition column "COUNTRY" of dataset "seed" (1 of 3 rows).',
+    ),
+    "empty frame": (
+        lambda d, s: d.extend_cube(data={"prices": PRICES[:0]}, cube=CUBE, store=s),
+        MultiTableCommitAborted,
+        "Dataset 'c++prices': Cannot write empty datasets: prices",
+    ),
+    "duplicate": (
+        append(pd.concat([MORE, MORE])),
+        DuplicateCellsError,
+        "Dataset 'seed' has several rows for one cell of COUNTRY, DAY, SHOP",
+    ),
+    "cube": (
+        lambda d, s: d.build_cube(data=SEED, cube=CUBE, store=s),
+        DatasetExistsError,
+        "The cube exists; pass overwrite=True to replace it",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_sentence(driver, built, mistake):
+    operation, kind, text = MISTAKES[mistake]
+    if mistake == "duplicate" and not driver.checks_duplicates:
+        pytest.skip("partitions of dask DataFrames are checked one by one")
+    if mistake == "key in the index" and driver.name == "spark":
+        pytest.skip("a DataFrame of Spark has no index")
+    if mistake == "corrupt file" and driver.name == "spark":
+        # the rows of a query are computed by Spark, which puts errors of tasks into its own
+        kind = Exception
+    before = keys(built)
+    with pytest.raises(kind) as caught:
+        operation(driver, built)
+    message = str(caught.value)
+    assert text in message, message
+    if kind is Exception:
+        return
+    assert INTERNAL.search(message) is None, message
+    assert len(message.splitlines()[0]) < 350, message
+    headers = {key for key in before if ".by-dataset-metadata" in key}
+    assert {key for key in keys(built) if ".by-dataset-metadata" in key} == headers
+
+
+OPERATIONS = {
+    "query": lambda d, s: d.query_cube(cube=CUBE, store=s),
+    "append": lambda d, s: d.append_to_cube(data=SEED, cube=CUBE, store=s),
+    "extend": lambda d, s: d.extend_cube(data={"prices": PRICES}, cube=CUBE, store=s),
+    "remove": lambda d, s: d.remove_partitions(cube=CUBE, store=s, conditions=C("COUNTRY") == "DE"),
+    "update": lambda d, s: d.update_cube(
+        data=SEED, cube=CUBE, store=s, remove_conditions=None, ktk_cube_dataset_ids=["seed"]
+    ),
+    "stats": lambda d, s: d.collect_stats(cube=CUBE, store=s),
+    "delete": lambda d, s: d.delete_cube(cube=CUBE, store=s),
+    "copy": lambda d, s: d.copy_cube(cube=CUBE, src_store=s, tgt_store=s.replace("cubs", "copy")),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_store_that_does_not_exist_is_named_and_not_created(driver, tmp_path, operation):
+    directory = tmp_path / "cubs"
+    with pytest.raises(ValueError, match=f"there is no directory {directory}"):
+        OPERATIONS[operation](driver, f"hfs://{directory}")
+    assert not directory.exists()
+
+
+def test_an_option_that_does_not_exist(driver, tmp_path):
+    with pytest.raises(ValueError, match="unknown option durible; did you mean durable"):
+        driver.query_cube(cube=CUBE, store=f"hfs://{tmp_path}?durible=false")
+
+
+def test_key_types_are_checked_before_anything_is_written(driver, built):
+    data = {"prices": PRICES.assign(DAY=AWARE), "weights": SEED.rename(columns={"QTY": "WEIGHT"})}
+    with refuses(built, MultiTableCommitAborted, "Column 'DAY' is timestamp[ns] in the cube"):
+        driver.extend_cube(data={"prices": data["prices"]}, cube=CUBE, store=built)
+
+
+def test_key_types_of_new_datasets_are_checked_before_anything_is_written(store_factory):
+    data = {"seed": SEED, "prices": PRICES.astype({"SHOP": str})}
+    with refuses(store_factory, MultiTableCommitAborted, "is int64 in dataset 'seed' but string in"):
+        eager_cube.build_cube(data, CUBE, store_factory)
+
+
+@pytest.mark.parametrize("data", [SEED, {"seed": SEED, "prices": PRICES}])
+def test_second_build(driver, built, data):
+    driver.extend_cube(data={"prices": PRICES}, cube=CUBE, store=built)
+    with refuses(built, (ValueError, RuntimeError), "ube ", "exists; pass overwrite=True to replace it"):
+        driver.build_cube(data=data, cube=CUBE, store=built)
+
+
+# -- timestamps and indices of frames ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("column", ["DAY", "SINCE"])
+def test_timestamps_with_and_without_zone(driver, built, column):
+    mixed = pd.Series([AWARE, AWARE.tz_localize(None), pd.NaT], dtype=object)
+    if column == "DAY":
+        mixed[2] = AWARE
+    data = {"prices": PRICES.assign(**{column: mixed})}
+    if driver.name == "spark":
+        pytest.skip("Spark's columns have one type")
+    with refuses(built, ValueError, f"Column '{column}' mixes timestamps with and without time zone"):
+        driver.extend_cube(data=data, cube=CUBE, store=built)
+
+
+@pytest.mark.parametrize("index", ["QTY", ["SHOP", "DAY"]])
+def test_columns_in_the_index(built, index):
+    with refuses(built, ValueError, "in the index of the DataFrame", "call reset_index()"):
+        eager_cube.append_to_cube(MORE.set_index(index), CUBE, built)
+
+
+def test_columns_of_an_extension_in_the_index(built):
+    with refuses(built, ValueError, "DAY of the cube is in the index"):
+        eager_cube.extend_cube({"prices": PRICES.set_index("DAY")}, CUBE, built)
+
+
+def test_an_index_of_other_names_is_dropped(built):
+    eager_cube.append_to_cube(MORE.rename_axis("row"), CUBE, built)
+    assert len(eager_cube.query_cube(CUBE, built)[0]) == 6
+
+
+# -- removals ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("conditions", [None, []])
+def test_removing_everything_without_saying_so_warns(driver, built, conditions):
+    with pytest.warns(UserWarning, match="No conditions: all partitions are removed. Pass conditions='all'"):
+        driver.remove_partitions(cube=CUBE, store=built, conditions=conditions)
+    assert driver.query_cube(cube=CUBE, store=built) == []
+
+
+def test_removing_everything(driver, built):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        driver.remove_partitions(cube=CUBE, store=built, conditions="all")
+    assert driver.query_cube(cube=CUBE, store=built) == []
+
+
+def test_an_update_replaces_everything(driver, built):
+    arguments = {"cube": CUBE, "store": built, "ktk_cube_dataset_ids": ["seed"]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        driver.update_cube(data=MORE[:1], remove_conditions="all", **arguments)
+    assert rows(driver.query_cube(cube=CUBE, store=built))["QTY"] == [10]
+    with pytest.warns(UserWarning, match="No remove_conditions"):
+        driver.update_cube(data=MORE, remove_conditions=[], **arguments)
+
+
+def test_an_update_outside_of_its_conditions_warns(built):
+    arguments = {"cube": CUBE, "store": built, "ktk_cube_dataset_ids": ["seed"]}
+    condition = C("COUNTRY") == "DE"
+    expected = "remove_conditions do not select 1 of 2 written partitions, such as COUNTRY='FR'"
+    with pytest.warns(UserWarning, match=expected):
+        eager_cube.update_cube(data=MORE, remove_conditions=condition, **arguments)
+    with pytest.warns(UserWarning, match=expected):
+        iter_cube.update_cube__iter(data=[MORE], remove_conditions=condition, **arguments)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        eager_cube.update_cube(data=MORE[:2], remove_conditions=condition, **arguments)
+        eager_cube.update_cube(data=MORE, remove_conditions=None, **arguments)
+
+
+# -- cells in several partitions -----------------------------------------------------------------------------
+
+MOVED = SEED.assign(COUNTRY=["DE", "FR", "DE"])
+
+
+def test_cells_in_another_partition_are_refused_on_demand(driver, built):
+    expected = "2 cells of DAY, SHOP are in several partitions, such as {'SHOP': 2,"
+    with refuses(built, DuplicateCellsError, expected):
+        driver.append_to_cube(data=MOVED, cube=CUBE, store=built, unique_cells=True)
+    for allowed in (SEED, MORE, SEED.assign(SHOP=[7, 8, 9]), SEED[:0]):
+        driver.append_to_cube(data=allowed, cube=CUBE, store=built, unique_cells=True)
+    assert eager_cube.verify_cube(CUBE, built).ok
+    both = MORE.assign(SHOP=[20, 21, 20], DAY=pd.Timestamp("2025-01-01"))
+    with refuses(built, DuplicateCellsError, "1 cell of DAY, SHOP is in several partitions"):
+        driver.append_to_cube(data=both, cube=CUBE, store=built, unique_cells=True)
+
+
+def test_unique_cells_need_an_index(store_factory):
+    cube = CUBE.copy(suppress_index_on=["SHOP", "DAY"])
+    eager_cube.build_cube(SEED, cube, store_factory)
+    with refuses(store_factory, ValueError, "unique_cells needs an index on a dimension column"):
+        eager_cube.append_to_cube(MOVED, cube, store_factory, unique_cells=True)
+
+
+def test_only_files_that_share_a_value_of_each_dimension_are_read(store_factory):
+    eager_cube.build_cube(
+        SEED.assign(DAY=pd.to_datetime(["2024-01-01", "2024-01-02", "2024-01-03"])), CUBE, store_factory
+    )
+    corrupt(store_factory)
+    eager_cube.append_to_cube(SEED.assign(COUNTRY="UK"), CUBE, store_factory, unique_cells=True)
+    data = SEED[:1].assign(COUNTRY="UK", DAY=pd.Timestamp("2024-01-01"))
+    with pytest.raises(CorruptDatasetError, match="COUNTRY=DE"):
+        eager_cube.append_to_cube(data, CUBE, store_factory, unique_cells=True)
+
+
+@pytest.mark.parametrize("suppressed", [[], ["SHOP"], ["SHOP", "DAY"]])
+def test_verify_finds_cells_in_several_partitions(store_factory, suppressed):
+    cube = CUBE.copy(suppress_index_on=suppressed)
+    eager_cube.build_cube(SEED, cube, store_factory)
+    eager_cube.append_to_cube(SEED, cube, store_factory)
+    assert eager_cube.verify_cube(cube, store_factory).ok
+    eager_cube.append_to_cube(MOVED, cube, store_factory)
+    [problem] = eager_cube.verify_cube(cube, store_factory).problems
+    assert (problem.kind, problem.dataset) == ("duplicate-cells", "c++seed")
+    assert problem.message.startswith("2 cells of DAY, SHOP are in several partitions, such as {'SHOP': 2,")
+    assert "in COUNTRY=DE and COUNTRY=FR" in problem.message
+    assert problem.key.startswith("c++seed/table/COUNTRY=DE/")
+    assert eager_cube.verify_cube(cube, store_factory, deep=False).ok
+
+
+# -- arguments, logs, remainders -----------------------------------------------------------------------------
+
+
+def test_as_of_that_is_no_time(driver, built):
+    with refuses(built, ValueError, "as_of is a version (int) or a point in time", "'yesterday'"):
+        driver.query_cube(cube=CUBE, store=built, as_of="yesterday")
+
+
+def test_the_log_tells_what_a_query_reads(built, caplog):
+    with caplog.at_level(logging.DEBUG, "kartothek_cube"):
+        eager_cube.query_cube(CUBE, built, C("COUNTRY") == "DE", payload_columns=["QTY"])
+    [text] = [record.getMessage() for record in caplog.records if "Query of cube" in record.getMessage()]
+    assert text == (
+        "Query of cube c reads 1 of 2 files of dataset seed: columns DAY, QTY, SHOP; "
+        "conditions COUNTRY == 'DE'"
+    )
+
+
+def test_the_log_tells_that_a_commit_was_repeated(built, caplog, monkeypatch):
+    other = iter([MORE])
+    blobs = type(open_blobs(built))
+    put_if = blobs.put_if
+
+    def meet(self, key, *arguments):
+        for data in other:
+            eager_cube.append_to_cube(data, CUBE, built)
+        return put_if(self, key, *arguments)
+
+    monkeypatch.setattr(blobs, "put_if", meet)
+    with caplog.at_level(logging.DEBUG, "kartothek_cube"):
+        eager_cube.append_to_cube(MORE.assign(SHOP=[7, 8, 9]), CUBE, built)
+    assert "Commit to dataset c++seed: another writer was faster, attempt 2 follows" in caplog.messages
+
+
+def test_a_cube_without_its_seed(driver, built):
+    driver.extend_cube(data={"prices": PRICES}, cube=CUBE, store=built)
+    driver.delete_cube(cube=CUBE, store=built, datasets={"seed"})
+    with pytest.raises(ValueError, match=r"Seed dataset \(seed\) is missing. The cube c has: prices"):
+        driver.query_cube(cube=CUBE, store=built)
+    with unchanged(built):
+        driver.cleanup_cube(cube=CUBE, store=built)
+    assert set(driver.collect_stats(cube=CUBE, store=built)) == {"prices"}
+    driver.delete_cube(cube=CUBE, store=built)
+    assert keys(built) == set()
+
+
+def test_conflicts_name_their_dataset(built):
+    with refuses(built, SchemaConflictError, "Dataset 'c++seed', table 'table'", garbage=True):
+        eager_cube.append_to_cube(MORE.assign(NEW=1), CUBE, built)

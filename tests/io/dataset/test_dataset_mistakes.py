@@ -1,0 +1,108 @@
+"""Typical mistakes with datasets: one sentence each, in every façade."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from kartothek_cube.core.errors import CorruptDatasetError, DatasetExistsError, DatasetNotFoundError
+from tests.support.cubes import file_keys, refuses, unchanged
+from tests.support.stores import ReadOnlyStore, Wrapped
+
+FRAME = pd.DataFrame(
+    {"SHOP": [1, 2], "DAY": pd.to_datetime(["2024-01-05"] * 2), "COUNTRY": ["DE", "FR"], "QTY": [10, 20]}
+)
+AWARE = pd.Timestamp("2024-01-05", tz="UTC")
+
+
+@pytest.fixture
+def built(io, memory):
+    """A store with a partitioned dataset."""
+    io.store(memory, [FRAME], partition_on=["COUNTRY"])
+    return memory
+
+
+def read_corrupt(io, store):
+    for key in file_keys(store, "u").values():
+        store().put(key, b"no Parquet file")
+    io.read(store)
+
+
+def update(df, **arguments):
+    return lambda f, s: f.update(s, [df], **arguments)
+
+
+def read(**arguments):
+    return lambda f, s: f.read(s, **arguments)
+
+
+#: mistake -> what is done, the error, and its text
+MISTAKES = {
+    "column": (read(columns=["QYT"]), ValueError, "unknown column QYT; did you mean QTY?"),
+    "column of a predicate": (read(predicates=[[("QYT", ">", 1)]]), ValueError, "QYT"),
+    "type of a predicate": (read(predicates=[[("QTY", "==", "many")]]), TypeError, "QTY"),
+    "type of a column": (
+        update(FRAME.assign(QTY=[1.0, None])),
+        ValueError,
+        """QTY     int64   double  df['QTY'].astype("Int64") keeps gaps in integers""",
+    ),
+    "missing column": (
+        update(FRAME.drop(columns="QTY")),
+        ValueError,
+        "QTY     int64   -      add the column, with nulls where values are unknown",
+    ),
+    "unknown column": (
+        update(FRAME.assign(NEW=1)),
+        ValueError,
+        "NEW     -       int64  drop the column, or overwrite the dataset with it",
+    ),
+    "permission": (lambda f, s: f.update(Wrapped(ReadOnlyStore, s), [FRAME]), OSError, "read-only"),
+    "corrupt file": (read_corrupt, CorruptDatasetError, "Corrupt object 'u/table/COUNTRY="),
+    "dataset": (lambda f, s: f.read(s, "v"), DatasetNotFoundError, "Dataset 'v' does not exist"),
+    "existing dataset": (lambda f, s: f.store(s, [FRAME]), DatasetExistsError, "Pass overwrite=True"),
+    "zone": (
+        update(FRAME.assign(DAY=AWARE)),
+        ValueError,
+        "DAY     timestamp[ns]  timestamp[ns, tz=UTC]  df['DAY'].dt.tz_localize(None)",
+    ),
+    "null key": (
+        update(FRAME.assign(COUNTRY=["DE", None])),
+        ValueError,
+        "Partition column COUNTRY of dataset u holds null: 1 of 2 rows would be lost",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_with_a_dataset_is_one_sentence(io, built, mistake):
+    operation, kind, text = MISTAKES[mistake]
+    with pytest.raises(kind) as caught:
+        operation(io, built)
+    message = str(caught.value)
+    assert text in message, message
+    assert len(message.splitlines()[0]) < 350, message
+
+
+def test_mixed_zones(io, built):
+    mixed = pd.Series([AWARE, AWARE.tz_localize(None)], dtype=object)
+    if io.name == "arrow":
+        pytest.skip("the columns of Arrow tables have one type")
+    with refuses(built, ValueError, "Column 'DAY' mixes timestamps with and without time zone", garbage=True):
+        io.update(built, [FRAME.assign(DAY=mixed)])
+
+
+@pytest.mark.parametrize("batch", [[FRAME[:0]], []])
+def test_an_empty_batch_changes_nothing(io, built, batch):
+    with unchanged(built):
+        io.update(built, batch)
+
+
+def test_a_missing_directory_is_named(io, tmp_path):
+    with pytest.raises(DatasetNotFoundError, match=f"there is no directory {tmp_path}/typo"):
+        io.read(f"hfs://{tmp_path}/typo")
+    assert not (tmp_path / "typo").exists()
+
+
+def test_a_url_that_opens_another_store_each_time(io):
+    with pytest.raises(ValueError, match="hmemory:// is a new, empty store each time it is opened"):
+        io.store("hmemory://", [FRAME])

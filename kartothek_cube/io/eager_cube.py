@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
 from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -24,7 +25,7 @@ from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job, w
 from kartothek_cube.io_components.maintenance.stats import collect_stats_job
 from kartothek_cube.io_components.query.executor import query_job, run_frames
 from kartothek_cube.io_components.query.explain import explain_query
-from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.query.result_types import plan_frames
 from kartothek_cube.io_components.runtime.progress import progress_bar
 from kartothek_cube.io_components.runtime.threads import available_cores
 from kartothek_cube.io_components.write.cube_plan import plan_append, plan_build, plan_extend, plan_update
@@ -328,6 +329,7 @@ def query_cube(
     payload_columns: str | Iterable[str] | None = None,
     *,
     as_of: CubeAsOf | None = None,
+    dtype_backend: DtypeBackend | None = None,
     progress: bool = False,
 ) -> list[pd.DataFrame]:
     """
@@ -374,8 +376,16 @@ def query_cube(
         If a condition has a value of the wrong type.
     """
     with progress_bar("query", progress):
-        plan = plan_query(
-            cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
+        plan = plan_frames(
+            cube,
+            store,
+            conditions,
+            datasets,
+            dimension_columns,
+            partition_by,
+            payload_columns,
+            as_of=as_of,
+            dtype_backend=dtype_backend,
         )
         task = plan.single_task()
         tasks = [] if task is None else [task]

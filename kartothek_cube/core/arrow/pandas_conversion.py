@@ -13,6 +13,12 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.arrays import convert_layouts
+from kartothek_cube.core.arrow.dtype_backend import (
+    DtypeBackend,
+    exact_dtypes,
+    lists_of_inexact_integers,
+    to_backend,
+)
 from kartothek_cube.core.arrow.types import memory_type, storage_type
 
 __all__ = (
@@ -354,9 +360,17 @@ def _with_date_unit(
 
 
 def to_pandas(
-    table: pa.Table, *, dates_as_object: bool = False, categories: Iterable[str] = ()
+    table: pa.Table,
+    *,
+    dates_as_object: bool = False,
+    categories: Iterable[str] = (),
+    dtype_backend: DtypeBackend | None = None,
+    dtypes: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """Convert a table to a frame with a RangeIndex and writable columns.
+
+    Without a backend, the columns in ``dtypes`` get the pandas extension types there, and integers that would
+    lose digits next to missing values become ``Int64`` or ``UInt64``.
 
     Examples
     --------
@@ -372,18 +386,30 @@ def to_pandas(
         return pd.DataFrame(index=pd.RangeIndex(table.num_rows))
     extensions = {n: t for n, t in extension_dtypes(table.schema).items() if n not in categorical}
     encoded = {name: _encode(table.column(name), dates_as_object) for name in categorical}
-    table = to_memory(table, dates_as_object=dates_as_object).replace_schema_metadata(None)
+    table = to_memory(table, dates_as_object=dates_as_object or dtype_backend is not None)
+    table = table.replace_schema_metadata(None)
     for name, column in encoded.items():
         table = table.set_column(table.column_names.index(name), name, column)
+    if dtype_backend is not None:
+        result = to_backend(table, dtype_backend, dates_as_object=dates_as_object)
+        return _with_typed_categories(result, encoded)
+    extensions |= {**exact_dtypes(table), **(dtypes or {})}
+    inexact_lists = lists_of_inexact_integers(table)
     threads = table.num_rows > _MIN_ROWS_THREADS
     # We own the list of columns but not their buffers: self_destruct frees each column once it is converted.
     frame: pd.DataFrame = table.to_pandas(
-        date_as_object=dates_as_object, use_threads=threads, self_destruct=not extensions
+        date_as_object=dates_as_object, use_threads=threads, self_destruct=not (extensions or inexact_lists)
     )
     for name, dtype in extensions.items():
         extension: Any = pd.api.types.pandas_dtype(dtype)
         frame[name] = extension.__from_arrow__(table.column(name))
-    for name in (c for c in categorical if frame[c].cat.categories.empty):
+    for name in inexact_lists:
+        frame[name] = pd.Series(table.column(name).to_pylist(), dtype=object)
+    return _with_typed_categories(frame, encoded)
+
+
+def _with_typed_categories(frame: pd.DataFrame, encoded: Mapping[str, pa.ChunkedArray]) -> pd.DataFrame:
+    for name in (c for c in encoded if frame[c].cat.categories.empty):
         # converted together with the column, empty categories would become objects
         categories = pa.array([], encoded[name].type.value_type).to_pandas()
         frame[name] = frame[name].cat.set_categories(pd.Index(categories))
@@ -399,8 +425,10 @@ def _encode(column: pa.ChunkedArray, dates_as_object: bool) -> pa.ChunkedArray:
     return _with_date_unit(values, lambda dtype: column.cast(pa.dictionary(codes, dtype)), dates_as_object)
 
 
-def align_date_units(frames: Sequence[pd.DataFrame]) -> None:
+def align_date_units(frames: Sequence[pd.DataFrame], seconds: Iterable[str] = ()) -> None:
     """Give date columns one dtype in all frames, in place: ``datetime64[s]`` where one frame needs it.
+
+    Columns in ``seconds`` need it because of frames that are not here.
 
     Examples
     --------
@@ -411,11 +439,11 @@ def align_date_units(frames: Sequence[pd.DataFrame]) -> None:
     >>> [str(frame["UNTIL"].dtype) for frame in frames]
     ['datetime64[s]', 'datetime64[s]']
     """
-    if len(frames) < 2:
-        return
-    seconds = {name for frame in frames for name, dtype in frame.dtypes.items() if dtype == _SECONDS}
-    for frame in frames if seconds else ():
-        for name in seconds:
+    columns = set(seconds)
+    if len(frames) > 1:
+        columns |= {name for frame in frames for name, dtype in frame.dtypes.items() if dtype == _SECONDS}
+    for frame in frames if columns else ():
+        for name in columns.intersection(frame.columns):
             if frame[name].dtype != _SECONDS:
                 frame[name] = frame[name].astype(_SECONDS)
 

@@ -28,6 +28,7 @@ import pandas as pd
 from dask.delayed import Delayed
 from dask.task_spec import List, TaskRef
 
+from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
 from kartothek_cube.core.arrow.pandas_conversion import dates_as_stamps
 from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
@@ -40,7 +41,7 @@ from kartothek_cube.io.dask.dataframe import from_map
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
 from kartothek_cube.io_components.query.executor import run_single_frame
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask, project
-from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.query.result_types import plan_frames
 from kartothek_cube.io_components.write.cube_plan import (
     CubeWritePlan,
     plan_append,
@@ -220,6 +221,7 @@ def query_cube_dataframe(
     payload_columns: str | Iterable[str] | None = None,
     *,
     as_of: CubeAsOf | None = None,
+    dtype_backend: DtypeBackend | None = None,
 ) -> dd.DataFrame:
     """
     Query a cube; see :func:`kartothek_cube.io.eager_cube.query_cube`.
@@ -230,8 +232,16 @@ def query_cube_dataframe(
     several partitions, dates outside of ``datetime64[ns]`` are :class:`pandas.Timestamp` objects.
     """
     check_store(store)
-    plan = plan_query(
-        cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
+    plan = plan_frames(
+        cube,
+        store,
+        conditions,
+        datasets,
+        dimension_columns,
+        partition_by,
+        payload_columns,
+        as_of=as_of,
+        dtype_backend=dtype_backend,
     )
     meta, tasks = run_single_frame(plan.context, None), plan.tasks()
     result: dd.DataFrame = from_map(_read, tasks, "query_cube", meta, plan.context, len(tasks) < 2)

@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.pandas_conversion import align_date_units, to_pandas
+from kartothek_cube.core.arrow.dtype_backend import cast_to_schema
+from kartothek_cube.core.arrow.pandas_conversion import align_date_units
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
@@ -56,6 +57,7 @@ from kartothek_cube.serialization.parquet_reader import ChunkCache
 from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = (
+    "frames_of_result",
     "query_job",
     "run_frame_blocks",
     "run_frames",
@@ -80,9 +82,20 @@ _REMOTE_BLOCKS = 8
 
 def run_frames(context: ScanContext, task: ScanTask) -> list[pd.DataFrame]:
     """DataFrames of a task, with the same unit of dates in all of them."""
-    # datetime64[s] for all if a column of one has dates that datetime64[ns] cannot hold
-    frames = list(frames_of_tables(run_task(context, task, OutputBuffer())))
-    align_date_units(frames)
+    types = context.types
+    tables = run_task(context, task, OutputBuffer() if types.dtype_backend is None else None)
+    return frames_of_result(context, tables)
+
+
+def frames_of_result(context: ScanContext, tables: list[pa.Table]) -> list[pd.DataFrame]:
+    """DataFrames of the tables of a query, with the same types in all of them; ``tables`` is emptied."""
+    types = context.types
+    if types.dtype_backend is not None:
+        tables[:] = [cast_to_schema(table, context.output) for table in tables]
+    frames = list(frames_of_tables(tables, types))
+    if types.dtype_backend is None:
+        # datetime64[s] for all if a column of one has dates that datetime64[ns] cannot hold
+        align_date_units(frames, types.seconds)
     return frames
 
 
@@ -109,7 +122,7 @@ def run_frame_blocks(context: ScanContext, tasks: Iterable[ScanTask]) -> list[pd
 def run_single_frame(context: ScanContext, task: ScanTask | None) -> pd.DataFrame:
     """Frame of a task with at most one group; without task or rows, the planned columns and types."""
     frames = [] if task is None else run_frames(context, task)
-    return frames[0] if frames else to_pandas(context.output.empty_table())
+    return frames[0] if frames else frames_of_result(context, [context.output.empty_table()])[0]
 
 
 def run_task(context: ScanContext, task: ScanTask, buffer: OutputBuffer | None = None) -> list[pa.Table]:

@@ -14,7 +14,7 @@ __all__ = (
     "cast_to_schema",
     "check_dtype_backend",
     "exact_dtypes",
-    "lists_of_inexact_integers",
+    "inexact_objects",
     "nullable_dtype",
     "to_backend",
 )
@@ -76,6 +76,8 @@ def to_backend(table: pa.Table, backend: DtypeBackend, *, dates_as_object: bool 
             column = table.column(position).cast(pa.timestamp("s"))
             table = table.set_column(position, pa.field(field.name, column.type), column)
     frame = table.to_pandas(types_mapper=_NULLABLE.get, date_as_object=True)
+    for name in inexact_objects(table):
+        frame[name] = pd.Series(table.column(name).to_pylist(), dtype=object)
     return frame
 
 
@@ -109,13 +111,27 @@ def exact_dtypes(table: pa.Table) -> dict[str, str]:
     return dtypes
 
 
-def lists_of_inexact_integers(table: pa.Table) -> list[str]:
-    """Names of the columns of lists with nulls next to integers that would lose digits as float64."""
+def inexact_objects(table: pa.Table) -> list[str]:
+    """Names of nested columns that pandas would change: it has lists with nulls as floats, times as numbers.
+
+    Examples
+    --------
+    >>> inexact_objects(pa.table({"IDS": [[2**60 + 1, None]], "DAYS": [[1, None]]}))
+    ['IDS']
+    """
     return [
         field.name
         for field, column in zip(table.schema, table.columns, strict=True)
-        if pat.is_list(field.type) and not _is_exact(_flatten(column))
+        if (pat.is_list(field.type) and not _is_exact(_flatten(column))) or _has_times_in_records(field.type)
     ]
+
+
+def _has_times_in_records(dtype: pa.DataType, *, inside: bool = False) -> bool:
+    """Whether there are timestamps in structs or maps, as whose values pandas has nanoseconds."""
+    inside = inside or pat.is_struct(dtype) or pat.is_map(dtype)
+    if pat.is_timestamp(dtype):
+        return inside
+    return any(_has_times_in_records(dtype.field(i).type, inside=inside) for i in range(dtype.num_fields))
 
 
 def _flatten(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -16,9 +16,10 @@ from kartothek_cube.core.arrow.arrays import convert_layouts
 from kartothek_cube.core.arrow.dtype_backend import (
     DtypeBackend,
     exact_dtypes,
-    lists_of_inexact_integers,
+    inexact_objects,
     to_backend,
 )
+from kartothek_cube.core.arrow.stored_types import convert_objects, restore_types
 from kartothek_cube.core.arrow.types import memory_type, storage_type
 
 __all__ = (
@@ -180,8 +181,10 @@ _SECONDS = np.dtype("datetime64[s]")
 _MIN_ROWS_THREADS = 10_000
 
 
-def from_pandas(df: pd.DataFrame) -> pa.Table:
+def from_pandas(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
     """Convert a frame without its index to a table of storage types, the same for every pandas version.
+
+    ``types`` are those of stored columns, which the result gets where a read has changed them.
 
     Examples
     --------
@@ -197,8 +200,9 @@ def from_pandas(df: pd.DataFrame) -> pa.Table:
     for name, dtype in zip(names, df.dtypes, strict=True):
         _check_dtype(name, dtype)
     renamed = df if names == list(df.columns) else df.set_axis(names, axis=1)
+    converted = convert_objects(renamed, types or {})
     try:
-        table = pa.Table.from_pandas(renamed, preserve_index=False)
+        table = pa.Table.from_pandas(renamed.drop(columns=list(converted)), preserve_index=False)
     except pa.ArrowNotImplementedError as exc:
         raise TypeError(
             f"The frame has a column that cannot be stored: {'; '.join(map(str, exc.args))}"
@@ -206,6 +210,10 @@ def from_pandas(df: pd.DataFrame) -> pa.Table:
     except (pa.ArrowInvalid, pa.ArrowTypeError) as exc:
         problem = "; ".join(map(str, exc.args))
         raise ValueError(f"A column holds values of several types, make them one: {problem}") from exc
+    if converted:
+        columns = [converted[name] if name in converted else table.column(name) for name in names]
+        table = pa.Table.from_arrays(columns, names=names)
+    table = restore_types(table, types or {})
     extensions = {n: str(t) for n, t in zip(names, df.dtypes, strict=True) if _is_extension(t)}
     return _normalise(table, extensions)
 
@@ -230,8 +238,10 @@ def _is_extension(dtype: Any) -> bool:
     return str(dtype) in _EXTENSION_DTYPES
 
 
-def as_table(obj: Any) -> pa.Table:
+def as_table(obj: Any, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
     """Convert a frame, an Arrow object or any Arrow C stream (polars, DuckDB) to a table of storage types.
+
+    ``types`` are those of stored columns, as in :func:`from_pandas`.
 
     Examples
     --------
@@ -240,15 +250,19 @@ def as_table(obj: Any) -> pa.Table:
     [DataType(string)]
     """
     if isinstance(obj, pd.DataFrame):
-        return from_pandas(obj)
+        return from_pandas(obj, types)
+    return to_storage(restore_types(_arrow_table(obj), types or {}))
+
+
+def _arrow_table(obj: Any) -> pa.Table:
     if isinstance(obj, pa.Table):
-        return to_storage(obj)
+        return obj
     if isinstance(obj, pa.RecordBatch):
-        return to_storage(pa.Table.from_batches([obj]))
+        return pa.Table.from_batches([obj])
     if isinstance(obj, pa.RecordBatchReader):
-        return to_storage(obj.read_all())
+        return obj.read_all()
     if hasattr(obj, "__arrow_c_stream__") and not isinstance(obj, (pa.ChunkedArray, pd.Series)):
-        return to_storage(pa.table(obj))
+        return pa.table(obj)
     raise TypeError(
         "Expected a table (pandas.DataFrame, pyarrow.Table or an object with __arrow_c_stream__), "
         f"got {type(obj).__name__}."
@@ -394,16 +408,16 @@ def to_pandas(
         result = to_backend(table, dtype_backend, dates_as_object=dates_as_object)
         return _with_typed_categories(result, encoded)
     extensions |= {**exact_dtypes(table), **(dtypes or {})}
-    inexact_lists = lists_of_inexact_integers(table)
+    inexact = inexact_objects(table)
     threads = table.num_rows > _MIN_ROWS_THREADS
     # We own the list of columns but not their buffers: self_destruct frees each column once it is converted.
     frame: pd.DataFrame = table.to_pandas(
-        date_as_object=dates_as_object, use_threads=threads, self_destruct=not (extensions or inexact_lists)
+        date_as_object=dates_as_object, use_threads=threads, self_destruct=not (extensions or inexact)
     )
     for name, dtype in extensions.items():
         extension: Any = pd.api.types.pandas_dtype(dtype)
         frame[name] = extension.__from_arrow__(table.column(name))
-    for name in inexact_lists:
+    for name in inexact:
         frame[name] = pd.Series(table.column(name).to_pylist(), dtype=object)
     return _with_typed_categories(frame, encoded)
 

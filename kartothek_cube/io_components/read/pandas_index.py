@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ _COLUMN = "__index_level_0__"
 _NAME = b"index_name"
 
 
-def as_table_with_index(df: pd.DataFrame) -> pa.Table:
+def as_table_with_index(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
     """
     Arrow table of a frame and its index: a range is stored in the metadata, others as an additional column.
 
@@ -33,7 +33,7 @@ def as_table_with_index(df: pd.DataFrame) -> pa.Table:
     >>> as_table_with_index(pd.DataFrame({"CITY": ["Rom"]})).column_names
     ['CITY']
     """
-    table = from_pandas(df)
+    table = from_pandas(df, types)
     index = df.index
     if isinstance(index, pd.RangeIndex):
         if (index.start, index.step, index.name) == (0, 1, None):

@@ -167,7 +167,7 @@ def query_cube__iterator(
     Query a cube group by group; see :func:`kartothek_cube.io.eager_cube.query_cube`.
 
     The call plans the query and raises what is wrong with it; the files of a group are read when its frame is
-    taken. Frames come one by one, so a column of dates is ``datetime64[s]`` only in the frames that need it.
+    taken. For the types of groups, footers of files are read when it is planned.
     """
     plan = plan_frames(
         cube,

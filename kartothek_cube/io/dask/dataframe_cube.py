@@ -227,8 +227,8 @@ def query_cube_dataframe(
 
     The query is planned when the graph is built. There is one partition per group, in the order of
     ``partition_by``, or one in total; divisions are unknown. Only the columns that dask needs are read. Types
-    are those of the schema; a partition may have narrower ones, or others where values are missing. With
-    several partitions, dates outside of ``datetime64[ns]`` are :class:`pandas.Timestamp` objects.
+    are those of the schema; without ``partition_by`` and ``dtype_backend``, the partition may have narrower
+    ones, or others where values are missing.
     """
     check_store(store)
     plan = plan_frames(

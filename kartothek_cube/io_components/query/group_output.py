@@ -34,6 +34,7 @@ __all__ = (
     "GroupRows",
     "GroupSplitter",
     "GroupedBatch",
+    "sort_table",
 )
 
 #: tables of a group with at least so many rows on average are compared by their first and last rows only:
@@ -48,10 +49,11 @@ def sort_result(rows: RowBatch, sort_columns: Sequence[str]) -> pa.Table:
     rows = rows.append_partition_keys(sort_columns)
     if rows.sorted and _partitions_sorted(rows, sort_columns):
         return rows.table
-    return _sort_table(rows.table, sort_columns)
+    return sort_table(rows.table, sort_columns)
 
 
-def _sort_table(table: pa.Table, sort_columns: Sequence[str]) -> pa.Table:
+def sort_table(table: pa.Table, sort_columns: Sequence[str]) -> pa.Table:
+    """Rows of a table, sorted."""
     order = sort_order([table.column(c) for c in sort_columns], len(table))
     if order is None:
         return table
@@ -159,7 +161,7 @@ class GroupSplitter:
     def _concat_unsplit(self, tables: list[pa.Table]) -> pa.Table:
         """Concatenate and sort the rows of blocks that are not split yet."""
         table = concat_tables(tables, self.context.output, self.context.scans[0].uuid)
-        return _sort_table(table, self.context.sort_columns)
+        return sort_table(table, self.context.sort_columns)
 
     def concat_groups(self, batches: list[GroupedBatch], blobs: BlobStore) -> list[pa.Table]:
         """One sorted table per group that has rows; ``batches``, in the order of the blocks, is emptied."""
@@ -195,11 +197,11 @@ class GroupSplitter:
 
     def _concat_group(self, tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
         """One sorted table of several; their list is emptied."""
-        # the only reference is in a list, so that _sort_table can release the columns one by one
+        # the only reference is in a list, so that sort_table can release the columns one by one
         concatenated = [concat_tables(tables, schema, self.context.scans[0].uuid)]
         in_order = len(tables) == 1 or self._tables_in_order(tables, len(concatenated[0]))
         tables.clear()
-        table = concatenated.pop() if in_order else _sort_table(concatenated.pop(), self.context.sort_columns)
+        table = concatenated.pop() if in_order else sort_table(concatenated.pop(), self.context.sort_columns)
         return fit(table.select(schema.names), schema)
 
     def _tables_in_order(self, tables: list[pa.Table], length: int) -> bool:

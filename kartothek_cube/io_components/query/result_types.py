@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
+from numbers import Integral
 
 import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from kartothek_cube.core.arguments import converter_str_tupleset
 from kartothek_cube.core.arrow.dtype_backend import DtypeBackend, check_dtype_backend, nullable_dtype
 from kartothek_cube.core.cube.argument_types import ConditionsInput, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
@@ -29,7 +31,7 @@ from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, ordered_map
 from kartothek_cube.serialization.ranged_read import read_statistics
 
-__all__ = ("plan_frames",)
+__all__ = ("plan_frames", "plan_table")
 
 #: days that datetime64[ns] can hold, since 1970
 _FIRST_DAY, _LAST_DAY = -106751, 106751
@@ -54,6 +56,45 @@ def plan_frames(
     )
     types = ResultTypes(backend) if backend or plan.groups is None else _group_types(plan)
     return attrs.evolve(plan, context=attrs.evolve(plan.context, types=types))
+
+
+def plan_table(
+    cube: Cube,
+    store: StoreInput,
+    conditions: ConditionsInput = None,
+    datasets: DatasetsInput = None,
+    dimension_columns: str | Iterable[str] | None = None,
+    payload_columns: str | Iterable[str] | None = None,
+    *,
+    columns: str | Iterable[str] | None = None,
+    limit: int | None = None,
+    as_of: CubeAsOf | None = None,
+    dtype_backend: DtypeBackend | None = None,
+) -> PhysicalPlan:
+    """Plan a query for one frame or table; columns in the order asked for, dimensions first by default."""
+    if columns is not None and payload_columns is not None:
+        raise ValueError("Pass columns or payload_columns, not both: they are two names of one parameter")
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, Integral) or limit < 0):
+        raise ValueError(f"limit is a number of rows, 0 or more, got {limit!r}")
+    names = columns if payload_columns is None else payload_columns
+    requested = None if names is None else converter_str_tupleset(names)
+    plan = plan_frames(
+        cube,
+        store,
+        conditions,
+        datasets,
+        dimension_columns,
+        None,
+        requested,
+        as_of=as_of,
+        dtype_backend=dtype_backend,
+    )
+    output = plan.context.output
+    # the rows are sorted by dimensions, then partition columns
+    keys = [name for name in plan.context.sort_columns if name not in (requested or ())]
+    ordered = dict.fromkeys([*keys, *(requested or output.names)])
+    schema = pa.schema([output.field(name) for name in ordered if name in output.names])
+    return attrs.evolve(plan, context=attrs.evolve(plan.context, output=schema))
 
 
 def _group_types(plan: PhysicalPlan) -> ResultTypes:

@@ -55,9 +55,7 @@ __all__ = ("query",)
     help="Indexed columns to group rows by.",
 )
 @datasets_option("queried")
-@click.option(
-    "-n", "--limit", type=click.IntRange(min=0), help="Maximum number of rows; reading stops there."
-)
+@click.option("-n", "--limit", type=click.IntRange(min=0), help="Maximum number of rows to read.")
 @click.option(
     "-o",
     "--output",

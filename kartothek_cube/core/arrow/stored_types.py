@@ -45,11 +45,26 @@ def _restore(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray | 
     # floats without a gap are not what a query returns for integers: to accept them would hide mistakes
     if pat.is_floating(source) and not column.null_count:
         return None
+    source = _without_nulls(source, target)
     try:
+        column = column.cast(source)
         restored = column.cast(target)
         return restored if restored.cast(source).equals(column) else None
     except pa.ArrowException:
         return None
+
+
+def _without_nulls(source: pa.DataType, target: pa.DataType) -> pa.DataType:
+    """The type of a column with that of the stored one where there are nulls only; both are alike."""
+    # Arrow casts nulls to any type, but no type back to nulls
+    if pat.is_null(source):
+        return target
+    if pat.is_struct(source):
+        pairs = [(source.field(i), target.field(i)) for i in range(source.num_fields)]
+        return pa.struct([a.with_type(_without_nulls(a.type, b.type)) for a, b in pairs])
+    if pat.is_list(source) and pat.is_list(target):
+        return pa.list_(source.value_field.with_type(_without_nulls(source.value_type, target.value_type)))
+    return source
 
 
 def _is_result(source: pa.DataType, target: pa.DataType) -> bool:

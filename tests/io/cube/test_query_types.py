@@ -234,7 +234,10 @@ def test_frames_of_all_facades_go_back_in(driver, store_factory, backend):
     if driver.groups_share_types and backend:
         pytest.skip("Spark has no backends")
     seed = frame(
-        x=[DATE(2020, 1, 1), DATE(2020, 1, 2)], p=[0, 1], v=pd.array([1, None], "Int64"), w=[FAR, None]
+        x=[DATE(2020, 1, 1), DATE(2020, 1, 2)],
+        p=[0, 1],
+        v=pd.array([1, None], "Int64"),
+        w=[DATE(2200, 1, 1), None],
     )
     build(store_factory, seed=seed)
     before = query_cube_arrow(CUBE, store_factory)

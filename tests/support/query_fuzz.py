@@ -31,7 +31,7 @@ from kartothek_cube.io.arrow_cube import query_cube_arrow
 from kartothek_cube.io.dask.dataframe_cube import query_cube_dataframe
 from kartothek_cube.io_components.query.executor import run_frames, run_task
 from kartothek_cube.io_components.query.physical_plan import split_into_tasks
-from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.query.result_types import plan_frames
 from kartothek_cube.io_components.runtime.threads import limit_threads
 from kartothek_cube.serialization import ParquetSerializer
 from tests.support.cube_facades import FACADES
@@ -545,14 +545,14 @@ def make_arguments(fuzzed: FuzzedCube, query: Query) -> dict[str, Any]:
 
 def query_by_tasks(**kwargs: Any) -> list[pd.DataFrame]:
     """Query with one task per group, each as another process gets it."""
-    plan = plan_query(**kwargs)
+    plan = plan_frames(**kwargs)
     context = pickle.loads(pickle.dumps(plan.context))
     return [df for task in plan.tasks() for df in run_frames(context, pickle.loads(pickle.dumps(task)))]
 
 
 def query_by_packs(**kwargs: Any) -> list[pa.Table]:
     """Query with tasks of about equal size, as on a cluster; their order does not matter."""
-    plan = plan_query(**kwargs)
+    plan = plan_frames(**kwargs)
     tables = []
     for task in split_into_tasks(plan, 2, 2):
         context, task = pickle.loads(pickle.dumps((plan.context, task)))

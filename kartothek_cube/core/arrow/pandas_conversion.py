@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -453,7 +453,7 @@ def align_date_units(frames: Sequence[pd.DataFrame], seconds: Iterable[str] = ()
     >>> [str(frame["UNTIL"].dtype) for frame in frames]
     ['datetime64[s]', 'datetime64[s]']
     """
-    columns = set(seconds)
+    columns: set[Hashable] = set(seconds)
     if len(frames) > 1:
         columns |= {name for frame in frames for name, dtype in frame.dtypes.items() if dtype == _SECONDS}
     for frame in frames if columns else ():

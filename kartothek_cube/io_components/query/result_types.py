@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
-from numbers import Integral
 
 import attrs
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
@@ -74,8 +74,7 @@ def plan_table(
     """Plan a query for one frame or table; columns in the order asked for, dimensions first by default."""
     if columns is not None and payload_columns is not None:
         raise ValueError("Pass columns or payload_columns, not both: they are two names of one parameter")
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, Integral) or limit < 0):
-        raise ValueError(f"limit is a number of rows, 0 or more, got {limit!r}")
+    _check_limit(limit)
     names = columns if payload_columns is None else payload_columns
     requested = None if names is None else converter_str_tupleset(names)
     plan = plan_frames(
@@ -95,6 +94,12 @@ def plan_table(
     ordered = dict.fromkeys([*keys, *(requested or output.names)])
     schema = pa.schema([output.field(name) for name in ordered if name in output.names])
     return attrs.evolve(plan, context=attrs.evolve(plan.context, output=schema))
+
+
+def _check_limit(limit: object) -> None:
+    is_number = isinstance(limit, int | np.integer) and not isinstance(limit, bool)
+    if limit is not None and not (is_number and limit >= 0):  # type: ignore[operator]
+        raise ValueError(f"limit is a number of rows, 0 or more, got {limit!r}")
 
 
 def _group_types(plan: PhysicalPlan) -> ResultTypes:

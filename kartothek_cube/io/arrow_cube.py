@@ -17,18 +17,25 @@ Examples
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.dtype_backend import cast_to_schema
 from kartothek_cube.core.arrow.pandas_conversion import to_memory
 from kartothek_cube.core.cube.argument_types import ConditionsInput, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io._local_executor import execute
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
-from kartothek_cube.io_components.query.executor import run_task
+from kartothek_cube.io_components.query.executor import query_table_job, run_task
 from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.query.result_types import plan_table
 
-__all__ = ("query_cube_arrow",)
+if TYPE_CHECKING:
+    import polars
+
+__all__ = ("query_cube_arrow", "query_cube_polars", "query_cube_table")
 
 
 def query_cube_arrow(
@@ -53,3 +60,63 @@ def query_cube_arrow(
     )
     task = plan.single_task()
     return [] if task is None else [to_memory(table) for table in run_task(plan.context, task)]
+
+
+def query_cube_table(
+    cube: Cube,
+    store: StoreInput,
+    conditions: ConditionsInput = None,
+    datasets: DatasetsInput = None,
+    dimension_columns: str | Iterable[str] | None = None,
+    payload_columns: str | Iterable[str] | None = None,
+    *,
+    columns: str | Iterable[str] | None = None,
+    limit: int | None = None,
+    as_of: CubeAsOf | None = None,
+) -> pa.Table:
+    """
+    Query a cube into one Arrow table; see :func:`kartothek_cube.io.eager_cube.query_cube_df`.
+
+    Types are those of the schema, with and without rows.
+    """
+    plan = plan_table(
+        cube,
+        store,
+        conditions,
+        datasets,
+        dimension_columns,
+        payload_columns,
+        columns=columns,
+        limit=limit,
+        as_of=as_of,
+    )
+    return to_memory(cast_to_schema(execute(query_table_job(plan, limit)), plan.context.output))
+
+
+def query_cube_polars(
+    cube: Cube,
+    store: StoreInput,
+    conditions: ConditionsInput = None,
+    datasets: DatasetsInput = None,
+    dimension_columns: str | Iterable[str] | None = None,
+    payload_columns: str | Iterable[str] | None = None,
+    *,
+    columns: str | Iterable[str] | None = None,
+    limit: int | None = None,
+    as_of: CubeAsOf | None = None,
+) -> polars.DataFrame:
+    """Query a cube into one polars frame; as :func:`query_cube_table`. Needs polars."""
+    import polars
+
+    table = query_cube_table(
+        cube,
+        store,
+        conditions,
+        datasets,
+        dimension_columns,
+        payload_columns,
+        columns=columns,
+        limit=limit,
+        as_of=as_of,
+    )
+    return polars.DataFrame(table)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from kartothek_cube.core.arrow.pandas_conversion import align_date_units, to_pandas
+from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
+from kartothek_cube.core.arrow.pandas_conversion import align_date_units
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
@@ -23,8 +24,13 @@ from kartothek_cube.io_components.maintenance import rollback
 from kartothek_cube.io_components.maintenance.copy import copy_dataset_job
 from kartothek_cube.io_components.maintenance.delete import delete_dataset_job
 from kartothek_cube.io_components.maintenance.garbage import dataset_garbage_job, list_garbage, with_sizes
-from kartothek_cube.io_components.read.dataset_read import empty_table, plan_read, run_each, run_read
-from kartothek_cube.io_components.read.pandas_index import to_frame
+from kartothek_cube.io_components.read.dataset_read import (
+    FrameOptions,
+    frame_of_table,
+    plan_read,
+    read_frame,
+    run_each,
+)
 from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, available_cores
 from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.io_components.write.build_index import build_index_job
@@ -86,6 +92,7 @@ def read_dataset_as_dataframes(
     *,
     table_name: str | None = None,
     as_of: AsOf | None = None,
+    dtype_backend: DtypeBackend | None = None,
 ) -> list[pd.DataFrame]:
     """
     Read a dataset, one frame per partition or per group.
@@ -117,6 +124,9 @@ def read_dataset_as_dataframes(
     as_of
         Version or point in time of the state to read, if the dataset keeps its history
         (:func:`~kartothek_cube.io.eager.keep_dataset_history`); by default the current one.
+    dtype_backend
+        ``"numpy_nullable"`` or ``"pyarrow"``: types that can hold missing values, those of the schema, which
+        do not depend on the values (:ref:`types`). By default NumPy types, as narrow as in the files.
 
     Returns
     -------
@@ -159,7 +169,8 @@ def read_dataset_as_dataframes(
         as_of=as_of,
         row_index=True,
     )
-    frames = [to_frame(table, dates_as_object, plan.context.categoricals) for table in run_each(plan)]
+    options = FrameOptions(plan.context, dates_as_object, dtype_backend)
+    frames = [frame_of_table(options, table) for table in run_each(plan)]
     align_date_units(frames)
     return frames
 
@@ -176,6 +187,7 @@ def read_table(
     *,
     table_name: str | None = None,
     as_of: AsOf | None = None,
+    dtype_backend: DtypeBackend | None = None,
 ) -> pd.DataFrame:
     """
     Read a dataset into one frame.
@@ -184,7 +196,7 @@ def read_table(
     ----------
     dataset_uuid, store, predicate_pushdown_to_io, categoricals, dates_as_object, predicates
         As in :func:`read_dataset_as_dataframes`.
-    factory, table_name, as_of
+    factory, table_name, as_of, dtype_backend
         As there.
     columns
         Columns to read, in this order. None: all, partition keys first, the others sorted by name.
@@ -223,9 +235,7 @@ def read_table(
         as_of=as_of,
         in_schema_order=True,
     )
-    task = plan.single_task()
-    table = empty_table(plan.context) if task is None else run_read(plan.context, task)
-    return to_pandas(table, dates_as_object=dates_as_object, categories=plan.context.categoricals)
+    return read_frame(FrameOptions(plan.context, dates_as_object, dtype_backend), plan.single_task())
 
 
 def store_dataframes_as_dataset(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import pandas as pd
 
 from kartothek_cube.core.arguments import alias_parameter
+from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
 from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -24,9 +25,15 @@ from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf, Cube
 from kartothek_cube.io_components.maintenance.delete import delete_cube_job
 from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job, with_sizes
 from kartothek_cube.io_components.maintenance.stats import collect_stats_job
-from kartothek_cube.io_components.query.executor import query_job, run_frames
+from kartothek_cube.io_components.query.executor import (
+    frames_of_result,
+    query_job,
+    query_table_job,
+    run_frames,
+    run_single_frame,
+)
 from kartothek_cube.io_components.query.explain import explain_query
-from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.query.result_types import plan_frames, plan_table
 from kartothek_cube.io_components.runtime.progress import progress_bar
 from kartothek_cube.io_components.runtime.threads import available_cores
 from kartothek_cube.io_components.write.cube_plan import plan_append, plan_build, plan_extend, plan_update
@@ -55,6 +62,7 @@ __all__ = (
     "list_cube_garbage",
     "list_cube_history",
     "query_cube",
+    "query_cube_df",
     "remove_partitions",
     "repair_cube",
     "rollback_cube",
@@ -427,6 +435,7 @@ def query_cube(
     payload_columns: str | Iterable[str] | None = None,
     *,
     as_of: CubeAsOf | None = None,
+    dtype_backend: DtypeBackend | None = None,
     progress: bool = False,
 ) -> list[pd.DataFrame]:
     """
@@ -454,6 +463,9 @@ def query_cube(
         Point in time: each dataset is read in its newest state that is not newer, as far as the datasets keep
         their history (:func:`keep_cube_history`). Or a dict of dataset id to version or time, for some of
         the datasets. By default, the cube is read as it is now.
+    dtype_backend
+        ``"numpy_nullable"`` or ``"pyarrow"``: types that can hold missing values, as in pandas. They are
+        those of the schema, whatever the values. By default, types are those of NumPy as far as possible.
     progress
         Show a bar of files, bytes and the time left; needs tqdm.
 
@@ -461,7 +473,8 @@ def query_cube(
     -------
     list of pandas.DataFrame
         One frame per group with rows, sorted by the values of ``partition_by``; without it one frame, or none
-        if nothing matches. Columns are sorted by name, rows by dimension and partition columns. Dates are
+        if nothing matches (:func:`query_cube_df` always returns one). Columns are sorted by name, rows by
+        dimension and partition columns. A column has the same type in all frames (:ref:`types`). Dates are
         ``datetime64[ns]``; a column with dates that this cannot hold (before 1677-09-22 or after 2262-04-11)
         is ``datetime64[s]`` in all frames.
 
@@ -473,13 +486,93 @@ def query_cube(
         If a condition has a value of the wrong type.
     """
     with progress_bar("query", progress):
-        plan = plan_query(
-            cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
+        plan = plan_frames(
+            cube,
+            store,
+            conditions,
+            datasets,
+            dimension_columns,
+            partition_by,
+            payload_columns,
+            as_of=as_of,
+            dtype_backend=dtype_backend,
         )
         task = plan.single_task()
         tasks = [] if task is None else [task]
         parts = execute(query_job(plan, tasks, run_frames))
         return list(chain.from_iterable(parts))
+
+
+def query_cube_df(
+    cube: Cube,
+    store: StoreInput,
+    conditions: ConditionsInput = None,
+    datasets: DatasetsInput = None,
+    dimension_columns: str | Iterable[str] | None = None,
+    payload_columns: str | Iterable[str] | None = None,
+    *,
+    columns: str | Iterable[str] | None = None,
+    limit: int | None = None,
+    as_of: CubeAsOf | None = None,
+    dtype_backend: DtypeBackend | None = None,
+    progress: bool = False,
+) -> pd.DataFrame:
+    """
+    Query a cube into one DataFrame, which has no rows if nothing matches.
+
+    Parameters
+    ----------
+    cube, store, conditions, datasets, dimension_columns, as_of, dtype_backend, progress
+        As in :func:`query_cube`.
+    payload_columns, columns
+        Columns to read, by default all; ``columns`` is the shorter name. The frame has the dimensions and the
+        partition columns first, unless they are named as well, and then these columns in this order.
+    limit
+        Largest number of rows. Partitions are read one after the other until there are as many: which rows
+        these are depends on how the cube is stored. They are sorted as usual.
+
+    Returns
+    -------
+    pandas.DataFrame
+        If nothing matches, with all columns and the types of the schema.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As :func:`query_cube`; also for a negative limit.
+
+    Examples
+    --------
+    >>> from kartothek_cube.core.cube.conditions import C
+    >>> from kartothek_cube.core.cube.cube import Cube
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> cube = Cube(["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+    >>> cities = {"AVG_TEMP": [8, 7], "CITY": ["Ulm", "Bonn"], "COUNTRY_CODE": ["DE", "DE"]}
+    >>> _ = build_cube(pd.DataFrame(cities), cube, store)
+    >>> query_cube_df(cube, store, limit=1)
+       CITY COUNTRY_CODE  AVG_TEMP
+    0  Bonn           DE         7
+    >>> query_cube_df(cube, store, C("AVG_TEMP") > 30).dtypes["AVG_TEMP"]
+    dtype('int64')
+    """
+    with progress_bar("query", progress):
+        plan = plan_table(
+            cube,
+            store,
+            conditions,
+            datasets,
+            dimension_columns,
+            payload_columns,
+            columns=columns,
+            limit=limit,
+            as_of=as_of,
+            dtype_backend=dtype_backend,
+        )
+        if limit is not None:
+            return frames_of_result(plan.context, [execute(query_table_job(plan, limit))])[0]
+        (frame,) = execute(query_job(plan, [plan.single_task()], run_single_frame))
+        return frame
 
 
 def delete_cube(cube: Cube, store: StoreInput, datasets: DatasetsInput = None) -> None:

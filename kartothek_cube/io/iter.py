@@ -22,6 +22,7 @@ from typing import Any
 
 import pandas as pd
 
+from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
@@ -30,8 +31,7 @@ from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io._local_executor import execute
 from kartothek_cube.io_components.arguments import MetadataInput
-from kartothek_cube.io_components.read.dataset_read import plan_read, run_each
-from kartothek_cube.io_components.read.pandas_index import to_frame
+from kartothek_cube.io_components.read.dataset_read import FrameOptions, frame_of_table, plan_read, run_each
 from kartothek_cube.io_components.write.dataset_commit import update_dataset_job, write_input
 from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_store, plan_update
 from kartothek_cube.io_components.write.inputs import iter_inputs
@@ -60,6 +60,7 @@ def read_dataset_as_dataframes__iterator(
     *,
     table_name: str | None = None,
     as_of: AsOf | None = None,
+    dtype_backend: DtypeBackend | None = None,
 ) -> Iterator[pd.DataFrame]:
     """
     Read a dataset frame by frame; see :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
@@ -79,8 +80,9 @@ def read_dataset_as_dataframes__iterator(
         as_of=as_of,
         row_index=True,
     )
+    options = FrameOptions(plan.context, dates_as_object, dtype_backend)
     for table in run_each(plan, threads=1):
-        yield to_frame(table, dates_as_object, plan.context.categoricals)
+        yield frame_of_table(options, table)
 
 
 #: the same name as those of the other functions

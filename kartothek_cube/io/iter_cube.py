@@ -27,6 +27,7 @@ from typing import Literal
 import pandas as pd
 
 from kartothek_cube.core.arguments import alias_parameter
+from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
 from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeElement, CubeMetadata, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -35,7 +36,7 @@ from kartothek_cube.io import eager_cube
 from kartothek_cube.io._local_executor import execute, iter_results
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
 from kartothek_cube.io_components.query.executor import query_job, run_frames
-from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.query.result_types import plan_frames
 from kartothek_cube.io_components.runtime.threads import limit_threads
 from kartothek_cube.io_components.verify.report import Report
 from kartothek_cube.io_components.write.cube_plan import (
@@ -186,15 +187,24 @@ def query_cube__iterator(
     payload_columns: str | Iterable[str] | None = None,
     *,
     as_of: CubeAsOf | None = None,
+    dtype_backend: DtypeBackend | None = None,
 ) -> Iterator[pd.DataFrame]:
     """
     Query a cube group by group; see :func:`kartothek_cube.io.eager_cube.query_cube`.
 
     The call plans the query and raises what is wrong with it; the files of a group are read when its frame is
-    taken. Frames come one by one, so a column of dates is ``datetime64[s]`` only in the frames that need it.
+    taken. For the types of groups, footers of files are read when it is planned.
     """
-    plan = plan_query(
-        cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
+    plan = plan_frames(
+        cube,
+        store,
+        conditions,
+        datasets,
+        dimension_columns,
+        partition_by,
+        payload_columns,
+        as_of=as_of,
+        dtype_backend=dtype_backend,
     )
     return chain.from_iterable(iter_results(query_job(plan, plan.tasks(), run_frames)))
 

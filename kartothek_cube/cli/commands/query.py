@@ -55,7 +55,7 @@ __all__ = ("query",)
     help="Indexed columns to group rows by.",
 )
 @datasets_option("queried")
-@click.option("-n", "--limit", type=click.IntRange(min=0), help="Maximum number of rows.")
+@click.option("-n", "--limit", type=click.IntRange(min=0), help="Maximum number of rows to read.")
 @click.option(
     "-o",
     "--output",
@@ -156,20 +156,22 @@ def _write_result(
     schema = to_memory(plan.context.output.empty_table()).schema
     n_rows = 0
     with open_writer(output, to, schema) as writer:
-        for table in _limit_rows(map(to_memory, _read_tables(state, plan)), limit):
+        for table in _limit_rows(map(to_memory, _read_tables(state, plan, limit)), limit):
             writer.write(table)
             n_rows += len(table)
     if to is not None:
         click.echo(f"Wrote {pluralize(n_rows, 'row')} to {to}", err=True)
 
 
-def _read_tables(state: CliContext, plan: PhysicalPlan) -> Iterator[pa.Table]:
-    """Yield the groups; each is read on demand."""
-    from kartothek_cube.io_components.query.executor import run_task
+def _read_tables(state: CliContext, plan: PhysicalPlan, limit: int | None) -> Iterator[pa.Table]:
+    """Yield the groups; each is read on demand. Without groups, a limit ends the read."""
+    from kartothek_cube.io_components.query.executor import run_table, run_task
 
-    tasks = plan.tasks()
     with state.progress("query"):
-        for task in tasks:
+        if limit is not None and plan.groups is None:
+            yield run_table(plan, limit)
+            return
+        for task in plan.tasks():
             yield from run_task(plan.context, task)
 
 

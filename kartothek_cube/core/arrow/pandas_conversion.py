@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,13 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.arrays import convert_layouts
+from kartothek_cube.core.arrow.dtype_backend import (
+    DtypeBackend,
+    exact_dtypes,
+    inexact_objects,
+    to_backend,
+)
+from kartothek_cube.core.arrow.stored_types import convert_objects, restore_types
 from kartothek_cube.core.arrow.types import memory_type, storage_type
 
 __all__ = (
@@ -174,8 +181,10 @@ _SECONDS = np.dtype("datetime64[s]")
 _MIN_ROWS_THREADS = 10_000
 
 
-def from_pandas(df: pd.DataFrame) -> pa.Table:
+def from_pandas(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
     """Convert a frame without its index to a table of storage types, the same for every pandas version.
+
+    ``types`` are those of stored columns, which the result gets where a read has changed them.
 
     Examples
     --------
@@ -191,8 +200,9 @@ def from_pandas(df: pd.DataFrame) -> pa.Table:
     for name, dtype in zip(names, df.dtypes, strict=True):
         _check_dtype(name, dtype)
     renamed = df if names == list(df.columns) else df.set_axis(names, axis=1)
+    converted = convert_objects(renamed, types or {})
     try:
-        table = pa.Table.from_pandas(renamed, preserve_index=False)
+        table = pa.Table.from_pandas(renamed.drop(columns=list(converted)), preserve_index=False)
     except pa.ArrowNotImplementedError as exc:
         raise TypeError(
             f"The frame has a column that cannot be stored: {'; '.join(map(str, exc.args))}"
@@ -203,6 +213,10 @@ def from_pandas(df: pd.DataFrame) -> pa.Table:
     for position, (name, dtype) in enumerate(zip(names, df.dtypes, strict=True)):
         if pd.api.types.is_object_dtype(dtype) and pat.is_timestamp(table.schema.field(position).type):
             _check_one_zone(name, df.iloc[:, position])
+    if converted:
+        columns = [converted[name] if name in converted else table.column(name) for name in names]
+        table = pa.Table.from_arrays(columns, names=names)
+    table = restore_types(table, types or {})
     extensions = {n: str(t) for n, t in zip(names, df.dtypes, strict=True) if _is_extension(t)}
     return _normalise(table, extensions)
 
@@ -239,8 +253,10 @@ def _is_extension(dtype: Any) -> bool:
     return str(dtype) in _EXTENSION_DTYPES
 
 
-def as_table(obj: Any) -> pa.Table:
+def as_table(obj: Any, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
     """Convert a frame, an Arrow object or any Arrow C stream (polars, DuckDB) to a table of storage types.
+
+    ``types`` are those of stored columns, as in :func:`from_pandas`.
 
     Examples
     --------
@@ -249,15 +265,19 @@ def as_table(obj: Any) -> pa.Table:
     [DataType(string)]
     """
     if isinstance(obj, pd.DataFrame):
-        return from_pandas(obj)
+        return from_pandas(obj, types)
+    return to_storage(restore_types(_arrow_table(obj), types or {}))
+
+
+def _arrow_table(obj: Any) -> pa.Table:
     if isinstance(obj, pa.Table):
-        return to_storage(obj)
+        return obj
     if isinstance(obj, pa.RecordBatch):
-        return to_storage(pa.Table.from_batches([obj]))
+        return pa.Table.from_batches([obj])
     if isinstance(obj, pa.RecordBatchReader):
-        return to_storage(obj.read_all())
+        return obj.read_all()
     if hasattr(obj, "__arrow_c_stream__") and not isinstance(obj, (pa.ChunkedArray, pd.Series)):
-        return to_storage(pa.table(obj))
+        return pa.table(obj)
     raise TypeError(
         "Expected a table (pandas.DataFrame, pyarrow.Table or an object with __arrow_c_stream__), "
         f"got {type(obj).__name__}."
@@ -369,9 +389,17 @@ def _with_date_unit(
 
 
 def to_pandas(
-    table: pa.Table, *, dates_as_object: bool = False, categories: Iterable[str] = ()
+    table: pa.Table,
+    *,
+    dates_as_object: bool = False,
+    categories: Iterable[str] = (),
+    dtype_backend: DtypeBackend | None = None,
+    dtypes: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """Convert a table to a frame with a RangeIndex and writable columns.
+
+    Without a backend, the columns in ``dtypes`` get the pandas extension types there, and integers that would
+    lose digits next to missing values become ``Int64`` or ``UInt64``.
 
     Examples
     --------
@@ -387,18 +415,30 @@ def to_pandas(
         return pd.DataFrame(index=pd.RangeIndex(table.num_rows))
     extensions = {n: t for n, t in extension_dtypes(table.schema).items() if n not in categorical}
     encoded = {name: _encode(table.column(name), dates_as_object) for name in categorical}
-    table = to_memory(table, dates_as_object=dates_as_object).replace_schema_metadata(None)
+    table = to_memory(table, dates_as_object=dates_as_object or dtype_backend is not None)
+    table = table.replace_schema_metadata(None)
     for name, column in encoded.items():
         table = table.set_column(table.column_names.index(name), name, column)
+    if dtype_backend is not None:
+        result = to_backend(table, dtype_backend, dates_as_object=dates_as_object)
+        return _with_typed_categories(result, encoded)
+    extensions |= {**exact_dtypes(table), **(dtypes or {})}
+    inexact = inexact_objects(table)
     threads = table.num_rows > _MIN_ROWS_THREADS
     # We own the list of columns but not their buffers: self_destruct frees each column once it is converted.
     frame: pd.DataFrame = table.to_pandas(
-        date_as_object=dates_as_object, use_threads=threads, self_destruct=not extensions
+        date_as_object=dates_as_object, use_threads=threads, self_destruct=not (extensions or inexact)
     )
     for name, dtype in extensions.items():
         extension: Any = pd.api.types.pandas_dtype(dtype)
         frame[name] = extension.__from_arrow__(table.column(name))
-    for name in (c for c in categorical if frame[c].cat.categories.empty):
+    for name in inexact:
+        frame[name] = pd.Series(table.column(name).to_pylist(), dtype=object)
+    return _with_typed_categories(frame, encoded)
+
+
+def _with_typed_categories(frame: pd.DataFrame, encoded: Mapping[str, pa.ChunkedArray]) -> pd.DataFrame:
+    for name in (c for c in encoded if frame[c].cat.categories.empty):
         # converted together with the column, empty categories would become objects
         categories = pa.array([], encoded[name].type.value_type).to_pandas()
         frame[name] = frame[name].cat.set_categories(pd.Index(categories))
@@ -414,8 +454,10 @@ def _encode(column: pa.ChunkedArray, dates_as_object: bool) -> pa.ChunkedArray:
     return _with_date_unit(values, lambda dtype: column.cast(pa.dictionary(codes, dtype)), dates_as_object)
 
 
-def align_date_units(frames: Sequence[pd.DataFrame]) -> None:
+def align_date_units(frames: Sequence[pd.DataFrame], seconds: Iterable[str] = ()) -> None:
     """Give date columns one dtype in all frames, in place: ``datetime64[s]`` where one frame needs it.
+
+    Columns in ``seconds`` need it because of frames that are not here.
 
     Examples
     --------
@@ -426,11 +468,11 @@ def align_date_units(frames: Sequence[pd.DataFrame]) -> None:
     >>> [str(frame["UNTIL"].dtype) for frame in frames]
     ['datetime64[s]', 'datetime64[s]']
     """
-    if len(frames) < 2:
-        return
-    seconds = {name for frame in frames for name, dtype in frame.dtypes.items() if dtype == _SECONDS}
-    for frame in frames if seconds else ():
-        for name in seconds:
+    columns: set[Hashable] = set(seconds)
+    if len(frames) > 1:
+        columns |= {name for frame in frames for name, dtype in frame.dtypes.items() if dtype == _SECONDS}
+    for frame in frames if columns else ():
+        for name in columns.intersection(frame.columns):
             if frame[name].dtype != _SECONDS:
                 frame[name] = frame[name].astype(_SECONDS)
 

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dask.bag import Bag, Item
 from dask.task_spec import TaskRef
 
+from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
@@ -72,6 +73,7 @@ def read_dataset_as_dataframe_bag(
     *,
     table_name: str | None = None,
     as_of: AsOf | None = None,
+    dtype_backend: DtypeBackend | None = None,
 ) -> Bag:
     """
     Read a dataset, an element per partition or group.
@@ -94,7 +96,7 @@ def read_dataset_as_dataframe_bag(
         same_categories=True,
         as_of=as_of,
     )
-    options, tasks = FrameOptions(plan.context, dates_as_object), plan.tasks()
+    options, tasks = FrameOptions(plan.context, dates_as_object, dtype_backend), plan.tasks()
     blocks = batched(tasks, _partition_size(partition_size, len(tasks)))
     return results_as_bag(read_dataset_job(options, blocks, read_frames, "partitions"), flatten=True)
 

@@ -27,6 +27,7 @@ from dask.bag import Bag
 from dask.task_spec import TaskRef
 
 from kartothek_cube.core.arguments import alias_parameter
+from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
 from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.typing import StoreFactoryInput
@@ -39,7 +40,7 @@ from kartothek_cube.io_components.maintenance.delete import delete_cube_job
 from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job
 from kartothek_cube.io_components.maintenance.stats import collect_stats_job
 from kartothek_cube.io_components.query.executor import query_job, run_frame_blocks
-from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.query.result_types import plan_frames
 from kartothek_cube.io_components.runtime.threads import batched
 from kartothek_cube.io_components.verify.cube_rules import verify_cube_job
 from kartothek_cube.io_components.write.cube_plan import (
@@ -207,6 +208,7 @@ def query_cube_bag(
     blocksize: int = 1,
     *,
     as_of: CubeAsOf | None = None,
+    dtype_backend: DtypeBackend | None = None,
 ) -> Bag:
     """
     Query a cube; see :func:`kartothek_cube.io.eager_cube.query_cube`.
@@ -217,8 +219,16 @@ def query_cube_bag(
     """
     store = as_factory(store)
     check_blocksize(blocksize)
-    plan = plan_query(
-        cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
+    plan = plan_frames(
+        cube,
+        store,
+        conditions,
+        datasets,
+        dimension_columns,
+        partition_by,
+        payload_columns,
+        as_of=as_of,
+        dtype_backend=dtype_backend,
     )
     blocks = batched(plan.tasks(), blocksize)
     return results_as_bag(query_job(plan, blocks, run_frame_blocks, "groups"), flatten=True)

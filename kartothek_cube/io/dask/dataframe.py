@@ -31,6 +31,7 @@ from dask.dataframe.utils import clear_known_categories
 from dask.delayed import Delayed
 from dask.task_spec import TaskRef
 
+from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
 from kartothek_cube.core.arrow.pandas_conversion import dates_as_stamps
 from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
 from kartothek_cube.core.expressions.predicate import PredicatesType
@@ -243,6 +244,7 @@ def read_dataset_as_ddf(
     dispatch_by: str | Sequence[str] | None = None,
     *,
     as_of: AsOf | None = None,
+    dtype_backend: DtypeBackend | None = None,
 ) -> dd.DataFrame:
     """
     Read a dataset; see :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
@@ -267,7 +269,7 @@ def read_dataset_as_ddf(
         same_categories=True,
         as_of=as_of,
     )
-    options, tasks = FrameOptions(plan.context, dates_as_object), plan.tasks()
+    options, tasks = FrameOptions(plan.context, dates_as_object, dtype_backend), plan.tasks()
     meta = _meta(options, index)
     divisions = None if index is None else _divisions(tasks, meta)
     result: dd.DataFrame = from_map(
@@ -320,7 +322,7 @@ def _read(
     if columns is not None:
         context = _project(context, [*columns, *([] if index is None else [index])])
     frame = read_frame(attrs.evolve(options, read=context), task)
-    frame = frame if alone else dates_as_stamps(frame)
+    frame = frame if alone or options.dtype_backend else dates_as_stamps(frame)
     return frame if index is None else frame.set_index(index)
 
 

@@ -29,7 +29,7 @@ from dask.delayed import Delayed
 from dask.task_spec import List, TaskRef
 
 from kartothek_cube.core.arguments import alias_parameter
-from kartothek_cube.core.arrow.pandas_conversion import dates_as_stamps
+from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
 from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.typing import StoreFactoryInput
@@ -41,7 +41,7 @@ from kartothek_cube.io.dask.dataframe import from_map
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
 from kartothek_cube.io_components.query.executor import run_single_frame
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask, project
-from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.query.result_types import plan_frames
 from kartothek_cube.io_components.write.cube_plan import (
     CubeWritePlan,
     plan_append,
@@ -227,32 +227,37 @@ def query_cube_dataframe(
     payload_columns: str | Iterable[str] | None = None,
     *,
     as_of: CubeAsOf | None = None,
+    dtype_backend: DtypeBackend | None = None,
 ) -> dd.DataFrame:
     """
     Query a cube; see :func:`kartothek_cube.io.eager_cube.query_cube`.
 
     The query is planned when the graph is built. There is one partition per group, in the order of
     ``partition_by``, or one in total; divisions are unknown. Only the columns that dask needs are read. Types
-    are those of the schema; a partition may have narrower ones, or others where values are missing. With
-    several partitions, dates outside of ``datetime64[ns]`` are :class:`pandas.Timestamp` objects.
+    are those of the schema; without ``partition_by`` and ``dtype_backend``, the partition may have narrower
+    ones, or others where values are missing.
     """
     store = as_factory(store)
-    plan = plan_query(
-        cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
+    plan = plan_frames(
+        cube,
+        store,
+        conditions,
+        datasets,
+        dimension_columns,
+        partition_by,
+        payload_columns,
+        as_of=as_of,
+        dtype_backend=dtype_backend,
     )
     meta, tasks = run_single_frame(plan.context, None), plan.tasks()
-    result: dd.DataFrame = from_map(_read, tasks, "query_cube", meta, plan.context, len(tasks) < 2)
+    result: dd.DataFrame = from_map(_read, tasks, "query_cube", meta, plan.context)
     return result
 
 
-def _read(
-    task: ScanTask | None, context: ScanContext, alone: bool, columns: Sequence[str] | None = None
-) -> pd.DataFrame:
+def _read(task: ScanTask | None, context: ScanContext, columns: Sequence[str] | None = None) -> pd.DataFrame:
     if columns is not None and task is not None:
         context, task = project(context, task, columns)
     frame = run_single_frame(context, task)
-    # pandas cannot concatenate timestamps of such different ranges
-    frame = frame if alone else dates_as_stamps(frame)
     return frame if columns is None else frame[list(columns)]
 
 

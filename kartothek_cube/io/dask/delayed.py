@@ -26,6 +26,7 @@ import attrs
 from dask.delayed import Delayed, delayed
 from dask.task_spec import TaskRef
 
+from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
@@ -208,6 +209,7 @@ def read_dataset_as_delayed(
     *,
     table_name: str | None = None,
     as_of: AsOf | None = None,
+    dtype_backend: DtypeBackend | None = None,
 ) -> list[Delayed]:
     """
     Read a dataset, a Delayed per partition or group.
@@ -229,7 +231,7 @@ def read_dataset_as_delayed(
         same_categories=True,
         as_of=as_of,
     )
-    options = FrameOptions(plan.context, dates_as_object)
+    options = FrameOptions(plan.context, dates_as_object, dtype_backend)
     return results_as_delayed(read_dataset_job(options, plan.tasks(), read_frame, "partition"))
 
 
@@ -244,6 +246,8 @@ def read_table_as_delayed(
     predicates: PredicatesType = None,
     factory: DatasetFactory | None = None,
     dispatch_by: str | Sequence[str] | None = None,
+    *,
+    dtype_backend: DtypeBackend | None = None,
 ) -> list[Delayed]:
     """Read a dataset; as :func:`read_dataset_as_delayed`, with another name of ``table_name``."""
     return read_dataset_as_delayed(
@@ -257,6 +261,7 @@ def read_table_as_delayed(
         factory,
         dispatch_by,
         table_name=check_table(table),
+        dtype_backend=dtype_backend,
     )
 
 

@@ -29,6 +29,7 @@ from dask.delayed import Delayed, delayed
 from dask.task_spec import TaskRef
 
 from kartothek_cube.core.arguments import alias_parameter
+from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
 from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.typing import StoreFactoryInput
@@ -41,7 +42,7 @@ from kartothek_cube.io_components.maintenance.delete import delete_cube_job
 from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job
 from kartothek_cube.io_components.maintenance.stats import collect_stats_job
 from kartothek_cube.io_components.query.executor import query_job, run_single_frame
-from kartothek_cube.io_components.query.planner import plan_query
+from kartothek_cube.io_components.query.result_types import plan_frames
 from kartothek_cube.io_components.verify.cube_rules import verify_cube_job
 from kartothek_cube.io_components.write.cube_plan import (
     CubeWritePlan,
@@ -211,6 +212,7 @@ def query_cube_delayed(
     payload_columns: str | Iterable[str] | None = None,
     *,
     as_of: CubeAsOf | None = None,
+    dtype_backend: DtypeBackend | None = None,
 ) -> list[Delayed]:
     """
     Query a cube; see :func:`kartothek_cube.io.eager_cube.query_cube`.
@@ -220,8 +222,16 @@ def query_cube_delayed(
     none if no file can match; a group that proves empty is a DataFrame without rows.
     """
     store = as_factory(store)
-    plan = plan_query(
-        cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
+    plan = plan_frames(
+        cube,
+        store,
+        conditions,
+        datasets,
+        dimension_columns,
+        partition_by,
+        payload_columns,
+        as_of=as_of,
+        dtype_backend=dtype_backend,
     )
     return results_as_delayed(query_job(plan, plan.tasks(), run_single_frame))
 

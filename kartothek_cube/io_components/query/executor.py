@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.pandas_conversion import align_date_units, to_pandas
+from kartothek_cube.core.arrow.dtype_backend import cast_to_schema
+from kartothek_cube.core.arrow.pandas_conversion import align_date_units
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.expressions.tree import AllOf, Node, columns_of, tree_mask
@@ -21,7 +22,7 @@ from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.query.frame_conversion import OutputBuffer, frames_of_tables
-from kartothek_cube.io_components.query.group_output import GroupedBatch, GroupSplitter
+from kartothek_cube.io_components.query.group_output import GroupedBatch, GroupSplitter, sort_table
 from kartothek_cube.io_components.query.join import join
 from kartothek_cube.io_components.query.physical_plan import (
     PhysicalPlan,
@@ -41,6 +42,7 @@ from kartothek_cube.io_components.query.scan import (
 from kartothek_cube.io_components.read.data_files import (
     FileBytes,
     Source,
+    concat_tables,
     fetch_files,
     open_columns,
     read_threads,
@@ -57,10 +59,13 @@ from kartothek_cube.serialization.parquet_reader import ChunkCache
 from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = (
+    "frames_of_result",
     "query_job",
+    "query_table_job",
     "run_frame_blocks",
     "run_frames",
     "run_single_frame",
+    "run_table",
     "run_task",
 )
 
@@ -81,9 +86,20 @@ _REMOTE_BLOCKS = 8
 
 def run_frames(context: ScanContext, task: ScanTask) -> list[pd.DataFrame]:
     """DataFrames of a task, with the same unit of dates in all of them."""
-    # datetime64[s] for all if a column of one has dates that datetime64[ns] cannot hold
-    frames = list(frames_of_tables(run_task(context, task, OutputBuffer())))
-    align_date_units(frames)
+    types = context.types
+    tables = run_task(context, task, OutputBuffer() if types.dtype_backend is None else None)
+    return frames_of_result(context, tables)
+
+
+def frames_of_result(context: ScanContext, tables: list[pa.Table]) -> list[pd.DataFrame]:
+    """DataFrames of the tables of a query, with the same types in all of them; ``tables`` is emptied."""
+    types = context.types
+    if types.dtype_backend is not None:
+        tables[:] = [cast_to_schema(table, context.output) for table in tables]
+    frames = list(frames_of_tables(tables, types))
+    if types.dtype_backend is None:
+        # datetime64[s] for all if a column of one has dates that datetime64[ns] cannot hold
+        align_date_units(frames, types.seconds)
     return frames
 
 
@@ -110,7 +126,48 @@ def run_frame_blocks(context: ScanContext, tasks: Iterable[ScanTask]) -> list[pd
 def run_single_frame(context: ScanContext, task: ScanTask | None) -> pd.DataFrame:
     """Frame of a task with at most one group; without task or rows, the planned columns and types."""
     frames = [] if task is None else run_frames(context, task)
-    return frames[0] if frames else to_pandas(context.output.empty_table())
+    return frames[0] if frames else frames_of_result(context, [context.output.empty_table()])[0]
+
+
+def query_table_job(
+    plan: PhysicalPlan, limit: int | None = None
+) -> Job[PhysicalPlan, int | None, pa.Table, pa.Table]:
+    """Read a query without groups into one table, which has no rows if nothing matches."""
+    return Job(
+        name="query_cube",
+        description="query cube",
+        context=plan,
+        tasks=[limit],
+        run=run_table,
+        finish=lambda tables: next(iter(tables)),
+        steps=("prepare", "group", "done"),
+    )
+
+
+def run_table(plan: PhysicalPlan, limit: int | None = None) -> pa.Table:
+    """Table of a plan without groups; with a limit, files are read until there are so many rows."""
+    context, n_rows = plan.context, 0
+    tables: list[pa.Table] = []
+    for start, stop in pairwise(_block_ends(plan.n_partitions, limit)):
+        if limit is not None and n_rows >= limit:
+            break
+        (task,) = plan.slice_tasks(np.array([start, stop]))
+        tables += run_task(context, task)
+        n_rows = sum(map(len, tables))
+    if len(tables) > 1:
+        table = concat_tables(tables, context.output, context.scans[0].uuid)
+        tables = [sort_table(table, context.sort_columns)]
+    table = tables[0] if tables else context.output.empty_table()
+    return table if limit is None else table.slice(0, limit)
+
+
+def _block_ends(n_partitions: int, limit: int | None) -> list[int]:
+    """Ends of blocks of partitions: all at once, or 1, 1, 2, 4, ... so that few are read in vain."""
+    ends = [0]
+    if limit is not None:
+        # doubled, as tables of datasets without partitions are read once per block
+        ends += [1 << i for i in range(n_partitions.bit_length()) if 1 << i < n_partitions]
+    return [*ends, n_partitions] if n_partitions else ends
 
 
 def run_task(context: ScanContext, task: ScanTask, buffer: OutputBuffer | None = None) -> list[pa.Table]:

@@ -34,6 +34,7 @@ __all__ = (
     "GroupRows",
     "GroupSplitter",
     "GroupedBatch",
+    "sort_table",
 )
 
 #: tables of a group with at least so many rows on average are compared by their first and last rows only:
@@ -41,8 +42,6 @@ __all__ = (
 _LONG = 100
 #: batches with fewer rows per group are concatenated, then split: a slice costs as much as many rows
 _SPLIT_FROM = 1000
-#: column with the physical partition of each row; names of users' columns have no two leading underscores
-_PARTITION_ID = "__partition_id"
 
 
 def sort_result(rows: RowBatch, sort_columns: Sequence[str]) -> pa.Table:
@@ -50,10 +49,11 @@ def sort_result(rows: RowBatch, sort_columns: Sequence[str]) -> pa.Table:
     rows = rows.append_partition_keys(sort_columns)
     if rows.sorted and _partitions_sorted(rows, sort_columns):
         return rows.table
-    return _sort_table(rows.table, sort_columns)
+    return sort_table(rows.table, sort_columns)
 
 
-def _sort_table(table: pa.Table, sort_columns: Sequence[str]) -> pa.Table:
+def sort_table(table: pa.Table, sort_columns: Sequence[str]) -> pa.Table:
+    """Rows of a table, sorted."""
     order = sort_order([table.column(c) for c in sort_columns], len(table))
     if order is None:
         return table
@@ -82,22 +82,12 @@ def _boundaries_sorted(cells: Sequence[Column], length: int) -> bool:
     return strictly_increasing(cells, length, within_tables)
 
 
-class SortedRows(NamedTuple):
-    """Sorted rows of some blocks, not split into groups yet."""
-
-    table: pa.Table
-    #: physical partitions that the rows come from, ascending
-    partition_ids: Ints
-    #: bits of each number column in the files of each of these partitions
-    widths: Widths
-
-
 class GroupRows(NamedTuple):
     """Sorted rows of one group, with the columns of the result and those by which it is sorted."""
 
     number: int
     table: pa.Table
-    #: bits of each number column in the files that the rows come from
+    #: bits of the number columns in the files that the rows come from; empty if the schema tells them
     widths: Widths
 
 
@@ -106,7 +96,8 @@ class GroupedBatch:
     """Rows of a block, split into groups; or to be split later, with those of other blocks."""
 
     groups: list[GroupRows] = attrs.field(factory=list)
-    unsplit: SortedRows | None = None
+    #: sorted
+    unsplit: pa.Table | None = None
 
 
 @attrs.frozen
@@ -114,14 +105,14 @@ class GroupSplitter:
     """
     Split of the rows of a task into its groups.
 
-    Numbers in a group are as wide as in the files of the physical partitions that its rows come from,
-    whatever else the task reads: so a group has the same types in all tasks.
+    Numbers in groups are as wide as in the schema: so all groups of a query have the same types, whichever of
+    them a task reads. Without groups, they are as wide as in the files that the rows come from.
     """
 
     context: ScanContext
     #: for each ``partition_by`` column its value in each group; None for one group with all rows
     values: tuple[pa.Array, ...] | None
-    #: columns whose numbers can be of different width
+    #: columns whose numbers can be of different width; none with groups
     columns: tuple[str, ...]
 
     @classmethod
@@ -131,36 +122,31 @@ class GroupSplitter:
         numbers = tuple(f.name for f in context.output if bits(f.type) and f.name not in keys)
         if groups is None:
             return cls(context, None, numbers)
+        # not the width in the files: it differs between groups, and a task does not know all files
         types = [context.output.field(name).type for name in context.partition_by]
         columns = zip(*groups, strict=True)
-        return cls(context, tuple(pa.array(c, type=t) for c, t in zip(columns, types, strict=True)), numbers)
+        return cls(context, tuple(pa.array(c, type=t) for c, t in zip(columns, types, strict=True)), ())
 
     def split(self, rows: RowBatch) -> GroupedBatch:
         """Sort and split the joined rows of a block."""
         files = np.flatnonzero(rows.counts)
-        partition_ids, first = np.unique(rows.partition_ids[files], return_index=True)
-        widths = np.empty((len(self.columns), len(first)), np.int8)
-        for number, column in enumerate(self.columns):
-            widths[number] = rows.widths_of(column)[files[first]]
-        if self.values is not None and not _are_equal(widths):
-            ids = pa.array(rows.row_partition_ids().astype(np.int32))
-            rows = rows.append_columns([(_PARTITION_ID, ids)])
+        widths = [rows.widths_of(column)[files].max(initial=0) for column in self.columns]
         table = self._select(sort_result(rows, self.context.sort_columns))
         del rows
-        result = SortedRows(table, partition_ids, widths)
-        if self.values is not None and len(table) < _SPLIT_FROM * len(self.values[0]):
-            return GroupedBatch(unsplit=result)
-        return GroupedBatch(self._split(result))
+        if self.values is None:
+            return GroupedBatch([GroupRows(0, table, np.array(widths, np.int8))])
+        if len(table) < _SPLIT_FROM * len(self.values[0]):
+            return GroupedBatch(unsplit=table)
+        return GroupedBatch(self._split(table))
 
     def _select(self, table: pa.Table) -> pa.Table:
-        """The columns of the result, those by which it is sorted, and the partition id if there is one."""
-        names = dict.fromkeys([*self.context.output.names, *self.context.sort_columns, _PARTITION_ID])
+        """The columns of the result and those by which it is sorted."""
+        names = dict.fromkeys([*self.context.output.names, *self.context.sort_columns])
         return table.select([name for name in names if name in table.column_names])
 
-    def _split(self, rows: SortedRows) -> list[GroupRows]:
-        table = rows.table
+    def _split(self, table: pa.Table) -> list[GroupRows]:
         if self.values is None:
-            return [GroupRows(0, table, rows.widths.max(axis=1, initial=0))]
+            raise ValueError("a task without groups has nothing to split")
         keys = [table.column(name) for name in self.context.partition_by]
         numbers = lookup_keys(keys, self.values, len(table), len(self.values[0]))
         order = _stable_order(numbers, len(self.values[0]))
@@ -168,29 +154,19 @@ class GroupSplitter:
             table, numbers = take_rows(table, order), numbers[order]
         groups = np.unique(numbers[numbers >= 0])
         starts, stops = np.searchsorted(numbers, groups, "left"), np.searchsorted(numbers, groups, "right")
-        widths = np.repeat(rows.widths[:, :1], len(groups), axis=1)
-        if _PARTITION_ID in table.column_names:
-            positions = np.searchsorted(rows.partition_ids, table.column(_PARTITION_ID).to_numpy())
-            table = table.drop_columns(_PARTITION_ID)
-            for column in np.flatnonzero((rows.widths != rows.widths[:, :1]).any(axis=1)):
-                widths[column] = np.maximum.reduceat(rows.widths[column][positions], starts)
-        bounds = zip(groups.tolist(), starts.tolist(), stops.tolist(), widths.T, strict=True)
-        return [GroupRows(number, table.slice(start, stop - start), w) for number, start, stop, w in bounds]
+        bounds = zip(groups.tolist(), starts.tolist(), stops.tolist(), strict=True)
+        widths = np.empty(0, np.int8)
+        return [GroupRows(number, table.slice(start, stop - start), widths) for number, start, stop in bounds]
 
-    def _concat_unsplit(self, batches: list[SortedRows]) -> SortedRows:
+    def _concat_unsplit(self, tables: list[pa.Table]) -> pa.Table:
         """Concatenate and sort the rows of blocks that are not split yet."""
-        partition_ids = np.concatenate([batch.partition_ids for batch in batches])
-        widths = np.concatenate([batch.widths for batch in batches], axis=1)
-        tables = [batch.table for batch in batches]
-        if not _are_equal(widths):
-            tables = [_with_partition_ids(batch.table, batch.partition_ids) for batch in batches]
         table = concat_tables(tables, self.context.output, self.context.scans[0].uuid)
-        return SortedRows(_sort_table(table, self.context.sort_columns), partition_ids, widths)
+        return sort_table(table, self.context.sort_columns)
 
     def concat_groups(self, batches: list[GroupedBatch], blobs: BlobStore) -> list[pa.Table]:
         """One sorted table per group that has rows; ``batches``, in the order of the blocks, is emptied."""
         # emptied, and with each name deleted after use, so that sorting releases column by column
-        unsplit = [rows for batch in batches if (rows := batch.unsplit) is not None and len(rows.table)]
+        unsplit = [rows for batch in batches if (rows := batch.unsplit) is not None and len(rows)]
         if unsplit:
             batches.append(GroupedBatch(self._split(self._concat_unsplit(unsplit))))
             unsplit.clear()
@@ -221,11 +197,11 @@ class GroupSplitter:
 
     def _concat_group(self, tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
         """One sorted table of several; their list is emptied."""
-        # the only reference is in a list, so that _sort_table can release the columns one by one
+        # the only reference is in a list, so that sort_table can release the columns one by one
         concatenated = [concat_tables(tables, schema, self.context.scans[0].uuid)]
         in_order = len(tables) == 1 or self._tables_in_order(tables, len(concatenated[0]))
         tables.clear()
-        table = concatenated.pop() if in_order else _sort_table(concatenated.pop(), self.context.sort_columns)
+        table = concatenated.pop() if in_order else sort_table(concatenated.pop(), self.context.sort_columns)
         return fit(table.select(schema.names), schema)
 
     def _tables_in_order(self, tables: list[pa.Table], length: int) -> bool:
@@ -236,18 +212,6 @@ class GroupSplitter:
         boundaries = [t.select(list(self.context.sort_columns)) for t in rows]
         table = concat_tables(boundaries, self.context.output, self.context.scans[0].uuid)
         return _boundaries_sorted(table.columns, len(table))
-
-
-def _are_equal(widths: Widths) -> bool:
-    """Whether numbers are equally wide in all partitions."""
-    return bool((widths == widths[:, :1]).all())
-
-
-def _with_partition_ids(table: pa.Table, partition_ids: Ints) -> pa.Table:
-    """Rows with their physical partition; without that column, all are of the first one."""
-    if _PARTITION_ID in table.column_names:
-        return table
-    return table.append_column(_PARTITION_ID, pa.array(np.full(len(table), partition_ids[0], np.int32)))
 
 
 def _stable_order(numbers: Ints, bound: int) -> Ints | None:

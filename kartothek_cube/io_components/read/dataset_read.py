@@ -14,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core.arrow.dtype_backend import DtypeBackend, cast_to_schema, check_dtype_backend
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.common_metadata import read_schema_metadata
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -56,6 +57,7 @@ __all__ = (
     "check_dispatch",
     "dispatch_groups",
     "empty_table",
+    "frame_of_table",
     "no_row_groups",
     "plan_footers",
     "plan_read",
@@ -375,12 +377,21 @@ class FrameOptions:
 
     read: ReadContext
     dates_as_object: bool = True
+    #: with a backend, types are those of the schema
+    dtype_backend: DtypeBackend | None = attrs.field(default=None, converter=check_dtype_backend)
 
 
 def read_frame(options: FrameOptions, task: ReadTask | None) -> pd.DataFrame:
     """Frame of a task; without task, one without rows."""
     table = empty_table(options.read) if task is None else run_read(options.read, task)
-    return to_frame(table, options.dates_as_object, options.read.categoricals)
+    return frame_of_table(options, table)
+
+
+def frame_of_table(options: FrameOptions, table: pa.Table) -> pd.DataFrame:
+    """DataFrame of a table that was read."""
+    if options.dtype_backend is not None:
+        table = cast_to_schema(table, options.read.schema)
+    return to_frame(table, options.dates_as_object, options.read.categoricals, options.dtype_backend)
 
 
 def read_frames(options: FrameOptions, tasks: Iterable[ReadTask]) -> list[pd.DataFrame]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
 from kartothek_cube.core.arrow.pandas_conversion import from_pandas, pandas_types, to_pandas
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.expressions.predicate import PredicatesType, columns_in_predicates, filter_mask
@@ -23,7 +24,7 @@ _COLUMN = "__index_level_0__"
 _NAME = b"index_name"
 
 
-def as_table_with_index(df: pd.DataFrame) -> pa.Table:
+def as_table_with_index(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
     """
     Arrow table of a frame and its index: a range is stored in the metadata, others as an additional column.
 
@@ -32,7 +33,7 @@ def as_table_with_index(df: pd.DataFrame) -> pa.Table:
     >>> as_table_with_index(pd.DataFrame({"CITY": ["Rom"]})).column_names
     ['CITY']
     """
-    table = from_pandas(df)
+    table = from_pandas(df, types)
     index = df.index
     if isinstance(index, pd.RangeIndex):
         if (index.start, index.step, index.name) == (0, 1, None):
@@ -114,9 +115,14 @@ def _matching_rows(source: str | bytes, predicates: PredicatesType, schema: pa.S
     return np.flatnonzero(filter_mask(table, predicates).to_numpy(zero_copy_only=False))
 
 
-def to_frame(table: pa.Table, dates_as_object: bool, categories: Iterable[str] = ()) -> pd.DataFrame:
+def to_frame(
+    table: pa.Table,
+    dates_as_object: bool,
+    categories: Iterable[str] = (),
+    dtype_backend: DtypeBackend | None = None,
+) -> pd.DataFrame:
     """DataFrame of a table, with the index of :func:`with_row_index`."""
-    df = to_pandas(table, dates_as_object=dates_as_object, categories=categories)
+    df = to_pandas(table, dates_as_object=dates_as_object, categories=categories, dtype_backend=dtype_backend)
     if _COLUMN not in table.column_names:
         return df
     name = (table.schema.field(_COLUMN).metadata or {}).get(_NAME)

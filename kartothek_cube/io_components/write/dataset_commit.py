@@ -57,7 +57,11 @@ def run_update(context: WriteContext, data: Any, schema: SchemaWrapper | None = 
     """Write one input: a table, None, the result of an earlier call, or a list of these; no commit."""
     items = list(flatten(data))
     keep_index = not (context.partition_on or context.sort_by)
-    tables = [i if isinstance(i, WriteResult) else as_input(i, keep_index) for i in items if i is not None]
+    tables = [
+        i if isinstance(i, WriteResult) else as_input(i, keep_index, context.types)
+        for i in items
+        if i is not None
+    ]
     for table in tables:
         if isinstance(table, WriteResult):
             check_result_target(context, table)
@@ -86,7 +90,7 @@ def run_updates(context: WriteContext, tables: Iterable[pa.Table]) -> WriteResul
 
 def check_update(context: WriteContext, table: pa.Table, schema: SchemaWrapper | None) -> WriteResult:
     """Check the columns of an input before any row is read; the result has its schema and no files."""
-    rows = as_input(table, False)
+    rows = as_input(table, False, context.types)
     check_input(context, _sort_input(context, rows))
     if schema is not None:
         _check_schema(context, rows, schema)

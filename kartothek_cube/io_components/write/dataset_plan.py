@@ -193,7 +193,8 @@ def _stored_context(context: WriteContext, dataset: DatasetMetadata) -> WriteCon
         raise RuntimeError(f"Dataset {dataset.uuid!r}: {unknown_names('table', [context.table], [table])}")
     keys = check_partition_keys(dataset, context.partition_on)
     indices = _merge_indices(dataset, context.indices, ())
-    return attrs.evolve(context, partition_on=keys, indices=indices)
+    types = {} if dataset.schema is None else {field.name: field.type for field in dataset.schema.internal()}
+    return attrs.evolve(context, partition_on=keys, indices=indices, types=types)
 
 
 def _merge_indices(dataset: DatasetMetadata, columns: Iterable[str], new: Iterable[str]) -> tuple[str, ...]:

@@ -38,8 +38,8 @@ def flatten(data: Any) -> Iterator[Any]:
         yield data
 
 
-def as_input(item: Any, keep_index: bool = False) -> pa.Table:
-    """Convert one input to an Arrow table."""
+def as_input(item: Any, keep_index: bool = False, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
+    """Convert one input to an Arrow table; ``types`` are those of the stored columns."""
     is_table = isinstance(item, (pd.DataFrame, pa.RecordBatch)) or hasattr(item, "__arrow_c_stream__")
     if not is_table or isinstance(item, (pd.Series, pa.ChunkedArray)):
         raise ValueError(
@@ -47,8 +47,8 @@ def as_input(item: Any, keep_index: bool = False) -> pa.Table:
             "or a list of these"
         )
     if keep_index and isinstance(item, pd.DataFrame):
-        return as_table_with_index(item)
-    return as_table(item)
+        return as_table_with_index(item, types)
+    return as_table(item, types)
 
 
 def check_handles(context: WriteContext, handles: Iterable[Any]) -> list[WriteResult]:

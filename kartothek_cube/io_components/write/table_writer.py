@@ -59,6 +59,8 @@ class WriteContext:
     sort_by: tuple[str, ...] = ()
     #: what the names of the files begin with, if tasks may run more than once
     write_id: str = ""
+    #: types of the stored columns, which input gets where a read has changed them
+    types: Mapping[str, pa.DataType] = attrs.field(factory=dict, eq=False, repr=False)
 
 
 def _count(labels: pa.StringArray) -> str:

@@ -34,7 +34,7 @@ class DatasetConstraints:
     indices: tuple[str, ...] | None
     #: payload columns of other datasets of the cube, with their dataset
     foreign: Mapping[str, str] = attrs.field(factory=dict)
-    #: types of columns that the cube has already, for engines with other types of their own
+    #: types of columns that the cube has already, for engines (pandas, Spark) with other types of their own
     types: Mapping[str, pa.DataType] = attrs.field(factory=dict)
     #: columns of the stored dataset, if input may have other payload
     stored_columns: Collection[str] | None = None
@@ -115,7 +115,7 @@ def _check_table(constraints: DatasetConstraints, frame: Any) -> pa.Table:
         _check_index(constraints, frame, names)
         if isinstance(frame.index, pd.MultiIndex):
             frame = frame.reset_index(drop=True)
-    table = as_table(frame)
+    table = as_table(frame, constraints.types)
     _check_columns(constraints, table.column_names)
     return table
 

@@ -1,0 +1,366 @@
+"""Types of query results do not depend on the data, and what comes out goes back in."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.errors import SchemaConflictError
+from kartothek_cube.io import eager_cube
+from kartothek_cube.io.arrow_cube import query_cube_arrow, query_cube_polars, query_cube_table
+from kartothek_cube.io.dask.dataframe_cube import query_cube_dataframe
+from kartothek_cube.io.eager import (
+    read_dataset_as_dataframes,
+    read_table,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+)
+from tests.support.cubes import CUBE, build, frame, memory
+
+DATE = datetime.date
+LARGE = 2**60 + 1
+BACKENDS = [None, "numpy_nullable", "pyarrow"]
+FAR = DATE(9999, 12, 31)
+
+
+def types_of(frames):
+    return [df.dtypes.map(str).to_dict() for df in frames]
+
+
+# one type per column -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gaps(store_factory):
+    """A cube of three partitions: one without gaps, one with, one without any row of the other dataset."""
+    cube = CUBE.copy(dimension_columns=["x", "d"])
+    days = [DATE(2020, 1, 1)] * 4
+    build(
+        store_factory,
+        cube,
+        seed=frame(x=[0, 1, 2, 3], d=days, p=[0, 1, 1, 2], own=pd.array([1, 2, 3, None], "Int64"), n=[1] * 4),
+        enrich=frame(
+            x=[0, 1], d=days[:2], p=[0, 1], id=[LARGE, LARGE], flag=[True, False], s=["a", "b"], f=[0.5, 1.5]
+        ),
+    )
+    return cube
+
+
+SCHEMA_TYPES = {
+    "numpy_nullable": {
+        "d": "datetime64[s]",
+        "f": "Float64",
+        "flag": "boolean",
+        "id": "Int64",
+        "n": "Int64",
+        "own": "Int64",
+        "p": "Int64",
+        "s": "string",
+        "x": "Int64",
+    },
+    "pyarrow": {
+        "d": "date32[day][pyarrow]",
+        "f": "double[pyarrow]",
+        "flag": "bool[pyarrow]",
+        "id": "int64[pyarrow]",
+        "n": "int64[pyarrow]",
+        "own": "int64[pyarrow]",
+        "p": "int64[pyarrow]",
+        "s": "string[pyarrow]",
+        "x": "int64[pyarrow]",
+    },
+}
+
+
+@pytest.mark.parametrize("partition_by", [None, "p"])
+@pytest.mark.parametrize("condition", [None, C("p") == 0, C("p") == 2])
+@pytest.mark.parametrize("backend", ["numpy_nullable", "pyarrow"])
+def test_types_of_a_backend_are_those_of_the_schema(
+    driver, store_factory, gaps, backend, condition, partition_by
+):
+    if driver.groups_share_types:
+        pytest.skip("Spark has types of its own")
+    found = driver.query_cube(
+        cube=gaps, store=store_factory, conditions=condition, partition_by=partition_by, dtype_backend=backend
+    )
+    assert types_of(found) == [SCHEMA_TYPES[backend]] * len(found)
+    assert found
+
+
+def test_groups_have_the_same_types(driver, store_factory, gaps):
+    if driver.groups_share_types:
+        pytest.skip("Spark has types of its own")
+    found = driver.query_cube(cube=gaps, store=store_factory, partition_by="p")
+    changed = {"id": "Int64", "flag": "boolean", "own": "Int64", "n": "int64", "x": "int64", "f": "float64"}
+    assert len(found) == 3
+    for types in types_of(found):
+        assert {name: types[name] for name in changed} == changed
+        assert types == types_of(found)[0]
+    assert found[0]["id"].tolist() == [LARGE]
+
+
+def test_groups_have_the_same_type_of_dates(driver, store_factory):
+    if driver.groups_share_types:
+        pytest.skip("Spark has types of its own")
+    seed = frame(x=[DATE(2020, 1, 1), FAR], p=[0, 1], v=[FAR, DATE(2020, 1, 1)], w=[DATE(2020, 1, 1)] * 2)
+    build(store_factory, seed=seed)
+    found = driver.query_cube(cube=CUBE, store=store_factory, partition_by="p")
+    expected = {"p": "int64", "v": "datetime64[s]", "w": "datetime64[ns]", "x": "datetime64[s]"}
+    assert types_of(found) == [expected] * 2
+
+
+@pytest.mark.parametrize("partition_by", [None, "p"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_graph_of_dask_knows_the_types(store_factory, gaps, backend, partition_by):
+    if backend is None and partition_by is None:
+        pytest.skip("they depend on missing values")
+    result = query_cube_dataframe(gaps, store_factory, partition_by=partition_by, dtype_backend=backend)
+    assert types_of([result]) == types_of([result.compute()])
+
+
+@pytest.mark.parametrize("values", [[LARGE, -LARGE], [2**63 - 1, 1], [2**53 + 1, 0]])
+def test_integers_next_to_gaps_keep_their_digits(driver, store_factory, values):
+    if driver.groups_share_types:
+        pytest.skip("Spark has types of its own")
+    build(store_factory, seed=frame(x=[0, 1, 2], p=[0, 0, 0]), enrich=frame(x=[0, 1], p=[0, 0], v=values))
+    (result,) = driver.query_cube(cube=CUBE, store=store_factory)
+    assert result["v"].dtype == "Int64"
+    assert result["v"].tolist() == [*values, pd.NA]
+
+
+def test_integers_in_lists_and_times_in_structs_keep_their_values(store_factory):
+    stamp = pd.Timestamp("2020-01-01 05:00")
+    table = pa.table({"x": [0], "p": [0], "v": [[LARGE, None]], "s": [{"at": stamp}]})
+    eager_cube.build_cube(table, CUBE, store_factory)
+    (result,) = eager_cube.query_cube(CUBE, store_factory)
+    assert result["v"].tolist() == [[LARGE, None]]
+    assert result["s"].tolist() == [{"at": stamp}]
+
+
+@pytest.mark.parametrize("backend", ["numpy_nullable", "pyarrow"])
+def test_types_of_reads_are_those_of_the_schema(store_factory, backend):
+    narrow = frame(v=np.array([1], "int8"), d=[DATE(2020, 1, 1)], c=["a"])
+    gap = frame(v=pd.array([None], "Int8"), d=[FAR], c=["b"])
+    store_dataframes_as_dataset(store_factory, "ds", [narrow, gap])
+    args = {"dataset_uuid": "ds", "store": store_factory, "dtype_backend": backend, "dates_as_object": False}
+    frames = [*read_dataset_as_dataframes(**args), read_table(**args)]
+    frames.append(read_table(**args, predicates=[[("c", "==", "z")]]))
+    expected = {name: SCHEMA_TYPES[backend][like] for name, like in {"v": "n", "d": "d", "c": "s"}.items()}
+    assert types_of(frames) == [{name: expected[name] for name in df} for df in frames]
+    assert read_table(**args, categoricals=["c"])["c"].dtype == "category"
+
+
+@pytest.mark.parametrize("backend", ["numpy", "", 1])
+def test_unknown_backend(driver, store_factory, gaps, backend):
+    if driver.groups_share_types:
+        pytest.skip("Spark has no backends")
+    with pytest.raises(ValueError, match="dtype_backend is 'numpy_nullable', 'pyarrow' or None, got"):
+        driver.query_cube(cube=gaps, store=store_factory, dtype_backend=backend)
+    with pytest.raises(ValueError, match="dtype_backend is"):
+        read_table("cube++seed", store_factory, dtype_backend=backend)
+
+
+# round trips -------------------------------------------------------------------------------------
+
+DAYS = st.dates(DATE(1, 1, 1), DATE(9999, 12, 31))
+STAMPS = st.datetimes(datetime.datetime(1700, 1, 1), datetime.datetime(2200, 1, 1))
+DECIMALS = st.decimals(-999, 999, places=2)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+FLOATS = st.floats(allow_nan=False)
+#: stored types, and their values
+KINDS = {
+    "int64": (pa.int64(), INT64),
+    "uint64": (pa.uint64(), st.integers(0, 2**64 - 1)),
+    "int8": (pa.int8(), st.integers(-128, 127)),
+    "float64": (pa.float64(), FLOATS),
+    "float32": (pa.float32(), st.floats(width=32, allow_nan=False)),
+    "bool": (pa.bool_(), st.booleans()),
+    "string": (pa.string(), st.text(max_size=3)),
+    "category": (pa.dictionary(pa.int32(), pa.string()), st.sampled_from(["a", "b"])),
+    "binary": (pa.binary(), st.binary(max_size=3)),
+    "date": (pa.date32(), DAYS),
+    "time": (pa.time64("us"), st.times()),
+    "timestamp": (pa.timestamp("ns"), STAMPS),
+    "zoned": (pa.timestamp("ns", "Europe/Berlin"), STAMPS),
+    "decimal": (pa.decimal128(10, 2), DECIMALS),
+    "ints": (pa.list_(pa.int64()), st.lists(st.none() | INT64, max_size=3)),
+    "floats": (pa.list_(pa.float64()), st.lists(FLOATS, max_size=3)),
+    "strings": (pa.list_(pa.string()), st.lists(st.none() | st.text(max_size=3), max_size=3)),
+    "dates": (pa.list_(pa.date32()), st.lists(st.none() | DAYS, max_size=3)),
+    "decimals": (pa.list_(pa.decimal128(10, 2)), st.lists(DECIMALS, max_size=3)),
+    "lists": (pa.list_(pa.list_(pa.int64())), st.lists(st.lists(INT64, max_size=2), max_size=2)),
+    "struct": (
+        pa.struct([("a", pa.int64()), ("d", pa.date32())]),
+        st.fixed_dictionaries({"a": INT64, "d": st.none() | st.dates(DATE(1700, 1, 1), DATE(2200, 1, 1))}),
+    ),
+    "map": (pa.map_(pa.string(), pa.int64()), st.lists(st.tuples(st.text(max_size=2), INT64), max_size=2)),
+    "null": (pa.null(), st.none()),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_what_comes_out_goes_back_in(kind, backend, data):
+    dtype, values = KINDS[kind]
+    column = data.draw(st.lists(st.none() | values, min_size=1, max_size=4), label="values")
+    days = [DATE(2020, 1, 1)] * len(column)
+    cube, store = Cube(["x", "DAY"], ["p"], "cube"), memory()
+    table = pa.table(
+        {"x": range(len(column)), "DAY": days, "p": [0] * len(column), "v": pa.array(column, dtype)}
+    )
+    eager_cube.build_cube(table, cube, store)
+    before = query_cube_table(cube, store)
+    (result,) = eager_cube.query_cube(cube, store, dtype_backend=backend)
+    eager_cube.append_to_cube(result, cube, store)
+    assert query_cube_table(cube, store).equals(before)
+    (again,) = eager_cube.query_cube(cube, store, dtype_backend=backend)
+    assert len(again) == len(column)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_frames_of_all_facades_go_back_in(driver, store_factory, backend):
+    if driver.groups_share_types and backend:
+        pytest.skip("Spark has no backends")
+    seed = frame(
+        x=[DATE(2020, 1, 1), DATE(2020, 1, 2)],
+        p=[0, 1],
+        v=pd.array([1, None], "Int64"),
+        w=[DATE(2200, 1, 1), None],
+    )
+    build(store_factory, seed=seed)
+    before = query_cube_arrow(CUBE, store_factory)
+    options = {"dtype_backend": backend} if backend else {}
+    (result,) = driver.query_cube(cube=CUBE, store=store_factory, **options)
+    driver.append_to_cube(data=result, cube=CUBE, store=store_factory)
+    assert query_cube_arrow(CUBE, store_factory) == before
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dates_as_object", [True, False])
+def test_reads_of_datasets_go_back_in(store_factory, backend, dates_as_object):
+    data = pa.table(
+        {
+            "d": [DATE(2020, 1, 1), FAR],
+            "i": [LARGE, None],
+            "n": pa.array([decimal.Decimal("1.10"), None], pa.decimal128(9, 2)),
+        }
+    )
+    store_dataframes_as_dataset(store_factory, "ds", [data])
+    result = read_table("ds", store_factory, dtype_backend=backend, dates_as_object=dates_as_object)
+    update_dataset_from_dataframes([result], store_factory, "ds")
+    found = pa.table(read_table("ds", store_factory, dtype_backend="pyarrow"))
+    assert found.sort_by("d").to_pylist() == [row for row in data.to_pylist() for _ in range(2)]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param([pd.Timestamp("2020-01-01 05:00")], id="time of day"),
+        pytest.param([1.5, None], id="fraction"),
+    ],
+)
+def test_values_that_do_not_fit_are_not_changed(store_factory, values):
+    is_time = isinstance(values[0], pd.Timestamp)
+    build(store_factory, seed=frame(x=[0], p=[0], v=[DATE(2020, 1, 1)] if is_time else [1]))
+    more = frame(x=range(len(values)), p=[0] * len(values), v=values)
+    with pytest.raises(SchemaConflictError):
+        try:
+            eager_cube.append_to_cube(more, CUBE, store_factory)
+        except Exception as error:
+            raise error.__cause__ or error from None
+
+
+# one frame ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("condition", [C("x") == 9, C("n") == 9, C("p") == 9])
+def test_an_empty_answer_has_columns_and_types(store_factory, gaps, condition, backend):
+    empty = eager_cube.query_cube_df(gaps, store_factory, condition, dtype_backend=backend)
+    full = eager_cube.query_cube_df(gaps, store_factory, C("p") == 0, dtype_backend=backend)
+    assert len(empty) == 0
+    assert list(empty.columns) == ["x", "d", "p", "f", "flag", "id", "n", "own", "s"]
+    expected = types_of([full])[0]
+    if backend is None:
+        expected["own"] = "int64"
+    assert types_of([empty]) == [expected]
+    assert (
+        query_cube_table(gaps, store_factory, condition).schema
+        == query_cube_table(gaps, store_factory).schema
+    )
+
+
+@pytest.mark.parametrize(
+    "columns, expected",
+    [
+        (None, ["x", "d", "p", "f", "flag", "id", "n", "own", "s"]),
+        (["s", "f"], ["x", "d", "p", "s", "f"]),
+        ("s", ["x", "d", "p", "s"]),
+        (["s", "p", "f", "x"], ["d", "s", "p", "f", "x"]),
+        ([], ["x", "d", "p"]),
+    ],
+)
+@pytest.mark.parametrize("limit", [None, 2])
+def test_columns_come_in_the_order_asked_for(store_factory, gaps, columns, expected, limit):
+    for name in ("columns", "payload_columns"):
+        arguments = {name: columns, "limit": limit}
+        assert list(eager_cube.query_cube_df(gaps, store_factory, **arguments).columns) == expected
+        assert query_cube_table(gaps, store_factory, **arguments).column_names == expected
+
+
+@pytest.mark.parametrize("function", [eager_cube.query_cube_df, query_cube_table, query_cube_polars])
+def test_arguments_of_one_frame(store_factory, gaps, function):
+    with pytest.raises(ValueError, match="columns or payload_columns, not both"):
+        function(gaps, store_factory, columns=["f"], payload_columns=["f"])
+    with pytest.raises(ValueError, match="nowhere"):
+        function(gaps, store_factory, columns=["nowhere"])
+    for limit in (-1, 1.5, True, "3"):
+        with pytest.raises(ValueError, match="limit is a number of rows"):
+            function(gaps, store_factory, limit=limit)
+
+
+def test_polars(store_factory, gaps):
+    found = query_cube_polars(gaps, store_factory, columns=["id", "flag"])
+    assert found.schema == {"x": pl.Int64, "d": pl.Date, "p": pl.Int64, "id": pl.Int64, "flag": pl.Boolean}
+    assert found["id"].to_list() == [LARGE, LARGE, None, None]
+    assert query_cube_polars(gaps, store_factory, C("x") == 9).schema["id"] == pl.Int64
+
+
+@pytest.mark.parametrize("limit, n_files", [(0, 0), (1, 1), (2, 1), (3, 2), (5, 4), (99, 20)])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_limit_stops_reading(limit, n_files, backend, monkeypatch):
+    store = memory()
+    seed = frame(x=range(40), p=[x % 20 for x in range(40)], v=range(40))
+    eager_cube.build_cube(seed, CUBE, store)
+    opened = set()
+    plain = {name: getattr(type(store), name) for name in ("get", "open")}
+    for name, method in plain.items():
+
+        def spy(self, key, *args, method=method):
+            opened.update([key] if "/table/p=" in key else [])
+            return method(self, key, *args)
+
+        monkeypatch.setattr(type(store), name, spy)
+    found = eager_cube.query_cube_df(CUBE, store, limit=limit, dtype_backend=backend)
+    assert len(opened) == n_files
+    assert len(found) == min(limit, 40)
+    assert found["x"].is_monotonic_increasing
+    assert (found["x"] == found["v"]).all()
+
+
+def test_limit_keeps_conditions(store_factory):
+    build(store_factory, seed=frame(x=range(9), p=[x % 3 for x in range(9)], v=range(9)))
+    found = eager_cube.query_cube_df(CUBE, store_factory, C("v") >= 7, limit=5)
+    assert sorted(found["v"]) == [7, 8]

@@ -48,7 +48,7 @@ class ConditionSyntaxError(ValueError):
 
 
 class ConditionText(NamedTuple):
-    """Text of one condition: all of it, for messages; column, operator and texts of values if it has words."""
+    """Text of one condition, and if its operator is a word, the texts of its values."""
 
     text: str
     column: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, ClassVar, TypeAlias
 
 import attrs
@@ -1020,25 +1021,23 @@ class _TextReader:
             try:
                 return self._read_comparisons(text)
             except ValueError:
-                # nested parentheses, or really an error
-                return self._read_joined(text) or self._read_comparisons(text)
-        joined = self._read_joined(text)
-        if joined is not None:
-            return joined
-        comparisons = self._read_comparisons(text)
-        if not self.is_lenient:
-            raise ValueError(f"Cannot parse condition {text!r}: text with | or ~ needs quotes")
-        return comparisons
+                # nested parentheses, or an error indeed
+                with suppress(ConditionSyntaxError):
+                    return self._read_joined(text)
+                raise
+        try:
+            return self._read_joined(text)
+        except ConditionSyntaxError:
+            if self.is_lenient:
+                with suppress(ValueError):
+                    return self._read_comparisons(text)
+            raise
 
     def _read_comparisons(self, text: str) -> Conjunction:
         return Conjunction([self.comparison(part) for part in split_conditions(text)])
 
-    def _read_joined(self, text: str) -> Conjunction | None:
-        """Conditions by the whole grammar; None if the text does not follow it."""
-        try:
-            return Conjunction(parse_joined(text, self._make, _join_all, Disjunction, lambda tree: ~tree))
-        except ConditionSyntaxError:
-            return None
+    def _read_joined(self, text: str) -> Conjunction:
+        return Conjunction(parse_joined(text, self._make, _join_all, Disjunction, lambda tree: ~tree))
 
     def _make(self, parsed: ConditionText) -> Condition:
         if not parsed.operator:

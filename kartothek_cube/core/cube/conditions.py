@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import attrs
 import pandas as pd
@@ -75,7 +75,10 @@ class _Operand(Incomparable):
 
     def __or__(self, other: ConditionTree) -> Disjunction:
         _check_operands(self, other)
-        return Disjunction([self, other])  # type: ignore[list-item]
+        return Disjunction([self, other])
+
+
+T = TypeVar("T")
 
 
 @attrs.frozen
@@ -736,7 +739,7 @@ def _to_alternatives(alternatives: object) -> tuple[Condition | Conjunction, ...
     return tuple(flat)
 
 
-def _one_of(alternatives: list[Any]) -> Any:
+def _one_of(alternatives: Sequence[T]) -> T | Disjunction:
     """Disjunction of several conditions; a single one is itself."""
     return alternatives[0] if len(alternatives) == 1 else Disjunction(alternatives)
 

@@ -455,8 +455,9 @@ def test_joined_conditions_from_string(text, expected):
 
 @pytest.mark.parametrize(
     "text",
-    ["i == 1 |", "| i == 1", "~", "(i == 1 | i == 2", "i == 1 | i == 2)", "i is nul | i == 1", "i in (1 | i == 2",
-     "i == 1 | s == 'a", "s in ('a | i == 1", "i between 1 | i == 2", "s in (a b' c) | i == 1"],
+    ["i == 1 |", "| i == 1", "~", "(i == 1 | i == 2", "i == 1 | i == 2)", "i is nul | i == 1",
+     "i in (1 | i == 2", "i == 1 | s == 'a", "s in ('a | i == 1", "i between 1 | i == 2",
+     "s in (a b' c) | i == 1"],
 )  # fmt: skip
 def test_joined_conditions_that_are_none(text):
     for parse in (Conjunction.from_string, parse_conditions):

@@ -15,10 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.cube.conditions import C, Conjunction
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.eager import build_dataset_indices
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube, query_cube
+from kartothek_cube.io_components.query.explain import explain_query
+from tests.support.cubes import CUBE, build, frame, rows
 from tests.support.factories import memory
 from tests.support.predicates import COMPARE
 
@@ -350,7 +352,7 @@ def test_alternatives_prune_files():
     explained = explain_query(
         MIXED, store, conditions=(C("p") == 0) | ((C("p") == 1) & (C("city") == "none"))
     )
-    seed, enrich, flat = explained.datasets
+    seed, enrich, _ = explained.datasets
     assert (seed.read_files, seed.files) == (1, 3)
     assert [(c.by, c.kept) for c in seed.conditions] == [("partition key", 1)]
     assert enrich.read_files == 1

@@ -404,9 +404,10 @@ def remove_partitions(
     store
         Store, factory or URL.
     conditions
-        Conditions on partition columns of the cube. A condition on a column is ignored in datasets that are
-        not partitioned by it. ``"all"`` removes all partitions; without conditions that is done as well, with
-        a warning.
+        Conditions on partition columns of the cube, or their text. A condition on a column is ignored in
+        datasets that are not partitioned by it; one that joins several columns by ``|`` is an error if a
+        dataset is partitioned by some of them only. ``"all"`` removes all partitions; without conditions that
+        is done as well, with a warning.
     datasets, ktk_cube_dataset_ids
         Datasets concerned; all by default.
     metadata
@@ -450,7 +451,9 @@ def query_cube(
     store
         Store, factory or URL.
     conditions
-        Conditions that all have to hold, made with :class:`~kartothek_cube.core.cube.conditions.C`.
+        Conditions that all have to hold, made with :class:`~kartothek_cube.core.cube.conditions.C`, or their
+        text: ``"TEMP > 10 & DAY >= 2024-01-05"``; see
+        :meth:`~kartothek_cube.core.cube.conditions.Conjunction.from_string`.
     datasets
         Ids of the datasets to join, or a dict of id to metadata; by default all of the cube.
     dimension_columns

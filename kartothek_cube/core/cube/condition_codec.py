@@ -28,6 +28,7 @@ _CONDITION = re.compile(
 # a quote opens a value only behind an operator; "&" separates conditions outside of quoted values
 _PARTS = re.compile(r"[=<>]\s*(?:'(?:[^']|'')*+'|\"(?:[^\"]|\"\")*+\")|&|[^&]")
 _QUOTES = ("'", '"')
+_QUOTED = re.compile(r"'(?:[^']|'')*+'|\"(?:[^\"]|\"\")*+\"")
 _JSON_SCALARS = (str, bool, int, float)
 # fast path: values of these types are neither null nor unhashable
 _NEVER_NULL = frozenset({str, bytes, bool, int, date, datetime, pd.Timestamp})
@@ -109,16 +110,26 @@ def parse_text(s: str, all_types: Mapping[str, pa.DataType]) -> tuple[str, str, 
             f"Cannot parse condition {s!r}: unbalanced quote; expected: column operator 'value', "
             "with '' for a quote in the value"
         )
+    check_column(s, column, all_types)
+    return column, operator, parse_value(s, column, text if quoted is None else quoted, all_types)
+
+
+def check_column(s: str, column: str, all_types: Mapping[str, pa.DataType]) -> None:
+    """Raise for the text of a condition on an unknown column."""
     if column not in all_types:
         raise ValueError(f"Condition {s!r}: {unknown_names('column', [column], all_types)}")
+
+
+def parse_value(s: str, column: str, text: str, all_types: Mapping[str, pa.DataType]) -> Any:
+    """Value in the text of a condition ``s``, in quotes or not; raises ValueError."""
     convert = get_str_to_python_converter(all_types[column])
-    if quoted is not None:
-        text = quoted[1:-1].replace(2 * quoted[0], quoted[0])
+    if _QUOTED.fullmatch(text):
+        text = text[1:-1].replace(2 * text[0], text[0])
         if is_text(all_types[column]):
             # the converter removes one pair of quotes
             text = f"'{text}'"
     try:
-        return column, operator, convert(text)
+        return convert(text)
     except ValueError as error:
         expected = f"column {column!r} has type {all_types[column]}"
         raise ValueError(f"Condition {s!r}: {text!r} does not fit, {expected} ({error})") from error

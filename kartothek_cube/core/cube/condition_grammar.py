@@ -48,7 +48,7 @@ class ConditionSyntaxError(ValueError):
 
 
 class ConditionText(NamedTuple):
-    """Text of one condition: all of it, for messages; column, operator and texts of values if it has words."""
+    """Text of one condition, and if its operator is a word, the texts of its values."""
 
     text: str
     column: str
@@ -98,7 +98,7 @@ class _Parser(Generic[T]):
         place = self.text[self.position :].strip()
         return ConditionSyntaxError(
             f"Cannot parse condition {self.text!r} at {place!r}; write: column operator value, joined by "
-            "& | ~ and parentheses; text with one of these characters in quotes"
+            "& | ~ and parentheses; text with one of these needs quotes, with '' for a quote in the value"
         )
 
     def next_character(self) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import attrs
 import pandas as pd
@@ -15,6 +16,7 @@ from kartothek_cube.core.arguments import converter_str, converter_tuple
 from kartothek_cube.core.arrow.casting import describe
 from kartothek_cube.core.cube.condition_codec import (
     Incomparable,
+    check_column,
     check_value,
     check_values,
     filter_rows,
@@ -22,11 +24,18 @@ from kartothek_cube.core.cube.condition_codec import (
     is_text,
     next_prefix,
     parse_text,
+    parse_value,
     split_conditions,
     to_json,
     to_python_scalar,
     to_python_scalar_keep_int,
     to_value_tuple,
+)
+from kartothek_cube.core.cube.condition_grammar import (
+    ConditionSyntaxError,
+    ConditionText,
+    has_joins,
+    parse_joined,
 )
 from kartothek_cube.core.expressions.exact import exact_literal
 from kartothek_cube.core.expressions.predicate import LiteralType
@@ -66,7 +75,10 @@ class _Operand(Incomparable):
 
     def __or__(self, other: ConditionTree) -> Disjunction:
         _check_operands(self, other)
-        return Disjunction([self, other])  # type: ignore[list-item]
+        return Disjunction([self, other])
+
+
+T = TypeVar("T")
 
 
 @attrs.frozen
@@ -542,10 +554,14 @@ class Conjunction(_Operand):
     def from_string(s: str, all_types: Mapping[str, pa.DataType]) -> Conjunction:
         """Read conditions from text, joined by ``&``; each as in :meth:`Condition.from_string`.
 
+        ``|``, ``~`` and parentheses join and negate conditions as well. Further operators are words, in upper
+        or lower case: ``CITY is null``, ``CITY is not null``, ``DAY in (1, 2)``, ``DAY not in (1, 2)``,
+        ``DAY between 1 and 5``, ``CITY startswith Bad``.
+
         Parameters
         ----------
         s
-            The text; a blank one has no condition. ``&`` separates, but not within a quoted value.
+            The text; a blank one has no condition. Nothing separates within a quoted value.
         all_types
             Arrow type of every column.
 
@@ -563,11 +579,10 @@ class Conjunction(_Operand):
         >>> types = {"COUNTRY_CODE": pa.string(), "DAY": pa.int64()}
         >>> print(Conjunction.from_string("COUNTRY_CODE = 'DE' & DAY > 17", types))
         (COUNTRY_CODE == DE) & (DAY > 17)
+        >>> print(Conjunction.from_string("~(DAY between 1 and 5) | COUNTRY_CODE in (DE, FR)", types))
+        ((DAY < 1) | (DAY > 5) | (COUNTRY_CODE in ('DE', 'FR')))
         """
-        text = s.strip()
-        if not text:
-            return Conjunction(None)
-        return Conjunction([Condition.from_string(part, all_types) for part in split_conditions(text)])
+        return _TextReader(all_types).read(s)
 
     @staticmethod
     def from_jsonarray(array: list[dict[str, Any]]) -> Conjunction:
@@ -724,7 +739,7 @@ def _to_alternatives(alternatives: object) -> tuple[Condition | Conjunction, ...
     return tuple(flat)
 
 
-def _one_of(alternatives: list[Any]) -> Any:
+def _one_of(alternatives: Sequence[T]) -> T | Disjunction:
     """Disjunction of several conditions; a single one is itself."""
     return alternatives[0] if len(alternatives) == 1 else Disjunction(alternatives)
 
@@ -988,18 +1003,108 @@ def parse_conditions(text: str, types: Mapping[str, pa.DataType]) -> Conjunction
     >>> parse_conditions("DAY >= 2020-01-31 & COUNTRY_CODE == DE", types).conditions[0].value
     datetime.date(2020, 1, 31)
     """
-    dates = {name for name, dtype in types.items() if pa.types.is_date(dtype)}
-    readable = {name: pa.timestamp("ns") if name in dates else dtype for name, dtype in types.items()}
-    conditions = Conjunction.from_string(text, readable).conditions
-    return Conjunction([_with_date(c) if c.column in dates else c for c in conditions])
+    return _QueryTextReader(types).read(text)
 
 
-def _with_date(condition: Any) -> Condition:
-    """Convert the timestamp of a condition on a date column to a date."""
-    stamp = condition.value
-    if stamp != stamp.normalize():
-        raise ValueError(
-            f"Condition '{condition}': column {condition.column} has dates, without a time of day"
+class _TextReader:
+    """Reads conditions as :meth:`Conjunction.from_string` does."""
+
+    #: whether values need no quotes if only a comparison can be meant, as in kartothek: "NAME == a|b"
+    is_lenient = True
+
+    def __init__(self, types: Mapping[str, pa.DataType]) -> None:
+        self.types = types
+
+    def read(self, text: str) -> Conjunction:
+        """Conditions of a text; one that is blank has none."""
+        text = text.strip()
+        if not text:
+            return Conjunction(None)
+        if not has_joins(text):
+            try:
+                return self._read_comparisons(text)
+            except ValueError:
+                # nested parentheses, or an error indeed
+                with suppress(ConditionSyntaxError):
+                    return self._read_joined(text)
+                raise
+        try:
+            return self._read_joined(text)
+        except ConditionSyntaxError:
+            if self.is_lenient:
+                with suppress(ValueError):
+                    return self._read_comparisons(text)
+            raise
+
+    def _read_comparisons(self, text: str) -> Conjunction:
+        return Conjunction([self.comparison(part) for part in split_conditions(text)])
+
+    def _read_joined(self, text: str) -> Conjunction:
+        return Conjunction(parse_joined(text, self._make, _join_all, Disjunction, lambda tree: ~tree))
+
+    def _make(self, parsed: ConditionText) -> Condition:
+        if not parsed.operator:
+            return self.comparison(parsed.text)
+        column = parsed.column
+        check_column(parsed.text, column, self.types)
+        if parsed.operator == "startswith":
+            (text,) = parsed.values
+            return StartsWithCondition(column, parse_value(parsed.text, column, text, {column: pa.string()}))
+        values = [self.value(parsed.text, column, text) for text in parsed.values]
+        if parsed.operator in ("in", "not in"):
+            return (IsInCondition if parsed.operator == "in" else NotInCondition)(column, tuple(values))
+        if parsed.operator == "between":
+            return BetweenCondition(column, *values)
+        return (IsNullCondition if parsed.operator == "is null" else NotNullCondition)(column)
+
+    def comparison(self, text: str) -> Condition:
+        """Condition of a column, an operator of signs, and a value."""
+        return Condition.from_string(text, self.types)
+
+    def value(self, text: str, column: str, value: str) -> Any:
+        """Value for a column in the text of a condition."""
+        return parse_value(text, column, value, self.types)
+
+
+class _QueryTextReader(_TextReader):
+    """Also reads dates, and for integers any number: comparisons with them are exact."""
+
+    is_lenient = False
+
+    def __init__(self, types: Mapping[str, pa.DataType]) -> None:
+        super().__init__(types)
+        is_date = pa.types.is_date
+        self._readable = {n: pa.timestamp("ns") if is_date(dtype) else dtype for n, dtype in types.items()}
+
+    def comparison(self, text: str) -> Condition:
+        column, operator, value = self._convert(text, lambda types: parse_text(text, types))
+        result: Condition = COMPARISONS["==" if operator == "=" else operator](
+            column, self._to_date(text, column, value)
         )
-    result: Condition = attrs.evolve(condition, value=stamp.date())
-    return result
+        return result
+
+    def value(self, text: str, column: str, value: str) -> Any:
+        converted = self._convert(text, lambda types: parse_value(text, column, value, types))
+        return self._to_date(text, column, converted)
+
+    def _convert(self, text: str, parse: Callable[[Mapping[str, pa.DataType]], Any]) -> Any:
+        try:
+            return parse(self._readable)
+        except ValueError:
+            floats = {n: pa.float64() for n, dtype in self.types.items() if pa.types.is_integer(dtype)}
+            try:
+                return parse(floats)
+            except ValueError:
+                pass  # the first error names the type of the column
+            raise
+
+    def _to_date(self, text: str, column: str, value: Any) -> Any:
+        if not pa.types.is_date(self.types[column]):
+            return value
+        if value != value.normalize():
+            raise ValueError(f"Condition {text!r}: column {column} has dates, without a time of day")
+        return value.date()
+
+
+def _join_all(trees: list[ConditionTree]) -> ConditionTree:
+    return functools.reduce(Conjunction.from_two, trees, Conjunction(None))

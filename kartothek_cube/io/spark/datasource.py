@@ -13,7 +13,7 @@ import pyarrow.types as pat
 from pyspark.sql import datasource as ds
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from kartothek_cube.core.cube.conditions import C, Condition, parse_conditions
+from kartothek_cube.core.cube.conditions import C, Condition, Disjunction, parse_conditions
 from kartothek_cube.core.cube.discover import discover_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions.predicate import bind
@@ -153,7 +153,9 @@ def _plan_query(
     return plan
 
 
-def _parse_given(text: str | None, datasets: Mapping[str, DatasetMetadata]) -> Sequence[Condition]:
+def _parse_given(
+    text: str | None, datasets: Mapping[str, DatasetMetadata]
+) -> Sequence[Condition | Disjunction]:
     if text is None:
         return ()
     schemas = [dataset.schema.internal() for dataset in datasets.values() if dataset.schema is not None]

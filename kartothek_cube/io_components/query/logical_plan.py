@@ -94,10 +94,13 @@ def build_logical_plan(
     payload = {name: (output | conjunction.columns) & columns[name] - keys for name in datasets}
     joined = {name for name in datasets if payload[name] or name == cube.seed_dataset}
     _check_projection(cube, columns, payload, joined, dimensions)
-    on_datasets, join_conditions = [], []
+    on_datasets: list[tuple[Condition, Node]] = []
+    join_conditions: list[tuple[Condition | Disjunction, Node]] = []
     for condition, tree in zip(conjunction.conditions, trees, strict=True):
-        on_join = isinstance(condition, Disjunction) or _tests_match(tree, columns[cube.seed_dataset])
-        (join_conditions if on_join else on_datasets).append((condition, tree))
+        if isinstance(condition, Disjunction) or _tests_match(tree, columns[cube.seed_dataset]):
+            join_conditions.append((condition, tree))
+        else:
+            on_datasets.append((condition, tree))
     by_dataset = {
         name: [(c, tree) for c, tree in on_datasets if columns_of(tree) <= columns[name]] for name in joined
     }

@@ -18,6 +18,7 @@ from kartothek_cube.core.cube.conditions import (
     C,
     Condition,
     Conjunction,
+    Disjunction,
     EqualityCondition,
     GreaterEqualCondition,
     GreaterThanCondition,
@@ -27,6 +28,7 @@ from kartothek_cube.core.cube.conditions import (
     LessEqualCondition,
     LessThanCondition,
     SimpleCondition,
+    parse_conditions,
 )
 
 COMPARISONS = {
@@ -422,6 +424,125 @@ CONDITIONS = st.sampled_from(sorted(TEXT_VALUES)).flatmap(
 @given(st.lists(CONDITIONS, max_size=4).map(Conjunction))
 def test_text_round_trip(conjunction):
     assert Conjunction.from_string(str(conjunction), TYPES) == conjunction
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("i == 1 | s == x", (C("i") == 1) | (C("s") == "x")),
+        ("i==1|s==x&f>2", (C("i") == 1) | ((C("s") == "x") & (C("f") > 2.0))),
+        ("(i == 1 | s == x) & f > 2", ((C("i") == 1) | (C("s") == "x")) & (C("f") > 2.0)),
+        ("~(i == 1 & s == x)", (C("i") != 1) | (C("s") != "x")),
+        ("~~i < 1", C("i") < 1),
+        ("((i == 1))", C("i") == 1),
+        ("s is null", C("s").is_null()),
+        ("~ s IS NOT NULL", C("s").is_null()),
+        ("i in (1, 2,)", C("i").isin([1, 2])),
+        ("i not in ()", ~C("i").isin([])),
+        ("s in ('a, b', c d, \"it's\")", C("s").isin(["a, b", "c d", "it's"])),
+        ("i between 1 and 5 & s == x", C("i").between(1, 5) & (C("s") == "x")),
+        ("s between 'a and b' and c d", C("s").between("a and b", "c d")),
+        ("s startswith Bad | s == ''", C("s").startswith("Bad") | (C("s") == "")),
+        ("s == 'a | b' | s == 'in (x'", (C("s") == "a | b") | (C("s") == "in (x")),
+        ("s == (x | i == 1", (C("s") == "(x") | (C("i") == 1)),
+        ("s == this is fine", C("s") == "this is fine"),
+        ("s == a|b", C("s") == "a|b"),
+    ],
+)
+def test_joined_conditions_from_string(text, expected):
+    assert Conjunction.from_string(text, TYPES) == Conjunction(expected)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["i == 1 |", "| i == 1", "~", "(i == 1 | i == 2", "i == 1 | i == 2)", "i is nul | i == 1",
+     "i in (1 | i == 2", "i == 1 | s == 'a", "s in ('a | i == 1", "i between 1 | i == 2",
+     "s in (a b' c) | i == 1"],
+)  # fmt: skip
+def test_joined_conditions_that_are_none(text):
+    for parse in (Conjunction.from_string, parse_conditions):
+        with pytest.raises(ValueError, match="Cannot parse condition"):
+            parse(text, TYPES)
+
+
+@pytest.mark.parametrize(
+    "text, problem",
+    [
+        ("ii is null", "'ii is null': unknown column ii; did you mean i"),
+        ("ii == 1 | i == 1", "unknown column ii; did you mean i"),
+        ("i in (1, x)", "'x' does not fit, column 'i' has type int64"),
+        ("i == x | i == 1", "'x' does not fit, column 'i' has type int64"),
+    ],
+)
+def test_joined_conditions_with_values_that_do_not_fit(text, problem):
+    with pytest.raises(ValueError, match=problem):
+        Conjunction.from_string(text, TYPES)
+
+
+def test_text_of_queries():
+    """Dates and numbers of any type can be written; a join that was meant is never a value."""
+    day = datetime.date(2024, 1, 5)
+    assert parse_conditions("d in (2024-01-05) | i >= 1.5", TYPES) == Conjunction(
+        C("d").isin([day]) | (C("i") >= 1.5)
+    )
+    assert parse_conditions("~d between 2024-01-05 and '2024-01-05'", TYPES) == Conjunction(
+        (C("d") < day) | (C("d") > day)
+    )
+    for text, problem in {
+        "s == a|b": "needs quotes",
+        "d in (2024-01-05 12:00)": "without a time of day",
+        "i > 1.5x": "'1.5x' does not fit, column 'i' has type int64",
+    }.items():
+        with pytest.raises(ValueError, match=problem):
+            parse_conditions(text, TYPES)
+
+
+JOINED = [
+    (C("i") < 1) | C("s").is_null(),
+    ((C("i") == 1) | (C("i") == 2)) & C("f").not_null(),
+    ((C("i") == 1) & (C("i") == 2)) | ~C("i").isin([3, 4]),
+    C("i").between(1, 2) & ~C("s").startswith("Bad"),
+    C("s").startswith("Bad") | (C("f") < 2.5),
+]
+
+
+@pytest.mark.parametrize("condition", JOINED, ids=str)
+def test_round_trips_of_joined_conditions(condition):
+    conjunction = Conjunction(condition)
+    assert Conjunction.from_string(str(conjunction), TYPES) == conjunction
+    assert Conjunction.from_jsonarray(json.loads(json.dumps(conjunction.to_jsonarray()))) == conjunction
+    assert pickle.loads(pickle.dumps(condition)) == condition
+    assert hash(pickle.loads(pickle.dumps(condition))) == hash(condition)
+    assert ~~conjunction == (~~condition)
+
+
+def test_joined_conditions_flatten():
+    a, b, c = C("i") == 1, C("i") == 2, C("s") == "x"
+    assert ((a | b) | c).conditions == (a | (b | c)).conditions == (a, b, c)
+    assert (a | Conjunction(b)).conditions == (a, b)
+    assert ((a | b) & c).conditions == (a | b, c)
+    assert ((a | c).columns, (a & c).columns) == ({"i", "s"}, {"i", "s"})
+    assert list(((a | b) & c).split_by_column()) == ["i", "s"]
+    for problem in (lambda: a | 1, lambda: (a | b) & 1, lambda: Disjunction([1]), lambda: bool(a | b)):
+        with pytest.raises(TypeError):
+            problem()
+    for problem in (
+        lambda: Disjunction([]),
+        lambda: ~Conjunction(None),
+        lambda: Conjunction(a | c).predicate,
+    ):
+        with pytest.raises(ValueError):
+            problem()
+    with pytest.raises(ValueError, match="cannot be split"):
+        Conjunction(a | c).split_by_column()
+
+
+@pytest.mark.parametrize(
+    "prefix, after", [("a", "b"), ("a\U0010ffff", "b"), ("\U0010ffff", None), ("\ud7ff", "\ue000")]
+)
+def test_startswith_is_a_range(prefix, after):
+    upper = [] if after is None else [("s", "<", after)]
+    assert C("s").startswith(prefix).predicate_part == [("s", ">=", prefix), *upper]
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.sampled_from("\"'"))

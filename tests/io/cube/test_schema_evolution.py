@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import sys
 
 import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.commit import publish
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -283,7 +283,7 @@ def test_an_update_that_dies_before_the_header_is_put_changes_nothing(store, mon
     def die(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(publish, "compare_and_swap_header", die)
+    monkeypatch.setattr(sys.modules["kartothek_cube.core.commit.publish"], "compare_and_swap_header", die)
     with pytest.raises(KeyboardInterrupt):
         if merge:
             eager_cube.append_to_cube(NEW, CUBE, store, schema_mode="merge")

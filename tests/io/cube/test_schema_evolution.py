@@ -338,6 +338,37 @@ def test_datasets():
         eager.update_dataset_from_dataframes([frame], store, "ds")
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_plateau_reads_and_updates(tmp_path):
+    plateau = pytest.importorskip("plateau.io.eager")
+    url = f"hfs://{tmp_path}"
+    frame = pd.DataFrame({"a": [1, 2], "b": ["x", "y"], "k": ["s", "t"]})
+    eager.store_dataframes_as_dataset(url, "ds", [frame], partition_on="k")
+    eager.update_dataset_schema("ds", url, rename={"b": "c"}, add={"n": "int64"}, defaults={"n": 3})
+    new = frame.rename(columns={"b": "c"}).assign(n=4)
+    eager.update_dataset_from_dataframes([new], url, "ds")
+    df = plateau.read_table("ds", url)
+    assert df["a"].tolist() == [1, 2, 1, 2]
+    assert df["c"].isna().tolist() == [True, True, False, False]
+    plateau.update_dataset_from_dataframes([new], store=url, dataset_uuid="ds")
+    df = eager.read_table("ds", url)
+    assert df["c"].tolist() == ["x", "y"] * 3
+    assert df["n"].tolist() == [3, 3, 4, 4, 4, 4]
+    assert eager.verify_dataset("ds", url).ok
+
+
+def test_only_needed_columns_of_a_remote_file_are_fetched(store_factory):
+    """Large files of a remote store are read by ranges; older ones lack the requested names."""
+    n = 30_000
+    cube = Cube(["x"], ["p"], "cube")
+    frame = pd.DataFrame({"x": range(n), "p": "a", "q": range(n), "t": [f"{i:040}" for i in range(n)]})
+    eager_cube.build_cube(frame, cube, store_factory)
+    add, rename = {"n": "int64"}, {"q": "r"}
+    eager_cube.update_schema(cube, store_factory, add=add, defaults={"n": 9}, rename=rename, drop="t")
+    [df] = eager_cube.query_cube(cube, store_factory, C("r") == n - 1, payload_columns=["r", "n"])
+    assert df.to_dict("list") == {"n": [9], "p": ["a"], "r": [n - 1], "x": [n - 1]}
+
+
 def test_merge_on_every_facade(driver, store_factory):
     cube = Cube(["x"], ["p"], "cube")
     seed = pd.DataFrame({"x": [1], "p": ["a"], "q": [1]})

@@ -68,7 +68,9 @@ def _describe(method: M, function: Callable[..., object]) -> M:
     text = re.sub(r"(?m)^cube, (?:store|src_store), (?=\w)", "", text)
     text = text.replace("src_store, tgt_store\n", "tgt_store\n")
     method.__module__ = __name__
-    method.__doc__ = f"{text.strip()}\n\nCalls :func:`{function.__module__}.{function.__name__}`."
+    summary, separator, rest = text.strip().partition("\n\n")
+    calls = f"Calls :func:`{function.__module__}.{function.__name__}`."
+    method.__doc__ = f"{summary}\n\n{calls}{separator}{rest}"
     return method
 
 
@@ -234,6 +236,11 @@ class OpenedCube:
             table("Datasets", ["dataset", "files", "columns"], sizes),
             table("Columns", ["column", "type", "role", "datasets"], rows),
         )
+
+
+for _name, _method in vars(OpenedCube).items():
+    if hasattr(_method, "__wrapped__"):
+        _method.__name__, _method.__qualname__ = _name, f"{OpenedCube.__name__}.{_name}"
 
 
 def open_cube(store: StoreInput, cube: str | Cube) -> OpenedCube:

@@ -171,9 +171,11 @@ def merged_schema(state: DatasetMetadata, change: ChangeSet) -> SchemaWrapper | 
         return state.schema
     if state.schema is None or not (len(state.schema) or len(state.partition_table)):
         return change.schema
+    if change.merge_schema:
+        # raises ValueError for names under which older files hold another column
+        merge_evolution(state.schema, change.schema, state.metadata, state.uuid)
     try:
         if change.merge_schema:
-            merge_evolution(state.schema, change.schema, state.metadata, state.uuid)
             return merge_schemas(state.schema, change.schema, state.partition_keys or ())
         return validate_compatible([state.schema, change.schema])
     except ValueError as exc:

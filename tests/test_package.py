@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import pickle
 import subprocess
 import sys
@@ -33,5 +34,5 @@ def test_importing_cubes_loads_no_serialization_and_the_package_loads_nothing():
 
 
 def test_store_types():
-    assert set(StoreInput.__args__) == {str, KeyValueStore, StoreFactory}
+    assert set(StoreInput.__args__) == {str, os.PathLike[str], KeyValueStore, StoreFactory}
     assert pickle.loads(pickle.dumps(StoreInput)) == StoreInput

@@ -221,12 +221,14 @@ def _directory_url(path: str) -> str:
 
 
 def check_reopens(store: object) -> None:
-    """Raise ValueError for a factory of which each call returns a new, empty store.
+    """Raise ValueError for a URL, or its factory, that opens a new, empty store each time.
 
     >>> check_reopens(lazy_store("hmemory://"))
     Traceback (most recent call last):
     ValueError: hmemory:// is a new, empty store each time it is opened, so what is written would be lost: ...
     """
+    if isinstance(store, str):
+        store = lazy_store(store)
     if isinstance(store, UrlStoreFactory):
         scheme = store.url.partition("://")[0].lower()
         if scheme in _MEMORY:

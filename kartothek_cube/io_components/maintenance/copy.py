@@ -22,7 +22,7 @@ from kartothek_cube.core.naming import SINGLE_TABLE, check_uuid, schema_key
 from kartothek_cube.core.schema.file import VersionedSchema, schema_version_of
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
-from kartothek_cube.core.store.resolve import ensure_store
+from kartothek_cube.core.store.resolve import check_reopens, ensure_store
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.job import Job, discard_results
 from kartothek_cube.io_components.runtime.progress import progress_add_total, progress_advance
@@ -214,6 +214,7 @@ def copy_dataset_job(
     blocksize: int | None = None,
 ) -> Job[tuple[StoreFactory, StoreFactory], Sequence[tuple[str, str]], None, dict[str, DatasetMetadata]]:
     """Copy the files of a dataset in blocks, then its schemas and header."""
+    check_reopens(target_store)
     source, target = ensure_store(source_store), ensure_store(target_store)
     copy = plan_copy_dataset(open_blobs(source), source_uuid, target_uuid)
     keys = list(copy.keys.items())

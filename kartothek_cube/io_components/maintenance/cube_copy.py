@@ -29,6 +29,7 @@ from kartothek_cube.core.errors import (
     unknown_names,
 )
 from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.store.resolve import check_reopens
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.job import Job, discard_results
@@ -69,6 +70,7 @@ def plan_copy(
     renamed_datasets: Mapping[str, str] | None = None,
 ) -> CopyPlan:
     """Check a copy of a cube; nothing is copied yet."""
+    check_reopens(tgt_store)
     renamed_cube = cube.copy(uuid_prefix=renamed_cube_prefix or cube.uuid_prefix)
     uuid = renamed_cube.ktk_dataset_uuid(cube.seed_dataset)
     check_different_stores(src_store, tgt_store, uuid, gen_uuid())

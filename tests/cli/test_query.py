@@ -13,6 +13,7 @@ import pytest
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.eager_cube import build_cube, query_cube
+from kartothek_cube.io_components.query import executor
 from tests.cli.conftest import CUBE
 
 TABLE = """\
@@ -81,6 +82,21 @@ def test_groups_come_in_order(ok):
     result = rows(ok("cube", "query", "--partition-by", "i1", "-o", "json"))
     assert [(row["i1"], row["x"]) for row in result] == [(False, 2), (True, 1), (True, 3)]
     assert len(rows(ok("cube", "query", "--partition-by", "i1", "-o", "json", "--limit", "2"))) == 2
+
+
+def test_limit_stops_reading(ok, monkeypatch):
+    n_files, run_task = [], executor.run_task
+
+    def spy(context, task, *args):
+        n_files.append(len(task.files[0].labels))
+        return run_task(context, task, *args)
+
+    monkeypatch.setattr(executor, "run_task", spy)
+    assert len(rows(ok("cube", "query", "-o", "json", "--limit", "1"))) == 1
+    assert n_files == [1]
+    n_files.clear()
+    assert len(rows(ok("cube", "query", "-o", "json"))) > 1
+    assert sum(n_files) > 1
 
 
 @pytest.mark.parametrize(

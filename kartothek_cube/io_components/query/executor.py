@@ -162,7 +162,7 @@ def run_table(plan: PhysicalPlan, limit: int | None = None) -> pa.Table:
 
 
 def _block_ends(n_partitions: int, limit: int | None) -> list[int]:
-    """Ends of blocks of partitions: all at once, or 1, 1, 2, 4, ... so that few are read in vain."""
+    """Ends of blocks of partitions: all at once, or 1, 1, 2, 4, ... so that few more than needed are read."""
     ends = [0]
     if limit is not None:
         # doubled, as tables of datasets without partitions are read once per block

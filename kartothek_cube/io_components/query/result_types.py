@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable
 
 import attrs
 import numpy as np
@@ -15,21 +14,16 @@ from kartothek_cube.core.arguments import converter_str_tupleset
 from kartothek_cube.core.arrow.dtype_backend import DtypeBackend, check_dtype_backend, nullable_dtype
 from kartothek_cube.core.cube.argument_types import ConditionsInput, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
-from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
 from kartothek_cube.io_components.query.logical_plan import Role
 from kartothek_cube.io_components.query.physical_plan import (
-    AlignedFiles,
     DatasetScan,
     PartitionSelection,
     PhysicalPlan,
     ResultTypes,
 )
 from kartothek_cube.io_components.query.planner import plan_query
-from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, ordered_map
-from kartothek_cube.serialization.ranged_read import read_statistics
 
 __all__ = ("plan_frames", "plan_table")
 
@@ -103,22 +97,17 @@ def _check_limit(limit: object) -> None:
 
 
 def _group_types(plan: PhysicalPlan) -> ResultTypes:
-    """Types in all groups: nullable where values may be missing, seconds for dates that ns do not hold."""
-    # Groups are read one by one, by several processes, so that their rows cannot tell it.
-    blobs = open_blobs(plan.context.store)
+    """Types in all groups: nullable where a left join may leave values out."""
+    # Groups are read one by one, by several processes, so that their rows cannot tell it. No file is opened
+    # for it: nulls that are stored, and dates that nanoseconds cannot hold, only show in their own groups.
     dtypes: dict[str, str] = {}
     seconds: set[str] = set()
     for files in plan.files:
         scan = files.selection.scan
-        nullable = _nullable_columns(plan, scan)
         if scan.role is Role.LEFT:
-            dtypes |= nullable
-        dates = _date_columns(plan, scan)
-        seconds.update(c for c in dates & files.selection.keys.keys() if _has_far_days(files.selection, c))
-        unknown = set() if scan.role is Role.LEFT else set(nullable)
-        with_nulls, far = _scan_statistics(files, blobs, unknown, dates.difference(scan.partition_keys))
-        dtypes |= {column: dtype for column, dtype in nullable.items() if column in with_nulls}
-        seconds |= far
+            dtypes |= _nullable_columns(plan, scan)
+        dates = _date_columns(plan, scan) & files.selection.keys.keys()
+        seconds.update(column for column in dates if _has_far_days(files.selection, column))
     return ResultTypes(dtypes=dtypes, seconds=frozenset(seconds))
 
 
@@ -141,31 +130,3 @@ def _date_columns(plan: PhysicalPlan, scan: DatasetScan) -> set[str]:
 def _has_far_days(selection: PartitionSelection, column: str) -> bool:
     days = pc.min_max(selection.keys[column].cast(pa.int32())).as_py()
     return days["min"] is not None and (days["min"] < _FIRST_DAY or days["max"] > _LAST_DAY)
-
-
-def _scan_statistics(
-    files: AlignedFiles, blobs: BlobStore, integers: Collection[str], dates: Collection[str]
-) -> tuple[set[str], set[str]]:
-    """Which of the integers have nulls, and which dates are far, by the footers of the files to read."""
-    columns = {*integers, *dates}
-    if not columns:
-        return set(), set()
-    keys: Sequence[str] = files.selection.storage_keys()
-    if not all(key.endswith(PARQUET_FILE_SUFFIX) for key in keys):
-        return set(integers), set(dates)
-    threads = 1 if blobs.is_local else REMOTE_REQUESTS
-    with_nulls: set[str] = set()
-    far: set[str] = set()
-    for statistics in ordered_map(partial(read_statistics, blobs, columns=columns), keys, threads):
-        if statistics is None:  # without statistics, nothing is certain
-            return set(integers), set(dates)
-        with_nulls |= {c for c in integers if any(chunk.null_count != 0 for chunk in statistics[c])}
-        far |= {c for c in dates if any(_is_far(chunk.minimum, chunk.maximum) for chunk in statistics[c])}
-    return with_nulls, far
-
-
-def _is_far(minimum: bytes | None, maximum: bytes | None) -> bool:
-    if minimum is None or maximum is None:  # only nulls have no bounds
-        return False
-    low, high = (int.from_bytes(value, "little", signed=True) for value in (minimum, maximum))
-    return low < _FIRST_DAY or high > _LAST_DAY

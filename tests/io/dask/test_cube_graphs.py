@@ -430,6 +430,9 @@ FAMILIES = {
 }
 #: a few calls of the store, nothing to distribute
 SMALL = {
+    "CubeHistory",
+    "CubeState",
+    "annotate_operations",
     "explain_query",
     "keep_cube_history",
     "list_cube_garbage",

@@ -255,8 +255,7 @@ def explain_query(
     --------
     >>> import pandas as pd
     >>> from kartothek_cube.core.cube.conditions import C
-    >>> from kartothek_cube.core.cube.conditions import Condition, Disjunction
-    from kartothek_cube.core.cube.cube import Cube
+    >>> from kartothek_cube.core.cube.cube import Cube
     >>> from kartothek_cube.io.eager_cube import build_cube, explain_query
     >>> from storefact import get_store_from_url
     >>> store = get_store_from_url("hmemory://")

@@ -152,7 +152,7 @@ def status_of(uuid: str, participation: Participation, header: CommitRecord | No
     if not exists and participation.creates:
         return Status.PENDING
     if header is None:
-        # The coordinator was deleted, or other software wrote it: nobody knows. An acknowledged write must
+        # The coordinator was deleted, or other software wrote it: it is unknown. An acknowledged write must
         # not disappear, so that its state counts.
         return Status.COMMITTED
     if header.lineage != participation.lineage and not header.reserved:
@@ -299,7 +299,7 @@ def abort_operation(blobs: BlobStore, uuid: str, participation: Participation) -
 def forget_aborted(blobs: BlobStore, participation: Participation) -> None:
     """Remove the note that an operation was aborted, once one of its participants is rolled back."""
     # From then on the operation cannot commit, since its writer looks at all participants. Before, the note
-    # must stay, whoever wrote it.
+    # must stay.
     uuid = participation.coordinator
 
     def remove(state: DatasetMetadata) -> DatasetMetadata | None:

@@ -63,7 +63,7 @@ class CommitRecord:
     unconfirmed: str | None = None
     #: Id of the chain of commits without one of other software, which drops the record
     lineage: str = ""
-    #: whether other software wrote the dataset before this chain began: nobody knows what it has overwritten
+    #: whether other software wrote the dataset before this chain began: what it replaced is unknown
     interrupted: bool = False
     #: the last operation on several datasets that wrote this one
     participation: Participation | None = None

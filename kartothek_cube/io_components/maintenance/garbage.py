@@ -18,6 +18,7 @@ from kartothek_cube.core.commit.operation import (
     load_before,
     operation_status,
     pending_participation,
+    read_record,
 )
 from kartothek_cube.core.commit.tombstones import (
     add_tombstones,
@@ -397,8 +398,15 @@ def finish_operations(cube: Cube, store: StoreInput) -> list[str]:
     """Abort the operations on several datasets whose writer has died; returns the ids of the datasets."""
     ensure_cube(cube)
     blobs = open_blobs(store)
-    names = sorted(discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs))
-    return [name for name in names if finish_operation(blobs, cube.ktk_dataset_uuid(name))]
+    finished = []
+    for name in sorted(discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs)):
+        uuid = cube.ktk_dataset_uuid(name)
+        record = read_record(blobs, uuid)
+        participation = None if record is None else record.participation
+        is_open = participation is not None and participation.before is not None
+        if is_open and finish_operation(blobs, uuid):
+            finished.append(name)
+    return finished
 
 
 def _garbage_job(

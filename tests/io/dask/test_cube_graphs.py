@@ -437,10 +437,12 @@ SMALL = {
     "keep_cube_history",
     "list_cube_garbage",
     "list_cube_history",
+    "query_cube_df",
     "repair_cube",
     "rollback_cube",
+    "update_schema",
 }
-ADDED = {"ktk_cube_dataset_ids", "blocksize"}
+ADDED = {"ktk_cube_dataset_ids", "datasets", "blocksize"}
 #: what only makes sense where the call does the work
 EAGER_ONLY = {"progress"}
 PAIRS = [(name, other) for name, others in FAMILIES.items() for other in others]
@@ -466,6 +468,7 @@ def test_every_facade_offers_every_operation():
         "build_cube_from_dataframe",
         "extend_cube_from_dataframe",
         "append_to_cube_from_dataframe",
+        "query_cube__iter",
     }
     assert set(EVERYTHING) == listed
     assert set(FAMILIES) | SMALL == set(eager_cube.__all__)

@@ -122,8 +122,21 @@ def inexact_objects(table: pa.Table) -> list[str]:
     return [
         field.name
         for field, column in zip(table.schema, table.columns, strict=True)
-        if (pat.is_list(field.type) and not _is_exact(_flatten(column))) or _has_times_in_records(field.type)
+        if (pat.is_nested(field.type) and any(map(_loses_digits, column.chunks)))
+        or _has_times_in_records(field.type)
     ]
+
+
+def _loses_digits(array: pa.Array) -> bool:
+    """Whether there are integers next to nulls, at any depth, that float64 cannot hold."""
+    if pat.is_struct(array.type):
+        # flattened children are null where the struct is
+        return any(map(_loses_digits, array.flatten()))
+    if pat.is_map(array.type):
+        return _loses_digits(array.keys) or _loses_digits(array.items)
+    if pat.is_list(array.type) or pat.is_large_list(array.type):
+        return _loses_digits(array.flatten())
+    return pat.is_integer(array.type) and array.null_count > 0 and not _is_exact(array)
 
 
 def _has_times_in_records(dtype: pa.DataType, *, inside: bool = False) -> bool:
@@ -132,12 +145,6 @@ def _has_times_in_records(dtype: pa.DataType, *, inside: bool = False) -> bool:
     if pat.is_timestamp(dtype):
         return inside
     return any(_has_times_in_records(dtype.field(i).type, inside=inside) for i in range(dtype.num_fields))
-
-
-def _flatten(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    while pat.is_list(column.type):
-        column = pc.list_flatten(column)
-    return column
 
 
 def _is_exact(column: pa.ChunkedArray) -> bool:

@@ -210,12 +210,12 @@ def from_pandas(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None
     except (pa.ArrowInvalid, pa.ArrowTypeError) as exc:
         problem = "; ".join(map(str, exc.args))
         raise ValueError(f"A column holds values of several types, make them one: {problem}") from exc
-    for position, (name, dtype) in enumerate(zip(names, df.dtypes, strict=True)):
-        if pd.api.types.is_object_dtype(dtype) and pat.is_timestamp(table.schema.field(position).type):
-            _check_one_zone(name, df.iloc[:, position])
     if converted:
         columns = [converted[name] if name in converted else table.column(name) for name in names]
         table = pa.Table.from_arrays(columns, names=names)
+    for position, (name, dtype) in enumerate(zip(names, df.dtypes, strict=True)):
+        if pd.api.types.is_object_dtype(dtype) and pat.is_timestamp(table.schema.field(position).type):
+            _check_one_zone(name, df.iloc[:, position])
     table = restore_types(table, types or {})
     extensions = {n: str(t) for n, t in zip(names, df.dtypes, strict=True) if _is_extension(t)}
     return _normalise(table, extensions)

@@ -274,7 +274,8 @@ def _parse_options(url: str) -> dict[str, str]:
 
 
 def _parse_flag(options: dict[str, str], name: str) -> bool:
-    value = options.get(name, "true")
+    # Python's spelling of the values is what some tools write
+    value = options.get(name, "true").lower()
     if value not in ("true", "false"):
         raise ValueError(f"option {name!r} must be 'true' or 'false', got {value!r}")
     return value == "true"

@@ -183,8 +183,11 @@ def _finish_merged(
 def finish_checked(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> dict[str, DatasetMetadata]:
     """Check what was written against the partitions that are removed, and commit."""
     for name, result in results.items():
-        remove_where = plan.changes[name].remove_where
-        warn_of_rows_outside(result.uuid, result.partitions(), result.schema, remove_where)
+        change = plan.changes[name]
+        partition_on = change.context.partition_on
+        warn_of_rows_outside(
+            result.uuid, result.partitions(), partition_on, result.schema, change.remove_where
+        )
     if plan.unique_cells:
         try:
             _check_unique_cells(plan, results)

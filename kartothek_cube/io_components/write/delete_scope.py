@@ -140,13 +140,17 @@ def warn_of_full_removal(argument: str, given: object, conjunction: Conjunction)
 
 
 def warn_of_rows_outside(
-    uuid: str, partitions: PartitionTable, schema: SchemaWrapper | None, remove_where: Predicates | None
+    uuid: str,
+    partitions: PartitionTable,
+    partition_keys: Sequence[str],
+    schema: SchemaWrapper | None,
+    remove_where: Predicates | None,
 ) -> None:
     """Warn of written partitions that an update does not remove first: their rows are only appended."""
     if not remove_where or schema is None or not len(partitions):
         return
     columns = sorted({column for conjunction in remove_where for column, _, _ in conjunction})
-    keys = partitions.keys(columns, schema)
+    keys = partitions.keys(partition_keys, schema)
     outside = np.flatnonzero(~to_numpy(filter_mask(pa.table(keys), remove_where)))
     if len(outside):
         example = ", ".join(f"{column}={keys[column][int(outside[0])].as_py()!r}" for column in columns)

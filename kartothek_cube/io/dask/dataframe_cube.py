@@ -30,6 +30,7 @@ from dask.task_spec import List, TaskRef
 
 from kartothek_cube.core.arguments import alias_parameter
 from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
+from kartothek_cube.core.arrow.pandas_conversion import dates_as_stamps
 from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeMetadata, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.typing import StoreFactoryInput
@@ -250,14 +251,19 @@ def query_cube_dataframe(
         dtype_backend=dtype_backend,
     )
     meta, tasks = run_single_frame(plan.context, None), plan.tasks()
-    result: dd.DataFrame = from_map(_read, tasks, "query_cube", meta, plan.context)
+    alone = len(tasks) <= 1 or dtype_backend is not None
+    result: dd.DataFrame = from_map(_read, tasks, "query_cube", meta, plan.context, alone)
     return result
 
 
-def _read(task: ScanTask | None, context: ScanContext, columns: Sequence[str] | None = None) -> pd.DataFrame:
+def _read(
+    task: ScanTask | None, context: ScanContext, alone: bool, columns: Sequence[str] | None = None
+) -> pd.DataFrame:
     if columns is not None and task is not None:
         context, task = project(context, task, columns)
     frame = run_single_frame(context, task)
+    # pandas cannot concatenate timestamps of such different ranges
+    frame = frame if alone else dates_as_stamps(frame)
     return frame if columns is None else frame[list(columns)]
 
 

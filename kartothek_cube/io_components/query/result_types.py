@@ -1,4 +1,4 @@
-"""Types of the DataFrames of a query, decided when it is planned: the same in all groups, on all façades."""
+"""Plans of queries whose results are DataFrames or one table."""
 
 from __future__ import annotations
 
@@ -7,28 +7,20 @@ from collections.abc import Iterable
 import attrs
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.types as pat
 
 from kartothek_cube.core.arguments import converter_str_tupleset
-from kartothek_cube.core.arrow.dtype_backend import DtypeBackend, check_dtype_backend, nullable_dtype
+from kartothek_cube.core.arrow.dtype_backend import DtypeBackend, check_dtype_backend
 from kartothek_cube.core.cube.argument_types import ConditionsInput, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
-from kartothek_cube.io_components.query.logical_plan import Role
 from kartothek_cube.io_components.query.physical_plan import (
-    DatasetScan,
-    PartitionSelection,
     PhysicalPlan,
     ResultTypes,
 )
 from kartothek_cube.io_components.query.planner import plan_query
 
 __all__ = ("plan_frames", "plan_table")
-
-#: days that datetime64[ns] can hold, since 1970
-_FIRST_DAY, _LAST_DAY = -106751, 106751
 
 
 def plan_frames(
@@ -48,8 +40,7 @@ def plan_frames(
     plan = plan_query(
         cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
     )
-    types = ResultTypes(backend) if backend or plan.groups is None else _group_types(plan)
-    return attrs.evolve(plan, context=attrs.evolve(plan.context, types=types))
+    return attrs.evolve(plan, context=attrs.evolve(plan.context, types=ResultTypes(backend)))
 
 
 def plan_table(
@@ -94,39 +85,3 @@ def _check_limit(limit: object) -> None:
     is_number = isinstance(limit, int | np.integer) and not isinstance(limit, bool)
     if limit is not None and not (is_number and limit >= 0):  # type: ignore[operator]
         raise ValueError(f"limit is a number of rows, 0 or more, got {limit!r}")
-
-
-def _group_types(plan: PhysicalPlan) -> ResultTypes:
-    """Types in all groups: nullable where a left join may leave values out."""
-    # Groups are read one by one, by several processes, so that their rows cannot tell it. No file is opened
-    # for it: nulls that are stored, and dates that nanoseconds cannot hold, only show in their own groups.
-    dtypes: dict[str, str] = {}
-    seconds: set[str] = set()
-    for files in plan.files:
-        scan = files.selection.scan
-        if scan.role is Role.LEFT:
-            dtypes |= _nullable_columns(plan, scan)
-        dates = _date_columns(plan, scan) & files.selection.keys.keys()
-        seconds.update(column for column in dates if _has_far_days(files.selection, column))
-    return ResultTypes(dtypes=dtypes, seconds=frozenset(seconds))
-
-
-def _nullable_columns(plan: PhysicalPlan, scan: DatasetScan) -> dict[str, str]:
-    """Columns of integers and booleans that are not keys, with their nullable pandas type."""
-    fields = [plan.context.output.field(c) for c in scan.payload if c in plan.context.output.names]
-    types = {field.name: nullable_dtype(field.type) for field in fields}
-    keys = {*plan.context.partition_by, *(scan.partition_keys if scan.role is not Role.LEFT else ())}
-    return {column: dtype for column, dtype in types.items() if dtype is not None and column not in keys}
-
-
-def _date_columns(plan: PhysicalPlan, scan: DatasetScan) -> set[str]:
-    # dimensions and partition columns of the result come from the seed
-    own = (
-        {*scan.payload, *scan.dimensions, *scan.partition_keys} if scan.role is Role.SEED else {*scan.payload}
-    )
-    return {field.name for field in plan.context.output if field.name in own and pat.is_date(field.type)}
-
-
-def _has_far_days(selection: PartitionSelection, column: str) -> bool:
-    days = pc.min_max(selection.keys[column].cast(pa.int32())).as_py()
-    return days["min"] is not None and (days["min"] < _FIRST_DAY or days["max"] > _LAST_DAY)

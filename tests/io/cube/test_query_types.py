@@ -97,33 +97,10 @@ def test_types_of_a_backend_are_those_of_the_schema(
     assert found
 
 
-def test_groups_have_the_same_types(driver, store_factory, gaps):
-    if driver.groups_share_types:
-        pytest.skip("Spark has types of its own")
-    found = driver.query_cube(cube=gaps, store=store_factory, partition_by="p")
-    changed = {"id": "Int64", "flag": "boolean", "n": "int64", "x": "int64", "f": "float64"}
-    assert len(found) == 3
-    for types in types_of(found):
-        assert {name: types[name] for name in changed} == changed
-        # nulls that the seed itself has only show in the files of their group
-        assert {**types, "own": None} == {**types_of(found)[0], "own": None}
-    assert found[0]["id"].tolist() == [LARGE]
-
-
-def test_dates_that_nanoseconds_do_not_hold(driver, store_factory):
-    if driver.groups_share_types:
-        pytest.skip("Spark has types of its own")
-    seed = frame(x=[DATE(2020, 1, 1), FAR], p=[0, 1], v=[FAR, DATE(2020, 1, 1)], w=[DATE(2020, 1, 1)] * 2)
-    build(store_factory, seed=seed)
-    near, far = driver.query_cube(cube=CUBE, store=store_factory, partition_by="p")
-    assert types_of([near])[0] | {"v": "datetime64[s]", "w": "datetime64[ns]"} == types_of([near])[0]
-    assert types_of([far])[0] | {"x": "datetime64[s]", "w": "datetime64[ns]"} == types_of([far])[0]
-
-
 @pytest.mark.parametrize("partition_by", [None, "p"])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_graph_of_dask_knows_the_types(store_factory, gaps, backend, partition_by):
-    if backend is None and partition_by is None:
+    if backend is None:
         pytest.skip("they depend on missing values")
     payload = ["f", "flag", "id", "n", "s"]
     result = query_cube_dataframe(

@@ -13,6 +13,8 @@ from tests.support import crash
 def test_full_disk(name, tmp_path):
     operation = crash.OPERATIONS[name]
     before = tmp_path / "before"
+    # reading creates no directory
+    before.mkdir()
     operation.before(crash.Place.below(before))
     old = crash.contents(crash.Place.below(before))
     shutil.copytree(before, tmp_path / "after")

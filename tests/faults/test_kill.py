@@ -20,6 +20,8 @@ def test_kill(name, tmp_path):
     moments = random.Random(os.environ.get("KARTOTHEK_CUBE_SEED"))
     operation = crash.OPERATIONS[name]
     before = tmp_path / "before"
+    # reading creates no directory
+    before.mkdir()
     operation.before(crash.Place.below(before))
     old = crash.contents(crash.Place.below(before))
     seconds = 60.0

@@ -212,8 +212,8 @@ def test_what_comes_out_goes_back_in(kind, backend, data):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_frames_of_all_facades_go_back_in(driver, store_factory, backend):
-    if driver.groups_share_types and backend:
-        pytest.skip("Spark has no backends")
+    if driver.groups_share_types:
+        pytest.skip("Spark has no backends, and its appends do not make dates of timestamps")
     seed = frame(
         x=[DATE(2020, 1, 1), DATE(2020, 1, 2)],
         p=[0, 1],

@@ -20,6 +20,7 @@ from kartothek_cube.io.dask.dataframe import (
     store_dataset_from_ddf,
     update_dataset_from_ddf,
 )
+from kartothek_cube.io_components.read import data_files
 from kartothek_cube.serialization import ParquetSerializer
 from tests.support.cubes import as_dict, file_keys, files, frame, memory, read_parquet
 from tests.support.stores import CountingStore, Same
@@ -92,14 +93,13 @@ def test_one_partition_per_partition_or_group(stored):
 @pytest.mark.parametrize("columns", [["x"], ["p"], ["t", "x"], ["d", "i1"]], ids=str)
 def test_only_the_columns_that_are_used_are_read(stored, monkeypatch, columns):
     read = []
-    original = ParquetSerializer.read_table
+    original = data_files.read_parquet
 
-    def read_table(source, wanted=None, *args, **kwargs):
-        wanted = kwargs.get("columns", wanted)
-        read.append(sorted(wanted))
-        return original(source, wanted, *args, **{k: v for k, v in kwargs.items() if k != "columns"})
+    def read_parquet(source, **kwargs):
+        read.append(sorted(kwargs["columns"]))
+        return original(source, **kwargs)
 
-    monkeypatch.setattr(ParquetSerializer, "read_table", staticmethod(read_table))
+    monkeypatch.setattr(data_files, "read_parquet", read_parquet)
     result = compute(read_dataset_as_ddf("u", stored)[columns])
     assert read == [sorted(set(columns) - {"p"})] * 2
     expected = eager.read_table("u", stored)[columns]

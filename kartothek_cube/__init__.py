@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         list_cube_history,
         open_cube,
         query_cube,
+        query_cube_df,
         remove_partitions,
         repair_cube,
         rollback_cube,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         update_schema,
         verify_cube,
     )
+    from kartothek_cube.core.utils import ensure_store
     from kartothek_cube.io.eager import (
         read_table,
         store_dataframes_as_dataset,
@@ -62,6 +64,7 @@ _MODULES = {
             "list_cube_history",
             "open_cube",
             "query_cube",
+            "query_cube_df",
             "remove_partitions",
             "repair_cube",
             "rollback_cube",
@@ -71,6 +74,7 @@ _MODULES = {
         ),
         "kartothek_cube.api.cube",
     ),
+    "ensure_store": "kartothek_cube.core.utils",
     **dict.fromkeys(
         ("read_table", "store_dataframes_as_dataset", "update_dataset_from_dataframes"),
         "kartothek_cube.api.dataset",
@@ -89,12 +93,14 @@ __all__ = (
     "copy_cube",
     "delete_cube",
     "discover_cube",
+    "ensure_store",
     "explain_query",
     "extend_cube",
     "keep_cube_history",
     "list_cube_history",
     "open_cube",
     "query_cube",
+    "query_cube_df",
     "read_table",
     "remove_partitions",
     "repair_cube",

@@ -802,8 +802,8 @@ def list_cube_history(cube: Cube, store: StoreInput) -> CubeHistory:
     Examples
     --------
     >>> import pandas as pd
-    >>> from kartothek_cube.api.cube import Cube, append_to_cube, build_cube, query_cube
-    >>> cube, store = Cube(["x"], ["p"], "shop"), "hmemory://history"
+    >>> from kartothek_cube import Cube, append_to_cube, build_cube, ensure_store, query_cube
+    >>> cube, store = Cube(["x"], ["p"], "shop"), ensure_store("hmemory://")
     >>> df = pd.DataFrame({"x": [0, 1], "p": 0})
     >>> data = {"seed": df, "extra": df.assign(v=1)}
     >>> keep = {"kartothek_cube_keep_history": 9}

@@ -423,7 +423,8 @@ def _find_remedy(name: str, stored: pa.DataType, given: pa.DataType) -> str:
     """How to make a column of a DataFrame the type that is stored."""
     column = f"df[{name!r}]"
     if pat.is_integer(stored) and pat.is_floating(given):
-        return f'{column}.astype("Int64") keeps gaps in integers'
+        # whole numbers beside gaps fit already: what is left has fractions or is too large
+        return f'{column}.round().astype("Int64"), or widen the column with update_schema'
     if pat.is_integer(stored) or pat.is_floating(stored):
         return f'{column}.astype("{"Int64" if pat.is_integer(stored) else "float64"}")'
     if pat.is_boolean(stored):

@@ -97,12 +97,15 @@ def test_of_two_builds_one_wins(moment):
 
 
 def test_a_rollback_keeps_what_others_committed():
-    """An extension fails its final check after somebody else appended to the seed."""
+    """An extension cannot put its header after somebody else appended to the seed."""
     inner = memory()
     build(Same.of(inner), seed=SEED)
-    store = interrupted(inner, "cube++new/table/p=", append(0, 30))
-    with pytest.raises(RuntimeError):
-        eager_cube.extend_cube({"new": frame(x=["a"], p=[0], v2=[1])}, CUBE, store)
+    faulty = FaultyStore(inner)
+    faulty.fail("put", key="cube++new/table/p=", error=lambda: append(0, 30)(Same.of(inner)))
+    faulty.fail("put", key="cube++new.by-dataset-metadata", error=PermissionError("header"))
+    with pytest.raises(PermissionError):
+        eager_cube.extend_cube({"new": frame(x=[5], p=[0], v2=[1])}, CUBE, Same.of(faulty))
+    assert len(faulty.happened) == 2
     assert values(inner) == [10, 11, 30]
 
 

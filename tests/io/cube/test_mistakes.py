@@ -74,9 +74,9 @@ MISTAKES = {
     "column of a condition": (query(conditions=C("QYT") > 1), ValueError, "QYT"),
     "type of a condition": (query(conditions=C("QTY") == "many"), TypeError, "QTY"),
     "type of a column": (
-        append(MORE.assign(QTY=[1.0, None, 3.0])),
+        append(MORE.assign(QTY=[1.5, None, 3.0])),
         ValueError,
-        """QTY     int64   double  df['QTY'].astype("Int64") keeps gaps in integers""",
+        """QTY     int64   double  df['QTY'].round().astype("Int64"), or widen""",
     ),
     "type of a key": (
         lambda d, s: d.extend_cube(data={"prices": PRICES.astype({"SHOP": str})}, cube=CUBE, store=s),

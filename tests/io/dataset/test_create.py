@@ -282,7 +282,7 @@ def test_bad_partition_columns(io, memory, df, text):
 
 
 def test_nan_of_arrow_is_missing_as_well(memory):
-    with pytest.raises(ValueError, match="1 of 1 rows"):
+    with pytest.raises(ValueError, match="1 of 1 row would be lost"):
         store_dataframes_as_dataset(memory, "u", [pa.table({"p": [np.nan], "x": [1]})], partition_on="p")
 
 

@@ -42,9 +42,9 @@ MISTAKES = {
     "column of a predicate": (read(predicates=[[("QYT", ">", 1)]]), ValueError, "QYT"),
     "type of a predicate": (read(predicates=[[("QTY", "==", "many")]]), TypeError, "QTY"),
     "type of a column": (
-        update(FRAME.assign(QTY=[1.0, None])),
+        update(FRAME.assign(QTY=[1.5, None])),
         ValueError,
-        """QTY     int64   double  df['QTY'].astype("Int64") keeps gaps in integers""",
+        """QTY     int64   double  df['QTY'].round().astype("Int64"), or widen""",
     ),
     "missing column": (
         update(FRAME.drop(columns="QTY")),

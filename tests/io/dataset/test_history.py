@@ -234,7 +234,7 @@ def test_no_times(store, as_of):
 
 
 def test_unreadable_times(store):
-    with pytest.raises(ValueError, match="isoformat"):
+    with pytest.raises(ValueError, match="as_of is a version"):
         values(store, as_of="yesterday")
 
 

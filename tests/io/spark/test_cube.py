@@ -304,7 +304,7 @@ def test_what_schemas_tell_is_refused_before_a_job(jvm, frame, url, change, erro
 @pytest.mark.parametrize(
     "change, error, fragment",
     [
-        (lambda df: df.withColumn("v1", df["v1"].cast("string")), ValueError, "v1: string"),
+        (lambda df: df.withColumn("v1", df["v1"].cast("string")), ValueError, "v1 +double +string"),
         (lambda df: df.drop("v1"), ValueError, "v1"),
         (lambda df: {"enrich": df}, ValueError, "enrich"),
     ],

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pandas as pd
 import pytest
+from plateau.io import eager as plateau
 
 from kartothek_cube.api.dataset import read_table, update_dataset_from_dataframes
 from kartothek_cube.core import caching
@@ -242,6 +243,27 @@ def test_other_writers_do_no_harm(store, written):
     assert values(store) == [3]
     append_to_cube({"first": data(3)["first"]}, CUBE, store)
     assert values(store) == [3]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("name", NAMES)
+def test_plateau_writes_in_between(tmp_path, name):
+    url = f"hfs://{tmp_path}"
+    build_cube(data(1), CUBE, url)
+    append_to_cube(data(2), CUBE, url)
+    uuid, column = f"cube++{name}", f"v_{name}"
+    plateau.update_dataset_from_dataframes([data(3)[name]], store=url, dataset_uuid=uuid, partition_on=["p"])
+    assert sorted(plateau.read_table(uuid, store=url)[column]) == [1, 1, 2, 2, 3, 3]
+    assert values(url) == [2, 3]
+    unknown = {"cube++first", "cube++second"} if name == "seed" else set()
+    problems = verify_cube(CUBE, url).problems
+    assert {(problem.kind, problem.dataset) for problem in problems} == {
+        ("unknown-operation", dataset) for dataset in unknown
+    }
+    append_to_cube(data(4), CUBE, url)
+    assert values(url) == [4]
+    assert verify_cube(CUBE, url).ok
+    assert sorted(plateau.read_table(uuid, store=url)[column]) == [1, 1, 2, 2, 3, 3, 4, 4]
 
 
 def test_what_other_writers_did_to_atomicity_is_told(store):

@@ -26,8 +26,10 @@ from kartothek_cube.api.cube import (
 from kartothek_cube.core.commit import operation
 from kartothek_cube.core.errors import ConcurrentWriteError
 from kartothek_cube.core.utils import lazy_store
+from kartothek_cube.io.spark.cube import query_cube_spark
 from tests.support import factories
 from tests.support.servers import azure_url, s3_url
+from tests.support.spark_session import shared_session
 
 CUBE = Cube(["I"], ["P"], "g")
 NAMES = ["seed", "x", "y"]
@@ -83,6 +85,23 @@ def test_answers_beside_writers(tmp_path, kind, reader):
     try:
         with FORKS.Pool(2) as readers:
             assert readers.starmap(count_mixed, [(store, reader, ANSWERS // 2)] * 2) == [0, 0]
+        assert all(writer.is_alive() for writer in writers)
+    finally:
+        for writer in writers:
+            writer.kill()
+
+
+def test_spark_plans_beside_writers(tmp_path):
+    """The driver plans a query, tasks read it later, when writers are some states ahead."""
+    store = STORES["local"](tmp_path)
+    build_cube(data(0), CUBE, store)
+    writers = [FORKS.Process(target=write, args=(store, n * 1000)) for n in (1, 2)]
+    for writer in writers:
+        writer.start()
+    try:
+        spark = shared_session()
+        for _ in range(ANSWERS // 10):
+            assert not is_mixed(query_cube_spark(CUBE, store, spark=spark).toPandas())
         assert all(writer.is_alive() for writer in writers)
     finally:
         for writer in writers:

@@ -140,7 +140,8 @@ def _frame(tables: list[pa.Table], types: ResultTypes) -> pd.DataFrame:
     """DataFrame of the only table in a list, which is emptied; numbers and times are not copied."""
     table = tables.pop()
     names, index = table.column_names, pd.RangeIndex(len(table))
-    viewed = set() if types.dtype_backend or len(names) > MAX_COLUMNS else set(names) - set(types.dtypes)
+    is_viewed = not types.dtype_backend and len(names) <= MAX_COLUMNS
+    viewed = [name for name in names if is_viewed and name not in types.dtypes]
     arrays = {name: zero_copy_view(table.column(name)) for name in viewed}
     tables.append(table.select([name for name in names if arrays.get(name) is None]))
     del table

@@ -63,6 +63,7 @@ def query_corrupt(d, s):
 
 
 AWARE = pd.Timestamp("2024-01-05", tz="UTC")
+MIXED = pd.Series([AWARE, AWARE.tz_localize(None), AWARE], dtype=object)
 #: mistake -> what is done, the error, and its text
 MISTAKES = {
     "column": (
@@ -108,13 +109,7 @@ MISTAKES = {
         "DAY     timestamp[ns]  timestamp[ns, tz=UTC]  df['DAY'].dt.tz_localize(None)",
     ),
     "zones": (
-        lambda d, s: d.extend_cube(
-            data={
-                "prices": PRICES.assign(DAY=pd.Series([AWARE, AWARE.tz_localize(None), AWARE], dtype=object))
-            },
-            cube=CUBE,
-            store=s,
-        ),
+        lambda d, s: d.extend_cube(data={"prices": PRICES.assign(DAY=MIXED)}, cube=CUBE, store=s),
         ValueError,
         "Column 'DAY' mixes timestamps with and without time zone",
     ),
@@ -226,7 +221,7 @@ def test_second_build(driver, built, data):
 def test_timestamps_of_payload_with_and_without_zone(tmp_path, name):
     built = STORES["memory"](tmp_path)
     eager_cube.build_cube(SEED, CUBE, built)
-    mixed = pd.Series([AWARE, AWARE.tz_localize(None), pd.NaT], dtype=object)
+    mixed = MIXED.where([True, True, False], pd.NaT)
     with refuses(built, ValueError, "Column 'SINCE' mixes timestamps with and without time zone"):
         open_facade(name).extend_cube(data={"prices": PRICES.assign(SINCE=mixed)}, cube=CUBE, store=built)
 
@@ -386,8 +381,8 @@ def test_a_cube_without_its_seed(driver, built):
 
 def test_conflicts_name_their_dataset(built):
     expected = (
-        "Dataset 'c++seed', table 'table': Schema violation: the columns of the input do not fit those of the "
-        "dataset.\ncolumn  stored  given  what to do\n"
+        "Dataset 'c++seed', table 'table': Schema violation: the columns of the input do not fit those of "
+        "the dataset.\ncolumn  stored  given  what to do\n"
         'NEW     -       int64  drop the column, or append with schema_mode="merge"'
     )
     with refuses(built, SchemaConflictError, expected):

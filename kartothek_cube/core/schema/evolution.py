@@ -203,7 +203,7 @@ def _parse_default(text: str, dtype: pa.DataType) -> pa.Scalar:
     return pa.scalar(text, pa.string()).cast(dtype)
 
 
-def _format_default(column: str, value: object, dtype: pa.DataType) -> str | None:
+def _format_default(column: str, value: Any, dtype: pa.DataType) -> str | None:
     """A default as text that gives the same value of the type again, None for null; raises ValueError."""
     if value is None or (pd.api.types.is_scalar(value) and pd.isna(value)):
         return None

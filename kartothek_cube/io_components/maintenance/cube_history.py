@@ -113,6 +113,8 @@ class CubeHistory(Sequence[CubeState]):
 
     def _repr_html_(self) -> str:
         table = self.to_frame().drop(columns=["versions", "job", "current"])
+        table["datasets"] = table["datasets"].map(", ".join)
+        table.columns = table.columns.str.replace("_", " ")
         return table.to_html(index=False, na_rep="")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime, time, timedelta
+from typing import Any
 
 import attrs
 import pandas as pd
@@ -78,7 +79,7 @@ def _to_types(argument: str, columns: ColumnTypes | None) -> dict[str, pa.DataTy
     return types
 
 
-def _to_type(given: object) -> pa.DataType:
+def _to_type(given: Any) -> pa.DataType:
     """Arrow type of a type of Arrow, pandas, NumPy or Python; raises TypeError and ValueError."""
     if isinstance(given, str):
         try:

@@ -91,6 +91,4 @@ def store(store_factory: StoreFactory) -> Any:
 @pytest.fixture
 def driver(facade: str) -> Any:
     """A façade with the methods of tests/support/cube_facades.py; once per façade."""
-    if facade == SPARK:
-        return importlib.import_module("tests.support.facade_spark").Spark()
-    return importlib.import_module("tests.support.cube_facades").FACADES[facade]()
+    return importlib.import_module("tests.support.cube_facades").open_facade(facade)

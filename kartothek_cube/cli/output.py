@@ -23,7 +23,8 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from kartothek_cube.cli.terminal import pluralize, usage_error
+from kartothek_cube.cli.terminal import usage_error
+from kartothek_cube.core.errors import format_count
 
 __all__ = ("FORMATS", "Writer", "choose_format", "open_writer")
 
@@ -216,11 +217,11 @@ class _Table(Writer):
             self.sink.write("  ".join(line).rstrip().encode() + b"\n")
         self.sink.flush()
         if len(shown) < len(result):
-            hidden = pluralize(len(result) - len(shown), "more row")
+            hidden = format_count(len(result) - len(shown), "more row")
             click.echo(f"… and {hidden}; write all of them to a file with --to", err=True)
         if len(fitting) < len(columns):
             names = ", ".join(column.name for column in columns[len(fitting) :])
-            hidden = pluralize(len(columns) - len(fitting), "more column")
+            hidden = format_count(len(columns) - len(fitting), "more column")
             click.echo(f"… and {hidden} ({names}); select some with --columns", err=True)
 
 

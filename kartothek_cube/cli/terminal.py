@@ -22,7 +22,6 @@ __all__ = (
     "headline",
     "label",
     "one_line",
-    "pluralize",
     "print_json",
     "report_error",
     "usage_error",
@@ -105,13 +104,3 @@ def label(text: str, value: str = "") -> None:
 def print_json(content: Any) -> None:
     """Print JSON; values without a JSON type become text."""
     click.echo(json.dumps(content, indent=2, sort_keys=True, default=str, ensure_ascii=False))
-
-
-def pluralize(number: int, noun: str, plural: str | None = None) -> str:
-    """
-    Format a number with its noun.
-
-    >>> pluralize(1, "file"), pluralize(2000, "file"), pluralize(2, "index", "indices")
-    ('1 file', '2,000 files', '2 indices')
-    """
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

@@ -221,7 +221,9 @@ class StateNotFoundError(KartothekCubeError, ValueError):
     as_of
         What was asked for.
     known
-        Which versions are kept.
+        Which versions are kept: one, or the first "to" the last.
+    kind
+        ``Dataset``, or ``Cube`` if the name is that of a cube.
 
     Attributes
     ----------
@@ -233,13 +235,13 @@ class StateNotFoundError(KartothekCubeError, ValueError):
     Dataset 'sales': there is no state as of 3. Its states go from 7 (2020-01-31T12:00:00+00:00) to 9.
     """
 
-    def __init__(self, dataset_uuid: str, as_of: str, known: str = "") -> None:
+    def __init__(self, dataset_uuid: str, as_of: str, known: str = "", *, kind: str = "Dataset") -> None:
         self.dataset_uuid = dataset_uuid
         self.as_of = as_of
         self.known = known
-        message = f"Dataset {dataset_uuid!r}: there is no state as of {as_of}."
+        message = f"{kind} {dataset_uuid!r}: there is no state as of {as_of}."
         if known:
-            message += f" Its states go from {known}."
+            message += f" Its states go from {known}." if " to " in known else f" Its only state is {known}."
         super().__init__(message)
 
 

@@ -442,7 +442,7 @@ def write_single_partition(
     """
     if data is None:
         raise TypeError("write_single_partition needs data, got None.")
-    context, schema = plan_partition(
+    context = plan_partition(
         dataset_uuid,
         store,
         factory,
@@ -452,7 +452,7 @@ def write_single_partition(
         secondary_indices=secondary_indices,
         table_name=table_name,
     )
-    return run_update(context, data, schema)
+    return run_update(context, data)
 
 
 def commit_dataset(

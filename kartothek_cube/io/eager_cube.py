@@ -894,7 +894,8 @@ def compact_cube(
     df_serializer
         How files are written; Parquet with ZSTD by default.
     min_files
-        Partitions with fewer files are left as they are.
+        Partitions with fewer files are left as they are. With 1, files that were written before a change of
+        the schema (:doc:`/schema_evolution`) are rewritten with the current columns as well.
     progress
         Show a bar of files, bytes and the time left; needs tqdm.
 

@@ -271,9 +271,7 @@ def test_conflict_with_a_stored_schema_says_what_to_do(stored, given, remedy, fi
     with pytest.raises(SchemaConflictError) as error:
         common_metadata.validate_compatible(schemas)
     title, head, row = str(error.value).splitlines()
-    assert title == (
-        f"Schema violation: the columns of {{{first}}} do not fit those of {{u/table/_common_metadata}}."
-    )
+    assert title == f"Schema violation: the columns of {first} do not fit those of the dataset."
     assert head.split() == ["column", "stored", "given", "what", "to", "do"]
     assert row.startswith(f"x       {stored}")
     assert row.endswith(f"  {given}  {remedy}".replace('"x"', "'x'"))

@@ -12,10 +12,20 @@ import pytest
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.display.html import MAX_ROWS, facts, plain_text_table, table
-from kartothek_cube.io.eager_cube import build_cube, collect_stats, compact_cube
+from kartothek_cube.io.eager_cube import (
+    build_cube,
+    collect_stats,
+    compact_cube,
+    extend_cube,
+    keep_cube_history,
+    list_cube_history,
+    remove_partitions,
+)
 from kartothek_cube.io_components.query.explain import explain_query
 from kartothek_cube.io_components.query.planner import plan_query
+from tests.support.cube_facades import FACADES, SPARK, open_facade
 from tests.support.cubes import memory
+from tests.support.factories import STORES
 
 EVIL = "<script>&\"'"
 CUBE = Cube(["x", "y"], ["p"], "cube", index_columns=[EVIL], suppress_index_on=["y"])
@@ -93,6 +103,33 @@ def test_facts():
 def test_text_table():
     assert plain_text_table(["a", "b"], []) == "a  b"
     assert plain_text_table(["a", "b"], [["long", 1], ["s", 1000]]) == "a         b\nlong      1\ns     1,000"
+
+
+def test_the_history_of_a_cube_is_a_table(built):
+    store, _ = built
+    assert repr(list_cube_history(CUBE, store)) == "<CubeHistory of 1 state>"
+    extend_cube({"o": pd.DataFrame({"x": [1], "y": [1], "p": ["b"], "v": [1]})}, CUBE, store)
+    keep_cube_history(CUBE, store, 3)
+    remove_partitions(CUBE, store, C("p") == "b")
+    view = Text(list_cube_history(CUBE, store)._repr_html_())
+    assert "table" in view.tags
+    assert {"operation", "remove_partitions", "o, seed", "files added", "rows added"} <= set(view.words)
+
+
+@pytest.mark.parametrize("name", [*FACADES, SPARK])
+def test_results_of_every_facade_are_tables(tmp_path, name):
+    driver, store = open_facade(name), STORES["local" if name == SPARK else "memory"](tmp_path)
+    cube = Cube(["x"], ["p"], "cube")
+    data = pd.DataFrame({"x": [1, 2], "p": ["a", "b"], "v": [1, 2]})
+    results = [
+        driver.build_cube(data=data, cube=cube, store=store),
+        driver.append_to_cube(data=data.assign(x=3), cube=cube, store=store),
+        driver.collect_stats(cube=cube, store=store),
+    ]
+    for result in results:
+        view = Text(result._repr_html_())
+        assert "table" in view.tags
+        assert {"dataset", "seed", "files"} <= set(view.words)
 
 
 def test_results_by_dataset_are_tables(built):

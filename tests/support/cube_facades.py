@@ -6,6 +6,7 @@ statistics and written datasets in a dict, whatever the façade makes of them (g
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -285,3 +286,12 @@ def frames_of(data: Any) -> Any:
 
 #: name for ``--facade`` -> class
 FACADES: dict[str, type[Eager]] = {cls.name: cls for cls in (Eager, Iter, Delayed, Bag, LargeBag, DataFrame)}
+#: needs a JVM, and stores that other processes can open
+SPARK = "spark"
+
+
+def open_facade(name: str) -> Any:
+    """A façade by name; pyspark is imported for Spark only."""
+    if name == SPARK:
+        return importlib.import_module("tests.support.facade_spark").Spark()
+    return FACADES[name]()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import contextmanager
 
 import pandas as pd
@@ -18,6 +19,11 @@ from kartothek_cube.io import eager_cube
 
 CUBE = Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube")
 HEADER = ".by-dataset-metadata."
+#: words of the library's code, and names of its files, which tell users nothing
+INTERNAL = re.compile(
+    r"NoneType|pyarrow\.lib|ChangeSet|BlobStore|_plan|__\w|ktk_|\bkeys\(|object at 0x|_common_metadata|"
+    r"SchemaWrapper|\(s\)"
+)
 
 
 def frame(**columns) -> pd.DataFrame:

@@ -17,7 +17,8 @@ from kartothek_cube.cli.options import (
     datasets_option,
     select_datasets,
 )
-from kartothek_cube.cli.terminal import DAMAGED, headline, label, one_line, pluralize, print_json, usage_error
+from kartothek_cube.cli.terminal import DAMAGED, headline, label, one_line, print_json, usage_error
+from kartothek_cube.core.errors import format_count
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -269,6 +270,6 @@ def _print_report(report: Report) -> None:
         click.echo(f"    {problem.remedy}")
     for problem in report.repaired:
         click.secho(f"repaired: {problem}", fg="green")
-    checked = ", ".join(pluralize(n, _SINGULAR[kind], kind) for kind, n in report.checked.items())
-    problems = pluralize(len(report.problems), "problem") if report.problems else "no problems"
+    checked = ", ".join(format_count(n, _SINGULAR[kind], kind) for kind, n in report.checked.items())
+    problems = format_count(len(report.problems), "problem") if report.problems else "no problems"
     click.echo(f"{problems} in {checked}")

@@ -33,7 +33,8 @@ from kartothek_cube.cli.options import (
     select_datasets,
     yes_option,
 )
-from kartothek_cube.cli.terminal import closest, pluralize, print_json, usage_error
+from kartothek_cube.cli.terminal import closest, print_json, usage_error
+from kartothek_cube.core.errors import format_count
 
 if TYPE_CHECKING:
     from kartothek_cube.core.dataset import DatasetMetadata
@@ -74,7 +75,7 @@ def index(state: CliContext, dataset: str, columns: str) -> None:
 
 
 def _count_files(datasets: Iterable[DatasetMetadata]) -> str:
-    return pluralize(sum(len(dataset.partition_table) for dataset in datasets), "data file")
+    return format_count(sum(len(dataset.partition_table) for dataset in datasets), "data file")
 
 
 # -- copy ------------------------------------------------------------------------------------------
@@ -167,9 +168,9 @@ def delete(state: CliContext, include: str | None, exclude: str | None, yes: boo
     files = sum(len(state.datasets[name].partition_table) for name in names)
     is_whole = len(names) == len(state.datasets)
     target = "the whole cube" if is_whole else "part of cube"
-    confirm(f"Delete {target} {state.prefix} ({', '.join(names)}; {pluralize(files, 'data file')})?", yes)
+    confirm(f"Delete {target} {state.prefix} ({', '.join(names)}; {format_count(files, 'data file')})?", yes)
     delete_cube(state.cube, state.store, names)
-    click.echo(f"Deleted {', '.join(names)} of cube {state.prefix} ({pluralize(files, 'data file')}).")
+    click.echo(f"Deleted {', '.join(names)} of cube {state.prefix} ({format_count(files, 'data file')}).")
     if state.cube.seed_dataset in names and not is_whole:
         click.echo("The remaining datasets cannot be queried without the seed dataset.", err=True)
 
@@ -206,15 +207,15 @@ def cleanup(state: CliContext, retention_text: str, dry_run: bool, yes: bool) ->
     if dry_run:
         for blob in blobs:
             click.echo(blob.key)
-        click.echo(f"{pluralize(len(blobs), 'file')} ({size}) would be deleted.", err=True)
+        click.echo(f"{format_count(len(blobs), 'file')} ({size}) would be deleted.", err=True)
     elif blobs:
-        confirm(f"Delete {pluralize(len(blobs), 'orphaned file')} ({size}) of cube {state.prefix}?", yes)
+        confirm(f"Delete {format_count(len(blobs), 'orphaned file')} ({size}) of cube {state.prefix}?", yes)
         delete_garbage(state.store, [blob.key for blob in blobs])
-        click.echo(f"Deleted {pluralize(len(blobs), 'orphaned file')} ({size}) of cube {state.prefix}.")
+        click.echo(f"Deleted {format_count(len(blobs), 'orphaned file')} ({size}) of cube {state.prefix}.")
     else:
         click.echo("There are no orphaned files to delete.")
     if young and retention is not None:
-        kept = pluralize(len(young), "orphaned file")
+        kept = format_count(len(young), "orphaned file")
         verb = "is" if len(young) == 1 else "are"
         click.echo(f"{kept} ({_format_size(young)}) {verb} younger than {retention_text} and kept.", err=True)
 
@@ -283,10 +284,10 @@ def _describe_compaction(count: dict[str, int]) -> str:
     if not count["partitions"]:
         return "nothing to do"
     return (
-        f"{pluralize(count['partitions'], 'partition')}; "
-        f"{count['files_before']:,} → {pluralize(count['files_after'], 'file')}, "
+        f"{format_count(count['partitions'], 'partition')}; "
+        f"{count['files_before']:,} → {format_count(count['files_after'], 'file')}, "
         f"{bytes_text(count['bytes_before'])} → {bytes_text(count['bytes_after'])}, "
-        f"{count['rows_before']:,} → {pluralize(count['rows_after'], 'row')}"
+        f"{count['rows_before']:,} → {format_count(count['rows_after'], 'row')}"
     )
 
 
@@ -328,7 +329,7 @@ def history(
     names = select_datasets(state.datasets, include, exclude)
     if keep is not None:
         keep_cube_history(state.cube, state.store, keep, names)
-        kept = pluralize(keep, "older state") if keep else "no older states"
+        kept = format_count(keep, "older state") if keep else "no older states"
         click.echo(f"Keeping {kept} of {', '.join(sorted(names))} from now on.", err=True)
     if rollback is not None:
         as_of = _parse_as_of(rollback)

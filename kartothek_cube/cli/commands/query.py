@@ -20,7 +20,8 @@ from kartothek_cube.cli.options import (
     parse_time,
     select_datasets,
 )
-from kartothek_cube.cli.terminal import one_line, pluralize, print_json, usage_error
+from kartothek_cube.cli.terminal import one_line, print_json, usage_error
+from kartothek_cube.core.errors import format_count
 
 if TYPE_CHECKING:
     from kartothek_cube.io_components.query.physical_plan import PhysicalPlan
@@ -160,7 +161,7 @@ def _write_result(
             writer.write(table)
             n_rows += len(table)
     if to is not None:
-        click.echo(f"Wrote {pluralize(n_rows, 'row')} to {to}", err=True)
+        click.echo(f"Wrote {format_count(n_rows, 'row')} to {to}", err=True)
 
 
 def _read_tables(state: CliContext, plan: PhysicalPlan, limit: int | None) -> Iterator[pa.Table]:
@@ -215,7 +216,7 @@ def _make_shell() -> Callable[[Any], None]:
         usage_error("Interactive queries need prompt_toolkit: pip install 'kartothek_cube[cli]'")
 
     def embed(frame: Any) -> None:
-        size = f"{pluralize(len(frame), 'row')} and {pluralize(len(frame.columns), 'column')}"
+        size = f"{format_count(len(frame), 'row')} and {format_count(len(frame.columns), 'column')}"
         banner = f"{size} in df; press Ctrl-D to return to the query."
         shell: Any = InteractiveShellEmbed
         shell(banner1=banner, banner2="")(local_ns={"df": frame})

@@ -9,7 +9,8 @@ import click
 
 from kartothek_cube.cli.context import CliContext, mask_store, pass_state
 from kartothek_cube.cli.options import CubeCommand
-from kartothek_cube.cli.terminal import pluralize, usage_error
+from kartothek_cube.cli.terminal import usage_error
+from kartothek_cube.core.errors import format_count
 
 if TYPE_CHECKING:
     from kartothek_cube.cli.report.page import Page
@@ -70,5 +71,5 @@ def render(page: Page) -> str:
         lstrip_blocks=True,
     )
     environment.filters["thousands"] = "{:,}".format
-    environment.filters["pluralize"] = pluralize
+    environment.filters["format_count"] = format_count
     return environment.get_template("report.html").render(page=page)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.cli.report.files import DataFiles
-from kartothek_cube.cli.terminal import pluralize
+from kartothek_cube.core.errors import format_count
 from kartothek_cube.io_components.runtime.progress import bytes_text
 
 __all__ = ("METRICS", "Cell", "Growth", "HeatMap", "Line", "Tick", "format_values", "growth", "heat_map")
@@ -213,7 +213,7 @@ def _describe_cell(
     name: str, sums: Mapping[str, npt.NDArray[np.float64]], partitions: Ints, cell: int
 ) -> str:
     amounts = ", ".join(
-        bytes_text(sums[m][cell]) if m == "bytes" else pluralize(round(sums[m][cell]), m.removesuffix("s"))
+        bytes_text(sums[m][cell]) if m == "bytes" else format_count(round(sums[m][cell]), m.removesuffix("s"))
         for m in METRICS
     )
     number = int(partitions[cell])
@@ -227,7 +227,7 @@ def _summarize(
     least = int(used[np.argmin(sums["bytes"][used])])
     size = bytes_text(int(files.sizes.sum()))
     return (
-        f"{pluralize(files.n_partitions, 'partition')}, {pluralize(len(files), 'file')}, {size}; "
+        f"{format_count(files.n_partitions, 'partition')}, {format_count(len(files), 'file')}, {size}; "
         f"most bytes in {names[most]} ({bytes_text(sums['bytes'][most])}), "
         f"fewest in {names[least]} ({bytes_text(sums['bytes'][least])})."
     )
@@ -328,7 +328,7 @@ def _build_line(
     change = np.flatnonzero(np.diff(sums, prepend=-1.0))
     steps = "".join(f"H{x[i]:.1f}V{y[i]:.1f}" for i in change[1:])
     times = np.full(1, np.nan) if files is None else files.times
-    count = "" if files is None else f" in {pluralize(len(files), 'file')}"
+    count = "" if files is None else f" in {format_count(len(files), 'file')}"
     return Line(
         name=name,
         color=color,

@@ -14,10 +14,10 @@ import pyarrow as pa
 from kartothek_cube.cli.context import DEFAULT_RETENTION, is_internal_column, list_garbage_by_age
 from kartothek_cube.cli.report.charts import Growth, HeatMap, format_values, growth, heat_map
 from kartothek_cube.cli.report.files import DataFiles, collect_file_stats
-from kartothek_cube.cli.terminal import pluralize
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import format_count
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.store import Blob, BlobStore
 from kartothek_cube.io_components.runtime.progress import bytes_text
@@ -129,7 +129,9 @@ def build_page(
 
 
 def _describe_files(blobs: Sequence[Blob]) -> str:
-    return f"{pluralize(len(blobs), 'orphaned file')} ({bytes_text(sum(blob.size or 0 for blob in blobs))})"
+    return (
+        f"{format_count(len(blobs), 'orphaned file')} ({bytes_text(sum(blob.size or 0 for blob in blobs))})"
+    )
 
 
 def _warn_garbage(cube: Cube, garbage: Sequence[Blob], store: str) -> tuple[Advice, ...]:
@@ -302,7 +304,7 @@ def _warn_skew(files: DataFiles, sizes: np.ndarray, build: str) -> Advice | None
     at = int(np.flatnonzero(files.partition == int(np.argmax(sizes)))[0])
     keys = ", ".join(f"{key}={values[at].as_py()}" for key, values in files.keys.items())
     return Advice(
-        f"Skew: {pluralize(number, 'partition')} more than {_SKEW_FACTOR} times as large as the median",
+        f"Skew: {format_count(number, 'partition')} more than {_SKEW_FACTOR} times as large as the median",
         f"{keys} has {bytes_text(largest)}, the median is {bytes_text(median)}. "
         "The largest partition delays the whole job. Partition by one more column.",
         build,
@@ -343,7 +345,7 @@ def warn_useless_indices(cube: Cube, name: str, indices: Iterable[Index], n_file
     verb = "skips" if len(useless) == 1 else "skip"
     return [
         Advice(
-            f"{pluralize(len(useless), 'index', 'indices')} {verb} no files: {', '.join(sorted(columns))}",
+            f"{format_count(len(useless), 'index', 'indices')} {verb} no files: {', '.join(sorted(columns))}",
             "Each value is in nearly all files, so conditions on these columns open all of them, and each "
             "commit writes the indices. Partition by these columns, or leave the indices out.",
             command,

@@ -11,12 +11,11 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.types import Mask
 from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, MissingIndexEntries, WriteMode
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import SchemaConflictError
 from kartothek_cube.core.history import retained_metadata
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema.evolution import EVOLUTION, merge_evolution, merge_schemas
-from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatible
+from kartothek_cube.core.schema.evolution import EVOLUTION, merge_evolution, unite_schemas
+from kartothek_cube.core.schema.wrapper import SchemaWrapper
 
 __all__ = ("apply", "last_batch", "merged_schema")
 
@@ -171,12 +170,6 @@ def merged_schema(state: DatasetMetadata, change: ChangeSet) -> SchemaWrapper | 
         return state.schema
     if state.schema is None or not (len(state.schema) or len(state.partition_table)):
         return change.schema
-    if change.merge_schema:
-        # raises ValueError for names under which older files hold another column
-        merge_evolution(state.schema, change.schema, state.metadata, state.uuid)
-    try:
-        if change.merge_schema:
-            return merge_schemas(state.schema, change.schema, state.partition_keys or ())
-        return validate_compatible([state.schema, change.schema])
-    except ValueError as exc:
-        raise SchemaConflictError(str(exc), change.uuid, change.table) from exc
+    evolving = state.metadata if change.merge_schema else None
+    keys = state.partition_keys or ()
+    return unite_schemas(state.schema, change.schema, keys, evolving, change.uuid, change.table)

@@ -158,7 +158,7 @@ def find_violations(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> Iter
     if cube.seed_dataset not in datasets:
         error = ValueError(
             f"Seed dataset ({cube.seed_dataset}) is missing. "
-            f"The cube {cube.uuid_prefix} has: {_join(datasets) or 'no dataset'}"
+            f"The cube {cube.uuid_prefix} has{': ' + _join(datasets) if datasets else ' no datasets'}"
         )
         yield Violation(Rule.SEED, cube.seed_dataset, error)
     ordered = {name: datasets[name] for name in sorted(datasets)}

@@ -34,6 +34,7 @@ from kartothek_cube.core.history.time_travel import (
     check_as_of,
     list_states,
     load_state,
+    name_states,
     select_state,
     state_as_of,
 )
@@ -56,6 +57,7 @@ __all__ = (
     "archive_snapshot",
     "load_snapshot",
     "load_state",
+    "name_states",
     "list_snapshots",
     "expired_snapshots",
     "expire_snapshots",

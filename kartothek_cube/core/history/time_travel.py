@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.loading import read_header
@@ -13,10 +13,17 @@ from kartothek_cube.core.history.archive import DatasetState, list_snapshots, lo
 from kartothek_cube.core.history.snapshot_versions import snapshot_version
 from kartothek_cube.core.store import BlobStore
 
-__all__ = ("AsOf", "check_as_of", "list_states", "load_state", "select_state", "state_as_of")
+__all__ = ("AsOf", "check_as_of", "list_states", "load_state", "name_states", "select_state", "state_as_of")
 
 AsOf: TypeAlias = int | str | datetime
 """A version, or a point in time (a text in ISO 8601 will do; without time zone it is UTC)."""
+
+
+class _HasVersion(Protocol):
+    @property
+    def version(self) -> int: ...
+    @property
+    def time(self) -> datetime: ...
 
 
 def list_states(uuid: str, blobs: BlobStore) -> list[DatasetState]:
@@ -54,10 +61,16 @@ def select_state(uuid: str, states: Sequence[DatasetState], as_of: AsOf) -> Data
             return None
     if matches:
         return matches[-1]
-    first = states[0]
-    raise StateNotFoundError(
-        uuid, str(as_of), f"{first.version} ({first.time.isoformat()}) to {states[-1].version}"
-    )
+    raise StateNotFoundError(uuid, str(as_of), name_states(states))
+
+
+def name_states(states: Sequence[_HasVersion]) -> str:
+    """The range of states, for messages: one state, or the first and the last one."""
+    if not states:
+        return ""
+    first, last = states[0], states[-1]
+    text = f"{first.version} ({first.time.isoformat()})"
+    return f"{text} to {last.version}" if last.version != first.version else text
 
 
 def state_as_of(uuid: str, blobs: BlobStore, as_of: AsOf) -> DatasetMetadata:
@@ -66,7 +79,7 @@ def state_as_of(uuid: str, blobs: BlobStore, as_of: AsOf) -> DatasetMetadata:
     states = list_states(uuid, blobs)
     state = select_state(uuid, states, as_of)
     if state is None:
-        raise StateNotFoundError(uuid, str(as_of), f"1 ({states[0].time.isoformat()}), its first one")
+        raise StateNotFoundError(uuid, str(as_of), name_states(states))
     return load_state(uuid, blobs, state)
 
 

@@ -8,10 +8,13 @@ again for another column: older files still hold the values of the first one.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import time
 from functools import cached_property
 from typing import Any, Self, TypeAlias
 
 import attrs
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
 
@@ -22,7 +25,7 @@ from kartothek_cube.core.arrow.pandas_conversion import (
     with_pandas_metadata,
 )
 from kartothek_cube.core.arrow.types import widen
-from kartothek_cube.core.errors import CorruptDatasetError, unknown_names
+from kartothek_cube.core.errors import CorruptDatasetError, SchemaConflictError, unknown_names
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatible
 from kartothek_cube.core.uuid import gen_uuid
 
@@ -33,11 +36,13 @@ __all__ = (
     "SchemaUpdate",
     "column_mapping",
     "merge_evolution",
-    "merge_schemas",
+    "unite_schemas",
 )
 
-ColumnTypes: TypeAlias = Mapping[str, pa.DataType | str]
-"""Column to type, a pyarrow.DataType or its name (``"float64"``)."""
+ColumnTypes: TypeAlias = Mapping[
+    str, pa.DataType | str | type | np.dtype[Any] | pd.api.extensions.ExtensionDtype
+]
+"""Column to type: a type of Arrow, pandas, NumPy or Python, or its name (``"float64"``)."""
 
 #: metadata key of the evolution of a dataset
 EVOLUTION = "kartothek_cube_columns"
@@ -190,13 +195,26 @@ def column_mapping(
 
 
 def _parse_default(text: str, dtype: pa.DataType) -> pa.Scalar:
+    # Arrow parses neither times nor durations
+    if pat.is_time(dtype):
+        return pa.scalar(time.fromisoformat(text), dtype)
+    if pat.is_duration(dtype):
+        return pa.scalar(int(text), pa.int64()).cast(dtype)
     return pa.scalar(text, pa.string()).cast(dtype)
 
 
-def _format_default(column: str, value: object, dtype: pa.DataType) -> str:
-    """A default as text that gives the same value of the type again; raises ValueError."""
+def _format_default(column: str, value: Any, dtype: pa.DataType) -> str | None:
+    """A default as text that gives the same value of the type again, None for null; raises ValueError."""
+    if value is None or (pd.api.types.is_scalar(value) and pd.isna(value)):
+        return None
+    if pat.is_nested(dtype):
+        raise ValueError(f"defaults: column {column} is {dtype}, of which the default can only be null")
     try:
-        scalar = pa.scalar(value, dtype)
+        if isinstance(value, str) and pat.is_temporal(dtype):
+            scalar = _parse_default(value, dtype)
+            value = scalar.as_py()
+        else:
+            scalar = pa.scalar(value, dtype)
         text = str(scalar.cast(pa.string()).as_py())
         # Arrow cuts off fractions, which would be another value
         if scalar.as_py() == value and _parse_default(text, dtype).equals(scalar):
@@ -251,8 +269,7 @@ class SchemaUpdate:
         current = attrs.evolve(evolution, columns=columns, dropped=tuple(dropped))
         current.check_new(self.add, uuid)
         for name, dtype in self.add.items():
-            value = self.defaults.get(name)
-            default = None if value is None else _format_default(name, value, dtype)
+            default = _format_default(name, self.defaults.get(name), dtype)
             columns[name] = EvolvedColumn(added=True, default=default)
             types[name] = dtype
         extensions = {name: extension for name, extension in extensions.items() if name in types}
@@ -303,7 +320,30 @@ def _make_schema(
     return SchemaWrapper(schema, old.origin)
 
 
-def merge_schemas(
+def unite_schemas(
+    stored: SchemaWrapper,
+    given: SchemaWrapper,
+    partition_keys: Sequence[str],
+    evolving: Mapping[str, Any] | None,
+    uuid: str,
+    table: str,
+) -> SchemaWrapper | None:
+    """Schema of a dataset after rows of a schema are added; raises SchemaConflictError.
+
+    With the metadata of a dataset that is `evolving`, the rows may have other columns.
+    """
+    if evolving is not None:
+        # raises ValueError for names under which older files hold another column
+        merge_evolution(stored, given, evolving, uuid)
+    try:
+        if evolving is not None:
+            return _merge_schemas(stored, given, partition_keys)
+        return validate_compatible([stored, given])
+    except SchemaConflictError as error:
+        raise SchemaConflictError(error.problem, uuid, table) from error
+
+
+def _merge_schemas(
     stored: SchemaWrapper, given: SchemaWrapper, partition_keys: Sequence[str]
 ) -> SchemaWrapper:
     """All columns of two schemas, whose common columns have to agree; raises SchemaConflictError."""

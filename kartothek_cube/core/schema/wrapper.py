@@ -376,8 +376,11 @@ def _extensions(left: pa.Schema, right: pa.Schema) -> dict[str, str]:
 
 
 def _format_origin(schema: SchemaWrapper) -> str:
-    text = "{" + ", ".join(sorted(schema.origin)) + "}"
-    return text if len(text) <= _MAX_ORIGIN + 4 else text[:_MAX_ORIGIN] + "...}"
+    return "{" + _cut(", ".join(sorted(schema.origin))) + "}"
+
+
+def _cut(origin: str) -> str:
+    return origin if len(origin) <= _MAX_ORIGIN else origin[:_MAX_ORIGIN] + "..."
 
 
 def _difference(reference: SchemaWrapper, schema: SchemaWrapper) -> str:
@@ -386,16 +389,17 @@ def _difference(reference: SchemaWrapper, schema: SchemaWrapper) -> str:
     if _is_stored(given) and not _is_stored(stored):
         stored, given = given, stored
     heads = ("stored", "given") if _is_stored(stored) else ("first", "second")
-    rows = [("column", *heads, "what to do"), *_conflicts(stored.internal(), given.internal())]
+    remedies = _REMEDIES_OF_STORED if _is_stored(stored) else _REMEDIES_OF_INPUT
+    rows = [("column", *heads, "what to do"), *_conflicts(stored.internal(), given.internal(), *remedies)]
     widths = [max(len(row[position]) for row in rows) for position in range(3)]
     lines = [
         "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]).rstrip()
         for row in rows
     ]
-    return (
-        f"Schema violation: the columns of {_format_origin(given)} do not fit those of "
-        f"{_format_origin(stored)}.\n" + "\n".join(lines)
-    )
+    other = "the dataset" if _is_stored(stored) else _format_origin(stored)
+    source = _cut(", ".join(sorted(given.origin))) if _is_stored(stored) else _format_origin(given)
+    title = f"Schema violation: the columns of {source} do not fit those of {other}."
+    return "\n".join([title, *lines])
 
 
 def _is_stored(schema: SchemaWrapper) -> bool:
@@ -403,18 +407,31 @@ def _is_stored(schema: SchemaWrapper) -> bool:
     return any(origin.endswith(TABLE_METADATA_FILE) for origin in schema.origin)
 
 
-def _conflicts(stored: pa.Schema, given: pa.Schema) -> Iterator[tuple[str, str, str, str]]:
+#: what to do about a missing and about an additional column, in rows for a dataset and in several inputs
+_REMEDIES_OF_STORED = (
+    'add the column, with nulls where values are unknown, or append with schema_mode="merge"',
+    'drop the column, or append with schema_mode="merge"',
+)
+_REMEDIES_OF_INPUT = (
+    "add the column, with nulls where values are unknown",
+    "drop the column, or add it to all",
+)
+
+
+def _conflicts(
+    stored: pa.Schema, given: pa.Schema, for_missing: str, for_additional: str
+) -> Iterator[tuple[str, str, str, str]]:
     """Column, stored type, given type and remedy, of each column that does not fit."""
     types = {field.name: field.type for field in given}
     for field in stored:
         if field.name not in types:
-            yield field.name, str(field.type), "-", "add the column, with nulls where values are unknown"
+            yield field.name, str(field.type), "-", for_missing
         elif not _fits(field.type, types[field.name]):
             dtype = types[field.name]
             yield field.name, str(field.type), str(dtype), _find_remedy(field.name, field.type, dtype)
     for field in given:
         if field.name not in stored.names:
-            yield field.name, "-", str(field.type), "drop the column, or overwrite the dataset with it"
+            yield field.name, "-", str(field.type), for_additional
     if set(stored.names) == set(types) and stored.names != given.names:
         yield "(order)", ", ".join(stored.names), ", ".join(given.names), "reorder the columns"
 

@@ -176,7 +176,8 @@ def lazy_store(store: StoreInput) -> StoreFactory:
     if callable(store):
         return store
     if not is_store(store):
-        raise TypeError(f"expected {_EXPECTED}, got an object of class {_class_name(store)}")
+        given = "None" if store is None else f"an object of class {_class_name(store)}"
+        raise TypeError(f"expected {_EXPECTED}, got {given}")
     try:
         pickle.dumps(store)
     except _PICKLE_ERRORS as error:

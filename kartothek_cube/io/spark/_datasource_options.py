@@ -14,6 +14,7 @@ import attrs
 from kartothek_cube.core.errors import KartothekCubeError, unknown_names
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
+from kartothek_cube.io_components.write.plan import SchemaMode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrameWriter
@@ -98,6 +99,9 @@ class WriteOptions:
         Partition columns of a new dataset; by default those of the cube.
     if_exists
         What to do if the dataset exists: ``append``, ``error`` or ``ignore``.
+    schema_mode
+        Whether appended rows have the columns of the dataset (``strict``), or may add some and leave out
+        some (``merge``).
     """
 
     store: str
@@ -109,6 +113,7 @@ class WriteOptions:
     seed_dataset: str = "seed"
     partition_on: Names | None = None
     if_exists: str = "append"
+    schema_mode: SchemaMode = "strict"
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> WriteOptions:
@@ -179,6 +184,12 @@ def _write_mode(option: str, text: str) -> str:
     return text
 
 
+def _schema_mode(option: str, text: str) -> str:
+    if text not in ("strict", "merge"):
+        raise ValueError(f"Format {FORMAT}: option {option!r} is strict or merge, got {text!r}")
+    return text
+
+
 #: required options, and examples
 _REQUIRED = {"store": "the URL of a store, such as hfs:///data", "cube": "the prefix of a cube"}
 _PARSERS: dict[str, Callable[[str, str], object]] = {
@@ -187,6 +198,7 @@ _PARSERS: dict[str, Callable[[str, str], object]] = {
     "as_of": _moment,
     "if_exists": _write_mode,
     "push_filters": _flag,
+    "schema_mode": _schema_mode,
 }
 
 

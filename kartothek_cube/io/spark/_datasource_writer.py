@@ -83,7 +83,7 @@ class WriteTarget:
             if self.options.if_exists == "error":
                 remedy = "Use mode append, overwrite or ignore."
                 raise DatasetExistsError(cube.ktk_dataset_uuid(name), remedy)
-            return plan_append(cube, self.store, [name])
+            return plan_append(cube, self.store, [name], schema_mode=self.options.schema_mode)
         plan = plan_build if name == cube.seed_dataset else plan_extend
         keys = None if self.options.partition_on is None else {name: self.options.partition_on}
         return plan(cube, self.store, [name], overwrite=self.overwrite, partition_on=keys)

@@ -16,7 +16,6 @@ from kartothek_cube.core.arrow.pandas_conversion import as_table
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import UnknownOutcomeError
-from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.io.spark import _worker
 from kartothek_cube.io.spark._spark_executor import execute_on_frames
 from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage_types
@@ -144,13 +143,11 @@ def write_cube(plan: CubeWritePlan, frames: Frames, file_rows: int | None) -> di
         return execute_on_frames(job, [nothing])
 
 
-def write_dataset(
-    plan: DatasetWritePlan, df: DataFrame, stored: SchemaWrapper | None, file_rows: int | None
-) -> DatasetMetadata:
+def write_dataset(plan: DatasetWritePlan, df: DataFrame, file_rows: int | None) -> DatasetMetadata:
     """Write a frame to a dataset; after a failure the files are deleted and the dataset is unchanged."""
-    types = {} if stored is None else {field.name: field.type for field in stored.internal()}
+    types = plan.context.types
     _check_frame(df, plan.context.uuid)
-    nothing = check_update(plan.context, _empty_table(df, types), stored)
+    nothing = check_update(plan.context, _empty_table(df, types))
     plan = with_write_id(plan)
     context = plan.context
     cells = context.sort_by or tuple(df.columns)

@@ -24,7 +24,6 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.commit import WriteMode
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
@@ -52,7 +51,7 @@ from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.io_components.write.build_index import build_index_job
 from kartothek_cube.io_components.write.dataset_commit import finish_update
 from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_store, plan_update
-from kartothek_cube.io_components.write.plan import MetadataMerger
+from kartothek_cube.io_components.write.plan import MetadataMerger, SchemaMode
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:
@@ -115,7 +114,7 @@ def store_dataset_from_spark(
         metadata_version=metadata_version,
         table_name=table_name,
     )
-    return write_dataset(plan, frame, None, max_rows_per_file)
+    return write_dataset(plan, frame, max_rows_per_file)
 
 
 def update_dataset_from_spark(
@@ -134,6 +133,7 @@ def update_dataset_from_spark(
     factory: DatasetFactory | None = None,
     *,
     on_conflict: OnConflict = "raise",
+    schema_mode: SchemaMode = "strict",
     max_rows_per_file: int | None = None,
 ) -> DatasetMetadata:
     """
@@ -143,9 +143,8 @@ def update_dataset_from_spark(
     to only remove; the other arguments are as in :func:`store_dataset_from_spark`.
     """
     frame = frames_of({"": df}, "", max_rows_per_file)[""]
-    dataset = _dataset(dataset_uuid, store, factory)
     plan = plan_update(
-        factory=dataset,
+        factory=_dataset(dataset_uuid, store, factory),
         delete_scope=delete_scope,
         metadata=metadata,
         df_serializer=df_serializer,
@@ -156,11 +155,11 @@ def update_dataset_from_spark(
         secondary_indices=secondary_indices,
         table_name=table_name,
         on_conflict=on_conflict,
+        schema_mode=schema_mode,
     )
     if frame is None:
         return finish_update(plan, [])
-    stored = dataset.schema if plan.mode is WriteMode.UPDATE else None
-    return write_dataset(plan, frame, stored, max_rows_per_file)
+    return write_dataset(plan, frame, max_rows_per_file)
 
 
 def _dataset(

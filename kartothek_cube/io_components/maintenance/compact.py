@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.pandas_conversion import extension_dtypes, with_pandas_metadata
+from kartothek_cube.core.arrow.pandas_conversion import extension_dtypes, index_columns, with_pandas_metadata
 from kartothek_cube.core.commit import ChangeSet
 from kartothek_cube.core.cube.argument_types import ConditionsInput
 from kartothek_cube.core.cube.consistency import arrow_schema
@@ -19,9 +19,10 @@ from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.history import OperationInfo, describe_operation
+from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.evolution import ColumnMapping
-from kartothek_cube.core.store import open_blobs
+from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered, group_codes
@@ -42,6 +43,7 @@ from kartothek_cube.io_components.write.table_writer import (
     write_table,
 )
 from kartothek_cube.serialization import DataFrameSerializer
+from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = (
     "CompactContext",
@@ -121,9 +123,9 @@ def plan_compact(
     df_serializer: DataFrameSerializer | None = None,
     min_files: int = 2,
 ) -> tuple[CompactContext, list[CompactTask]]:
-    """Plan the compaction of physical partitions with several files; no file is opened."""
-    if min_files < 2:
-        raise ValueError(f"min_files has to be 2 or more, a single file is compact: {min_files}")
+    """Plan the compaction of physical partitions with several or outdated files; no file is opened."""
+    if min_files < 1:
+        raise ValueError(f"min_files has to be 1 or more, got {min_files}")
     ensure_cube(cube)
     existing = discover_datasets(cube, store)
     conjunction = removal_conditions(cube, conditions, existing)
@@ -155,7 +157,8 @@ def _compaction(
 
 
 def _tasks(name: str, cube: Cube, dataset: DatasetMetadata, rows: Any, min_files: int) -> list[CompactTask]:
-    """One task per physical partition with several files."""
+    """One task per physical partition with several files, or with one that may be outdated."""
+    least = min_files if dataset.column_mapping is not None else max(min_files, 2)
     chosen = dataset.partition_table.take(rows)
     values = chosen.keys(dataset.partition_keys, dataset.schema)
     codes = group_codes([values[c] for c in cube.partition_columns if c in values], len(chosen))
@@ -164,7 +167,7 @@ def _tasks(name: str, cube: Cube, dataset: DatasetMetadata, rows: Any, min_files
     derived = PartitionTable.from_labels(dataset.uuid, dataset.table_name, chosen.labels) == chosen
     tasks = []
     for members in np.split(order, borders):
-        if len(members) >= min_files:
+        if len(members) >= least:
             part = chosen.take(members)
             keys = None if derived else tuple(part.files[dataset.table_name].to_pylist())
             tasks.append(CompactTask(name, tuple(part.labels.to_pylist()), keys))
@@ -187,13 +190,26 @@ def run_compact(context: CompactContext, task: CompactTask) -> CompactResult:
     tables = list(read_files(blobs, keys, schema=compaction.schema, mapping=compaction.mapping))
     rows = _deduplicate_cells(compaction, _concat_files(compaction, files, tables))
     total = sum(map(len, tables))
-    if len(rows) == total and _count_partitions(compaction, files) == len(keys):
+    is_compact = len(rows) == total and _count_partitions(compaction, files) == len(keys)
+    if is_compact and not any(_is_outdated(compaction, blobs, key) for key in keys):
         stats = _stats(before, total, before, total)
         return CompactResult(task.name, task.labels, None, stats)
     written = write_table(write, rows)
     new = written.partitions().files[write.table].to_pylist()
     after = {"files": len(new), "bytes": sum(map(blobs.size, new))}
     return CompactResult(task.name, task.labels, written, _stats(before, total, after, len(rows)))
+
+
+def _is_outdated(compaction: CompactionContext, blobs: BlobStore, key: str) -> bool:
+    """Whether a file was written before a change of the schema that concerns it."""
+    if compaction.mapping is None or not key.endswith(PARQUET_FILE_SUFFIX):
+        return False
+    file_schema = read_footer(blobs, key)[0].schema.to_arrow_schema()
+    names = set(file_schema.names) - set(index_columns(file_schema))
+    if names != set(compaction.schema.names) - set(compaction.write.partition_on):
+        return True
+    types = [(file_schema.field(n).type, compaction.schema.field(n).type) for n in sorted(names)]
+    return any(pa.types.is_integer(stored) and pa.types.is_floating(dtype) for stored, dtype in types)
 
 
 def _stats(

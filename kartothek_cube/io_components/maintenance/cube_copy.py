@@ -75,7 +75,7 @@ def plan_copy(
     uuid = renamed_cube.ktk_dataset_uuid(cube.seed_dataset)
     check_different_stores(src_store, tgt_store, uuid, gen_uuid())
     selected = select_datasets(cube, src_store, datasets, must_exist=False)
-    _check_found(cube, selected, datasets)
+    _check_found(cube, src_store, selected, datasets)
     renamed = dict(renamed_datasets or {})
     unknown = set(renamed) - set(selected)
     if unknown:
@@ -109,15 +109,19 @@ def plan_copy(
     )
 
 
-def _check_found(cube: Cube, selected: Mapping[str, DatasetMetadata], datasets: DatasetsInput) -> None:
+def _check_found(
+    cube: Cube, store: StoreInput, selected: Mapping[str, DatasetMetadata], datasets: DatasetsInput
+) -> None:
     if datasets is None and not selected:
-        raise RuntimeError(f"{cube} not found in source store: there is no dataset {cube.uuid_prefix}++...")
+        prefix = cube.uuid_prefix
+        raise RuntimeError(f"Cube {prefix} not found in source store: there is no dataset {prefix}++...")
     if datasets is None or isinstance(datasets, Mapping):
         return
     missing = set(converter_str_set_optional(datasets) or ()) - set(selected)
     if missing:
+        existing = existing_dataset_ids(cube.uuid_prefix, store)
         raise RuntimeError(
-            f"{cube} is missing in the source store: " + unknown_names("dataset", missing, selected)
+            f"Cube {cube.uuid_prefix} in the source store: " + unknown_names("dataset", missing, existing)
         )
 
 

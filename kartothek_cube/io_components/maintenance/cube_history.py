@@ -21,7 +21,7 @@ from kartothek_cube.core.cube.discover import (
 )
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.references import data_keys
-from kartothek_cube.core.errors import CorruptDatasetError, StateNotFoundError, unknown_names
+from kartothek_cube.core.errors import CorruptDatasetError, StateNotFoundError, format_count, unknown_names
 from kartothek_cube.core.header.commit_record import CommitRecord, parse_record
 from kartothek_cube.core.history import (
     AsOf,
@@ -32,6 +32,7 @@ from kartothek_cube.core.history import (
     fingerprint,
     list_states,
     load_state,
+    name_states,
     operation_info,
     select_state,
 )
@@ -103,7 +104,7 @@ class CubeHistory(Sequence[CubeState]):
         return len(self._states)
 
     def __repr__(self) -> str:
-        return f"<CubeHistory of {len(self)} states>"
+        return f"<CubeHistory of {format_count(len(self), 'state')}>"
 
     def to_frame(self) -> pd.DataFrame:
         """The states as a table."""
@@ -112,6 +113,8 @@ class CubeHistory(Sequence[CubeState]):
 
     def _repr_html_(self) -> str:
         table = self.to_frame().drop(columns=["versions", "job", "current"])
+        table["datasets"] = table["datasets"].map(", ".join)
+        table.columns = table.columns.str.replace("_", " ")
         return table.to_html(index=False, na_rep="")
 
 
@@ -278,8 +281,7 @@ def _resolve_as_of(cube: Cube, blobs: BlobStore, as_of: CubeAsOf, names: Sequenc
     for state in reversed(history):
         if state.version == moment:
             return {name: version for name, version in state.versions.items() if name in names}
-    known = f"{history[0].version} to {history[-1].version}" if history else "none"
-    raise StateNotFoundError(cube.uuid_prefix, str(moment), known)
+    raise StateNotFoundError(cube.uuid_prefix, str(moment), name_states(history), kind="Cube")
 
 
 def datasets_as_of(
@@ -307,10 +309,7 @@ def _check_existed(cube: Cube, blobs: BlobStore, as_of: CubeAsOf, absent: Iterab
     """Raise StateNotFoundError for datasets that did not exist."""
     for name in sorted(absent):
         uuid = cube.ktk_dataset_uuid(name)
-        first = list_states(uuid, blobs)[0]
-        raise StateNotFoundError(
-            uuid, str(as_of), f"{first.version} ({first.time.isoformat()}), its first one"
-        )
+        raise StateNotFoundError(uuid, str(as_of), name_states(list_states(uuid, blobs)))
 
 
 def return_cube(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import date, datetime, time, timedelta
+from typing import Any
 
 import attrs
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,6 +26,15 @@ from kartothek_cube.io_components.read.data_files import read_files
 
 __all__ = ("plan_schema_update", "update_cube_schema", "update_dataset_schema")
 
+#: types of Python that pandas takes for objects, or not at all
+_PYTHON_TYPES = {
+    str: pa.string(),
+    bytes: pa.binary(),
+    date: pa.date32(),
+    datetime: pa.timestamp("us"),
+    time: pa.time64("us"),
+    timedelta: pa.duration("us"),
+}
 #: above it, not every integer is a float64
 _MAX_EXACT = 1 << 53
 
@@ -58,15 +70,31 @@ def _to_types(argument: str, columns: ColumnTypes | None) -> dict[str, pa.DataTy
         if not name or name.startswith("__"):
             raise ValueError(f"{argument}: {name!r} is no name of a column")
         try:
-            dtype = pa.type_for_alias(given) if isinstance(given, str) else given
-        except ValueError:
-            dtype = None
-        if not isinstance(dtype, pa.DataType) or pa.types.is_null(dtype):
+            types[name] = widen_type(_to_type(given))
+        except (TypeError, ValueError) as error:
             raise TypeError(
-                f"{argument}: the type of column {name} is a pyarrow.DataType or its name, got {given!r}"
-            )
-        types[name] = widen_type(dtype)
+                f"{argument}: the type of column {name} is one of Arrow, pandas or NumPy, or its name, such "
+                f"as 'int64', got {given!r}"
+            ) from error
     return types
+
+
+def _to_type(given: Any) -> pa.DataType:
+    """Arrow type of a type of Arrow, pandas, NumPy or Python; raises TypeError and ValueError."""
+    if isinstance(given, str):
+        try:
+            given = pa.type_for_alias(given)
+        except ValueError:
+            # a name of pandas
+            pass
+    if isinstance(given, type) and given in _PYTHON_TYPES:
+        given = _PYTHON_TYPES[given]
+    if not isinstance(given, pa.DataType):
+        given = pa.Array.from_pandas(pd.Series([], dtype=given)).type  # type: ignore[call-overload]
+    value_type = given.value_type if pa.types.is_dictionary(given) else given
+    if pa.types.is_null(value_type):
+        raise TypeError("it has no values but null")
+    return given
 
 
 @attrs.frozen

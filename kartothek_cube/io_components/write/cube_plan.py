@@ -24,6 +24,7 @@ from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import DatasetExistsError
 from kartothek_cube.core.history import OperationInfo, describe_operation
 from kartothek_cube.core.index import ExplicitSecondaryIndex
+from kartothek_cube.core.schema.evolution import EVOLUTION
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.runtime.threads import store_factory
 from kartothek_cube.io_components.write.cube_arguments import (
@@ -121,12 +122,11 @@ def _plan_new(
 
 
 def _check_absent(
-    cube: Cube, existing: Iterable[str], names: Iterable[str], overwrite: bool, what: str, name_of_copy: str
+    cube: Cube, existing: Iterable[str], names: Iterable[str], overwrite: bool, remedy: str
 ) -> None:
     """Raise DatasetExistsError for a dataset that exists."""
     for name in sorted(set(existing) & set(names)):
         if not overwrite:
-            remedy = f"{what} exists; pass overwrite=True to replace it, or choose another {name_of_copy}."
             raise DatasetExistsError(cube.ktk_dataset_uuid(name), remedy)
 
 
@@ -156,7 +156,8 @@ def plan_build(
             f"Cube {cube.uuid_prefix} exists{remedy}. It is overwritten as a whole, but the "
             f"build has no data for {', '.join(sorted(others))}. Delete or include what is missing"
         )
-    _check_absent(cube, existing, names, overwrite, "The cube", "uuid_prefix")
+    remedy = "The cube exists; pass overwrite=True to replace it, or choose another uuid_prefix."
+    _check_absent(cube, existing, names, overwrite, remedy)
     return plan
 
 
@@ -178,7 +179,9 @@ def plan_extend(
         )
     factory = store_factory(store)
     existing = discover_datasets(cube, store)
-    _check_absent(cube, existing, names, overwrite, "It", "id")
+    _check_absent(
+        cube, existing, names, overwrite, "Pass overwrite=True to replace it, or choose another id."
+    )
     others = {name: ds for name, ds in existing.items() if name not in names}
     foreign = _payload_owners(cube, others)
     shared = {*cube.dimension_columns, *cube.partition_columns}
@@ -218,11 +221,16 @@ def _plan_existing(
         indices = tuple(
             sorted(c for c, i in dataset.indices.items() if isinstance(i, ExplicitSecondaryIndex))
         )
-        constraint = DatasetConstraints(name, cube, keys, indices, types=_types([dataset]))
+        constraint = DatasetConstraints(
+            name, cube, keys, indices, types=_types([dataset]), schema=dataset.schema
+        )
         if others is not None:
-            columns = get_dataset_columns(dataset)
             rest = {id_: ds for id_, ds in others.items() if id_ != name}
-            constraint = attrs.evolve(constraint, foreign=_payload_owners(cube, rest), stored_columns=columns)
+            constraint = attrs.evolve(
+                constraint,
+                foreign=_payload_owners(cube, rest),
+                evolving={key: value for key, value in dataset.metadata.items() if key == EVOLUTION},
+            )
         constraints[name] = constraint
         changes[name] = DatasetWritePlan(
             WriteContext(factory, dataset.uuid, dataset.table_name, keys, indices, df_serializer),

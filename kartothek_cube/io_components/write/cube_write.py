@@ -12,12 +12,14 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.types import same_type, widen
 from kartothek_cube.core.commit import WriteMode
+from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeMetadata
 from kartothek_cube.core.cube.consistency import get_payload_subset
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DuplicateCellsError, SchemaConflictError
 from kartothek_cube.core.index import IndexColumns
+from kartothek_cube.core.schema.evolution import unite_schemas
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.job import Job
@@ -62,6 +64,7 @@ def prepare(
     }
     _check_new_payload(plan, tables)
     _check_key_types(plan, tables)
+    _check_stored_schemas(plan, tables)
     return {name: table for name, table in tables.items() if len(table)}
 
 
@@ -99,6 +102,17 @@ def _check_key_types(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> Non
                     "a column has one type in all datasets of a cube"
                 )
                 raise abort_error(plan, name, problem) from problem
+
+
+def _check_stored_schemas(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> None:
+    """Check that rows fit the schemas of existing datasets, as far as they are known."""
+    for name, table in tables.items():
+        constraints, context = plan.constraints[name], plan.changes[name].context
+        if constraints.schema is None or not len(constraints.schema):
+            continue
+        keys = list(constraints.partition_on)
+        given = make_meta(table, "the input", partition_keys=keys)
+        unite_schemas(constraints.schema, given, keys, constraints.evolving, context.uuid, context.table)
 
 
 def run_write(

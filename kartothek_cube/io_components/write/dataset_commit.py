@@ -13,9 +13,10 @@ import pyarrow as pa
 from kartothek_cube.core.commit import WriteMode, commit
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import SchemaConflictError, unknown_names
+from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
-from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatible
+from kartothek_cube.core.schema.evolution import unite_schemas
+from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import MetadataInput
@@ -53,7 +54,7 @@ Input = TypeVar("Input")
 Written: TypeAlias = list[WriteResult]
 
 
-def run_update(context: WriteContext, data: Any, schema: SchemaWrapper | None = None) -> WriteResult:
+def run_update(context: WriteContext, data: Any) -> WriteResult:
     """Write one input: a table, None, the result of an earlier call, or a list of these; no commit."""
     items = list(flatten(data))
     keep_index = not (context.partition_on or context.sort_by)
@@ -66,9 +67,8 @@ def run_update(context: WriteContext, data: Any, schema: SchemaWrapper | None = 
         if isinstance(table, WriteResult):
             check_result_target(context, table)
             continue
-        if schema is not None:
-            _check_schema(context, table, schema)
         check_input(context, table)
+        _check_schema(context, table)
     results = [
         t if isinstance(t, WriteResult) else write_table(context, _sort_input(context, t)) for t in tables
     ]
@@ -88,12 +88,11 @@ def run_updates(context: WriteContext, tables: Iterable[pa.Table]) -> WriteResul
     return merge_results(results)
 
 
-def check_update(context: WriteContext, table: pa.Table, schema: SchemaWrapper | None) -> WriteResult:
+def check_update(context: WriteContext, table: pa.Table) -> WriteResult:
     """Check the columns of an input before any row is read; the result has its schema and no files."""
     rows = as_input(table, False, context.types)
     check_input(context, _sort_input(context, rows))
-    if schema is not None:
-        _check_schema(context, rows, schema)
+    _check_schema(context, rows)
     keys = list(context.partition_on)
     return WriteResult(context.uuid, context.table, make_meta(rows, context.uuid, partition_keys=keys))
 
@@ -110,14 +109,13 @@ def _sort_input(context: WriteContext, table: pa.Table) -> pa.Table:
     return table if order is None else table.take(pa.array(order))
 
 
-def _check_schema(context: WriteContext, table: pa.Table, schema: SchemaWrapper) -> None:
-    input_schema = make_meta(
-        table, origin=f"{context.uuid}/{context.table}", partition_keys=list(context.partition_on)
-    )
-    try:
-        validate_compatible([schema, input_schema])
-    except SchemaConflictError as error:
-        raise SchemaConflictError(error.problem, context.uuid, context.table) from error
+def _check_schema(context: WriteContext, table: pa.Table) -> None:
+    """Check that rows fit the schema of the stored dataset, as far as it is known."""
+    if context.schema is None or not len(context.schema):
+        return
+    keys = list(context.partition_on)
+    given = make_meta(table, "the input", partition_keys=keys)
+    unite_schemas(context.schema, given, keys, context.evolving, context.uuid, context.table)
 
 
 def finish_update(plan: DatasetWritePlan, results: Iterable[WriteResult]) -> DatasetMetadata:

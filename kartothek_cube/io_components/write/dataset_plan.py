@@ -19,7 +19,7 @@ from kartothek_cube.core.naming import (
     check_table_name,
     metadata_key_from_uuid,
 )
-from kartothek_cube.core.schema.wrapper import SchemaWrapper
+from kartothek_cube.core.schema.evolution import EVOLUTION
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.uuid import gen_uuid
@@ -162,7 +162,7 @@ def plan_update(
     remove_where, labels = plan_removal(state, delete_scope, context.store)
     return attrs.evolve(
         plan,
-        context=_stored_context(context, state),
+        context=_stored_context(context, state, is_merge=is_merge),
         mode=WriteMode.UPDATE,
         merge_schema=is_merge,
         remove_where=remove_where,
@@ -186,15 +186,22 @@ def _is_replace(on_conflict: OnConflict) -> bool:
     return on_conflict == "replace"
 
 
-def _stored_context(context: WriteContext, dataset: DatasetMetadata) -> WriteContext:
-    """The context with the partition keys and indices of the stored dataset; given ones have to agree."""
+def _stored_context(context: WriteContext, dataset: DatasetMetadata, *, is_merge: bool) -> WriteContext:
+    """The context with the keys, indices and schema of the stored dataset; given ones have to agree."""
     table = check_table(dataset, None)
     if context.table != table:
         raise RuntimeError(f"Dataset {dataset.uuid!r}: {unknown_names('table', [context.table], [table])}")
     keys = check_partition_keys(dataset, context.partition_on)
     indices = _merge_indices(dataset, context.indices, ())
-    types = {} if dataset.schema is None else {field.name: field.type for field in dataset.schema.internal()}
-    return attrs.evolve(context, partition_on=keys, indices=indices, types=types)
+    schema = dataset.schema
+    return attrs.evolve(
+        context,
+        partition_on=keys,
+        indices=indices,
+        types={} if schema is None else {field.name: field.type for field in schema.internal()},
+        schema=schema,
+        evolving={k: v for k, v in dataset.metadata.items() if k == EVOLUTION} if is_merge else None,
+    )
 
 
 def _merge_indices(dataset: DatasetMetadata, columns: Iterable[str], new: Iterable[str]) -> tuple[str, ...]:
@@ -220,8 +227,8 @@ def plan_partition(
     secondary_indices: Any = None,
     sort_partitions_by: Any = None,
     table_name: str = SINGLE_TABLE,
-) -> tuple[WriteContext, SchemaWrapper | None]:
-    """Plan to write files of an existing dataset, to be committed later; also its schema."""
+) -> WriteContext:
+    """Plan to write files of an existing dataset, to be committed later."""
     dataset = dataset_factory(dataset_uuid, store, factory)
     plan = plan_update(
         factory=dataset,
@@ -235,7 +242,7 @@ def plan_partition(
     # the first partitions of a dataset that was created without any bring its indices along
     new = () if state.explicit_partitions else secondary_indices
     indices = _merge_indices(state, secondary_indices, new)
-    return attrs.evolve(plan.context, indices=indices), state.schema
+    return attrs.evolve(plan.context, indices=indices)
 
 
 @normalize_args

@@ -61,6 +61,10 @@ class WriteContext:
     write_id: str = ""
     #: types of the stored columns, which input gets where a read has changed them
     types: Mapping[str, pa.DataType] = attrs.field(factory=dict, eq=False, repr=False)
+    #: schema of the stored dataset, which input has to fit
+    schema: SchemaWrapper | None = attrs.field(default=None, eq=False, repr=False)
+    #: metadata of the stored dataset, if input may have other columns
+    evolving: Mapping[str, Any] | None = attrs.field(default=None, eq=False, repr=False)
 
 
 def _count(labels: pa.StringArray) -> str:

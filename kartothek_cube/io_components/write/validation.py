@@ -15,6 +15,7 @@ from kartothek_cube.core.arrow.types import is_nested
 from kartothek_cube.core.cube.consistency import get_payload_subset
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.errors import DuplicateCellsError, format_count, unknown_names
+from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
 from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, sort_order, strictly_increasing
 from kartothek_cube.io_components.kernels.take import take_values
@@ -36,8 +37,10 @@ class DatasetConstraints:
     foreign: Mapping[str, str] = attrs.field(factory=dict)
     #: types of columns that the cube has already, for engines (pandas, Spark) with other types of their own
     types: Mapping[str, pa.DataType] = attrs.field(factory=dict)
-    #: columns of the stored dataset, if input may have other payload
-    stored_columns: Collection[str] | None = None
+    #: schema of the stored dataset, which input has to fit
+    schema: SchemaWrapper | None = None
+    #: metadata of the stored dataset, if input may have other payload
+    evolving: Mapping[str, Any] | None = None
 
     @property
     def is_seed(self) -> bool:
@@ -171,8 +174,8 @@ def _check_columns(constraints: DatasetConstraints, names: Sequence[str]) -> Non
             f"Unspecified but provided partition columns in {where}: {', '.join(sorted(unspecified))}. "
             "Name them in partition_on or drop them"
         )
-    if constraints.stored_columns is not None:
-        _check_merge(constraints, columns, constraints.stored_columns)
+    if constraints.evolving is not None and constraints.schema is not None:
+        _check_merge(constraints, columns, constraints.schema.names)
     clashes = {
         c: constraints.foreign[c]
         for c in sorted(get_payload_subset(columns, cube))

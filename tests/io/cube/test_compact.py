@@ -118,7 +118,7 @@ def test_choice(store, choice, files):
     [
         ({"conditions": C("x") == 1}, "partition columns .*: x"),
         ({"ktk_cube_dataset_ids": "sed"}, "unknown dataset sed; did you mean seed"),
-        ({"min_files": 1}, "2 or more"),
+        ({"min_files": 0}, "1 or more"),
     ],
 )
 def test_illegal_choice(store, choice, text):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import datetime
 import sys
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from storefact import get_store_from_url
 
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
@@ -15,7 +17,9 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import SchemaConflictError
 from kartothek_cube.core.schema.evolution import EVOLUTION
 from kartothek_cube.io import arrow_cube, eager, eager_cube
-from tests.support.cubes import memory, rows
+from tests.support.cube_facades import FACADES, SPARK, open_facade
+from tests.support.cubes import groups, memory, rows, unchanged
+from tests.support.factories import STORES
 
 CUBE = Cube(["x"], ["p"], "cube", index_columns=["i"])
 OLD = pd.DataFrame({"x": [1, 2, 3], "p": ["a", "a", "b"], "i": [7, 8, 9], "q": [10, 20, 30]})
@@ -143,6 +147,50 @@ def test_add(store, dtype, default, append):
     assert pa.concat_tables(arrow_cube.query_cube_arrow(CUBE, store)).column("n").to_pylist() == expected
 
 
+@pytest.mark.parametrize(
+    "given, expected",
+    [
+        (int, pa.int64()),
+        (str, pa.string()),
+        (datetime.date, pa.date32()),
+        ("Int64", pa.int64()),
+        ("datetime64[ns]", pa.timestamp("ns")),
+        (np.dtype("float32"), pa.float64()),
+        (pd.StringDtype(), pa.string()),
+        (pd.DatetimeTZDtype("ns", "UTC"), pa.timestamp("ns", "UTC")),
+        (pd.ArrowDtype(pa.list_(pa.int64())), pa.list_(pa.int64())),
+        (pa.dictionary(pa.int8(), pa.string()), pa.string()),
+    ],
+    ids=str,
+)
+def test_types_of_pandas_numpy_and_python(store, given, expected):
+    dataset = eager_cube.update_schema(CUBE, store, add={"n": given})
+    assert dataset.schema.field("n").type == expected
+
+
+@pytest.mark.parametrize(
+    "dtype, given, expected",
+    [
+        (pa.date32(), "2024-02-29", datetime.date(2024, 2, 29)),
+        (pa.timestamp("us"), "2024-02-29T12:30", datetime.datetime(2024, 2, 29, 12, 30)),
+        (
+            pa.timestamp("us", "UTC"),
+            "2024-02-29T12:30Z",
+            datetime.datetime(2024, 2, 29, 12, 30, tzinfo=datetime.UTC),
+        ),
+        (pa.time64("us"), datetime.time(1, 2, 3, 4), datetime.time(1, 2, 3, 4)),
+        (pa.time64("us"), "01:02:03", datetime.time(1, 2, 3)),
+        (pa.duration("us"), datetime.timedelta(1, 2, 3), datetime.timedelta(1, 2, 3)),
+        ("float64", float("nan"), None),
+        ("int64", pd.NA, None),
+    ],
+)
+def test_defaults_as_text_and_missing_values(store, dtype, given, expected):
+    eager_cube.update_schema(CUBE, store, add={"n": dtype}, defaults={"n": given})
+    [table] = arrow_cube.query_cube_arrow(CUBE, store)
+    assert table.column("n").to_pylist() == [expected] * 3
+
+
 def test_conditions_on_added_columns(store):
     eager_cube.update_schema(CUBE, store, add={"n": "int64", "m": "int64"}, defaults={"n": 5})
     assert query(store, C("n") == 5)["x"] == [1, 2, 3]
@@ -220,8 +268,22 @@ def test_large_files_with_late_materialisation():
         ({"add": {"w": "int64"}}, "present in multiple datasets: w in other, seed"),
         ({"add": {"n": "int64"}, "defaults": {"n": "a"}}, "'a' is no value of column n, which is int64"),
         ({"add": {"n": "int64"}, "defaults": {"n": 1.5}}, "1.5 is no value of column n, which is int64"),
+        ({"add": {"n": "int64"}, "defaults": {"n": True}}, "True is no value of column n, which is int64"),
+        (
+            {"add": {"n": pa.date32()}, "defaults": {"n": "May"}},
+            "'May' is no value of column n, which is date32",
+        ),
+        (
+            {"add": {"n": pa.list_(pa.int64())}, "defaults": {"n": [1]}},
+            "column n is list<.*>, of which the default can only be null",
+        ),
         ({"add": {"n": "int64"}, "defaults": {"m": 1}}, "m is no column that is added"),
-        ({"add": {"n": "int6"}}, "the type of column n is a pyarrow.DataType or its name, got 'int6'"),
+        ({"add": {"n": "int6"}}, "the type of column n is one of Arrow, pandas or NumPy, .* got 'int6'"),
+        ({"add": {"n": "object"}}, "the type of column n is one of .* got 'object'"),
+        ({"add": {"n": "category"}}, "the type of column n is one of .* got 'category'"),
+        ({"add": {"n": 5}}, "the type of column n is one of .* got 5"),
+        ({"add": ["n"]}, "add is a dict of column to type, got list"),
+        ({"rename": ["q"]}, "rename is a dict of old to new names, got list"),
         ({"add": {"__n": "int64"}}, "'__n' is no name of a column"),
         ({"widen": {"q": "string"}}, "column q is int64 and cannot be widened to string"),
         ({"drop": "q", "rename": {"q": "r"}}, "several changes of column q"),
@@ -234,6 +296,25 @@ def test_mistakes(store, update, message):
     with pytest.raises((ValueError, TypeError), match=message):
         eager_cube.update_schema(CUBE, store, **update)
     assert DatasetMetadata.load_from_store("cube++seed", store).to_dict() == before
+
+
+def test_merge_finds_conflicts_before_anything_is_written(store):
+    eager_cube.update_schema(CUBE, store, drop="q")
+    with unchanged(lambda: store):
+        with pytest.raises(ValueError, match="column q was dropped"):
+            eager_cube.append_to_cube(OLD, CUBE, store, schema_mode="merge")
+        with pytest.raises(SchemaConflictError, match="the input do not fit those of the dataset"):
+            eager_cube.append_to_cube(OLD.assign(q=1), CUBE, store)
+
+
+def test_integers_and_floats_are_not_mixed_unless_asked(store):
+    eager_cube.append_to_cube(NEW, CUBE, store, schema_mode="merge")
+    for data in (NEW.assign(q=[1.5, 2.5]), NEW.assign(v=[1, 2])):
+        with pytest.raises(SchemaConflictError, match=r"float64|Int64"):
+            eager_cube.append_to_cube(data, CUBE, store, schema_mode="merge")
+    eager_cube.update_schema(CUBE, store, widen={"q": float})
+    eager_cube.append_to_cube(NEW.assign(q=[1.5, 2.5]), CUBE, store)
+    assert query(store)["q"] == [10.0, 20.0, 1.5, 2.5]
 
 
 @pytest.mark.parametrize("update", [{"drop": "q"}, {"rename": {"q": "r"}}])
@@ -357,6 +438,28 @@ def test_plateau_reads_and_updates(tmp_path):
     assert eager.verify_dataset("ds", url).ok
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_other_libraries_read_rewritten_files(tmp_path):
+    plateau = pytest.importorskip("plateau.io.eager")
+    url = f"hfs://{tmp_path}"
+    eager_cube.build_cube(OLD, CUBE, url)
+    eager_cube.update_schema(CUBE, url, rename={"q": "r"}, add={"n": "int64"}, defaults={"n": 3})
+    with pytest.raises(ValueError, match="Columns cannot be found in stored dataframe: r"):
+        plateau.read_table("cube++seed", url, columns=["x", "r"])
+    assert eager_cube.compact_cube(CUBE, url)["seed"]["files_before"] == 0
+    before = query(url)
+    counts = eager_cube.compact_cube(CUBE, url, min_files=1)["seed"]
+    assert (counts["files_before"], counts["files_after"]) == (2, 2)
+    assert query(url) == before
+    assert eager_cube.verify_cube(CUBE, url).ok
+    df = plateau.read_table("cube++seed", url, columns=["x", "r", "n"], predicates=[[("r", ">", 10)]])
+    assert df.sort_values("x").to_dict("list") == {"x": [2, 3], "r": [20, 30], "n": [3, 3]}
+    # what is current already is left as it is
+    rewritten = data_files(get_store_from_url(url))
+    eager_cube.compact_cube(CUBE, url, min_files=1)
+    assert data_files(get_store_from_url(url)) == rewritten
+
+
 def test_only_needed_columns_of_a_remote_file_are_fetched(store_factory):
     """Large files of a remote store are read by ranges; older ones lack the requested names."""
     n = 30_000
@@ -384,3 +487,69 @@ def test_merge_on_every_facade(driver, store_factory):
         "w": [None, 2.5],
         "x": [1, 2],
     }
+
+
+@pytest.mark.parametrize("name", [*FACADES, SPARK])
+def test_every_facade_reads_files_of_all_schemas(tmp_path, name):
+    """Indices, conditions, history, compaction and copies, where files were written before the changes."""
+    driver, kind = open_facade(name), "local" if name == SPARK else "memory"
+    store, target = STORES[kind](tmp_path / "store"), STORES[kind](tmp_path / "target")
+
+    def query(**kwargs):
+        return driver.query_cube(cube=CUBE, store=store, **kwargs)
+
+    data = {
+        "seed": OLD.assign(w=[1, 2, 3], d=0),
+        "o": pd.DataFrame({"x": [1, 3], "p": ["a", "b"], "y": [1, 2]}),
+    }
+    driver.build_cube(data=data, cube=CUBE, store=store)
+    eager_cube.keep_cube_history(CUBE, store, 9)
+    original, state = query(), eager_cube.list_cube_history(CUBE, store)[-1].version
+    eager_cube.update_schema(
+        CUBE, store, add={"n": int}, defaults={"n": 5}, rename={"q": "r"}, drop="d", widen={"w": float}
+    )
+    eager_cube.update_schema(CUBE, store, "o", rename={"y": "z"}, add={"k": str}, defaults={"k": "t"})
+    new = pd.DataFrame({"x": [3, 4], "p": "b", "i": 9, "r": [31, 40], "w": [3.5, 4.5], "m": [True, False]})
+    driver.append_to_cube(data=new, cube=CUBE, store=store, schema_mode="merge")
+
+    expected = {
+        "i": [7, 8, 9, 9],
+        "k": ["t", None, "t", None],
+        "m": [None, None, True, False],
+        "n": [5, 5, 5, 5],
+        "p": ["a", "a", "b", "b"],
+        "r": [10, 20, 31, 40],
+        "w": [1.0, 2.0, 3.5, 4.5],
+        "x": [1, 2, 3, 4],
+        "z": [1, None, 2, None],
+    }
+    assert rows(query()) == expected
+    for condition, cells in [
+        (C("r") > 15, [2, 3, 4]),
+        (C("n") == 5, [1, 2, 3, 4]),
+        (C("n") > 5, []),
+        (C("w") > 1.5, [2, 3, 4]),
+        (C("m") == True, [3]),  # noqa: E712
+        (C("m").is_null(), [1, 2]),
+        (C("k") == "t", [1, 3]),
+        ((C("i") == 9) & (C("r") == 31), [3]),
+    ]:
+        found = rows(query(conditions=condition, payload_columns=[])) or {"x": []}
+        assert found["x"] == cells, condition
+    by_index = groups(query(partition_by="i", payload_columns=["r", "n"]))
+    assert [(group["i"][0], group["r"], group["n"][0]) for group in by_index] == [
+        (7, [10], 5),
+        (8, [20], 5),
+        (9, [31, 40], 5),
+    ]
+    assert rows(query(as_of=state)) == rows(original)
+
+    driver.copy_cube(cube=CUBE, src_store=store, tgt_store=target)
+    assert rows(driver.query_cube(cube=CUBE, store=target)) == expected
+    eager_cube.compact_cube(CUBE, store)
+    assert rows(query()) == expected
+    assert eager_cube.verify_cube(CUBE, store).ok
+    assert eager_cube.verify_cube(CUBE, target).ok
+    eager_cube.rollback_cube(CUBE, store, state)
+    assert rows(query()) == rows(original)
+    assert eager_cube.verify_cube(CUBE, store).ok

@@ -6,7 +6,8 @@ import pandas as pd
 import pytest
 
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetExistsError, DatasetNotFoundError
-from tests.support.cubes import file_keys, refuses, unchanged
+from tests.support.cubes import INTERNAL, file_keys, keys, refuses, unchanged
+from tests.support.dataset_facades import FACADES
 from tests.support.stores import ReadOnlyStore, Wrapped
 
 FRAME = pd.DataFrame(
@@ -49,12 +50,13 @@ MISTAKES = {
     "missing column": (
         update(FRAME.drop(columns="QTY")),
         ValueError,
-        "QTY     int64   -      add the column, with nulls where values are unknown",
+        "QTY     int64   -      add the column, with nulls where values are unknown, or append with "
+        'schema_mode="merge"',
     ),
     "unknown column": (
         update(FRAME.assign(NEW=1)),
         ValueError,
-        "NEW     -       int64  drop the column, or overwrite the dataset with it",
+        'NEW     -       int64  drop the column, or append with schema_mode="merge"',
     ),
     "permission": (lambda f, s: f.update(Wrapped(ReadOnlyStore, s), [FRAME]), OSError, "read-only"),
     "corrupt file": (read_corrupt, CorruptDatasetError, "Corrupt object 'u/table/COUNTRY="),
@@ -76,18 +78,21 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_with_a_dataset_is_one_sentence(io, built, mistake):
     operation, kind, text = MISTAKES[mistake]
+    before = keys(built)
     with pytest.raises(kind) as caught:
         operation(io, built)
     message = str(caught.value)
     assert text in message, message
+    assert INTERNAL.search(message) is None, message
     assert len(message.splitlines()[0]) < 350, message
+    assert keys(built) == before
 
 
+# the columns of Arrow tables have one type
+@pytest.mark.parametrize("io", [name for name in FACADES if name != "arrow"], indirect=True)
 def test_mixed_zones(io, built):
     mixed = pd.Series([AWARE, AWARE.tz_localize(None)], dtype=object)
-    if io.name == "arrow":
-        pytest.skip("the columns of Arrow tables have one type")
-    with refuses(built, ValueError, "Column 'DAY' mixes timestamps with and without time zone", garbage=True):
+    with refuses(built, ValueError, "Column 'DAY' mixes timestamps with and without time zone"):
         io.update(built, [FRAME.assign(DAY=mixed)])
 
 

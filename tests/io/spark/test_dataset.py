@@ -190,3 +190,16 @@ def test_older_states_can_be_read(frame, stored):
     assert read_dataset_as_spark("uuid", stored, as_of=version - 1).count() == 12
     older = DatasetFactory("uuid", stored, as_of=version - 1)
     assert read_dataset_as_spark(factory=older).count() == 12
+
+
+def test_an_update_with_other_columns(spark, stored):
+    other = create_frame(ROWS.drop_columns(["t"]).slice(0, 1).append_column("v", pa.array([1.5])), spark)
+    before = files(stored)
+    with pytest.raises(
+        SchemaConflictError, match=r"v +- +double +drop the column, or append with schema_mode"
+    ):
+        update_dataset_from_spark(other, stored, "uuid")
+    assert files(stored) == before
+    update_dataset_from_spark(other, stored, "uuid", schema_mode="merge")
+    rows = read_dataset_as_spark("uuid", stored).where("x = 0").select("t", "v")
+    assert sorted(map(tuple, rows.collect()), key=str) == [(None, 1.5), (ROWS["t"][0].as_py(), None)]

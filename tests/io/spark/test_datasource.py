@@ -24,6 +24,7 @@ from kartothek_cube.io.eager_cube import (
     keep_cube_history,
     list_cube_history,
     remove_partitions,
+    update_schema,
 )
 from kartothek_cube.io.spark import create_frame, datasource
 from kartothek_cube.io.spark.cube import query_cube_spark
@@ -348,6 +349,18 @@ def test_a_dataset_extends_the_cube(spark, url):
     assert stored(url, "v") == [None, None, 8]
 
 
+def test_an_append_with_other_columns(spark, url):
+    save(frame(spark, range(2)), url, **NEW)
+    more = frame(spark, [7]).selectExpr("x", "p", "i1", "x * 10 as v")
+    with pytest.raises(AnalysisException, match='drop the column, or append with schema_mode="merge"'):
+        save(more, url)
+    save(more, url, schema_mode="merge")
+    assert stored(url, "v") == [None, None, 70]
+    update_schema(SMALL, url, rename={"v": "w"}, add={"n": "int64"}, defaults={"n": 5})
+    rows = spark.read.format(FORMAT).load(url, cube="cube").where("n = 5 and w > 60").select("x", "w", "n")
+    assert [tuple(row) for row in rows.collect()] == [(7, 70, 5)]
+
+
 def test_a_frame_whose_partitions_are_together_makes_one_file_each(spark, url):
     save(frame(spark, range(20)).repartition(4), url, **NEW)
     many = collect_stats(SMALL, url)["seed"]["files"]
@@ -383,6 +396,7 @@ def test_bad_rows_change_nothing_and_leave_nothing(spark, url, make, fragment):
         (NEW, "make_dt_interval(1)", "interval"),
         ({**NEW, "data_set": "a"}, "x", "unknown option data_set; did you mean dataset"),
         ({**NEW, "if_exists": "maybe"}, "x", "'if_exists' is append, error or ignore"),
+        ({**NEW, "schema_mode": "union"}, "x", "'schema_mode' is strict or merge, got 'union'"),
     ],
 )
 def test_wrong_options_and_columns_are_named_before_anything_is_computed(

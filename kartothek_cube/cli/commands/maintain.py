@@ -36,6 +36,8 @@ from kartothek_cube.cli.options import (
 from kartothek_cube.cli.terminal import closest, pluralize, print_json, usage_error
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from kartothek_cube.core.dataset import DatasetMetadata
     from kartothek_cube.core.store import Blob
     from kartothek_cube.core.typing import StoreFactory
@@ -116,6 +118,7 @@ def copy(
     """Copy the cube to another store."""
     from kartothek_cube.core.errors import DatasetExistsError
     from kartothek_cube.io.eager_cube import copy_cube, delete_cube
+    from kartothek_cube.io_components.maintenance.cube_copy import plan_copy
 
     if tgt_store == state.store_name:
         usage_error("--tgt_store must be a different store than --store")
@@ -125,11 +128,13 @@ def copy(
         return
     target = state.open_store(tgt_store, create=True)
     replaced = sorted(selected & _existing_ids(state, target)) if overwrite else []
-    if replaced:
-        confirm(f"Replace {', '.join(replaced)} of cube {state.prefix} in {mask_store(tgt_store)}?", yes)
-        if cleanup:
-            delete_cube(state.cube, target, replaced)
     try:
+        # before anything is deleted: two names may refer to the same store
+        plan_copy(state.cube, state.store, target, overwrite, selected)
+        if replaced:
+            confirm(f"Replace {', '.join(replaced)} of cube {state.prefix} in {mask_store(tgt_store)}?", yes)
+            if cleanup:
+                delete_cube(state.cube, target, replaced)
         with state.progress("copy"):
             copy_cube(state.cube, state.store, target, overwrite=overwrite, datasets=selected)
     except DatasetExistsError as error:
@@ -335,15 +340,31 @@ def history(
         confirm(f"Roll back {', '.join(sorted(names))} of cube {state.prefix} to {rollback}?", yes)
         rollback_cube(state.any_cube, state.store, as_of, names)
         click.echo(f"Rolled back {', '.join(sorted(names))} to {rollback}.", err=True)
-    history = list_cube_history(state.cube, state.store)
+    # a rollback to the same content changes no dataset
+    history = [
+        entry
+        for entry in list_cube_history(state.cube, state.store)
+        if not entry.datasets or names & set(entry.datasets)
+    ]
     if as_json:
         print_json([_to_dict(entry) for entry in history])
         return
     if len(history) == 1:
         click.echo("There are no older states; keep those of later commits with --keep.", err=True)
-    table = pa.Table.from_pylist([_to_row(entry) for entry in history])
+    table = pa.Table.from_pylist([_to_row(entry) for entry in history], _history_schema())
     with open_writer("table", None, table.schema) as writer:
         writer.write(table)
+
+
+def _history_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    from kartothek_cube.cli.output import NEVER_CUT
+
+    # a part of a version or time is of no use for --as-of and --rollback
+    whole = [pa.field(name, pa.string(), metadata=NEVER_CUT) for name in ("version", "time")]
+    others = ("operation", "datasets", "files", "rows", "message")
+    return pa.schema([*whole, *(pa.field(name, pa.string()) for name in others)])
 
 
 def _to_row(entry: CubeState) -> dict[str, str]:

@@ -12,7 +12,14 @@ import pytest
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.display.html import MAX_ROWS, facts, plain_text_table, table
-from kartothek_cube.io.eager_cube import build_cube, collect_stats, compact_cube
+from kartothek_cube.io.eager_cube import (
+    build_cube,
+    collect_stats,
+    compact_cube,
+    keep_cube_history,
+    list_cube_history,
+    update_schema,
+)
 from kartothek_cube.io_components.query.explain import explain_query
 from kartothek_cube.io_components.query.planner import plan_query
 from tests.support.cubes import memory
@@ -108,3 +115,17 @@ def test_results_by_dataset_are_tables(built):
     assert "No datasets" in type(stats)()._repr_html_()
     assert "No datasets" in type(datasets)()._repr_html_()
     assert pickle.loads(pickle.dumps(stats)) == stats == json.loads(json.dumps(stats))
+
+
+def test_a_history_is_a_table():
+    """With times, names and signs like those of the command line."""
+    store = memory()
+    build_cube(pd.DataFrame({"x": [1], "y": [2], "p": ["a"], EVIL: [1]}), CUBE, store)
+    keep_cube_history(CUBE, store, 2)
+    update_schema(CUBE, store, add={"new": "string"})
+    history = list_cube_history(CUBE, store)
+    view = Text(history._repr_html_())
+    text = " ".join(view.words)
+    assert {"table", "tr"} <= view.tags
+    assert f"{history[-1].time:%Y-%m-%d %H:%M:%S.%f} UTC update_schema (current) seed +0 -0" in text
+    assert "(seed" not in text

@@ -36,8 +36,6 @@ from kartothek_cube.cli.options import (
 from kartothek_cube.cli.terminal import closest, pluralize, print_json, usage_error
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from kartothek_cube.core.dataset import DatasetMetadata
     from kartothek_cube.core.store import Blob
     from kartothek_cube.core.typing import StoreFactory
@@ -327,8 +325,9 @@ def history(
     """
     import pyarrow as pa
 
-    from kartothek_cube.cli.output import open_writer
+    from kartothek_cube.cli.output import NEVER_CUT, open_writer
     from kartothek_cube.io.eager_cube import keep_cube_history, list_cube_history, rollback_cube
+    from kartothek_cube.io_components.maintenance.cube_history import STATE_COLUMNS, describe_state
 
     names = select_datasets(state.datasets, include, exclude)
     if keep is not None:
@@ -351,37 +350,13 @@ def history(
         return
     if len(history) == 1:
         click.echo("There are no older states; keep those of later commits with --keep.", err=True)
-    table = pa.Table.from_pylist([_to_row(entry) for entry in history], _history_schema())
-    with open_writer("table", None, table.schema) as writer:
-        writer.write(table)
-
-
-def _history_schema() -> pa.Schema:
-    import pyarrow as pa
-
-    from kartothek_cube.cli.output import NEVER_CUT
-
     # a part of a version or time is of no use for --as-of and --rollback
-    whole = [pa.field(name, pa.string(), metadata=NEVER_CUT) for name in ("version", "time")]
-    others = ("operation", "datasets", "files", "rows", "message")
-    return pa.schema([*whole, *(pa.field(name, pa.string()) for name in others)])
-
-
-def _to_row(entry: CubeState) -> dict[str, str]:
-    rows = (
-        ""
-        if entry.rows_added is None or entry.rows_removed is None
-        else f"+{entry.rows_added} -{entry.rows_removed}"
-    )
-    return {
-        "version": str(entry.version),
-        "time": f"{entry.time:%Y-%m-%d %H:%M:%S.%f} UTC",
-        "operation": entry.operation + (" (current)" if entry.current else ""),
-        "datasets": ", ".join(entry.datasets),
-        "files": f"+{entry.files_added} -{entry.files_removed}",
-        "rows": rows,
-        "message": entry.message or "",
-    }
+    whole = dict.fromkeys(("version", "time"), NEVER_CUT)
+    schema = pa.schema([pa.field(name, pa.string(), metadata=whole.get(name)) for name in STATE_COLUMNS])
+    cells = [dict(zip(STATE_COLUMNS, describe_state(entry), strict=True)) for entry in history]
+    table = pa.Table.from_pylist(cells, schema)
+    with open_writer("table", None, schema) as writer:
+        writer.write(table)
 
 
 def _parse_as_of(text: str) -> int | str:

@@ -40,12 +40,21 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path):
     command = [sys.executable, "-c", _RUN, str(source), str(result)]
     run = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
+    cells = json.loads(result.read_text(encoding="utf-8"))["cells"]
+    streams = [o["text"] for cell in cells for o in cell.get("outputs", ()) if "text" in o]
+    assert streams == []  # no warnings
     views = {
         "".join(cell["source"]): "".join(output["data"].get("text/html", ""))
-        for cell in json.loads(result.read_text(encoding="utf-8"))["cells"]
+        for cell in cells
         for output in cell.get("outputs", ())
         if "data" in output
     }
     assert "weather" in views["cube"]
-    tables = ("cube", "cube.stats()", "cube.compact()", 'cube.explain(cube["COUNTRY"] == "IT")')
+    tables = (
+        "cube",
+        "cube.stats()",
+        "cube.compact()",
+        "cube.history()",
+        'cube.explain(cube["COUNTRY"] == "IT")',
+    )
     assert [source for source in tables if "<table" not in views[source]] == []

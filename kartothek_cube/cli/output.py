@@ -26,10 +26,12 @@ import pyarrow.parquet as pq
 from kartothek_cube.cli.terminal import usage_error
 from kartothek_cube.core.errors import format_count
 
-__all__ = ("FORMATS", "Writer", "choose_format", "open_writer")
+__all__ = ("FORMATS", "NEVER_CUT", "Writer", "choose_format", "fit_lines", "open_writer")
 
 #: number of rows printed to a terminal
 _SCREENFUL = 50
+#: metadata of fields whose texts are not cut
+NEVER_CUT = {"cut": "never"}
 #: texts are cut to this width before columns are omitted
 _MIN_TEXT_WIDTH = 12
 
@@ -209,7 +211,7 @@ class _Table(Writer):
         shown = result.slice(0, _SCREENFUL) if self._is_terminal else result
         flat = _flatten(shown)
         columns = [
-            _TextColumn(name, _format_cells(column), _is_number(column.type), _is_text(column.type))
+            _TextColumn(name, _format_cells(column), _is_number(column.type), self._is_cuttable(name))
             for name, column in zip(flat.column_names, flat.columns, strict=True)
         ]
         fitting = _fit_terminal(columns) if self._is_terminal else columns
@@ -224,18 +226,22 @@ class _Table(Writer):
             hidden = format_count(len(columns) - len(fitting), "more column")
             click.echo(f"… and {hidden} ({names}); select some with --columns", err=True)
 
+    def _is_cuttable(self, name: str) -> bool:
+        field = self.schema.field(name)
+        return _is_text(field.type) and b"cut" not in (field.metadata or {})
+
 
 class _TextColumn:
     """A column of a text table."""
 
-    def __init__(self, name: str, cells: list[str], is_number: bool, is_text: bool) -> None:
+    def __init__(self, name: str, cells: list[str], is_number: bool, is_cuttable: bool) -> None:
         self.name = name if name.isprintable() else repr(name)[1:-1]
         self.cells = cells
         self.is_number = is_number
         self.width = max(map(_text_width, [self.name, *cells]))
         #: texts can be cut, but a cut number or time would be another one
         self.min_width = min(
-            self.width, _MIN_TEXT_WIDTH if is_text else max(map(_text_width, cells), default=0)
+            self.width, _MIN_TEXT_WIDTH if is_cuttable else max(map(_text_width, cells), default=0)
         )
 
     def lines(self) -> list[str]:
@@ -259,6 +265,14 @@ def _fit_terminal(columns: list[_TextColumn]) -> list[_TextColumn]:
             break
         max(cuttable, key=lambda column: column.width).width -= 1
     return columns
+
+
+def fit_lines(text: str) -> str:
+    """Cut the lines of a text that are wider than the terminal, if standard output is one."""
+    if not sys.stdout.isatty():
+        return text
+    available = shutil.get_terminal_size().columns
+    return "\n".join(_cut_text(line, available) for line in text.split("\n"))
 
 
 def _table_width(widths: Iterable[int]) -> int:
@@ -367,7 +381,7 @@ def choose_format(form: str | None, path: str | None) -> str:
     chosen = _SUFFIXES.get(suffix) if separator else None
     if chosen is None:
         usage_error(
-            f"Cannot derive the format from the file name {path}: known suffixes are "
+            f"Cannot derive the format from the file name {path!r}: known suffixes are "
             f"{', '.join(f'.{known}' for known in _SUFFIXES)}, also with {_GZIP}; or pass --output"
         )
     return chosen

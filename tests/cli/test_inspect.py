@@ -8,7 +8,7 @@ import re
 import pandas as pd
 
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.io.eager_cube import build_cube, collect_stats
+from kartothek_cube.io.eager_cube import append_to_cube, build_cube, collect_stats
 from tests.cli.conftest import CUBE
 
 INFO = """\
@@ -78,6 +78,17 @@ def test_info_as_json(ok):
     assert content["dimension_columns"] == ["x", "d"]
     assert content["datasets"]["enrich"]["payload_columns"] == {"i1": "bool", "v2": "string"}
     assert content["datasets"]["seed"]["partitions"] == 2
+
+
+def test_partitions_are_counted_as_by_stats(ok, url):
+    """Not the files, of which a partition may have several."""
+    append_to_cube(
+        pd.DataFrame({"x": [1], "d": pd.to_datetime(["2020-01-01"]), "p": ["a"], "v1": [9.5]}), CUBE, url
+    )
+    seed = json.loads(ok("cube", "info", "--json"))["datasets"]["seed"]
+    counted = json.loads(ok("cube", "stats", "--json"))["datasets"]["seed"]
+    assert (seed["partitions"], seed["files"]) == (counted["partitions"], counted["files"]) == (2, 3)
+    assert ok("cube", "info").partition("Dataset: seed")[2].count("Partitions: 2\n") == 1
 
 
 def test_stats(ok, url):

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.io.eager_cube import append_to_cube, query_cube
+from kartothek_cube.io.eager_cube import append_to_cube, build_cube, query_cube
 from tests.cli.conftest import CUBE
 
 
@@ -217,3 +217,41 @@ def test_history(ok, call, error, url):
     assert call("cube", "query", "--as-of", "1999-01-01", "-o", "csv").exit_code == 2
     assert "--as-of 'yesterday'" in error("cube", "query", "--as-of", "yesterday")
     assert "--rollback 'yesterday'" in error("cube", "history", "--rollback", "yesterday", "-y")
+
+
+def test_history_of_some_datasets(ok, url):
+    ok("cube", "history", "--keep", "5")
+    append(url, 9.5)
+    operations = {
+        name: [entry["operation"] for entry in json.loads(ok("cube", "history", "--json", "--include", name))]
+        for name in ("seed", "enrich")
+    }
+    assert operations["seed"][-1] == "append"
+    assert len(operations["enrich"]) == len(operations["seed"]) - 1
+    assert "append" not in ok("cube", "history", "--exclude", "seed")
+    version = json.loads(ok("cube", "history", "--json"))[-1]["version"]
+    ok("cube", "history", "--rollback", str(version), "-y")  # to the current state
+    assert ok("cube", "history").count("(current)") == 1
+
+
+@pytest.mark.parametrize("store", ["./store", "store/", "file://{}/store", "hfs://{}/store", "by_url"])
+def test_a_copy_onto_itself_deletes_nothing(ok, error, tmp_path, monkeypatch, store):
+    """Also if the store has two names."""
+    monkeypatch.chdir(tmp_path)
+    before = files(tmp_path / "store")
+    target = store.format(tmp_path)
+    assert "two different stores" in error("cube", "copy", "--tgt_store", target, "--overwrite", "-y")
+    assert files(tmp_path / "store") == before
+    ok("cube", "verify")
+
+
+def test_a_copy_that_cannot_start_deletes_nothing(ok, error, tmp_path):
+    """The seed of the target does not fit the dataset that stays there."""
+    target = f"hfs://{tmp_path}/other?create_if_missing=true"
+    days = pd.to_datetime(["2020-01-01"])
+    other = pd.DataFrame({"x": [1], "d": days, "p": ["a"], "v2": ["conflict"]})
+    build_cube(other, CUBE.copy(index_columns=[]), target)
+    before = files(tmp_path / "other")
+    copy = ("cube", "copy", "--tgt_store", "other", "--include", "enrich", "--overwrite", "-y")
+    assert "v2" in error(*copy)
+    assert files(tmp_path / "other") == before

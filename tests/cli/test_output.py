@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -191,3 +192,18 @@ def test_pipes_get_everything(wide, ok):
     text = ok("wide", "query", "-o", "table", store=wide)
     assert "ö" * 300 in text
     assert "v29" in text
+
+
+def test_times_of_the_history_are_not_cut(url):
+    lines, _ = run_in_terminal(45, "--store", url, "cube", "history")
+    assert max(map(len, lines)) <= 45
+    assert re.search(r" \d\d:\d\d:\d\d\.\d{6} UTC", lines[-1])
+
+
+def test_explanations_fit_the_terminal(url):
+    options = ["cube", "query", "--explain", "--where", "p == a"]
+    lines, _ = run_in_terminal(40, "--store", url, *options)
+    assert max(map(len, lines)) == 40
+    assert any(line.endswith("…") for line in lines)
+    whole, _ = run_in_terminal(200, "--store", url, *options)
+    assert not any("…" in line for line in whole)

@@ -275,3 +275,11 @@ def test_unbalanced_quotes_are_errors(error, where):
 
 def test_quoted_dates(ok):
     assert [row["x"] for row in rows(ok("cube", "query", "-w", "d == '2020-01-02'", "-o", "json"))] == [2, 4]
+
+
+def test_an_empty_text_is_an_option(ok, error):
+    """It runs a single query, without prompts."""
+    assert ok("cube", "query", "--columns", "").splitlines()[0].split() == ["d", "p", "x"]
+    assert ok("cube", "query", "--where", "").splitlines()[0].split() == ["d", "i1", "p", "v1", "v2", "x"]
+    for option in ("--dimensions", "--partition-by", "--include", "--exclude", "--as-of"):
+        error("cube", "query", option, "")

@@ -20,6 +20,7 @@ from kartothek_cube.io.eager_cube import (
     keep_cube_history,
     list_cube_history,
     remove_partitions,
+    update_schema,
 )
 from kartothek_cube.io_components.query.explain import explain_query
 from kartothek_cube.io_components.query.planner import plan_query
@@ -113,7 +114,7 @@ def test_the_history_of_a_cube_is_a_table(built):
     remove_partitions(CUBE, store, C("p") == "b")
     view = Text(list_cube_history(CUBE, store)._repr_html_())
     assert "table" in view.tags
-    assert {"operation", "remove_partitions", "o, seed", "files added", "rows added"} <= set(view.words)
+    assert {"operation", "remove_partitions (current)", "o, seed", "files", "rows"} <= set(view.words)
 
 
 @pytest.mark.parametrize("name", [*FACADES, SPARK])
@@ -145,3 +146,17 @@ def test_results_by_dataset_are_tables(built):
     assert "No datasets" in type(stats)()._repr_html_()
     assert "No datasets" in type(datasets)()._repr_html_()
     assert pickle.loads(pickle.dumps(stats)) == stats == json.loads(json.dumps(stats))
+
+
+def test_a_history_is_a_table():
+    """With times, names and signs like those of the command line."""
+    store = memory()
+    build_cube(pd.DataFrame({"x": [1], "y": [2], "p": ["a"], EVIL: [1]}), CUBE, store)
+    keep_cube_history(CUBE, store, 2)
+    update_schema(CUBE, store, add={"new": "string"})
+    history = list_cube_history(CUBE, store)
+    view = Text(history._repr_html_())
+    text = " ".join(view.words)
+    assert {"table", "tr"} <= view.tags
+    assert f"{history[-1].time:%Y-%m-%d %H:%M:%S.%f} UTC update_schema (current) seed +0 -0" in text
+    assert "(seed" not in text

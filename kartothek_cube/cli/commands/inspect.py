@@ -113,10 +113,12 @@ def _split_columns(cube: Cube, dataset: DatasetMetadata) -> tuple[list[str], lis
 
 
 def _print_dataset(cube: Cube, dataset: DatasetMetadata) -> None:
+    from kartothek_cube.io_components.maintenance.stats import count_partitions
+
     types = column_types({"": dataset})
     dimensions, payload = _split_columns(cube, dataset)
     _print_columns("Partition Keys:", dataset.partition_keys, types)
-    label("Partitions:", f" {len(dataset.partition_table)}")
+    label("Partitions:", f" {count_partitions(dataset)}")
     label("Metadata:")
     text = json.dumps(_user_metadata(dataset), indent=2, sort_keys=True, default=str)
     click.echo("\n".join(f"  {line}" for line in text.splitlines()))
@@ -127,6 +129,8 @@ def _print_dataset(cube: Cube, dataset: DatasetMetadata) -> None:
 def _to_dict(
     cube: Cube, datasets: dict[str, DatasetMetadata], types: dict[str, pa.DataType]
 ) -> dict[str, Any]:
+    from kartothek_cube.io_components.maintenance.stats import count_partitions
+
     def with_types(names: Iterable[str], types: dict[str, pa.DataType]) -> dict[str, str]:
         return {name: str(types.get(name, "unknown")) for name in names}
 
@@ -137,7 +141,8 @@ def _to_dict(
         descriptions[name] = {
             "uuid": dataset.uuid,
             "partition_keys": list(dataset.partition_keys),
-            "partitions": len(dataset.partition_table),
+            "partitions": count_partitions(dataset),
+            "files": len(dataset.partition_table),
             "metadata": dataset.metadata,
             "indices": sorted(set(dataset.indices) - set(dataset.partition_keys)),
             "dimension_columns": with_types(dimensions, dataset_types),

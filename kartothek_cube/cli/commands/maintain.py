@@ -117,6 +117,7 @@ def copy(
     """Copy the cube to another store."""
     from kartothek_cube.core.errors import DatasetExistsError
     from kartothek_cube.io.eager_cube import copy_cube, delete_cube
+    from kartothek_cube.io_components.maintenance.cube_copy import plan_copy
 
     if tgt_store == state.store_name:
         usage_error("--tgt_store must be a different store than --store")
@@ -126,11 +127,13 @@ def copy(
         return
     target = state.open_store(tgt_store, create=True)
     replaced = sorted(selected & _existing_ids(state, target)) if overwrite else []
-    if replaced:
-        confirm(f"Replace {', '.join(replaced)} of cube {state.prefix} in {mask_store(tgt_store)}?", yes)
-        if cleanup:
-            delete_cube(state.cube, target, replaced)
     try:
+        # before anything is deleted: two names may refer to the same store
+        plan_copy(state.cube, state.store, target, overwrite, selected)
+        if replaced:
+            confirm(f"Replace {', '.join(replaced)} of cube {state.prefix} in {mask_store(tgt_store)}?", yes)
+            if cleanup:
+                delete_cube(state.cube, target, replaced)
         with state.progress("copy"):
             copy_cube(state.cube, state.store, target, overwrite=overwrite, datasets=selected)
     except DatasetExistsError as error:
@@ -323,8 +326,9 @@ def history(
     """
     import pyarrow as pa
 
-    from kartothek_cube.cli.output import open_writer
+    from kartothek_cube.cli.output import NEVER_CUT, open_writer
     from kartothek_cube.io.eager_cube import keep_cube_history, list_cube_history, rollback_cube
+    from kartothek_cube.io_components.maintenance.cube_history import STATE_COLUMNS, describe_state
 
     names = select_datasets(state.datasets, include, exclude)
     if keep is not None:
@@ -336,32 +340,24 @@ def history(
         confirm(f"Roll back {', '.join(sorted(names))} of cube {state.prefix} to {rollback}?", yes)
         rollback_cube(state.any_cube, state.store, as_of, names)
         click.echo(f"Rolled back {', '.join(sorted(names))} to {rollback}.", err=True)
-    history = list_cube_history(state.cube, state.store)
+    # a rollback to the same content changes no dataset
+    history = [
+        entry
+        for entry in list_cube_history(state.cube, state.store)
+        if not entry.datasets or names & set(entry.datasets)
+    ]
     if as_json:
         print_json([_to_dict(entry) for entry in history])
         return
     if len(history) == 1:
         click.echo("There are no older states; keep those of later commits with --keep.", err=True)
-    table = pa.Table.from_pylist([_to_row(entry) for entry in history])
-    with open_writer("table", None, table.schema) as writer:
+    # a part of a version or time is of no use for --as-of and --rollback
+    whole = dict.fromkeys(("version", "time"), NEVER_CUT)
+    schema = pa.schema([pa.field(name, pa.string(), metadata=whole.get(name)) for name in STATE_COLUMNS])
+    cells = [dict(zip(STATE_COLUMNS, describe_state(entry), strict=True)) for entry in history]
+    table = pa.Table.from_pylist(cells, schema)
+    with open_writer("table", None, schema) as writer:
         writer.write(table)
-
-
-def _to_row(entry: CubeState) -> dict[str, str]:
-    rows = (
-        ""
-        if entry.rows_added is None or entry.rows_removed is None
-        else f"+{entry.rows_added} -{entry.rows_removed}"
-    )
-    return {
-        "version": str(entry.version),
-        "time": f"{entry.time:%Y-%m-%d %H:%M:%S.%f} UTC",
-        "operation": entry.operation + (" (current)" if entry.current else ""),
-        "datasets": ", ".join(entry.datasets),
-        "files": f"+{entry.files_added} -{entry.files_removed}",
-        "rows": rows,
-        "message": entry.message or "",
-    }
 
 
 def _parse_as_of(text: str) -> int | str:

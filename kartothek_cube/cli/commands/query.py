@@ -80,7 +80,8 @@ def query(
     Conditions have the form ``column operator value`` with ``== != < <= > >=``. Text needs quotes only if it
     contains ``&``, ``=`` or ``)``; within them, a quote is written twice.
     """
-    if not any((limit is not None, output, to, explain, *options.values())):
+    # an empty text is a value: no columns
+    if not explain and all(value in (None, ()) for value in (limit, output, to, *options.values())):
         run_interactively(state)
         return
     to = None if to == "-" else to
@@ -145,7 +146,9 @@ def _explain(state: CliContext, arguments: dict[str, Any], output: str | None) -
     if output == "json":
         print_json(explanation.to_dict())
     else:
-        click.echo(repr(explanation))
+        from kartothek_cube.cli.output import fit_lines
+
+        click.echo(fit_lines(repr(explanation)))
 
 
 def _write_result(

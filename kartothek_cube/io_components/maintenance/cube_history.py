@@ -38,16 +38,19 @@ from kartothek_cube.core.history import (
 )
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.display.html import card, table
 from kartothek_cube.io_components.maintenance.rollback import finish_rollback, keep_history, plan_rollback
 from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, ordered_map
 from kartothek_cube.io_components.write.cube_commit import commit_cube
 from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = (
+    "STATE_COLUMNS",
     "CubeAsOf",
     "CubeHistory",
     "CubeState",
     "datasets_as_of",
+    "describe_state",
     "keep_cube_history",
     "list_cube_history",
     "return_cube",
@@ -112,10 +115,26 @@ class CubeHistory(Sequence[CubeState]):
         return pd.DataFrame([attrs.asdict(state, recurse=False) for state in self], columns=columns)
 
     def _repr_html_(self) -> str:
-        table = self.to_frame().drop(columns=["versions", "job", "current"])
-        table["datasets"] = table["datasets"].map(", ".join)
-        table.columns = table.columns.str.replace("_", " ")
-        return table.to_html(index=False, na_rep="")
+        rows = [describe_state(state) for state in self]
+        return card("", table("", STATE_COLUMNS, rows))
+
+
+#: of a table of states
+STATE_COLUMNS = ("version", "time", "operation", "datasets", "files", "rows", "message")
+
+
+def describe_state(state: CubeState) -> tuple[str, ...]:
+    """The cells of a state in a table; the time is valid for ``as_of``."""
+    is_counted = state.rows_added is not None and state.rows_removed is not None
+    return (
+        str(state.version),
+        f"{state.time:%Y-%m-%d %H:%M:%S.%f} UTC",
+        state.operation + (" (current)" if state.current else ""),
+        ", ".join(state.datasets),
+        f"+{state.files_added} -{state.files_removed}",
+        f"+{state.rows_added} -{state.rows_removed}" if is_counted else "",
+        state.message or "",
+    )
 
 
 class _Histories:

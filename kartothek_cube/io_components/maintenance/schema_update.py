@@ -19,6 +19,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError
+from kartothek_cube.core.history import describe_operation
 from kartothek_cube.core.schema.evolution import ColumnTypes, SchemaUpdate
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
@@ -123,6 +124,7 @@ def _commit_update(
         dataset.table_name,
         schema_update=update,
         fixed_columns=fixed,
+        info=describe_operation("update_schema"),
         requires=(_CheckedPartitions(dataset.partition_table.labels),) if update.widen else (),
     )
     return commit(blobs, change)[0]

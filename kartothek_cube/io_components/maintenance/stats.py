@@ -11,6 +11,7 @@ import attrs
 from kartothek_cube.core.cube.argument_types import DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import select_datasets
+from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.references import data_keys
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
@@ -40,12 +41,16 @@ def plan_stats(
     tasks = []
     for name, dataset in sorted(select_datasets(cube, store, datasets).items()):
         keys = data_keys(dataset)
-        values = dataset.partition_table.keys(list(dataset.partition_keys or ()), dataset.schema)
-        codes = group_codes(list(values.values()), len(dataset.partition_table))
-        partitions = int(codes.max()) + 1 if len(codes) else 0
-        base[name] = {"blobsize": 0, "files": len(keys), "partitions": partitions, "rows": 0}
+        base[name] = {"blobsize": 0, "files": len(keys), "partitions": count_partitions(dataset), "rows": 0}
         tasks += [StatsTask(name, tuple(keys[i : i + blocksize])) for i in range(0, len(keys), blocksize)]
     return base, tasks
+
+
+def count_partitions(dataset: DatasetMetadata) -> int:
+    """Count the physical partitions: combinations of values of the partition keys."""
+    values = dataset.partition_table.keys(list(dataset.partition_keys or ()), dataset.schema)
+    codes = group_codes(list(values.values()), len(dataset.partition_table))
+    return int(codes.max()) + 1 if len(codes) else 0
 
 
 def run_stats(store: StoreInput, task: StatsTask) -> dict[str, dict[str, int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -394,12 +394,10 @@ def to_pandas(
     dates_as_object: bool = False,
     categories: Iterable[str] = (),
     dtype_backend: DtypeBackend | None = None,
-    dtypes: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """Convert a table to a frame with a RangeIndex and writable columns.
 
-    Without a backend, the columns in ``dtypes`` get the pandas extension types there, and integers that would
-    lose digits next to missing values become ``Int64`` or ``UInt64``.
+    Without a backend, integers that would lose digits next to missing values become ``Int64`` or ``UInt64``.
 
     Examples
     --------
@@ -422,7 +420,7 @@ def to_pandas(
     if dtype_backend is not None:
         result = to_backend(table, dtype_backend, dates_as_object=dates_as_object)
         return _with_typed_categories(result, encoded)
-    extensions |= {**exact_dtypes(table), **(dtypes or {})}
+    extensions |= exact_dtypes(table)
     inexact = inexact_objects(table)
     threads = table.num_rows > _MIN_ROWS_THREADS
     # We own the list of columns but not their buffers: self_destruct frees each column once it is converted.
@@ -454,10 +452,8 @@ def _encode(column: pa.ChunkedArray, dates_as_object: bool) -> pa.ChunkedArray:
     return _with_date_unit(values, lambda dtype: column.cast(pa.dictionary(codes, dtype)), dates_as_object)
 
 
-def align_date_units(frames: Sequence[pd.DataFrame], seconds: Iterable[str] = ()) -> None:
+def align_date_units(frames: Sequence[pd.DataFrame]) -> None:
     """Give date columns one dtype in all frames, in place: ``datetime64[s]`` where one frame needs it.
-
-    Columns in ``seconds`` need it because of frames that are not here.
 
     Examples
     --------
@@ -468,9 +464,9 @@ def align_date_units(frames: Sequence[pd.DataFrame], seconds: Iterable[str] = ()
     >>> [str(frame["UNTIL"].dtype) for frame in frames]
     ['datetime64[s]', 'datetime64[s]']
     """
-    columns: set[Hashable] = set(seconds)
-    if len(frames) > 1:
-        columns |= {name for frame in frames for name, dtype in frame.dtypes.items() if dtype == _SECONDS}
+    if len(frames) < 2:
+        return
+    columns = {name for frame in frames for name, dtype in frame.dtypes.items() if dtype == _SECONDS}
     for frame in frames if columns else ():
         for name in columns.intersection(frame.columns):
             if frame[name].dtype != _SECONDS:

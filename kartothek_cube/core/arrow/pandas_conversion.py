@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
@@ -210,12 +212,17 @@ def from_pandas(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None
     except (pa.ArrowInvalid, pa.ArrowTypeError) as exc:
         problem = "; ".join(map(str, exc.args))
         raise ValueError(f"A column holds values of several types, make them one: {problem}") from exc
+    except OverflowError as exc:
+        raise ValueError(
+            f"Column {_large_integers(renamed)!r} has integers that no type of 64 bits holds together; "
+            "make them text, or decimal.Decimal"
+        ) from exc
     if converted:
         columns = [converted[name] if name in converted else table.column(name) for name in names]
         table = pa.Table.from_arrays(columns, names=names)
     for position, (name, dtype) in enumerate(zip(names, df.dtypes, strict=True)):
-        if pd.api.types.is_object_dtype(dtype) and pat.is_timestamp(table.schema.field(position).type):
-            _check_one_zone(name, df.iloc[:, position])
+        if pd.api.types.is_object_dtype(dtype):
+            _check_times(name, table.schema.field(position).type, df.iloc[:, position].to_numpy())
     table = restore_types(table, types or {})
     extensions = {n: str(t) for n, t in zip(names, df.dtypes, strict=True) if _is_extension(t)}
     return _normalise(table, extensions)
@@ -234,6 +241,30 @@ def _check_dtype(name: str, dtype: Any) -> None:
         raise TypeError(f"Column {name!r} is sparse, which cannot be stored; use .sparse.to_dense().")
     if isinstance(dtype, (pd.PeriodDtype, pd.IntervalDtype)):
         raise TypeError(f"Column {name!r} of type {dtype} cannot be stored; make it timestamps or numbers.")
+
+
+def _large_integers(df: pd.DataFrame) -> object:
+    """Name of the column of Python integers that overflow."""
+    for name, dtype in df.dtypes.items():
+        if pd.api.types.is_object_dtype(dtype):
+            try:
+                pa.array(df[name], from_pandas=True)
+            except OverflowError:
+                return name
+    raise AssertionError("no column overflows")
+
+
+def _check_times(name: str, dtype: pa.DataType, values: npt.NDArray[Any]) -> None:
+    if pat.is_timestamp(dtype):
+        _check_one_zone(name, values)
+    # Arrow drops the time of day and the zone of what follows a date
+    elif pat.is_date(dtype) and any(issubclass(kind, datetime.datetime) for kind in set(map(type, values))):
+        stamps = [pd.Timestamp(v) for v in values if isinstance(v, datetime.datetime) and not pd.isna(v)]
+        if any(stamp.tzinfo is not None or stamp != stamp.normalize() for stamp in stamps):
+            raise ValueError(
+                f"Column {name!r} mixes dates with timestamps that have a time of day or a zone; make all of "
+                "them dates, or timestamps"
+            )
 
 
 def _check_one_zone(name: str, values: Iterable[Any]) -> None:

@@ -202,6 +202,73 @@ def test_what_comes_out_goes_back_in(kind, backend, data):
     assert len(again) == len(column)
 
 
+#: one value of each kind that is stored and compared in a way of its own
+EXAMPLES = {
+    "int64": LARGE,
+    "uint64": 2**64 - 1,
+    "int8": -128,
+    "float64": 1.5,
+    "float32": 0.5,
+    "bool": True,
+    "string": "ä'\0",
+    "category": "b",
+    "binary": b"\xff",
+    "date": FAR,
+    "time": datetime.time(1, 2, 3, 4),
+    "timestamp": pd.Timestamp("2020-01-01 01:02:03.000004"),
+    "zoned": pd.Timestamp("2020-10-25 01:30", tz="UTC").tz_convert("Europe/Berlin"),
+    "decimal": decimal.Decimal("-1.10"),
+    "ints": [LARGE, None],
+    "dates": [FAR, None],
+    "struct": {"a": LARGE, "d": None},
+    "map": [("a", LARGE)],
+    "null": None,
+}
+NESTED = {"ints", "dates", "struct", "map", "null"}
+
+
+@pytest.fixture
+def sparse(request):
+    """Partitions with a value, with a value and a null, with nulls only, and without the other dataset."""
+    dtype, value = KINDS[request.param][0], EXAMPLES[request.param]
+    cube, store = Cube(["x"], ["p"], "cube"), memory()
+    keys = {"x": [0, 1, 2, 3, 4], "p": [0, 1, 1, 2, 3]}
+    v = pa.array([value, value, None, None], dtype)
+    values = pa.table({name: column[:4] for name, column in keys.items()}).append_column("v", v)
+    eager_cube.build_cube({"seed": pa.table(keys), "enrich": values}, cube, store)
+    return cube, store, value
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("sparse", EXAMPLES, indirect=True)
+def test_groups_and_empty_frames_go_back_in(sparse, backend):
+    cube, store, _ = sparse
+    before = query_cube_table(cube, store)
+    arguments = {"cube": cube, "store": store, "dtype_backend": backend}
+    frames = [
+        *eager_cube.query_cube(**arguments, partition_by="p", conditions=C("p") < 3),
+        eager_cube.query_cube_df(**arguments, conditions=C("p") < 3, limit=2),
+        eager_cube.query_cube_df(**arguments, conditions=C("p") == 9),
+        query_cube_polars(cube, store, C("p") < 3),
+    ]
+    for df in frames:
+        eager_cube.append_to_cube({"enrich": df}, cube, store)
+    assert query_cube_table(cube, store).equals(before)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("sparse", sorted(set(EXAMPLES) - NESTED), indirect=True)
+def test_values_of_a_result_are_values_of_conditions(sparse, backend):
+    cube, store, value = sparse
+    found = eager_cube.query_cube_df(cube, store, dtype_backend=backend)["v"].dropna()
+    assert len(found) == 2
+    for one in (found.iloc[0], found.tolist()[0], value):
+        for condition in (C("v") == one, C("v") >= one, C("v").isin([one]), C("v").between(one, one)):
+            assert eager_cube.query_cube_df(cube, store, condition, limit=9)["x"].tolist() == [0, 1]
+    for many in (found, found.tolist(), found.unique()):
+        assert eager_cube.query_cube_df(cube, store, C("v").isin(many))["x"].tolist() == [0, 1]
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_frames_of_all_facades_go_back_in(driver, store_factory, backend):
     seed = frame(

@@ -232,6 +232,6 @@ def test_batches_without_rows(append, batches):
     store = memory()
     eager_cube.build_cube(SEED, CUBE, store)
     known = {"rows": frame(x=[7], p=[7], v1=[17]), "empty": SEED[:0], "untyped": SEED[:0].astype(object)}
-    APPENDS[append]([known[name] for name in batches], cube=CUBE, store=store)
+    APPENDS[append]([known[name] for name in batches], cube=CUBE, store=lambda: store)
     expected = [*SEED["x"], *([7] if "rows" in batches else [])]
     assert eager_cube.query_cube_df(CUBE, store)["x"].tolist() == expected

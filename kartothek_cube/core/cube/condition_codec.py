@@ -39,6 +39,7 @@ _WORD_JOIN = re.compile(
 )
 #: dates of which the day and the month can be confused, such as 5.1.2024 and 01/05/2024
 _AMBIGUOUS_DATE = re.compile(r"\s*\d{1,2}([./-])\d{1,2}\1\d{2,4}\b.*", re.DOTALL)
+_PLAIN_NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)\s*", re.ASCII)
 _JSON_SCALARS = (str, bool, int, float)
 # fast path: values of these types are neither null nor unhashable
 _NEVER_NULL = frozenset({str, bytes, bool, int, date, datetime, pd.Timestamp})
@@ -84,7 +85,9 @@ def check_value(column: str, value: Any) -> None:
         kind = type(value).__name__
         raise TypeError(f"Column {column!r} cannot be compared with a {kind}; use isin() for several values")
     if pd.isna(value):
-        raise ValueError(f"Column {column!r} cannot be compared with {value!r}: conditions never match nulls")
+        raise ValueError(
+            f"Column {column!r} cannot be compared with {value!r}: conditions never match nulls; use is_null()"
+        )
     try:
         hash(value)
     except TypeError as error:
@@ -157,6 +160,10 @@ def check_words(text: str, types: Mapping[str, pa.DataType]) -> None:
 
 def query_parser(dtype: pa.DataType) -> Callable[[str], Any] | None:
     """Function from the text of a value to a value, for columns that queries read in their own way."""
+    if pa.types.is_integer(dtype):
+        return _parse_number
+    if pa.types.is_floating(dtype):
+        return _parse_float
     if pa.types.is_date(dtype):
         return _parse_date
     if pa.types.is_timestamp(dtype):
@@ -164,6 +171,20 @@ def query_parser(dtype: pa.DataType) -> Callable[[str], Any] | None:
     if pa.types.is_decimal(dtype):
         return _parse_decimal
     return time.fromisoformat if pa.types.is_time(dtype) else None
+
+
+def _parse_number(text: str) -> int | float | decimal.Decimal:
+    """The number that is written, for columns of integers."""
+    if not _PLAIN_NUMBER.fullmatch(text):
+        return float(text)
+    number, nearest = decimal.Decimal(text), float(text)
+    return int(number) if number == int(number) else nearest if nearest == number else number
+
+
+def _parse_float(text: str) -> int | float:
+    """The nearest float, but the integer that is written: no float may be nearest to it."""
+    number = _parse_number(text)
+    return float(text) if isinstance(number, decimal.Decimal) else number
 
 
 def _parse_decimal(text: str) -> decimal.Decimal:

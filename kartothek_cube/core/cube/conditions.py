@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
@@ -1069,7 +1069,7 @@ class _TextReader:
 
 
 class _QueryTextReader(_TextReader):
-    """Also reads dates, decimals and times of day, and for integers any number: all are compared exactly."""
+    """Also reads dates, decimals and times of day, and any number for integers: all are compared exactly."""
 
     is_lenient = False
 
@@ -1084,25 +1084,14 @@ class _QueryTextReader(_TextReader):
         return super().read(text)
 
     def comparison(self, text: str) -> Condition:
-        column, operator, value = self._convert(text, lambda types: parse_text(text, types))
+        column, operator, value = parse_text(text, self._readable)
         result: Condition = COMPARISONS["==" if operator == "=" else operator](
             column, self._parse(text, column, value)
         )
         return result
 
     def value(self, text: str, column: str, value: str) -> Any:
-        return self._parse(text, column, self._convert(text, lambda t: parse_value(text, column, value, t)))
-
-    def _convert(self, text: str, parse: Callable[[Mapping[str, pa.DataType]], Any]) -> Any:
-        try:
-            return parse(self._readable)
-        except ValueError:
-            floats = {n: pa.float64() for n, dtype in self.types.items() if pa.types.is_integer(dtype)}
-            try:
-                return parse({**self._readable, **floats})
-            except ValueError:
-                pass  # the first error names the type of the column
-            raise
+        return self._parse(text, column, parse_value(text, column, value, self._readable))
 
     def _parse(self, text: str, column: str, value: Any) -> Any:
         if column not in self._parsers:

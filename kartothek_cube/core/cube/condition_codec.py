@@ -54,7 +54,9 @@ class Incomparable:
 
 
 def to_python_scalar(value: Any) -> Any:
-    """Convert numpy scalars to Python's for reproducible texts; times keep their unit."""
+    """Convert scalars of NumPy and Arrow to Python's for reproducible texts; times keep their unit."""
+    if isinstance(value, pa.Scalar):
+        return value.as_py()
     return value.item() if isinstance(value, np.bool_ | np.number | np.str_ | np.bytes_) else value
 
 
@@ -64,10 +66,10 @@ def to_python_scalar_keep_int(value: Any) -> Any:
 
 
 def to_value_tuple(values: object) -> tuple[Any, ...]:
-    """Tuple of one or several values, without numpy scalars but integers."""
-    elements = converter_tuple(values)
-    from_numpy = any(issubclass(kind, np.generic) for kind in set(map(type, elements)))
-    return tuple(map(to_python_scalar_keep_int, elements)) if from_numpy else elements
+    """Tuple of one or several values, without scalars of NumPy and Arrow but NumPy's integers."""
+    elements = (values.as_py(),) if isinstance(values, pa.Scalar) else converter_tuple(values)
+    is_scalar = any(issubclass(kind, np.generic | pa.Scalar) for kind in set(map(type, elements)))
+    return tuple(map(to_python_scalar_keep_int, elements)) if is_scalar else elements
 
 
 def check_values(column: str, values: tuple[Any, ...]) -> None:
@@ -86,7 +88,8 @@ def check_value(column: str, value: Any) -> None:
         raise TypeError(f"Column {column!r} cannot be compared with a {kind}; use isin() for several values")
     if pd.isna(value):
         raise ValueError(
-            f"Column {column!r} cannot be compared with {value!r}: conditions never match nulls; use is_null()"
+            f"Column {column!r} cannot be compared with {value!r}: "
+            "conditions never match nulls; use is_null()"
         )
     try:
         hash(value)

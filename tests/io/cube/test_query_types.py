@@ -265,7 +265,12 @@ def test_values_of_a_result_are_values_of_conditions(sparse, backend):
     for one in (found.iloc[0], found.tolist()[0], value):
         for condition in (C("v") == one, C("v") >= one, C("v").isin([one]), C("v").between(one, one)):
             assert eager_cube.query_cube_df(cube, store, condition, limit=9)["x"].tolist() == [0, 1]
-    for many in (found, found.tolist(), found.unique()):
+    arrow, polars = (
+        query_cube_table(cube, store)["v"].drop_null(),
+        query_cube_polars(cube, store)["v"].drop_nulls(),
+    )
+    assert eager_cube.query_cube_df(cube, store, C("v") == arrow[0])["x"].tolist() == [0, 1]
+    for many in (found, found.tolist(), found.unique(), arrow, polars):
         assert eager_cube.query_cube_df(cube, store, C("v").isin(many))["x"].tolist() == [0, 1]
 
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.store import BlobStore
 
-__all__ = ("ChunkStatistics", "chunks_of", "fetch", "read_footer", "read_statistics")
+__all__ = ("chunks_of", "fetch", "read_footer")
 
 Ranges: TypeAlias = list[tuple[int, int]]
 
@@ -114,73 +114,6 @@ def _chunk(match: re.Match[bytes]) -> _ColumnChunk:
     if dictionary is not None and 0 < _number(dictionary) < start:
         start = _number(dictionary)
     return _ColumnChunk(_number(codec), _number(count), start, _number(size))
-
-
-class ChunkStatistics(NamedTuple):
-    """Statistics of a column chunk, bounds as the file stores values; None for those that are missing."""
-
-    null_count: int | None = None
-    minimum: bytes | None = None
-    maximum: bytes | None = None
-
-
-def read_statistics(
-    blobs: BlobStore, key: str, columns: Collection[str]
-) -> dict[str, list[ChunkStatistics]] | None:
-    """Statistics by flat column and row group, out of the footer; None if there are none, or no such file."""
-    try:
-        tail, size = blobs.get_tail(key, TAIL)
-        length = int.from_bytes(tail[-_LENGTH:-4], "little")
-        if tail[-4:] == _MAGIC and len(tail) < length + _LENGTH <= size:
-            tail, _ = blobs.get_tail(key, length + _LENGTH)
-    except KeyError:
-        return None  # the read of the file reports it
-    if tail[-4:] != _MAGIC or length + _LENGTH > len(tail):
-        return None
-    footer = tail[-length - _LENGTH : -_LENGTH]
-    statistics = {
-        column: [_statistics(footer, match.end()) for match in _pattern(column).finditer(footer)]
-        for column in columns
-    }
-    return statistics if all(statistics.values()) else None
-
-
-#: field 12 of the metadata of a chunk, a struct, after field 11 or 9
-_STATISTICS_HEADERS = (0x1C, 0x3C)
-_INT, _BINARY, _BOOLS = 6, 8, (1, 2)
-
-
-def _statistics(footer: bytes, position: int) -> ChunkStatistics:
-    """Parse the statistics that follow the offsets of a chunk."""
-    if position >= len(footer) or footer[position] not in _STATISTICS_HEADERS:
-        return ChunkStatistics()
-    values: dict[int, int | bytes] = {}
-    number, position = 0, position + 1
-    try:
-        while header := footer[position]:
-            kind, number, position = header & 15, number + (header >> 4), position + 1
-            if kind in _BOOLS:
-                continue
-            end = position
-            while footer[end] > 0x7F:
-                end += 1
-            raw, position = footer[position : end + 1], end + 1
-            if kind == _INT:
-                values[number] = _number(raw)
-            elif kind == _BINARY:
-                length = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(raw))
-                values[number] = footer[position : position + length]
-                position += length
-            else:
-                return ChunkStatistics()
-    except IndexError:
-        return ChunkStatistics()
-    nulls, low, high = values.get(3), values.get(6), values.get(5)
-    return ChunkStatistics(
-        nulls if isinstance(nulls, int) else None,
-        low if isinstance(low, bytes) else None,
-        high if isinstance(high, bytes) else None,
-    )
 
 
 def _varint(value: int) -> bytes:

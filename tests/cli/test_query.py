@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from decimal import Decimal
 
 import pandas as pd
 import pyarrow as pa
@@ -61,6 +62,40 @@ def test_dates(tmp_path, ok):
     assert [row["x"] for row in rows(ok("dates", "query", "-w", "v1 > 2020-01-01", "-o", "json"))] == [2]
     with pytest.raises(AssertionError, match="time of day"):
         ok("dates", "query", "-w", "v1 > 2020-01-01 12:00", "-o", "json")
+
+
+def test_conditions_on_every_type(tmp_path, ok, error):
+    columns = {
+        "temp": [9.5, 10.0, 10.5],
+        "qty": [1, 2, 2**60 + 1],
+        "day": pd.to_datetime(["2024-01-04", "2024-01-05", "2024-01-06"]).date,
+        "at": pd.to_datetime(["2024-01-04 00:00", "2024-01-05 00:00", "2024-01-05 12:00"]),
+        "price": [Decimal("1.10"), Decimal("2.00"), Decimal("-0.50")],
+        "name": ["it's", "a & b = (c) | ~d", 'say "hi"'],
+    }
+    frame = pd.DataFrame({"x": [0, 1, 2], "p": 0, **columns})
+    build_cube(frame, Cube(["x"], ["p"], "types"), f"hfs://{tmp_path}/store")
+    for text, expected in {
+        "temp > 10": [2],
+        "temp in (10, 12)": [1],
+        "qty >= 1.5": [1, 2],
+        "qty == 2.0": [1],
+        "qty == 1152921504606846977": [2],
+        "qty == 1152921504606846977.0": [2],
+        "day == 2024-01-05": [1],
+        "at > 2024-01-05": [2],
+        "price >= 1.1": [0, 1],
+        "name == 'it''s'": [0],
+        "name == 'a & b = (c) | ~d'": [1],
+        "name == 'say \"hi\"' | name startswith it": [0, 2],
+        "temp > 9.5 & day >= 2024-01-06": [2],
+        "~(day between 2024-01-05 and 2024-01-06)": [0],
+        "qty is null": [],
+    }.items():
+        found = rows(ok("types", "query", "-w", text, "-o", "json", "--columns", ""))
+        assert (text, [row["x"] for row in found]) == (text, expected)
+    for text in ("name == 'it", "name == it's and qty > 1", "day in (x)", "price == x", "day == 5.1.2024"):
+        assert text in error("types", "query", "-w", text, "-o", "json")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ __all__ = (
     "check_dtype_backend",
     "exact_dtypes",
     "inexact_objects",
-    "nullable_dtype",
     "to_backend",
 )
 
@@ -84,16 +83,6 @@ def to_backend(table: pa.Table, backend: DtypeBackend, *, dates_as_object: bool 
 def _arrow_dtype(dtype: pa.DataType) -> pd.ArrowDtype | None:
     # dictionaries are categoricals, in all backends
     return None if pat.is_dictionary(dtype) else pd.ArrowDtype(dtype)
-
-
-def nullable_dtype(dtype: pa.DataType) -> str | None:
-    """
-    The pandas type that holds integers or booleans and missing values; None for others.
-
-    >>> nullable_dtype(pa.int8()), nullable_dtype(pa.string())
-    ('Int8', None)
-    """
-    return str(_NULLABLE[dtype]) if pat.is_integer(dtype) or pat.is_boolean(dtype) else None
 
 
 def exact_dtypes(table: pa.Table) -> dict[str, str]:

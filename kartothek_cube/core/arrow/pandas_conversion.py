@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import json
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
@@ -210,12 +212,17 @@ def from_pandas(df: pd.DataFrame, types: Mapping[str, pa.DataType] | None = None
     except (pa.ArrowInvalid, pa.ArrowTypeError) as exc:
         problem = "; ".join(map(str, exc.args))
         raise ValueError(f"A column holds values of several types, make them one: {problem}") from exc
+    except OverflowError as exc:
+        raise ValueError(
+            f"Column {_large_integers(renamed)!r} has integers that no type of 64 bits holds together; "
+            "make them text, or decimal.Decimal"
+        ) from exc
     if converted:
         columns = [converted[name] if name in converted else table.column(name) for name in names]
         table = pa.Table.from_arrays(columns, names=names)
     for position, (name, dtype) in enumerate(zip(names, df.dtypes, strict=True)):
-        if pd.api.types.is_object_dtype(dtype) and pat.is_timestamp(table.schema.field(position).type):
-            _check_one_zone(name, df.iloc[:, position])
+        if pd.api.types.is_object_dtype(dtype):
+            _check_times(name, table.schema.field(position).type, df.iloc[:, position].to_numpy())
     table = restore_types(table, types or {})
     extensions = {n: str(t) for n, t in zip(names, df.dtypes, strict=True) if _is_extension(t)}
     return _normalise(table, extensions)
@@ -234,6 +241,30 @@ def _check_dtype(name: str, dtype: Any) -> None:
         raise TypeError(f"Column {name!r} is sparse, which cannot be stored; use .sparse.to_dense().")
     if isinstance(dtype, (pd.PeriodDtype, pd.IntervalDtype)):
         raise TypeError(f"Column {name!r} of type {dtype} cannot be stored; make it timestamps or numbers.")
+
+
+def _large_integers(df: pd.DataFrame) -> object:
+    """Name of the column of Python integers that overflow."""
+    for name, dtype in df.dtypes.items():
+        if pd.api.types.is_object_dtype(dtype):
+            try:
+                pa.array(df[name], from_pandas=True)
+            except OverflowError:
+                return name
+    raise AssertionError("no column overflows")
+
+
+def _check_times(name: str, dtype: pa.DataType, values: npt.NDArray[Any]) -> None:
+    if pat.is_timestamp(dtype):
+        _check_one_zone(name, values)
+    # Arrow drops the time of day and the zone of what follows a date
+    elif pat.is_date(dtype) and any(issubclass(kind, datetime.datetime) for kind in set(map(type, values))):
+        stamps = [pd.Timestamp(v) for v in values if isinstance(v, datetime.datetime) and not pd.isna(v)]
+        if any(stamp.tzinfo is not None or stamp != stamp.normalize() for stamp in stamps):
+            raise ValueError(
+                f"Column {name!r} mixes dates with timestamps that have a time of day or a zone; make all of "
+                "them dates, or timestamps"
+            )
 
 
 def _check_one_zone(name: str, values: Iterable[Any]) -> None:
@@ -394,12 +425,10 @@ def to_pandas(
     dates_as_object: bool = False,
     categories: Iterable[str] = (),
     dtype_backend: DtypeBackend | None = None,
-    dtypes: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """Convert a table to a frame with a RangeIndex and writable columns.
 
-    Without a backend, the columns in ``dtypes`` get the pandas extension types there, and integers that would
-    lose digits next to missing values become ``Int64`` or ``UInt64``.
+    Without a backend, integers that would lose digits next to missing values become ``Int64`` or ``UInt64``.
 
     Examples
     --------
@@ -422,7 +451,7 @@ def to_pandas(
     if dtype_backend is not None:
         result = to_backend(table, dtype_backend, dates_as_object=dates_as_object)
         return _with_typed_categories(result, encoded)
-    extensions |= {**exact_dtypes(table), **(dtypes or {})}
+    extensions |= exact_dtypes(table)
     inexact = inexact_objects(table)
     threads = table.num_rows > _MIN_ROWS_THREADS
     # We own the list of columns but not their buffers: self_destruct frees each column once it is converted.
@@ -454,10 +483,8 @@ def _encode(column: pa.ChunkedArray, dates_as_object: bool) -> pa.ChunkedArray:
     return _with_date_unit(values, lambda dtype: column.cast(pa.dictionary(codes, dtype)), dates_as_object)
 
 
-def align_date_units(frames: Sequence[pd.DataFrame], seconds: Iterable[str] = ()) -> None:
+def align_date_units(frames: Sequence[pd.DataFrame]) -> None:
     """Give date columns one dtype in all frames, in place: ``datetime64[s]`` where one frame needs it.
-
-    Columns in ``seconds`` need it because of frames that are not here.
 
     Examples
     --------
@@ -468,9 +495,9 @@ def align_date_units(frames: Sequence[pd.DataFrame], seconds: Iterable[str] = ()
     >>> [str(frame["UNTIL"].dtype) for frame in frames]
     ['datetime64[s]', 'datetime64[s]']
     """
-    columns: set[Hashable] = set(seconds)
-    if len(frames) > 1:
-        columns |= {name for frame in frames for name, dtype in frame.dtypes.items() if dtype == _SECONDS}
+    if len(frames) < 2:
+        return
+    columns = {name for frame in frames for name, dtype in frame.dtypes.items() if dtype == _SECONDS}
     for frame in frames if columns else ():
         for name in columns.intersection(frame.columns):
             if frame[name].dtype != _SECONDS:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import decimal
+import functools
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping
-from datetime import date, datetime
+from datetime import date, datetime, time
 from typing import Any, ClassVar
 
 import attrs
@@ -29,6 +31,15 @@ _CONDITION = re.compile(
 _PARTS = re.compile(r"[=<>]\s*(?:'(?:[^']|'')*+'|\"(?:[^\"]|\"\")*+\")|&|[^&]")
 _QUOTES = ("'", '"')
 _QUOTED = re.compile(r"'(?:[^']|'')*+'|\"(?:[^\"]|\"\")*+\"")
+#: a word of other languages that joins conditions, and what follows: a condition, or it is part of a text
+_WORD_JOIN = re.compile(
+    r"(?:^|\s)(?:and|or|not)\s+(?:not\s+)?[(\s]*(?P<column>[^\s=<>!&|()~]+)\s*"
+    r"(?:(?P<sign>[=<>!])|(?<=\s)(?:is|in|not|between|startswith)\b)",
+    re.IGNORECASE,
+)
+#: dates of which the day and the month can be confused, such as 5.1.2024 and 01/05/2024
+_AMBIGUOUS_DATE = re.compile(r"\s*\d{1,2}([./-])\d{1,2}\1\d{2,4}\b.*", re.DOTALL)
+_PLAIN_NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)\s*", re.ASCII)
 _JSON_SCALARS = (str, bool, int, float)
 # fast path: values of these types are neither null nor unhashable
 _NEVER_NULL = frozenset({str, bytes, bool, int, date, datetime, pd.Timestamp})
@@ -43,7 +54,9 @@ class Incomparable:
 
 
 def to_python_scalar(value: Any) -> Any:
-    """Convert numpy scalars to Python's for reproducible texts; times keep their unit."""
+    """Convert scalars of NumPy and Arrow to Python's for reproducible texts; times keep their unit."""
+    if isinstance(value, pa.Scalar):
+        return value.as_py()
     return value.item() if isinstance(value, np.bool_ | np.number | np.str_ | np.bytes_) else value
 
 
@@ -53,10 +66,10 @@ def to_python_scalar_keep_int(value: Any) -> Any:
 
 
 def to_value_tuple(values: object) -> tuple[Any, ...]:
-    """Tuple of one or several values, without numpy scalars but integers."""
-    elements = converter_tuple(values)
-    from_numpy = any(issubclass(kind, np.generic) for kind in set(map(type, elements)))
-    return tuple(map(to_python_scalar_keep_int, elements)) if from_numpy else elements
+    """Tuple of one or several values, without scalars of NumPy and Arrow but NumPy's integers."""
+    elements = (values.as_py(),) if isinstance(values, pa.Scalar) else converter_tuple(values)
+    is_scalar = any(issubclass(kind, np.generic | pa.Scalar) for kind in set(map(type, elements)))
+    return tuple(map(to_python_scalar_keep_int, elements)) if is_scalar else elements
 
 
 def check_values(column: str, values: tuple[Any, ...]) -> None:
@@ -74,7 +87,10 @@ def check_value(column: str, value: Any) -> None:
         kind = type(value).__name__
         raise TypeError(f"Column {column!r} cannot be compared with a {kind}; use isin() for several values")
     if pd.isna(value):
-        raise ValueError(f"Column {column!r} cannot be compared with {value!r}: conditions never match nulls")
+        raise ValueError(
+            f"Column {column!r} cannot be compared with {value!r}: "
+            "conditions never match nulls; use is_null()"
+        )
     try:
         hash(value)
     except TypeError as error:
@@ -133,6 +149,67 @@ def parse_value(s: str, column: str, text: str, all_types: Mapping[str, pa.DataT
     except ValueError as error:
         expected = f"column {column!r} has type {all_types[column]}"
         raise ValueError(f"Condition {s!r}: {text!r} does not fit, {expected} ({error})") from error
+
+
+def check_words(text: str, types: Mapping[str, pa.DataType]) -> None:
+    """Raise for conditions that are joined by words: the rest of the text would be a value."""
+    for match in _WORD_JOIN.finditer(_QUOTED.sub("''", text)):
+        if match["sign"] or match["column"] in types:
+            raise ValueError(
+                f"Cannot parse condition {text!r}; join conditions by & | ~ instead of and, or, not; "
+                "text with these words and a comparison needs quotes"
+            )
+
+
+def query_parser(dtype: pa.DataType) -> Callable[[str], Any] | None:
+    """Function from the text of a value to a value, for columns that queries read in their own way."""
+    if pa.types.is_integer(dtype):
+        return _parse_number
+    if pa.types.is_floating(dtype):
+        return _parse_float
+    if pa.types.is_date(dtype):
+        return _parse_date
+    if pa.types.is_timestamp(dtype):
+        return functools.partial(_parse_stamp, get_str_to_python_converter(dtype))
+    if pa.types.is_decimal(dtype):
+        return _parse_decimal
+    return time.fromisoformat if pa.types.is_time(dtype) else None
+
+
+def _parse_number(text: str) -> int | float | decimal.Decimal:
+    """The number that is written, for columns of integers."""
+    if not _PLAIN_NUMBER.fullmatch(text):
+        return float(text)
+    number, nearest = decimal.Decimal(text), float(text)
+    return int(number) if number == int(number) else nearest if nearest == number else number
+
+
+def _parse_float(text: str) -> int | float:
+    """The nearest float, but the integer that is written: no float may be nearest to it."""
+    number = _parse_number(text)
+    return float(text) if isinstance(number, decimal.Decimal) else number
+
+
+def _parse_decimal(text: str) -> decimal.Decimal:
+    try:
+        return decimal.Decimal(text)
+    except decimal.InvalidOperation:
+        raise ValueError("not a decimal number") from None
+
+
+def _parse_stamp(convert: Callable[[str], Any], text: str) -> Any:
+    if _AMBIGUOUS_DATE.fullmatch(text):
+        raise ValueError("write the year first, as in 2020-01-31")
+    return convert(text)
+
+
+def _parse_date(text: str) -> Any:
+    stamp = _parse_stamp(pd.Timestamp, text)
+    if stamp is pd.NaT:
+        return stamp
+    if stamp.tzinfo is not None or stamp != stamp.normalize():
+        raise ValueError("a date is without a time of day and zone")
+    return stamp.date()
 
 
 def is_text(dtype: pa.DataType) -> bool:

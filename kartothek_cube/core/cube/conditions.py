@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
@@ -19,12 +19,14 @@ from kartothek_cube.core.cube.condition_codec import (
     check_column,
     check_value,
     check_values,
+    check_words,
     filter_rows,
     from_json,
     is_text,
     next_prefix,
     parse_text,
     parse_value,
+    query_parser,
     split_conditions,
     to_json,
     to_python_scalar,
@@ -1067,43 +1069,38 @@ class _TextReader:
 
 
 class _QueryTextReader(_TextReader):
-    """Also reads dates, and for integers any number: comparisons with them are exact."""
+    """Also reads dates, decimals and times of day, and any number for integers: all are compared exactly."""
 
     is_lenient = False
 
     def __init__(self, types: Mapping[str, pa.DataType]) -> None:
         super().__init__(types)
-        is_date = pa.types.is_date
-        self._readable = {n: pa.timestamp("ns") if is_date(dtype) else dtype for n, dtype in types.items()}
+        self._parsers = {name: parser for name, dtype in types.items() if (parser := query_parser(dtype))}
+        #: values of columns with a parser are taken as text first
+        self._readable = {**types, **dict.fromkeys(self._parsers, pa.string())}
+
+    def read(self, text: str) -> Conjunction:
+        check_words(text, self.types)
+        return super().read(text)
 
     def comparison(self, text: str) -> Condition:
-        column, operator, value = self._convert(text, lambda types: parse_text(text, types))
+        column, operator, value = parse_text(text, self._readable)
         result: Condition = COMPARISONS["==" if operator == "=" else operator](
-            column, self._to_date(text, column, value)
+            column, self._parse(text, column, value)
         )
         return result
 
     def value(self, text: str, column: str, value: str) -> Any:
-        converted = self._convert(text, lambda types: parse_value(text, column, value, types))
-        return self._to_date(text, column, converted)
+        return self._parse(text, column, parse_value(text, column, value, self._readable))
 
-    def _convert(self, text: str, parse: Callable[[Mapping[str, pa.DataType]], Any]) -> Any:
-        try:
-            return parse(self._readable)
-        except ValueError:
-            floats = {n: pa.float64() for n, dtype in self.types.items() if pa.types.is_integer(dtype)}
-            try:
-                return parse(floats)
-            except ValueError:
-                pass  # the first error names the type of the column
-            raise
-
-    def _to_date(self, text: str, column: str, value: Any) -> Any:
-        if not pa.types.is_date(self.types[column]):
+    def _parse(self, text: str, column: str, value: Any) -> Any:
+        if column not in self._parsers:
             return value
-        if value != value.normalize():
-            raise ValueError(f"Condition {text!r}: column {column} has dates, without a time of day")
-        return value.date()
+        try:
+            return self._parsers[column](value)
+        except ValueError as error:
+            expected = f"column {column!r} has type {self.types[column]}"
+            raise ValueError(f"Condition {text!r}: {value!r} does not fit, {expected} ({error})") from error
 
 
 def _join_all(trees: list[ConditionTree]) -> ConditionTree:

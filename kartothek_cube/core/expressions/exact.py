@@ -139,11 +139,14 @@ def _decimal_gap(dtype: pa.DataType, value: Any) -> _Gap | None:
 
 
 def _date_gap(dtype: pa.DataType, value: Any) -> _Gap | None:
-    """A time lies between two days; a date is midnight."""
-    if not isinstance(value, datetime.datetime | np.datetime64) or pd.isna(value):
+    """A time lies between two days, also as text; a date is midnight."""
+    if isinstance(value, str):
+        stamp = _parse_time(value)
+    elif isinstance(value, datetime.datetime | np.datetime64) and not pd.isna(value):
+        stamp = pd.Timestamp(value)
+    else:
         return None
-    stamp = pd.Timestamp(value)
-    if stamp.tzinfo is not None:
+    if stamp is None or stamp.tzinfo is not None:
         return None
     midnight = stamp.normalize()
     if midnight == stamp:
@@ -186,6 +189,6 @@ _CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], _Converter], ...] = (
 _NATIVE: dict[_Converter, set[type]] = {
     _integer_gap: {int},
     _float_gap: {float},
-    _date_gap: {datetime.date, str},
+    _date_gap: {datetime.date},
     _timestamp_gap: {datetime.datetime, pd.Timestamp},
 }

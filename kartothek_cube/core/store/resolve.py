@@ -197,7 +197,7 @@ def to_url(store: str | os.PathLike[str]) -> str:
         path = os.fspath(store)
         if not isinstance(path, str):
             raise TypeError(f"expected {_EXPECTED}, got a path of bytes: {path!r}")
-        return _directory_url(path)
+        return _directory_url(os.path.expanduser(path))
     scheme, separator, _ = store.partition("://")
     if separator and scheme.lower() == "file":
         parts = urlsplit(store)

@@ -228,6 +228,9 @@ def to_storage_types(table: pa.Table, stored: Mapping[str, pa.DataType]) -> pa.T
     """
     Rows in the types that are stored: zoned timestamps in UTC, or in the zone of the stored column.
 
+    Timestamps without zone become dates, and decimals have the digits of the stored column, if no value
+    changes: a table of pandas has timestamps for dates, and a decimal without schema has 38 digits in Spark.
+
     >>> tokyo = pa.table({"AT": pa.array([0], pa.timestamp("us", "Asia/Tokyo"))})
     >>> to_storage_types(tokyo, {}).schema.types
     [TimestampType(timestamp[us, tz=UTC])]
@@ -237,6 +240,9 @@ def to_storage_types(table: pa.Table, stored: Mapping[str, pa.DataType]) -> pa.T
         if not target.equals(field.type):
             try:
                 column = table.column(position).cast(target)
+                # Arrow drops the time of day
+                if pat.is_date(target) and not column.cast(field.type).equals(table.column(position)):
+                    raise pa.ArrowInvalid("there are times of day; convert it by to_date()")
             except pa.ArrowException as error:
                 raise ValueError(
                     f"Column {field.name!r} of type {field.type} does not fit the stored {target}: {error}"
@@ -249,14 +255,13 @@ def _storage_target(dtype: pa.DataType, stored: pa.DataType | None) -> pa.DataTy
     if pat.is_timestamp(dtype) and dtype.tz is not None:
         zone = stored.tz if stored is not None and pat.is_timestamp(stored) and stored.tz else "UTC"
         return pa.timestamp(dtype.unit, zone)
-    if (
-        stored is not None
-        and pat.is_unsigned_integer(stored)
-        and (pat.is_integer(dtype) or _is_integral(dtype))
-    ):
-        return stored
-    return dtype
+    return stored if stored is not None and _is_converted(dtype, stored) else dtype
 
 
-def _is_integral(dtype: pa.DataType) -> bool:
-    return bool(pat.is_decimal(dtype)) and dtype.scale == 0
+def _is_converted(dtype: pa.DataType, stored: pa.DataType) -> bool:
+    """Whether rows of a type become those of a stored one."""
+    if pat.is_unsigned_integer(stored):
+        return bool(pat.is_integer(dtype) or (pat.is_decimal(dtype) and dtype.scale == 0))
+    if pat.is_decimal(stored):
+        return bool(pat.is_decimal(dtype))
+    return bool(pat.is_date(stored) and pat.is_timestamp(dtype))

@@ -86,20 +86,18 @@ _REMOTE_BLOCKS = 8
 
 def run_frames(context: ScanContext, task: ScanTask) -> list[pd.DataFrame]:
     """DataFrames of a task, with the same unit of dates in all of them."""
-    types = context.types
-    tables = run_task(context, task, OutputBuffer() if types.dtype_backend is None else None)
+    tables = run_task(context, task, OutputBuffer() if context.dtype_backend is None else None)
     return frames_of_result(context, tables)
 
 
 def frames_of_result(context: ScanContext, tables: list[pa.Table]) -> list[pd.DataFrame]:
     """DataFrames of the tables of a query, with the same types in all of them; ``tables`` is emptied."""
-    types = context.types
-    if types.dtype_backend is not None:
+    if context.dtype_backend is not None:
         tables[:] = [cast_to_schema(table, context.output) for table in tables]
-    frames = list(frames_of_tables(tables, types))
-    if types.dtype_backend is None:
+    frames = list(frames_of_tables(tables, context.dtype_backend))
+    if context.dtype_backend is None:
         # datetime64[s] for all if a column of one has dates that datetime64[ns] cannot hold
-        align_date_units(frames, types.seconds)
+        align_date_units(frames)
     return frames
 
 

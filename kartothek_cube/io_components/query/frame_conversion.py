@@ -12,9 +12,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
 
+from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
 from kartothek_cube.core.arrow.pandas_conversion import to_pandas
 from kartothek_cube.io_components.kernels.take import to_single_array
-from kartothek_cube.io_components.query.physical_plan import ResultTypes
 
 __all__ = (
     "MAX_COLUMNS",
@@ -24,7 +24,6 @@ __all__ = (
 )
 
 Array: TypeAlias = npt.NDArray[Any]
-_DEFAULT = ResultTypes()
 #: pandas warns of frames of more than 100 blocks; each column from here is one, and users add some
 MAX_COLUMNS = 50
 #: tables with fewer rows are concatenated first: each conversion takes longer than copying that many
@@ -136,28 +135,22 @@ def zero_copy_view(column: pa.ChunkedArray) -> Array | None:
     return np.frombuffer(buffer, dtype)[values.offset : values.offset + len(values)]
 
 
-def _frame(tables: list[pa.Table], types: ResultTypes) -> pd.DataFrame:
+def _frame(tables: list[pa.Table], backend: DtypeBackend | None) -> pd.DataFrame:
     """DataFrame of the only table in a list, which is emptied; numbers and times are not copied."""
     table = tables.pop()
     names, index = table.column_names, pd.RangeIndex(len(table))
-    is_viewed = not types.dtype_backend and len(names) <= MAX_COLUMNS
-    viewed = [name for name in names if is_viewed and name not in types.dtypes]
+    viewed = names if not backend and len(names) <= MAX_COLUMNS else ()
     arrays = {name: zero_copy_view(table.column(name)) for name in viewed}
     tables.append(table.select([name for name in names if arrays.get(name) is None]))
     del table
-    converted = _to_pandas(tables.pop(), types)
+    converted = to_pandas(tables.pop(), dtype_backend=backend)
     if len(converted.columns) == len(names):
         return converted
     columns = {name: converted[name] if arrays.get(name) is None else arrays[name] for name in names}
     return pd.DataFrame(columns, index=index, copy=False)
 
 
-def _to_pandas(table: pa.Table, types: ResultTypes) -> pd.DataFrame:
-    dtypes = {name: dtype for name, dtype in types.dtypes.items() if name in table.column_names}
-    return to_pandas(table, dtype_backend=types.dtype_backend, dtypes=dtypes)
-
-
-def frames_of_tables(tables: list[pa.Table], types: ResultTypes = _DEFAULT) -> Iterator[pd.DataFrame]:
+def frames_of_tables(tables: list[pa.Table], backend: DtypeBackend | None = None) -> Iterator[pd.DataFrame]:
     """
     One independent DataFrame per table of the same columns; ``tables`` is emptied: frames take its memory.
 
@@ -169,9 +162,10 @@ def frames_of_tables(tables: list[pa.Table], types: ResultTypes = _DEFAULT) -> I
     while tables:
         batch = _next_batch(tables)
         if len(batch) == 1:
-            yield _frame(batch, types)
+            yield _frame(batch, backend)
         else:
-            yield from _cut(_to_pandas(pa.concat_tables(batch), types), [0, *accumulate(map(len, batch))])
+            frame = to_pandas(pa.concat_tables(batch), dtype_backend=backend)
+            yield from _cut(frame, [0, *accumulate(map(len, batch))])
 
 
 def _next_batch(tables: list[pa.Table]) -> list[pa.Table]:

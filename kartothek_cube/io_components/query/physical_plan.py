@@ -33,7 +33,6 @@ __all__ = (
     "PartitionSelection",
     "PhysicalPlan",
     "Predicates",
-    "ResultTypes",
     "ScanContext",
     "ScanTask",
     "column_fraction",
@@ -80,18 +79,6 @@ class DatasetScan:
 
 
 @attrs.frozen
-class ResultTypes:
-    """Types of the DataFrames of a query, as far as they are not those of the values."""
-
-    #: with a backend, all types are those of the schema
-    dtype_backend: DtypeBackend | None = None
-    #: pandas extension types of columns without a backend, the same in all groups
-    dtypes: Mapping[str, str] = attrs.field(factory=dict)
-    #: columns of dates outside of ``datetime64[ns]``, in any group
-    seconds: frozenset[str] = frozenset()
-
-
-@attrs.frozen
 class ScanContext:
     """What all tasks of a query share: the scans (the seed first), names and types of columns, the store."""
 
@@ -103,7 +90,8 @@ class ScanContext:
     output: pa.Schema
     #: what the joined rows have to meet
     join_filters: tuple[Node, ...] = ()
-    types: ResultTypes = ResultTypes()
+    #: with a backend, the types of DataFrames are those of the schema
+    dtype_backend: DtypeBackend | None = None
     #: cache of :func:`~kartothek_cube.io_components.query.group_output.stored_bits`
     bits_by_column: dict[str, int] = attrs.field(factory=dict, eq=False, repr=False)
 

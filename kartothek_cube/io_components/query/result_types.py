@@ -14,10 +14,7 @@ from kartothek_cube.core.cube.argument_types import ConditionsInput, DatasetsInp
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
-from kartothek_cube.io_components.query.physical_plan import (
-    PhysicalPlan,
-    ResultTypes,
-)
+from kartothek_cube.io_components.query.physical_plan import PhysicalPlan
 from kartothek_cube.io_components.query.planner import plan_query
 
 __all__ = ("plan_frames", "plan_table")
@@ -40,7 +37,7 @@ def plan_frames(
     plan = plan_query(
         cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
     )
-    return attrs.evolve(plan, context=attrs.evolve(plan.context, types=ResultTypes(backend)))
+    return attrs.evolve(plan, context=attrs.evolve(plan.context, dtype_backend=backend))
 
 
 def plan_table(

@@ -131,7 +131,7 @@ def is_all(conditions: object) -> bool:
 
 def warn_of_full_removal(argument: str, given: object, conjunction: Conjunction) -> None:
     """Warn of a removal without conditions, which users of kartothek may rely on."""
-    if not conjunction.conditions and not is_all(given):
+    if not conjunction.active and not is_all(given):
         warnings.warn(
             f"No {argument}: all partitions are removed. Pass {argument}='all' if that is the intention",
             UserWarning,

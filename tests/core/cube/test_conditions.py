@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import datetime
+import decimal
 import json
 import operator
 import pickle
@@ -495,6 +496,70 @@ def test_text_of_queries():
     }.items():
         with pytest.raises(ValueError, match=problem):
             parse_conditions(text, TYPES)
+
+
+QUERY_TYPES = {
+    **TYPES,
+    "n": pa.decimal128(9, 2),
+    "c": pa.time64("us"),
+    "z": pa.timestamp("ns", "Europe/Berlin"),
+}
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("i == 1152921504606846977.0", C("i") == 2**60 + 1),
+        ("i > 1152921504606846976.5", C("i") > decimal.Decimal("1152921504606846976.5")),
+        ("i == 3.00000000000000000001", C("i") == decimal.Decimal("3.00000000000000000001")),
+        ("i in (1.5, 2.0, -1e3, .5)", C("i").isin([1.5, 2, -1000.0, 0.5])),
+        ("f == 1152921504606846977", C("f") == 2**60 + 1),
+        ("f == 0.1", C("f") == 0.1),
+        ("f > -inf", C("f") > -np.inf),
+        ("n == 1.10", C("n") == decimal.Decimal("1.10")),
+        ("n in (1, '2.5')", C("n").isin([decimal.Decimal(1), decimal.Decimal("2.5")])),
+        ("c >= 05:30", C("c") >= datetime.time(5, 30)),
+        ("c between 05:30 and 06:00:01", C("c").between(datetime.time(5, 30), datetime.time(6, 0, 1))),
+        ("d == '2024-01-05 00:00'", C("d") == datetime.date(2024, 1, 5)),
+        ("z > 2024-01-05", C("z") > pd.Timestamp("2024-01-05", tz="Europe/Berlin")),
+        ("s == Bed and Breakfast", C("s") == "Bed and Breakfast"),
+        ("s == 'a and i > 1'", C("s") == "a and i > 1"),
+        ("s between a and b & i > 1", C("s").between("a", "b") & (C("i") > 1)),
+    ],
+)
+def test_text_of_queries_on_every_type(text, expected):
+    assert parse_conditions(text, QUERY_TYPES) == Conjunction(expected)
+
+
+@pytest.mark.parametrize(
+    "text, problem",
+    [
+        *(
+            (f"{c} {form}", f"'x' does not fit, column '{c}' has")
+            for c in "ifbtdncz"
+            for form in ("in (x, 1)", "== x")
+        ),
+        *((f"{c} between x and y", f"'x' does not fit, column '{c}' has") for c in "ifbtdncz"),
+        *((f"{c} == {t}", "year first") for c in "tdz" for t in ("5.1.2024", "01/05/2024", "'5-1-24'")),
+        *((f"{c} == {t}", "conditions never match nulls") for c in "tdz" for t in ("NaT", "''")),
+        ("d == 2024-01-05T00:00Z", "without a time of day and zone"),
+        ("n == nan", "conditions never match nulls"),
+    ],
+)
+def test_text_of_queries_with_values_that_do_not_fit(text, problem):
+    with pytest.raises(ValueError, match=problem):
+        parse_conditions(text, QUERY_TYPES)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["s == a and i > 1", "s == a AND f < 5", "s == a or (i is null)", "s == a or i in (1, 2)", "not i == 1",
+     "i == 1 and not s startswith a", "s == a or unknown > 1", "s == a and not b == true"],
+)  # fmt: skip
+def test_words_do_not_join(text):
+    """What was meant as a condition is never a part of a text, which no row has."""
+    with pytest.raises(ValueError, match=r"join conditions by & \| ~ instead of and, or, not"):
+        parse_conditions(text, QUERY_TYPES)
 
 
 JOINED = [

@@ -178,9 +178,10 @@ def test_directory(convert, given, tmp_path, monkeypatch):
     assert (directory / "f").read_bytes() == b"1"
 
 
-def test_home_directory(tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", [str, Path])
+def test_home_directory(tmp_path, monkeypatch, kind):
     monkeypatch.setenv("HOME", str(tmp_path))
-    ensure_store("~/cubes").put("f", b"1")
+    ensure_store(kind("~/cubes")).put("f", b"1")
     assert (tmp_path / "cubes/f").read_bytes() == b"1"
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dask
+import dask.bag as db
 import pandas as pd
 import pytest
 
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.io import eager_cube
+from kartothek_cube.io.dask.bag_cube import append_to_cube_from_bag
+from kartothek_cube.io.dask.delayed_cube import append_to_cube_from_delayed
+from kartothek_cube.io.iter_cube import append_to_cube__iter
 from tests.support.cubes import (
     CUBE,
     check_integrity,
@@ -15,6 +20,7 @@ from tests.support.cubes import (
     header,
     index,
     index_columns,
+    memory,
     refuses,
     rows,
     snapshot,
@@ -203,3 +209,29 @@ def test_duplicate_cells_in_the_input(built):
     with refuses(built, ValueError, "enrich", "p, x", "v2", "22", "99"):
         data = {"enrich": frame(x=[2, 2], p=[2, 2], v2=[22, 99])}
         eager_cube.append_to_cube(data=data, cube=CUBE, store=built)
+
+
+APPENDS = {
+    "eager": lambda data, **kw: eager_cube.append_to_cube(data, **kw),
+    "iter": lambda data, **kw: append_to_cube__iter(iter(data), datasets=["seed"], **kw),
+    "delayed": lambda data, **kw: append_to_cube_from_delayed(
+        [dask.delayed(df) for df in data], datasets=["seed"], **kw
+    ).compute(scheduler="sync"),
+    "bag": lambda data, **kw: append_to_cube_from_bag(
+        db.from_sequence(data or [None]), datasets=["seed"], **kw
+    ).compute(scheduler="sync"),
+}
+
+
+@pytest.mark.parametrize(
+    "batches", [["empty"], ["empty", "rows", "empty"], ["untyped", "rows"], []], ids=" ".join
+)
+@pytest.mark.parametrize("append", APPENDS)
+def test_batches_without_rows(append, batches):
+    """They change nothing, also if their types are unknown, and do not hinder others."""
+    store = memory()
+    eager_cube.build_cube(SEED, CUBE, store)
+    known = {"rows": frame(x=[7], p=[7], v1=[17]), "empty": SEED[:0], "untyped": SEED[:0].astype(object)}
+    APPENDS[append]([known[name] for name in batches], cube=CUBE, store=lambda: store)
+    expected = [*SEED["x"], *([7] if "rows" in batches else [])]
+    assert eager_cube.query_cube_df(CUBE, store)["x"].tolist() == expected

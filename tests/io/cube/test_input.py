@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -15,6 +17,7 @@ from kartothek_cube.io.arrow_cube import query_cube_arrow
 from kartothek_cube.io.eager import store_dataframes_as_dataset
 from tests.support.cubes import CUBE
 
+DATE = datetime.date(2020, 1, 1)
 FRAME = pd.DataFrame({"x": [0, 1], "p": [0, 0], "v1": [1, 2]})
 
 
@@ -24,6 +27,14 @@ FRAME = pd.DataFrame({"x": [0, 1], "p": [0, 0], "v1": [1, 2]})
         (FRAME.assign(v1=[1j, 2j]), TypeError, "v1"),
         (FRAME.assign(v1=[1, "a"]), ValueError, "v1"),
         (FRAME.assign(v1=pd.to_timedelta([1, 2], unit="s")), TypeError, "v1"),
+        (
+            FRAME.assign(v1=[DATE, datetime.datetime(2020, 1, 2, 5)]),
+            ValueError,
+            "'v1' mixes dates with",
+        ),
+        (FRAME.assign(x=[DATE, pd.Timestamp(DATE, tz="UTC")]), ValueError, "'x' mixes dates with"),
+        (FRAME.assign(v1=[-1, 2**63]), ValueError, "'v1' has integers that no type of 64 bits"),
+        (FRAME.assign(v1=[[1], [2**64]]), ValueError, "'v1' has integers that no type of 64 bits"),
         (FRAME.assign(p=[[1], [2]]), TypeError, 'partition column "p"'),
         (FRAME.assign(x=[[1], [2]]), TypeError, 'dimension column "x"'),
         ({"seed": FRAME["x"]}, TypeError, "Series"),
@@ -35,6 +46,10 @@ FRAME = pd.DataFrame({"x": [0, 1], "p": [0, 0], "v1": [1, 2]})
         "complex",
         "mixed",
         "duration",
+        "date and time",
+        "date and zone",
+        "both signs",
+        "large in list",
         "nested partition",
         "nested dimension",
         "series",
@@ -92,6 +107,13 @@ def test_views_and_runs_are_stored_as_what_they_show(store_factory, form):
     assert query_cube_arrow(CUBE, store_factory)[0].select(VIEWS.column_names).to_pylist() == expected
     store_dataframes_as_dataset(store_factory, "u", [form(VIEWS)], partition_on=["p"])
     assert read_table_arrow("u", store_factory).select(VIEWS.column_names).to_pylist() == expected
+
+
+def test_dates_among_midnights_are_dates(store_factory):
+    days = [DATE, pd.Timestamp("2020-01-02"), datetime.datetime(2020, 1, 3), pd.NaT]
+    eager_cube.build_cube(pd.DataFrame({"x": range(4), "p": 0, "v1": days}), CUBE, store_factory)
+    found = query_cube_arrow(CUBE, store_factory)[0]["v1"].to_pylist()
+    assert found == [datetime.date(2020, 1, day) for day in (1, 2, 3)] + [None]
 
 
 def test_a_view_is_no_key(store_factory):

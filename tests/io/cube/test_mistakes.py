@@ -245,7 +245,7 @@ def test_an_index_of_other_names_is_dropped(built):
 # -- removals ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("conditions", [None, []])
+@pytest.mark.parametrize("conditions", [None, [], " ", C("COUNTRY").in_interval()], ids=str)
 def test_removing_everything_without_saying_so_warns(driver, built, conditions):
     with pytest.warns(UserWarning, match="No conditions: all partitions are removed. Pass conditions='all'"):
         driver.remove_partitions(cube=CUBE, store=built, conditions=conditions)

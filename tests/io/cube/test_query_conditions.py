@@ -156,6 +156,8 @@ def test_a_date_is_compared_with_text_and_naive_timestamps(driver, store_factory
     c, noon = C(column), STAMP("2020-01-02 12:00")
     expected = [
         (c == "2020-01-02", [1]),
+        (c >= "2020-01-02 00:00:00", [1, 2]),
+        (c > "2020-01-02T12:00", [2]),
         (c == STAMP("2020-01-02"), [1]),
         (c == datetime.datetime(2020, 1, 2), [1]),
         (c >= np.datetime64("2020-01-02"), [1, 2]),
@@ -266,11 +268,14 @@ def test_numbers_are_compared_exactly(driver, store_factory, kind, column):
     assert found == [(str(c), numbers) for c, numbers in conditions]
 
 
-def test_a_decimal_that_is_no_float_is_refused(driver, store_factory):
+def test_decimals_and_floats_that_are_not_equal_are_refused(driver, store_factory):
     """Whether 0.1 as a float is meant, which is another number, is not known."""
-    build(store_factory, seed=frame(x=[0], p=[0], v1=[0.1]))
-    with pytest.raises(TypeError, match=r"v1.*double.*0\.1.*Decimal"):
+    build(store_factory, seed=frame(x=[0], p=[0], v1=[0.1], v2=[decimal.Decimal("0.10")]))
+    with pytest.raises(TypeError, match=r"v1.*double.*0\.1.*Decimal.*Write 0\.1\."):
         cells(driver, store_factory, C("v1") == decimal.Decimal("0.1"))
+    with pytest.raises(TypeError, match=r"v2.*decimal.*0\.1 .*Write decimal\.Decimal\('0\.1'\)\."):
+        cells(driver, store_factory, C("v2") == 0.1)
+    assert cells(driver, store_factory, "v2 == 0.1 & v1 == 0.1") == [0]
 
 
 # nulls -------------------------------------------------------------------------------------------

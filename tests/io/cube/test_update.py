@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 
 from kartothek_cube.core.cube.conditions import C
@@ -189,3 +191,15 @@ def test_schema_conflict_leaves_the_dataset_as_it_was(driver, built):
 def test_no_cube(driver, store_factory):
     with refuses(store_factory, ValueError, "seed"):
         update(driver, store_factory, MORE, None, ["seed"])
+
+
+def test_rows_outside_of_the_removed_partitions_are_appended_with_a_warning(driver, built):
+    more = frame(x=[0, 1], p=[0, 1], v1=[30, 31])
+    with pytest.warns(UserWarning, match=r"do not select 1 of 2 written partitions, such as p=1\. Rows that"):
+        update(driver, built, more.assign(x=[5, 6]), C("p") == 0, ["seed"])
+    found = rows(driver.query_cube(cube=CUBE, store=built, datasets=["seed"]))
+    assert sorted(found["x"]) == [1, 5, 6]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*remove_conditions")
+        update(driver, built, more[:1], C("p") == 0, ["seed"])
+        update(driver, built, more, None, ["seed"])

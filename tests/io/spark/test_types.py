@@ -110,12 +110,39 @@ def test_missing_columns_and_strange_values_are_named():
         (pa.decimal128(20, 0), pa.uint64(), pa.uint64()),
         (pa.decimal128(20, 1), pa.uint64(), pa.decimal128(20, 1)),
         (pa.int32(), pa.int64(), pa.int32()),
+        (pa.timestamp("us"), pa.date32(), pa.date32()),
+        (TOKYO, pa.date32(), pa.timestamp("us", "UTC")),
+        (pa.decimal128(38, 18), pa.decimal128(10, 2), pa.decimal128(10, 2)),
+        (pa.float64(), pa.decimal128(10, 2), pa.float64()),
         (pa.float64(), pa.uint64(), pa.float64()),
     ],
 )
 def test_rows_take_the_types_that_are_stored(source, stored, result):
     types = {} if stored is None else {"c": stored}
     assert to_storage_types(pa.schema([("c", source)]).empty_table(), types).schema.types == [result]
+
+
+@pytest.mark.parametrize(
+    "values, stored, problem",
+    [
+        ([datetime(2020, 1, 1), None], pa.date32(), None),
+        (
+            [datetime(2020, 1, 1), datetime(2020, 1, 1, 5)],
+            pa.date32(),
+            "times of day; convert it by to_date",
+        ),
+        ([Decimal("1.120000"), None], pa.decimal128(5, 2), None),
+        ([Decimal("1.123")], pa.decimal128(5, 2), "would cause data loss"),
+        ([Decimal("1234.5")], pa.decimal128(5, 2), "does not fit in precision 5"),
+    ],
+)
+def test_values_do_not_change(values, stored, problem):
+    table = pa.table({"c": values})
+    if problem is None:
+        assert to_storage_types(table, {"c": stored})["c"].combine_chunks() == pa.array(values, stored)
+        return
+    with pytest.raises(ValueError, match=f"Column 'c' of type .* does not fit the stored .*{problem}"):
+        to_storage_types(table, {"c": stored})
 
 
 @pytest.mark.parametrize(

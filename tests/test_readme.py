@@ -36,6 +36,13 @@ def test_first_cube(example):
     assert repr(eval(question, names)) == block_after("one per group::")  # noqa: S307
 
 
+def test_a_second_run_says_that_the_cube_exists(example):
+    statements, _ = example
+    exec(statements, {})  # noqa: S102 (the README is ours)
+    with pytest.raises(ValueError, match=r"^Cube geodata exists; pass overwrite=True to replace it"):
+        exec(statements, {})  # noqa: S102
+
+
 @pytest.mark.parametrize("target", ["demo", "test"])
 def test_commands_exist(target):
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")

@@ -1062,10 +1062,10 @@ def update_dataset_schema(
     factory
         The dataset itself, instead of ``dataset_uuid`` and ``store``.
     add
-        Columns to add, with their types: a :class:`pyarrow.DataType` or its name.
+        Columns to add, with their types: a type of Arrow, pandas, NumPy or Python, or its name.
     defaults
-        Values of added columns in existing rows; null by default. They also hold for rows that are appended
-        without the column (``schema_mode="merge"``).
+        Values of added columns in existing rows, times also as text; null by default. They also hold for
+        rows that are appended without the column (``schema_mode="merge"``).
     drop
         Columns to drop.
     rename

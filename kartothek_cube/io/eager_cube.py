@@ -285,10 +285,10 @@ def update_schema(
     dataset
         Id of the dataset; the seed by default.
     add
-        Columns to add, with their types: a :class:`pyarrow.DataType` or its name.
+        Columns to add, with their types: a type of Arrow, pandas, NumPy or Python, or its name.
     defaults
-        Values of added columns in existing rows; null by default. They also hold for rows that are appended
-        without the column (``schema_mode="merge"``).
+        Values of added columns in existing rows, times also as text; null by default. They also hold for
+        rows that are appended without the column (``schema_mode="merge"``).
     drop
         Columns to drop.
     rename

@@ -28,6 +28,8 @@ R = TypeVar("R")
 
 #: parameters that an opened cube has already
 _BOUND = ("cube", "store", "src_store")
+#: views and completion must not fail: the cube does not exist yet, or its store is unavailable
+_UNAVAILABLE = (KeyError, OSError, ValueError)
 
 
 def _bind(function: Callable[Concatenate[Cube, StoreInput, P], R]) -> Callable[Concatenate[OpenedCube, P], R]:
@@ -91,10 +93,11 @@ class CubeColumns:
             raise AttributeError(error.args[0]) from None
 
     def __dir__(self) -> list[str]:
-        return [name for name in self._opened if name.isidentifier()]
+        return [name for name in self._opened._ipython_key_completions_() if name.isidentifier()]
 
     def __repr__(self) -> str:
-        return f"<columns of cube {self._opened.cube.uuid_prefix}: {', '.join(self._opened)}>"
+        names = self._opened._ipython_key_completions_()
+        return f"<columns of cube {self._opened.cube.uuid_prefix}: {', '.join(names)}>"
 
 
 class OpenedCube:
@@ -200,7 +203,10 @@ class OpenedCube:
         return column in self.schema.names
 
     def _ipython_key_completions_(self) -> list[str]:
-        return list(self)
+        try:
+            return list(self)
+        except _UNAVAILABLE:
+            return [*self.cube.dimension_columns, *self.cube.partition_columns]
 
     def __repr__(self) -> str:
         keys = (
@@ -209,13 +215,15 @@ class OpenedCube:
         )
         try:
             datasets = f"datasets {', '.join(self.cube.join_order(self.datasets))}"
-        except (KeyError, OSError, ValueError):
-            # a representation must not fail: the cube does not exist yet, or its store is unavailable
+        except _UNAVAILABLE:
             datasets = "no datasets"
         return f"<cube {self.cube.uuid_prefix}: {keys}; {datasets}>"
 
     def _repr_html_(self) -> str:
-        datasets, schema = self.datasets, self.schema
+        try:
+            datasets, schema = self.datasets, self.schema
+        except _UNAVAILABLE:
+            return self.cube._repr_html_()
         order = self.cube.join_order(datasets)
         columns = {name: get_dataset_columns(datasets[name]) for name in order}
         roles = dict.fromkeys(self.cube.dimension_columns, "dimension")

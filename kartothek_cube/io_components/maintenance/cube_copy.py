@@ -24,6 +24,8 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import (
     DatasetExistsError,
     DatasetNotFoundError,
+    KartothekCubeError,
+    MissingFileError,
     MultiTableCommitAborted,
     UnknownOutcomeError,
     unknown_names,
@@ -130,10 +132,13 @@ def copy_error(plan: CopyPlan, undone: Sequence[str], failed: str, exc: BaseExce
     if isinstance(exc, UnknownOutcomeError):
         # not a failure for certain: the dataset may be there, with commits of others on top
         return exc
+    # the text of a plain KeyError is the key alone
+    is_missing = isinstance(exc, KeyError) and not isinstance(exc, KartothekCubeError)
+    problem = str(MissingFileError(exc.args[0])) if is_missing and exc.args else str(exc)
     if plan.overwrite:
-        error: BaseException = RuntimeError(f"Failed to copy dataset {failed}: {exc}")
+        error: BaseException = RuntimeError(f"Failed to copy dataset {failed}: {problem}")
     else:
-        error = MultiTableCommitAborted(failed, rolled_back=undone, detail=str(exc))
+        error = MultiTableCommitAborted(failed, rolled_back=undone, detail=problem)
     error.__cause__ = exc
     return error
 

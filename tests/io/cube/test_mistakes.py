@@ -20,9 +20,9 @@ from kartothek_cube.core.errors import (
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io import eager_cube, iter_cube
 from tests.support.cube_facades import FACADES, SPARK, open_facade
-from tests.support.cubes import INTERNAL, file_keys, keys, refuses, rows, unchanged
+from tests.support.cubes import INTERNAL, file_keys, keys, memory, refuses, rows, unchanged
 from tests.support.factories import STORES
-from tests.support.stores import ReadOnlyStore, Wrapped
+from tests.support.stores import FaultyStore, ReadOnlyStore, Wrapped
 
 CUBE = Cube(["SHOP", "DAY"], ["COUNTRY"], "c")
 SEED = pd.DataFrame(
@@ -128,6 +128,8 @@ MISTAKES = {
         DuplicateCellsError,
         "Dataset 'seed' has several rows for one cell of COUNTRY, DAY, SHOP",
     ),
+    "time": (query(as_of="yesterday"), ValueError, "as_of is a version (int) or a point in time such as"),
+    "state": (query(as_of=99), ValueError, "Cube 'c': there is no state as of 99. Its only state is 0 ("),
     "cube": (
         lambda d, s: d.build_cube(data=SEED, cube=CUBE, store=s),
         DatasetExistsError,
@@ -161,6 +163,51 @@ def test_a_mistake_is_one_sentence(tmp_path, mistake, name):
     assert INTERNAL.search(message) is None, message
     assert len(message.splitlines()[0]) < 350, message
     assert keys(built) == before
+
+
+#: operation that is given up, its dataset, and what its message says next
+ABORTS = {
+    "payload of two datasets": (
+        lambda s: eager_cube.build_cube({"seed": SEED, "a": PRICES, "b": PRICES}, CUBE, s, overwrite=True),
+        "Dataset 'c++b': Found columns present in multiple datasets: PRICE in a, b",
+    ),
+    "no rows in a batch": (
+        lambda s: iter_cube.extend_cube__iter(iter([{"a": PRICES[:0]}]), CUBE, s, ["a"]),
+        "Dataset 'c++a': Cannot write empty datasets: a",
+    ),
+    "no seed in a batch": (
+        lambda s: iter_cube.build_cube__iter(iter([{"a": PRICES}]), CUBE, s, ["a", "seed"], overwrite=True),
+        "Dataset 'c++seed': Seed data (\"seed\") is missing",
+    ),
+    "nothing left": (
+        lambda s: eager_cube.update_cube({"seed": SEED[:0]}, CUBE, s, "all", ["seed"]),
+        "Dataset 'c++seed': No partitions left",
+    ),
+    "missing file": (
+        lambda s: (
+            s().delete(min(file_keys(s, "c++seed").values())),
+            eager_cube.copy_cube(CUBE, s, memory()),
+        ),
+        "Dataset 'c++seed': The file 'c++seed/table/COUNTRY=DE/",
+    ),
+    "target that fails": (
+        lambda s: eager_cube.copy_cube(CUBE, s, FaultyStore(memory()).fail("put", key="by-dataset")),
+        "Dataset 'c++seed': injected",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ABORTS)
+def test_what_is_given_up_names_dataset_and_rule_first(tmp_path, name):
+    operation, text = ABORTS[name]
+    store = STORES["memory"](tmp_path)
+    eager_cube.build_cube(SEED, CUBE, store)
+    with pytest.raises(MultiTableCommitAborted) as caught:
+        operation(store)
+    message = str(caught.value)
+    assert message.startswith(text), message
+    assert "The operation was not committed" in message
+    assert message.count("Dataset '") == 1
 
 
 OPERATIONS = {
@@ -377,6 +424,27 @@ def test_a_cube_without_its_seed(driver, built):
     assert set(driver.collect_stats(cube=CUBE, store=built)) == {"prices"}
     driver.delete_cube(cube=CUBE, store=built)
     assert keys(built) == set()
+
+
+def test_an_extension_that_exists(driver, built):
+    driver.extend_cube(data={"prices": PRICES}, cube=CUBE, store=built)
+    expected = "Dataset 'c++prices' already exists. Pass overwrite=True to replace it, or choose another id."
+    with refuses(built, DatasetExistsError, expected):
+        driver.extend_cube(data={"prices": PRICES}, cube=CUBE, store=built)
+
+
+@pytest.mark.parametrize("datasets", [["sead"], {"sead"}])
+def test_a_copy_of_an_unknown_dataset(driver, built, other_store_factory, datasets):
+    expected = "Cube c in the source store: unknown dataset sead; did you mean seed? available: seed"
+    with refuses(other_store_factory, RuntimeError, expected):
+        driver.copy_cube(cube=CUBE, src_store=built, tgt_store=other_store_factory, datasets=datasets)
+
+
+def test_what_is_no_store_or_no_cube(store_factory):
+    with pytest.raises(TypeError, match=r"or a URL such as 'hfs:///data', got None$"):
+        eager_cube.query_cube(CUBE, None)
+    with pytest.raises(ValueError, match=r"Seed dataset \(seed\) is missing. The cube c has no datasets$"):
+        eager_cube.query_cube(CUBE, store_factory)
 
 
 def test_conflicts_name_their_dataset(built):

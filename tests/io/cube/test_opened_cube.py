@@ -154,6 +154,16 @@ def test_views(opened):
     assert {"Cube sales", "weather", "TEMP", "double", "dimension", "payload", "seed, weather"} <= set(words)
 
 
+def test_views_and_completion_of_a_cube_that_does_not_exist_yet(store):
+    cube = open_cube(store, CUBE)
+    assert cube._ipython_key_completions_() == ["SHOP", "DAY", "COUNTRY"]
+    assert dir(cube.c) == ["COUNTRY", "DAY", "SHOP"]
+    assert repr(cube.c) == "<columns of cube sales: SHOP, DAY, COUNTRY>"
+    assert {"Cube sales", "COUNTRY"} <= set(Text(cube._repr_html_()).words)
+    with pytest.raises(ValueError, match="The cube sales has no datasets"):
+        _ = cube.schema
+
+
 def test_what_is_no_cube(store):
     with pytest.raises(ValueError, match="Could not find seed dataset for cube"):
         open_cube(store, "sales")

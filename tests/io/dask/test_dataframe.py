@@ -436,3 +436,12 @@ def test_reads_count_no_other_calls_than_the_files(stored):
     counting().reset()
     compute(ddf)
     assert len({key for _, key in counting().log}) == 2
+
+
+def test_an_update_with_other_columns(store):
+    compute(store_dataset_from_ddf(ddf_of(frame(x=[1, 2])), store, "u"))
+    with pytest.raises(ValueError, match="Schema violation"):
+        compute(update_dataset_from_ddf(ddf_of(frame(x=[3], z=[1.5])), store, "u"))
+    compute(update_dataset_from_ddf(ddf_of(frame(x=[3], z=[1.5])), store, "u", schema_mode="merge"))
+    result = eager.read_table("u", store).sort_values("x")
+    assert as_dict(result) == {"x": [1, 2, 3], "z": [None, None, 1.5]}

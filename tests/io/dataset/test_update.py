@@ -18,6 +18,7 @@ from kartothek_cube.core.errors import (
     SchemaConflictError,
 )
 from kartothek_cube.core.factory import DatasetFactory
+from kartothek_cube.io import eager
 from kartothek_cube.io.eager import (
     build_dataset_indices,
     read_table,
@@ -456,3 +457,20 @@ def test_frames_of_an_update_come_last(io, memory):
     io.store(memory, [frame(x=[1]), frame(x=[2])])
     io.update(memory, [frame(x=[3]), frame(x=[4])])
     assert all_rows(io.read(memory)) == [{"x": [number]} for number in (1, 2, 3, 4)]
+
+
+def test_rows_with_other_columns(io, memory):
+    frame = pd.DataFrame({"p": ["a", "b"], "x": [1, 2], "y": ["u", "v"]})
+    other = frame.drop(columns="y").assign(z=[1.5, 2.5])
+    io.store(memory, [frame], partition_on=["p"], secondary_indices=["x"])
+    before = set(memory().keys())
+    with pytest.raises(SchemaConflictError, match='append with schema_mode="merge"'):
+        io.update(memory, [other])
+    assert set(memory().keys()) == before
+    io.update(memory, [other], schema_mode="merge")
+    result = pd.concat(io.read(memory)).sort_values(["z", "x"])
+    assert result["z"].tolist()[:2] == [1.5, 2.5]
+    assert result["y"].isna().tolist() == [True, True, False, False]
+    found = pd.concat(io.read(memory, predicates=[[("z", ">", 2.0), ("x", "==", 2)]]))
+    assert found["x"].tolist() == [2]
+    assert eager.verify_dataset("u", memory).ok

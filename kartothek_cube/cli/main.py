@@ -100,6 +100,14 @@ class CubeCli(click.Group):
             _fail_unknown_command(ctx, name)
         return super().resolve_command(ctx, args)
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Parse the arguments; prints help and version."""
+        try:
+            return super().make_context(*args, **kwargs)
+        except BrokenPipeError:
+            forget_pipe()
+            raise click.exceptions.Exit(BROKEN_PIPE) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         try:

@@ -1,5 +1,5 @@
 """Storage keys and names: constants, rules for uuids, and the only builders of storage keys."""
-# The layout is that of the dataset specification, section "Filenames".
+# The layout is that of docs/format.rst.
 
 from __future__ import annotations
 

@@ -65,11 +65,14 @@ def test_a_process(url):
     assert "enrich, seed" in run("--store", url, "ls").stdout
 
 
-def test_a_broken_pipe_is_quiet(url):
+@pytest.mark.parametrize(
+    "args", ["cube query -o csv", "cube info", "cube report -o -", "cube history", "--help"]
+)
+def test_a_broken_pipe_is_quiet(url, args):
     """The reading end of the pipe is closed before anything is written."""
     read, write = os.pipe()
     os.close(read)
-    command = [sys.executable, "-m", "kartothek_cube", "--store", url, "cube", "query", "-o", "csv"]
+    command = [sys.executable, "-m", "kartothek_cube", "--store", url, *args.split()]
     with os.fdopen(write, "wb") as stdout:
         done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, cwd=ROOT)
     assert (done.returncode, done.stderr) == (141, "")

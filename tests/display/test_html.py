@@ -13,6 +13,7 @@ from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.display.html import MAX_ROWS, facts, plain_text_table, table
 from kartothek_cube.io.eager_cube import (
+    annotate_operations,
     build_cube,
     collect_stats,
     compact_cube,
@@ -158,5 +159,10 @@ def test_a_history_is_a_table():
     view = Text(history._repr_html_())
     text = " ".join(view.words)
     assert {"table", "tr"} <= view.tags
-    assert f"{history[-1].time:%Y-%m-%d %H:%M:%S.%f} UTC update_schema (current) seed +0 -0" in text
+    time = f"{history[-1].time:%Y-%m-%d %H:%M:%S.%f} UTC".replace(" ", "\xa0")
+    assert f"{time} update_schema (current) seed +0\xa0-0" in text
     assert "(seed" not in text
+    assert "message" not in text
+    with annotate_operations("why"):
+        keep_cube_history(CUBE, store, 3)
+    assert {"message", "why"} <= set(Text(list_cube_history(CUBE, store)._repr_html_()).words)

@@ -37,7 +37,7 @@ def _repr_set(names: frozenset[str]) -> str:
 class Cube(CopyMixin):
     """What makes a set of datasets a cube; immutable, comparable and hashable.
 
-    See the cube specification, section "Format".
+    Its files are described in :doc:`/format`.
 
     Parameters
     ----------

@@ -115,8 +115,18 @@ class CubeHistory(Sequence[CubeState]):
         return pd.DataFrame([attrs.asdict(state, recurse=False) for state in self], columns=columns)
 
     def _repr_html_(self) -> str:
-        rows = [describe_state(state) for state in self]
-        return card("", table("", STATE_COLUMNS, rows))
+        # without the column of messages if there are none
+        shown = STATE_COLUMNS if any(state.message for state in self) else STATE_COLUMNS[:-1]
+        rows = [describe_state(state)[: len(shown)] for state in self]
+        # times and counts stay on one line, texts may be wrapped
+        rows = [
+            tuple(
+                cell.replace(" ", "\N{NO-BREAK SPACE}") if name in ("time", "files", "rows") else cell
+                for name, cell in zip(shown, row, strict=True)
+            )
+            for row in rows
+        ]
+        return card("", table("", shown, rows))
 
 
 #: of a table of states

@@ -91,6 +91,8 @@ def test_answers_beside_writers(tmp_path, kind, reader):
             writer.kill()
 
 
+# pyspark with the newest pandas
+@pytest.mark.filterwarnings("ignore:The copy keyword is deprecated", "ignore:toPandas attempted")
 def test_spark_plans_beside_writers(tmp_path):
     """The driver plans a query, tasks read it later, when writers are some states ahead."""
     store = STORES["local"](tmp_path)

@@ -90,7 +90,7 @@ def _to_type(given: Any) -> pa.DataType:
     if isinstance(given, type) and given in _PYTHON_TYPES:
         given = _PYTHON_TYPES[given]
     if not isinstance(given, pa.DataType):
-        given = pa.Array.from_pandas(pd.Series([], dtype=given)).type  # type: ignore[call-overload]
+        given = pa.Array.from_pandas(pd.Series([], dtype=given)).type
     value_type = given.value_type if pa.types.is_dictionary(given) else given
     if pa.types.is_null(value_type):
         raise TypeError("it has no values but null")

@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kartothek_cube.core.arrow.arrays import copy_to_arrow_memory
 from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
 from kartothek_cube.core.arrow.pandas_conversion import from_pandas, pandas_types, to_pandas
 from kartothek_cube.core.arrow.types import Ints
@@ -65,7 +66,9 @@ def with_row_index(
     table: pa.Table, source: str | bytes, predicates: PredicatesType, schema: pa.Schema | None
 ) -> pa.Table:
     """Add the index of the stored frame to the rows read of a file, unless it is 0, 1, 2, ..."""
-    file = pq.ParquetFile(pa.BufferReader(source) if isinstance(source, bytes) else source)
+    # a thread of Arrow that releases memory of Python while the process exits aborts it
+    content = copy_to_arrow_memory(source) if isinstance(source, bytes) else source
+    file = pq.ParquetFile(pa.BufferReader(content) if isinstance(content, pa.Buffer) else content)
     name, index = _stored_index(file)
     if predicates is not None:
         rows = _matching_rows(source, predicates, schema)

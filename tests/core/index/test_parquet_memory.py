@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.core.arrow.arrays import copy_to_arrow_memory
 from kartothek_cube.core.index.data import IndexColumns, parse_index, render_index
+from kartothek_cube.io_components.read.pandas_index import with_row_index
 from kartothek_cube.serialization.parquet_reader import read_parquet
 
 INDEX = render_index("CITY", IndexColumns.from_pairs(pa.array(["Rom", "Bonn"]), ["a1", "a2"]))
@@ -15,7 +18,11 @@ INDEX = render_index("CITY", IndexColumns.from_pairs(pa.array(["Rom", "Bonn"]), 
 
 @pytest.mark.parametrize(
     "read",
-    [lambda content: parse_index(content, "CITY", "key"), lambda content: read_parquet(content, "key")],
+    [
+        lambda content: parse_index(content, "CITY", "key"),
+        lambda content: read_parquet(content, "key"),
+        lambda content: with_row_index(pq.read_table(io.BytesIO(content)), content, None, None),
+    ],
 )
 def test_threads_of_arrow_do_not_hold_memory_of_python(monkeypatch, read):
     """A thread that released it while the interpreter exits ended the process with SIGABRT."""

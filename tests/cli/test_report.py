@@ -97,7 +97,10 @@ def test_content(page):
     assert "a: 2 files" not in text
     assert re.search(r"a: 2 rows, [\d.]+ kB, 2 files", text)
     assert "4 rows and 1 superseded row" in text
-    assert "UTC" in text
+    assert re.search(r"· [-\d]{10} [:\d]{5} UTC", text)  # of the page
+    assert (
+        len(re.findall(r"[-\d]{10} [:\d]{5} UTC", text)) == len(re.findall(r"[-\d]{10} [:\d]{5}", text)) > 4
+    )
     assert re.search(r"i1 2 1\.5 25\.0 %", text)  # values, files per value, files skipped
 
 

@@ -250,7 +250,8 @@ def test_a_copy_that_cannot_start_deletes_nothing(ok, error, tmp_path):
     target = f"hfs://{tmp_path}/other?create_if_missing=true"
     days = pd.to_datetime(["2020-01-01"])
     other = pd.DataFrame({"x": [1], "d": days, "p": ["a"], "v2": ["conflict"]})
-    build_cube(other, CUBE.copy(index_columns=[]), target)
+    replaced = pd.DataFrame({"x": [1], "p": ["a"], "w": [1]})
+    build_cube({"seed": other, "enrich": replaced}, CUBE.copy(index_columns=[]), target)
     before = files(tmp_path / "other")
     copy = ("cube", "copy", "--tgt_store", "other", "--include", "enrich", "--overwrite", "-y")
     assert "v2" in error(*copy)

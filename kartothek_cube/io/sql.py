@@ -23,7 +23,7 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.arrow_cube import cube_dataset
 from kartothek_cube.io_components.arrow_dataset import TimestampUnit
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
-from kartothek_cube.io_components.query.planner import select_datasets
+from kartothek_cube.io_components.query.planner import load_datasets
 
 if TYPE_CHECKING:
     import duckdb
@@ -71,7 +71,7 @@ def connect(
         There is no such cube or version.
     """
     ensure_cube(cube)
-    ids = sorted(select_datasets(cube, store, as_of=as_of))
+    ids = sorted(load_datasets(cube, store, None, as_of))
     prefix = cube.uuid_prefix
     sources = {
         name: cube_dataset(cube, store, dataset_id=name, timestamp_unit=timestamp_unit, as_of=as_of)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextvars import Context, copy_context
 from functools import reduce
 from operator import and_
 from typing import Any, Literal, NoReturn, TypeAlias
@@ -54,7 +55,7 @@ class RowSource(ABC):
 
     @abstractmethod
     def plan(self, columns: Sequence[str], condition: ImpliedCondition | None) -> SourceScan:
-        """Plan a scan of the current snapshot; rows that do not meet the condition may be among the result."""
+        """Plan a scan of the current snapshot; rows that do not meet the condition may be in it."""
 
 
 class _NoFiles(fs.FileSystemHandler):  # type: ignore[misc]
@@ -108,6 +109,8 @@ class LazyDataset(pads.UnionDataset):  # type: ignore[misc]
         super().__init__(schema, [_unreadable_dataset(schema)])
         self._source = source
         self._filters = tuple(filters)
+        # the limit of threads and the listener for progress, which threads of engines do not have
+        self._context = copy_context()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _open_dataset, (self._source, self.schema, self._filters)
@@ -225,12 +228,13 @@ class LazyDataset(pads.UnionDataset):  # type: ignore[misc]
         read = [name for name in schema.names if name in needed] or [schema.names[0]]
         implied = None if condition is None else implied_condition(condition, schema)
         return LazyScanner(
-            scan=self._source.plan(read, implied),
+            scan=self._context.copy().run(self._source.plan, read, implied),
             read_schema=pa.schema([schema.field(name) for name in read]),
             columns=dict(columns) if isinstance(columns, Mapping) else names,
             filter=condition,
             batch_size=batch_size,
             dataset_schema=schema,
+            context=self._context,
         )
 
 
@@ -263,6 +267,7 @@ class LazyScanner:
     filter: pc.Expression | None
     batch_size: int
     dataset_schema: pa.Schema
+    context: Context
 
     @property
     def projected_schema(self) -> pa.Schema:
@@ -299,19 +304,25 @@ class LazyScanner:
 
     def count_rows(self) -> int:
         """Number of rows of the result."""
-        count = self.scan.count_rows() if self.filter is None else None
+        count = self.context.copy().run(self.scan.count_rows) if self.filter is None else None
         if count is not None:
             return count
-        return sum(self._filtered(table).num_rows for table in self.scan.tables())
+        return sum(self._filtered(table).num_rows for table in self._read(sequential=False))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def _tables(self, *, sequential: bool = False) -> Iterator[pa.Table]:
-        for table in self.scan.tables(sequential=sequential):
+        for table in self._read(sequential=sequential):
             filtered = self._filtered(table)
             if filtered.num_rows:
                 yield self._project(filtered)
+
+    def _read(self, *, sequential: bool) -> Iterator[pa.Table]:
+        """Tables of the source, read in the context in which the dataset was opened."""
+        context, tables = self.context.copy(), self.scan.tables(sequential=sequential)
+        while (table := context.run(next, tables, None)) is not None:
+            yield table
 
     def _filtered(self, table: pa.Table) -> pa.Table:
         columns = [cast_column(table.column(f.name), f.type, f.name) for f in self.read_schema]

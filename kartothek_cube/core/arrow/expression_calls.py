@@ -87,7 +87,7 @@ class _ArrowSchema(ctypes.Structure):
 
 
 def _metadata_pairs(schema: pa.Schema) -> list[tuple[str, str]]:
-    """Metadata of a schema in its order, with repeated keys: ``schema.metadata`` is a dict, which has none."""
+    """Metadata of a schema with repeated keys; ``schema.metadata`` is a dict, which has none."""
     get_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
         ("PyCapsule_GetPointer", ctypes.pythonapi)
     )

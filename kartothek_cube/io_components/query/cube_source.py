@@ -111,10 +111,12 @@ class CubeSource(RowSource):
         return f"cube {self.cube.uuid_prefix}"
 
     def read_schema(self) -> pa.Schema:
+        """Columns and types as they are now."""
         plan = self._plan(None, self.conditions)
         return to_memory(plan.context.output.empty_table()).schema
 
     def plan(self, columns: Sequence[str], condition: ImpliedCondition | None) -> SourceScan:
+        """Plan a scan of the current snapshot."""
         conditions = _join(self.conditions, condition)
         try:
             plan = self._plan(columns, conditions)
@@ -155,9 +157,11 @@ class DatasetOfCubeSource(RowSource):
         return f"dataset {self.cube.ktk_dataset_uuid(self.dataset_id)}"
 
     def read_schema(self) -> pa.Schema:
+        """Columns and types as they are now."""
         return self._as_cube().read_schema()
 
     def plan(self, columns: Sequence[str], condition: ImpliedCondition | None) -> SourceScan:
+        """Plan a scan of the current snapshot."""
         return self._as_cube().plan(columns, condition)
 
     def _as_cube(self) -> CubeSource:

@@ -70,9 +70,11 @@ class DatasetSource(RowSource):
         return f"dataset {self.dataset_uuid}"
 
     def read_schema(self) -> pa.Schema:
+        """Columns and types as they are now."""
         return empty_table(self._plan(None, None).context).schema.remove_metadata()
 
     def plan(self, columns: Sequence[str], condition: ImpliedCondition | None) -> SourceScan:
+        """Plan a scan of the current snapshot."""
         if condition is not None:
             schema = self._plan(None, None).context.schema
             nodes = [Conjunction(condition).to_tree({field.name: field.type for field in schema})]

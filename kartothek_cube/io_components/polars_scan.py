@@ -34,22 +34,25 @@ def scan_lazily(dataset: LazyDataset) -> polars.LazyFrame:
         selected = schema.names if columns is None else columns
         # the predicate decides about rows, not its translation: NaN is the greatest value for polars
         needed = selected if predicate is None else [*selected, *predicate.meta.root_names()]
+        # a limit counts rows before the predicate: polars gives both for head(n).filter(...)
+        is_filter = predicate is not None and n_rows is None
         scanner = dataset.scanner(
             columns=list(dict.fromkeys(needed)) or schema.names[:1],
-            filter=None if predicate is None else implied_expression(predicate, schema),
+            filter=implied_expression(predicate, schema) if predicate is not None and is_filter else None,
             **({} if batch_size is None else {"batch_size": max(1, batch_size)}),
         )
-        missing = n_rows
         yield empty.select(selected)
-        for batch in scanner.to_batches(sequential=n_rows is not None):
+        missing = n_rows
+        for batch in scanner.to_batches(sequential=True) if missing is not None else scanner.to_batches():
+            frame = polars.DataFrame(batch)
+            if missing is not None:
+                frame = frame.head(missing)
+                missing -= frame.height
+            frame = frame if predicate is None else frame.filter(predicate)
+            # without columns, a frame has no rows: those of the first column are counted
+            yield frame.select(selected or schema.names[:1])
             if missing == 0:
                 return
-            frame = polars.DataFrame(batch)
-            frame = frame if predicate is None else frame.filter(predicate)
-            frame = frame if missing is None else frame.head(missing)
-            missing = None if missing is None else missing - frame.height
-            # without columns, a frame has no rows: those of the first column are counted
-            yield frame.select(selected) if selected else frame.select(schema.names[:1])
 
     return register_io_source(scan, schema=empty.schema)
 

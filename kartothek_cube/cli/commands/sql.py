@@ -21,9 +21,6 @@ except ImportError:  # reported on use
 
 __all__ = ("run_interactively", "sql")
 
-#: rows that are read from DuckDB at once
-_BATCH_ROWS = 1 << 17
-
 
 @click.command(cls=CubeCommand)
 @click.argument("statement", required=False)
@@ -54,7 +51,7 @@ def sql(
 
     to = None if to == "-" else to
     choose_format(output, to)
-    if statement is None and sys.stdin.isatty():
+    if statement is None and _is_terminal():
         run_interactively(state, _connect(state, as_of), output, to)
         return
     if statement in (None, "-"):
@@ -62,6 +59,10 @@ def sql(
     if not (statement or "").strip(" \t\r\n;"):
         usage_error("There is no statement")
     _write_result(state, _connect(state, as_of), str(statement), output, to)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty()
 
 
 def _connect(state: CliContext, as_of: str | None) -> duckdb.DuckDBPyConnection:
@@ -99,7 +100,7 @@ def _write_result(
         if relation is None:  # such as CREATE
             return
         with state.progress("sql"):
-            reader = relation.fetch_arrow_reader(_BATCH_ROWS)
+            reader = pa.RecordBatchReader.from_stream(relation)
             with open_writer(output, to, reader.schema) as writer:
                 for batch in reader:
                     writer.write(pa.Table.from_batches([batch]))

@@ -81,6 +81,7 @@ _NAMES = (
     "commit_dataset",
     "copy_dataset",
     "create_empty_dataset_header",
+    "dataset",
     "delete_dataset",
     "empty_dataframe_from_schema",
     "ensure_store",

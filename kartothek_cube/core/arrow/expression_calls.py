@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any, TypeAlias
 
 import attrs
@@ -72,12 +73,7 @@ def _decode(parts: Iterator[tuple[str, str]], scalars: pa.RecordBatch) -> Expres
             fields = scalars.column(int(inner))
             options = {field.name: fields.field(i)[0] for i, field in enumerate(fields.type)}
         else:
-            arguments.append(_decode(_prepend((kind, inner), parts), scalars))
-
-
-def _prepend(first: tuple[str, str], parts: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    yield first
-    yield from parts
+            arguments.append(_decode(chain([(kind, inner)], parts), scalars))
 
 
 class _ArrowSchema(ctypes.Structure):

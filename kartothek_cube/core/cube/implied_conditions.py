@@ -35,10 +35,10 @@ def implied_condition(expression: pc.Expression, schema: pa.Schema) -> ImpliedCo
     """
     Condition that holds for all rows for which the expression is true; None if nothing is known.
 
-    It may hold for other rows as well: whoever reads with it has to evaluate the expression on the rows.
+    It may hold for other rows as well: the expression has to be evaluated on the rows as well.
 
     >>> schema = pa.schema([("CITY", pa.string()), ("DAY", pa.int64())])
-    >>> print(implied_condition((pc.field("CITY") == "Rom") & (pc.field("DAY") % 7 == 0), schema))
+    >>> print(implied_condition((pc.field("CITY") == "Rom") & (pc.abs(pc.field("DAY")) == 7), schema))
     CITY == Rom
     """
     decoded = decode_expression(expression)

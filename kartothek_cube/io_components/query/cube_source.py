@@ -74,7 +74,9 @@ class _PlannedCubeScan(SourceScan):
         return count_rows(blobs, keys) + sum(len(table) for table in tables if table is not None)
 
     def _read(self, task: ScanTask) -> pa.Table | None:
-        context, task = project(self.plan.context, task, self.columns)
+        # consumers are promised no order: partition by partition, nothing is sorted
+        unsorted = attrs.evolve(self.plan.context, sort_columns=())
+        context, task = project(unsorted, task, self.columns)
         tables = run_task(context, task)
         return tables[0] if tables else None
 

@@ -133,7 +133,8 @@ class GroupSplitter:
         """Sort and split the joined rows of a block."""
         files = np.flatnonzero(rows.counts)
         widths = [rows.widths_of(column)[files].max(initial=0) for column in self.columns]
-        rows = rows.append_partition_keys(self.context.output.names)
+        if not self.context.sort_columns:
+            rows = rows.append_partition_keys(self.context.output.names)
         table = self._select(sort_result(rows, self.context.sort_columns))
         del rows
         if self.values is None:

@@ -22,6 +22,7 @@ from typing import Any
 
 PEERS = Path(__file__).resolve().parent / "peers"
 OURS = "kartothek_cube"
+LAZY = ("cube + duckdb", "cube + polars", "duckdb", "polars")
 SPARK = (OURS, "data source", "spark parquet")
 
 #: environment of the cube workload: 500,000 rows, and the 5,000,000 rows of --full
@@ -105,6 +106,18 @@ def compare_cube(work: Path, env: dict[str, str], rounds: int, kartothek: str | 
     return results
 
 
+def compare_lazy(work: Path, env: dict[str, str], rounds: int) -> Results:
+    """One aggregation over four datasets: the engines on a scan of the cube, and on the files."""
+    results = Results()
+    store, out = work / "lazy", work / "out.json"
+    run(sys.executable, "cube.py", OURS, store, out, "build", env=env)
+    for number in range(rounds):
+        for engine in LAZY:
+            _progress(f"GROUP BY, round {number + 1} of {rounds}: {engine}")
+            results.add(engine, run(sys.executable, "lazy.py", engine, store, out, env=env))
+    return results
+
+
 def compare_plan(work: Path, n: int, rounds: int, kartothek: str | None) -> Results:
     """Many small partitions."""
     results = Results()
@@ -141,7 +154,8 @@ def _progress(text: str) -> None:
 
 
 def _print(title: str, results: Results, engines: list[str]) -> None:
-    print(f"\n{title}: median seconds, and their ratio to {OURS}\n")
+    ratio = f", and their ratio to {OURS}" if OURS in engines else ""
+    print(f"\n{title}: median seconds{ratio}\n")
     print(results.table(engines), flush=True)
 
 
@@ -150,7 +164,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--full", action="store_true", help="5,000,000 rows and 20,000 partitions")
     parser.add_argument("--rounds", type=int, default=3, help="number of runs of every engine")
-    parser.add_argument("--only", choices=["cube", "plan", "spark"], help="run one of the comparisons")
+    parser.add_argument(
+        "--only", choices=["cube", "lazy", "plan", "spark"], help="run one of the comparisons"
+    )
     parser.add_argument("--output", type=Path, help="also write all measurements as JSON")
     args = parser.parse_args()
     kartothek = os.environ.get("KARTOTHEK_PYTHON")
@@ -162,6 +178,9 @@ def main() -> int:
         if args.only in (None, "cube"):
             measured["cube"] = compare_cube(work, size, args.rounds, kartothek)
             _print("One cube", measured["cube"], [OURS, "duckdb", "polars", "floor", *old])
+        if args.only in (None, "lazy"):
+            measured["lazy"] = compare_lazy(work, size, args.rounds)
+            _print("One cube in other engines", measured["lazy"], [*LAZY])
         if args.only in (None, "plan"):
             measured["plan"] = compare_plan(work, n, args.rounds, kartothek)
             _print(f"2 x {n} partitions of 20 rows", measured["plan"], [OURS, "duckdb", "delta", *old])

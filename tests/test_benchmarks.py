@@ -104,3 +104,12 @@ def test_headers_of_many_partitions(tmp_path):
     for condition, units in {"partition key": 1, "index": 1, "none": 100}.items():
         scale.caching.clear()
         assert scale.plan_query(scale.CUBE, url, scale.CONDITIONS[condition]).n_partitions == units
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "polars", "cube + duckdb", "cube + polars"])
+def test_aggregation_of_lazy_scans(tmp_path, workload, engine):
+    run("peers/cube.py", "kartothek_cube", tmp_path / "store", tmp_path / "out.json", "build")
+    run("peers/lazy.py", engine, tmp_path / "store", tmp_path / "out.json", 1)
+    result = json.loads((tmp_path / "out.json").read_text())["GROUP BY over four datasets"]
+    assert result["rows"] == workload.P
+    assert result["check"] == pytest.approx(workload.whole(workload.seed)["v0"].sum(), abs=1e-3)

@@ -18,11 +18,12 @@ from kartothek_cube.core.cube.conditions import *
 from kartothek_cube.core.cube.constants import *
 from kartothek_cube.core.cube.cube import *
 from kartothek_cube.core.cube.discover import *
-from kartothek_cube.io import arrow_cube, eager_cube, iter_cube, opened_cube
+from kartothek_cube.io import arrow_cube, eager_cube, iter_cube, opened_cube, sql
 from kartothek_cube.io.arrow_cube import *
 from kartothek_cube.io.eager_cube import *
 from kartothek_cube.io.iter_cube import *
 from kartothek_cube.io.opened_cube import *
+from kartothek_cube.io.sql import *
 
 if TYPE_CHECKING:
     from kartothek_cube.io.dask.bag_cube import *
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from kartothek_cube.io.dask.delayed_cube import *
     from kartothek_cube.io.spark.cube import *
 
-_MODULES = (conditions, constants, cube, discover, arrow_cube, eager_cube, iter_cube, opened_cube)
+_MODULES = (conditions, constants, cube, discover, arrow_cube, eager_cube, iter_cube, opened_cube, sql)
 
 __getattr__ = lazy_names(
     __name__,

@@ -27,6 +27,7 @@ from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase, Partiti
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.utils import ensure_store, lazy_store
 from kartothek_cube.io.arrow import (
+    dataset,
     read_dataset_as_arrow,
     read_dataset_as_arrow__iter,
     read_dataset_as_arrow__iterator,
@@ -80,6 +81,7 @@ _NAMES = (
     "commit_dataset",
     "copy_dataset",
     "create_empty_dataset_header",
+    "dataset",
     "delete_dataset",
     "empty_dataframe_from_schema",
     "ensure_store",

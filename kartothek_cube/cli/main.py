@@ -31,6 +31,7 @@ _GROUPS = {
         "ls": _Entry("inspect", "List the cubes of the store (without CUBE)."),
         "query": _Entry("query", "Query the cube: interactively, or to a table or file."),
         "report": _Entry("report", "Write an HTML report about the cube."),
+        "sql": _Entry("sql", "Run SQL on the cube: interactively, or to a table or file."),
         "stats": _Entry("inspect", "Count files, bytes, partitions and rows."),
         "verify": _Entry("inspect", "Check all files of the cube against its headers."),
     },

@@ -27,6 +27,8 @@ from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.arguments import dataset_factory
+from kartothek_cube.io_components.arrow_dataset import LazyDataset, TimestampUnit, in_unit
 from kartothek_cube.io_components.read.dataset_read import (
     ReadPlan,
     empty_table,
@@ -34,8 +36,10 @@ from kartothek_cube.io_components.read.dataset_read import (
     run_each,
     run_read,
 )
+from kartothek_cube.io_components.read.dataset_source import DatasetSource
 
 __all__ = (
+    "dataset",
     "read_dataset_as_arrow",
     "read_dataset_as_arrow__iter",
     "read_dataset_as_arrow__iterator",
@@ -184,3 +188,52 @@ def _batches(plan: ReadPlan, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for table in run_each(plan, threads=1):
         columns = [cast_column(table.column(f.name), f.type, f.name) for f in schema]
         yield from pa.Table.from_arrays(columns, schema=schema).to_batches()
+
+
+def dataset(
+    dataset_uuid: str | None = None,
+    store: StoreInput | None = None,
+    factory: DatasetFactory | None = None,
+    *,
+    table_name: str | None = None,
+    timestamp_unit: TimestampUnit = "us",
+    as_of: AsOf | None = None,
+) -> LazyDataset:
+    """
+    Open a dataset as a ``pyarrow.dataset.Dataset``, for DuckDB, Polars and other engines.
+
+    Scans and filters are as in :func:`kartothek_cube.io.arrow_cube.cube_dataset`, which is the function for
+    datasets of a cube: it leaves out what has been overwritten.
+
+    Parameters
+    ----------
+    dataset_uuid, store, factory
+        The dataset, as in :func:`kartothek_cube.io.eager.read_table`.
+    table_name
+        The table, if the dataset has several.
+    timestamp_unit
+        Unit of all timestamps: files hold microseconds, and DuckDB pushes filters down for "us" only. A scan
+        raises TypeError for a timestamp that the unit cannot hold.
+    as_of
+        Version or point in time.
+
+    Returns
+    -------
+    LazyDataset
+
+    Examples
+    --------
+    >>> import duckdb
+    >>> import pyarrow as pa
+    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
+    >>> table = pa.table({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [table], partition_on="COUNTRY_CODE")
+    >>> cities = dataset("geodata", store)
+    >>> duckdb.sql("SELECT CITY FROM cities WHERE COUNTRY_CODE = 'IT'").fetchall()
+    [('Rom',)]
+    """
+    opened = dataset_factory(dataset_uuid, store, factory)
+    source = DatasetSource(opened.dataset_uuid, opened.store_factory, table_name, as_of)
+    return LazyDataset(source, schema=in_unit(source.read_schema(), timestamp_unit))

@@ -21,21 +21,32 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from kartothek_cube.core.arguments import converter_str_tupleset
 from kartothek_cube.core.arrow.dtype_backend import cast_to_schema
 from kartothek_cube.core.arrow.pandas_conversion import to_memory
 from kartothek_cube.core.cube.argument_types import ConditionsInput, DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io._local_executor import execute
+from kartothek_cube.io_components.arrow_dataset import LazyDataset, RowSource, TimestampUnit, in_unit
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
+from kartothek_cube.io_components.query.cube_source import CubeSource, DatasetOfCubeSource
 from kartothek_cube.io_components.query.executor import query_table_job, run_task
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.query.result_types import plan_table
+from kartothek_cube.io_components.runtime.threads import store_factory
 
 if TYPE_CHECKING:
     import polars
 
-__all__ = ("query_cube_arrow", "query_cube_polars", "query_cube_table")
+__all__ = (
+    "cube_dataset",
+    "query_cube_arrow",
+    "query_cube_as_record_batches",
+    "query_cube_polars",
+    "query_cube_table",
+    "scan_cube",
+)
 
 
 def query_cube_arrow(
@@ -120,3 +131,129 @@ def query_cube_polars(
         as_of=as_of,
     )
     return polars.DataFrame(table)
+
+
+def query_cube_as_record_batches(
+    cube: Cube,
+    store: StoreInput,
+    conditions: ConditionsInput = None,
+    datasets: DatasetsInput = None,
+    *,
+    columns: str | Iterable[str] | None = None,
+    as_of: CubeAsOf | None = None,
+) -> pa.RecordBatchReader:
+    """
+    Query a cube as a stream for other engines, in bounded memory; see :func:`query_cube_table`.
+
+    Batches come partition by partition: rows are in order of the dimensions within a partition only. Without
+    ``columns``, the stream has all columns; with them, these and no others.
+    """
+    source = CubeSource(cube, store_factory(store), conditions, datasets, as_of)
+    dataset = LazyDataset(source, schema=source.read_schema())
+    names = None if columns is None else list(converter_str_tupleset(columns))
+    return dataset.scanner(columns=names).to_reader()
+
+
+def cube_dataset(
+    cube: Cube,
+    store: StoreInput,
+    conditions: ConditionsInput = None,
+    datasets: DatasetsInput = None,
+    *,
+    dataset_id: str | None = None,
+    timestamp_unit: TimestampUnit = "us",
+    as_of: CubeAsOf | None = None,
+) -> LazyDataset:
+    """
+    Open a cube as a ``pyarrow.dataset.Dataset``, for DuckDB, Polars and other engines.
+
+    Nothing but headers is read before a scan. Each scan sees the newest snapshot, opens only the files and
+    the columns that it needs, and reads partition by partition: memory is bounded by the largest partitions,
+    not by the cube. Filters prune partitions, indices and row groups as far as they imply conditions on
+    single columns; they are evaluated on the rows, with the logic of the engine.
+
+    Parameters
+    ----------
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+    conditions
+        What all rows have to meet, for conditions that an engine does not push down.
+    datasets
+        Ids of the datasets; or loaded datasets, so that all scans see the same snapshot.
+    dataset_id
+        Open one dataset of the cube: its own rows, whether the seed has their cells or not.
+    timestamp_unit
+        Unit of all timestamps: files hold microseconds, and DuckDB pushes filters down for "us" only. A scan
+        raises TypeError for a timestamp that the unit cannot hold.
+    as_of
+        Version or point in time of the cube; as in :func:`kartothek_cube.io.eager_cube.query_cube`.
+
+    Returns
+    -------
+    LazyDataset
+
+    Raises
+    ------
+    ValueError
+        There is no such cube, dataset, column or version.
+    TypeError
+        A condition does not fit the type of its column.
+
+    Examples
+    --------
+    >>> import duckdb
+    >>> import pyarrow.compute as pc
+    >>> from storefact import get_store_from_url
+    >>> from kartothek_cube.io.eager_cube import build_cube
+    >>> store = get_store_from_url("hmemory://")
+    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+    >>> cities = pa.table({"CITY": ["Ulm", "Bonn"], "COUNTRY_CODE": ["DE", "DE"], "LATITUDE": [48.4, 50.7]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> geodata = cube_dataset(cube, store)
+    >>> geodata.to_table(columns=["CITY"], filter=pc.field("LATITUDE") > 50).to_pylist()
+    [{'CITY': 'Bonn'}]
+    >>> duckdb.sql("SELECT max(LATITUDE) FROM geodata").fetchall()
+    [(50.7,)]
+    """
+    if dataset_id is None:
+        source: RowSource = CubeSource(cube, store_factory(store), conditions, datasets, as_of)
+    elif conditions is None and datasets is None:
+        source = DatasetOfCubeSource(cube, store_factory(store), dataset_id, as_of)
+    else:
+        raise ValueError("Pass either dataset_id, or conditions and datasets, which are those of the cube")
+    return LazyDataset(source, schema=in_unit(source.read_schema(), timestamp_unit))
+
+
+def scan_cube(
+    cube: Cube,
+    store: StoreInput,
+    conditions: ConditionsInput = None,
+    datasets: DatasetsInput = None,
+    *,
+    dataset_id: str | None = None,
+    as_of: CubeAsOf | None = None,
+) -> polars.LazyFrame:
+    """
+    Open a cube as a polars LazyFrame. Needs polars.
+
+    Columns, filters and limits are pushed down as for :func:`cube_dataset`, whose arguments it has. Filters
+    are evaluated by polars, so that NaN and null mean the same as for any other LazyFrame; that is why this
+    is not ``polars.scan_pyarrow_dataset``, which leaves them to Arrow.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> from storefact import get_store_from_url
+    >>> from kartothek_cube.io.eager_cube import build_cube
+    >>> store = get_store_from_url("hmemory://")
+    >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+    >>> cities = pa.table({"CITY": ["Ulm", "Bonn"], "COUNTRY_CODE": ["DE", "DE"], "LATITUDE": [48.4, 50.7]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> scan_cube(cube, store).filter(pl.col("LATITUDE") > 50).select("CITY").collect().rows()
+    [('Bonn',)]
+    """
+    from kartothek_cube.io_components.polars_scan import scan_lazily
+
+    return scan_lazily(cube_dataset(cube, store, conditions, datasets, dataset_id=dataset_id, as_of=as_of))

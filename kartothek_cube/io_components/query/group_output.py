@@ -53,7 +53,9 @@ def sort_result(rows: RowBatch, sort_columns: Sequence[str]) -> pa.Table:
 
 
 def sort_table(table: pa.Table, sort_columns: Sequence[str]) -> pa.Table:
-    """Rows of a table, sorted."""
+    """Rows of a table, sorted; as they are without columns to sort by."""
+    if not sort_columns:
+        return table
     order = sort_order([table.column(c) for c in sort_columns], len(table))
     if order is None:
         return table
@@ -131,6 +133,8 @@ class GroupSplitter:
         """Sort and split the joined rows of a block."""
         files = np.flatnonzero(rows.counts)
         widths = [rows.widths_of(column)[files].max(initial=0) for column in self.columns]
+        if not self.context.sort_columns:
+            rows = rows.append_partition_keys(self.context.output.names)
         table = self._select(sort_result(rows, self.context.sort_columns))
         del rows
         if self.values is None:
@@ -206,7 +210,7 @@ class GroupSplitter:
 
     def _tables_in_order(self, tables: list[pa.Table], length: int) -> bool:
         """Whether each table begins after the end of the one before; False for short ones, unchecked."""
-        if length <= _LONG * len(tables):
+        if length <= _LONG * len(tables) or not self.context.sort_columns:
             return False
         rows = [row for a, b in pairwise(tables) for row in (a.slice(len(a) - 1), b.slice(0, 1))]
         boundaries = [t.select(list(self.context.sort_columns)) for t in rows]

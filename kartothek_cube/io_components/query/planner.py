@@ -41,7 +41,7 @@ from kartothek_cube.io_components.runtime.threads import store_factory
 
 _LOGGER = logging.getLogger(__name__)
 
-__all__ = ("plan_query",)
+__all__ = ("load_datasets", "plan_query")
 
 
 def plan_query(
@@ -59,7 +59,7 @@ def plan_query(
     # Data files are read in one case only: partition_by a dimension that the seed has no index on.
     factory = store_factory(store)
     blobs = open_blobs(factory)
-    headers = _select_datasets(cube, blobs, datasets, as_of)
+    headers = load_datasets(cube, blobs, datasets, as_of)
     logical_plan = build_logical_plan(
         cube, headers, conditions, dimension_columns, partition_by, payload_columns
     )
@@ -90,7 +90,7 @@ def _log_plan(cube: Cube, plan: PhysicalPlan) -> None:
         )
 
 
-def _select_datasets(
+def load_datasets(
     cube: Cube, store: StoreInput, datasets: DatasetsInput, as_of: CubeAsOf | None = None
 ) -> dict[str, DatasetMetadata]:
     """Headers for the ``datasets`` argument of an operation: None, ids, or loaded headers."""

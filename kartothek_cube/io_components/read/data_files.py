@@ -22,11 +22,13 @@ from kartothek_cube.io_components.runtime.progress import progress_advance
 from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, available_cores, ordered_map
 from kartothek_cube.serialization import DataFrameSerializer, columns_to_read, fetch
 from kartothek_cube.serialization.parquet_reader import ParquetColumns, read_parquet
+from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = (
     "FileBytes",
     "Source",
     "concat_tables",
+    "count_rows",
     "fetch_files",
     "open_columns",
     "read_files",
@@ -112,6 +114,12 @@ def open_columns(
         raise MissingFileError(key) from exc
     with file:
         yield file
+
+
+def count_rows(blobs: BlobStore, keys: Sequence[str]) -> int:
+    """Rows in Parquet files, from their footers."""
+    threads = 1 if blobs.is_local else REMOTE_REQUESTS
+    return sum(ordered_map(lambda key: int(read_footer(blobs, key)[0].num_rows), keys, threads))
 
 
 def fetch_files(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import partial
@@ -28,6 +29,8 @@ __all__ = (
     "limit_threads",
     "mean_size",
     "ordered_map",
+    "prefetch_map",
+    "scan_bounds",
     "split_by_weight",
     "store_factory",
 )
@@ -40,6 +43,8 @@ R = TypeVar("R")
 TASK_SIZE = 64 << 20
 #: files of a dataset whose sizes are taken for those of all
 SAMPLE = 16
+#: bytes in files, of the columns needed, of a block of a scan whose rows are consumed while it goes on
+_SCAN_BLOCK = 8 << 20
 #: bytes from which a task outweighs the cost of scheduling it
 _WORTH_A_TASK = 1 << 20
 
@@ -112,6 +117,33 @@ def ordered_map(function: Callable[[T], R], items: Sequence[T], threads: int) ->
         yield from pool.map(run, items)
 
 
+def prefetch_map(function: Callable[[T], R], items: Sequence[T], threads: int) -> Iterator[R]:
+    """
+    Results in the order of the items, of which at most ``threads`` are made before they are asked for.
+
+    >>> list(prefetch_map(str.upper, ["hamburg", "dresden"], threads=2))
+    ['HAMBURG', 'DRESDEN']
+    """
+    workers = min(_apply_limit(threads), len(items))
+    # the first alone: a consumer that needs no more, as of LIMIT 1, stops after it
+    yield from map(function, items[: 1 if workers > 1 else None])
+    if workers <= 1:
+        return
+    context = copy_context()
+    # not a with statement: a consumer that stops must not wait for calls that have not begun
+    pool = ThreadPoolExecutor(workers, "kartothek_cube")
+    try:
+        results: deque[Future[R]] = deque()
+        for item in items[1:]:
+            results.append(pool.submit(context.copy().run, function, item))
+            if len(results) == workers:
+                yield results.popleft().result()
+        while results:
+            yield results.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
 def mean_size(blobs: BlobStore, keys: Sequence[str]) -> float:
     """Mean bytes of a sample of files; 0 for no files."""
     threads = 1 if blobs.is_local else REMOTE_REQUESTS
@@ -137,4 +169,27 @@ def split_by_weight(weights: npt.NDArray[np.float64], least: int, size: int) -> 
     n_slices = max(int(np.ceil(total / size)), min(least, int(np.ceil(total / _WORTH_A_TASK))), 1)
     cuts = np.searchsorted(ends, total * np.arange(1, n_slices) / n_slices, "left") + 1
     bounds: Ints = np.unique(np.concatenate([[0], cuts, [len(weights)]]))
+    return bounds
+
+
+def scan_bounds(weights: npt.NDArray[np.float64]) -> Ints:
+    """
+    Bounds of consecutive slices for a scan, by bytes: 1, 1, 2, 4, ... items, then slices of equal weight.
+
+    A consumer that needs few rows reads few items; one that reads all of them gets large slices.
+
+    >>> scan_bounds(np.full(9, 10.0)).tolist()
+    [0, 1, 2, 4, 8, 9]
+    """
+    doubled = [0]
+    ends = np.cumsum(weights)
+    while doubled[-1] < len(weights):
+        stop = min(max(1, 2 * doubled[-1]), len(weights))
+        if ends[stop - 1] - (ends[doubled[-1] - 1] if doubled[-1] else 0) > _SCAN_BLOCK and doubled[-1]:
+            break
+        doubled.append(stop)
+    start = doubled[-1]
+    if start == len(weights):
+        return np.array(doubled)
+    bounds: Ints = np.append(doubled[:-1], start + split_by_weight(weights[start:], 1, _SCAN_BLOCK))
     return bounds

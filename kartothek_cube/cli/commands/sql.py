@@ -1,0 +1,165 @@
+"""The command ``sql``: a statement to a table or file, or interactive statements."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from kartothek_cube.cli.context import CliContext, pass_state
+from kartothek_cube.cli.options import CubeCommand, parse_time
+from kartothek_cube.cli.terminal import one_line, pluralize, usage_error
+
+if TYPE_CHECKING:
+    import duckdb
+
+try:
+    from prompt_toolkit import prompt
+except ImportError:  # reported on use
+    prompt = None  # type: ignore[assignment]
+
+__all__ = ("run_interactively", "sql")
+
+
+@click.command(cls=CubeCommand)
+@click.argument("statement", required=False)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "csv", "parquet", "arrow", "feather", "json", "jsonl"]),
+    help="Output format; by default derived from the file name, or a table.",
+)
+@click.option(
+    "--to",
+    type=click.Path(dir_okay=False),
+    help="Output file, e.g. a.csv, a.parquet, a.jsonl.gz; by default stdout.",
+)
+@click.option("--as-of", help="Query the states at this time (UTC); see ``history``.")
+@pass_state
+def sql(
+    state: CliContext, /, statement: str | None, output: str | None, to: str | None, as_of: str | None
+) -> None:
+    """
+    Run a SQL statement on the cube, by DuckDB; ``-`` reads it from stdin.
+
+    The cube is a view of its name, and each dataset a view ``cube.dataset``, such as ``sales.seed``. Names
+    with other characters than letters, digits and ``_`` need double quotes. Without a statement, statements
+    are read from a prompt; each ends with ``;``, and Ctrl-D ends the command.
+    """
+    from kartothek_cube.cli.output import choose_format
+
+    to = None if to == "-" else to
+    choose_format(output, to)
+    if statement is None and _is_terminal():
+        run_interactively(state, _connect(state, as_of), output, to)
+        return
+    if statement in (None, "-"):
+        statement = sys.stdin.read()
+    if not (statement or "").strip(" \t\r\n;"):
+        usage_error("There is no statement")
+    _write_result(state, _connect(state, as_of), str(statement), output, to)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
+def _connect(state: CliContext, as_of: str | None) -> duckdb.DuckDBPyConnection:
+    try:
+        import duckdb  # noqa: F401 - before the cube is loaded
+    except ImportError:
+        usage_error("SQL needs DuckDB: pip install 'kartothek_cube[sql]'")
+    from kartothek_cube.io.sql import connect
+
+    moment: int | str | None = None
+    if as_of is not None:
+        moment = int(as_of) if as_of.isdecimal() else parse_time(as_of, "--as-of")
+        state.as_of(moment)  # an error if there is no such state
+    connection = connect(state.any_cube, state.store, as_of=moment)
+    if state.threads > 0:
+        connection.execute(f"SET threads = {state.threads}")
+    return connection
+
+
+def _write_result(
+    state: CliContext,
+    connection: duckdb.DuckDBPyConnection,
+    statement: str,
+    output: str | None,
+    to: str | None,
+) -> None:
+    import duckdb
+    import pyarrow as pa
+
+    from kartothek_cube.cli.output import open_writer
+
+    n_rows = 0
+    try:
+        relation: duckdb.DuckDBPyRelation | None = connection.sql(statement)
+        if relation is None:  # such as CREATE
+            return
+        with state.progress("sql"):
+            reader = pa.RecordBatchReader.from_stream(relation)
+            with open_writer(output, to, reader.schema) as writer:
+                for batch in reader:
+                    writer.write(pa.Table.from_batches([batch]))
+                    n_rows += len(batch)
+    except (duckdb.Error, pa.ArrowException) as error:
+        usage_error(one_line(error))
+    if to is not None:
+        click.echo(f"Wrote {pluralize(n_rows, 'row')} to {to}", err=True)
+
+
+# -- interactive statements ------------------------------------------------------------------------
+
+
+def run_interactively(
+    state: CliContext, connection: duckdb.DuckDBPyConnection, output: str | None, to: str | None
+) -> None:
+    """Prompt for statements until Ctrl-D; an error does not end it."""
+    if prompt is None:
+        usage_error("Interactive statements need prompt_toolkit: pip install 'kartothek_cube[cli]'")
+    names = [f"{prefix}{name}" for prefix, name in _list_views(connection)]
+    click.echo(f"Views: {', '.join(names)}; statements end with ;, Ctrl-D ends the session.", err=True)
+    words = [*names, *_list_columns(connection), *_KEYWORDS]
+    while True:
+        try:
+            statement = _ask(words)
+        except EOFError:
+            return
+        if not statement.strip(" \t\r\n;"):
+            continue
+        try:
+            _write_result(state, connection, statement, output, to)
+        except click.UsageError as error:
+            click.echo(f"Error: {error.format_message()}", err=True)
+
+
+#: words that the prompt completes, besides views and columns
+_KEYWORDS = ("SELECT", "FROM", "WHERE", "GROUP BY", "ORDER BY", "LIMIT", "JOIN", "USING", "DESCRIBE")
+
+
+def _ask(words: list[str]) -> str:
+    """Read lines up to one that ends with a semicolon."""
+    from prompt_toolkit.completion import WordCompleter
+
+    completer = WordCompleter(words, ignore_case=True, WORD=True)
+    lines = [prompt("sql> ", completer=completer)]
+    while lines[-1].strip() and not lines[-1].rstrip().endswith(";"):
+        lines.append(prompt("...> ", completer=completer))
+    return "\n".join(lines)
+
+
+def _list_views(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, str]]:
+    """List the views, those of datasets with the name of their cube."""
+    query = (
+        "SELECT CASE WHEN schema_name = 'main' THEN '' ELSE schema_name || '.' END, view_name "
+        "FROM duckdb_views() WHERE NOT internal AND NOT temporary ORDER BY ALL"
+    )
+    return [(str(prefix), str(name)) for prefix, name in connection.execute(query).fetchall()]
+
+
+def _list_columns(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    query = "SELECT DISTINCT column_name FROM duckdb_columns() WHERE NOT internal ORDER BY 1"
+    return [str(name) for (name,) in connection.execute(query).fetchall()]

@@ -1,0 +1,192 @@
+"""Conditions that rows have to meet for which an Arrow expression is true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from kartothek_cube.core.arrow.expression_calls import Call, Expression, Field, decode_expression
+from kartothek_cube.core.cube.conditions import COMPARISONS, C, Condition, Conjunction, Disjunction
+
+__all__ = ("ImpliedCondition", "implied_condition")
+
+ImpliedCondition: TypeAlias = Condition | Conjunction | Disjunction
+
+_OPERATORS = {
+    "equal": "==",
+    "not_equal": "!=",
+    "less": "<",
+    "less_equal": "<=",
+    "greater": ">",
+    "greater_equal": ">=",
+}
+_OPPOSITES = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+_MIRRORED = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
+#: ``null_matching_behavior`` of ``is_in`` by which a null in the list equals a null in the column
+_MATCH = 0
+
+
+def implied_condition(expression: pc.Expression, schema: pa.Schema) -> ImpliedCondition | None:
+    """
+    Condition that holds for all rows for which the expression is true; None if nothing is known.
+
+    It may hold for other rows as well: the expression has to be evaluated on the rows as well.
+
+    >>> schema = pa.schema([("CITY", pa.string()), ("DAY", pa.int64())])
+    >>> print(implied_condition((pc.field("CITY") == "Rom") & (pc.abs(pc.field("DAY")) == 7), schema))
+    CITY == Rom
+    """
+    decoded = decode_expression(expression)
+    return None if decoded is None else _Translator(schema).implied(decoded, True)
+
+
+class _Translator:
+    """Translates the parts of an expression on columns of a schema."""
+
+    # Logic has three values. An expression selects rows for which it is true, and NOT those for which it is
+    # false: rows for which it is null are in neither. So a negation is no separate case, but the question
+    # what a *false* part implies.
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+
+    def implied(self, part: Expression, outcome: bool) -> ImpliedCondition | None:
+        """What the outcome of a part implies."""
+        if isinstance(part, Field):
+            dtype = self._type(part)
+            return C(part.path[0]) == outcome if dtype is not None and pat.is_boolean(dtype) else None
+        if not isinstance(part, Call):
+            return None if part.as_py() is outcome else self._never()
+        arguments = part.arguments
+        if part.function in ("and_kleene", "and", "or_kleene", "or"):
+            parts = [self.implied(argument, outcome) for argument in arguments]
+            return _all_of(parts) if part.function.startswith("and") == outcome else _any_of(parts)
+        if part.function == "invert":
+            return self.implied(arguments[0], not outcome)
+        if part.function == "if_else":
+            test, then, other = arguments
+            chosen = ((True, then), (False, other))
+            return _any_of(
+                [_all_of([self.implied(test, is_met), self.implied(p, outcome)]) for is_met, p in chosen]
+            )
+        if part.function in ("is_null", "is_valid"):
+            return self._null_test(arguments[0], is_null=(part.function == "is_null") == outcome)
+        if part.function == "is_in":
+            return self._is_in(part, outcome)
+        if part.function in _OPERATORS and len(arguments) == 2:
+            return self._comparison(_OPERATORS[part.function], *arguments, outcome)
+        if part.function == "starts_with" and outcome and not part.options["ignore_case"].as_py():
+            return self._starts_with(arguments[0], part.options["pattern"].as_py())
+        return None
+
+    def _type(self, part: Expression) -> pa.DataType | None:
+        """Type of a column; None for fields in a column, and unknown columns."""
+        if not isinstance(part, Field) or len(part.path) > 1 or part.path[0] not in self.schema.names:
+            return None
+        return self.schema.field(part.path[0]).type
+
+    def _never(self) -> Condition:
+        return C(self.schema.names[0]).isin([])
+
+    def _null_test(self, operand: Expression, *, is_null: bool) -> Condition | None:
+        dtype = self._type(operand)
+        if dtype is None or not isinstance(operand, Field):
+            return None
+        if is_null:
+            return C(operand.path[0]).is_null()
+        # NaN is a value for Arrow, and null for conditions
+        return None if pat.is_floating(dtype) else C(operand.path[0]).not_null()
+
+    def _comparison(self, op: str, left: Expression, right: Expression, outcome: bool) -> Condition | None:
+        if isinstance(right, Field):
+            left, right, op = right, left, _MIRRORED[op]
+        dtype = self._type(left)
+        if dtype is None or not isinstance(left, Field) or not isinstance(right, pa.Scalar):
+            return None
+        if not right.is_valid:
+            return self._never()
+        # for Arrow, NaN is unequal to and not less than all values; conditions match it in no case
+        matches_nan = pat.is_floating(dtype) and (op == "!=") == outcome
+        if matches_nan or not _is_comparable(dtype, right.type):
+            return None
+        value = _value(right)
+        if value is None:
+            return None
+        return COMPARISONS[op if outcome else _OPPOSITES[op]](left.path[0], value)
+
+    def _is_in(self, part: Call, outcome: bool) -> ImpliedCondition | None:
+        (operand,) = part.arguments
+        dtype, listed = self._type(operand), part.options["value_set"].values
+        if dtype is None or not isinstance(operand, Field) or not _is_comparable(dtype, listed.type):
+            return None
+        values = [_value(scalar) for scalar in listed.drop_null()]
+        if None in values:
+            return None
+        column = C(operand.path[0])
+        matches_null = part.options["null_matching_behavior"].as_py() == _MATCH and listed.null_count
+        if outcome:
+            return _any_of([column.isin(values), column.is_null()]) if matches_null else column.isin(values)
+        if pat.is_floating(dtype):
+            return None
+        # without a null in the list, nulls may be "not in" it
+        return ~column.isin(values) if matches_null else _any_of([~column.isin(values), column.is_null()])
+
+    def _starts_with(self, operand: Expression, prefix: Any) -> Condition | None:
+        dtype = self._type(operand)
+        if dtype is None or not isinstance(operand, Field) or not _is_text(dtype):
+            return None
+        text = prefix.decode() if isinstance(prefix, bytes) else prefix
+        return C(operand.path[0]).startswith(text) if text else None
+
+
+def _all_of(parts: Sequence[ImpliedCondition | None]) -> ImpliedCondition | None:
+    known = [part for part in parts if part is not None]
+    return reduce(Conjunction.from_two, known[1:], known[0]) if known else None
+
+
+def _any_of(parts: Sequence[ImpliedCondition | None]) -> ImpliedCondition | None:
+    known = [part for part in parts if part is not None]
+    return Disjunction(known) if len(known) == len(parts) else None
+
+
+def _value(scalar: pa.Scalar) -> Any:
+    """Python value of a scalar; None if a condition cannot have it."""
+    try:
+        value = scalar.as_py()
+    except ValueError:  # such as times with nanoseconds
+        return None
+    # conditions are not compared with NaN; a NUL byte ends bytes for some stores of predicates
+    return None if value != value or (isinstance(value, bytes) and b"\0" in value) else value
+
+
+def _is_text(dtype: pa.DataType) -> bool:
+    return bool(pat.is_string(dtype) or pat.is_large_string(dtype) or pat.is_string_view(dtype))
+
+
+def _is_bytes(dtype: pa.DataType) -> bool:
+    return bool(pat.is_binary(dtype) or pat.is_large_binary(dtype) or pat.is_binary_view(dtype))
+
+
+#: kinds of types that Arrow compares without rounding
+_KINDS: tuple[Callable[[pa.DataType], bool], ...] = (
+    pat.is_integer,
+    pat.is_boolean,
+    pat.is_floating,
+    pat.is_decimal,
+    pat.is_date32,
+    pat.is_time,
+    _is_text,
+    _is_bytes,
+)
+
+
+def _is_comparable(column: pa.DataType, value: pa.DataType) -> bool:
+    """Whether the comparison of a column with a value is exact, in Arrow as in a condition."""
+    if pat.is_timestamp(column) and pat.is_timestamp(value):
+        return (column.tz is None) == (value.tz is None)
+    return any(is_kind(column) and is_kind(value) for is_kind in _KINDS)

@@ -1,0 +1,196 @@
+"""Cubes, and single datasets of cubes, as sources of lazy datasets; scans partition by partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from kartothek_cube.core.arrow.pandas_conversion import to_memory
+from kartothek_cube.core.cube.argument_types import ConditionsInput, DatasetsInput
+from kartothek_cube.core.cube.conditions import Conjunction
+from kartothek_cube.core.cube.consistency import get_dataset_columns
+from kartothek_cube.core.cube.cube import Cube, ensure_cube
+from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets_unchecked, open_existing
+from kartothek_cube.core.cube.implied_conditions import ImpliedCondition
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.core.typing import StoreFactory
+from kartothek_cube.io_components.arrow_dataset import RowSource, SourceScan
+from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf, datasets_as_of
+from kartothek_cube.io_components.query.executor import run_task
+from kartothek_cube.io_components.query.physical_plan import (
+    PhysicalPlan,
+    ScanTask,
+    column_fraction,
+    project,
+)
+from kartothek_cube.io_components.query.result_types import plan_table
+from kartothek_cube.io_components.read.data_files import count_rows
+from kartothek_cube.io_components.runtime.threads import (
+    SAMPLE,
+    available_cores,
+    mean_size,
+    prefetch_map,
+    scan_bounds,
+)
+
+__all__ = ("CubeSource", "DatasetOfCubeSource")
+
+
+@attrs.frozen
+class _PlannedCubeScan(SourceScan):
+    """Scan of the cells of a cube."""
+
+    plan: PhysicalPlan
+    columns: tuple[str, ...]
+
+    def tables(self, *, sequential: bool = False) -> Iterator[pa.Table]:
+        if self.plan.is_empty:
+            return
+        tasks = self.plan.slice_tasks(scan_bounds(self._partition_bytes()))
+        for table in prefetch_map(self._read, tasks, 1 if sequential else available_cores()):
+            if table is not None:
+                yield table
+
+    def count_rows(self) -> int | None:
+        context = self.plan.context
+        (seed, *others), files = context.scans, self.plan.files[0]
+        if others or seed.predicates or context.join_filters:
+            return None
+        if self.plan.is_empty:
+            return 0
+        # the cells in one file are unique; those of several may be versions of the same cell
+        is_single = files.count_files() == 1
+        blobs = open_blobs(context.store)
+        keys = files.file_group(np.flatnonzero(is_single)).storage_keys(seed)
+        if not all(key.endswith(PARQUET_FILE_SUFFIX) for key in keys):
+            return None
+        remaining = self.plan.partition_tasks(np.flatnonzero(~is_single))
+        tables = prefetch_map(self._read, remaining, available_cores())
+        return count_rows(blobs, keys) + sum(len(table) for table in tables if table is not None)
+
+    def _read(self, task: ScanTask) -> pa.Table | None:
+        # consumers are promised no order: partition by partition, nothing is sorted
+        unsorted = attrs.evolve(self.plan.context, sort_columns=())
+        context, task = project(unsorted, task, self.columns)
+        tables = run_task(context, task)
+        return tables[0] if tables else None
+
+    def _partition_bytes(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """Bytes of the needed columns in the files of each physical partition."""
+        blobs = open_blobs(self.plan.context.store)
+        total = np.zeros(self.plan.n_partitions)
+        for files, scan in zip(self.plan.files, self.plan.context.scans, strict=True):
+            if scan.alignment:
+                size = mean_size(blobs, files.sample_keys(SAMPLE)) if blobs.is_local else _REMOTE_FILE
+                total += size * column_fraction(scan) * files.count_files()
+        return total
+
+
+#: bytes of a file that is not local: its size would cost a request
+_REMOTE_FILE = 1 << 22
+
+
+@attrs.frozen(repr=False)
+class CubeSource(RowSource):
+    """The cells of a cube: rows of the seed, with the columns of all datasets."""
+
+    cube: Cube = attrs.field()
+    store: StoreFactory
+    conditions: ConditionsInput = None
+    datasets: DatasetsInput = None
+    as_of: CubeAsOf | None = None
+
+    @cube.validator
+    def _check(self, attribute: object, value: object) -> None:
+        ensure_cube(value)
+
+    def __repr__(self) -> str:
+        return f"cube {self.cube.uuid_prefix}"
+
+    def read_schema(self) -> pa.Schema:
+        """Columns and types as they are now."""
+        plan = self._plan(None, self.conditions)
+        return to_memory(plan.context.output.empty_table()).schema
+
+    def plan(self, columns: Sequence[str], condition: ImpliedCondition | None) -> SourceScan:
+        """Plan a scan of the current snapshot."""
+        conditions = _join(self.conditions, condition)
+        try:
+            plan = self._plan(columns, conditions)
+        except (NotImplementedError, TypeError, ValueError):
+            # a filter that conditions cannot express is evaluated on the rows only; other errors come again
+            if condition is None:
+                raise
+            plan = self._plan(columns, self.conditions)
+        return _PlannedCubeScan(plan, tuple(columns))
+
+    def _plan(self, columns: Sequence[str] | None, conditions: ConditionsInput) -> PhysicalPlan:
+        return plan_table(self.cube, self.store, conditions, self.datasets, columns=columns, as_of=self.as_of)
+
+
+def _join(base: ConditionsInput, condition: ImpliedCondition | None) -> ConditionsInput:
+    if condition is None or base is None:
+        return condition if base is None else base
+    return Conjunction.from_two(Conjunction(base), condition)
+
+
+class _CubeOfDataset(Cube):
+    """A cube of one dataset, which need not be partitioned."""
+
+    def __attrs_post_init__(self) -> None:
+        pass
+
+
+@attrs.frozen(repr=False)
+class DatasetOfCubeSource(RowSource):
+    """The rows of one dataset of a cube, of each cell the version written last."""
+
+    cube: Cube
+    store: StoreFactory
+    dataset_id: str
+    as_of: CubeAsOf | None = None
+
+    def __repr__(self) -> str:
+        return f"dataset {self.cube.ktk_dataset_uuid(self.dataset_id)}"
+
+    def read_schema(self) -> pa.Schema:
+        """Columns and types as they are now."""
+        return self._as_cube().read_schema()
+
+    def plan(self, columns: Sequence[str], condition: ImpliedCondition | None) -> SourceScan:
+        """Plan a scan of the current snapshot."""
+        return self._as_cube().plan(columns, condition)
+
+    def _as_cube(self) -> CubeSource:
+        dataset = self._load()
+        columns = get_dataset_columns(dataset)
+        dimensions = [column for column in self.cube.dimension_columns if column in columns]
+        cube = _CubeOfDataset(
+            dimension_columns=dimensions,
+            partition_columns=[c for c in self.cube.partition_columns if c in (dataset.partition_keys or ())],
+            uuid_prefix=self.cube.uuid_prefix,
+            seed_dataset=self.dataset_id,
+            suppress_index_on=dimensions,
+        )
+        return CubeSource(cube, self.store, datasets={self.dataset_id: dataset})
+
+    def _load(self) -> DatasetMetadata:
+        ensure_cube(self.cube)
+        datasets: Mapping[str, DatasetMetadata]
+        if self.as_of is not None:
+            datasets = datasets_as_of(self.cube, self.store, self.as_of)
+        else:
+            blobs = open_existing(self.cube.uuid_prefix, self.store)
+            datasets = discover_datasets_unchecked(self.cube.uuid_prefix, blobs, self.dataset_id)
+        if self.dataset_id not in datasets:
+            choose_datasets(
+                self.cube,
+                self.dataset_id,
+                discover_datasets_unchecked(self.cube.uuid_prefix, self.store, load_schema=False),
+            )
+        return datasets[self.dataset_id]

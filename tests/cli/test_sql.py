@@ -1,0 +1,129 @@
+"""sql: statements, output formats, time travel, the prompt."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from kartothek_cube.cli.commands import sql as command
+from kartothek_cube.io.eager_cube import append_to_cube, keep_cube_history
+from tests.cli.conftest import CUBE
+
+
+def test_table(ok):
+    assert ok("cube", "sql", "SELECT x, v1, v2 FROM cube WHERE x < 3 ORDER BY x") == (
+        "x   v1  v2\n1  0.5  m\n2  1.5  n\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "statement, expected",
+    [
+        ("SELECT count(*) AS n FROM cube", [{"n": 4}]),
+        ("SELECT count(*) AS n FROM cube.enrich", [{"n": 3}]),
+        (
+            "SELECT p, sum(v1) AS s FROM cube.seed GROUP BY p ORDER BY p",
+            [{"p": "a", "s": 2.0}, {"p": "b", "s": 2.5}],
+        ),
+        ('SELECT s.x FROM "cube"."seed" s ANTI JOIN cube.enrich e USING (x, p)', [{"x": 4}]),
+        ("SELECT x FROM cube WHERE d = '2020-01-02' AND i1 IS NULL", [{"x": 4}]),
+        ("SELECT 1 AS a WHERE false", []),
+    ],
+)
+def test_json(ok, statement, expected):
+    assert json.loads(ok("cube", "sql", statement, "-o", "json")) == expected
+
+
+def test_files(ok, tmp_path):
+    path = tmp_path / "rows.parquet"
+    ok("cube", "sql", "SELECT x, d FROM cube ORDER BY x", "--to", str(path))
+    assert pq.read_table(path)["x"].to_pylist() == [1, 2, 3, 4]
+    path = tmp_path / "rows.csv"
+    ok("cube", "sql", "SELECT x, d FROM cube ORDER BY x LIMIT 1", "--to", str(path))
+    assert path.read_text() == '"x","d"\n1,2020-01-01\n'
+
+
+def test_statement_from_stdin(ok):
+    assert ok("cube", "sql", "-", "-o", "csv", input="SELECT max(x) AS x FROM cube;\n") == '"x"\n4\n'
+    assert ok("cube", "sql", "-o", "csv", input="SELECT max(x) AS x FROM cube") == '"x"\n4\n'
+
+
+def test_threads(ok):
+    assert ok("--n_threads", "1", "cube", "sql", "SELECT count(*) AS n FROM cube", "-o", "csv") == '"n"\n4\n'
+
+
+def test_as_of(ok, url):
+    keep_cube_history(CUBE, url, 5)
+    version = json.loads(ok("cube", "history", "--json"))[-1]["version"]
+    more = pd.DataFrame({"x": [9], "d": pd.to_datetime(["2020-01-01"]), "p": ["c"], "v1": [1.0]})
+    append_to_cube(more, CUBE, url)
+    count = ["sql", "SELECT count(*) AS n FROM cube", "-o", "csv"]
+    assert ok("cube", *count) == '"n"\n5\n'
+    assert ok("cube", *count, "--as-of", str(version)) == '"n"\n4\n'
+
+
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        (["SELECT nope FROM cube"], "nope"),
+        (["SELEC 1"], "syntax error"),
+        (["SELECT * FROM cube.nope"], "nope"),
+        ([" ; "], "There is no statement"),
+        (["SELECT 1", "--to", "a.b"], "Cannot derive the format"),
+        (["SELECT 1", "--as-of", "yesterday"], "Invalid --as-of"),
+    ],
+)
+def test_errors(error, arguments, text):
+    assert text in error("cube", "sql", *arguments)
+
+
+def test_error_in_a_scan(error, url, tmp_path):
+    next((tmp_path / "store").glob("cube++seed/table/p=a/*.parquet")).unlink()
+    assert "p=a" in error("cube", "sql", "SELECT sum(v1) FROM cube")
+
+
+def test_without_duckdb(error, monkeypatch):
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    assert "pip install 'kartothek_cube[sql]'" in error("cube", "sql", "SELECT 1")
+
+
+class Terminal:
+    """Answers prompts, then presses Ctrl-D."""
+
+    def __init__(self, monkeypatch, *answers: str) -> None:
+        self.answers = list(answers)
+        self.titles: list[str] = []
+        self.words: list[str] = []
+        monkeypatch.setattr(command, "prompt", self.prompt)
+        monkeypatch.setattr(command, "_is_terminal", lambda: True)
+
+    def prompt(self, title, *, completer):
+        self.titles.append(title)
+        self.words = list(completer.words)
+        if not self.answers:
+            raise EOFError
+        return self.answers.pop(0)
+
+
+def test_prompt(call, monkeypatch):
+    terminal = Terminal(
+        monkeypatch, "", "SELECT x", "FROM cube WHERE x > 3;", "SELECT nope FROM cube;", "SELECT 7 AS y;"
+    )
+    result = call("cube", "sql")
+    assert result.exit_code == 0
+    assert result.stdout == "x\n4\ny\n7\n"
+    assert "Views: cube, cube.enrich, cube.seed" in result.stderr
+    assert "Error: " in result.stderr
+    assert "nope" in result.stderr
+    assert terminal.titles == ["sql> ", "sql> ", "...> ", "sql> ", "sql> ", "sql> "]
+    assert {"cube.seed", "v1", "SELECT"} <= set(terminal.words)
+
+
+def test_prompt_without_prompt_toolkit(error, monkeypatch):
+    Terminal(monkeypatch)
+    monkeypatch.setattr(command, "prompt", None)
+    assert "prompt_toolkit" in error("cube", "sql")

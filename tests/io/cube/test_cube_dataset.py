@@ -1,0 +1,805 @@
+"""Cubes as datasets of pyarrow: rows and types of DuckDB, Polars and Acero, what is read, memory."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+import operator
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io.arrow_cube import (
+    cube_dataset,
+    query_cube_as_record_batches,
+    query_cube_table,
+    scan_cube,
+)
+from kartothek_cube.io.eager_cube import (
+    append_to_cube,
+    build_cube,
+    extend_cube,
+    keep_cube_history,
+    remove_partitions,
+)
+from kartothek_cube.io_components.arrow_dataset import LazyDataset
+from tests.support.cubes import memory
+from tests.support.factories import local
+
+CUBE = Cube(["x", "day"], ["p"], "sales")
+DAYS = [datetime.datetime(2024, 1, day) for day in range(1, 5)]
+NAN = math.nan
+
+
+def seed(partitions=(0, 1, 2)) -> pa.Table:
+    cells = [(x, day, p) for p in partitions for day in DAYS for x in range(3)]
+    numbers = range(len(cells))
+    return pa.table(
+        {
+            "x": pa.array([x for x, _, _ in cells], pa.int64()),
+            "day": pa.array([day for _, day, _ in cells], pa.timestamp("us")),
+            "p": pa.array([p for _, _, p in cells], pa.int64()),
+            "qty": pa.array([None if i % 5 == 0 else i % 7 - 2 for i in numbers], pa.int64()),
+            "temp": pa.array([(None, NAN, -0.0, 0.5, 1.5, math.inf)[i % 6] for i in numbers], pa.float64()),
+            "city": pa.array([(None, "", "Bonn", "Bad Ems", 'Köln\'s "x"')[i % 5] for i in numbers]),
+        }
+    )
+
+
+#: other cells, and fewer dimensions
+ENRICH = pa.table(
+    {
+        "x": pa.array([0, 1, 2, 0, 2, 7], pa.int64()),
+        "day": pa.array([DAYS[0], DAYS[0], DAYS[1], DAYS[2], DAYS[3], DAYS[0]], pa.timestamp("us")),
+        "p": pa.array([0, 0, 0, 1, 1, 1], pa.int64()),
+        "flag": [True, None, False, True, False, True],
+        "price": pa.array(["0.50", None, "1.25", "-3.00", "0.50", "9.99"]).cast(pa.decimal128(10, 2)),
+    }
+)
+SHOPS = pa.table(
+    {
+        "x": pa.array([0, 1, 9], pa.int64()),
+        "opened": pa.array([datetime.date(2020, 1, 1), None, datetime.date(2021, 6, 1)]),
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def store():
+    """A cube with overwritten cells, a removed partition, and datasets that lack cells."""
+    factory = memory()
+    build_cube({"seed": seed((0, 1)), "enrich": ENRICH}, CUBE, factory)
+    extend_cube({"shops": SHOPS}, CUBE, factory, partition_on={"shops": []})
+    append_to_cube(seed((2, 3)), CUBE, factory)
+    again = seed((1,)).slice(2, 5).set_column(3, "qty", pa.array([100, None, -100, 4, 5], pa.int64()))
+    append_to_cube(again, CUBE, factory)
+    remove_partitions(CUBE, factory, C("p") == 3, datasets=["seed", "enrich"])
+    return factory
+
+
+@pytest.fixture(scope="module")
+def whole(store):
+    """All rows, by a query."""
+    return query_cube_table(CUBE, store).cast(cube_dataset(CUBE, store).schema)
+
+
+def rows(table: pa.Table | pl.DataFrame) -> list[tuple[Any, ...]]:
+    """Rows in an order of their own; NaN equals NaN."""
+    table = table.to_arrow() if isinstance(table, pl.DataFrame) else table
+    columns = [["nan" if v != v else v for v in column.to_pylist()] for column in table.columns]
+    return sorted(zip(*columns, strict=True), key=repr)
+
+
+# rows and types ------------------------------------------------------------------------------------
+
+
+def test_is_a_dataset(store, whole):
+    cube = cube_dataset(CUBE, store)
+    assert isinstance(cube, pads.Dataset)
+    assert cube.schema.names == ["x", "day", "p", "city", "flag", "opened", "price", "qty", "temp"]
+    assert rows(cube.to_table()) == rows(whole)
+    assert cube.to_table().schema.equals(cube.schema)
+    assert cube.count_rows() == len(whole) == 36
+    assert repr(cube).startswith("<cube sales>\nx: int64")
+
+
+def test_arrow_c_stream(store, whole):
+    cube = cube_dataset(CUBE, store)
+    assert rows(pa.table(cube)) == rows(whole)
+    assert rows(pl.DataFrame(cube)) == rows(whole)
+    assert pa.schema(cube).equals(cube.schema)
+    with query_cube_as_record_batches(CUBE, store, C("qty") > 2, columns=["qty", "p"]) as reader:
+        assert reader.schema.names == ["qty", "p"]
+        assert rows(reader.read_all()) == rows(whole.filter(pc.field("qty") > 2).select(["qty", "p"]))
+
+
+def test_projection(store, whole):
+    cube = cube_dataset(CUBE, store)
+    assert cube.to_table(columns=["price", "x"]).schema.names == ["price", "x"]
+    assert rows(cube.to_table(columns=["price", "x"])) == rows(whole.select(["price", "x"]))
+    assert cube.to_table(columns=[]).num_rows == len(whole)
+    computed = cube.to_table(columns={"twice": pc.field("qty") * 2, "city": pc.field("city")})
+    expected = pa.table({"twice": pc.multiply(whole["qty"], 2), "city": whole["city"]})
+    assert rows(computed) == rows(expected)
+    with pytest.raises(ValueError, match="no column nope in cube sales"):
+        cube.to_table(columns=["nope"])
+    with pytest.raises(TypeError, match="a list of names"):
+        cube.to_table(columns="x")
+
+
+def test_methods_of_datasets(store, whole):
+    cube = cube_dataset(CUBE, store)
+    assert rows(cube.filter(pc.field("x") == 1).filter(pc.field("p") > 0).to_table()) == rows(
+        whole.filter((pc.field("x") == 1) & (pc.field("p") > 0))
+    )
+    assert cube.filter(pc.field("x") == 1).count_rows() == cube.count_rows(pc.field("x") == 1) == 12
+    assert cube.take([0, 3], columns=["x"]).equals(cube.to_table(columns=["x"]).take([0, 3]))
+    assert cube.sort_by([("qty", "descending")]).head(1)["qty"].to_pylist() == [100]
+    shops = cube_dataset(CUBE, store, dataset_id="shops")
+    joined = cube.join(shops, ["x"], right_suffix="_r", join_type="inner").to_table()
+    assert sorted(set(joined["x"].to_pylist())) == [0, 1]
+    assert {batch.num_rows for batch in cube.to_batches(batch_size=5)} <= {1, 2, 3, 4, 5}
+    scanner = cube.scanner(columns=["x"], batch_size=7)
+    assert scanner.to_table().equals(scanner.to_table())
+    assert scanner.projected_schema.names == ["x"]
+    with pytest.raises(NotImplementedError, match="schema"):
+        cube.replace_schema(cube.schema)
+    assert rows(pickle.loads(pickle.dumps(cube)).to_table()) == rows(whole)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda cube: pads.Scanner.from_dataset(cube).to_table(),
+        lambda cube: pads.dataset([cube]).to_table(),
+        lambda cube: cube.get_fragments(),
+    ],
+)
+def test_what_reads_files_fails(store, use):
+    """What needs the files themselves must not see a cube without rows."""
+    with pytest.raises(NotImplementedError, match=r"files|schema"):
+        use(cube_dataset(CUBE, store))
+
+
+TYPES = pa.table(
+    {
+        "x": pa.array([1, 2], pa.int64()),
+        "day": pa.array(DAYS[:2], pa.timestamp("us")),
+        "p": ["a", "b"],
+        "bool": [True, None],
+        "bytes": [b"a\0", None],
+        "date": [datetime.date(9999, 1, 1), None],
+        "decimal": [decimal.Decimal("1.50"), None],
+        "double": [NAN, None],
+        "float": pa.array([1.1, None], pa.float32()),
+        "int8": pa.array([-1, None], pa.int8()),
+        "list": [[1, None], None],
+        "null": pa.nulls(2),
+        "record": [{"a": 1, "b": "x"}, None],
+        "string": ["ä", None],
+        "time": [datetime.time(1, 2, 3), None],
+        "uint64": pa.array([2**64 - 1, None], pa.uint64()),
+        "zoned": pa.array([DAYS[0], None], pa.timestamp("us", "UTC")),
+    }
+)
+
+
+def test_types():
+    factory = memory()
+    build_cube(TYPES, CUBE, factory)
+    cube = cube_dataset(CUBE, factory)
+    assert cube.schema.field("day").type == pa.timestamp("us")
+    assert cube_dataset(CUBE, factory, timestamp_unit="ns").schema.field("zoned").type == pa.timestamp(
+        "ns", "UTC"
+    )
+    expected = query_cube_table(CUBE, factory).cast(cube.schema)
+    assert rows(cube.to_table()) == rows(expected)
+    table = duckdb.sql("FROM cube").to_arrow_table()
+    assert rows(table.drop_columns(["null"])) == rows(expected.drop_columns(["null"]))
+    assert [f.type for f in table.schema if f.name not in ("null", "zoned", "list", "record")] == [
+        f.type for f in cube.schema if f.name not in ("null", "zoned", "list", "record")
+    ]
+    assert scan_cube(CUBE, factory).collect().equals(pl.DataFrame(expected))
+    assert scan_cube(CUBE, factory).collect_schema() == pl.DataFrame(expected).schema
+    assert rows(pl.scan_pyarrow_dataset(cube).collect()) == rows(pl.DataFrame(expected))
+
+
+def test_timestamps_that_the_unit_cannot_hold(tmp_path):
+    factory = memory()
+    build_cube(seed(), CUBE, factory)
+    cube = cube_dataset(CUBE, factory, timestamp_unit="s")
+    assert cube.to_table()["day"].to_pylist()[0] == DAYS[0]
+    other = Cube(["t"], ["p"], "fine")
+    build_cube(pd.DataFrame({"t": [pd.Timestamp("2024-01-01 00:00:00.5")], "p": [0]}), other, factory)
+    with pytest.raises(TypeError, match=r"'t'.*without loss"):
+        cube_dataset(other, factory, timestamp_unit="s").to_table()
+
+
+def test_one_dataset_of_a_cube(store):
+    assert cube_dataset(CUBE, store, dataset_id="seed").count_rows() == 36
+    enrich = cube_dataset(CUBE, store, dataset_id="enrich")
+    assert rows(enrich.to_table().select(ENRICH.column_names)) == rows(ENRICH)
+    shops = cube_dataset(CUBE, store, dataset_id="shops")
+    assert rows(shops.to_table(filter=pc.field("x") != 1)) == rows(SHOPS.filter(pc.field("x") != 1))
+    assert shops.schema.names == ["x", "opened"]
+    with pytest.raises(ValueError, match="unknown dataset enrihc; did you mean enrich"):
+        cube_dataset(CUBE, store, dataset_id="enrihc")
+    with pytest.raises(ValueError, match="Pass either dataset_id"):
+        cube_dataset(CUBE, store, C("x") > 1, dataset_id="seed")
+
+
+def test_conditions_and_datasets(store, whole):
+    cube = cube_dataset(CUBE, store, C("qty") > 1, ["seed", "enrich"])
+    assert "opened" not in cube.schema.names
+    assert rows(cube.to_table(columns=["x", "qty"], filter=pc.field("x") == 1)) == rows(
+        whole.filter((pc.field("qty") > 1) & (pc.field("x") == 1)).select(["x", "qty"])
+    )
+    assert cube.count_rows() == whole.filter(pc.field("qty") > 1).num_rows
+    with pytest.raises(TypeError, match="does not fit column"):
+        cube_dataset(CUBE, store, C("qty") == "a")
+    with pytest.raises(TypeError, match="expected a Cube"):
+        cube_dataset("sales", store)
+
+
+def test_no_cube():
+    with pytest.raises(ValueError, match="sales"):
+        cube_dataset(CUBE, memory())
+
+
+# filters -------------------------------------------------------------------------------------------
+
+#: values of filters by column; some are in no row
+VALUES: dict[str, list[Any]] = {
+    "x": [-1, 0, 1, 2, 8],
+    "p": [0, 1, 2, 7],
+    "day": [*DAYS, datetime.datetime(2024, 1, 2, 12)],
+    "qty": [-100, -1, 0, 3, 100],
+    "temp": [-0.0, 0.0, 0.5, 1.0, math.inf, NAN],
+    "city": ["", "Bonn", "Bad", 'Köln\'s "x"', "z"],
+    "price": [decimal.Decimal("0.50"), decimal.Decimal("-3.00"), decimal.Decimal("1.00")],
+    "opened": [datetime.date(2020, 1, 1), datetime.date(2021, 1, 1)],
+}
+COMPARISONS = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+Node = tuple[Any, ...]
+
+literals = st.one_of(
+    *(
+        st.one_of(
+            st.tuples(
+                st.just("compare"), st.just(c), st.sampled_from(sorted(COMPARISONS)), st.sampled_from(v)
+            ),
+            st.tuples(st.just("in"), st.just(c), st.lists(st.sampled_from(v), min_size=1, max_size=3)),
+            st.tuples(st.just("null"), st.just(c)),
+            st.tuples(st.just("valid"), st.just(c)),
+        )
+        for c, v in VALUES.items()
+    ),
+    st.tuples(st.just("flag")),
+    st.tuples(st.just("prefix"), st.sampled_from(["", "B", "Bad", "K"])),
+    st.tuples(st.just("remainder"), st.sampled_from([2, 3])),
+    st.tuples(st.just("coalesce"), st.sampled_from([0, 3])),
+)
+filters = st.recursive(
+    literals,
+    lambda inner: st.one_of(
+        st.tuples(st.just("not"), inner),
+        st.tuples(st.sampled_from(["and", "or"]), st.lists(inner, min_size=2, max_size=3)),
+    ),
+    max_leaves=6,
+)
+projections = st.one_of(st.none(), st.lists(st.sampled_from(sorted(VALUES)), min_size=1, unique=True))
+
+
+def sql_value(value: Any) -> str:
+    if isinstance(value, datetime.datetime):
+        return f"TIMESTAMP '{value}'"
+    if isinstance(value, datetime.date):
+        return f"DATE '{value}'"
+    if isinstance(value, float):
+        return f"'{value}'::DOUBLE"
+    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value)
+
+
+def to_sql(node: Node) -> str:
+    kind, *rest = node
+    if kind == "not":
+        return f"NOT ({to_sql(rest[0])})"
+    if kind in ("and", "or"):
+        return f" {kind} ".join(f"({to_sql(part)})" for part in rest[0])
+    if kind == "compare":
+        return f"{rest[0]} {rest[1]} {sql_value(rest[2])}"
+    if kind == "in":
+        return f"{rest[0]} IN ({', '.join(map(sql_value, rest[1]))})"
+    simple = {
+        "null": "{0} IS NULL",
+        "valid": "{0} IS NOT NULL",
+        "flag": "flag",
+        "prefix": "city LIKE '{0}%'",
+        "remainder": "qty % {0} = 0",
+        "coalesce": "coalesce(qty, 0) = {0}",
+    }
+    return simple[kind].format(*rest)
+
+
+def to_arrow(node: Node) -> pc.Expression:
+    kind, *rest = node
+    if kind == "not":
+        return ~to_arrow(rest[0])
+    if kind in ("and", "or"):
+        return reduce(operator.and_ if kind == "and" else operator.or_, map(to_arrow, rest[0]))
+    column = pc.field(rest[0]) if rest and kind in ("compare", "in", "null", "valid") else None
+    if kind == "compare":
+        return COMPARISONS[rest[1]](column, pa.scalar(rest[2]))
+    if kind == "in":
+        return column.isin(rest[1])
+    functions: dict[str, Callable[[], pc.Expression]] = {
+        "null": lambda: column.is_null(),
+        "valid": lambda: column.is_valid(),
+        "flag": lambda: pc.field("flag"),
+        "prefix": lambda: pc.starts_with(pc.field("city"), rest[0]),
+        "remainder": lambda: pc.field("qty") / rest[0] * rest[0] == pc.field("qty"),
+        "coalesce": lambda: pc.coalesce(pc.field("qty"), 0) == rest[0],
+    }
+    return functions[kind]()
+
+
+def to_polars(node: Node) -> pl.Expr:
+    kind, *rest = node
+    if kind == "not":
+        return ~to_polars(rest[0])
+    if kind in ("and", "or"):
+        return reduce(operator.and_ if kind == "and" else operator.or_, map(to_polars, rest[0]))
+    column = pl.col(rest[0]) if rest and kind in ("compare", "in", "null", "valid") else None
+    if kind == "compare":
+        return COMPARISONS[rest[1]](column, rest[2])
+    if kind == "in":
+        return column.is_in(rest[1])
+    functions: dict[str, Callable[[], pl.Expr]] = {
+        "null": lambda: column.is_null(),
+        "valid": lambda: column.is_not_null(),
+        "flag": lambda: pl.col("flag"),
+        "prefix": lambda: pl.col("city").str.starts_with(rest[0]),
+        "remainder": lambda: pl.col("qty") % rest[0] == 0,
+        "coalesce": lambda: pl.coalesce(pl.col("qty"), 0) == rest[0],
+    }
+    return functions[kind]()
+
+
+def run_sql(statement: str, source: LazyDataset | pa.Table) -> pa.Table:
+    """Rows of a statement by DuckDB."""
+    return duckdb.sql(statement).to_arrow_table()
+
+
+@settings(max_examples=60, deadline=None)
+@given(node=filters, columns=projections)
+def test_acero_agrees(store, whole, node, columns):
+    expression = to_arrow(node)
+    found = cube_dataset(CUBE, store).to_table(columns=columns, filter=expression)
+    expected = whole.filter(expression)
+    assert rows(found) == rows(expected if columns is None else expected.select(columns))
+
+
+@settings(max_examples=60, deadline=None)
+@given(node=filters, columns=projections)
+def test_duckdb_agrees(store, whole, node, columns):
+    cube = cube_dataset(CUBE, store)
+    selected = "*" if columns is None else ", ".join(columns)
+    found, expected = (
+        run_sql(f"SELECT {selected} FROM source WHERE {to_sql(node)}", source) for source in (cube, whole)
+    )
+    assert rows(found) == rows(expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(node=filters, columns=projections, engine=st.sampled_from(["in-memory", "streaming"]))
+def test_polars_agrees(store, whole, node, columns, engine):
+    predicate = to_polars(node)
+    frame = scan_cube(CUBE, store).filter(predicate)
+    found = (frame if columns is None else frame.select(columns)).collect(engine=engine)
+    expected = pl.DataFrame(whole).filter(predicate)
+    assert rows(found) == rows(expected if columns is None else expected.select(columns))
+    assert found.columns == (whole.column_names if columns is None else columns)
+
+
+@st.composite
+def random_cubes(draw):
+    """Rows of a seed with repeated cells in several writes, and of another dataset."""
+    cell = st.tuples(st.integers(0, 3), st.sampled_from(DAYS), st.integers(0, 2))
+    value = st.one_of(st.none(), st.integers(-2, 2))
+    row = st.lists(st.tuples(cell, value), min_size=1, max_size=8, unique_by=lambda pair: pair[0])
+    return draw(st.lists(row, min_size=1, max_size=3)), draw(row)
+
+
+def as_table(pairs: list[Any], column: str) -> pa.Table:
+    cells = [cell for cell, _ in pairs]
+    return pa.table(
+        {
+            "x": pa.array([x for x, _, _ in cells], pa.int64()),
+            "day": pa.array([day for _, day, _ in cells], pa.timestamp("us")),
+            "p": pa.array([p for _, _, p in cells], pa.int64()),
+            column: pa.array([value for _, value in pairs], pa.int64()),
+        }
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    contents=random_cubes(),
+    where=st.sampled_from(
+        [
+            "true",
+            "w > 0",
+            "w IS NULL",
+            "NOT (w > 0 AND x = 1)",
+            "w = 1 OR qty = 1",
+            "p IN (0, 2) AND qty < 1",
+            "coalesce(w, 0) = 0",
+            "day > TIMESTAMP '2024-01-02'",
+            "qty IS DISTINCT FROM w",
+        ]
+    ),
+    columns=st.sampled_from(["*", "w", "x, qty", "count(*) AS n"]),
+)
+def test_random_cubes(contents, where, columns):
+    writes, other = contents
+    factory = memory()
+    build_cube({"seed": as_table(writes[0], "qty"), "enrich": as_table(other, "w")}, CUBE, factory)
+    for more in writes[1:]:
+        append_to_cube(as_table(more, "qty"), CUBE, factory)
+    whole = query_cube_table(CUBE, factory)
+    cube = cube_dataset(CUBE, factory, timestamp_unit="ns")
+    found, expected = (
+        run_sql(f"SELECT {columns} FROM source WHERE {where}", source) for source in (cube, whole)
+    )
+    assert rows(found) == rows(expected)
+    assert cube.count_rows() == len(whole)
+    latest = {cell: value for write in writes for cell, value in write}
+    versions = cube_dataset(CUBE, factory, dataset_id="seed")
+    assert rows(versions.to_table().select(["x", "day", "p", "qty"])) == rows(
+        as_table(list(latest.items()), "qty")
+    )
+
+
+# what is read --------------------------------------------------------------------------------------
+
+
+class ReadFiles:
+    """Files that were opened, by dataset, and columns that were decoded."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.keys: set[str] = set()
+        opened = self.keys
+
+        def record(module: Any, name: str, position: int) -> None:
+            function = getattr(module, name)
+
+            def recording(*args: Any, **kwargs: Any) -> Any:
+                opened.add(args[position])
+                return function(*args, **kwargs)
+
+            monkeypatch.setattr(module, name, recording)
+
+        from kartothek_cube.io_components.query import executor, scan
+        from kartothek_cube.io_components.read import data_files
+
+        record(data_files, "read_table_of_file", 1)
+        record(executor, "open_columns", 1)
+        record(data_files, "read_footer", 1)
+        assert scan.read_files is data_files.read_files
+
+    def count(self) -> dict[str, int]:
+        """Opened files by dataset, since the last call."""
+        ids = [key.partition("/")[0].partition("++")[2] for key in self.keys]
+        self.keys.clear()
+        return {name: ids.count(name) for name in sorted(set(ids))}
+
+
+@pytest.fixture
+def read_files(monkeypatch):
+    return ReadFiles(monkeypatch)
+
+
+@pytest.fixture
+def many(tmp_path):
+    """Twenty partitions of two datasets and one without partitions, in a directory."""
+    factory = local(tmp_path)
+    table = seed(range(20))
+    enrich = table.select(["x", "day", "p"]).append_column("w", table["x"])
+    build_cube({"seed": table, "enrich": enrich}, CUBE, factory)
+    extend_cube({"shops": SHOPS}, CUBE, factory, partition_on={"shops": []})
+    return factory
+
+
+@pytest.mark.parametrize(
+    "statement, opened",
+    [
+        ("SELECT sum(qty) FROM cube", {"seed": 20}),
+        ("SELECT sum(w) FROM cube", {"enrich": 20, "seed": 20}),
+        ("SELECT count(opened) FROM cube WHERE p = 3", {"seed": 1, "shops": 1}),
+        ("SELECT qty FROM cube WHERE p IN (3, 4)", {"seed": 2}),
+        ("SELECT qty FROM cube WHERE p = 3 OR p = 5", {"seed": 2}),
+        ("SELECT qty FROM cube WHERE NOT (p <> 3)", {"seed": 1}),
+        ("SELECT qty FROM cube WHERE p > 17 AND w IS NULL", {"enrich": 2, "seed": 2}),
+        ("SELECT qty FROM cube WHERE p >= 3 AND p < 5 AND qty % 2 = 0", {"seed": 2}),
+        ("SELECT qty FROM cube WHERE day > TIMESTAMP '2025-01-01'", {}),
+        ("SELECT qty FROM cube WHERE x = 77", {}),
+    ],
+)
+def test_duckdb_opens_what_it_needs(many, read_files, statement, opened):
+    cube = cube_dataset(CUBE, many)  # noqa: F841 - the statement refers to it
+    read_files.count()
+    with duckdb.connect() as connection:
+        connection.sql(statement).fetchall()
+    assert read_files.count() == opened
+
+
+@pytest.mark.parametrize(
+    "predicate, opened",
+    [
+        (pl.col("p") == 3, {"seed": 1}),
+        (pl.col("p").is_in([3, 4]), {"seed": 2}),
+        ((pl.col("p") < 2) | (pl.col("p") == 7), {"seed": 3}),
+        (~(pl.col("p") != 3), {"seed": 1}),
+        (pl.col("p").is_between(3, 5, closed="left"), {"seed": 2}),
+        ((pl.col("p") == 3) & (pl.col("qty") % 2 == 0), {"seed": 1}),
+        (pl.col("p").eq(3) & pl.col("w").is_null(), {"enrich": 1, "seed": 1}),
+        (pl.col("day") > datetime.datetime(2025, 1, 1), {}),
+        (pl.lit(value=False), {}),
+    ],
+)
+def test_polars_opens_what_it_needs(many, read_files, predicate, opened):
+    frame = scan_cube(CUBE, many)
+    read_files.count()
+    frame.filter(predicate).select("qty").collect()
+    assert read_files.count() == opened
+
+
+def test_nothing_is_read_before_a_scan(many, read_files):
+    cube = cube_dataset(CUBE, many)
+    cube.scanner(filter=pc.field("qty") > 1)
+    scan_cube(CUBE, many).filter(pl.col("qty") > 1)
+    assert read_files.count() == {}
+
+
+def test_limits_stop_reading(many, read_files):
+    cube = cube_dataset(CUBE, many)
+    assert cube.head(3).num_rows == 3
+    assert read_files.count() == {"enrich": 1, "seed": 1, "shops": 1}
+    assert cube.head(13, columns=["qty"]).num_rows == 13
+    assert read_files.count() == {"seed": 2}
+    assert cube.head(0).num_rows == 0
+    assert read_files.count() == {}
+    assert scan_cube(CUBE, many).select("qty").head(3).collect().height == 3
+    assert read_files.count() == {"seed": 1}
+    next(cube.to_batches(columns=["qty"]))
+    assert read_files.count() == {"seed": 1}
+
+
+def test_head_has_the_rows_of_the_whole_scan(many):
+    cube = cube_dataset(CUBE, many)
+    columns = ["x", "day", "p", "w"]
+    assert cube.head(100, columns).equals(cube.to_table(columns).slice(0, 100))
+    assert cube.head(5, filter=pc.field("qty") == 3)["qty"].to_pylist() == [3] * 5
+
+
+def test_counts_are_read_from_footers(many, read_files, monkeypatch):
+    cube = cube_dataset(CUBE, many)
+    append_to_cube(seed((3,)).slice(0, 2), CUBE, many)
+    decoded: list[str] = []
+    original = pq.ParquetFile.read_row_groups
+    monkeypatch.setattr(
+        pq.ParquetFile, "read_row_groups", lambda *args, **kw: decoded.append("") or original(*args, **kw)
+    )
+    assert cube.count_rows() == 240
+    assert read_files.count() == {"seed": 21}
+    assert len(decoded) <= 2
+
+
+def test_bytes_of_a_remote_store(monkeypatch):
+    """Only the needed column chunks are requested."""
+    factory = memory()
+    rng = np.random.default_rng(0)
+    wide = {f"v{i}": rng.random(50_000) for i in range(10)}
+    build_cube(pa.table({"x": np.arange(50_000), "p": np.zeros(50_000, np.int64), **wide}), XP, factory)
+    total = sum(open_blobs(factory).size(blob.key) for blob in open_blobs(factory).list("wide++seed/table/"))
+    assert total > 3_000_000
+    store_class = type(open_blobs(factory))
+    requested: list[int] = []
+    original = store_class.get_ranges
+
+    def get_ranges(self, key, ranges):
+        requested.extend(length for _, length in ranges)
+        return original(self, key, ranges)
+
+    monkeypatch.setattr(store_class, "get_ranges", get_ranges)
+    monkeypatch.setattr(store_class, "has_ranges", True, raising=False)
+    cube = cube_dataset(XP, factory)
+    assert cube.to_table(columns=["v3"]).num_rows == 50_000
+    assert 0 < sum(requested) < total / 2
+
+
+XP = Cube(["x"], ["p"], "wide")
+
+
+# snapshots -----------------------------------------------------------------------------------------
+
+
+def test_each_scan_sees_one_snapshot():
+    factory = memory()
+    build_cube(seed((0, 1)), CUBE, factory)
+    cube = cube_dataset(CUBE, factory)
+    scanner = cube.scanner()
+    batches = cube.to_batches()
+    next(batches)
+    append_to_cube(seed((2,)), CUBE, factory)
+    assert scanner.to_table().num_rows == scanner.count_rows() == 24
+    assert sum(batch.num_rows for batch in batches) == 12
+    assert cube.count_rows() == duckdb.sql("SELECT count(*) FROM cube").fetchall()[0][0] == 36
+
+
+def test_as_of():
+    factory = memory()
+    build_cube(seed((0,)), CUBE, factory)
+    keep_cube_history(CUBE, factory, 5)
+    append_to_cube(seed((1,)), CUBE, factory)
+    assert cube_dataset(CUBE, factory).count_rows() == 24
+    older = cube_dataset(CUBE, factory, as_of=1)
+    assert older.count_rows() == older.to_table().num_rows == 12
+    assert scan_cube(CUBE, factory, as_of=1).collect().height == 12
+    assert cube_dataset(CUBE, factory, dataset_id="seed", as_of=1).count_rows() == 12
+
+
+# engines -------------------------------------------------------------------------------------------
+
+
+def test_polars_operations(store, whole):
+    """Slices, counts and projections, which IO plugins of polars had wrong in some versions."""
+    frame, expected = scan_cube(CUBE, store), pl.DataFrame(whole)
+    for engine in ("in-memory", "streaming"):
+        assert frame.select(pl.len()).collect(engine=engine).item() == 36
+        assert frame.filter(pl.col("x") == 1).select(pl.len()).collect(engine=engine).item() == 12
+        assert frame.select("temp", "x").collect(engine=engine).columns == ["temp", "x"]
+        head = frame.head(2).filter(pl.col("x") == 0).collect(engine=engine)
+        assert head.equals(frame.collect().head(2).filter(pl.col("x") == 0))
+        assert frame.head(2).filter(pl.col("x") == 1).collect(engine=engine).height == 0
+        assert frame.filter(pl.col("x") == 1).head(2).collect(engine=engine).height == 2
+        assert frame.filter(pl.col("x") == 9).collect(engine=engine).schema == expected.schema
+        assert rows(frame.tail(36).collect(engine=engine)) == rows(expected)
+        assert frame.slice(3, 4).collect(engine=engine).equals(frame.collect().slice(3, 4))
+        assert frame.with_row_index().filter(pl.col("x") == 1).collect(engine=engine).height == 12
+        assert frame.join(frame, on=["x", "day", "p"]).collect(engine=engine).height == 36
+        sums = frame.group_by("p").agg(pl.col("qty").sum()).sort("p")
+        assert sums.collect(engine=engine).equals(expected.group_by("p").agg(pl.col("qty").sum()).sort("p"))
+        assert frame.select(pl.col("qty").max()).collect(engine=engine).item() == 100
+
+
+def test_nan_in_polars(store, whole):
+    """NaN is greater than all numbers for polars, not for Arrow."""
+    predicate = pl.col("temp") > 1
+    found = scan_cube(CUBE, store).filter(predicate).select(pl.len()).collect().item()
+    assert found == pl.DataFrame(whole).filter(predicate).height > whole.filter(pc.field("temp") > 1).num_rows
+
+
+def test_duckdb_join_with_itself_on_many_threads(store):
+    cube = cube_dataset(CUBE, store)
+    statement = "SELECT count(*) FROM cube a JOIN cube b USING (x, day, p) WHERE a.qty IS NOT NULL"
+    expected = cube.filter(pc.field("qty").is_valid()).count_rows()
+    results: list[Any] = []
+
+    def run() -> None:
+        with duckdb.connect(config={"threads": 4}) as connection:
+            connection.register("cube", cube)
+            results.extend(connection.sql(statement).fetchall()[0] for _ in range(5))
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [(expected,)] * 20
+
+
+def test_errors_in_a_scan_reach_the_engine(many):
+    cube = cube_dataset(CUBE, many)
+    scanner = cube.scanner()
+    blobs = open_blobs(many)
+    blobs.delete([blob.key for blob in blobs.list("sales++seed/table/p=11")])
+    with pytest.raises(KeyError, match="p=11"):
+        scanner.to_table()
+    with pytest.raises(duckdb.Error, match="p=11"):
+        duckdb.sql("SELECT sum(qty) FROM cube").fetchall()
+
+
+MEMORY = """
+import resource, sys
+import pyarrow as pa
+import pyarrow.compute as pc
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io.arrow_cube import cube_dataset, scan_cube
+
+cube = Cube(["x"], ["p"], "large", suppress_index_on=["x"])
+url, engine, limit = sys.argv[1], sys.argv[2], int(sys.argv[3])
+dataset = cube_dataset(cube, url)
+if engine == "duckdb":
+    import duckdb
+    connection = duckdb.connect(config={"threads": 1, "memory_limit": "50MB"})
+    connection.sql("SELECT 1").fetchall()
+if engine == "polars":
+    import polars as pl
+    pl.DataFrame({"a": [1]}).lazy().select(pl.col("a").sum()).collect(engine="streaming")
+dataset.head(1)
+with open("/proc/self/statm") as file:
+    used = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + limit, used + limit))
+if engine == "arrow":
+    total = sum(pc.sum(batch.column("v")).as_py() for batch in dataset.to_batches())
+elif engine == "duckdb":
+    total = connection.sql("SELECT sum(v) FROM dataset").fetchall()[0][0]
+else:
+    total = scan_cube(cube, url).select(pl.col("v").sum()).collect(engine="streaming").item()
+print(total)
+"""
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """A cube of 640 MB in memory, in 40 partitions."""
+    path = tmp_path_factory.mktemp("large")
+    cube = Cube(["x"], ["p"], "large", suppress_index_on=["x"])
+    url = f"hfs://{path}?create_if_missing=true"
+    rows_, parts = 250_000, 40
+    for p in range(parts):
+        x = np.arange(rows_) + p * rows_
+        part = {f"w{i}": x + i for i in range(5)}
+        table = pa.table({"x": x, "p": np.full(rows_, p), "v": np.ones(rows_, np.int64), **part})
+        build_cube(table, cube, url) if p == 0 else append_to_cube(table, cube, url)
+    return url, rows_ * parts
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="limits memory as Linux does")
+@pytest.mark.parametrize("engine", ["arrow", "duckdb", "polars"])
+def test_memory_is_bounded(large, engine):
+    """A scan of all columns, or of one by an engine, with a tenth of the memory of the rows."""
+    url, expected = large
+    limit = 400 << 20 if engine == "polars" else 256 << 20
+    command = [sys.executable, "-c", MEMORY, url, engine, str(limit)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) == expected
+
+
+def test_lazy_dataset_is_exported():
+    from kartothek_cube.api import cube as api
+
+    assert api.cube_dataset is cube_dataset
+    assert api.scan_cube is scan_cube
+    assert issubclass(LazyDataset, pads.Dataset)

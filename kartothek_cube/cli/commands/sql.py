@@ -9,7 +9,8 @@ import click
 
 from kartothek_cube.cli.context import CliContext, pass_state
 from kartothek_cube.cli.options import CubeCommand, parse_time
-from kartothek_cube.cli.terminal import one_line, pluralize, usage_error
+from kartothek_cube.cli.terminal import one_line, usage_error
+from kartothek_cube.core.errors import format_count
 
 if TYPE_CHECKING:
     import duckdb
@@ -108,7 +109,7 @@ def _write_result(
     except (duckdb.Error, pa.ArrowException) as error:
         usage_error(one_line(error))
     if to is not None:
-        click.echo(f"Wrote {pluralize(n_rows, 'row')} to {to}", err=True)
+        click.echo(f"Wrote {format_count(n_rows, 'row')} to {to}", err=True)
 
 
 # -- interactive statements ------------------------------------------------------------------------

@@ -36,6 +36,7 @@ __all__ = (
     "datasets_option",
     "global_options",
     "match",
+    "output_options",
     "parse_conditions",
     "parse_time",
     "select_datasets",
@@ -220,6 +221,22 @@ def datasets_option(verb: str) -> Callable[[F], F]:
         return include(exclude(command))
 
     return add
+
+
+def output_options(command: F) -> F:
+    """Add the options ``--output`` and ``--to`` of commands whose result is a table."""
+    output = click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["table", "csv", "parquet", "arrow", "feather", "json", "jsonl"]),
+        help="Output format; by default derived from the file name, or a table.",
+    )
+    to = click.option(
+        "--to",
+        type=click.Path(dir_okay=False),
+        help="Output file, e.g. a.csv, a.parquet, a.jsonl.gz; by default stdout.",
+    )
+    return output(to(command))
 
 
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")

@@ -16,6 +16,7 @@ from kartothek_cube.cli.options import (
     complete_columns,
     datasets_option,
     match,
+    output_options,
     parse_conditions,
     parse_time,
     select_datasets,
@@ -57,17 +58,7 @@ __all__ = ("query",)
 )
 @datasets_option("queried")
 @click.option("-n", "--limit", type=click.IntRange(min=0), help="Maximum number of rows to read.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "csv", "parquet", "arrow", "feather", "json", "jsonl"]),
-    help="Output format; by default derived from the file name, or a table.",
-)
-@click.option(
-    "--to",
-    type=click.Path(dir_okay=False),
-    help="Output file, e.g. a.csv, a.parquet, a.jsonl.gz; by default stdout.",
-)
+@output_options
 @click.option("--as-of", help="Query the states at this time (UTC); see ``history``.")
 @click.option("--explain", is_flag=True, help="Only show which files the query would read, and why.")
 @pass_state

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kartothek_cube.cli.context import CliContext, pass_state
-from kartothek_cube.cli.options import CubeCommand, parse_time
+from kartothek_cube.cli.options import CubeCommand, output_options, parse_time
 from kartothek_cube.cli.terminal import one_line, usage_error
 from kartothek_cube.core.errors import format_count
 
@@ -25,17 +25,7 @@ __all__ = ("run_interactively", "sql")
 
 @click.command(cls=CubeCommand)
 @click.argument("statement", required=False)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "csv", "parquet", "arrow", "feather", "json", "jsonl"]),
-    help="Output format; by default derived from the file name, or a table.",
-)
-@click.option(
-    "--to",
-    type=click.Path(dir_okay=False),
-    help="Output file, e.g. a.csv, a.parquet, a.jsonl.gz; by default stdout.",
-)
+@output_options
 @click.option("--as-of", help="Query the states at this time (UTC); see ``history``.")
 @pass_state
 def sql(

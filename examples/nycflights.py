@@ -374,7 +374,7 @@ print(frame.groupby("weekday")["mean_delay"].mean().sort_values())
 for frame in query_cube(cube, store, partition_by="origin", payload_columns=["flights"]):
     print(frame["origin"][0], frame["flights"].sum())
 """,
-    "The files are ordinary Parquet files that any tool can read:": """
+    "After a cleanup, and if no cell was overwritten, any tool can read the Parquet files:": """
 import pandas
 print(pandas.read_parquet("{directory}/nyc++departures/table"))
 """,

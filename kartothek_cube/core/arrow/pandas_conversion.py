@@ -21,8 +21,7 @@ from kartothek_cube.core.arrow.dtype_backend import (
     inexact_objects,
     to_backend,
 )
-from kartothek_cube.core.arrow.stored_types import convert_objects, restore_types
-from kartothek_cube.core.arrow.types import memory_type, storage_type
+from kartothek_cube.core.arrow.types import convert_objects, memory_type, restore_types, storage_type
 
 __all__ = (
     "align_date_units",

@@ -17,9 +17,8 @@ from typing import TypeVar
 import attrs
 
 from kartothek_cube.core.caching import CACHE
-from kartothek_cube.core.commit.backoff import attempts
 from kartothek_cube.core.commit.base_state import BaseState, CommitReceipt
-from kartothek_cube.core.commit.header_store import compare_and_swap_header, edit_header, render
+from kartothek_cube.core.commit.header_store import attempts, compare_and_swap_header, edit_header, render
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.loading import parse_header_cached, read_header
 from kartothek_cube.core.errors import (

@@ -16,16 +16,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.commit.apply import apply, last_batch
-from kartothek_cube.core.commit.backoff import attempts
 from kartothek_cube.core.commit.base_state import (
     BaseState,
     CommitReceipt,
     read_optional_base,
     read_replaced_base,
 )
-from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, MissingIndexEntries, WriteMode
+from kartothek_cube.core.commit.change import (
+    ChangeSet,
+    IndexUpdate,
+    MissingIndexEntries,
+    WriteMode,
+    apply,
+    last_batch,
+)
 from kartothek_cube.core.commit.header_store import (
+    attempts,
     check_one_header,
     compare_and_swap_header,
     delete_blob,

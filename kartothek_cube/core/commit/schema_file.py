@@ -6,10 +6,9 @@ import logging
 from collections.abc import Set
 from contextlib import suppress
 
-from kartothek_cube.core.commit.backoff import attempts
 from kartothek_cube.core.commit.base_state import BaseState
 from kartothek_cube.core.commit.change import WriteMode
-from kartothek_cube.core.commit.header_store import read_versioned
+from kartothek_cube.core.commit.header_store import attempts, read_versioned
 from kartothek_cube.core.commit.tombstones import tombstone_name
 from kartothek_cube.core.common_metadata import schema_file_from_bytes, schema_to_bytes
 from kartothek_cube.core.dataset import DatasetMetadata

@@ -9,8 +9,7 @@ import attrs
 import pyarrow as pa
 
 from kartothek_cube.core.commit import CommitReceipt, Role, publish_copy, read_replaced_base, settle
-from kartothek_cube.core.commit.backoff import attempts
-from kartothek_cube.core.commit.header_store import header_format, read_versioned, render
+from kartothek_cube.core.commit.header_store import attempts, header_format, read_versioned, render
 from kartothek_cube.core.commit.operation import rename_operations
 from kartothek_cube.core.common_metadata import schema_file_from_bytes, schema_to_bytes
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder

@@ -9,7 +9,7 @@ from functools import partial
 import attrs
 
 from kartothek_cube.core.commit import delete_headers
-from kartothek_cube.core.commit.backoff import retry_request
+from kartothek_cube.core.commit.header_store import retry_request
 from kartothek_cube.core.commit.operation import forget_participants
 from kartothek_cube.core.cube.argument_types import DatasetsInput
 from kartothek_cube.core.cube.cube import Cube

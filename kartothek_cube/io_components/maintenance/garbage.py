@@ -11,8 +11,7 @@ from itertools import groupby
 from typing import Any
 
 from kartothek_cube.core import clock
-from kartothek_cube.core.commit.backoff import attempts, retry_request
-from kartothek_cube.core.commit.header_store import edit_header, read_versioned
+from kartothek_cube.core.commit.header_store import attempts, edit_header, read_versioned, retry_request
 from kartothek_cube.core.commit.operation import (
     Status,
     load_before,

@@ -1,4 +1,4 @@
-"""Headers and schema files in the store: read with a version, compare-and-swap with backoff, restore, delete."""
+"""Headers and schema files in the store: read with version, compare-and-swap and backoff, restore, delete."""
 
 from __future__ import annotations
 

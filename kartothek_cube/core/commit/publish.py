@@ -16,6 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core.commit.auxiliary_files import (
+    put_schema,
+    put_tombstoned_schema_again,
+    refers_to,
+    restore_schema,
+    store_indices,
+    unreferenced_indices,
+)
 from kartothek_cube.core.commit.base_state import (
     BaseState,
     CommitReceipt,
@@ -40,9 +48,7 @@ from kartothek_cube.core.commit.header_store import (
     render,
     restore_if_ours,
 )
-from kartothek_cube.core.commit.index_files import refers_to, store_indices, unreferenced_indices
 from kartothek_cube.core.commit.operation import Decision, Role, delete_before, forget_aborted, settle
-from kartothek_cube.core.commit.schema_file import put_schema, put_tombstoned_schema_again, restore_schema
 from kartothek_cube.core.commit.tombstones import (
     check_files,
     confirm_first_commit,

@@ -15,6 +15,8 @@ import pyarrow as pa
 from kartothek_cube.core.arguments import converter_str, converter_tuple
 from kartothek_cube.core.arrow.casting import describe
 from kartothek_cube.core.cube.condition_codec import (
+    ConditionSyntaxError,
+    ConditionText,
     Incomparable,
     check_column,
     check_value,
@@ -22,8 +24,10 @@ from kartothek_cube.core.cube.condition_codec import (
     check_words,
     filter_rows,
     from_json,
+    has_joins,
     is_text,
     next_prefix,
+    parse_joined,
     parse_text,
     parse_value,
     query_parser,
@@ -32,12 +36,6 @@ from kartothek_cube.core.cube.condition_codec import (
     to_python_scalar,
     to_python_scalar_keep_int,
     to_value_tuple,
-)
-from kartothek_cube.core.cube.condition_grammar import (
-    ConditionSyntaxError,
-    ConditionText,
-    has_joins,
-    parse_joined,
 )
 from kartothek_cube.core.expressions.exact import exact_literal
 from kartothek_cube.core.expressions.predicate import LiteralType

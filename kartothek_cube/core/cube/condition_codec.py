@@ -1,4 +1,4 @@
-"""Conditions: validation of their values, text and JSON forms, evaluation on frames."""
+"""Conditions: validation of their values, text, its grammar, and JSON forms, evaluation on frames."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kartothek_cube.core.arguments import converter_tuple, get_str_to_python_con
 from kartothek_cube.core.arrow.arrays import to_numpy
 from kartothek_cube.core.arrow.pandas_conversion import from_pandas
 from kartothek_cube.core.errors import unknown_names
-from kartothek_cube.core.expressions.tree import Node, tree_mask
+from kartothek_cube.core.expressions.predicate import Node, tree_mask
 
 __all__ = (
     "ConditionSyntaxError",
@@ -37,7 +37,8 @@ _CONDITION = re.compile(
 # a quote opens a value only behind an operator; "&" separates conditions outside of quoted values
 _PARTS = re.compile(r"[=<>]\s*(?:'(?:[^']|'')*+'|\"(?:[^\"]|\"\")*+\")|&|[^&]")
 _QUOTES = ("'", '"')
-_QUOTED = re.compile(r"'(?:[^']|'')*+'|\"(?:[^\"]|\"\")*+\"")
+_QUOTED_VALUE = r"'(?:[^']|'')*+'|\"(?:[^\"]|\"\")*+\""
+_QUOTED = re.compile(_QUOTED_VALUE)
 #: a word of other languages that joins conditions, and what follows: a condition, or it is part of a text
 _WORD_JOIN = re.compile(
     r"(?:^|\s)(?:and|or|not)\s+(?:not\s+)?[(\s]*(?P<column>[^\s=<>!&|()~]+)\s*"
@@ -299,27 +300,34 @@ def filter_rows(
 
 T = TypeVar("T")
 
-_QUOTED_VALUE = r"'(?:[^']|'')*+'|\"(?:[^\"]|\"\")*+\""
+# Grammar of conditions that are joined by ``& | ~`` or have words as operators:
+#
+#   alternatives = all { "|" all }
+#   all          = single { "&" single }
+#   single       = "~" single | "(" alternatives ")" | condition
+#   condition    = column operator value | column "is" [ "not" ] "null" | column [ "not" ] "in" "(" values ")"
+#                | column "between" value "and" value | column "startswith" value
+
 _COLUMN = r"(?P<column>[^\s=<>!&|()~'\"]+)"
-_VALUE = rf"(?:{_QUOTED}|[^=<>()&|'\",\s](?:[^=()&|'\"]*[^=()&|'\"\s])?)"
-_WORD_VALUE = rf"(?:{_QUOTED}|[^=<>()&|'\",\s]+(?:\s+(?!and\b)[^=<>()&|'\",\s]+)*)"
+_VALUE = rf"(?:{_QUOTED_VALUE}|[^=<>()&|'\",\s](?:[^=()&|'\"]*[^=()&|'\"\s])?)"
+_WORD_VALUE = rf"(?:{_QUOTED_VALUE}|[^=<>()&|'\",\s]+(?:\s+(?!and\b)[^=<>()&|'\",\s]+)*)"
 _FORMS = tuple(
     (operator, re.compile(rf"{_COLUMN}{pattern}", re.IGNORECASE))
     for operator, pattern in (
         ("is null", r"\s+is\s+null\b"),
         ("is not null", r"\s+is\s+not\s+null\b"),
-        ("in", rf"\s+in\s*\((?P<values>(?:{_QUOTED}|[^()'\"])*)\)"),
-        ("not in", rf"\s+not\s+in\s*\((?P<values>(?:{_QUOTED}|[^()'\"])*)\)"),
+        ("in", rf"\s+in\s*\((?P<values>(?:{_QUOTED_VALUE}|[^()'\"])*)\)"),
+        ("not in", rf"\s+not\s+in\s*\((?P<values>(?:{_QUOTED_VALUE}|[^()'\"])*)\)"),
         ("between", rf"\s+between\s+(?P<first>{_WORD_VALUE})\s+and\s+(?P<last>{_VALUE})"),
         ("startswith", rf"\s+startswith\s+(?P<value>{_VALUE})"),
     )
 )
 #: compared values may be absent, as in "(s == )", and be quoted; what follows is checked by the caller
-_COMPARISON = re.compile(rf"{_COLUMN}\s*(?:==|!=|<=|>=|=|<|>)(?![<>!=])\s*(?:{_QUOTED}|[^=&|)'\"]*)")
-_ITEM = re.compile(rf"\s*(?P<item>{_QUOTED}|[^,'\"\s](?:[^,'\"]*[^,'\"\s])?)\s*(?:,|$)")
+_COMPARISON = re.compile(rf"{_COLUMN}\s*(?:==|!=|<=|>=|=|<|>)(?![<>!=])\s*(?:{_QUOTED_VALUE}|[^=&|)'\"]*)")
+_ITEM = re.compile(rf"\s*(?P<item>{_QUOTED_VALUE}|[^,'\"\s](?:[^,'\"]*[^,'\"\s])?)\s*(?:,|$)")
 #: a quote opens a value only behind an operator, a word, a bracket or a comma
 _JOINS = re.compile(
-    rf"(?:[=<>(,]|\s)\s*(?:{_QUOTED})|(?P<join>\||(?:^|[&(])\s*~|\s(?:is|in|between|startswith)\b)"
+    rf"(?:[=<>(,]|\s)\s*(?:{_QUOTED_VALUE})|(?P<join>\||(?:^|[&(])\s*~|\s(?:is|in|between|startswith)\b)"
 )
 
 

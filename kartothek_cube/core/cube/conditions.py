@@ -37,9 +37,8 @@ from kartothek_cube.core.cube.condition_codec import (
     to_python_scalar_keep_int,
     to_value_tuple,
 )
-from kartothek_cube.core.expressions.exact import exact_literal
-from kartothek_cube.core.expressions.predicate import LiteralType
-from kartothek_cube.core.expressions.tree import AllOf, AnyOf, Node
+from kartothek_cube.core.expressions.literal import LiteralType, exact_literal
+from kartothek_cube.core.expressions.predicate import AllOf, AnyOf, Node
 
 __all__ = (
     "BetweenCondition",

@@ -16,8 +16,7 @@ from kartothek_cube.core.copying import CopyMixin
 from kartothek_cube.core.dataset.pruning import indices_as_dataframe
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.expressions.predicate import PredicatesType
-from kartothek_cube.core.header import codec
-from kartothek_cube.core.header.parse import render_header
+from kartothek_cube.core.header.parse import packb, render_header
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase, IndexColumns, PartitionIndex
 from kartothek_cube.core.index.conversion import inline_dict
 from kartothek_cube.core.naming import (
@@ -487,7 +486,7 @@ class HeaderDocument:
     def to_msgpack(self) -> bytes:
         """The header as compressed msgpack; raises NotImplementedError unless its version is 4."""
         check_metadata_version(self.dataset.metadata_version)
-        return codec.packb(self._with_partitions(_inline))
+        return packb(self._with_partitions(_inline))
 
     def _with_partitions(self, inline: Callable[[IndexBase], dict[Any, list[str]]]) -> dict[str, Any]:
         parts = self._fields(inline)

@@ -10,8 +10,7 @@ from kartothek_cube.core.common_metadata import schema_from_bytes, schema_to_byt
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.loading import HeaderBlob, read_header
 from kartothek_cube.core.errors import CorruptDatasetError
-from kartothek_cube.core.header import codec
-from kartothek_cube.core.header.parse import parse_header
+from kartothek_cube.core.header.parse import packb, parse_header, unpackb
 from kartothek_cube.core.history.snapshot_versions import (
     KEEP_HISTORY,
     fingerprint,
@@ -99,7 +98,7 @@ def _pack(state: DatasetMetadata, stored: HeaderBlob) -> bytes | None:
         "schema": schema_to_bytes(state.schema),
         "table": state.table_name,
     }
-    return codec.packb(content)
+    return packb(content)
 
 
 def _list_archive(uuid: str, blobs: BlobStore) -> list[DatasetState]:
@@ -151,7 +150,7 @@ def load_snapshot(uuid: str, blobs: BlobStore, key: str) -> DatasetMetadata:
     """Load a snapshot with its schema; raises KeyError if absent, CorruptDatasetError if damaged."""
     content = blobs.get(key)
     try:
-        fields = codec.unpackb(content)
+        fields = unpackb(content)
     except ValueError as error:
         raise CorruptDatasetError(key, str(error)) from error
     types = {"format": str, "header": bytes, "schema": bytes, "table": str}

@@ -17,7 +17,7 @@ from kartothek_cube.core.arrow.dtype_backend import cast_to_schema
 from kartothek_cube.core.arrow.pandas_conversion import align_date_units
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.errors import CorruptDatasetError
-from kartothek_cube.core.expressions.tree import AllOf, Node, columns_of, tree_mask
+from kartothek_cube.core.expressions.predicate import AllOf, Node, columns_of, tree_mask
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.io_components.job import Job

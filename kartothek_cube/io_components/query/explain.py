@@ -13,7 +13,7 @@ from kartothek_cube.core.cube.conditions import Condition, Disjunction
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import format_count
-from kartothek_cube.core.expressions.tree import Node, columns_of, disjunctive_form, imply
+from kartothek_cube.core.expressions.predicate import Node, columns_of, disjunctive_form, imply
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput

@@ -18,9 +18,10 @@ from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_colum
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import unknown_names
-from kartothek_cube.core.expressions.predicate import LiteralType, bind
-from kartothek_cube.core.expressions.tree import (
+from kartothek_cube.core.expressions.literal import LiteralType
+from kartothek_cube.core.expressions.predicate import (
     Node,
+    bind,
     columns_of,
     imply,
     is_null_test,

@@ -15,7 +15,7 @@ from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import format_count
-from kartothek_cube.core.expressions.tree import Node, columns_of
+from kartothek_cube.core.expressions.predicate import Node, columns_of
 from kartothek_cube.core.naming import data_key
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.evolution import ColumnMapping

@@ -17,8 +17,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
-from kartothek_cube.core.expressions.predicate import filter_mask
-from kartothek_cube.core.expressions.tree import columns_of, disjunctive_form, imply
+from kartothek_cube.core.expressions.predicate import columns_of, disjunctive_form, filter_mask, imply
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import data_key
 from kartothek_cube.core.store import BlobStore, open_blobs

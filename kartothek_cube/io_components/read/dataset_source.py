@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.cube.conditions import Conjunction
 from kartothek_cube.core.cube.implied_conditions import ImpliedCondition
-from kartothek_cube.core.expressions.predicate import PredicatesType
-from kartothek_cube.core.expressions.tree import disjunctive_form
+from kartothek_cube.core.expressions.predicate import PredicatesType, disjunctive_form
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import open_blobs

@@ -20,8 +20,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import format_count, unknown_names
 from kartothek_cube.core.expressions.literal import is_null_value
-from kartothek_cube.core.expressions.predicate import ConjunctionType, filter_mask
-from kartothek_cube.core.expressions.tree import expand
+from kartothek_cube.core.expressions.predicate import ConjunctionType, expand, filter_mask
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.typing import StoreInput

@@ -29,8 +29,7 @@ from kartothek_cube.core.expressions.predicate import (
 )
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
-from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.partition.labels import derived_keys
+from kartothek_cube.core.partition import PartitionTable, derived_keys
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput

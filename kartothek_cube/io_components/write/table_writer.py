@@ -16,8 +16,7 @@ from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.errors import SchemaConflictError, format_count, unknown_names
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import SINGLE_TABLE
-from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.partition.labels import encode_component
+from kartothek_cube.core.partition import PartitionTable, encode_component
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatible
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.store.resolve import check_reopens

@@ -24,7 +24,7 @@ from kartothek_cube.core.index.conversion import partition_frame, partition_rows
 from kartothek_cube.core.index.data import IndexColumns
 
 if TYPE_CHECKING:
-    from kartothek_cube.core.dataset.metadata_base import DatasetMetadataBase
+    from kartothek_cube.core.dataset.metadata import DatasetMetadataBase
 
 __all__ = ("index_rows", "indices_as_dataframe", "select_partitions")
 

@@ -24,8 +24,9 @@ import pyarrow as pa
 from kartothek_cube.core.arguments import converter_str_tupleset
 from kartothek_cube.core.arrow.dtype_backend import cast_to_schema
 from kartothek_cube.core.arrow.pandas_conversion import to_memory
-from kartothek_cube.core.cube.argument_types import ConditionsInput, DatasetsInput
+from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io._local_executor import execute
 from kartothek_cube.io_components.arrow_dataset import LazyDataset, RowSource, TimestampUnit, in_unit

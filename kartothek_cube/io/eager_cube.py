@@ -11,8 +11,9 @@ import pandas as pd
 
 from kartothek_cube.core.arguments import alias_parameter
 from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
-from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeInput, CubeMetadata, DatasetsInput
+from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.history import annotate_operations
 from kartothek_cube.core.schema.evolution import ColumnTypes
@@ -39,7 +40,7 @@ from kartothek_cube.io_components.runtime.threads import available_cores
 from kartothek_cube.io_components.write.cube_plan import plan_append, plan_build, plan_extend, plan_update
 from kartothek_cube.io_components.write.cube_write import remove_partitions_job, write_cube_job
 from kartothek_cube.io_components.write.plan import SchemaMode
-from kartothek_cube.io_components.write.validation import collect_input
+from kartothek_cube.io_components.write.validation import CubeInput, CubeMetadata, collect_input
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:

@@ -28,8 +28,9 @@ import pandas as pd
 
 from kartothek_cube.core.arguments import alias_parameter
 from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
-from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeElement, CubeMetadata, DatasetsInput
+from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io import eager_cube
@@ -53,6 +54,7 @@ from kartothek_cube.io_components.write.incremental import (
     write_parts_job,
 )
 from kartothek_cube.io_components.write.plan import SchemaMode
+from kartothek_cube.io_components.write.validation import CubeElement, CubeMetadata
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
@@ -1102,3 +1102,9 @@ class _QueryTextReader(_TextReader):
 
 def _join_all(trees: list[ConditionTree]) -> ConditionTree:
     return functools.reduce(Conjunction.from_two, trees, Conjunction(None))
+
+
+ConditionsInput: TypeAlias = (
+    Condition | Conjunction | Disjunction | Iterable[Condition | Disjunction] | str | None
+)
+"""Conditions that all have to hold; or their text, as in ``"TEMP > 10 & DAY >= 2024-01-05"``."""

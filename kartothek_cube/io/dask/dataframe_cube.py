@@ -31,8 +31,9 @@ from dask.task_spec import List, TaskRef
 from kartothek_cube.core.arguments import alias_parameter
 from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
 from kartothek_cube.core.arrow.pandas_conversion import dates_as_stamps
-from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeMetadata, DatasetsInput
+from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.typing import StoreFactoryInput
 from kartothek_cube.io.dask import delayed_cube
 from kartothek_cube.io.dask._dask_executor import answer_as_delayed
@@ -53,6 +54,7 @@ from kartothek_cube.io_components.write.cube_plan import (
 from kartothek_cube.io_components.write.cube_write import merge_writes, prepare
 from kartothek_cube.io_components.write.incremental import Written, write_part, write_parts_job
 from kartothek_cube.io_components.write.plan import SchemaMode, with_write_id
+from kartothek_cube.io_components.write.validation import CubeMetadata
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (

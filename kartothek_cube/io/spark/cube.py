@@ -30,8 +30,9 @@ import pyarrow as pa
 from kartothek_cube.core.arguments import alias_parameter
 from kartothek_cube.core.arrow.pandas_conversion import as_table, to_memory
 from kartothek_cube.core.arrow.types import Frame
-from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeMetadata, DatasetsInput
+from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io._local_executor import execute
@@ -55,6 +56,7 @@ from kartothek_cube.io_components.verify.report import Report
 from kartothek_cube.io_components.write.cube_plan import plan_append, plan_build, plan_extend, plan_update
 from kartothek_cube.io_components.write.cube_write import remove_partitions_job
 from kartothek_cube.io_components.write.plan import SchemaMode
+from kartothek_cube.io_components.write.validation import CubeMetadata
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.pandas_conversion import extension_dtypes, index_columns, with_pandas_metadata
 from kartothek_cube.core.commit import ChangeSet
-from kartothek_cube.core.cube.argument_types import ConditionsInput
+from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets

@@ -10,11 +10,11 @@ import attrs
 from kartothek_cube.core.arguments import converter_str_set_optional
 from kartothek_cube.core.commit import CommitReceipt, Role
 from kartothek_cube.core.commit.undo import undo_all
-from kartothek_cube.core.cube.argument_types import DatasetsInput
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import (
+    DatasetsInput,
     discover_datasets_unchecked,
     discover_ktk_cube_dataset_ids,
     existing_dataset_ids,

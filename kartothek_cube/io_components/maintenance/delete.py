@@ -11,9 +11,8 @@ import attrs
 from kartothek_cube.core.commit import delete_headers
 from kartothek_cube.core.commit.header_store import retry_request
 from kartothek_cube.core.commit.operation import forget_participants
-from kartothek_cube.core.cube.argument_types import DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import select_datasets
+from kartothek_cube.core.cube.discover import DatasetsInput, select_datasets
 from kartothek_cube.core.dataset.references import data_keys, header_keys, index_keys, schema_keys
 from kartothek_cube.core.errors import DatasetNotFoundError
 from kartothek_cube.core.factory import DatasetFactory

@@ -8,9 +8,8 @@ from typing import TypeAlias
 
 import attrs
 
-from kartothek_cube.core.cube.argument_types import DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import select_datasets
+from kartothek_cube.core.cube.discover import DatasetsInput, select_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.references import data_keys
 from kartothek_cube.core.store import open_blobs

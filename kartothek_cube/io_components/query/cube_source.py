@@ -9,11 +9,15 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.pandas_conversion import to_memory
-from kartothek_cube.core.cube.argument_types import ConditionsInput, DatasetsInput
-from kartothek_cube.core.cube.conditions import Conjunction
+from kartothek_cube.core.cube.conditions import ConditionsInput, Conjunction
 from kartothek_cube.core.cube.consistency import get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets_unchecked, open_existing
+from kartothek_cube.core.cube.discover import (
+    DatasetsInput,
+    choose_datasets,
+    discover_datasets_unchecked,
+    open_existing,
+)
 from kartothek_cube.core.cube.implied_conditions import ImpliedCondition
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX

@@ -8,9 +8,9 @@ from typing import Any
 import attrs
 import numpy as np
 
-from kartothek_cube.core.cube.argument_types import ConditionsInput, DatasetsInput
-from kartothek_cube.core.cube.conditions import Condition, Disjunction
+from kartothek_cube.core.cube.conditions import Condition, ConditionsInput, Disjunction
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import format_count
 from kartothek_cube.core.expressions.predicate import Node, columns_of, disjunctive_form, imply

@@ -12,8 +12,13 @@ from kartothek_cube.core.arguments import (
     converter_str_set,
     converter_str_tupleset,
 )
-from kartothek_cube.core.cube.argument_types import ConditionsInput
-from kartothek_cube.core.cube.conditions import Condition, Conjunction, Disjunction, parse_conditions
+from kartothek_cube.core.cube.conditions import (
+    Condition,
+    ConditionsInput,
+    Conjunction,
+    Disjunction,
+    parse_conditions,
+)
 from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata

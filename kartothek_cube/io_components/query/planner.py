@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_str_set_optional
 from kartothek_cube.core.arrow.types import Ints
-from kartothek_cube.core.cube.argument_types import ConditionsInput, DatasetsInput
+from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.consistency import arrow_schema, check_cube
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import discover_datasets
+from kartothek_cube.core.cube.discover import DatasetsInput, discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.expressions.predicate import columns_of, disjunctive_form, filter_mask, imply

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_str_set
 from kartothek_cube.core.commit import WriteMode
-from kartothek_cube.core.cube.argument_types import ConditionsInput
+from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.consistency import get_dataset_columns, get_payload_subset
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import (

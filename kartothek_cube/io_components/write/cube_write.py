@@ -13,7 +13,7 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.types import same_type, widen
 from kartothek_cube.core.commit import WriteMode
 from kartothek_cube.core.common_metadata import make_meta
-from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeMetadata
+from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.consistency import get_payload_subset
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -29,7 +29,7 @@ from kartothek_cube.io_components.write.cube_commit import abort_error, finish_w
 from kartothek_cube.io_components.write.cube_plan import CubeWritePlan, plan_remove
 from kartothek_cube.io_components.write.delete_scope import warn_of_rows_outside
 from kartothek_cube.io_components.write.table_writer import WriteResult, merge_results, write_table
-from kartothek_cube.io_components.write.validation import prepare_table
+from kartothek_cube.io_components.write.validation import CubeMetadata, prepare_table
 
 __all__ = (
     "check_announced",

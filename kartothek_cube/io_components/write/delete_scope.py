@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.arrays import to_numpy
 from kartothek_cube.core.arrow.casting import normalize_value
-from kartothek_cube.core.cube.argument_types import ConditionsInput
-from kartothek_cube.core.cube.conditions import Conjunction, parse_conditions
+from kartothek_cube.core.cube.conditions import ConditionsInput, Conjunction, parse_conditions
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata

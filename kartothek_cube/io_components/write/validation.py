@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.pandas_conversion import as_table, to_pandas
-from kartothek_cube.core.arrow.types import is_nested
+from kartothek_cube.core.arrow.types import Frame, is_nested
 from kartothek_cube.core.cube.consistency import get_payload_subset
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.errors import DuplicateCellsError, format_count, unknown_names
@@ -20,7 +20,25 @@ from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ord
 from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, sort_order, strictly_increasing
 from kartothek_cube.io_components.kernels.take import take_values
 
-__all__ = ("DatasetConstraints", "check_unique", "collect_input", "is_frame", "prepare_table")
+__all__ = (
+    "CubeElement",
+    "CubeInput",
+    "CubeMetadata",
+    "DatasetConstraints",
+    "check_unique",
+    "collect_input",
+    "is_frame",
+    "prepare_table",
+)
+
+CubeElement: TypeAlias = Frame | Mapping[str, Frame | None] | None
+"""Frame of the seed, or a dict of dataset id to frame."""
+
+CubeInput: TypeAlias = CubeElement | Iterable[CubeElement]
+"""Input of a write."""
+
+CubeMetadata: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""Metadata to store, by dataset id."""
 
 
 @attrs.frozen

@@ -48,10 +48,15 @@ from kartothek_cube.io_components.write.dataset_plan import (
     plan_store,
     plan_update,
 )
-from kartothek_cube.io_components.write.inputs import iter_inputs
+from kartothek_cube.io_components.write.inputs import (
+    DatasetElement,
+    DatasetInput,
+    HandlesInput,
+    SchemaInput,
+    iter_inputs,
+)
 from kartothek_cube.io_components.write.plan import DatasetWritePlan, MetadataMerger, SchemaMode
 from kartothek_cube.io_components.write.table_writer import WriteResult
-from kartothek_cube.io_components.write.typing import DatasetElement, DatasetInput, HandlesInput, SchemaInput
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:

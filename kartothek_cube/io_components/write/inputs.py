@@ -3,16 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.pandas_conversion import as_table
+from kartothek_cube.core.arrow.types import Frame
+from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.io_components.read.pandas_index import as_table_with_index
 from kartothek_cube.io_components.write.table_writer import WriteContext, WriteResult
 
-__all__ = ("as_input", "check_handles", "check_result_target", "flatten", "iter_inputs")
+__all__ = (
+    "DatasetElement",
+    "DatasetInput",
+    "HandlesInput",
+    "SchemaInput",
+    "as_input",
+    "check_handles",
+    "check_result_target",
+    "flatten",
+    "iter_inputs",
+)
+
+DatasetElement: TypeAlias = "Frame | WriteResult | list[DatasetElement] | None"
+"""One input of a write: a table, files that are written already, lists of these, or nothing."""
+
+DatasetInput: TypeAlias = "DatasetElement | Iterable[DatasetElement]"
+"""Inputs of a write."""
+
+HandlesInput: TypeAlias = "WriteResult | list[HandlesInput] | None"
+"""Files that are written already and not committed, also in nested lists."""
+
+SchemaInput: TypeAlias = pa.Schema | SchemaWrapper | Frame
+"""A schema, or a table that has it."""
 
 
 def iter_inputs(data: Any) -> Iterator[Any]:

@@ -42,7 +42,10 @@ from kartothek_cube.io_components.write.dataset_commit import (
     write_input,
 )
 from kartothek_cube.io_components.write.dataset_plan import (
+    DatasetWritePlan,
+    MetadataMerger,
     OnConflict,
+    SchemaMode,
     plan_commit,
     plan_partition,
     plan_store,
@@ -55,7 +58,6 @@ from kartothek_cube.io_components.write.inputs import (
     SchemaInput,
     iter_inputs,
 )
-from kartothek_cube.io_components.write.plan import DatasetWritePlan, MetadataMerger, SchemaMode
 from kartothek_cube.io_components.write.table_writer import WriteResult
 from kartothek_cube.serialization import DataFrameSerializer
 

@@ -39,7 +39,7 @@ from kartothek_cube.io_components.runtime.progress import progress_bar
 from kartothek_cube.io_components.runtime.threads import available_cores
 from kartothek_cube.io_components.write.cube_plan import plan_append, plan_build, plan_extend, plan_update
 from kartothek_cube.io_components.write.cube_write import remove_partitions_job, write_cube_job
-from kartothek_cube.io_components.write.plan import SchemaMode
+from kartothek_cube.io_components.write.dataset_plan import SchemaMode
 from kartothek_cube.io_components.write.validation import CubeInput, CubeMetadata, collect_input
 from kartothek_cube.serialization import DataFrameSerializer
 

@@ -47,13 +47,13 @@ from kartothek_cube.io_components.write.cube_plan import (
     plan_extend,
     plan_update,
 )
+from kartothek_cube.io_components.write.dataset_plan import SchemaMode
 from kartothek_cube.io_components.write.incremental import (
     declared_ids,
     iter_input,
     write_part,
     write_parts_job,
 )
-from kartothek_cube.io_components.write.plan import SchemaMode
 from kartothek_cube.io_components.write.validation import CubeElement, CubeMetadata
 from kartothek_cube.serialization import DataFrameSerializer
 

@@ -59,8 +59,14 @@ from kartothek_cube.io_components.read.dataset_read import (
 )
 from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.io_components.write.dataset_commit import Written, write_inputs
-from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_store, plan_update
-from kartothek_cube.io_components.write.plan import DatasetWritePlan, MetadataMerger, SchemaMode
+from kartothek_cube.io_components.write.dataset_plan import (
+    DatasetWritePlan,
+    MetadataMerger,
+    OnConflict,
+    SchemaMode,
+    plan_store,
+    plan_update,
+)
 from kartothek_cube.io_components.write.table_writer import WriteContext
 from kartothek_cube.serialization import DataFrameSerializer
 

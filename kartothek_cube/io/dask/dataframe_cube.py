@@ -52,8 +52,8 @@ from kartothek_cube.io_components.write.cube_plan import (
     plan_update,
 )
 from kartothek_cube.io_components.write.cube_write import merge_writes, prepare
+from kartothek_cube.io_components.write.dataset_plan import SchemaMode, with_write_id
 from kartothek_cube.io_components.write.incremental import Written, write_part, write_parts_job
-from kartothek_cube.io_components.write.plan import SchemaMode, with_write_id
 from kartothek_cube.io_components.write.validation import CubeMetadata
 from kartothek_cube.serialization import DataFrameSerializer
 

@@ -50,14 +50,17 @@ from kartothek_cube.io_components.write.dataset_commit import (
     update_dataset_job,
     write_input,
 )
-from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_store, plan_update, with_scope
-from kartothek_cube.io_components.write.inputs import iter_inputs
-from kartothek_cube.io_components.write.plan import (
+from kartothek_cube.io_components.write.dataset_plan import (
     DatasetWritePlan,
     MetadataMerger,
+    OnConflict,
     SchemaMode,
+    plan_store,
+    plan_update,
+    with_scope,
     with_write_id,
 )
+from kartothek_cube.io_components.write.inputs import iter_inputs
 from kartothek_cube.io_components.write.table_writer import WriteContext
 from kartothek_cube.serialization import DataFrameSerializer
 

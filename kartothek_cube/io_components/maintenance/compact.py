@@ -31,14 +31,14 @@ from kartothek_cube.io_components.kernels.take import take_values
 from kartothek_cube.io_components.read.data_files import concat_tables, read_files
 from kartothek_cube.io_components.result_tables import CountsByDataset
 from kartothek_cube.io_components.runtime.threads import store_factory
-from kartothek_cube.io_components.write.abort import delete_uncommitted
 from kartothek_cube.io_components.write.cube_commit import commit_cube
 from kartothek_cube.io_components.write.cube_plan import check_cube_serializer
+from kartothek_cube.io_components.write.dataset_commit import commit_change
 from kartothek_cube.io_components.write.delete_scope import partition_scope, removal_conditions
-from kartothek_cube.io_components.write.plan import commit_change
 from kartothek_cube.io_components.write.table_writer import (
     WriteContext,
     WriteResult,
+    delete_uncommitted,
     merge_results,
     write_table,
 )

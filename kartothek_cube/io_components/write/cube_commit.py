@@ -32,7 +32,7 @@ from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.io_components.result_tables import DatasetsById
 from kartothek_cube.io_components.write.cube_plan import CubeWritePlan
-from kartothek_cube.io_components.write.plan import commit_change
+from kartothek_cube.io_components.write.dataset_commit import commit_change
 from kartothek_cube.io_components.write.table_writer import WriteResult
 
 __all__ = ("abort_error", "check_schemas", "commit_cube", "finish_write")

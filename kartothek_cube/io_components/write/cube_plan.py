@@ -38,12 +38,12 @@ from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.schema.evolution import EVOLUTION
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.runtime.threads import store_factory
+from kartothek_cube.io_components.write.dataset_plan import DatasetWritePlan, SchemaMode, is_merge_mode
 from kartothek_cube.io_components.write.delete_scope import (
     partition_scope,
     removal_conditions,
     warn_of_full_removal,
 )
-from kartothek_cube.io_components.write.plan import DatasetWritePlan, SchemaMode, is_merge_mode
 from kartothek_cube.io_components.write.table_writer import WriteContext
 from kartothek_cube.io_components.write.validation import CubeMetadata, DatasetConstraints
 from kartothek_cube.serialization import DataFrameSerializer

@@ -24,11 +24,15 @@ from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.read.repeated_cells import find_repeated_cells
-from kartothek_cube.io_components.write.abort import delete_uncommitted
 from kartothek_cube.io_components.write.cube_commit import abort_error, finish_write
 from kartothek_cube.io_components.write.cube_plan import CubeWritePlan, plan_remove
 from kartothek_cube.io_components.write.delete_scope import warn_of_rows_outside
-from kartothek_cube.io_components.write.table_writer import WriteResult, merge_results, write_table
+from kartothek_cube.io_components.write.table_writer import (
+    WriteResult,
+    delete_uncommitted,
+    merge_results,
+    write_table,
+)
 from kartothek_cube.io_components.write.validation import CubeMetadata, prepare_table
 
 __all__ = (

@@ -19,9 +19,8 @@ from kartothek_cube.core.errors import UnknownOutcomeError
 from kartothek_cube.io.spark import _worker
 from kartothek_cube.io.spark._spark_executor import execute_on_frames
 from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage_types
-from kartothek_cube.io_components.write.cube_commit import check_schemas
 from kartothek_cube.io_components.write.cube_plan import CubeWritePlan
-from kartothek_cube.io_components.write.cube_write import check_announced, prepare
+from kartothek_cube.io_components.write.cube_write import check_announced, check_schemas, prepare
 from kartothek_cube.io_components.write.dataset_commit import check_update, update_dataset_job
 from kartothek_cube.io_components.write.dataset_plan import DatasetWritePlan, with_write_id
 from kartothek_cube.io_components.write.incremental import write_parts_job

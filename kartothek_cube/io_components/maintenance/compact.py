@@ -28,11 +28,11 @@ from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered, group_codes
 from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, sort_order
 from kartothek_cube.io_components.kernels.take import take_values
+from kartothek_cube.io_components.maintenance.stats import CountsByDataset
 from kartothek_cube.io_components.read.data_files import concat_tables, read_files
-from kartothek_cube.io_components.result_tables import CountsByDataset
 from kartothek_cube.io_components.runtime.threads import store_factory
-from kartothek_cube.io_components.write.cube_commit import commit_cube
 from kartothek_cube.io_components.write.cube_plan import check_cube_serializer
+from kartothek_cube.io_components.write.cube_write import commit_cube
 from kartothek_cube.io_components.write.dataset_commit import commit_change
 from kartothek_cube.io_components.write.delete_scope import partition_scope, removal_conditions
 from kartothek_cube.io_components.write.table_writer import (

@@ -44,7 +44,7 @@ from kartothek_cube.io_components.maintenance.copy import (
     run_copy,
 )
 from kartothek_cube.io_components.runtime.threads import batched, store_factory
-from kartothek_cube.io_components.write.cube_commit import commit_cube
+from kartothek_cube.io_components.write.cube_write import commit_cube
 
 
 @attrs.frozen

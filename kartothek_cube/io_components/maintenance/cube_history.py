@@ -41,7 +41,7 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.display.html import card, table
 from kartothek_cube.io_components.maintenance.rollback import finish_rollback, keep_history, plan_rollback
 from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, ordered_map
-from kartothek_cube.io_components.write.cube_commit import commit_cube
+from kartothek_cube.io_components.write.cube_write import commit_cube
 from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = (

@@ -235,7 +235,7 @@ def test_nothing_is_left_when_the_commit_fails(frame, built, monkeypatch):
     def fail(*_):
         raise ConnectionError("the store is gone")
 
-    monkeypatch.setattr("kartothek_cube.io_components.write.cube_commit.commit_change", fail)
+    monkeypatch.setattr("kartothek_cube.io_components.write.cube_write.commit_change", fail)
     with pytest.raises(ConnectionError):
         append_to_cube_from_spark(frame, CUBE, built)
     assert files(built) == before

@@ -150,7 +150,7 @@ class CliContext:
     def as_of(self, moment: int | str) -> None:
         """Replace the datasets by those of an earlier version or time."""
         from kartothek_cube.core.errors import KartothekCubeError
-        from kartothek_cube.io_components.maintenance.cube_history import datasets_as_of
+        from kartothek_cube.io_components.maintenance.history import datasets_as_of
 
         try:
             older = datasets_as_of(self.any_cube, self.store, moment)

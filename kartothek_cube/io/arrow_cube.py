@@ -30,7 +30,7 @@ from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io._local_executor import execute
 from kartothek_cube.io_components.arrow_dataset import LazyDataset, RowSource, TimestampUnit, in_unit
-from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
+from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.query.cube_source import CubeSource, DatasetOfCubeSource
 from kartothek_cube.io_components.query.executor import query_table_job, run_task
 from kartothek_cube.io_components.query.planner import plan_query

@@ -20,7 +20,7 @@ from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io._local_executor import execute
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.maintenance import rollback
+from kartothek_cube.io_components.maintenance import history
 from kartothek_cube.io_components.maintenance.copy import copy_dataset_job
 from kartothek_cube.io_components.maintenance.delete import delete_dataset_job
 from kartothek_cube.io_components.maintenance.garbage import dataset_garbage_job, list_garbage, with_sizes
@@ -770,7 +770,7 @@ def keep_dataset_history(dataset_uuid: str, store: StoreInput, states: int) -> D
     >>> [state.version for state in list_dataset_history("geodata", store)]
     [1, 2, 3]
     """
-    return rollback.keep_history(dataset_uuid, store, states)
+    return history.keep_history(dataset_uuid, store, states)
 
 
 def list_dataset_history(dataset_uuid: str, store: StoreInput) -> list[DatasetState]:
@@ -794,7 +794,7 @@ def list_dataset_history(dataset_uuid: str, store: StoreInput) -> list[DatasetSt
     KeyError
         There is no such dataset.
     """
-    return rollback.list_history(dataset_uuid, store)
+    return history.list_history(dataset_uuid, store)
 
 
 def rollback_dataset(dataset_uuid: str, store: StoreInput, as_of: AsOf) -> DatasetMetadata:
@@ -827,7 +827,7 @@ def rollback_dataset(dataset_uuid: str, store: StoreInput, as_of: AsOf) -> Datas
         Another writer committed at the same time. Nothing is changed.
     """
     blobs = open_blobs(store)
-    return rollback.finish_rollback(blobs, rollback.plan_rollback(dataset_uuid, blobs, as_of))[0]
+    return history.finish_rollback(blobs, history.plan_rollback(dataset_uuid, blobs, as_of))[0]
 
 
 def verify_dataset(

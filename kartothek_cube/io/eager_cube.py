@@ -20,11 +20,11 @@ from kartothek_cube.core.schema.evolution import ColumnTypes
 from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io._local_executor import execute
-from kartothek_cube.io_components.maintenance import cube_history, garbage
-from kartothek_cube.io_components.maintenance.cube_copy import copy_cube_job, plan_copy
-from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf, CubeHistory, CubeState
+from kartothek_cube.io_components.maintenance import garbage, history
+from kartothek_cube.io_components.maintenance.copy import copy_cube_job, plan_copy
 from kartothek_cube.io_components.maintenance.delete import delete_cube_job
 from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job, with_sizes
+from kartothek_cube.io_components.maintenance.history import CubeAsOf, CubeHistory, CubeState
 from kartothek_cube.io_components.maintenance.stats import collect_stats_job
 from kartothek_cube.io_components.query.executor import (
     frames_of_result,
@@ -778,7 +778,7 @@ def keep_cube_history(
     >>> query_cube(cube, store)[0]["PEOPLE"].tolist()
     [126000]
     """
-    return cube_history.keep_cube_history(cube, store, states, ktk_cube_dataset_ids)
+    return history.keep_cube_history(cube, store, states, ktk_cube_dataset_ids)
 
 
 def list_cube_history(cube: Cube, store: StoreInput) -> CubeHistory:
@@ -817,7 +817,7 @@ def list_cube_history(cube: Cube, store: StoreInput) -> CubeHistory:
     >>> [len(query_cube(cube, store, as_of=state.version)[0]) for state in (first, second)]
     [2, 2]
     """
-    return cube_history.list_cube_history(cube, store)
+    return history.list_cube_history(cube, store)
 
 
 @alias_parameter("datasets", "ktk_cube_dataset_ids")
@@ -861,7 +861,7 @@ def rollback_cube(
     ConcurrentWriteError
         Another writer committed at the same time. Nothing is changed.
     """
-    return cube_history.return_cube(cube, store, as_of, ktk_cube_dataset_ids)
+    return history.return_cube(cube, store, as_of, ktk_cube_dataset_ids)
 
 
 @alias_parameter("datasets", "ktk_cube_dataset_ids")

@@ -35,7 +35,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io import eager_cube
 from kartothek_cube.io._local_executor import execute, iter_results
-from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
+from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.query.executor import query_job, run_frames
 from kartothek_cube.io_components.query.result_types import plan_frames
 from kartothek_cube.io_components.runtime.threads import limit_threads

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kartothek_cube.core.dataset import DatasetMetadata
     from kartothek_cube.core.store import Blob
     from kartothek_cube.core.typing import StoreFactory
-    from kartothek_cube.io_components.maintenance.cube_history import CubeState
+    from kartothek_cube.io_components.maintenance.history import CubeState
 
 __all__ = ("cleanup", "compact", "copy", "delete", "history", "index")
 
@@ -117,7 +117,7 @@ def copy(
     """Copy the cube to another store."""
     from kartothek_cube.core.errors import DatasetExistsError
     from kartothek_cube.io.eager_cube import copy_cube, delete_cube
-    from kartothek_cube.io_components.maintenance.cube_copy import plan_copy
+    from kartothek_cube.io_components.maintenance.copy import plan_copy
 
     if tgt_store == state.store_name:
         usage_error("--tgt_store must be a different store than --store")
@@ -328,7 +328,7 @@ def history(
 
     from kartothek_cube.cli.output import NEVER_CUT, open_writer
     from kartothek_cube.io.eager_cube import keep_cube_history, list_cube_history, rollback_cube
-    from kartothek_cube.io_components.maintenance.cube_history import STATE_COLUMNS, describe_state
+    from kartothek_cube.io_components.maintenance.history import STATE_COLUMNS, describe_state
 
     names = select_datasets(state.datasets, include, exclude)
     if keep is not None:

@@ -40,7 +40,7 @@ from kartothek_cube.io.dask._dask_executor import answer_as_delayed
 from kartothek_cube.io.dask._shuffle import buckets, shuffle_by_key
 from kartothek_cube.io.dask.common_cube import as_factory
 from kartothek_cube.io.dask.dataframe import from_map
-from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
+from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.query.executor import run_single_frame
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask, project
 from kartothek_cube.io_components.query.result_types import plan_frames

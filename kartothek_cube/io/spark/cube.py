@@ -43,10 +43,10 @@ from kartothek_cube.io.spark._types import spark_schema
 from kartothek_cube.io.spark._worker import MapFunction, map_group
 from kartothek_cube.io.spark._write import SparkInput, frames_of, write_cube
 from kartothek_cube.io_components.maintenance.compact import compact_cube_job
-from kartothek_cube.io_components.maintenance.cube_copy import copy_cube_job, plan_copy
-from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
+from kartothek_cube.io_components.maintenance.copy import copy_cube_job, plan_copy
 from kartothek_cube.io_components.maintenance.delete import delete_cube_job
 from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job
+from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.maintenance.stats import collect_stats_job
 from kartothek_cube.io_components.query.executor import query_job, run_task
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, split_into_tasks

@@ -24,7 +24,7 @@ from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.arrow_dataset import RowSource, SourceScan
-from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf, datasets_as_of
+from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.physical_plan import (
     PhysicalPlan,

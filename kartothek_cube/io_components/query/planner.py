@@ -24,7 +24,7 @@ from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.kernels.encode import group_codes
 from kartothek_cube.io_components.kernels.take import expand_ranges, to_single_array
-from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf, datasets_as_of
+from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of
 from kartothek_cube.io_components.query.logical_plan import LogicalPlan, Role, build_logical_plan
 from kartothek_cube.io_components.query.physical_plan import (
     AlignedFiles,

@@ -878,7 +878,7 @@ def verify_dataset(
     True
     """
     # imported when needed, as in other rare operations: importing this module stays quick
-    from kartothek_cube.io_components.verify.finish import verify_dataset_job
+    from kartothek_cube.io_components.verify.dataset_rules import verify_dataset_job
 
     dataset = dataset_factory(dataset_uuid, store, factory, load_schema=False)
     return execute(verify_dataset_job(dataset, deep=deep), available_cores())

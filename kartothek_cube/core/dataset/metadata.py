@@ -47,7 +47,7 @@ from kartothek_cube.core.schema.file import schema_version_of
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, Token, check_owned, open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.display.html import card, facts, table
+from kartothek_cube.display import card, facts, table
 
 if TYPE_CHECKING:
     from kartothek_cube.core.dataset.builder import DatasetMetadataBuilder

@@ -14,7 +14,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.references import data_keys
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
-from kartothek_cube.display.html import card, table
+from kartothek_cube.display import card, table
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.encode import group_codes
 from kartothek_cube.io_components.runtime.progress import progress_advance

@@ -17,7 +17,7 @@ from kartothek_cube.core.expressions.predicate import Node, columns_of, disjunct
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.display.html import card, facts, plain_text_table, table
+from kartothek_cube.display import card, facts, plain_text_table, table
 from kartothek_cube.io_components.kernels.encode import group_codes
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.query.logical_plan import LogicalPlan, Role

@@ -41,7 +41,8 @@ from kartothek_cube.core.schema.evolution import unite_schemas
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.display import html
+from kartothek_cube.display import card
+from kartothek_cube.display import table as html_table
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.read.repeated_cells import find_repeated_cells
 from kartothek_cube.io_components.write.cube_plan import CubeWritePlan, plan_remove
@@ -87,7 +88,7 @@ class DatasetsById(dict[str, DatasetMetadata]):
             for name, dataset in self.items()
         ]
         header = ["dataset", "uuid", "files", "partition keys", "columns"]
-        return html.card("", html.table("", header, rows)) if rows else html.card("No datasets")
+        return card("", html_table("", header, rows)) if rows else card("No datasets")
 
 
 def finish_write(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> dict[str, DatasetMetadata]:

@@ -166,7 +166,7 @@ class CliContext:
             return
         import pyarrow as pa
 
-        from kartothek_cube.io_components.runtime.threads import limit_threads
+        from kartothek_cube.io_components.runtime import limit_threads
 
         before = pa.cpu_count()
         pa.set_cpu_count(self.threads)
@@ -183,7 +183,7 @@ class CliContext:
 
         from tqdm import tqdm
 
-        from kartothek_cube.io_components.runtime.progress import progress_bar
+        from kartothek_cube.io_components.runtime import progress_bar
 
         with progress_bar(title, True, partial(tqdm, disable=None, delay=1, leave=False, dynamic_ncols=True)):
             yield

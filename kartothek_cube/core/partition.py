@@ -18,7 +18,7 @@ from kartothek_cube.core.arrow.arrays import abbreviate, compact_buffers, label_
 from kartothek_cube.core.arrow.casting import first_failure, parse_texts
 from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.errors import CorruptDatasetError, format_count, unknown_names
-from kartothek_cube.core.header.parse import common_tables, partition_texts, table_sets
+from kartothek_cube.core.header import common_tables, partition_texts, table_sets
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, check_table_name, check_uuid
 from kartothek_cube.core.store import check_owned_keys
 from kartothek_cube.core.urlencode import quote, unquote

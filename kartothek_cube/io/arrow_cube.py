@@ -35,7 +35,7 @@ from kartothek_cube.io_components.query.cube_source import CubeSource, DatasetOf
 from kartothek_cube.io_components.query.executor import query_table_job, run_task
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.query.result_types import plan_table
-from kartothek_cube.io_components.runtime.threads import store_factory
+from kartothek_cube.io_components.runtime import store_factory
 
 if TYPE_CHECKING:
     import polars

@@ -31,7 +31,7 @@ from kartothek_cube.io_components.read.dataset_read import (
     read_frame,
     run_each,
 )
-from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, available_cores
+from kartothek_cube.io_components.runtime import REMOTE_REQUESTS, available_cores
 from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.io_components.write.build_index import build_index_job
 from kartothek_cube.io_components.write.dataset_commit import (

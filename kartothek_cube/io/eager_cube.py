@@ -35,8 +35,7 @@ from kartothek_cube.io_components.query.executor import (
 )
 from kartothek_cube.io_components.query.explain import explain_query
 from kartothek_cube.io_components.query.result_types import plan_frames, plan_table
-from kartothek_cube.io_components.runtime.progress import progress_bar
-from kartothek_cube.io_components.runtime.threads import available_cores
+from kartothek_cube.io_components.runtime import available_cores, progress_bar
 from kartothek_cube.io_components.write.cube_plan import plan_append, plan_build, plan_extend, plan_update
 from kartothek_cube.io_components.write.cube_write import remove_partitions_job, write_cube_job
 from kartothek_cube.io_components.write.dataset_plan import SchemaMode

@@ -38,7 +38,7 @@ from kartothek_cube.io._local_executor import execute, iter_results
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.query.executor import query_job, run_frames
 from kartothek_cube.io_components.query.result_types import plan_frames
-from kartothek_cube.io_components.runtime.threads import limit_threads
+from kartothek_cube.io_components.runtime import limit_threads
 from kartothek_cube.io_components.verify.report import Report
 from kartothek_cube.io_components.write.cube_plan import (
     CubeWritePlan,

@@ -224,7 +224,7 @@ def cleanup(state: CliContext, retention_text: str, dry_run: bool, yes: bool) ->
 
 
 def _format_size(blobs: Iterable[Blob]) -> str:
-    from kartothek_cube.io_components.runtime.progress import bytes_text
+    from kartothek_cube.io_components.runtime import bytes_text
 
     return bytes_text(sum(blob.size or 0 for blob in blobs))
 
@@ -282,7 +282,7 @@ def compact(
 
 
 def _describe_compaction(count: dict[str, int]) -> str:
-    from kartothek_cube.io_components.runtime.progress import bytes_text
+    from kartothek_cube.io_components.runtime import bytes_text
 
     if not count["partitions"]:
         return "nothing to do"

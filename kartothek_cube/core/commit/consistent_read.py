@@ -8,7 +8,7 @@ from collections.abc import Callable
 from kartothek_cube.core.commit.operation import Status, load_before, status_of
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError
-from kartothek_cube.core.header.commit_record import CommitRecord, Participation, parse_record
+from kartothek_cube.core.header import CommitRecord, Participation, parse_record
 from kartothek_cube.core.store import BlobStore
 
 __all__ = ("read_consistently",)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.loading import read_header
 from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, UnknownOutcomeError
-from kartothek_cube.core.header.commit_record import COMMIT_RECORD
+from kartothek_cube.core.header import COMMIT_RECORD
 from kartothek_cube.core.naming import metadata_key_from_uuid
 from kartothek_cube.core.store import BlobStore, FlushError, PreconditionFailed
 from kartothek_cube.core.uuid import gen_uuid

@@ -28,7 +28,7 @@ from kartothek_cube.core.errors import (
     KartothekCubeError,
     UnknownOutcomeError,
 )
-from kartothek_cube.core.header.commit_record import (
+from kartothek_cube.core.header import (
     COMMIT_RECORD,
     CommitRecord,
     Participation,

@@ -60,7 +60,7 @@ from kartothek_cube.core.commit.tombstones import (
 )
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, MissingFileError, UnknownOutcomeError
-from kartothek_cube.core.header.commit_record import (
+from kartothek_cube.core.header import (
     COMMIT_RECORD,
     CommitRecord,
     Participation,

@@ -23,7 +23,7 @@ from kartothek_cube.core.errors import (
     DatasetNotFoundError,
     KartothekCubeError,
 )
-from kartothek_cube.core.header.commit_record import Participation, parse_record
+from kartothek_cube.core.header import Participation, parse_record
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.naming import TOMBSTONES_KEY
 from kartothek_cube.core.partition import PartitionTable

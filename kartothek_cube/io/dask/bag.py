@@ -43,7 +43,7 @@ from kartothek_cube.io_components.read.dataset_read import (
     read_dataset_job,
     read_frames,
 )
-from kartothek_cube.io_components.runtime.threads import batched
+from kartothek_cube.io_components.runtime import batched
 from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.io_components.write.build_index import build_index_job
 from kartothek_cube.io_components.write.dataset_commit import update_dataset_job, write_inputs

@@ -42,7 +42,7 @@ from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.maintenance.stats import collect_stats_job
 from kartothek_cube.io_components.query.executor import query_job, run_frame_blocks
 from kartothek_cube.io_components.query.result_types import plan_frames
-from kartothek_cube.io_components.runtime.threads import batched
+from kartothek_cube.io_components.runtime import batched
 from kartothek_cube.io_components.verify.cube_rules import verify_cube_job
 from kartothek_cube.io_components.write.cube_plan import (
     CubeWritePlan,

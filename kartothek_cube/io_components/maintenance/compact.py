@@ -30,7 +30,7 @@ from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, sort
 from kartothek_cube.io_components.kernels.take import take_values
 from kartothek_cube.io_components.maintenance.stats import CountsByDataset
 from kartothek_cube.io_components.read.data_files import concat_tables, read_files
-from kartothek_cube.io_components.runtime.threads import store_factory
+from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.io_components.write.cube_plan import check_cube_serializer
 from kartothek_cube.io_components.write.cube_write import commit_cube
 from kartothek_cube.io_components.write.dataset_commit import commit_change

@@ -36,8 +36,7 @@ from kartothek_cube.core.errors import (
     UnknownOutcomeError,
     unknown_names,
 )
-from kartothek_cube.core.header.commit_record import COMMIT_RECORD
-from kartothek_cube.core.header.parse import parse_header
+from kartothek_cube.core.header import COMMIT_RECORD, parse_header
 from kartothek_cube.core.naming import SINGLE_TABLE, check_uuid, schema_key
 from kartothek_cube.core.schema.file import VersionedSchema, schema_version_of
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
@@ -46,8 +45,14 @@ from kartothek_cube.core.store.resolve import check_reopens, ensure_store
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.job import Job, discard_results
-from kartothek_cube.io_components.runtime.progress import progress_add_total, progress_advance
-from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, batched, ordered_map, store_factory
+from kartothek_cube.io_components.runtime import (
+    REMOTE_REQUESTS,
+    batched,
+    ordered_map,
+    progress_add_total,
+    progress_advance,
+    store_factory,
+)
 from kartothek_cube.io_components.write.cube_write import commit_cube
 
 __all__ = (

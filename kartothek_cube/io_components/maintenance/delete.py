@@ -26,7 +26,7 @@ from kartothek_cube.io_components.maintenance.garbage import (
     history_keys,
     list_garbage,
 )
-from kartothek_cube.io_components.runtime.threads import batched, store_factory
+from kartothek_cube.io_components.runtime import batched, store_factory
 from kartothek_cube.utils.ktk_adapters import get_dataset_keys
 
 

@@ -57,7 +57,7 @@ from kartothek_cube.core.store import Blob, BlobStore, PreconditionFailed, open_
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.job import Job, discard_results
-from kartothek_cube.io_components.runtime.threads import batched, store_factory
+from kartothek_cube.io_components.runtime import batched, store_factory
 from kartothek_cube.utils.ktk_adapters import get_dataset_keys
 
 __all__ = (

@@ -39,7 +39,7 @@ from kartothek_cube.core.errors import (
     format_count,
     unknown_names,
 )
-from kartothek_cube.core.header.commit_record import CommitRecord, parse_record
+from kartothek_cube.core.header import CommitRecord, parse_record
 from kartothek_cube.core.history import (
     KEEP_HISTORY,
     AsOf,
@@ -60,7 +60,7 @@ from kartothek_cube.core.schema.file import schema_version_of
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.display import card, table
-from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, ordered_map
+from kartothek_cube.io_components.runtime import REMOTE_REQUESTS, ordered_map
 from kartothek_cube.io_components.write.cube_write import commit_cube
 from kartothek_cube.serialization.ranged_read import read_footer
 

@@ -17,8 +17,7 @@ from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.display import card, table
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.encode import group_codes
-from kartothek_cube.io_components.runtime.progress import progress_advance
-from kartothek_cube.io_components.runtime.threads import store_factory
+from kartothek_cube.io_components.runtime import progress_advance, store_factory
 from kartothek_cube.utils.ktk_adapters import footer_stats
 
 Stats: TypeAlias = dict[str, dict[str, int]]

@@ -34,7 +34,7 @@ from kartothek_cube.io_components.query.physical_plan import (
 )
 from kartothek_cube.io_components.query.result_types import plan_table
 from kartothek_cube.io_components.read.data_files import count_rows
-from kartothek_cube.io_components.runtime.threads import (
+from kartothek_cube.io_components.runtime import (
     SAMPLE,
     available_cores,
     mean_size,

@@ -47,12 +47,12 @@ from kartothek_cube.io_components.read.data_files import (
     open_columns,
     read_threads,
 )
-from kartothek_cube.io_components.runtime.progress import progress_add_total
-from kartothek_cube.io_components.runtime.threads import (
+from kartothek_cube.io_components.runtime import (
     REMOTE_REQUESTS,
     available_cores,
     mean_size,
     ordered_map,
+    progress_add_total,
     split_by_weight,
 )
 from kartothek_cube.serialization.parquet_reader import ChunkCache

@@ -24,8 +24,7 @@ from kartothek_cube.io_components.query.logical_plan import LogicalPlan, Role
 from kartothek_cube.io_components.query.physical_plan import AlignedFiles, PartitionSelection
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.query.scan import stored_columns
-from kartothek_cube.io_components.runtime.progress import bytes_text
-from kartothek_cube.io_components.runtime.threads import mean_size
+from kartothek_cube.io_components.runtime import bytes_text, mean_size
 from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = ("ConditionPruning", "DatasetExplanation", "QueryExplanation", "explain_query")

@@ -24,7 +24,7 @@ from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.kernels.encode import join_codes
 from kartothek_cube.io_components.kernels.take import expand_ranges
 from kartothek_cube.io_components.query.logical_plan import LogicalPlan, Role
-from kartothek_cube.io_components.runtime.threads import SAMPLE, TASK_SIZE, mean_size, split_by_weight
+from kartothek_cube.io_components.runtime import SAMPLE, TASK_SIZE, mean_size, split_by_weight
 
 __all__ = (
     "AlignedFiles",

@@ -36,7 +36,7 @@ from kartothek_cube.io_components.query.physical_plan import (
     match_partitions,
 )
 from kartothek_cube.io_components.read.data_files import read_files
-from kartothek_cube.io_components.runtime.threads import store_factory
+from kartothek_cube.io_components.runtime import store_factory
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -43,7 +43,7 @@ from kartothek_cube.io_components.read.data_files import (
     read_threads,
 )
 from kartothek_cube.io_components.read.pandas_index import to_frame
-from kartothek_cube.io_components.runtime.threads import ordered_map
+from kartothek_cube.io_components.runtime import ordered_map
 from kartothek_cube.io_components.utils import normalize_args
 from kartothek_cube.serialization.ranged_read import read_footer
 

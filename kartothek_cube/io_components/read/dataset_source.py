@@ -19,7 +19,7 @@ from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.arrow_dataset import RowSource, SourceScan
 from kartothek_cube.io_components.read.data_files import count_rows
 from kartothek_cube.io_components.read.dataset_read import ReadPlan, empty_table, plan_read, run_read
-from kartothek_cube.io_components.runtime.threads import (
+from kartothek_cube.io_components.runtime import (
     SAMPLE,
     available_cores,
     mean_size,

@@ -26,7 +26,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.references import data_keys, header_keys, index_keys
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError, format_count
 from kartothek_cube.core.factory import DatasetFactory
-from kartothek_cube.core.header.commit_record import parse_record
+from kartothek_cube.core.header import parse_record
 from kartothek_cube.core.history import history_folder, is_snapshot_key, load_snapshot
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, metadata_key_from_uuid, schema_key
@@ -37,7 +37,7 @@ from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.urlencode import unquote_indices
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.runtime.threads import store_factory
+from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.io_components.verify.report import Problem, Report
 from kartothek_cube.io_components.verify.run import (
     VerifyContext,

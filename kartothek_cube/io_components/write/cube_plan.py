@@ -37,7 +37,7 @@ from kartothek_cube.core.history import OperationInfo, describe_operation
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.schema.evolution import EVOLUTION
 from kartothek_cube.core.typing import StoreFactory, StoreInput
-from kartothek_cube.io_components.runtime.threads import store_factory
+from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.io_components.write.dataset_plan import DatasetWritePlan, SchemaMode, is_merge_mode
 from kartothek_cube.io_components.write.delete_scope import (
     partition_scope,

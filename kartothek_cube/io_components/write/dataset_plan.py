@@ -35,7 +35,7 @@ from kartothek_cube.io_components.arguments import (
     dataset_factory,
     user_metadata,
 )
-from kartothek_cube.io_components.runtime.threads import store_factory
+from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.io_components.utils import extract_duplicates, normalize_arg, normalize_args
 from kartothek_cube.io_components.write.delete_scope import plan_removal
 from kartothek_cube.io_components.write.inputs import check_handles, flatten

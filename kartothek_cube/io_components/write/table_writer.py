@@ -30,12 +30,13 @@ from kartothek_cube.core.store.resolve import check_reopens
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
-from kartothek_cube.io_components.runtime.progress import progress_add_total, progress_advance
-from kartothek_cube.io_components.runtime.threads import (
+from kartothek_cube.io_components.runtime import (
     REMOTE_REQUESTS,
     available_cores,
     batched,
     ordered_map,
+    progress_add_total,
+    progress_advance,
 )
 from kartothek_cube.io_components.write.index_entries import index_entries, merge_entries
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer

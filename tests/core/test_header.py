@@ -11,9 +11,15 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.header import parse
-from kartothek_cube.core.header.commit_record import COMMIT_RECORD, CommitRecord, Participation
-from kartothek_cube.core.header.parse import packb, split_header, unpackb
+from kartothek_cube.core import header as core_header
+from kartothek_cube.core.header import (
+    COMMIT_RECORD,
+    CommitRecord,
+    Participation,
+    packb,
+    split_header,
+    unpackb,
+)
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.uuid import gen_uuid
 
@@ -28,7 +34,7 @@ REST = {
 
 @pytest.fixture(autouse=True)
 def _short_texts_count(monkeypatch):
-    monkeypatch.setattr(parse, "_MIN_BYTES", 0)
+    monkeypatch.setattr("kartothek_cube.core.header._MIN_BYTES", 0)
 
 
 def text(partitions, before=REST, after=None, **kwargs):
@@ -57,8 +63,8 @@ def test_long_labels_that_end_alike():
 @given(st.lists(st.text("ab", min_size=14, max_size=18)), st.integers(0, 3))
 def test_ends_that_differ(labels, start):
     array = pa.array(["", "", "", *labels]).slice(start)
-    assert not parse._have_unique_suffixes(array) or len(set(array.to_pylist())) == len(array)
-    assert parse._have_unique_suffixes(pa.array([f"{i:016}" for i in range(100)]))
+    assert not core_header._have_unique_suffixes(array) or len(set(array.to_pylist())) == len(array)
+    assert core_header._have_unique_suffixes(pa.array([f"{i:016}" for i in range(100)]))
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -137,7 +143,7 @@ def test_columns_are_plain_arrays():
 
 
 def test_short_headers_are_left_to_json(monkeypatch):
-    monkeypatch.setattr(parse, "_MIN_BYTES", 1_000)
+    monkeypatch.setattr("kartothek_cube.core.header._MIN_BYTES", 1_000)
     assert split_header(text(PARTITIONS)) is None
 
 
@@ -197,7 +203,7 @@ def test_everything_else_is_a_value_error(data, problem):
 
 
 def test_bomb_is_refused_before_it_is_decompressed(monkeypatch: pytest.MonkeyPatch):
-    bomb = _compressed(msgpack.packb(b"\0" * (parse._ALWAYS_ALLOWED + 100)))
+    bomb = _compressed(msgpack.packb(b"\0" * (core_header._ALWAYS_ALLOWED + 100)))
     monkeypatch.delattr(zstandard, "ZstdDecompressor")
     with pytest.raises(ValueError, match=f"{len(bomb)} compressed bytes stand for 167773"):
         unpackb(bomb)
@@ -216,11 +222,11 @@ def test_bomb_that_lies_about_its_size_is_refused():
 
 def test_nothing_is_packed_that_cannot_be_unpacked():
     with pytest.raises(ValueError, match="are allowed"):
-        packb(b"\0" * (parse._ALWAYS_ALLOWED + 100))
+        packb(b"\0" * (core_header._ALWAYS_ALLOWED + 100))
 
 
 def test_large_headers_pass(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(parse, "_ALWAYS_ALLOWED", 1000)
+    monkeypatch.setattr("kartothek_cube.core.header._ALWAYS_ALLOWED", 1000)
     labels = [f"p={i}/{gen_uuid()}" for i in range(2000)]
     header = {"partitions": {label: {"files": {"table": f"u/table/{label}.parquet"}} for label in labels}}
     assert unpackb(packb(header)) == header

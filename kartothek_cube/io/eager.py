@@ -51,14 +51,14 @@ from kartothek_cube.io_components.write.dataset_plan import (
     plan_store,
     plan_update,
 )
-from kartothek_cube.io_components.write.inputs import (
+from kartothek_cube.io_components.write.table_writer import WriteResult
+from kartothek_cube.io_components.write.validation import (
     DatasetElement,
     DatasetInput,
     HandlesInput,
     SchemaInput,
     iter_inputs,
 )
-from kartothek_cube.io_components.write.table_writer import WriteResult
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:

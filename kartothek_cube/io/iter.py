@@ -40,7 +40,7 @@ from kartothek_cube.io_components.write.dataset_plan import (
     plan_store,
     plan_update,
 )
-from kartothek_cube.io_components.write.inputs import DatasetInput, iter_inputs
+from kartothek_cube.io_components.write.validation import DatasetInput, iter_inputs
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (

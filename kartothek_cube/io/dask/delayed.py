@@ -60,8 +60,8 @@ from kartothek_cube.io_components.write.dataset_plan import (
     with_scope,
     with_write_id,
 )
-from kartothek_cube.io_components.write.inputs import iter_inputs
 from kartothek_cube.io_components.write.table_writer import WriteContext
+from kartothek_cube.io_components.write.validation import iter_inputs
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (

@@ -25,7 +25,6 @@ from kartothek_cube.io_components.kernels.sort import sort_order
 from kartothek_cube.io_components.utils import extract_duplicates, normalize_args
 from kartothek_cube.io_components.write.dataset_plan import DatasetWritePlan, plan_store
 from kartothek_cube.io_components.write.index_entries import read_index_entries
-from kartothek_cube.io_components.write.inputs import as_input, check_result_target, flatten
 from kartothek_cube.io_components.write.table_writer import (
     WriteContext,
     WriteResult,
@@ -34,6 +33,7 @@ from kartothek_cube.io_components.write.table_writer import (
     merge_results,
     write_table,
 )
+from kartothek_cube.io_components.write.validation import as_input, check_result_target, flatten
 
 __all__ = (
     "Written",

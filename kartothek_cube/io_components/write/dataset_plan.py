@@ -38,8 +38,8 @@ from kartothek_cube.io_components.arguments import (
 from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.io_components.utils import extract_duplicates, normalize_arg, normalize_args
 from kartothek_cube.io_components.write.delete_scope import plan_removal
-from kartothek_cube.io_components.write.inputs import check_handles, flatten
 from kartothek_cube.io_components.write.table_writer import WriteContext, WriteResult
+from kartothek_cube.io_components.write.validation import check_handles, flatten
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (

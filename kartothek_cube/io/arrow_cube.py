@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_str_tupleset
-from kartothek_cube.core.arrow.dtype_backend import cast_to_schema
-from kartothek_cube.core.arrow.pandas_conversion import to_memory
+from kartothek_cube.core.arrow.pandas_conversion import cast_to_schema, to_memory
 from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dask.bag import Bag, Item
 from dask.task_spec import TaskRef
 
-from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
+from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf

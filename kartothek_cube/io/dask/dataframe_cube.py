@@ -29,8 +29,7 @@ from dask.delayed import Delayed
 from dask.task_spec import List, TaskRef
 
 from kartothek_cube.core.arguments import alias_parameter
-from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
-from kartothek_cube.core.arrow.pandas_conversion import dates_as_stamps
+from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, dates_as_stamps
 from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput

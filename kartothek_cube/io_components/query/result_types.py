@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_str_tupleset
-from kartothek_cube.core.arrow.dtype_backend import DtypeBackend, check_dtype_backend
+from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, check_dtype_backend
 from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput

@@ -38,14 +38,14 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.urlencode import unquote_indices
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.runtime import store_factory
-from kartothek_cube.io_components.verify.report import Problem, Report
-from kartothek_cube.io_components.verify.run import (
+from kartothek_cube.io_components.verify.data_file_rules import (
     VerifyContext,
     VerifyResult,
     VerifyTask,
     merge_verify_results,
     run_verify,
 )
+from kartothek_cube.io_components.verify.report import Problem, Report
 from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = (

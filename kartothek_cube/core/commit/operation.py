@@ -363,29 +363,9 @@ def commit_operation(
     *,
     creates: bool = False,
 ) -> dict[str, T]:
-    """
-    Commit several datasets at once.
-
-    Parameters
-    ----------
-    blobs
-        The store.
-    coordinator
-        Uuid of the dataset whose header decides.
-    steps
-        Uuid to a commit, in order; that of the coordinator, if there is one, is the last.
-    touch
-        Commits the coordinator without a change.
-    undo
-        Undoes commits.
-    creates
-        Whether datasets are created, of which the coordinator may name an earlier operation.
-
-    Returns
-    -------
-    dict
-        Uuid to the result of its commit.
-    """
+    """Commit several datasets at once; the header of the coordinator, whose step is the last, decides."""
+    # `touch` commits a coordinator without a step. With `creates`, datasets are created, of which the
+    # coordinator may name an earlier operation: then a single step takes part in an operation, too.
     if len(steps) < 2 and not (creates and _are_listed(blobs, coordinator, steps)):
         return {uuid: step(None)[0] for uuid, step in steps.items()}
     for _ in attempts():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -19,14 +19,14 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import KEEP_HISTORY, history_folder
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
-from kartothek_cube.io_components.job import Job, discard_results
+from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.maintenance.garbage import (
-    delete_garbage,
+    delete_files_job,
     finish_operations,
     history_keys,
     list_garbage,
 )
-from kartothek_cube.io_components.runtime import batched, store_factory
+from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.utils.ktk_adapters import get_dataset_keys
 
 
@@ -96,10 +96,9 @@ def delete_cube_job(
     """Delete the headers of a cube, then all other files in any order."""
     plan = plan_cube_delete(cube, store, datasets)
     description = f"delete cube {cube.uuid_prefix}"
-    delete = partial(_delete_cube_headers, cube.ktk_dataset_uuid(cube.seed_dataset), plan.uuids)
-    return _delete_job(
-        "delete_cube", description, store_factory(store), plan.keys, delete, blocksize, "headers"
-    )
+    factory, seed = store_factory(store), cube.ktk_dataset_uuid(cube.seed_dataset)
+    delete = partial(_delete_cube_headers, seed, plan.uuids, factory)
+    return delete_files_job("delete_cube", description, factory, plan.keys, blocksize, delete, "headers")
 
 
 def delete_dataset_job(
@@ -107,29 +106,6 @@ def delete_dataset_job(
 ) -> Job[StoreFactory, Sequence[str], None, None]:
     """Delete the header of a dataset, then its files in any order."""
     plan, description = plan_delete(dataset), f"delete dataset {dataset.dataset_uuid}"
-    delete = partial(_delete_dataset_header, plan.uuids)
-    return _delete_job(
-        "delete_dataset", description, dataset.store_factory, plan.keys, delete, blocksize, "header"
-    )
-
-
-def _delete_job(
-    name: str,
-    description: str,
-    store: StoreFactory,
-    keys: Sequence[str],
-    delete_headers: Callable[[StoreInput], None],
-    blocksize: int | None,
-    headers: str,
-) -> Job[StoreFactory, Sequence[str], None, None]:
-    return Job(
-        name=name,
-        description=description,
-        context=store,
-        tasks=batched(keys, blocksize or max(len(keys), 1)),
-        run=delete_garbage,
-        finish=discard_results,
-        merge=discard_results,
-        prepare=partial(delete_headers, store),
-        steps=(headers, "files", "done"),
-    )
+    factory = dataset.store_factory
+    delete = partial(_delete_dataset_header, plan.uuids, factory)
+    return delete_files_job("delete_dataset", description, factory, plan.keys, blocksize, delete, "header")

@@ -1,4 +1,4 @@
-"""The protocol of all drivers of stores, with its value types and its errors."""
+"""The protocol of all drivers of stores, with its value types, its errors, and checks of keys."""
 
 from __future__ import annotations
 

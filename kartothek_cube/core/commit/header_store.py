@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, TypeVar
 
+from kartothek_cube.core import clock
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.loading import read_header
 from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, UnknownOutcomeError
@@ -49,7 +49,7 @@ def attempts() -> Iterator[int]:
     # random, so that writers that met once do not meet again
     yield 0
     for attempt in range(1, _ATTEMPTS):
-        time.sleep(min(_LONGEST_PAUSE_S, 0.005 * 1.5 ** (attempt - 1)) * random.random())
+        clock.sleep(min(_LONGEST_PAUSE_S, 0.005 * 1.5 ** (attempt - 1)) * random.random())
         yield attempt
 
 
@@ -58,7 +58,7 @@ def retry_request(request: Callable[[], T]) -> T:
     # for requests after a successful commit: a lost one must not turn it into an error
     for attempt in range(_REPETITIONS):
         if attempt:
-            time.sleep(_PAUSE_S * attempt)
+            clock.sleep(_PAUSE_S * attempt)
         try:
             return request()
         except OSError as error:

@@ -8,7 +8,6 @@ states (kartothek_cube.core.commit.consistent_read).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
@@ -16,6 +15,7 @@ from typing import TypeVar
 
 import attrs
 
+from kartothek_cube.core import clock
 from kartothek_cube.core.caching import CACHE
 from kartothek_cube.core.commit.base_state import BaseState, CommitReceipt
 from kartothek_cube.core.commit.header_store import attempts, compare_and_swap_header, edit_header, render
@@ -215,7 +215,7 @@ def settle(blobs: BlobStore, read: Callable[[], BaseState], *, replaces: bool = 
         if looks >= _LOOKS:
             abort_operation(blobs, base.uuid, participation)
         else:
-            time.sleep(min(_FIRST_PAUSE_S * 1.6**looks, _LONGEST_PAUSE_S))
+            clock.sleep(min(_FIRST_PAUSE_S * 1.6**looks, _LONGEST_PAUSE_S))
         looks += 1
 
 

@@ -336,7 +336,7 @@ def deterministic(first: int = 200_000) -> Iterator[None]:
         # operations have the same ids in all runs; and a look at a pending one is like another one
         mock.patch("kartothek_cube.core.commit.operation._is_known", return_value=False),
         mock.patch("kartothek_cube.core.commit.operation._LOOKS", 1),
-        mock.patch("kartothek_cube.io_components.runtime.threads.ThreadPoolExecutor", _OneThread),
+        mock.patch("kartothek_cube.io_components.runtime.ThreadPoolExecutor", _OneThread),
     ):
         yield
 

@@ -86,7 +86,11 @@ class LocalBlobStore(BlobStore):
     # reading
 
     def get(self, key: str) -> bytes:
-        return self.get_with_token(key)[0]
+        descriptor, info = self._open(key)
+        try:
+            return posix.read_all(descriptor, info.st_size)
+        finally:
+            os.close(descriptor)
 
     def get_with_token(self, key: str) -> tuple[bytes, Token]:
         descriptor, info = self._open(key)
@@ -250,7 +254,9 @@ class LocalBlobStore(BlobStore):
     # helpers
 
     def _path(self, key: str) -> str:
-        self._check_folder(check_key(key).rpartition("/")[0])
+        folder = check_key(key).rpartition("/")[0]
+        if folder and folder not in self._checked_folders:
+            self._check_folder(folder)
         return f"{self.root}/{key}"
 
     def _check_folder(self, folder: str) -> None:

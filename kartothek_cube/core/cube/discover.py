@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from operator import is_
+from threading import Lock
+from typing import Any, NamedTuple, TypeVar, cast
+from weakref import ref
 
 from kartothek_cube.core.arguments import alias_parameter, converter_str_set, converter_str_set_optional
 from kartothek_cube.core.commit.consistent_read import read_consistently
@@ -30,13 +34,17 @@ from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 
 __all__ = (
+    "CubeSnapshot",
     "discover_cube",
     "discover_datasets",
     "discover_datasets_unchecked",
     "discover_ktk_cube_dataset_ids",
+    "load_snapshot",
 )
 
 _LOGGER = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: StoreInput | BlobStore) -> set[str]:
@@ -97,28 +105,56 @@ def discover_datasets_unchecked(
     """
     wanted = converter_str_set_optional(filter_ktk_cube_dataset_ids)
     blobs = open_blobs(store)
-    start = uuid_prefix + KTK_CUBE_UUID_SEPARATOR
+    listed = _ListedDatasets(
+        uuid_prefix, blobs, wanted, lambda uuid: DatasetMetadata.load_from_store(uuid, blobs, load_schema)
+    )
+    return listed.read_consistently()
 
-    def is_wanted(uuid: str) -> bool:
-        return uuid.startswith(start) and (wanted is None or uuid.removeprefix(start) in wanted)
 
-    def load(uuid: str) -> DatasetMetadata | None:
+class _ListedDatasets:
+    """The newest state of each listed dataset of a cube, read one after the other."""
+
+    def __init__(
+        self,
+        uuid_prefix: str,
+        blobs: BlobStore,
+        wanted: frozenset[str] | None,
+        load: Callable[[str], DatasetMetadata],
+    ) -> None:
+        self.blobs, self.wanted, self._load = blobs, wanted, load
+        self.start = start = uuid_prefix + KTK_CUBE_UUID_SEPARATOR
+        self.states: dict[str, DatasetMetadata] = {}
+        for name in sorted(discover_ktk_cube_dataset_ids(uuid_prefix, blobs)):
+            if wanted is None or name in wanted:
+                state = self._read(start + name)
+                if state is not None:
+                    self.states[start + name] = state
+        #: how many headers have been read again
+        self.read_again = 0
+
+    def read_consistently(self) -> dict[str, DatasetMetadata]:
+        """States of one moment by dataset id, sorted."""
+        cut = read_consistently(self.blobs, self.states, self._reload, self._is_wanted)
+        return {uuid.removeprefix(self.start): state for uuid, state in sorted(cut.items())}
+
+    def _is_wanted(self, uuid: str) -> bool:
+        return uuid.startswith(self.start) and (
+            self.wanted is None or uuid.removeprefix(self.start) in self.wanted
+        )
+
+    def _reload(self, uuid: str) -> DatasetMetadata | None:
+        self.read_again += 1
+        return self._read(uuid)
+
+    def _read(self, uuid: str) -> DatasetMetadata | None:
         try:
-            return DatasetMetadata.load_from_store(uuid, blobs, load_schema)
+            return self._load(uuid)
         except DatasetNotFoundError:
             # deleted since it was listed
             return None
         except KeyError as error:
             _LOGGER.warning("Skip dataset %s, part of it is missing: %s", uuid, error)
             return None
-
-    states = {}
-    for name in sorted(discover_ktk_cube_dataset_ids(uuid_prefix, blobs)):
-        state = load(start + name) if is_wanted(start + name) else None
-        if state is not None:
-            states[start + name] = state
-    cut = read_consistently(blobs, states, load, is_wanted)
-    return {uuid.removeprefix(start): state for uuid, state in sorted(cut.items())}
 
 
 def existing_dataset_ids(uuid_prefix: str, store: StoreInput) -> set[str]:
@@ -163,14 +199,88 @@ def discover_datasets(
     """
     ensure_cube(cube)
     wanted = converter_str_set_optional(filter_ktk_cube_dataset_ids)
-    store = open_existing(cube.uuid_prefix, store)
-    stored = discover_datasets_unchecked(cube.uuid_prefix, store, wanted)
-    if wanted is not None:
-        missing = wanted - set(stored)
-        if missing:
-            raise _not_found(cube, missing, discover_ktk_cube_dataset_ids(cube.uuid_prefix, store))
-    check_cube(stored, cube)
+    blobs = open_existing(cube.uuid_prefix, store)
+    stored = discover_datasets_unchecked(cube.uuid_prefix, blobs, wanted)
+    _check_datasets(cube, stored, wanted, blobs)
     return stored
+
+
+def _check_datasets(
+    cube: Cube, stored: Mapping[str, DatasetMetadata], wanted: frozenset[str] | None, blobs: BlobStore
+) -> None:
+    missing = set() if wanted is None else wanted - set(stored)
+    if missing:
+        raise _not_found(cube, missing, discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs))
+    check_cube(stored, cube)
+
+
+#: derived values per snapshot, and snapshots for which they are kept
+_MAX_DERIVED, _MAX_SNAPSHOTS = 256, 64
+
+
+class CubeSnapshot:
+    """Datasets of a cube in one state, which nobody may change, and what has been derived from them."""
+
+    def __init__(
+        self, datasets: dict[str, DatasetMetadata], derived: dict[Hashable, object] | None = None
+    ) -> None:
+        self.datasets = datasets
+        self._derived = {} if derived is None else derived
+
+    def derive(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What follows from the datasets and the key alone; made once, and not to be changed either."""
+        # It must not refer to the datasets: it is kept longer than they are.
+        try:
+            return cast(T, self._derived[key])
+        except KeyError:
+            made = make()
+        if len(self._derived) >= _MAX_DERIVED:
+            self._derived.clear()
+        self._derived[key] = made
+        return made
+
+
+class _Checked(NamedTuple):
+    """Datasets that form a cube in one state, and what has been derived from them."""
+
+    datasets: list[ref[DatasetMetadata]]
+    derived: dict[Hashable, object]
+
+
+#: by cube and names of the datasets; the one that was used last is the last
+_CHECKED: OrderedDict[Hashable, _Checked] = OrderedDict()
+_LOCK = Lock()
+
+
+def load_snapshot(cube: Cube, blobs: BlobStore, wanted: frozenset[str] | None) -> CubeSnapshot:
+    """Load the datasets of a cube and check that they form it, as `discover_datasets` but shared."""
+    ensure_cube(cube)
+    blobs = open_existing(cube.uuid_prefix, blobs)
+    listed = _ListedDatasets(
+        cube.uuid_prefix, blobs, wanted, lambda uuid: DatasetMetadata.load_shared(uuid, blobs)
+    )
+    # All checks are functions of headers and schemas: what holds for some holds for the same ones again.
+    key, states = (cube, wanted), list(listed.states.values())
+    with _LOCK:
+        checked = _CHECKED.get(key)
+        if checked is not None:
+            _CHECKED.move_to_end(key)
+    if (
+        checked is not None
+        and len(checked.datasets) == len(states)
+        and all(map(is_, [known() for known in checked.datasets], states))
+    ):
+        start = len(listed.start)
+        return CubeSnapshot({uuid[start:]: state for uuid, state in listed.states.items()}, checked.derived)
+    datasets = listed.read_consistently()
+    _check_datasets(cube, datasets, wanted, blobs)
+    snapshot = CubeSnapshot(datasets)
+    if not listed.read_again and list(map(id, datasets.values())) == list(map(id, states)):
+        with _LOCK:
+            _CHECKED[key] = _Checked([ref(state) for state in states], snapshot._derived)
+            while len(_CHECKED) > _MAX_SNAPSHOTS:
+                _CHECKED.popitem(last=False)
+    return snapshot
 
 
 @alias_parameter("datasets", "filter_ktk_cube_dataset_ids")

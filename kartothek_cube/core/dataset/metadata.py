@@ -13,6 +13,7 @@ from kartothek_cube.core.dataset.loading import (
     header_indices,
     list_partitions,
     parse_header_cached,
+    parse_header_shared,
     partition_keys_of,
     read_header,
     read_schemas,
@@ -21,9 +22,15 @@ from kartothek_cube.core.dataset.metadata_base import DatasetMetadataBase
 from kartothek_cube.core.errors import DatasetNotFoundError
 from kartothek_cube.core.header.commit_record import parse_record
 from kartothek_cube.core.header.parse import check_header, parse_header
-from kartothek_cube.core.naming import METADATA_VERSION_KEY, SINGLE_TABLE, UUID_KEY, metadata_key_from_uuid
+from kartothek_cube.core.naming import (
+    METADATA_VERSION_KEY,
+    SINGLE_TABLE,
+    UUID_KEY,
+    metadata_key_from_uuid,
+    schema_key,
+)
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema.file import schema_version_of
+from kartothek_cube.core.schema.file import schema_file_from_bytes, schema_version_of
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, Token, open_blobs
 from kartothek_cube.core.typing import StoreInput
@@ -266,6 +273,32 @@ class DatasetMetadata(DatasetMetadataBase):
         _check_not_reserved(header, uuid)
         dataset = _load(header, partitions, blobs, load_schema, table_name)
         return dataset.load_all_indices(blobs) if load_all_indices else dataset
+
+    @staticmethod
+    def load_shared(uuid: str, blobs: BlobStore) -> DatasetMetadata:
+        """Load a dataset as `load_from_store`: one object for all callers, which must not change it."""
+        # Header and schema are read each time. While their bytes stay as they are, so does the object.
+        stored = read_header(uuid, blobs)
+        parsed = parse_header_shared(stored, uuid)
+        tables = () if parsed.partitions is None else tuple(parsed.partitions.files)
+        if len(tables) == 1:
+            key = schema_key(uuid, tables[0])
+            try:
+                file = schema_file_from_bytes(blobs.get(key), key)
+            except KeyError:
+                pass  # read_schemas knows what to do
+            else:
+                shared = parsed.shared
+                if shared is None or shared[0] is not file:
+                    header, partitions = parse_header_cached(stored, uuid)
+                    _check_not_reserved(header, uuid)
+                    schemas = TableSchema(tables[0], file.of(schema_version_of(header.get("metadata"))))
+                    parsed.shared = shared = file, _load(header, partitions, blobs, True, None, schemas)
+                dataset: DatasetMetadata = shared[1]
+                return dataset
+        header, partitions = parse_header_cached(stored, uuid)
+        _check_not_reserved(header, uuid)
+        return _load(header, partitions, blobs, True, None)
 
     @staticmethod
     def load_with_token(

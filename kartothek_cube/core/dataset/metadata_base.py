@@ -388,12 +388,19 @@ class DatasetMetadataBase(CopyMixin):
         return self._load_indices(sorted(set(columns) - set(self.partition_keys)), store)
 
     def _load_indices(self, columns: Iterable[str], store: StoreInput | BlobStore) -> Self:
-        explicit = self.secondary_indices
-        missing = [column for column in columns if column in explicit and not explicit[column].loaded]
-        if not missing:
+        explicit: dict[str, ExplicitSecondaryIndex] = {}
+        for column in columns:
+            index = self.indices.get(column)
+            if isinstance(index, ExplicitSecondaryIndex) and index.columns_data is None:
+                explicit[column] = index
+        if not explicit:
             return self
         blobs = open_blobs(store)
-        return self.copy(indices={**self.indices, **{c: self._load(explicit[c], blobs) for c in missing}})
+        # not `copy`: its checks and conversions of the constructor take longer than reading an index
+        dataset = object.__new__(type(self))
+        dataset.__dict__.update(self.__dict__)
+        dataset.indices = {**self.indices, **{c: self._load(index, blobs) for c, index in explicit.items()}}
+        return dataset
 
     def _load(self, index: ExplicitSecondaryIndex, blobs: BlobStore) -> ExplicitSecondaryIndex:
         check_owned(index.index_storage_key, self.uuid)

@@ -14,7 +14,7 @@ from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.cube.argument_types import ConditionsInput, DatasetsInput
 from kartothek_cube.core.cube.consistency import arrow_schema, check_cube
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import discover_datasets
+from kartothek_cube.core.cube.discover import CubeSnapshot, discover_datasets, load_snapshot
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.expressions.predicate import filter_mask
@@ -59,7 +59,8 @@ def plan_query(
     # Data files are read in one case only: partition_by a dimension that the seed has no index on.
     factory = store_factory(store)
     blobs = open_blobs(factory)
-    headers = load_datasets(cube, blobs, datasets, as_of)
+    snapshot = _load_snapshot(cube, blobs, datasets, as_of)
+    headers = snapshot.datasets
     logical_plan = build_logical_plan(
         cube, headers, conditions, dimension_columns, partition_by, payload_columns
     )
@@ -88,6 +89,15 @@ def _log_plan(cube: Cube, plan: PhysicalPlan) -> None:
             ", ".join(scan.columns) or "none",
             " & ".join(f"{column} {op} {value!r}" for column, op, value in predicates) or "none",
         )
+
+
+def _load_snapshot(
+    cube: Cube, blobs: BlobStore, datasets: DatasetsInput, as_of: CubeAsOf | None
+) -> CubeSnapshot:
+    """Datasets of a query; those that are read as they are now are shared with other queries."""
+    if as_of is None and not isinstance(datasets, Mapping):
+        return load_snapshot(cube, blobs, converter_str_set_optional(datasets))
+    return CubeSnapshot(load_datasets(cube, blobs, datasets, as_of))
 
 
 def load_datasets(

@@ -19,7 +19,7 @@ from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.expressions.tree import AllOf, Node, columns_of, tree_mask
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
-from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.query.frame_conversion import OutputBuffer, frames_of_tables
 from kartothek_cube.io_components.query.group_output import GroupedBatch, GroupSplitter, sort_table
@@ -174,7 +174,7 @@ def run_task(context: ScanContext, task: ScanTask, buffer: OutputBuffer | None =
 
     Rows of a task without groups are written to ``buffer``, which becomes the memory of one DataFrame.
     """
-    blobs = open_blobs(context.store)
+    blobs = context.open_store()
     progress_add_total(sum(len(files.labels) for files in task.files))
     datasets = group_files_by_partition(context, task)
     if not len(datasets[0]):

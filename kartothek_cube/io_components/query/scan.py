@@ -73,6 +73,8 @@ class PartitionedFiles:
 
     def between(self, start: int, stop: int) -> PartitionedFiles:
         """The files of consecutive physical partitions."""
+        if start == 0 and stop > self.partition_ids[-1:].max(initial=-1):
+            return self
         low, high = np.searchsorted(self.partition_ids, [start, stop]).tolist()
         return attrs.evolve(
             self,
@@ -94,7 +96,9 @@ def _group_files(
     scan, files = context.scans[number], task.files[number]
     partition_keys = files.partition_values(scan)
     aligned = seed is None or scan.alignment == seed.scan.alignment
-    if seed is None or not aligned:
+    if files.cached_ids is not None:
+        ids = files.cached_ids
+    elif seed is None or not aligned:
         ids = group_codes([partition_keys[column] for column in scan.alignment], len(files.labels))
     else:
         left, right = match_partitions(
@@ -103,16 +107,14 @@ def _group_files(
         seed_ids = np.full(max(left.max(initial=-1), right.max(initial=-1)) + 1, -1, np.int64)
         seed_ids[left] = seed.partition_ids
         ids = seed_ids[right]
-    order = np.argsort(ids, kind="stable")
-    order = order[np.searchsorted(ids[order], 0) :]
     keys = files.storage_keys(scan)
-    return PartitionedFiles(
-        scan=scan,
-        keys=tuple(keys[i] for i in order.tolist()),
-        partition_keys={column: array.take(pa.array(order)) for column, array in partition_keys.items()},
-        partition_ids=ids[order],
-        aligned=aligned,
-    )
+    if len(keys) != 1 or ids[0] < 0:
+        order = np.argsort(ids, kind="stable")
+        order = order[np.searchsorted(ids[order], 0) :]
+        keys = tuple([keys[i] for i in order.tolist()])
+        partition_keys = {column: array.take(pa.array(order)) for column, array in partition_keys.items()}
+        ids = ids[order]
+    return PartitionedFiles(scan, keys, partition_keys, ids, aligned)
 
 
 def load_rows(

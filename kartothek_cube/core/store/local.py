@@ -118,6 +118,13 @@ class LocalBlobStore(BlobStore):
     def exists(self, key: str) -> bool:
         return self._stat(key) is not None
 
+    def get_small(self, key: str, limit: int) -> bytes | int:
+        descriptor, info = self._open(key)
+        try:
+            return posix.read_all(descriptor, info.st_size) if info.st_size <= limit else info.st_size
+        finally:
+            os.close(descriptor)
+
     def open_read(self, key: str) -> BinaryIO:
         return os.fdopen(self._open(key)[0], "rb")
 
@@ -255,7 +262,7 @@ class LocalBlobStore(BlobStore):
 
     def _path(self, key: str) -> str:
         folder = check_key(key).rpartition("/")[0]
-        if folder and folder not in self._checked_folders:
+        if folder and folder not in self._checked_folders:  # not in `_check_folder`: each access comes here
             self._check_folder(folder)
         return f"{self.root}/{key}"
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.dtype_backend import cast_to_schema
 from kartothek_cube.core.arrow.pandas_conversion import align_date_units
 from kartothek_cube.core.arrow.types import Ints
+from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.expressions.tree import AllOf, Node, columns_of, tree_mask
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
@@ -274,7 +275,7 @@ class _BlockPipeline:
                     self.blobs, key, fetched.get(key), threads=self.single_block, mapping=files.scan.mapping
                 )
                 sources[key] = stack.enter_context(columns)
-        return [attrs.evolve(files, sources=sources) for files in datasets]
+        return [replace_fields(files, sources=sources) for files in datasets]
 
 
 def _process_block(

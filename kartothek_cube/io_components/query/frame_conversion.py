@@ -29,6 +29,8 @@ Array: TypeAlias = npt.NDArray[Any]
 MAX_COLUMNS = 50
 #: tables with fewer rows are concatenated first: each conversion takes longer than copying that many
 _SMALL = 1_000
+#: frames of fewer rows are made of their blocks, with a copy of numbers and times
+_MAX_COPIED = 10_000
 #: rows of a concatenation: a limit to the memory that is held twice
 _BATCH = 50_000
 # from 3 on, pandas copies what is part of another frame when it is written to, and not before
@@ -162,7 +164,7 @@ def _small_frame(table: pa.Table) -> pd.DataFrame | None:
     """DataFrame of a few rows, made of its blocks; None unless all columns are numbers, times or text."""
     # The general way calls 600 Python functions, for 1 ms; this one 60.
     names = table.column_names
-    if _FROM_BLOCKS is None or not 0 < len(table) < _SMALL or not 0 < len(names) <= MAX_COLUMNS:
+    if _FROM_BLOCKS is None or not 0 < len(table) < _MAX_COPIED or not 0 < len(names) <= MAX_COLUMNS:
         return None
     # metadata may name extension types
     if table.schema.metadata or not isinstance(_text_dtype(), pd.StringDtype):

@@ -131,8 +131,7 @@ class GroupSplitter:
 
     def split(self, rows: RowBatch) -> GroupedBatch:
         """Sort and split the joined rows of a block."""
-        files = np.flatnonzero(rows.counts)
-        widths = [rows.widths_of(column)[files].max(initial=0) for column in self.columns]
+        widths = self._max_widths(rows)
         if not self.context.sort_columns:
             rows = rows.append_partition_keys(self.context.output.names)
         table = self._select(sort_result(rows, self.context.sort_columns))
@@ -142,6 +141,13 @@ class GroupSplitter:
         if len(table) < _SPLIT_FROM * len(self.values[0]):
             return GroupedBatch(unsplit=table)
         return GroupedBatch(self._split(table))
+
+    def _max_widths(self, rows: RowBatch) -> list[int]:
+        """Bits of the numbers in the files with rows, by column."""
+        if not rows.widths and len(rows):
+            return [bits(rows.table.schema.field(column).type) for column in self.columns]
+        (files,) = rows.counts.nonzero()
+        return [int(rows.widths_of(column)[files].max(initial=0)) for column in self.columns]
 
     def _select(self, table: pa.Table) -> pa.Table:
         """The columns of the result and those by which it is sorted."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-import attrs
 import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.types import Ints
+from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.io_components.kernels.search import lookup_keys, search_sorted
 from kartothek_cube.io_components.kernels.sort import run_starts_mask
 from kartothek_cube.io_components.kernels.take import Column, repeat, take_values
@@ -38,7 +38,7 @@ def join(left: RowBatch, right: RowBatch) -> RowBatch:
     An inner join drops the rows of the seed without a match; a left join gives them nulls.
     """
     joined = next(rows for strategy in _STRATEGIES if (rows := strategy(left, right)) is not None)
-    return attrs.evolve(joined, widths={**left.widths, **_payload_widths(left, right)})
+    return replace_fields(joined, widths={**left.widths, **_payload_widths(left, right)})
 
 
 # -- strategies ----------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from kartothek_cube.core.arguments import (
     converter_str_set,
     converter_str_tupleset,
 )
+from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.core.cube.argument_types import ConditionsInput
 from kartothek_cube.core.cube.conditions import Condition, Conjunction, Disjunction, parse_conditions
 from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_columns
@@ -114,14 +115,14 @@ def build_logical_plan(
         return arrange()
     arranged = snapshot.derive(("logical plan", shape), arrange)
     if not active:
-        return arranged if arranged.shape else attrs.evolve(arranged, shape=shape)
+        return arranged if arranged.shape else replace_fields(arranged, shape=shape)
     by_dataset: dict[str, tuple[Condition | Disjunction, ...]] = {}
     predicates: dict[str, tuple[LiteralType, ...]] = {}
     for name in arranged.roles:
         positions = [number for number, tree in enumerate(trees) if tree[0] in columns.names[name]]
         by_dataset[name] = tuple([active[number] for number in positions])
         predicates[name] = tuple([trees[number] for number in positions])
-    return attrs.evolve(arranged, conditions=by_dataset, predicates=predicates, shape=shape)
+    return replace_fields(arranged, conditions=by_dataset, predicates=predicates, shape=shape)
 
 
 def _shape_of(cube: Cube, trees: Sequence[Node], names: tuple[object, ...]) -> Hashable | None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_str_set_optional
 from kartothek_cube.core.arrow.types import Ints, Mask
+from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.core.cube.argument_types import ConditionsInput, DatasetsInput
 from kartothek_cube.core.cube.conditions import Conjunction
 from kartothek_cube.core.cube.consistency import arrow_schema, check_cube
@@ -152,7 +153,7 @@ def _with_predicates(cube: Cube, scan: DatasetScan, predicates: Predicates) -> D
     """The scan with other values in its predicates, which are on the same columns."""
     in_files = [p for p in predicates if p[0] not in cube.partition_columns]
     on_dimensions = [p for p in in_files if p[0] in cube.dimension_columns]
-    return attrs.evolve(scan, predicates=tuple(in_files), dimension_predicates=tuple(on_dimensions))
+    return replace_fields(scan, predicates=tuple(in_files), dimension_predicates=tuple(on_dimensions))
 
 
 def _make_scan(name: str, dataset: DatasetMetadata, cube: Cube, logical_plan: LogicalPlan) -> DatasetScan:

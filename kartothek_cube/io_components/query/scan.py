@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.types import Ints, Mask
+from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.core.expressions.predicate import (
     LiteralType,
     PredicatesType,
@@ -218,7 +219,7 @@ def _deduplicate_cells(rows: RowBatch) -> RowBatch:
     """Only the last version of each cell within a physical partition."""
     dimensions = rows.columns(rows.scan.dimensions)
     if strictly_increasing(dimensions, len(rows), rows.partition_starts()):
-        return attrs.evolve(rows, sorted=True)
+        return replace_fields(rows, sorted=True)
     keys = [encode_ordered(pa.array(rows.row_partition_ids())), *map(encode_ordered, dimensions)]
     mask = last_occurrence_mask(*combine_keys(keys, len(rows)))
     return rows if mask is None else rows.filter(mask)

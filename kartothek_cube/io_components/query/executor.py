@@ -96,7 +96,7 @@ def frames_of_result(context: ScanContext, tables: list[pa.Table]) -> list[pd.Da
     if context.dtype_backend is not None:
         tables[:] = [cast_to_schema(table, context.output) for table in tables]
     frames = list(frames_of_tables(tables, context.dtype_backend))
-    if context.dtype_backend is None:
+    if context.dtype_backend is None and any(pa.types.is_date(field.type) for field in context.output):
         # datetime64[s] for all if a column of one has dates that datetime64[ns] cannot hold
         align_date_units(frames)
     return frames

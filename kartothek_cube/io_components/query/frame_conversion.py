@@ -25,6 +25,8 @@ __all__ = (
 )
 
 Array: TypeAlias = npt.NDArray[Any]
+#: values of some columns of a frame, and the positions of these columns
+_Block: TypeAlias = tuple[Any, npt.NDArray[np.integer[Any]]]
 #: pandas warns of frames of more than 100 blocks; each column from here is one, and users add some
 MAX_COLUMNS = 50
 #: tables with fewer rows are concatenated first: each conversion takes longer than copying that many
@@ -160,16 +162,15 @@ def _column_index(names: tuple[str, ...]) -> pd.Index[Any]:
     return pd.Index(names)
 
 
-def _small_frame(table: pa.Table) -> pd.DataFrame | None:
-    """DataFrame of a few rows, made of its blocks; None unless all columns are numbers, times or text."""
-    # The general way calls 600 Python functions, for 1 ms; this one 60.
+def _blocks(table: pa.Table) -> list[_Block] | None:
+    """Blocks of a DataFrame with these rows; None unless all columns are numbers, times or text."""
     names = table.column_names
-    if _FROM_BLOCKS is None or not 0 < len(table) < _MAX_COPIED or not 0 < len(names) <= MAX_COLUMNS:
+    if _FROM_BLOCKS is None or not len(table) or not 0 < len(names) <= MAX_COLUMNS:
         return None
     # metadata may name extension types
     if table.schema.metadata or not isinstance(_text_dtype(), pd.StringDtype):
         return None
-    blocks = []
+    blocks: list[_Block] = []
     for position, column in enumerate(table.columns):
         values: Any
         dtype = column.type
@@ -183,16 +184,23 @@ def _small_frame(table: pa.Table) -> pd.DataFrame | None:
         else:
             return None
         blocks.append((values, np.array([position])))
+    return blocks
+
+
+def _frame_of_blocks(blocks: list[_Block], length: int, names: tuple[str, ...]) -> pd.DataFrame:
+    # The general way calls 600 Python functions, for 1 ms; this one 60.
+    if _FROM_BLOCKS is None:
+        raise NotImplementedError("pandas before 3 makes no frames of blocks")
     # a view of its own, as users may name the columns
-    return _FROM_BLOCKS(blocks, pd.RangeIndex(len(table)), _column_index(tuple(names)).view())
+    return _FROM_BLOCKS(blocks, pd.RangeIndex(length), _column_index(names).view())
 
 
 def _frame(tables: list[pa.Table], backend: DtypeBackend | None) -> pd.DataFrame:
     """DataFrame of the only table in a list, which is emptied; numbers and times are not copied."""
     table = tables.pop()
-    frame = None if backend else _small_frame(table)
-    if frame is not None:
-        return frame
+    blocks = None if backend or len(table) > _MAX_COPIED else _blocks(table)
+    if blocks is not None:
+        return _frame_of_blocks(blocks, len(table), tuple(table.column_names))
     names, index = table.column_names, pd.RangeIndex(len(table))
     viewed = names if not backend and len(names) <= MAX_COLUMNS else ()
     arrays = {name: zero_copy_view(table.column(name)) for name in viewed}
@@ -221,8 +229,12 @@ def frames_of_tables(tables: list[pa.Table], backend: DtypeBackend | None = None
         if len(batch) == 1:
             yield _frame(batch, backend)
         else:
-            frame = to_pandas(pa.concat_tables(batch), dtype_backend=backend)
-            yield from _cut(frame, [0, *accumulate(map(len, batch))])
+            table, bounds = pa.concat_tables(batch), [0, *accumulate(map(len, batch))]
+            blocks = None if backend else _blocks(table)
+            if blocks is None:
+                yield from _cut(to_pandas(table, dtype_backend=backend), bounds)
+            else:
+                yield from _cut_blocks(blocks, bounds, tuple(table.column_names))
 
 
 def _next_batch(tables: list[pa.Table]) -> list[pa.Table]:
@@ -251,6 +263,33 @@ def _depends_on_nulls(dtype: pa.DataType) -> bool:
     """Whether nulls change the type of a column in pandas, as they do with integers."""
     kinds = (pa.types.is_floating, pa.types.is_timestamp, pa.types.is_date, pa.types.is_string)
     return not any(is_kind(dtype) for is_kind in kinds)
+
+
+def _cut_blocks(blocks: list[_Block], bounds: list[int], names: tuple[str, ...]) -> Iterator[pd.DataFrame]:
+    """Frames of consecutive rows; they share no row, and so need no copies when they are written to."""
+    united = _unite_blocks(blocks)
+    for start, stop in pairwise(bounds):
+        rows = [(values[..., start:stop], positions) for values, positions in united]
+        yield _frame_of_blocks(rows, stop - start, names)
+
+
+def _unite_blocks(blocks: list[_Block]) -> list[_Block]:
+    """Fewer blocks: one for all columns of a NumPy type."""
+    by_type: dict[np.dtype[Any], list[_Block]] = {}
+    united = []
+    for block in blocks:
+        values = block[0]
+        if isinstance(values, np.ndarray):
+            by_type.setdefault(values.dtype, []).append(block)
+        else:
+            united.append(block)
+    for same in by_type.values():
+        arrays, positions = zip(*same, strict=True)
+        values = np.concatenate(arrays)
+        if values.dtype.kind == "M":  # pandas would wrap each slice of it
+            values = pd.Series(values.ravel(), copy=False).array.reshape(values.shape)  # type: ignore[attr-defined]
+        united.append((values, np.concatenate(positions)))
+    return united
 
 
 def _cut(frame: pd.DataFrame, bounds: list[int]) -> Iterator[pd.DataFrame]:

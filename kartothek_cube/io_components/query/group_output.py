@@ -154,7 +154,8 @@ class GroupSplitter:
         names = dict.fromkeys([*self.context.output.names, *self.context.sort_columns])
         return table.select([name for name in names if name in table.column_names])
 
-    def _split(self, table: pa.Table) -> list[GroupRows]:
+    def _split(self, table: pa.Table, *, finished: bool = False) -> list[GroupRows]:
+        """Rows by group; `finished` ones have just the columns of the result, in their types."""
         if self.values is None:
             raise ValueError("a task without groups has nothing to split")
         keys = [table.column(name) for name in self.context.partition_by]
@@ -162,6 +163,8 @@ class GroupSplitter:
         order = _stable_order(numbers, len(self.values[0]))
         if order is not None:
             table, numbers = take_rows(table, order), numbers[order]
+        if finished:  # all groups at once, not one by one
+            table = fit(table.select(self.context.output.names), self.context.output)
         groups = np.unique(numbers[numbers >= 0])
         starts, stops = np.searchsorted(numbers, groups, "left"), np.searchsorted(numbers, groups, "right")
         bounds = zip(groups.tolist(), starts.tolist(), stops.tolist(), strict=True)
@@ -177,6 +180,11 @@ class GroupSplitter:
         """One sorted table per group that has rows; ``batches``, in the order of the blocks, is emptied."""
         # emptied, and with each name deleted after use, so that sorting releases column by column
         unsplit = [rows for batch in batches if (rows := batch.unsplit) is not None and len(rows)]
+        if unsplit and not any(batch.groups for batch in batches):
+            batches.clear()
+            table = self._concat_unsplit(unsplit)
+            unsplit.clear()
+            return [rows.table for rows in self._split(table, finished=True)]
         if unsplit:
             batches.append(GroupedBatch(self._split(self._concat_unsplit(unsplit))))
             unsplit.clear()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from operator import is_
 from threading import Lock
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 from weakref import ref
 
 from kartothek_cube.core.arguments import alias_parameter, converter_str_set, converter_str_set_optional
@@ -45,6 +45,10 @@ __all__ = (
 _LOGGER = logging.getLogger(__name__)
 
 T = TypeVar("T")
+#: :func:`map`, or a function that makes several calls at once
+MapUuids: TypeAlias = Callable[
+    [Callable[[str], DatasetMetadata | None], Sequence[str]], Iterable[DatasetMetadata | None]
+]
 
 
 def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: StoreInput | BlobStore) -> set[str]:
@@ -112,7 +116,7 @@ def discover_datasets_unchecked(
 
 
 class _ListedDatasets:
-    """The newest state of each listed dataset of a cube, read one after the other."""
+    """The newest state of each listed dataset of a cube."""
 
     def __init__(
         self,
@@ -120,15 +124,16 @@ class _ListedDatasets:
         blobs: BlobStore,
         wanted: frozenset[str] | None,
         load: Callable[[str], DatasetMetadata],
+        map_uuids: MapUuids = map,
     ) -> None:
         self.blobs, self.wanted, self._load = blobs, wanted, load
         self.start = start = uuid_prefix + KTK_CUBE_UUID_SEPARATOR
+        names = sorted(discover_ktk_cube_dataset_ids(uuid_prefix, blobs))
+        uuids = [start + name for name in names if wanted is None or name in wanted]
         self.states: dict[str, DatasetMetadata] = {}
-        for name in sorted(discover_ktk_cube_dataset_ids(uuid_prefix, blobs)):
-            if wanted is None or name in wanted:
-                state = self._read(start + name)
-                if state is not None:
-                    self.states[start + name] = state
+        for uuid, state in zip(uuids, map_uuids(self._read, uuids), strict=True):
+            if state is not None:
+                self.states[uuid] = state
         #: how many headers have been read again
         self.read_again = 0
 
@@ -252,12 +257,18 @@ _CHECKED: OrderedDict[Hashable, _Checked] = OrderedDict()
 _LOCK = Lock()
 
 
-def load_snapshot(cube: Cube, blobs: BlobStore, wanted: frozenset[str] | None) -> CubeSnapshot:
-    """Load the datasets of a cube and check that they form it, as `discover_datasets` but shared."""
+def load_snapshot(
+    cube: Cube, blobs: BlobStore, wanted: frozenset[str] | None, map_uuids: MapUuids = map
+) -> CubeSnapshot:
+    """
+    Load the datasets of a cube and check that they form it, as `discover_datasets` but shared.
+
+    ``map_uuids``, in place of :func:`map`, may read several headers at once.
+    """
     ensure_cube(cube)
     blobs = open_existing(cube.uuid_prefix, blobs)
     listed = _ListedDatasets(
-        cube.uuid_prefix, blobs, wanted, lambda uuid: DatasetMetadata.load_shared(uuid, blobs)
+        cube.uuid_prefix, blobs, wanted, lambda uuid: DatasetMetadata.load_shared(uuid, blobs), map_uuids
     )
     # All checks are functions of headers and schemas: what holds for some holds for the same ones again.
     key, states = (cube, wanted), list(listed.states.values())

@@ -38,7 +38,7 @@ def check_key(key: str) -> str:
     Traceback (most recent call last):
     ValueError: illegal key 'sales++seed/../../etc/passwd': ...
     """
-    if isinstance(key, str) and _IS_KEY(key) is not None:  # not `is_key`: called for each access
+    if is_key(key):
         return key
     raise ValueError(
         f"illegal key {key!r}: a key is made of letters, digits, spaces and the characters "

@@ -96,10 +96,8 @@ def build_logical_plan(
     columns = snapshot.derive("columns", lambda: _columns_of(datasets))
     if isinstance(conditions, str):
         conditions = parse_conditions(conditions, columns.types)
-    given = (
-        conditions.conditions if isinstance(conditions, Conjunction) else Conjunction(conditions).conditions
-    )
-    active = [condition for condition in given if condition.active]
+    conjunction = conditions if isinstance(conditions, Conjunction) else Conjunction(conditions)
+    active = [condition for condition in conjunction.conditions if condition.active]
     trees = []
     for condition in active:
         if not (isinstance(condition, Condition) and condition.column in columns.types):
@@ -113,16 +111,18 @@ def build_logical_plan(
 
     if shape is None:
         return arrange()
-    arranged = snapshot.derive(("logical plan", shape), arrange)
+    arranged = snapshot.derive(("logical plan", shape), lambda: replace_fields(arrange(), shape=shape))
     if not active:
-        return arranged if arranged.shape else replace_fields(arranged, shape=shape)
+        return arranged
+    literals = [tree for tree in trees if isinstance(tree, tuple)]  # all of them, as there is a shape
     by_dataset: dict[str, tuple[Condition | Disjunction, ...]] = {}
     predicates: dict[str, tuple[LiteralType, ...]] = {}
     for name in arranged.roles:
-        positions = [number for number, tree in enumerate(trees) if tree[0] in columns.names[name]]
-        by_dataset[name] = tuple([active[number] for number in positions])
-        predicates[name] = tuple([trees[number] for number in positions])
-    return replace_fields(arranged, conditions=by_dataset, predicates=predicates, shape=shape)
+        columns_of_dataset = columns.names[name]
+        numbers = [number for number, literal in enumerate(literals) if literal[0] in columns_of_dataset]
+        by_dataset[name] = tuple([active[number] for number in numbers])
+        predicates[name] = tuple([literals[number] for number in numbers])
+    return replace_fields(arranged, conditions=by_dataset, predicates=predicates)
 
 
 def _shape_of(cube: Cube, trees: Sequence[Node], names: tuple[object, ...]) -> Hashable | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import attrs
@@ -41,7 +42,7 @@ from kartothek_cube.io_components.query.physical_plan import (
     match_partitions,
 )
 from kartothek_cube.io_components.read.data_files import read_files
-from kartothek_cube.io_components.runtime.threads import store_factory
+from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, ordered_map, store_factory
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -107,7 +108,10 @@ def _load_snapshot(
 ) -> CubeSnapshot:
     """Datasets of a query; those that are read as they are now are shared with other queries."""
     if as_of is None and not isinstance(datasets, Mapping):
-        return load_snapshot(cube, blobs, converter_str_set_optional(datasets))
+        wanted = converter_str_set_optional(datasets)
+        if blobs.is_local:
+            return load_snapshot(cube, blobs, wanted)
+        return load_snapshot(cube, blobs, wanted, partial(ordered_map, threads=REMOTE_REQUESTS))
     return CubeSnapshot(load_datasets(cube, blobs, datasets, as_of))
 
 

@@ -1,4 +1,4 @@
-"""Queries of a cube of 1,000 rows, alone and on many threads. usage: small.py STORE_DIR OUT.json [REPEATS].
+"""Queries of a cube of 1,000 rows, alone and on many threads. usage: small.py STORE_DIR ROUNDS OUT.json.
 
 All engines run in this process and alternate; each opens the files for every query.
 """
@@ -134,7 +134,7 @@ def time_threads(queries, rounds):
     return rates
 
 
-def main(root, out, rounds="5"):
+def main(root, rounds, out):
     """Build, run and write the result."""
     build(root)
     result = {engine: {} for engine in ENGINES}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from unittest import mock
 
 import numpy as np
@@ -63,7 +64,7 @@ def count_calls(function):
 
 # 1,037 with Python 3.11 and pandas 3; older versions of pandas convert tables in more steps
 @pytest.mark.parametrize(
-    ("kind", "limit"),
+    "kind, limit",
     [("point", 1_250), ("all", 2_800)] if int(pd.__version__.split(".")[0]) >= 3 else [("point", 1_900)],
 )
 def test_a_query_calls_few_python_functions(url, kind, limit):
@@ -77,24 +78,20 @@ def test_a_query_calls_few_python_functions(url, kind, limit):
 def test_a_point_query_reads_each_blob_once(url):
     point(url, 512)
     calls = []
-    names = ("get", "get_small", "get_with_token", "list_dir", "list", "size", "exists", "open_read")
-    patches = [
-        mock.patch.object(
-            LocalBlobStore,
-            name,
-            lambda self, *args, _name=name, _call=getattr(LocalBlobStore, name): (
-                calls.append((_name, args[0])) or _call(self, *args)
-            ),
-        )
-        for name in names
-    ]
-    for patch in patches:
-        patch.start()
-    try:
+
+    def record(name):
+        call = getattr(LocalBlobStore, name)
+
+        def recorded(self, key, *args):
+            calls.append((name, key))
+            return call(self, key, *args)
+
+        return mock.patch.object(LocalBlobStore, name, recorded)
+
+    with ExitStack() as stack:
+        for name in ("get", "get_small", "get_with_token", "list_dir", "list", "size", "exists", "open_read"):
+            stack.enter_context(record(name))
         point(url, 13)
-    finally:
-        for patch in patches:
-            patch.stop()
     assert len(calls) == len(set(calls))
     # the listing, two headers, two schemas, one index, two files
     assert len(calls) == 8

@@ -1,7 +1,7 @@
 """Draw in docs/_static/growth.svg how the cost of reading a cube grows with its size.
 
-Each point is a process of its own: seconds of CPU time (the best of seven), peak memory beyond that of an idle process,
-and requests to an object store.
+Each point is a process of its own: seconds of CPU time (the best of seven), peak memory beyond that of an
+idle process, and requests to an object store.
 """
 
 from __future__ import annotations

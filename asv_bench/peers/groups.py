@@ -55,7 +55,8 @@ def sql_frames(root):
 def polars_frames(root):
     """A join, split by pandas."""
     seed, enrich = (
-        pl.scan_parquet(f"{root}/groups++{name}/table/*/*.parquet") for name in ("seed", "enrich")
+        pl.scan_parquet(f"{root}/groups++{name}/table/*/*.parquet", hive_partitioning=True)
+        for name in ("seed", "enrich")
     )
     joined = seed.join(enrich, on=["x", "y", "p"], how="left").sort("x", "y", "p")
     return split(joined.collect().to_pandas())

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from operator import is_
-from threading import Lock
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 from weakref import ref
 
 from kartothek_cube.core.arguments import alias_parameter, converter_str_set, converter_str_set_optional
+from kartothek_cube.core.caching import CACHE
 from kartothek_cube.core.commit.consistent_read import read_consistently
 from kartothek_cube.core.cube.argument_types import DatasetsInput
 from kartothek_cube.core.cube.consistency import check_cube, check_datasets, get_dataset_columns
@@ -219,8 +218,10 @@ def _check_datasets(
     check_cube(stored, cube)
 
 
-#: derived values per snapshot, and snapshots for which they are kept
-_MAX_DERIVED, _MAX_SNAPSHOTS = 256, 64
+#: derived values that are kept per snapshot
+_MAX_DERIVED = 256
+#: rough size of what is derived, without and with the files: codes of their physical partitions
+_CHECKED_BYTES, _BYTES_PER_FILE = 1 << 13, 32
 
 
 class CubeSnapshot:
@@ -252,11 +253,6 @@ class _Checked(NamedTuple):
     derived: dict[Hashable, object]
 
 
-#: by cube and names of the datasets; the one that was used last is the last
-_CHECKED: OrderedDict[Hashable, _Checked] = OrderedDict()
-_LOCK = Lock()
-
-
 def load_snapshot(
     cube: Cube, blobs: BlobStore, wanted: frozenset[str] | None, map_uuids: MapUuids = map
 ) -> CubeSnapshot:
@@ -271,13 +267,10 @@ def load_snapshot(
         cube.uuid_prefix, blobs, wanted, lambda uuid: DatasetMetadata.load_shared(uuid, blobs), map_uuids
     )
     # All checks are functions of headers and schemas: what holds for some holds for the same ones again.
-    key, states = (cube, wanted), list(listed.states.values())
-    with _LOCK:
-        checked = _CHECKED.get(key)
-        if checked is not None:
-            _CHECKED.move_to_end(key)
+    key, states = ("cube", cube, wanted), list(listed.states.values())
+    checked = CACHE.get(key)
     if (
-        checked is not None
+        isinstance(checked, _Checked)
         and len(checked.datasets) == len(states)
         and all(map(is_, [known() for known in checked.datasets], states))
     ):
@@ -287,10 +280,9 @@ def load_snapshot(
     _check_datasets(cube, datasets, wanted, blobs)
     snapshot = CubeSnapshot(datasets)
     if not listed.read_again and list(map(id, datasets.values())) == list(map(id, states)):
-        with _LOCK:
-            _CHECKED[key] = _Checked([ref(state) for state in states], snapshot._derived)
-            while len(_CHECKED) > _MAX_SNAPSHOTS:
-                _CHECKED.popitem(last=False)
+        n_files = sum(len(state.partition_table) for state in states)
+        size = _CHECKED_BYTES + _BYTES_PER_FILE * n_files
+        CACHE.put(key, b"", _Checked([ref(state) for state in states], snapshot._derived), size)
     return snapshot
 
 

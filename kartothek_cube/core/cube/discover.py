@@ -225,7 +225,7 @@ _CHECKED_BYTES, _BYTES_PER_FILE = 1 << 13, 32
 
 
 class CubeSnapshot:
-    """Datasets of a cube in one state, which nobody may change, and what has been derived from them."""
+    """Datasets of a cube in one state, not to be changed, and what has been derived from them."""
 
     def __init__(
         self, datasets: dict[str, DatasetMetadata], derived: dict[Hashable, object] | None = None

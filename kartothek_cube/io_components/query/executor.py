@@ -41,12 +41,12 @@ from kartothek_cube.io_components.query.scan import (
     stored_columns,
 )
 from kartothek_cube.io_components.read.data_files import (
+    WORTH_A_THREAD,
     FileBytes,
     Source,
     concat_tables,
     fetch_files,
     open_columns,
-    read_threads,
 )
 from kartothek_cube.io_components.runtime.progress import progress_add_total
 from kartothek_cube.io_components.runtime.threads import (
@@ -180,13 +180,14 @@ def run_task(context: ScanContext, task: ScanTask, buffer: OutputBuffer | None =
     datasets = group_files_by_partition(context, task)
     if not len(datasets[0]):
         return []
-    bounds = _block_bounds(blobs, datasets).tolist()
+    file_sizes = _mean_file_sizes(blobs, datasets)
+    bounds = _block_bounds(blobs, datasets, file_sizes).tolist()
     n_blocks = len(bounds) - 1
     shared = [load_rows(blobs, files, task.predicates) for files in datasets if not files.aligned]
     # joined to every block; or, if they are large, once to the rows of all blocks
     is_small = [n_blocks == 1 or len(rows) * n_blocks <= _BROADCAST_ROWS for rows in shared]
     deferred = [rows for rows, small in zip(shared, is_small, strict=True) if not small]
-    threads = _block_threads(blobs, datasets, n_blocks)
+    threads = _block_threads(blobs, datasets, file_sizes, n_blocks)
     pipeline = _BlockPipeline(
         blobs=blobs,
         datasets=[files for files in datasets if files.aligned],
@@ -302,20 +303,30 @@ def _filter_joined(rows: RowBatch, filters: Sequence[Node]) -> RowBatch:
     return rows if mask.true_count == len(rows) else rows.filter(mask.to_numpy(zero_copy_only=False))
 
 
-def _block_bounds(blobs: BlobStore, datasets: Sequence[PartitionedFiles]) -> Ints:
+def _mean_file_sizes(blobs: BlobStore, datasets: Sequence[PartitionedFiles]) -> list[float]:
+    """Mean bytes of the files of each dataset, from a sample; 0 if they do not matter, or cost requests."""
+    matter = blobs.is_local and any(len(files) > 1 for files in datasets)
+    return [_mean_size(blobs, files) if matter else 0.0 for files in datasets]
+
+
+def _mean_size(blobs: BlobStore, files: PartitionedFiles) -> float:
+    return mean_size(blobs, files.keys[:: max(1, len(files) // _SAMPLE)])
+
+
+def _block_bounds(
+    blobs: BlobStore, datasets: Sequence[PartitionedFiles], file_sizes: Sequence[float]
+) -> Ints:
     """Bounds of the blocks of physical partitions; each block is read and joined by one thread."""
     n_partitions = int(datasets[0].partition_ids[-1]) + 1
     if n_partitions == 1:
         return np.array([0, 1])
-    aligned = [files for files in datasets if files.aligned and len(files)]
-    counts = [np.bincount(files.partition_ids, minlength=n_partitions) for files in aligned]
-    if not blobs.is_local:  # sizes would cost requests
-        total = np.sum(counts, axis=0).astype(np.float64)
-        return split_by_weight(total, 1, int(np.ceil(total.sum() / (_REMOTE_BLOCKS * REMOTE_REQUESTS))))
     weights = np.zeros(n_partitions)
-    for files, count in zip(aligned, counts, strict=True):
-        sample = files.keys[:: max(1, len(files) // _SAMPLE)]
-        weights += count * (mean_size(blobs, sample) * column_fraction(files.scan))
+    for files, size in zip(datasets, file_sizes, strict=True):
+        if files.aligned and len(files):
+            count = np.bincount(files.partition_ids, minlength=n_partitions)
+            weights += count * (size * column_fraction(files.scan)) if blobs.is_local else count
+    if not blobs.is_local:  # sizes would cost requests
+        return split_by_weight(weights, 1, int(np.ceil(weights.sum() / (_REMOTE_BLOCKS * REMOTE_REQUESTS))))
     if weights.mean() >= _MIN_BLOCK_BYTES:
         return np.arange(n_partitions + 1)
     return split_by_weight(weights, 1, _BLOCK)
@@ -328,12 +339,14 @@ class _BlockThreads(NamedTuple):
     files: int
 
 
-def _block_threads(blobs: BlobStore, datasets: Sequence[PartitionedFiles], n_blocks: int) -> _BlockThreads:
+def _block_threads(
+    blobs: BlobStore, datasets: Sequence[PartitionedFiles], file_sizes: Sequence[float], n_blocks: int
+) -> _BlockThreads:
     """Threads for the blocks of a task, by the store and the size of its files."""
     if not blobs.is_local:
         return _BlockThreads(min(n_blocks, REMOTE_REQUESTS), -(-REMOTE_REQUESTS // n_blocks))
-    large = any(read_threads(blobs, files.keys) > 1 for files in datasets if len(files) > 1)
-    cores = available_cores() if large else 1
+    sizes = zip(datasets, file_sizes, strict=True)
+    cores = available_cores() if any(len(f) > 1 and size > WORTH_A_THREAD for f, size in sizes) else 1
     return _BlockThreads(min(n_blocks, cores), -(-cores // n_blocks))
 
 

@@ -24,6 +24,7 @@ from kartothek_cube.serialization.parquet_reader import ParquetColumns, read_par
 from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = (
+    "WORTH_A_THREAD",
     "FileBytes",
     "Source",
     "concat_tables",
@@ -39,7 +40,7 @@ __all__ = (
 #: a local file up to this size is read in one piece, which is cheaper than seeking in it
 _SMALL = 1 << 20
 #: below this mean size of files in bytes, threads cost more than they bring
-_WORTH_A_THREAD = 1 << 16
+WORTH_A_THREAD = 1 << 16
 #: files whose sizes are taken for those of all
 _SAMPLE = 8
 
@@ -200,7 +201,7 @@ def read_threads(blobs: BlobStore, keys: Sequence[str]) -> int:
     if not blobs.is_local:
         return REMOTE_REQUESTS
     sample = keys[:: max(1, len(keys) // _SAMPLE)]
-    return available_cores() if sum(map(blobs.size, sample)) > _WORTH_A_THREAD * len(sample) else 1
+    return available_cores() if sum(map(blobs.size, sample)) > WORTH_A_THREAD * len(sample) else 1
 
 
 def read_files(

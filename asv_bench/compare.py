@@ -149,6 +149,30 @@ def compare_spark(work: Path, env: dict[str, str], rounds: int) -> Results:
     return results
 
 
+def compare_small(work: Path, rounds: int) -> Results:
+    """Queries of 1,000 rows, and on several threads; all engines in one process."""
+    return _of_one_process("small.py", work / "small", work / "out.json", rounds, "queries of 1,000 rows")
+
+
+def compare_groups(work: Path, rounds: int) -> Results:
+    """One frame for each of 5,000 values of an index."""
+    return _of_one_process("groups.py", work / "groups", work / "out.json", rounds, "one frame per value")
+
+
+def compare_remote(work: Path, rounds: int) -> Results:
+    """500 files in a store with a latency of 20 ms."""
+    return _of_one_process("latency.py", work / "remote", work / "out.json", rounds, "remote store")
+
+
+def _of_one_process(script: str, directory: Path, out: Path, rounds: int, title: str) -> Results:
+    """Results of a peer that alternates the engines itself."""
+    results = Results()
+    _progress(f"{title}, {rounds} rounds")
+    for engine, measured in run(sys.executable, script, directory, rounds, out).items():
+        results.add(engine, measured)
+    return results
+
+
 def _progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -165,7 +189,9 @@ def main() -> int:
     parser.add_argument("--full", action="store_true", help="5,000,000 rows and 20,000 partitions")
     parser.add_argument("--rounds", type=int, default=3, help="number of runs of every engine")
     parser.add_argument(
-        "--only", choices=["cube", "lazy", "plan", "spark"], help="run one of the comparisons"
+        "--only",
+        choices=["cube", "small", "groups", "remote", "lazy", "plan", "spark"],
+        help="run one of the comparisons",
     )
     parser.add_argument("--output", type=Path, help="also write all measurements as JSON")
     args = parser.parse_args()
@@ -178,6 +204,15 @@ def main() -> int:
         if args.only in (None, "cube"):
             measured["cube"] = compare_cube(work, size, args.rounds, kartothek)
             _print("One cube", measured["cube"], [OURS, "duckdb", "polars", "floor", *old])
+        if args.only in (None, "small"):
+            measured["small"] = compare_small(work, args.rounds)
+            _print("Small queries", measured["small"], [OURS, "duckdb", "polars"])
+        if args.only in (None, "groups"):
+            measured["groups"] = compare_groups(work, args.rounds)
+            _print("One frame per value", measured["groups"], [OURS, "duckdb", "polars", "floor"])
+        if args.only in (None, "remote"):
+            measured["remote"] = compare_remote(work, args.rounds)
+            _print("Remote store, 20 ms per request", measured["remote"], [OURS, "floor"])
         if args.only in (None, "lazy"):
             measured["lazy"] = compare_lazy(work, size, args.rounds)
             _print("One cube in other engines", measured["lazy"], [*LAZY])

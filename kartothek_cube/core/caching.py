@@ -58,6 +58,8 @@ class ParseCache:
         """The cached result for a key, whatever its content; None if there is none."""
         with self._lock:
             entry = self._entries.get(key)
+            if entry is not None:
+                self._entries.move_to_end(key)
         return None if entry is None else entry.parsed
 
     def put(self, key: Hashable, content: bytes, parsed: object, size: int) -> None:

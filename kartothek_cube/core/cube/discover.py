@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from operator import is_
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from weakref import ref
 
 from kartothek_cube.core.arguments import alias_parameter, converter_str_set, converter_str_set_optional
+from kartothek_cube.core.caching import CACHE
 from kartothek_cube.core.commit.consistent_read import read_consistently
 from kartothek_cube.core.cube.consistency import check_cube, check_datasets, get_dataset_columns
 from kartothek_cube.core.cube.constants import (
@@ -29,14 +32,21 @@ from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 
 __all__ = (
+    "CubeSnapshot",
     "discover_cube",
     "discover_datasets",
     "discover_datasets_unchecked",
     "discover_ktk_cube_dataset_ids",
+    "load_snapshot",
 )
 
 _LOGGER = logging.getLogger(__name__)
 
+T = TypeVar("T")
+#: :func:`map`, or a function that makes several calls at once
+MapUuids: TypeAlias = Callable[
+    [Callable[[str], DatasetMetadata | None], Sequence[str]], Iterable[DatasetMetadata | None]
+]
 DatasetsInput: TypeAlias = str | Iterable[str] | Mapping[str, DatasetMetadata] | None
 """Datasets of a cube: ids, or loaded datasets by id; None for all."""
 
@@ -99,28 +109,57 @@ def discover_datasets_unchecked(
     """
     wanted = converter_str_set_optional(filter_ktk_cube_dataset_ids)
     blobs = open_blobs(store)
-    start = uuid_prefix + KTK_CUBE_UUID_SEPARATOR
+    listed = _ListedDatasets(
+        uuid_prefix, blobs, wanted, lambda uuid: DatasetMetadata.load_from_store(uuid, blobs, load_schema)
+    )
+    return listed.read_consistently()
 
-    def is_wanted(uuid: str) -> bool:
-        return uuid.startswith(start) and (wanted is None or uuid.removeprefix(start) in wanted)
 
-    def load(uuid: str) -> DatasetMetadata | None:
+class _ListedDatasets:
+    """The newest state of each listed dataset of a cube."""
+
+    def __init__(
+        self,
+        uuid_prefix: str,
+        blobs: BlobStore,
+        wanted: frozenset[str] | None,
+        load: Callable[[str], DatasetMetadata],
+        map_uuids: MapUuids = map,
+    ) -> None:
+        self.blobs, self.wanted, self._load = blobs, wanted, load
+        self.start = start = uuid_prefix + KTK_CUBE_UUID_SEPARATOR
+        names = sorted(discover_ktk_cube_dataset_ids(uuid_prefix, blobs))
+        uuids = [start + name for name in names if wanted is None or name in wanted]
+        self.states: dict[str, DatasetMetadata] = {}
+        for uuid, state in zip(uuids, map_uuids(self._read, uuids), strict=True):
+            if state is not None:
+                self.states[uuid] = state
+        #: how many headers have been read again
+        self.read_again = 0
+
+    def read_consistently(self) -> dict[str, DatasetMetadata]:
+        """States of one moment by dataset id, sorted."""
+        cut = read_consistently(self.blobs, self.states, self._reload, self._is_wanted)
+        return {uuid.removeprefix(self.start): state for uuid, state in sorted(cut.items())}
+
+    def _is_wanted(self, uuid: str) -> bool:
+        return uuid.startswith(self.start) and (
+            self.wanted is None or uuid.removeprefix(self.start) in self.wanted
+        )
+
+    def _reload(self, uuid: str) -> DatasetMetadata | None:
+        self.read_again += 1
+        return self._read(uuid)
+
+    def _read(self, uuid: str) -> DatasetMetadata | None:
         try:
-            return DatasetMetadata.load_from_store(uuid, blobs, load_schema)
+            return self._load(uuid)
         except DatasetNotFoundError:
             # deleted since it was listed
             return None
         except KeyError as error:
             _LOGGER.warning("Skip dataset %s, part of it is missing: %s", uuid, error)
             return None
-
-    states = {}
-    for name in sorted(discover_ktk_cube_dataset_ids(uuid_prefix, blobs)):
-        state = load(start + name) if is_wanted(start + name) else None
-        if state is not None:
-            states[start + name] = state
-    cut = read_consistently(blobs, states, load, is_wanted)
-    return {uuid.removeprefix(start): state for uuid, state in sorted(cut.items())}
 
 
 def existing_dataset_ids(uuid_prefix: str, store: StoreInput) -> set[str]:
@@ -165,14 +204,87 @@ def discover_datasets(
     """
     ensure_cube(cube)
     wanted = converter_str_set_optional(filter_ktk_cube_dataset_ids)
-    store = open_existing(cube.uuid_prefix, store)
-    stored = discover_datasets_unchecked(cube.uuid_prefix, store, wanted)
-    if wanted is not None:
-        missing = wanted - set(stored)
-        if missing:
-            raise _not_found(cube, missing, discover_ktk_cube_dataset_ids(cube.uuid_prefix, store))
-    check_cube(stored, cube)
+    blobs = open_existing(cube.uuid_prefix, store)
+    stored = discover_datasets_unchecked(cube.uuid_prefix, blobs, wanted)
+    _check_datasets(cube, stored, wanted, blobs)
     return stored
+
+
+def _check_datasets(
+    cube: Cube, stored: Mapping[str, DatasetMetadata], wanted: frozenset[str] | None, blobs: BlobStore
+) -> None:
+    missing = set() if wanted is None else wanted - set(stored)
+    if missing:
+        raise _not_found(cube, missing, discover_ktk_cube_dataset_ids(cube.uuid_prefix, blobs))
+    check_cube(stored, cube)
+
+
+#: derived values that are kept per snapshot
+_MAX_DERIVED = 256
+#: rough size of what is derived, without and with the files: codes of their physical partitions
+_CHECKED_BYTES, _BYTES_PER_FILE = 1 << 13, 32
+
+
+class CubeSnapshot:
+    """Datasets of a cube in one state, not to be changed, and what has been derived from them."""
+
+    def __init__(
+        self, datasets: dict[str, DatasetMetadata], derived: dict[Hashable, object] | None = None
+    ) -> None:
+        self.datasets = datasets
+        self._derived = {} if derived is None else derived
+
+    def derive(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What follows from the datasets and the key alone; made once, and not to be changed either."""
+        # It must not refer to the datasets: it is kept longer than they are.
+        try:
+            return cast(T, self._derived[key])
+        except KeyError:
+            made = make()
+        if len(self._derived) >= _MAX_DERIVED:
+            self._derived.clear()
+        self._derived[key] = made
+        return made
+
+
+class _Checked(NamedTuple):
+    """Datasets that form a cube in one state, and what has been derived from them."""
+
+    datasets: list[ref[DatasetMetadata]]
+    derived: dict[Hashable, object]
+
+
+def load_snapshot(
+    cube: Cube, blobs: BlobStore, wanted: frozenset[str] | None, map_uuids: MapUuids = map
+) -> CubeSnapshot:
+    """
+    Load the datasets of a cube and check that they form it, as `discover_datasets` but shared.
+
+    ``map_uuids``, in place of :func:`map`, may read several headers at once.
+    """
+    ensure_cube(cube)
+    blobs = open_existing(cube.uuid_prefix, blobs)
+    listed = _ListedDatasets(
+        cube.uuid_prefix, blobs, wanted, lambda uuid: DatasetMetadata.load_shared(uuid, blobs), map_uuids
+    )
+    # All checks are functions of headers and schemas: what holds for some holds for the same ones again.
+    key, states = ("cube", cube, wanted), list(listed.states.values())
+    checked = CACHE.get(key)
+    if (
+        isinstance(checked, _Checked)
+        and len(checked.datasets) == len(states)
+        and all(map(is_, [known() for known in checked.datasets], states))
+    ):
+        start = len(listed.start)
+        return CubeSnapshot({uuid[start:]: state for uuid, state in listed.states.items()}, checked.derived)
+    datasets = listed.read_consistently()
+    _check_datasets(cube, datasets, wanted, blobs)
+    snapshot = CubeSnapshot(datasets)
+    if not listed.read_again and list(map(id, datasets.values())) == list(map(id, states)):
+        n_files = sum(len(state.partition_table) for state in states)
+        size = _CHECKED_BYTES + _BYTES_PER_FILE * n_files
+        CACHE.put(key, b"", _Checked([ref(state) for state in states], snapshot._derived), size)
+    return snapshot
 
 
 @alias_parameter("datasets", "filter_ktk_cube_dataset_ids")

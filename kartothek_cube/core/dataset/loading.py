@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -29,12 +30,14 @@ from kartothek_cube.core.urlencode import unquote_indices
 
 __all__ = (
     "HeaderBlob",
+    "ParsedHeader",
     "TableSchema",
     "embedded_schemas",
     "extra_fields",
     "header_indices",
     "list_partitions",
     "parse_header_cached",
+    "parse_header_shared",
     "read_header",
     "read_schemas",
 )
@@ -197,27 +200,37 @@ def _find_table(uuid: str, blobs: BlobStore, schema_version: str | None) -> Tabl
     return TableSchema(tables[0], first) if len(tables) == 1 else TableSchema(SINGLE_TABLE, key_schema=first)
 
 
-class _ParsedHeader(NamedTuple):
+@dataclass(eq=False)
+class ParsedHeader:
+    """Header without ``partitions``, and these as a table; None if it does not list them."""
+
     header: dict[str, Any]
     partitions: PartitionTable | None
+    #: the dataset of this header, and the parsed schema file it was made with; lives as long as this entry
+    shared: tuple[object, Any] | None = None
 
 
 #: rough size of a header without its partitions
 _HEADER_BYTES = 1 << 12
 
 
-def parse_header_cached(stored: HeaderBlob, uuid: str) -> tuple[dict[str, Any], PartitionTable | None]:
-    """Header without ``partitions`` (a copy) and its partitions, None if it does not list them."""
-    parsed = CACHE.parse(
+def parse_header_shared(stored: HeaderBlob, uuid: str) -> ParsedHeader:
+    """The parsed header: the same object for all callers, which must not change it."""
+    return CACHE.parse(
         ("header", stored.key, uuid),
         stored.content,
         lambda content: _parse_header(content, stored, uuid),
         _parsed_size,
     )
+
+
+def parse_header_cached(stored: HeaderBlob, uuid: str) -> tuple[dict[str, Any], PartitionTable | None]:
+    """Header without ``partitions`` (a copy) and its partitions, None if it does not list them."""
+    parsed = parse_header_shared(stored, uuid)
     return copy.deepcopy(parsed.header), None if parsed.partitions is None else parsed.partitions.share()
 
 
-def _parse_header(content: bytes, stored: HeaderBlob, uuid: str) -> _ParsedHeader:
+def _parse_header(content: bytes, stored: HeaderBlob, uuid: str) -> ParsedHeader:
     columns = split_header(content) if stored.format == "json" else None
     header = parse_header(content, stored.format, stored.key) if columns is None else columns[0]
     check_header(header, stored.key, uuid)
@@ -228,10 +241,10 @@ def _parse_header(content: bytes, stored: HeaderBlob, uuid: str) -> _ParsedHeade
         partitions = PartitionTable.from_header(header.pop("partitions"), stored.key)
     if partitions is not None:
         partitions.check_owned(uuid)
-    return _ParsedHeader(header, partitions)
+    return ParsedHeader(header, partitions)
 
 
-def _parsed_size(parsed: _ParsedHeader) -> int:
+def _parsed_size(parsed: ParsedHeader) -> int:
     table = parsed.partitions
     columns = () if table is None else (table.labels, *table.files.values())
     return _HEADER_BYTES + sum(int(column.nbytes) for column in columns)

@@ -21,6 +21,7 @@ from kartothek_cube.core.dataset.loading import (
     header_indices,
     list_partitions,
     parse_header_cached,
+    parse_header_shared,
     partition_keys_of,
     read_header,
     read_schemas,
@@ -39,10 +40,11 @@ from kartothek_cube.core.naming import (
     check_metadata_version,
     check_uuid,
     metadata_key_from_uuid,
+    schema_key,
 )
 from kartothek_cube.core.partition import Partition, PartitionTable
 from kartothek_cube.core.schema.evolution import ColumnMapping, column_mapping
-from kartothek_cube.core.schema.file import schema_version_of
+from kartothek_cube.core.schema.file import schema_file_from_bytes, schema_version_of
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, Token, check_owned, open_blobs
 from kartothek_cube.core.typing import StoreInput
@@ -405,12 +407,19 @@ class DatasetMetadataBase(CopyMixin):
         return self._load_indices(sorted(set(columns) - set(self.partition_keys)), store)
 
     def _load_indices(self, columns: Iterable[str], store: StoreInput | BlobStore) -> Self:
-        explicit = self.secondary_indices
-        missing = [column for column in columns if column in explicit and not explicit[column].loaded]
-        if not missing:
+        explicit: dict[str, ExplicitSecondaryIndex] = {}
+        for column in columns:
+            index = self.indices.get(column)
+            if isinstance(index, ExplicitSecondaryIndex) and index.columns_data is None:
+                explicit[column] = index
+        if not explicit:
             return self
         blobs = open_blobs(store)
-        return self.copy(indices={**self.indices, **{c: self._load(explicit[c], blobs) for c in missing}})
+        # not `copy`: its checks and conversions of the constructor take longer than reading an index
+        dataset = object.__new__(type(self))
+        dataset.__dict__.update(self.__dict__)
+        dataset.indices = {**self.indices, **{c: self._load(index, blobs) for c, index in explicit.items()}}
+        return dataset
 
     def _load(self, index: ExplicitSecondaryIndex, blobs: BlobStore) -> ExplicitSecondaryIndex:
         check_owned(index.index_storage_key, self.uuid)
@@ -775,6 +784,32 @@ class DatasetMetadata(DatasetMetadataBase):
         _check_not_reserved(header, uuid)
         dataset = _load(header, partitions, blobs, load_schema, table_name)
         return dataset.load_all_indices(blobs) if load_all_indices else dataset
+
+    @staticmethod
+    def load_shared(uuid: str, blobs: BlobStore) -> DatasetMetadata:
+        """Load a dataset as `load_from_store`: one object for all callers, which must not change it."""
+        # Header and schema are read each time. While their bytes stay as they are, so does the object.
+        stored = read_header(uuid, blobs)
+        parsed = parse_header_shared(stored, uuid)
+        tables = () if parsed.partitions is None else tuple(parsed.partitions.files)
+        if len(tables) == 1:
+            key = schema_key(uuid, tables[0])
+            try:
+                file = schema_file_from_bytes(blobs.get(key), key)
+            except KeyError:
+                pass  # read_schemas knows what to do
+            else:
+                shared = parsed.shared
+                if shared is None or shared[0] is not file:
+                    header, partitions = parse_header_cached(stored, uuid)
+                    _check_not_reserved(header, uuid)
+                    schemas = TableSchema(tables[0], file.of(schema_version_of(header.get("metadata"))))
+                    parsed.shared = shared = file, _load(header, partitions, blobs, True, None, schemas)
+                dataset: DatasetMetadata = shared[1]
+                return dataset
+        header, partitions = parse_header_cached(stored, uuid)
+        _check_not_reserved(header, uuid)
+        return _load(header, partitions, blobs, True, None)
 
     @staticmethod
     def load_with_token(

@@ -348,6 +348,9 @@ def disjunctive_form(nodes: Sequence[Node]) -> list[ConjunctionType] | None:
     >>> disjunctive_form([("DAY", ">", 1), AnyOf((("CITY", "==", "Rom"), ("CITY", "==", "Bonn")))])
     [[('DAY', '>', 1), ('CITY', '==', 'Rom')], [('DAY', '>', 1), ('CITY', '==', 'Bonn')]]
     """
+    literals = [node for node in nodes if isinstance(node, tuple)]
+    if len(literals) == len(nodes):  # the usual case
+        return [literals] if literals else None
     result: list[ConjunctionType] = [[]]
     for node in nodes:
         conjunctions = _expand(node)

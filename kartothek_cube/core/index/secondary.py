@@ -580,7 +580,13 @@ class ExplicitSecondaryIndex(IndexBase):
             raise CorruptDatasetError(
                 key, f"it holds values of type {file_dtype}, column {self.column!r} is {dtype}"
             )
-        return self.copy(index_dct=columns, dtype=dtype or file_dtype, index_storage_key=key)
+        if dtype is None or not dtype.equals(file_dtype):
+            return self.copy(index_dct=columns, dtype=dtype or file_dtype, index_storage_key=key)
+        # the usual case without the constructor, whose checks take longer than reading the file
+        index = object.__new__(type(self))
+        index.__dict__.update(self.__dict__)
+        index.columns_data, index._index_dct = columns, None
+        return index
 
     def unload(self) -> Self:
         """

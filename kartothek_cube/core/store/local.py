@@ -89,7 +89,11 @@ class LocalBlobStore(BlobStore):
     # reading
 
     def get(self, key: str) -> bytes:
-        return self.get_with_token(key)[0]
+        descriptor, info = self._open(key)
+        try:
+            return posix.read_all(descriptor, info.st_size)
+        finally:
+            os.close(descriptor)
 
     def get_with_token(self, key: str) -> tuple[bytes, Token]:
         descriptor, info = self._open(key)
@@ -116,6 +120,13 @@ class LocalBlobStore(BlobStore):
 
     def exists(self, key: str) -> bool:
         return self._stat(key) is not None
+
+    def get_small(self, key: str, limit: int) -> bytes | int:
+        descriptor, info = self._open(key)
+        try:
+            return posix.read_all(descriptor, info.st_size) if info.st_size <= limit else info.st_size
+        finally:
+            os.close(descriptor)
 
     def open_read(self, key: str) -> BinaryIO:
         return os.fdopen(self._open(key)[0], "rb")
@@ -253,7 +264,9 @@ class LocalBlobStore(BlobStore):
     # helpers
 
     def _path(self, key: str) -> str:
-        self._check_folder(check_key(key).rpartition("/")[0])
+        folder = check_key(key).rpartition("/")[0]
+        if folder and folder not in self._checked_folders:  # not in `_check_folder`: each access comes here
+            self._check_folder(folder)
         return f"{self.root}/{key}"
 
     def _check_folder(self, folder: str) -> None:

@@ -8,7 +8,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from simplekv import KeyValueStore
@@ -102,7 +103,7 @@ def is_store(candidate: object) -> bool:
     # A class is a factory of stores, even if it has all their methods.
     if isinstance(candidate, type):
         return False
-    return all(callable(getattr(candidate, name, None)) for name in ("get", "open"))
+    return callable(getattr(candidate, "get", None)) and callable(getattr(candidate, "open", None))
 
 
 def ensure_store(store: StoreInput) -> KeyValueStore:
@@ -292,9 +293,38 @@ def _open_with_storefact(url: str) -> KeyValueStore:
     return store
 
 
+class _Directory(NamedTuple):
+    """What the URL of a directory says; ``root`` is None if decorators wrap the store."""
+
+    kind: type[KeyValueStore]
+    attributes: dict[str, object]
+    root: str | None
+    create_if_missing: bool
+    durable: bool
+
+
 def _open_directory(url: str) -> KeyValueStore:
     """Open a store in a directory, which the first write creates unless the URL forbids that."""
-    options = _check_directory_url(url)
+    directory = _parse_directory_url(url)
+    root = directory.root
+    if root is not None and not directory.create_if_missing and not os.path.isdir(root):
+        raise ValueError(
+            f"the directory {root} does not exist, and create_if_missing=false; {_list_known_schemes()}"
+        )
+    # a store of its own for each caller: users may set attributes
+    store = object.__new__(directory.kind)
+    store.__dict__.update(directory.attributes)
+    if not directory.durable:
+        # an attribute of the store is pickled with it
+        store.durable = False
+    return store
+
+
+# Cached: parsing the URL takes longer than reading a header.
+@lru_cache(maxsize=64)
+def _parse_directory_url(url: str) -> _Directory:
+    options = _parse_options(url)
+    create_if_missing, durable = (_parse_flag(options, name) for name in ("create_if_missing", "durable"))
     base, hash_sign, fragment = url.partition("#")
     # storefact would create the directory of a store that is only read
     store = _open_with_storefact(f"{base.partition('?')[0]}?create_if_missing=false{hash_sign}{fragment}")
@@ -302,21 +332,15 @@ def _open_directory(url: str) -> KeyValueStore:
     # an empty root would be the working directory of each process
     if root == "":
         raise ValueError(f"it names no directory; {_list_known_schemes()}")
-    if isinstance(root, str) and not _parse_flag(options, "create_if_missing") and not os.path.isdir(root):
-        raise ValueError(
-            f"the directory {root} does not exist, and create_if_missing=false; {_list_known_schemes()}"
-        )
-    if not _parse_flag(options, "durable"):
-        # an attribute of the store is pickled with it
-        store.durable = False
-    return store
+    root = root if isinstance(root, str) else None
+    return _Directory(type(store), vars(store), root, create_if_missing, durable)
 
 
-def _check_directory_url(url: str) -> dict[str, str]:
+@lru_cache(maxsize=64)
+def _check_directory_url(url: str) -> None:
     options = _parse_options(url)
     for name in ("create_if_missing", "durable"):
         _parse_flag(options, name)
-    return options
 
 
 def _find_scheme(url: str) -> tuple[Callable[[str], KeyValueStore], Callable[[str], object] | None]:

@@ -26,6 +26,7 @@ __all__ = (
     "integers",
     "is_dense",
     "join_codes",
+    "make_dense",
     "merge_hashes",
     "normalize_zeros",
     "unify_types",
@@ -119,7 +120,7 @@ def combine_keys(encoded: Sequence[Codes], length: int) -> Codes:
 
 def group_codes(columns: Sequence[Column], length: int) -> Ints:
     """Dense codes 0, 1, ... of the value tuples, in the order of the values."""
-    return _make_dense(*combine_keys([encode_ordered(column) for column in columns], length))
+    return make_dense(*combine_keys([encode_ordered(column) for column in columns], length))
 
 
 def join_codes(
@@ -134,7 +135,7 @@ def join_codes(
     return codes[:n_left], codes[n_left:]
 
 
-def _make_dense(codes: Ints, bound: int) -> Ints:
+def make_dense(codes: Ints, bound: int) -> Ints:
     """Codes without gaps, in the same order."""
     if is_dense(bound, len(codes)):
         present = np.zeros(bound, dtype=bool)

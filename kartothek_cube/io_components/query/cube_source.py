@@ -21,7 +21,6 @@ from kartothek_cube.core.cube.discover import (
 from kartothek_cube.core.cube.implied_conditions import ImpliedCondition
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
-from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.arrow_dataset import RowSource, SourceScan
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of
@@ -69,7 +68,7 @@ class _PlannedCubeScan(SourceScan):
             return 0
         # the cells in one file are unique; those of several may be versions of the same cell
         is_single = files.count_files() == 1
-        blobs = open_blobs(context.store)
+        blobs = context.open_store()
         keys = files.file_group(np.flatnonzero(is_single)).storage_keys(seed)
         if not all(key.endswith(PARQUET_FILE_SUFFIX) for key in keys):
             return None
@@ -86,7 +85,7 @@ class _PlannedCubeScan(SourceScan):
 
     def _partition_bytes(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         """Bytes of the needed columns in the files of each physical partition."""
-        blobs = open_blobs(self.plan.context.store)
+        blobs = self.plan.context.open_store()
         total = np.zeros(self.plan.n_partitions)
         for files, scan in zip(self.plan.files, self.plan.context.scans, strict=True):
             if scan.alignment:

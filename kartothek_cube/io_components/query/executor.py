@@ -15,10 +15,11 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.pandas_conversion import align_date_units, cast_to_schema
 from kartothek_cube.core.arrow.types import Ints
+from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.expressions.predicate import AllOf, Node, columns_of, tree_mask
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
-from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.query.frame_conversion import OutputBuffer, frames_of_tables
 from kartothek_cube.io_components.query.group_output import GroupedBatch, GroupSplitter, sort_table
@@ -39,12 +40,12 @@ from kartothek_cube.io_components.query.scan import (
     stored_columns,
 )
 from kartothek_cube.io_components.read.data_files import (
+    WORTH_A_THREAD,
     FileBytes,
     Source,
     concat_tables,
     fetch_files,
     open_columns,
-    read_threads,
 )
 from kartothek_cube.io_components.runtime import (
     REMOTE_REQUESTS,
@@ -94,7 +95,7 @@ def frames_of_result(context: ScanContext, tables: list[pa.Table]) -> list[pd.Da
     if context.dtype_backend is not None:
         tables[:] = [cast_to_schema(table, context.output) for table in tables]
     frames = list(frames_of_tables(tables, context.dtype_backend))
-    if context.dtype_backend is None:
+    if context.dtype_backend is None and any(pa.types.is_date(field.type) for field in context.output):
         # datetime64[s] for all if a column of one has dates that datetime64[ns] cannot hold
         align_date_units(frames)
     return frames
@@ -173,18 +174,19 @@ def run_task(context: ScanContext, task: ScanTask, buffer: OutputBuffer | None =
 
     Rows of a task without groups are written to ``buffer``, which becomes the memory of one DataFrame.
     """
-    blobs = open_blobs(context.store)
+    blobs = context.open_store()
     progress_add_total(sum(len(files.labels) for files in task.files))
     datasets = group_files_by_partition(context, task)
     if not len(datasets[0]):
         return []
-    bounds = _block_bounds(blobs, datasets).tolist()
+    file_sizes = _mean_file_sizes(blobs, datasets)
+    bounds = _block_bounds(blobs, datasets, file_sizes).tolist()
     n_blocks = len(bounds) - 1
     shared = [load_rows(blobs, files, task.predicates) for files in datasets if not files.aligned]
     # joined to every block; or, if they are large, once to the rows of all blocks
     is_small = [n_blocks == 1 or len(rows) * n_blocks <= _BROADCAST_ROWS for rows in shared]
     deferred = [rows for rows, small in zip(shared, is_small, strict=True) if not small]
-    threads = _block_threads(blobs, datasets, n_blocks)
+    threads = _block_threads(blobs, datasets, file_sizes, n_blocks)
     pipeline = _BlockPipeline(
         blobs=blobs,
         datasets=[files for files in datasets if files.aligned],
@@ -273,7 +275,7 @@ class _BlockPipeline:
                     self.blobs, key, fetched.get(key), threads=self.single_block, mapping=files.scan.mapping
                 )
                 sources[key] = stack.enter_context(columns)
-        return [attrs.evolve(files, sources=sources) for files in datasets]
+        return [replace_fields(files, sources=sources) for files in datasets]
 
 
 def _process_block(
@@ -300,20 +302,30 @@ def _filter_joined(rows: RowBatch, filters: Sequence[Node]) -> RowBatch:
     return rows if mask.true_count == len(rows) else rows.filter(mask.to_numpy(zero_copy_only=False))
 
 
-def _block_bounds(blobs: BlobStore, datasets: Sequence[PartitionedFiles]) -> Ints:
+def _mean_file_sizes(blobs: BlobStore, datasets: Sequence[PartitionedFiles]) -> list[float]:
+    """Mean bytes of the files of each dataset, from a sample; 0 if they do not matter, or cost requests."""
+    matter = blobs.is_local and any(len(files) > 1 for files in datasets)
+    return [_mean_size(blobs, files) if matter else 0.0 for files in datasets]
+
+
+def _mean_size(blobs: BlobStore, files: PartitionedFiles) -> float:
+    return mean_size(blobs, files.keys[:: max(1, len(files) // _SAMPLE)])
+
+
+def _block_bounds(
+    blobs: BlobStore, datasets: Sequence[PartitionedFiles], file_sizes: Sequence[float]
+) -> Ints:
     """Bounds of the blocks of physical partitions; each block is read and joined by one thread."""
     n_partitions = int(datasets[0].partition_ids[-1]) + 1
     if n_partitions == 1:
         return np.array([0, 1])
-    aligned = [files for files in datasets if files.aligned and len(files)]
-    counts = [np.bincount(files.partition_ids, minlength=n_partitions) for files in aligned]
-    if not blobs.is_local:  # sizes would cost requests
-        total = np.sum(counts, axis=0).astype(np.float64)
-        return split_by_weight(total, 1, int(np.ceil(total.sum() / (_REMOTE_BLOCKS * REMOTE_REQUESTS))))
     weights = np.zeros(n_partitions)
-    for files, count in zip(aligned, counts, strict=True):
-        sample = files.keys[:: max(1, len(files) // _SAMPLE)]
-        weights += count * (mean_size(blobs, sample) * column_fraction(files.scan))
+    for files, size in zip(datasets, file_sizes, strict=True):
+        if files.aligned and len(files):
+            count = np.bincount(files.partition_ids, minlength=n_partitions)
+            weights += count * (size * column_fraction(files.scan)) if blobs.is_local else count
+    if not blobs.is_local:  # sizes would cost requests
+        return split_by_weight(weights, 1, int(np.ceil(weights.sum() / (_REMOTE_BLOCKS * REMOTE_REQUESTS))))
     if weights.mean() >= _MIN_BLOCK_BYTES:
         return np.arange(n_partitions + 1)
     return split_by_weight(weights, 1, _BLOCK)
@@ -326,12 +338,14 @@ class _BlockThreads(NamedTuple):
     files: int
 
 
-def _block_threads(blobs: BlobStore, datasets: Sequence[PartitionedFiles], n_blocks: int) -> _BlockThreads:
+def _block_threads(
+    blobs: BlobStore, datasets: Sequence[PartitionedFiles], file_sizes: Sequence[float], n_blocks: int
+) -> _BlockThreads:
     """Threads for the blocks of a task, by the store and the size of its files."""
     if not blobs.is_local:
         return _BlockThreads(min(n_blocks, REMOTE_REQUESTS), -(-REMOTE_REQUESTS // n_blocks))
-    large = any(read_threads(blobs, files.keys) > 1 for files in datasets if len(files) > 1)
-    cores = available_cores() if large else 1
+    sizes = zip(datasets, file_sizes, strict=True)
+    cores = available_cores() if any(len(f) > 1 and size > WORTH_A_THREAD for f, size in sizes) else 1
     return _BlockThreads(min(n_blocks, cores), -(-cores // n_blocks))
 
 

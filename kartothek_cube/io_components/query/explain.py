@@ -15,7 +15,7 @@ from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import format_count
 from kartothek_cube.core.expressions.predicate import Node, columns_of, disjunctive_form, imply
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
-from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.store import BlobStore
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.display import card, facts, plain_text_table, table
 from kartothek_cube.io_components.kernels.encode import group_codes
@@ -268,7 +268,7 @@ def explain_query(
     plan = plan_query(
         cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
     )
-    blobs = open_blobs(plan.context.store)
+    blobs = plan.context.open_store()
     return QueryExplanation(
         cube=cube.uuid_prefix,
         columns=tuple(plan.context.output.names),
@@ -313,7 +313,7 @@ def _explain_conditions(
         selection.scan,
         dict(zip(selection.scan.schema.names, selection.scan.schema.types, strict=True)),
     )
-    conditions = logical_plan.conditions[scan.name].conditions
+    conditions = logical_plan.conditions[scan.name]
     result = [_condition_pruning(selection, c, c.to_tree(types)) for c in conditions]
     if scan.role is Role.SEED:
         pairs = zip(logical_plan.join_conditions, logical_plan.join_filters, strict=True)

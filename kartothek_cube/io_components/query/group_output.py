@@ -131,8 +131,7 @@ class GroupSplitter:
 
     def split(self, rows: RowBatch) -> GroupedBatch:
         """Sort and split the joined rows of a block."""
-        files = np.flatnonzero(rows.counts)
-        widths = [rows.widths_of(column)[files].max(initial=0) for column in self.columns]
+        widths = self._max_widths(rows)
         if not self.context.sort_columns:
             rows = rows.append_partition_keys(self.context.output.names)
         table = self._select(sort_result(rows, self.context.sort_columns))
@@ -143,12 +142,20 @@ class GroupSplitter:
             return GroupedBatch(unsplit=table)
         return GroupedBatch(self._split(table))
 
+    def _max_widths(self, rows: RowBatch) -> list[int]:
+        """Bits of the numbers in the files with rows, by column."""
+        if not rows.widths and len(rows):
+            return [bits(rows.table.schema.field(column).type) for column in self.columns]
+        (files,) = rows.counts.nonzero()
+        return [int(rows.widths_of(column)[files].max(initial=0)) for column in self.columns]
+
     def _select(self, table: pa.Table) -> pa.Table:
         """The columns of the result and those by which it is sorted."""
         names = dict.fromkeys([*self.context.output.names, *self.context.sort_columns])
         return table.select([name for name in names if name in table.column_names])
 
-    def _split(self, table: pa.Table) -> list[GroupRows]:
+    def _split(self, table: pa.Table, *, finished: bool = False) -> list[GroupRows]:
+        """Rows by group; `finished` ones have just the columns of the result, in their types."""
         if self.values is None:
             raise ValueError("a task without groups has nothing to split")
         keys = [table.column(name) for name in self.context.partition_by]
@@ -156,6 +163,8 @@ class GroupSplitter:
         order = _stable_order(numbers, len(self.values[0]))
         if order is not None:
             table, numbers = take_rows(table, order), numbers[order]
+        if finished:  # all groups at once, not one by one
+            table = fit(table.select(self.context.output.names), self.context.output)
         groups = np.unique(numbers[numbers >= 0])
         starts, stops = np.searchsorted(numbers, groups, "left"), np.searchsorted(numbers, groups, "right")
         bounds = zip(groups.tolist(), starts.tolist(), stops.tolist(), strict=True)
@@ -171,6 +180,11 @@ class GroupSplitter:
         """One sorted table per group that has rows; ``batches``, in the order of the blocks, is emptied."""
         # emptied, and with each name deleted after use, so that sorting releases column by column
         unsplit = [rows for batch in batches if (rows := batch.unsplit) is not None and len(rows)]
+        if unsplit and not any(batch.groups for batch in batches):
+            batches.clear()
+            table = self._concat_unsplit(unsplit)
+            unsplit.clear()
+            return [rows.table for rows in self._split(table, finished=True)]
         if unsplit:
             batches.append(GroupedBatch(self._split(self._concat_unsplit(unsplit))))
             unsplit.clear()

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-import attrs
 import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.types import Ints
+from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.io_components.kernels.search import lookup_keys, search_sorted
 from kartothek_cube.io_components.kernels.sort import run_starts_mask
 from kartothek_cube.io_components.kernels.take import Column, repeat, take_values
@@ -38,7 +38,7 @@ def join(left: RowBatch, right: RowBatch) -> RowBatch:
     An inner join drops the rows of the seed without a match; a left join gives them nulls.
     """
     joined = next(rows for strategy in _STRATEGIES if (rows := strategy(left, right)) is not None)
-    return attrs.evolve(joined, widths={**left.widths, **_payload_widths(left, right)})
+    return replace_fields(joined, widths={**left.widths, **_payload_widths(left, right)})
 
 
 # -- strategies ----------------------------------------------------------------------------------------------
@@ -167,6 +167,8 @@ def _is_copartitioned(left: RowBatch, right: RowBatch) -> bool:
 
 def _partition_ids(left: RowBatch, right: RowBatch) -> tuple[Ints, Ints]:
     """Common ids of the physical partitions, for each file of either table."""
+    if left.scan.alignment == right.scan.alignment:
+        return left.partition_ids, right.partition_ids  # numbered alike
     n_left, n_right = len(left.partition_ids), len(right.partition_ids)
     return match_partitions(left.keys, right.keys, right.scan, n_left, n_right)
 
@@ -192,10 +194,7 @@ def _payload_widths(left: RowBatch, right: RowBatch) -> dict[str, Widths]:
 
 def _matching_files(left: RowBatch, right: RowBatch) -> Ints:
     """For each file of the seed one of the other dataset with its partition, or -1."""
-    if left.scan.alignment == right.scan.alignment:
-        left_ids, right_ids = left.partition_ids, right.partition_ids  # numbered alike
-    else:
-        left_ids, right_ids = _partition_ids(left, right)
+    left_ids, right_ids = _partition_ids(left, right)
     order = np.argsort(right_ids, kind="stable")
     position = np.minimum(np.searchsorted(right_ids[order], left_ids), len(right_ids) - 1)
     return np.where(right_ids[order][position] == left_ids, order[position], -1)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
 import attrs
 import pyarrow as pa
@@ -12,6 +13,7 @@ from kartothek_cube.core.arguments import (
     converter_str_set,
     converter_str_tupleset,
 )
+from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.core.cube.conditions import (
     Condition,
     ConditionsInput,
@@ -21,9 +23,10 @@ from kartothek_cube.core.cube.conditions import (
 )
 from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import CubeSnapshot
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import unknown_names
-from kartothek_cube.core.expressions.literal import LiteralType
+from kartothek_cube.core.expressions.literal import LiteralType, bind_literal
 from kartothek_cube.core.expressions.predicate import (
     Node,
     bind,
@@ -59,7 +62,7 @@ class LogicalPlan:
     #: columns of the result, sorted
     output_columns: tuple[str, ...]
     #: active conditions by dataset id: those on columns of the dataset, which null does not match
-    conditions: Mapping[str, Conjunction]
+    conditions: Mapping[str, tuple[Condition | Disjunction, ...]]
     #: the same as literals in the types of the columns
     predicates: Mapping[str, tuple[LiteralType, ...]]
     #: the other active conditions, evaluated on the joined rows
@@ -74,24 +77,88 @@ class LogicalPlan:
     roles: Mapping[str, Role]
     #: ids of the other datasets, sorted
     unused: tuple[str, ...]
+    #: tells all but the values of the conditions; None if nothing short does
+    shape: Hashable | None = attrs.field(default=None, eq=False, repr=False)
+
+
+class _Columns(NamedTuple):
+    """Columns by dataset, and the types of all columns."""
+
+    names: Mapping[str, frozenset[str]]
+    types: Mapping[str, pa.DataType]
 
 
 def build_logical_plan(
     cube: Cube,
-    datasets: Mapping[str, DatasetMetadata],
+    snapshot: CubeSnapshot,
     conditions: ConditionsInput = None,
     dimension_columns: str | Iterable[str] | None = None,
     partition_by: str | Iterable[str] | None = None,
     payload_columns: str | Iterable[str] | None = None,
 ) -> LogicalPlan:
     """Check the arguments of a query against the stored columns, types and indices."""
-    columns = {name: get_dataset_columns(ds) for name, ds in datasets.items()}
-    types = _column_types(datasets, columns)
+    datasets = snapshot.datasets
+    columns = snapshot.derive("columns", lambda: _columns_of(datasets))
     if isinstance(conditions, str):
-        conditions = parse_conditions(conditions, types)
-    conjunction = Conjunction([c for c in Conjunction(conditions).conditions if c.active])
-    _check_columns("condition", conjunction.columns, set().union(*columns.values()))
-    trees = [_bind_condition(c, types, datasets, columns) for c in conjunction.conditions]
+        conditions = parse_conditions(conditions, columns.types)
+    conjunction = conditions if isinstance(conditions, Conjunction) else Conjunction(conditions)
+    active = [condition for condition in conjunction.conditions if condition.active]
+    trees = []
+    for condition in active:
+        if not (isinstance(condition, Condition) and condition.column in columns.types):
+            _check_columns("condition", Conjunction(active).columns, columns.types)
+        trees.append(_bind_condition(condition, datasets, columns))
+    shape = _shape_of(cube, trees, (dimension_columns, partition_by, payload_columns))
+
+    def arrange() -> LogicalPlan:
+        arguments = active, trees, dimension_columns, partition_by, payload_columns
+        return _arrange(cube, datasets, columns.names, *arguments)
+
+    if shape is None:
+        return arrange()
+    arranged = snapshot.derive(("logical plan", shape), lambda: replace_fields(arrange(), shape=shape))
+    if not active:
+        return arranged
+    literals = [tree for tree in trees if isinstance(tree, tuple)]  # all of them, as there is a shape
+    by_dataset: dict[str, tuple[Condition | Disjunction, ...]] = {}
+    predicates: dict[str, tuple[LiteralType, ...]] = {}
+    for name in arranged.roles:
+        columns_of_dataset = columns.names[name]
+        numbers = [number for number, literal in enumerate(literals) if literal[0] in columns_of_dataset]
+        by_dataset[name] = tuple([active[number] for number in numbers])
+        predicates[name] = tuple([literals[number] for number in numbers])
+    return replace_fields(arranged, conditions=by_dataset, predicates=predicates)
+
+
+def _shape_of(cube: Cube, trees: Sequence[Node], names: tuple[object, ...]) -> Hashable | None:
+    """What a plan is made of beside the values of its conditions; None if these matter, too."""
+    shape: list[object] = [cube]
+    for tree in trees:
+        if not isinstance(tree, tuple) or is_null_test(tree):
+            return None
+        shape.append(tree[0])
+    for argument in names:
+        if argument is None or type(argument) is str:
+            shape.append((argument,))
+        elif type(argument) in (list, tuple) and set(map(type, argument)) <= {str}:  # type: ignore[call-overload]
+            shape.append(tuple(argument))  # type: ignore[arg-type]
+        else:
+            return None
+    return tuple(shape)
+
+
+def _arrange(
+    cube: Cube,
+    datasets: Mapping[str, DatasetMetadata],
+    columns: Mapping[str, frozenset[str]],
+    conditions: Sequence[Condition | Disjunction],
+    trees: Sequence[Node],
+    dimension_columns: str | Iterable[str] | None,
+    partition_by: str | Iterable[str] | None,
+    payload_columns: str | Iterable[str] | None,
+) -> LogicalPlan:
+    """The plan for conditions that have been bound."""
+    conjunction = Conjunction(conditions)
     dimensions = _resolve_dimensions(cube, dimension_columns)
     groups = converter_str_tupleset(partition_by)
     owners = _group_column_owners(cube, datasets, columns, groups)
@@ -102,7 +169,7 @@ def build_logical_plan(
     _check_projection(cube, columns, payload, joined, dimensions)
     on_datasets: list[tuple[Condition, Node]] = []
     join_conditions: list[tuple[Condition | Disjunction, Node]] = []
-    for condition, tree in zip(conjunction.conditions, trees, strict=True):
+    for condition, tree in zip(conditions, trees, strict=True):
         if isinstance(condition, Disjunction) or _tests_match(tree, columns[cube.seed_dataset]):
             join_conditions.append((condition, tree))
         else:
@@ -132,7 +199,7 @@ def build_logical_plan(
         dimension_columns=dimensions,
         partition_by=groups,
         output_columns=tuple(sorted(output)),
-        conditions={name: Conjunction([c for c, _ in pairs]) for name, pairs in by_dataset.items()},
+        conditions={name: tuple(c for c, _ in pairs) for name, pairs in by_dataset.items()},
         predicates={
             name: tuple(literal for _, tree in pairs for literal in literals_of(tree))
             for name, pairs in by_dataset.items()
@@ -149,19 +216,18 @@ def build_logical_plan(
     )
 
 
-def _column_types(
-    datasets: Mapping[str, DatasetMetadata], columns: Mapping[str, set[str]]
-) -> dict[str, pa.DataType]:
-    """Types of all columns; another type takes precedence over null."""
+def _columns_of(datasets: Mapping[str, DatasetMetadata]) -> _Columns:
+    """Columns of the datasets; of their types, another one takes precedence over null."""
+    columns = {name: frozenset(get_dataset_columns(ds)) for name, ds in datasets.items()}
     types: dict[str, pa.DataType] = {}
     for name in sorted(datasets):
         for field in arrow_schema(datasets[name]):
             if field.name in columns[name] and pa.types.is_null(types.get(field.name, pa.null())):
                 types[field.name] = field.type
-    return types
+    return _Columns(columns, types)
 
 
-def _tests_match(tree: Node, seed_columns: set[str]) -> bool:
+def _tests_match(tree: Node, seed_columns: frozenset[str]) -> bool:
     """Whether a condition also holds for cells that a dataset does not have: nulls of a left join."""
     is_of_seed = columns_of(tree) <= seed_columns
     return not is_of_seed and any(is_null_test(literal) for literal in literals_of(tree))
@@ -176,8 +242,8 @@ def _check_projected(condition: Condition | Disjunction, dropped: set[str]) -> N
         )
 
 
-def _check_columns(role: str, columns: Iterable[str], available: set[str]) -> None:
-    unknown = set(columns) - available
+def _check_columns(role: str, columns: Iterable[str], available: Collection[str]) -> None:
+    unknown = set(columns).difference(available)
     if unknown:
         raise ValueError(
             f"Following {role} columns are required but are missing from the cube: "
@@ -186,20 +252,21 @@ def _check_columns(role: str, columns: Iterable[str], available: set[str]) -> No
 
 
 def _bind_condition(
-    condition: Condition | Disjunction,
-    types: Mapping[str, pa.DataType],
-    datasets: Mapping[str, DatasetMetadata],
-    columns: Mapping[str, set[str]],
+    condition: Condition | Disjunction, datasets: Mapping[str, DatasetMetadata], columns: _Columns
 ) -> Node:
     """The condition in the types of the columns; raises for values that cannot be compared with them."""
+    types = columns.types
     try:
         tree = condition.to_tree(types)
-        literals = literals_of(tree)
-        bind([literals], pa.schema({column: types[column] for column, _, _ in literals}.items()))
+        if isinstance(tree, tuple) and type(tree[2]) in (bool, int, float, str):  # its form needs no check
+            bind_literal(types[tree[0]], tree[1], tree[2], tree[0])
+        else:
+            literals = literals_of(tree)
+            bind([literals], pa.schema({column: types[column] for column, _, _ in literals}.items()))
     except TypeError as exc:
         on = "column" if isinstance(condition, Condition) else "columns"
         described = ", ".join(f"{column} ({types[column]})" for column in sorted(_columns(condition)))
-        owners = sorted(name for name in datasets if _columns(condition) & columns[name])
+        owners = sorted(name for name in datasets if _columns(condition) & columns.names[name])
         raise TypeError(
             f"Condition `{condition}` does not fit {on} {described} of "
             f"dataset{'s' if len(owners) > 1 else ''} {', '.join(owners)}: {exc}"
@@ -228,13 +295,13 @@ def _resolve_dimensions(cube: Cube, dimension_columns: str | Iterable[str] | Non
 
 def _resolve_output(
     cube: Cube,
-    columns: Mapping[str, set[str]],
+    columns: Mapping[str, frozenset[str]],
     dimensions: tuple[str, ...],
     groups: tuple[str, ...],
     payload_columns: str | Iterable[str] | None,
 ) -> set[str]:
     """Columns of the result."""
-    available = set().union(*columns.values())
+    available = set[str]().union(*columns.values())
     payload = available if payload_columns is None else set(converter_str_set(payload_columns))
     _check_columns("payload", payload, available)
     dropped = set(cube.dimension_columns) - set(dimensions)
@@ -249,7 +316,7 @@ def _resolve_output(
 def _group_column_owners(
     cube: Cube,
     datasets: Mapping[str, DatasetMetadata],
-    columns: Mapping[str, set[str]],
+    columns: Mapping[str, frozenset[str]],
     groups: tuple[str, ...],
 ) -> dict[str, str]:
     """For each column the dataset whose values make the groups: the first with an index, the seed first."""
@@ -277,8 +344,8 @@ def _group_column_owners(
 
 def _check_projection(
     cube: Cube,
-    columns: Mapping[str, set[str]],
-    payload: Mapping[str, set[str]],
+    columns: Mapping[str, frozenset[str]],
+    payload: Mapping[str, Collection[str]],
     joined: set[str],
     dimensions: tuple[str, ...],
 ) -> None:

@@ -12,14 +12,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend
-from kartothek_cube.core.arrow.types import Ints
+from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import format_count
 from kartothek_cube.core.expressions.predicate import Node, columns_of
-from kartothek_cube.core.naming import data_key
+from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.evolution import ColumnMapping
-from kartothek_cube.core.store import open_blobs
+from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.kernels.encode import join_codes
 from kartothek_cube.io_components.kernels.take import expand_ranges
@@ -92,8 +92,22 @@ class ScanContext:
     join_filters: tuple[Node, ...] = ()
     #: with a backend, the types of DataFrames are those of the schema
     dtype_backend: DtypeBackend | None = None
+    #: the open store, for tasks run by the process that planned them
+    cached_blobs: BlobStore | None = attrs.field(default=None, eq=False, repr=False)
     #: cache of :func:`~kartothek_cube.io_components.query.group_output.stored_bits`
     bits_by_column: dict[str, int] = attrs.field(factory=dict, eq=False, repr=False)
+
+    def open_store(self) -> BlobStore:
+        """The store; opened again in other processes."""
+        return open_blobs(self.store) if self.cached_blobs is None else self.cached_blobs
+
+    def __getstate__(self) -> dict[str, Any]:
+        # an open store cannot be pickled
+        return {**attrs.asdict(self, recurse=False), "cached_blobs": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            object.__setattr__(self, name, value)
 
 
 @attrs.frozen
@@ -106,6 +120,8 @@ class FileGroup:
     keys: tuple[str, ...] | None = None
     #: partition keys of each file, for tasks run by the process that planned them
     cached_values: dict[str, pa.Array] | None = attrs.field(default=None, eq=False, repr=False)
+    #: physical partition of each file, numbered as those of the seed in the task; for tasks as above
+    cached_ids: Ints | None = attrs.field(default=None, eq=False, repr=False)
 
     def __reduce__(self) -> tuple[type[FileGroup], tuple[Any, ...]]:
         # a task sent to another process stays small: it decodes the partition keys from the labels again
@@ -122,7 +138,8 @@ class FileGroup:
         """Keys of the files in the store."""
         if self.keys is not None:
             return self.keys
-        return tuple(data_key(scan.uuid, scan.table, label) for label in self.labels)
+        # not `data_key`: names need no check for each file, and stores check keys
+        return tuple([f"{scan.uuid}/{scan.table}/{label}{PARQUET_FILE_SUFFIX}" for label in self.labels])
 
 
 @attrs.frozen
@@ -145,30 +162,29 @@ class PartitionSelection:
     dataset: DatasetMetadata
     #: positions in the partition table of the dataset
     positions: Ints
-    #: partition keys of each file
-    keys: dict[str, pa.Array]
+    #: partition keys of all files of the dataset
+    all_keys: Mapping[str, pa.Array]
 
-    def select(self, mask_or_indices: npt.NDArray[Any]) -> PartitionSelection:
-        """Only the files of a mask, or at the given indices of this selection."""
-        indices = np.flatnonzero(mask_or_indices) if mask_or_indices.dtype == bool else mask_or_indices
-        keys = {column: array.take(pa.array(indices)) for column, array in self.keys.items()}
-        return attrs.evolve(self, positions=self.positions[indices], keys=keys)
+    def select(self, mask: Mask) -> PartitionSelection:
+        """Only the files of a mask."""
+        return PartitionSelection(self.scan, self.dataset, self.positions[mask], self.all_keys)
 
     def storage_keys(self) -> tuple[str, ...]:
         """Keys of the files in the store, in the order of the positions."""
         return self.file_group(np.arange(len(self.positions))).storage_keys(self.scan)
 
-    def file_group(self, indices: Ints) -> FileGroup:
+    def file_group(self, indices: Ints, partition_ids: Ints | None = None) -> FileGroup:
         """The files at the given indices of this selection."""
         scan, partitions = self.scan, self.dataset.partition_table
-        if not len(indices):
-            return FileGroup(())
         positions = pa.array(self.positions[indices])
         labels = tuple(partitions.labels.take(positions).to_pylist())
-        values = {column: array.take(pa.array(indices)) for column, array in self.keys.items()}
-        if partitions.has_derived_keys(scan.uuid, scan.table):
-            return FileGroup(labels, None, values)
-        return FileGroup(labels, tuple(partitions.files[scan.table].take(positions).to_pylist()), values)
+        values = {}
+        for column, array in self.all_keys.items():
+            values[column] = array.take(positions)
+        keys = None
+        if not partitions.has_derived_keys(scan.uuid, scan.table):
+            keys = tuple(partitions.files[scan.table].take(positions).to_pylist())
+        return FileGroup(labels, keys, values, partition_ids)
 
 
 @attrs.frozen(eq=False)
@@ -180,21 +196,29 @@ class AlignedFiles:
     partition_ids: Ints
     #: for each physical partition of the seed the one of this dataset, -1 without one
     matches: Ints
+    #: whether at most one physical partition of the seed matches each of this dataset
+    aligned: bool
     #: files by physical partition, and the partitions in that order
     _order: Ints = attrs.field(init=False)
     _sorted_ids: Ints = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        order = np.argsort(self.partition_ids, kind="stable")
+        order = self.partition_ids.argsort(kind="stable")
         object.__setattr__(self, "_order", order)
         object.__setattr__(self, "_sorted_ids", self.partition_ids[order])
 
     def file_group(self, partitions: Ints) -> FileGroup:
         """The files that match physical partitions of the seed."""
-        ids = np.unique(self.matches[partitions])
-        ids = ids[ids >= 0]
-        start, stop = (np.searchsorted(self._sorted_ids, ids, side) for side in ("left", "right"))
-        return self.selection.file_group(np.sort(self._order[expand_ranges(start, stop)[0]]))
+        ids = self.matches[partitions]
+        (numbers,) = (ids >= 0).nonzero()
+        ids = ids[numbers] if self.aligned else np.unique(ids[numbers])
+        start, stop = self._sorted_ids.searchsorted(ids, "left"), self._sorted_ids.searchsorted(ids, "right")
+        entries, range_numbers = expand_ranges(start, stop)
+        files = self._order[entries]
+        order = files.argsort()
+        return self.selection.file_group(
+            files[order], numbers[range_numbers[order]] if self.aligned else None
+        )
 
     def sample_keys(self, size: int) -> tuple[str, ...]:
         """Storage keys of at least ``size`` files, evenly spread."""
@@ -292,7 +316,7 @@ def split_into_tasks(
     """Tasks over consecutive groups or physical partitions, of at most ``size`` bytes if they can be cut."""
     if plan.is_empty:
         return []
-    blobs = open_blobs(plan.context.store)
+    blobs = plan.context.open_store()
     aligned = unaligned = np.zeros(plan.n_partitions)
     for files, scan in zip(plan.files, plan.context.scans, strict=True):
         file_bytes = mean_size(blobs, files.sample_keys(SAMPLE)) * column_fraction(scan)

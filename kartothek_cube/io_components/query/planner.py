@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import attrs
 import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_str_set_optional
-from kartothek_cube.core.arrow.types import Ints
-from kartothek_cube.core.cube.conditions import ConditionsInput
+from kartothek_cube.core.arrow.types import Ints, Mask
+from kartothek_cube.core.copying import replace_fields
+from kartothek_cube.core.cube.conditions import ConditionsInput, Conjunction
 from kartothek_cube.core.cube.consistency import arrow_schema, check_cube
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import DatasetsInput, discover_datasets
+from kartothek_cube.core.cube.discover import CubeSnapshot, DatasetsInput, discover_datasets, load_snapshot
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.expressions.predicate import columns_of, disjunctive_form, filter_mask, imply
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import data_key
 from kartothek_cube.core.store import BlobStore, open_blobs
-from kartothek_cube.core.typing import StoreFactory, StoreInput
-from kartothek_cube.io_components.kernels.encode import group_codes
+from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.io_components.kernels.encode import group_codes, is_dense, make_dense
 from kartothek_cube.io_components.kernels.take import expand_ranges, to_single_array
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of
 from kartothek_cube.io_components.query.logical_plan import LogicalPlan, Role, build_logical_plan
@@ -32,11 +35,12 @@ from kartothek_cube.io_components.query.physical_plan import (
     Group,
     PartitionSelection,
     PhysicalPlan,
+    Predicates,
     ScanContext,
     match_partitions,
 )
 from kartothek_cube.io_components.read.data_files import read_files
-from kartothek_cube.io_components.runtime import store_factory
+from kartothek_cube.io_components.runtime import REMOTE_REQUESTS, ordered_map, store_factory
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -58,14 +62,22 @@ def plan_query(
     # Data files are read in one case only: partition_by a dimension that the seed has no index on.
     factory = store_factory(store)
     blobs = open_blobs(factory)
-    headers = load_datasets(cube, blobs, datasets, as_of)
+    snapshot = _load_snapshot(cube, blobs, datasets, as_of)
     logical_plan = build_logical_plan(
-        cube, headers, conditions, dimension_columns, partition_by, payload_columns
+        cube, snapshot, conditions, dimension_columns, partition_by, payload_columns
     )
-    scans = tuple(_make_scan(name, headers[name], cube, logical_plan) for name in logical_plan.roles)
-    selections = [_prune_partitions(scan, headers[scan.name], logical_plan, blobs) for scan in scans]
-    context = _make_context(factory, cube, logical_plan, scans)
-    plan = _align_partitions(context, selections, logical_plan, blobs)
+    scans, output = _make_scans(cube, snapshot, logical_plan)
+    selections = [_prune_partitions(scan, snapshot, logical_plan, blobs) for scan in scans]
+    context = ScanContext(
+        store=factory,
+        scans=scans,
+        sort_columns=logical_plan.dimension_columns + cube.partition_columns,
+        partition_by=logical_plan.partition_by,
+        output=output,
+        join_filters=logical_plan.join_filters,
+        cached_blobs=blobs,
+    )
+    plan = _align_partitions(context, selections, logical_plan, snapshot, blobs)
     _log_plan(cube, plan)
     return plan
 
@@ -77,7 +89,7 @@ def _log_plan(cube: Cube, plan: PhysicalPlan) -> None:
     for files in plan.files:
         selection = files.selection
         scan = selection.scan
-        predicates = plan.logical_plan.conditions[scan.name].predicate or ()
+        predicates = Conjunction(plan.logical_plan.conditions[scan.name]).predicate or ()
         _LOGGER.debug(
             "Query of cube %s reads %d of %d files of dataset %s: columns %s; conditions %s",
             cube.uuid_prefix,
@@ -87,6 +99,18 @@ def _log_plan(cube: Cube, plan: PhysicalPlan) -> None:
             ", ".join(scan.columns) or "none",
             " & ".join(f"{column} {op} {value!r}" for column, op, value in predicates) or "none",
         )
+
+
+def _load_snapshot(
+    cube: Cube, blobs: BlobStore, datasets: DatasetsInput, as_of: CubeAsOf | None
+) -> CubeSnapshot:
+    """Datasets of a query; those that are read as they are now are shared with other queries."""
+    if as_of is None and not isinstance(datasets, Mapping):
+        wanted = converter_str_set_optional(datasets)
+        if blobs.is_local:
+            return load_snapshot(cube, blobs, wanted)
+        return load_snapshot(cube, blobs, wanted, partial(ordered_map, threads=REMOTE_REQUESTS))
+    return CubeSnapshot(load_datasets(cube, blobs, datasets, as_of))
 
 
 def load_datasets(
@@ -101,6 +125,37 @@ def load_datasets(
         check_cube(datasets, cube)
         return dict(datasets)
     return discover_datasets(cube, store, converter_str_set_optional(datasets))
+
+
+class _Scans(NamedTuple):
+    """Scans of a query, the seed first, and the columns of its result with their types."""
+
+    scans: tuple[DatasetScan, ...]
+    output: pa.Schema
+
+
+def _make_scans(cube: Cube, snapshot: CubeSnapshot, logical_plan: LogicalPlan) -> _Scans:
+    datasets = snapshot.datasets
+
+    def make() -> _Scans:
+        scans = tuple(_make_scan(name, datasets[name], cube, logical_plan) for name in logical_plan.roles)
+        return _Scans(scans, _output_schema(logical_plan, scans))
+
+    if logical_plan.shape is None:
+        return make()
+    made = snapshot.derive(("scans", logical_plan.shape), make)
+    scans = [
+        _with_predicates(cube, scan, logical_plan.predicates[scan.name]) if scan.predicates else scan
+        for scan in made.scans
+    ]
+    return _Scans(tuple(scans), made.output)
+
+
+def _with_predicates(cube: Cube, scan: DatasetScan, predicates: Predicates) -> DatasetScan:
+    """The scan with other values in its predicates, which are on the same columns."""
+    in_files = [p for p in predicates if p[0] not in cube.partition_columns]
+    on_dimensions = [p for p in in_files if p[0] in cube.dimension_columns]
+    return replace_fields(scan, predicates=tuple(in_files), dimension_predicates=tuple(on_dimensions))
 
 
 def _make_scan(name: str, dataset: DatasetMetadata, cube: Cube, logical_plan: LogicalPlan) -> DatasetScan:
@@ -146,42 +201,38 @@ def _first_file(dataset: DatasetMetadata) -> str | None:
     return key
 
 
-def _make_context(
-    store: StoreFactory, cube: Cube, logical_plan: LogicalPlan, scans: Sequence[DatasetScan]
-) -> ScanContext:
+def _output_schema(logical_plan: LogicalPlan, scans: Sequence[DatasetScan]) -> pa.Schema:
     types: dict[str, pa.DataType] = {}
     for scan in scans:
         for field in scan.schema:
             if pa.types.is_null(types.get(field.name, pa.null())):
                 types[field.name] = field.type
-    return ScanContext(
-        store=store,
-        scans=tuple(scans),
-        sort_columns=logical_plan.dimension_columns + tuple(cube.partition_columns),
-        partition_by=logical_plan.partition_by,
-        output=pa.schema([(c, types[c]) for c in logical_plan.output_columns]),
-        join_filters=logical_plan.join_filters,
-    )
+    return pa.schema([(c, types[c]) for c in logical_plan.output_columns])
 
 
 def _prune_partitions(
-    scan: DatasetScan, dataset: DatasetMetadata, logical_plan: LogicalPlan, blobs: BlobStore
+    scan: DatasetScan, snapshot: CubeSnapshot, logical_plan: LogicalPlan, blobs: BlobStore
 ) -> PartitionSelection:
     """Data files that the conditions on one dataset leave ("Per-Dataset Partitions" in the specification)."""
+    dataset = snapshot.datasets[scan.name]
+    keys = snapshot.derive(
+        ("partition keys", scan.name),
+        lambda: dataset.partition_table.keys(list(scan.partition_keys), dataset.schema),
+    )
     nodes = [*logical_plan.predicates[scan.name], *logical_plan.implied[scan.name]]
-    columns = set().union(*map(columns_of, nodes))
-    group_columns = {column for column, owner in logical_plan.owners.items() if owner == scan.name}
-    dataset = dataset.load_indices(columns | group_columns, blobs)
+    columns = {column for column, owner in logical_plan.owners.items() if owner == scan.name}
+    if not nodes and not columns:
+        return PartitionSelection(scan, dataset, np.arange(len(dataset.partition_table)), keys)
+    restricted = set().union(*map(columns_of, nodes))
+    dataset = dataset.load_indices(columns | restricted, blobs)
     positions = select_partitions(dataset, disjunctive_form(nodes))
-    keys = dataset.partition_table.keys(list(scan.partition_keys), dataset.schema)
     # all versions of a cell agree on these columns
     stable_columns = {*scan.dimensions, *(p[0] for p in scan.dimension_predicates), *scan.alignment}
-    if not columns <= stable_columns:
+    if not restricted <= stable_columns:
         stable = [node for n in nodes if (node := imply(n, stable_columns)) is not None]
         candidates = select_partitions(dataset, disjunctive_form(stable))
         positions = _complete_partitions(positions, candidates, scan, keys)
-    files = PartitionSelection(scan, dataset, np.arange(len(dataset.partition_table)), keys)
-    return files.select(positions)
+    return PartitionSelection(scan, dataset, positions, keys)
 
 
 def _complete_partitions(
@@ -196,31 +247,68 @@ def _complete_partitions(
     return candidates[np.isin(ids, np.unique(ids[np.isin(candidates, positions)]))]
 
 
+class _PartitionCodes(NamedTuple):
+    """Physical partitions of all files of the datasets, as codes in the order of the keys."""
+
+    seed: Ints
+    #: for each other dataset the codes of the seed's files and of its own, equal where the keys are
+    others: list[tuple[Ints, Ints]]
+
+
+def _encode_partitions(selections: Sequence[PartitionSelection]) -> _PartitionCodes:
+    seed, *others = selections
+    n_seed = len(seed.dataset.partition_table)
+    seed_codes = group_codes([seed.all_keys[c] for c in seed.scan.alignment], n_seed)
+    pairs = [
+        match_partitions(
+            seed.all_keys, other.all_keys, other.scan, n_seed, len(other.dataset.partition_table)
+        )
+        for other in others
+    ]
+    return _PartitionCodes(seed_codes, pairs)
+
+
 def _align_partitions(
-    context: ScanContext, selections: list[PartitionSelection], logical_plan: LogicalPlan, blobs: BlobStore
+    context: ScanContext,
+    selections: list[PartitionSelection],
+    logical_plan: LogicalPlan,
+    snapshot: CubeSnapshot,
+    blobs: BlobStore,
 ) -> PhysicalPlan:
     """Match the physical partitions of all datasets with those of the seed ("Alignment")."""
     seed, *others = selections
-    for other in others:
+    codes = snapshot.derive(
+        ("partition codes", seed.scan.alignment, tuple([s.scan.name for s in selections])),
+        lambda: _encode_partitions(selections),
+    )
+    for other, (left, right) in zip(others, codes.others, strict=True):
         if other.scan.role is Role.RESTRICTED:
-            left, right = match_partitions(
-                seed.keys, other.keys, other.scan, len(seed.positions), len(other.positions)
-            )
-            seed = seed.select(np.isin(left, right))
-    seed_ids = group_codes([seed.keys[c] for c in seed.scan.alignment], len(seed.positions))
+            seed = seed.select(_is_in(left[seed.positions], right[other.positions]))
+    seed_ids = make_dense(codes.seed[seed.positions], len(codes.seed))
     n_partitions = int(seed_ids.max()) + 1 if len(seed_ids) else 0
     first_files = np.full(n_partitions, -1, dtype=np.int64)
     first_files[seed_ids[::-1]] = np.arange(len(seed_ids) - 1, -1, -1)
-    files = [AlignedFiles(seed, seed_ids, np.arange(n_partitions))]
-    for other in others:
-        left, right = match_partitions(
-            seed.keys, other.keys, other.scan, len(seed.positions), len(other.positions)
-        )
-        matching = np.isin(right, left)
-        matches = np.where(np.isin(left, right), left, -1)[first_files]
-        files.append(AlignedFiles(other.select(matching), right[matching], matches))
+    files = [AlignedFiles(seed, seed_ids, np.arange(n_partitions), aligned=True)]
+    for other, (all_left, all_right) in zip(others, codes.others, strict=True):
+        left, right = all_left[seed.positions][first_files], all_right[other.positions]
+        matching = _is_in(right, left)
+        matches = np.where(_is_in(left, right), left, -1)
+        aligned = other.scan.alignment == seed.scan.alignment
+        files.append(AlignedFiles(other.select(matching), right[matching], matches, aligned))
     groups = _enumerate_groups(files, logical_plan, blobs) if context.partition_by else None
     return PhysicalPlan(context, logical_plan, tuple(files), groups)
+
+
+def _is_in(codes: Ints, others: Ints) -> Mask:
+    """Mask of the codes that occur among others, all of them dense codes."""
+    # many times as fast as np.isin
+    bound = 1 + max(int(codes.max(initial=-1)), int(others.max(initial=-1)))
+    if not is_dense(bound, len(codes) + len(others)):
+        return np.isin(codes, others)
+    present = np.zeros(bound, dtype=bool)
+    present[others] = True
+    mask: Mask = present[codes]
+    return mask
 
 
 def _enumerate_groups(

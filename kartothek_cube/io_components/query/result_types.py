@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_str_tupleset
 from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, check_dtype_backend
+from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput
@@ -38,7 +39,9 @@ def plan_frames(
     plan = plan_query(
         cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of
     )
-    return attrs.evolve(plan, context=attrs.evolve(plan.context, dtype_backend=backend))
+    if backend is None:
+        return plan
+    return replace_fields(plan, context=replace_fields(plan.context, dtype_backend=backend))
 
 
 def plan_table(

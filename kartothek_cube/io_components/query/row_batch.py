@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.types import Ints, Mask
+from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.io_components.kernels.take import repeat, take_values
 from kartothek_cube.io_components.query.physical_plan import DatasetScan
 from kartothek_cube.io_components.read.data_files import concat_tables, zero_column_table
@@ -45,9 +46,11 @@ def bits(dtype: pa.DataType) -> int:
     >>> bits(pa.int8()), bits(pa.list_(pa.float32())), bits(pa.string())
     (8, 32, 0)
     """
-    while pat.is_list(dtype):
+    width = _BITS.get(dtype.id)
+    while width is None and pat.is_list(dtype):
         dtype = dtype.value_type
-    return _BITS.get(dtype.id, 0)
+        width = _BITS.get(dtype.id)
+    return width or 0
 
 
 def with_bits(dtype: pa.DataType, width: int) -> pa.DataType:
@@ -57,6 +60,8 @@ def with_bits(dtype: pa.DataType, width: int) -> pa.DataType:
     >>> with_bits(pa.list_(pa.uint64()), 16)
     ListType(list<item: uint16>)
     """
+    if _BITS.get(dtype.id) == width:
+        return dtype
     if pat.is_list(dtype):
         return pa.list_(dtype.value_field.with_type(with_bits(dtype.value_type, width)))
     for kind, is_kind in (
@@ -93,6 +98,8 @@ def widths_of_files(schemas: Sequence[pa.Schema], partition_ids: Ints) -> dict[s
 def fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Cast numbers to the width in a schema of the same columns; they fit."""
     for position, (stored, target) in enumerate(zip(table.schema.types, schema.types, strict=True)):
+        if stored == target:
+            continue
         width = bits(target)
         if width and bits(stored) != width:
             # a column of empty lists only may have no item type
@@ -154,7 +161,7 @@ class RowBatch:
         table = self.table
         for name, values in columns:
             table = table.append_column(name, values)
-        return attrs.evolve(self, table=table)
+        return replace_fields(self, table=table)
 
     def append_partition_keys(self, columns: Iterable[str]) -> RowBatch:
         """The rows with those of the columns that are partition keys and not in the table."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.types import Ints, Mask
+from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.core.expressions.literal import LiteralType
 from kartothek_cube.core.expressions.predicate import (
     PredicatesType,
@@ -74,6 +75,8 @@ class PartitionedFiles:
 
     def between(self, start: int, stop: int) -> PartitionedFiles:
         """The files of consecutive physical partitions."""
+        if start == 0 and stop > self.partition_ids[-1:].max(initial=-1):
+            return self
         low, high = np.searchsorted(self.partition_ids, [start, stop]).tolist()
         return attrs.evolve(
             self,
@@ -95,7 +98,9 @@ def _group_files(
     scan, files = context.scans[number], task.files[number]
     partition_keys = files.partition_values(scan)
     aligned = seed is None or scan.alignment == seed.scan.alignment
-    if seed is None or not aligned:
+    if files.cached_ids is not None:
+        ids = files.cached_ids
+    elif seed is None or not aligned:
         ids = group_codes([partition_keys[column] for column in scan.alignment], len(files.labels))
     else:
         left, right = match_partitions(
@@ -104,16 +109,14 @@ def _group_files(
         seed_ids = np.full(max(left.max(initial=-1), right.max(initial=-1)) + 1, -1, np.int64)
         seed_ids[left] = seed.partition_ids
         ids = seed_ids[right]
-    order = np.argsort(ids, kind="stable")
-    order = order[np.searchsorted(ids[order], 0) :]
     keys = files.storage_keys(scan)
-    return PartitionedFiles(
-        scan=scan,
-        keys=tuple(keys[i] for i in order.tolist()),
-        partition_keys={column: array.take(pa.array(order)) for column, array in partition_keys.items()},
-        partition_ids=ids[order],
-        aligned=aligned,
-    )
+    if len(keys) != 1 or ids[0] < 0:
+        order = np.argsort(ids, kind="stable")
+        order = order[np.searchsorted(ids[order], 0) :]
+        keys = tuple([keys[i] for i in order.tolist()])
+        partition_keys = {column: array.take(pa.array(order)) for column, array in partition_keys.items()}
+        ids = ids[order]
+    return PartitionedFiles(scan, keys, partition_keys, ids, aligned)
 
 
 def load_rows(
@@ -217,7 +220,7 @@ def _deduplicate_cells(rows: RowBatch) -> RowBatch:
     """Only the last version of each cell within a physical partition."""
     dimensions = rows.columns(rows.scan.dimensions)
     if strictly_increasing(dimensions, len(rows), rows.partition_starts()):
-        return attrs.evolve(rows, sorted=True)
+        return replace_fields(rows, sorted=True)
     keys = [encode_ordered(pa.array(rows.row_partition_ids())), *map(encode_ordered, dimensions)]
     mask = last_occurrence_mask(*combine_keys(keys, len(rows)))
     return rows if mask is None else rows.filter(mask)

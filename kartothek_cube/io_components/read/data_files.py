@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -29,6 +28,7 @@ from kartothek_cube.serialization.parquet_reader import ParquetColumns, read_par
 from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = (
+    "WORTH_A_THREAD",
     "FileBytes",
     "Source",
     "concat_tables",
@@ -44,10 +44,11 @@ __all__ = (
 #: a local file up to this size is read in one piece, which is cheaper than seeking in it
 _SMALL = 1 << 20
 #: below this mean size of files in bytes, threads cost more than they bring
-_WORTH_A_THREAD = 1 << 16
+WORTH_A_THREAD = 1 << 16
 #: files whose sizes are taken for those of all
 _SAMPLE = 8
 
+_NULL_ID = pa.null().id
 #: content of a file; a buffer may lack columns that were not requested
 FileBytes: TypeAlias = bytes | pa.Buffer
 #: a file that has been read or opened
@@ -187,14 +188,12 @@ def _locate(blobs: BlobStore, key: str, columns: Sequence[str] | None) -> str | 
     if not blobs.is_local:
         return _fetch_file(blobs, (key, columns))
     try:
-        file = blobs.open_read(key)
+        content = blobs.get_small(key, _SMALL)
     except KeyError as exc:
         raise MissingFileError(key) from exc
-    with file:
-        size = os.fstat(file.fileno()).st_size
-        progress_advance(size)
-        if size <= _SMALL:
-            return file.read()
+    progress_advance(content if isinstance(content, int) else len(content))
+    if isinstance(content, bytes):
+        return content
     path = blobs.local_path(key)
     return blobs.get(key) if path is None else path
 
@@ -206,7 +205,7 @@ def read_threads(blobs: BlobStore, keys: Sequence[str]) -> int:
     if not blobs.is_local:
         return REMOTE_REQUESTS
     sample = keys[:: max(1, len(keys) // _SAMPLE)]
-    return available_cores() if sum(map(blobs.size, sample)) > _WORTH_A_THREAD * len(sample) else 1
+    return available_cores() if sum(map(blobs.size, sample)) > WORTH_A_THREAD * len(sample) else 1
 
 
 def read_files(
@@ -266,9 +265,11 @@ def concat_tables(tables: Sequence[pa.Table], schema: pa.Schema, origin: str) ->
         return schema.empty_table()
     if not tables[0].num_columns:
         return zero_column_table(sum(map(len, tables)))
-    first = tables[0].schema.remove_metadata()
     tables_without_metadata = [table.replace_schema_metadata(None) for table in tables]
-    if all(table.schema.equals(first) for table in tables_without_metadata[1:]):
+    first = tables_without_metadata[0].schema
+    if len(tables) == 1:
+        result = tables_without_metadata[0]
+    elif all(table.schema.equals(first) for table in tables_without_metadata[1:]):
         result = pa.concat_tables(tables_without_metadata)
     else:
         try:
@@ -277,7 +278,7 @@ def concat_tables(tables: Sequence[pa.Table], schema: pa.Schema, origin: str) ->
             message = f"its files have types that do not fit together: {exc}"
             raise CorruptDatasetError(origin, message) from exc
     for i, field in enumerate(result.schema):
-        if pa.types.is_null(field.type) and field.name in schema.names:
+        if field.type.id == _NULL_ID and field.name in schema.names:
             dtype = schema.field(field.name).type
             if not pa.types.is_null(dtype):
                 result = result.set_column(i, pa.field(field.name, dtype), result.column(i).cast(dtype))

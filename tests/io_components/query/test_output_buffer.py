@@ -203,6 +203,7 @@ def test_columns_of_large_files_are_held_once(tmp_path, each_file_a_block, monke
     seed["x"] += 100 * seed["p"]
     eager_cube.build_cube(data=seed, cube=CUBE, store=disk(tmp_path))
     tables = []
+    monkeypatch.setattr(frame_conversion, "_MAX_COPIED", 0)
     take_over = frame_conversion.zero_copy_view
     monkeypatch.setattr(
         frame_conversion, "zero_copy_view", lambda column: tables.append(column) or take_over(column)

@@ -113,3 +113,23 @@ def test_aggregation_of_lazy_scans(tmp_path, workload, engine):
     result = json.loads((tmp_path / "out.json").read_text())["GROUP BY over four datasets"]
     assert result["rows"] == workload.P
     assert result["check"] == pytest.approx(workload.whole(workload.seed)["v0"].sum(), abs=1e-3)
+
+
+def test_small_queries_have_equal_answers(tmp_path):
+    run("peers/small.py", tmp_path / "small", 1, tmp_path / "out.json")
+    measured = json.loads((tmp_path / "out.json").read_text())
+    answers = [
+        {name: (value["rows"], round(value["check"], 6)) for name, value in works.items() if "check" in value}
+        for works in measured.values()
+    ]
+    assert len(answers) == 3
+    assert len(answers[0]) == 4
+    assert answers.count(answers[0]) == 3
+
+
+def test_growth_is_measured():
+    size = json.dumps({"rows": 100, "files": 2, "columns": 1, "datasets": 2})
+    command = [sys.executable, str(BENCH / "growth.py"), size]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    # a listing, two headers, two schemas, and four small files
+    assert json.loads(done.stdout)["requests"] == 9

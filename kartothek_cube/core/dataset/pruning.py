@@ -42,12 +42,12 @@ def select_partitions(dataset: DatasetMetadataBase, predicates: PredicatesType) 
 def _conjunction_mask(dataset: DatasetMetadataBase, conjunction: ConjunctionType) -> Mask:
     """Mask of the partitions that can hold rows which match all literals of a conjunction."""
     # Literals on columns without partition key or loaded index do not prune.
-    kept = np.ones(len(dataset.partition_table), dtype=bool)
+    kept: Mask | None = None
     for literal in conjunction:
         mask = _literal_mask(dataset, literal)
         if mask is not None:
-            kept &= mask
-    return kept
+            kept = mask if kept is None else kept & mask
+    return np.ones(len(dataset.partition_table), dtype=bool) if kept is None else kept
 
 
 def _literal_mask(dataset: DatasetMetadataBase, literal: LiteralType) -> Mask | None:

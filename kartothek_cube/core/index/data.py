@@ -192,6 +192,10 @@ class IndexColumns:
 
     def labels_matching(self, mask: Mask) -> pa.StringArray:
         """Distinct partitions with a value where the mask is true, in the order of `labels`."""
+        (matching,) = mask.nonzero()
+        if len(matching) == 1:  # a point query does not look at the entries of other values
+            codes = self.codes[self.offsets[matching[0]] : self.offsets[matching[0] + 1]]
+            return self.labels.take(pa.array(np.sort(codes)))
         is_match = np.zeros(len(self.labels), dtype=bool)
         is_match[self.codes[np.repeat(mask, np.diff(self.offsets))]] = True
         return self.labels.filter(pa.array(is_match))

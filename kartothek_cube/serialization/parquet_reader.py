@@ -20,11 +20,12 @@ from kartothek_cube.core.arrow.pandas_conversion import (
     pandas_metadata,
     to_memory,
 )
-from kartothek_cube.core.arrow.types import storage_type
+from kartothek_cube.core.arrow.types import Ints, storage_type
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.expressions.predicate import PredicatesType, bind, columns_in_predicates, filter_mask
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.serialization._generic import check_columns, columns_to_read
+from kartothek_cube.serialization.encoded_pages import decode_chunk, is_decodable
 from kartothek_cube.serialization.ranged_read import chunks_of
 
 __all__ = ("ChunkCache", "ParquetColumns", "Source", "have_equal_pages", "read_parquet")
@@ -96,18 +97,20 @@ class ParquetColumns:
         """Type of a column as it is decoded."""
         return self._schema_of_file.field(column).type
 
-    def content(self, start: int, length: int) -> bytes | None:
-        """Bytes of the file; None if they cannot be read without moving its position."""
+    def content(self, start: int, length: int) -> pa.Buffer | None:
+        """Bytes of the file; None if it is not ours to read."""
         if self._input is None or not 0 <= start <= start + length <= self._input.size():
             return None
-        content: bytes = self._input.read_at(length, start)
-        return content
+        # pyarrow does not use the position. read_at() would copy to memory of Python, at ten times the cost
+        self._input.seek(start)
+        return self._input.read_buffer(length)
 
     @cached_property
     def footer(self) -> bytes | None:
         """The footer as bytes; None if they are unavailable or many."""
         size = 0 if self._input is None else self._input.size()
-        tail = self.content(max(0, size - _MAX_TAIL), min(size, _MAX_TAIL)) or b""
+        content = self.content(max(0, size - _MAX_TAIL), min(size, _MAX_TAIL))
+        tail = b"" if content is None else content.to_pybytes()
         length = int.from_bytes(tail[-8:-4], "little")
         return tail[-8 - length : -8] if 0 < length + 8 <= len(tail) else None
 
@@ -131,17 +134,21 @@ class ParquetColumns:
     def read(
         self, columns: Sequence[str] | None = None, predicates: PredicatesType = None, pushdown: bool = True
     ) -> pa.Table:
-        """Columns of matching rows; `pushdown` decodes other columns in matching row groups only."""
+        """Columns of matching rows; `pushdown` decodes only what these rows need."""
         if predicates is None:
             return self.table(columns)
         self.check(predicates)
         if not pushdown or not self.use_late_materialization:
             self.load(columns_to_read(columns, predicates) or self.names)
-        return self.table(columns, self.mask(predicates))
+        return self.table(columns, self.select(predicates))
 
-    def load(self, columns: Collection[str]) -> None:
-        """Decode columns that are needed in full."""
+    def load(self, columns: Collection[str], *, encoded: bool = False) -> None:
+        """Decode columns that are needed in full; texts stay encoded by a dictionary if that is faster."""
         missing = [column for column in columns if column not in self._decoded]
+        if encoded:
+            self._decoded.update(self._decode_pages(missing, None))
+            self._metadata = self._schema_of_file.metadata
+            missing = [column for column in missing if column not in self._decoded]
         if missing:
             table = self._decode(missing)
             self._metadata = table.schema.metadata
@@ -161,53 +168,126 @@ class ParquetColumns:
         self.load(columns)
         return [self._decoded[column] for column in columns]
 
-    def mask(self, predicates: PredicatesType) -> pa.BooleanArray:
-        """Mask of matching rows; the columns of the predicates stay decoded."""
-        filtered = sorted(columns_in_predicates(predicates))
-        self.load(filtered)
-        return filter_mask(pa.table({column: self._decoded[column] for column in filtered}), predicates)
+    def select(self, predicates: PredicatesType, rows: Ints | None = None) -> Ints:
+        """Ascending positions of matching rows, among all rows or some; what is decoded in full is kept."""
+        if predicates is None or len(predicates) != 1:
+            return self._select(predicates, rows)
+        # column by column, those of cheap types first: the next ones are decoded in matching rows only
+        columns = sorted({column for column, _, _ in predicates[0]}, key=self._decoding_cost)
+        for column in columns:
+            rows = self._select([[literal for literal in predicates[0] if literal[0] == column]], rows)
+            if not len(rows):
+                break
+        return np.arange(len(self)) if rows is None else rows
 
-    def table(self, columns: Sequence[str] | None = None, mask: pa.BooleanArray | None = None) -> pa.Table:
-        """Columns, by default all but the pandas index, of masked rows, with types of memory."""
-        # Columns that are not decoded yet are decoded in row groups with a masked row.
-        if mask is not None and mask.true_count == len(mask):
-            mask = None
+    def _decoding_cost(self, column: str) -> tuple[bool, bool, str]:
+        is_number = self.arrow_type(column).num_buffers == 2
+        return column not in self._decoded, not is_number, column
+
+    def _select(self, predicates: PredicatesType, rows: Ints | None) -> Ints:
+        columns = sorted(columns_in_predicates(predicates))
+        if rows is None:
+            self.load(columns, encoded=True)
+            table = pa.table({column: self._decoded[column] for column in columns})
+        else:
+            table = self._rows_of(columns, rows)
+        matches = np.flatnonzero(filter_mask(table, predicates).to_numpy(zero_copy_only=False))
+        return matches if rows is None else rows[matches]
+
+    def table(self, columns: Sequence[str] | None = None, rows: Ints | None = None) -> pa.Table:
+        """Columns, by default all but the pandas index, at ascending positions, with types of memory."""
+        if rows is not None and len(rows) == len(self):
+            rows = None
         if columns is None and not self._decoded:
             table = self._decode(None)
         else:
-            table = self._rows_of(self.names if columns is None else columns, mask)
+            table = self._rows_of(self.names if columns is None else columns, rows)
         if columns is None and _HAS_INDEX_COLUMNS.search((table.schema.metadata or {}).get(b"pandas", b"")):
             table = table.drop_columns(index_columns(table.schema))
         return _type_null_columns(to_memory(_drop_foreign_metadata(table)), self._schema)
 
-    def _rows_of(self, columns: Sequence[str], mask: pa.BooleanArray | None) -> pa.Table:
+    def _rows_of(self, columns: Sequence[str], rows: Ints | None) -> pa.Table:
         missing = list(dict.fromkeys(column for column in columns if column not in self._decoded))
-        if len(missing) == len(columns) and mask is None:
+        if len(missing) == len(columns) and rows is None:
             return self._decode(missing)
         if not columns:
-            return pa.table({"_": pa.nulls(mask.true_count if mask is not None else len(self))}).select([])
+            return pa.table({"_": pa.nulls(len(self) if rows is None else len(rows))}).select([])
         arrays = {column: self._decoded[column] for column in columns if column not in missing}
-        if mask is not None:
-            arrays = {column: values.filter(mask) for column, values in arrays.items()}
+        if rows is not None:
+            positions = pa.array(rows)
+            arrays = {column: values.take(positions) for column, values in arrays.items()}
         if missing:
-            table = self._decode(missing) if mask is None else self._read_masked(missing, mask)
+            table = self._decode(missing) if rows is None else self._decode_rows(missing, rows)
             self._metadata = table.schema.metadata
             arrays.update(zip(table.column_names, table.columns, strict=True))
         return pa.Table.from_arrays(
             [arrays[column] for column in columns], names=list(columns), metadata=self._metadata
         )
 
-    def _read_masked(self, columns: list[str], mask: pa.BooleanArray) -> pa.Table:
-        """Read masked rows; row groups without any are left out."""
+    def _decode_rows(self, columns: list[str], rows: Ints) -> pa.Table:
+        """Rows at ascending positions; row groups, and pages of most columns, without any are left out."""
         # Statistics in the footer could exclude row groups earlier, but pyarrow (26) ends the process if a
         # broken footer contradicts itself there.
+        decoded = self._decode_pages(columns, rows)
+        missing = [column for column in columns if column not in decoded]
+        if missing:
+            ends = np.cumsum([0, *self._group_lengths()])
+            bounds = rows.searchsorted(ends)
+            groups = np.flatnonzero(np.diff(bounds))
+            # positions among the rows of these groups
+            skipped = ends[groups] - np.cumsum(np.append(0, np.diff(ends)[groups]))[:-1]
+            positions = rows - np.repeat(skipped, np.diff(bounds)[groups])
+            table = self._decode(missing, groups.tolist()).take(pa.array(positions))
+            decoded.update(zip(missing, table.columns, strict=True))
+        return pa.Table.from_arrays(
+            [decoded[column] for column in columns], names=columns, metadata=self._schema_of_file.metadata
+        )
+
+    def _group_lengths(self) -> list[int]:
         metadata = self._file.metadata
-        lengths = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
-        ends = np.cumsum(lengths, dtype=np.int64).tolist()
-        masks = [mask.slice(end - length, length) for end, length in zip(ends, lengths, strict=True)]
-        groups = [number for number, group_mask in enumerate(masks) if group_mask.true_count]
-        group_masks = pa.chunked_array([masks[number] for number in groups], type=pa.bool_())
-        return self._decode(columns, groups).filter(group_masks)
+        return [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+
+    def _decode_pages(self, columns: Sequence[str], rows: Ints | None) -> dict[str, pa.ChunkedArray]:
+        """Those of the columns that can be decoded page by page, all rows or those at ascending positions."""
+        if self._mapping is not None or self.footer is None or not self.use_late_materialization:
+            return {}
+        decoded = {}
+        lengths = self._group_lengths()
+        for column in columns:
+            chunks = self._decode_chunks(column, lengths, rows)
+            if chunks is not None:
+                decoded[column] = pa.chunked_array(chunks)
+        return decoded
+
+    def _decode_chunks(self, column: str, lengths: list[int], rows: Ints | None) -> list[pa.Array] | None:
+        schema = self.metadata.schema
+        number = _position(schema, column)
+        if number is None or self.footer is None:
+            return None
+        leaf, dtype = schema.column(number), self.arrow_type(column)
+        chunks = chunks_of(self.footer, column)
+        if [chunk.values for chunk in chunks] != lengths or not is_decodable(leaf, dtype):
+            return None
+        arrays: list[pa.Array] = []
+        start = 0
+        for chunk in chunks:
+            positions = None
+            if rows is not None:
+                low, high = rows.searchsorted([start, start + chunk.values]).tolist()
+                positions = rows[low:high] - start
+            start += chunk.values
+            if positions is not None and not len(positions):
+                continue
+            content = self.content(chunk.start, chunk.length)
+            array = (
+                None
+                if content is None
+                else decode_chunk(content, chunk.codec, chunk.values, leaf, dtype, positions)
+            )
+            if array is None:
+                return None
+            arrays.append(array)
+        return arrays or [pa.array([], dtype)]
 
     def _decode(self, columns: list[str] | None, groups: list[int] | None = None) -> pa.Table:
         mapping = self._mapping
@@ -312,7 +392,7 @@ def _type_null_columns(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
     return table
 
 
-_Pages: TypeAlias = list[tuple[tuple[Any, ...], bytes | None]]
+_Pages: TypeAlias = list[tuple[tuple[Any, ...], pa.Buffer | None]]
 
 #: bytes per row above which comparing pages costs as much as decoding them
 _BYTES_PER_ROW = 0.5
@@ -330,8 +410,8 @@ def have_equal_pages(a: ParquetColumns, b: ParquetColumns, columns: Sequence[str
     ]:
         return False
     for (_, start, length), (_, other_start, _) in zip(chunks, other_chunks, strict=True):
-        pages = a.content(start, length)
-        if pages is None or pages != b.content(other_start, length):
+        pages, other_pages = a.content(start, length), b.content(other_start, length)
+        if pages is None or other_pages is None or not pages.equals(other_pages):
             return False
     return True
 

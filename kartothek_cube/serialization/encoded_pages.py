@@ -1,4 +1,4 @@
-"""Pages of flat columns, decoded in numpy: needed pages only, selected rows only, texts as dictionary codes."""
+"""Pages of flat columns, decoded in numpy: selected rows only, texts as codes of their dictionary."""
 # pyarrow (26) decodes all rows of a row group: floats at 5 ns each, texts at 15. Here, pages without a
 # selected row are not decompressed, floats are copied (2 ns with their checksum), and texts are the codes of
 # their dictionary (5 ns), so that a condition is evaluated on distinct values. Other columns, and whatever is
@@ -64,7 +64,7 @@ def decode_chunk(
     """
     try:
         return _ChunkDecoder(content, codec, leaf, dtype).decode(length, positions)
-    except (ValueError, LookupError, TypeError, OSError, MemoryError):
+    except (ValueError, LookupError, TypeError, ArithmeticError, OSError, MemoryError):
         return None
 
 
@@ -120,7 +120,10 @@ class _ChunkDecoder:
             raise ValueError(f"{length} rows expected, {start} found")
         if not arrays:
             return pa.array([], self._dtype)
-        return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+        values = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+        if self._dictionary is None:
+            return values
+        return pa.DictionaryArray.from_arrays(values, self._dictionary, safe=False)
 
     def _pages(self) -> Iterator[_Page]:
         position = 0
@@ -145,6 +148,7 @@ class _ChunkDecoder:
         return memoryview(self._codec.decompress(pa.py_buffer(stored), page.decompressed_size)).cast("B")
 
     def _decode_page(self, page: _Page, rows: Ints | None) -> pa.Array:
+        """Rows of a page: numbers, or codes of texts."""
         content = self._read(page)
         valid: Mask | None = None
         if self._has_levels:
@@ -162,8 +166,7 @@ class _ChunkDecoder:
         codes = _decode_runs(content[1:], content[0], n_stored) if n_stored else np.empty(0, np.int32)
         if int(codes.max(initial=0)) >= max(len(self._dictionary), 1):
             raise ValueError("a code that is not in the dictionary")
-        indices = _expand(pa.array(codes), valid, rows)
-        return pa.DictionaryArray.from_arrays(indices, self._dictionary, safe=False)
+        return _expand(pa.array(codes), valid, rows)
 
     def _decode_numbers(self, content: memoryview, length: int) -> pa.Array:
         numbers = np.frombuffer(content, self._physical, length)
@@ -230,22 +233,33 @@ def _decode_runs(data: memoryview, width: int, length: int) -> npt.NDArray[np.in
     if width > _MAX_WIDTH:
         raise ValueError("wide codes")
     n_bytes = (width + 7) // 8
+    # of each run: its length, the bytes of a packed one, the value (-1) of another
     lengths: list[int] = []
-    values: list[int] = []  # -1 for packed ones
-    packed: list[memoryview] = []
+    packed: list[memoryview | bytes] = []
+    values: list[int] = []
     position, missing = 0, length
+    header, start = _read_varint(data, 0)
+    if header & 1 and start == 1:
+        # writers pack codes without repetitions in runs of one length: all of them at once
+        n_values, stride = (header >> 1) * 8, 1 + (header >> 1) * width
+        n_runs = min(length // n_values, len(data) // stride)
+        runs = np.frombuffer(data, np.uint8, n_runs * stride).reshape(n_runs, stride)
+        if bool((runs[:, 0] == header).all()):
+            packed.append(runs[:, 1:].tobytes())
+            values.append(-1)
+            lengths.append(n_runs * n_values)
+            position, missing = n_runs * stride, length - n_runs * n_values
     while missing > 0:
-        header, position = _read_varint(data, position)
+        header, start = _read_varint(data, position)
         if header & 1:
-            n_values, end = (header >> 1) * 8, position + (header >> 1) * width
-            packed.append(data[position:end])
+            n_values, position = (header >> 1) * 8, start + (header >> 1) * width
+            packed.append(data[start:position])
             values.append(-1)
         else:
-            n_values, end = header >> 1, position + n_bytes
-            values.append(int.from_bytes(data[position:end], "little"))
-        if end > len(data) or not n_values or len(lengths) == _MAX_RUNS:
+            n_values, position = header >> 1, start + n_bytes
+            values.append(int.from_bytes(data[start:position], "little"))
+        if position > len(data) or not n_values or len(lengths) == _MAX_RUNS:
             raise ValueError("runs")
-        position = end
         lengths.append(min(n_values, missing))
         missing -= n_values
     unpacked = _unpack(b"".join(packed), width)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,7 @@ from kartothek_cube.core.expressions.predicate import PredicatesType, bind, colu
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.serialization._generic import check_columns, columns_to_read
 from kartothek_cube.serialization.encoded_pages import decode_chunk, is_decodable
-from kartothek_cube.serialization.ranged_read import chunks_of
+from kartothek_cube.serialization.ranged_read import ColumnChunk, chunks_of
 
 __all__ = ("ChunkCache", "ParquetColumns", "Source", "have_equal_pages", "read_parquet")
 
@@ -34,15 +34,28 @@ Source: TypeAlias = str | bytes | bytearray | memoryview | pa.Buffer | BinaryIO
 
 _CONTENT = (bytes, bytearray, memoryview, pa.Buffer)
 
+_Pages: TypeAlias = list[tuple[tuple[Any, ...], bytes]]
+
+# bytes per row above which comparing pages costs as much as decoding them
+_BYTES_PER_ROW = 0.5
 # cells below which starting threads takes longer than decoding
 _MIN_CELLS_THREADS = 100_000
-# longest footer that is parsed byte by byte
-_MAX_TAIL = 64 << 10
+# longest footer that is parsed byte by byte, and the bytes behind it: its length, and a magic number
+_MAX_FOOTER = 64 << 10
+_END = 8
 # rows below which decoding all columns at once is faster than decoding those of the predicates first
 _MIN_ROWS_LATE = 10_000
 # fast path: most pandas metadata have no index column and no extension type, and need no parsing
 _HAS_INDEX_COLUMNS = re.compile(rb'"index_columns":\s*\[\s*"')
 _HAS_EXTENSION_TYPES = re.compile(rb'"numpy_type":\s*"(string|boolean|U?Int\d+|Float\d+)"')
+
+
+class FlatColumn(NamedTuple):
+    """Column without lists or structs: its description, type in Arrow, and chunks by row group."""
+
+    leaf: pq.ColumnSchema
+    dtype: pa.DataType
+    chunks: list[ColumnChunk]
 
 
 class ParquetColumns:
@@ -63,6 +76,8 @@ class ParquetColumns:
         self._source, self._name, self._schema, self._threads = source, name, schema, threads
         self._mapping = mapping
         self._decoded: dict[str, pa.ChunkedArray] = {}
+        self._chunks: dict[str, FlatColumn | None] = {}
+        self._small_pages: dict[str, _Pages | None] = {}
         self._metadata: dict[bytes, bytes] | None = None
         with self._convert_errors():
             self._input = _open_input(source)
@@ -106,13 +121,45 @@ class ParquetColumns:
         return self._input.read_buffer(length)
 
     @cached_property
-    def footer(self) -> bytes | None:
+    def _footer(self) -> bytes | None:
         """The footer as bytes; None if they are unavailable or many."""
-        size = 0 if self._input is None else self._input.size()
-        content = self.content(max(0, size - _MAX_TAIL), min(size, _MAX_TAIL))
-        tail = b"" if content is None else content.to_pybytes()
-        length = int.from_bytes(tail[-8:-4], "little")
-        return tail[-8 - length : -8] if 0 < length + 8 <= len(tail) else None
+        length = self._file.metadata.serialized_size
+        if self._input is None or length > _MAX_FOOTER:
+            return None
+        content = self.content(self._input.size() - length - _END, length)
+        return None if content is None else content.to_pybytes()
+
+    def chunks(self, column: str) -> FlatColumn | None:
+        """Where the values of a flat column are; None for others, and where the footer does not tell."""
+        if column not in self._chunks:
+            self._chunks[column] = self._find_chunks(column)
+        return self._chunks[column]
+
+    def _find_chunks(self, column: str) -> FlatColumn | None:
+        schema, footer = self._file.metadata.schema, self._footer
+        numbers = [number for number, leaf in enumerate(schema.names) if leaf == column]
+        if footer is None or len(numbers) != 1 or schema.column(numbers[0]).path != column:
+            return None
+        chunks = chunks_of(footer, column)
+        if len(chunks) != self._file.metadata.num_row_groups:
+            return None
+        return FlatColumn(schema.column(numbers[0]), self.arrow_type(column), chunks)
+
+    def small_pages(self, column: str) -> _Pages | None:
+        """Content of a column and how to decode it; None if it is large."""
+        if column not in self._small_pages:
+            self._small_pages[column] = self._read_small_pages(column)
+        return self._small_pages[column]
+
+    def _read_small_pages(self, column: str) -> _Pages | None:
+        chunks = _chunks(self, [column])
+        if not chunks or sum(length for _, _, length in chunks) > _BYTES_PER_ROW * len(self):
+            return None
+        contents = [self.content(start, length) for _, start, length in chunks]
+        pairs = zip(chunks, contents, strict=True)
+        # bytes, as a buffer may be part of the whole file
+        pages = [(description, content.to_pybytes()) for (description, _, _), content in pairs if content]
+        return pages if len(pages) == len(chunks) else None
 
     @property
     def names(self) -> list[str]:
@@ -249,28 +296,24 @@ class ParquetColumns:
 
     def _decode_pages(self, columns: Sequence[str], rows: Ints | None) -> dict[str, pa.ChunkedArray]:
         """Those of the columns that can be decoded page by page, all rows or those at ascending positions."""
-        if self._mapping is not None or self.footer is None or not self.use_late_materialization:
+        if self._mapping is not None or not self.use_late_materialization:
             return {}
-        decoded = {}
-        lengths = self._group_lengths()
-        for column in columns:
-            chunks = self._decode_chunks(column, lengths, rows)
-            if chunks is not None:
-                decoded[column] = pa.chunked_array(chunks)
-        return decoded
+        decoded = {column: self._decode_chunks(column, rows) for column in columns}
+        return {column: values for column, values in decoded.items() if values is not None}
 
-    def _decode_chunks(self, column: str, lengths: list[int], rows: Ints | None) -> list[pa.Array] | None:
-        schema = self.metadata.schema
-        number = _position(schema, column)
-        if number is None or self.footer is None:
+    def _decode_chunks(self, column: str, rows: Ints | None) -> pa.ChunkedArray | None:
+        flat = self.chunks(column)
+        if flat is None or not is_decodable(flat.leaf, flat.dtype):
             return None
-        leaf, dtype = schema.column(number), self.arrow_type(column)
-        chunks = chunks_of(self.footer, column)
-        if [chunk.values for chunk in chunks] != lengths or not is_decodable(leaf, dtype):
+        # dictionaries of numbers are decoded as fast by pyarrow; texts without one have no codes
+        is_text = flat.leaf.physical_type == "BYTE_ARRAY"
+        if any(chunk.has_dictionary != is_text for chunk in flat.chunks):
+            return None
+        if [chunk.values for chunk in flat.chunks] != self._group_lengths():
             return None
         arrays: list[pa.Array] = []
         start = 0
-        for chunk in chunks:
+        for chunk in flat.chunks:
             positions = None
             if rows is not None:
                 low, high = rows.searchsorted([start, start + chunk.values]).tolist()
@@ -279,15 +322,13 @@ class ParquetColumns:
             if positions is not None and not len(positions):
                 continue
             content = self.content(chunk.start, chunk.length)
-            array = (
-                None
-                if content is None
-                else decode_chunk(content, chunk.codec, chunk.values, leaf, dtype, positions)
-            )
+            if content is None:
+                return None
+            array = decode_chunk(content, chunk.codec, chunk.values, flat.leaf, flat.dtype, positions)
             if array is None:
                 return None
             arrays.append(array)
-        return arrays or [pa.array([], dtype)]
+        return pa.chunked_array(arrays or [pa.array([], flat.dtype)])
 
     def _decode(self, columns: list[str] | None, groups: list[int] | None = None) -> pa.Table:
         mapping = self._mapping
@@ -392,12 +433,6 @@ def _type_null_columns(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
     return table
 
 
-_Pages: TypeAlias = list[tuple[tuple[Any, ...], pa.Buffer | None]]
-
-#: bytes per row above which comparing pages costs as much as decoding them
-_BYTES_PER_ROW = 0.5
-
-
 def have_equal_pages(a: ParquetColumns, b: ParquetColumns, columns: Sequence[str]) -> bool:
     """Whether columns of two files have equal pages, so that their values are equal row by row."""
     # Writers produce equal pages from equal values in equal order; different pages may hold equal values.
@@ -428,8 +463,14 @@ class ChunkCache:
         """Set columns of a file that equal those of the previous file."""
         for column in columns:
             last = self._last.get(column)
-            if last is not None and last[0] == _small_pages(file, column):
+            if last is not None and last[0] == file.small_pages(column):
                 file.set_decoded(column, last[1])
+
+    def load(self, file: ParquetColumns, columns: Sequence[str]) -> None:
+        """Decode columns with small pages in full, as the next file may have the same; cache them."""
+        small = [c for c in columns if file.get_decoded(c) is None and file.small_pages(c) is not None]
+        file.load(small)
+        self.keep(file, small)
 
     def keep(self, file: ParquetColumns, columns: Sequence[str]) -> None:
         """Cache decoded columns with small pages; their memory is shared and becomes immutable."""
@@ -437,7 +478,7 @@ class ChunkCache:
             values, last = file.get_decoded(column), self._last.get(column)
             if values is None or (last is not None and last[1] is values):
                 continue
-            pages = _small_pages(file, column)
+            pages = file.small_pages(column)
             if pages is not None:
                 values = _freeze(to_memory(pa.table({column: values})).column(0))
                 self._last[column] = pages, values
@@ -453,34 +494,18 @@ def _freeze(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array(chunks, column.type)
 
 
-def _small_pages(file: ParquetColumns, column: str) -> _Pages | None:
-    """Content of a column and how to decode it; None if it is large."""
-    chunks = _chunks(file, [column])
-    if not chunks or sum(length for _, _, length in chunks) > _BYTES_PER_ROW * len(file):
-        return None
-    pages = [(description, file.content(start, length)) for description, start, length in chunks]
-    return None if any(content is None for _, content in pages) else pages
-
-
 def _chunks(file: ParquetColumns, columns: Sequence[str]) -> list[tuple[tuple[Any, ...], int, int]]:
     """Encoding, start and length of each column in each row group; empty if unknown."""
     # Pages describe their encoding themselves, but for the codec.
-    schema, footer, descriptions = file.metadata.schema, file.footer, []
+    descriptions = []
     for name in columns:
-        number = _position(schema, name)
-        if footer is None or number is None:
+        flat = file.chunks(name)
+        if flat is None:
             return []
-        leaf = schema.column(number)
-        dtype = (file.arrow_type(name), leaf.physical_type, leaf.length)
+        leaf = flat.leaf
+        dtype = (flat.dtype, leaf.physical_type, leaf.length)
         levels = (leaf.max_definition_level, leaf.max_repetition_level)
-        chunks = chunks_of(footer, name)
-        if len(chunks) != file.metadata.num_row_groups:
-            return []
-        descriptions += [((dtype, levels, c.codec, c.values, c.length), c.start, c.length) for c in chunks]
+        descriptions += [
+            ((dtype, levels, c.codec, c.values, c.length), c.start, c.length) for c in flat.chunks
+        ]
     return descriptions
-
-
-def _position(schema: pq.ParquetSchema, name: str) -> int | None:
-    """Number of a flat column; None for others."""
-    numbers = [number for number, leaf in enumerate(schema.names) if leaf == name]
-    return numbers[0] if len(numbers) == 1 and schema.column(numbers[0]).path == name else None

@@ -272,7 +272,9 @@ def scan_colocated(
         return None
     if selected is None:
         seed_columns.load(stored_columns(scan))
-    chunk_cache.keep(seed_columns, dimensions)
+        chunk_cache.keep(seed_columns, dimensions)
+    else:
+        chunk_cache.load(seed_columns, dimensions)
     table = seed_columns.table(dimensions, selected)
     if not check_all_rows and not strictly_increasing(table.columns, len(table)):
         return None

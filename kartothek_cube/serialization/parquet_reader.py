@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
@@ -76,6 +76,7 @@ class ParquetColumns:
         self._source, self._name, self._schema, self._threads = source, name, schema, threads
         self._mapping = mapping
         self._decoded: dict[str, pa.ChunkedArray] = {}
+        self._selected: dict[str, tuple[Ints, pa.ChunkedArray]] = {}
         self._chunks: dict[str, FlatColumn | None] = {}
         self._small_pages: dict[str, _Pages | None] = {}
         self._metadata: dict[bytes, bytes] | None = None
@@ -190,14 +191,10 @@ class ParquetColumns:
         return self.table(columns, self.select(predicates))
 
     def load(self, columns: Collection[str], *, encoded: bool = False) -> None:
-        """Decode columns that are needed in full; texts stay encoded by a dictionary if that is faster."""
+        """Decode columns that are needed in full; texts stay ``encoded`` if that is faster."""
         missing = [column for column in columns if column not in self._decoded]
-        if encoded:
-            self._decoded.update(self._decode_pages(missing, None))
-            self._metadata = self._schema_of_file.metadata
-            missing = [column for column in missing if column not in self._decoded]
         if missing:
-            table = self._decode(missing)
+            table = self._decode_all(missing, encoded=encoded)
             self._metadata = table.schema.metadata
             self._decoded.update(zip(table.column_names, table.columns, strict=True))
 
@@ -228,8 +225,7 @@ class ParquetColumns:
         return np.arange(len(self)) if rows is None else rows
 
     def _decoding_cost(self, column: str) -> tuple[bool, bool, str]:
-        is_number = self.arrow_type(column).num_buffers == 2
-        return column not in self._decoded, not is_number, column
+        return column not in self._decoded, self._is_text(column), column
 
     def _select(self, predicates: PredicatesType, rows: Ints | None) -> Ints:
         columns = sorted(columns_in_predicates(predicates))
@@ -238,6 +234,7 @@ class ParquetColumns:
             table = pa.table({column: self._decoded[column] for column in columns})
         else:
             table = self._rows_of(columns, rows)
+            self._selected.update((column, (rows, table.column(column))) for column in columns)
         matches = np.flatnonzero(filter_mask(table, predicates).to_numpy(zero_copy_only=False))
         return matches if rows is None else rows[matches]
 
@@ -256,39 +253,68 @@ class ParquetColumns:
     def _rows_of(self, columns: Sequence[str], rows: Ints | None) -> pa.Table:
         missing = list(dict.fromkeys(column for column in columns if column not in self._decoded))
         if len(missing) == len(columns) and rows is None:
-            return self._decode(missing)
+            return self._decode_all(missing)
         if not columns:
             return pa.table({"_": pa.nulls(len(self) if rows is None else len(rows))}).select([])
         arrays = {column: self._decoded[column] for column in columns if column not in missing}
         if rows is not None:
             positions = pa.array(rows)
             arrays = {column: values.take(positions) for column, values in arrays.items()}
+            for column in self._selected.keys() & set(missing):
+                earlier, values = self._selected[column]
+                if bool(np.isin(rows, earlier, assume_unique=True).all()):
+                    arrays[column] = values.take(pa.array(earlier.searchsorted(rows)))
+                    missing.remove(column)
         if missing:
-            table = self._decode(missing) if rows is None else self._decode_rows(missing, rows)
+            table = self._decode_all(missing) if rows is None else self._decode_rows(missing, rows)
             self._metadata = table.schema.metadata
             arrays.update(zip(table.column_names, table.columns, strict=True))
         return pa.Table.from_arrays(
             [arrays[column] for column in columns], names=list(columns), metadata=self._metadata
         )
 
+    def _decode_all(self, columns: list[str], *, encoded: bool = False) -> pa.Table:
+        """All rows of columns; texts ``encoded`` by a dictionary, if that is faster."""
+        # pyarrow decodes several columns at once with threads
+        by_page = [column for column in columns if encoded or not (self._threads or self._is_text(column))]
+        return self._with_others(columns, self._decode_pages(by_page, None), self._decode)
+
     def _decode_rows(self, columns: list[str], rows: Ints) -> pa.Table:
         """Rows at ascending positions; row groups, and pages of most columns, without any are left out."""
-        # Statistics in the footer could exclude row groups earlier, but pyarrow (26) ends the process if a
-        # broken footer contradicts itself there.
-        decoded = self._decode_pages(columns, rows)
-        missing = [column for column in columns if column not in decoded]
-        if missing:
-            ends = np.cumsum([0, *self._group_lengths()])
-            bounds = rows.searchsorted(ends)
-            groups = np.flatnonzero(np.diff(bounds))
-            # positions among the rows of these groups
-            skipped = ends[groups] - np.cumsum(np.append(0, np.diff(ends)[groups]))[:-1]
-            positions = rows - np.repeat(skipped, np.diff(bounds)[groups])
-            table = self._decode(missing, groups.tolist()).take(pa.array(positions))
-            decoded.update(zip(missing, table.columns, strict=True))
+        return self._with_others(
+            columns, self._decode_pages(columns, rows), lambda others: self._decode_groups(others, rows)
+        )
+
+    def _with_others(
+        self,
+        columns: list[str],
+        decoded: dict[str, pa.ChunkedArray],
+        decode: Callable[[list[str]], pa.Table],
+    ) -> pa.Table:
+        """Columns that are decoded, and the others by a function."""
+        others = [column for column in columns if column not in decoded]
+        if others == columns:
+            return decode(columns)
+        if others:
+            decoded = {**decoded, **dict(zip(others, decode(others).columns, strict=True))}
         return pa.Table.from_arrays(
             [decoded[column] for column in columns], names=columns, metadata=self._schema_of_file.metadata
         )
+
+    def _decode_groups(self, columns: list[str], rows: Ints) -> pa.Table:
+        # Statistics in the footer could exclude row groups earlier, but pyarrow (26) ends the process if a
+        # broken footer contradicts itself there.
+        ends = np.cumsum([0, *self._group_lengths()])
+        bounds = rows.searchsorted(ends)
+        groups = np.flatnonzero(np.diff(bounds))
+        # positions among the rows of these groups
+        skipped = ends[groups] - np.cumsum(np.append(0, np.diff(ends)[groups]))[:-1]
+        positions = rows - np.repeat(skipped, np.diff(bounds)[groups])
+        return self._decode(columns, groups.tolist()).take(pa.array(positions))
+
+    def _is_text(self, column: str) -> bool:
+        dtype = self.arrow_type(column)
+        return bool(pat.is_string(dtype) or pat.is_binary(dtype))
 
     def _group_lengths(self) -> list[int]:
         metadata = self._file.metadata
@@ -306,8 +332,7 @@ class ParquetColumns:
         if flat is None or not is_decodable(flat.leaf, flat.dtype):
             return None
         # dictionaries of numbers are decoded as fast by pyarrow; texts without one have no codes
-        is_text = flat.leaf.physical_type == "BYTE_ARRAY"
-        if any(chunk.has_dictionary != is_text for chunk in flat.chunks):
+        if any(chunk.has_dictionary != self._is_text(column) for chunk in flat.chunks):
             return None
         if [chunk.values for chunk in flat.chunks] != self._group_lengths():
             return None
@@ -468,9 +493,8 @@ class ChunkCache:
 
     def load(self, file: ParquetColumns, columns: Sequence[str]) -> None:
         """Decode columns with small pages in full, as the next file may have the same; cache them."""
-        small = [c for c in columns if file.get_decoded(c) is None and file.small_pages(c) is not None]
-        file.load(small)
-        self.keep(file, small)
+        file.load([column for column in columns if file.small_pages(column) is not None])
+        self.keep(file, columns)
 
     def keep(self, file: ParquetColumns, columns: Sequence[str]) -> None:
         """Cache decoded columns with small pages; their memory is shared and becomes immutable."""

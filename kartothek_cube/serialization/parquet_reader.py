@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow.arrays import convert_layouts, copy_to_arrow_memory
+from kartothek_cube.core.arrow.arrays import convert_layouts, copy_to_arrow_memory, true_positions
 from kartothek_cube.core.arrow.pandas_conversion import (
     extension_dtypes,
     index_columns,
@@ -235,7 +235,7 @@ class ParquetColumns:
         else:
             table = self._rows_of(columns, rows)
             self._selected.update((column, (rows, table.column(column))) for column in columns)
-        matches = np.flatnonzero(filter_mask(table, predicates).to_numpy(zero_copy_only=False))
+        matches = true_positions(filter_mask(table, predicates))
         return matches if rows is None else rows[matches]
 
     def table(self, columns: Sequence[str] | None = None, rows: Ints | None = None) -> pa.Table:

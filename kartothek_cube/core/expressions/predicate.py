@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from kartothek_cube.core.arrow.arrays import boolean_array
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.expressions.literal import bind_literal, is_null_value, mask_of
 
@@ -183,7 +184,7 @@ def _mask_of_codes(array: pa.DictionaryArray, op: str, value: Any, column: str) 
     codes = (codes.fill_null(len(matches) - 1) if codes.null_count else codes).to_numpy()
     hits = np.flatnonzero(matches)
     # comparing codes with the only match takes a fifth of looking up each of them
-    return pa.array(codes == hits[0] if len(hits) == 1 else matches[codes])
+    return boolean_array(codes == hits[0] if len(hits) == 1 else matches[codes])
 
 
 def _all_nan(array: pa.Array) -> bool:

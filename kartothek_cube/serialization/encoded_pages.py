@@ -40,11 +40,9 @@ def is_decodable(leaf: pq.ColumnSchema, dtype: pa.DataType) -> bool:
     physical = leaf.physical_type
     if physical == "BYTE_ARRAY":
         return bool(dtype.equals(pa.string()) or dtype.equals(pa.binary()))
-    if pat.is_timestamp(dtype):
-        return bool(dtype.unit == "us" and leaf.converted_type == "TIMESTAMP_MICROS")
     if pat.is_float32(dtype) or pat.is_float64(dtype):
         return bool(physical == ("FLOAT" if pat.is_float32(dtype) else "DOUBLE"))
-    if pat.is_integer(dtype) or pat.is_date32(dtype):
+    if pat.is_integer(dtype) or pat.is_date32(dtype) or pat.is_timestamp(dtype):
         return bool(physical == ("INT64" if dtype.bit_width == 64 else "INT32"))
     return False
 
@@ -274,7 +272,7 @@ def _decode_runs(data: memoryview, width: int, length: int) -> npt.NDArray[np.in
 def _unpack(packed: bytes, width: int) -> npt.NDArray[np.int32]:
     """Numbers of so many bits, the first one in the lowest bits."""
     n_groups = len(packed) // width
-    padded = packed + bytes(4)
+    padded = packed + bytes(width + 4)
     values = np.empty((n_groups, 8), np.uint32)
     for number in range(8):  # the numbers of this place in all groups of eight
         byte, bit = divmod(number * width, 8)

@@ -320,6 +320,12 @@ class ParquetColumns:
         metadata = self._file.metadata
         return [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
 
+    def _count_rows(self, groups: list[int] | None) -> int:
+        if groups is None:
+            return len(self)
+        lengths = self._group_lengths()
+        return sum(lengths[number] for number in groups)
+
     def _decode_pages(self, columns: Sequence[str], rows: Ints | None) -> dict[str, pa.ChunkedArray]:
         """Those of the columns that can be decoded page by page, all rows or those at ascending positions."""
         if self._mapping is not None or not self.use_late_materialization:
@@ -363,12 +369,7 @@ class ParquetColumns:
         check_columns(names, self.names, self._name)
         in_file = self._file.schema_arrow.names
         stored = [name for column in names if (name := mapping.stored_name(column, in_file)) is not None]
-        metadata = self._file.metadata
-        length = (
-            metadata.num_rows
-            if groups is None
-            else sum(metadata.row_group(number).num_rows for number in groups)
-        )
+        length = self._count_rows(groups)
         table = self._decode_stored(stored, groups) if stored else pa.table({})
         return mapping.adapt(table, names, length)
 
@@ -383,8 +384,9 @@ class ParquetColumns:
         names = table.column_names
         if len(set(names)) < len(names):
             raise CorruptDatasetError(self._name, "column names occur more than once")
-        if groups is None and table.num_rows != len(self):
-            raise CorruptDatasetError(self._name, f"{len(self)} rows expected, {table.num_rows} found")
+        length = self._count_rows(groups)
+        if table.num_rows != length and (columns or groups is None):
+            raise CorruptDatasetError(self._name, f"{length} rows expected, {table.num_rows} found")
         if columns is not None and len(names) < len(columns):
             check_columns(columns, self._file.schema_arrow.names, self._name)
         return convert_layouts(table)

@@ -37,7 +37,7 @@ __all__ = (
 )
 
 #: a local file up to this size is read in one piece, which is cheaper than reading it column by column
-_SMALL = 1 << 18
+_SMALL = 1 << 20
 #: below this mean size of files in bytes, threads cost more than they bring
 _WORTH_A_THREAD = 1 << 16
 #: files whose sizes are taken for those of all

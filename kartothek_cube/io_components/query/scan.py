@@ -268,8 +268,10 @@ def scan_colocated(
         columns_in_predicates(file.predicates) <= set(dimensions) for file in files
     )
     check_all_rows = selected is not None and not on_cells_only and len(selected) > 0
-    if check_all_rows and not strictly_increasing(seed_columns.decoded(dimensions), len(seed_columns)):
-        return None
+    if check_all_rows:
+        seed_columns.load(dimensions, encoded=True)
+        if not strictly_increasing(seed_columns.decoded(dimensions), len(seed_columns)):
+            return None
     if selected is None:
         seed_columns.load(stored_columns(scan))
         chunk_cache.keep(seed_columns, dimensions)

@@ -1,9 +1,8 @@
-"""Columns decoded page by page hold what pyarrow reads."""
+"""Selected rows, conditions by columns, and encoded texts: what pyarrow reads, filtered."""
 
 from __future__ import annotations
 
 import io
-from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -78,7 +77,7 @@ def test_selected_rows_are_those_that_pyarrow_reads(data):
         sorted(data.draw(st.sets(st.integers(0, len(table) - 1)))) if len(table) else [], np.int64
     )
     expected = to_memory(pq.read_table(io.BytesIO(content)).replace_schema_metadata(None))
-    with ParquetColumns(content, "v", threads=False) as file:
+    with ParquetColumns(content, "v") as file:
         assert file.table(["v"], rows).equals(expected.take(pa.array(rows, pa.int64())))
         assert file.table(["v"]).equals(expected)
         file.load(["v"], encoded=True)
@@ -105,30 +104,14 @@ def test_codes_of_all_widths(values, distinct):
         assert file.table(["v"]).equals(table)
 
 
-@pytest.mark.parametrize(
-    "dtype, options, expected",
-    [
-        (pa.float64(), {"use_dictionary": False}, True),
-        (pa.float64(), {"use_dictionary": True}, False),
-        (pa.int8(), {"use_dictionary": False, "compression": "snappy"}, True),
-        (pa.timestamp("us"), {"use_dictionary": False}, True),
-        (pa.string(), {"use_dictionary": True}, True),
-        (pa.string(), {"use_dictionary": False}, False),
-        (pa.float64(), {"use_dictionary": False, "data_page_version": "2.0"}, False),
-        (pa.float64(), {"use_dictionary": False, "column_encoding": "BYTE_STREAM_SPLIT"}, False),
-        (pa.bool_(), {"use_dictionary": False}, False),
-    ],
-    ids=str,
-)
-def test_which_columns_are_decoded_by_page(dtype, options, expected):
-    table = pa.table({"v": pa.array(["1", "0"] * 9).cast(pa.int64()).cast(dtype)})
-    with (
-        ParquetColumns(write(table, **options), "v", threads=False) as file,
-        mock.patch.object(file, "_decode", wraps=file._decode) as pyarrow,
-    ):
+@pytest.mark.parametrize("dtype", [pa.float64(), pa.string()], ids=str)
+@pytest.mark.parametrize("use_dictionary", [True, False])
+def test_only_texts_with_a_dictionary_stay_encoded(dtype, use_dictionary):
+    table = pa.table({"v": pa.array(["1", "0"] * 9).cast(dtype)})
+    with ParquetColumns(write(table, use_dictionary=use_dictionary), "v") as file:
         file.load(["v"], encoded=True)
-        assert pyarrow.called is not expected
-        assert file.table(["v"]).column("v").cast(dtype).equals(table.column("v"))
+        is_encoded = pa.types.is_dictionary(file.get_decoded("v").type)
+        assert is_encoded == (use_dictionary and dtype == pa.string())
 
 
 @pytest.mark.parametrize("dtype", [pa.float64(), pa.string()], ids=str)
@@ -143,19 +126,21 @@ def test_damage_is_an_error_or_harmless(dtype):
         for change in (1, 0x40, 0xFF):
             damaged = bytearray(content)
             damaged[position] ^= change
-            results = [_values(bytes(damaged), by_page=by_page) for by_page in (True, False)]
+            results = [_values(bytes(damaged), encoded=encoded) for encoded in (True, False)]
             # pyarrow does not notice all changes in headers
             assert results[0] in (None, values.to_pylist(), results[1]), position
             found.add(results[0] is None)
     assert found == {True, False}
 
 
-def _values(content, *, by_page):
+def _values(content, *, encoded):
     try:
-        with ParquetColumns(content, "v", threads=not by_page) as file:
-            return file.table(["v"], np.arange(400)[:-1] if by_page else None)["v"].to_pylist() + (
-                file.table(["v"], np.array([399]))["v"].to_pylist() if by_page else []
-            )
+        with ParquetColumns(content, "v") as file:
+            if encoded:
+                file.load(["v"], encoded=True)
+                return file.table(["v"])["v"].to_pylist()
+            parts = [file.table(["v"], rows)["v"] for rows in (np.arange(1, 400), np.array([0]))]
+            return parts[1].to_pylist() + parts[0].to_pylist()
     except CorruptDatasetError:
         return None
 

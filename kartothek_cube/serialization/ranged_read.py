@@ -82,13 +82,13 @@ def _chunks(tail: bytes, length: int, columns: Collection[str]) -> list[tuple[in
 
 
 class ColumnChunk(NamedTuple):
-    """Column chunk in a row group: codec, number of values, first byte, bytes, dictionary or not."""
+    """Column chunk in a row group: codec, number of values, first byte, bytes, those of the dictionary."""
 
     codec: int
     values: int
     start: int
     length: int
-    has_dictionary: bool
+    dictionary_length: int
 
 
 def chunks_of(footer: bytes, column: str) -> list[ColumnChunk]:
@@ -111,11 +111,12 @@ def _pattern(column: str) -> re.Pattern[bytes]:
 
 def _chunk(match: re.Match[bytes]) -> ColumnChunk:
     codec, count, size, data, dictionary = match.groups()
-    start = _number(data)
-    has_dictionary = dictionary is not None and 0 < _number(dictionary) < start
-    if has_dictionary:
-        start = _number(dictionary)
-    return ColumnChunk(_number(codec), _number(count), start, _number(size), has_dictionary)
+    start, dictionary_length = _number(data), 0
+    if dictionary is not None and 0 < _number(dictionary) < start:
+        dictionary_length = start - _number(dictionary)
+    return ColumnChunk(
+        _number(codec), _number(count), start - dictionary_length, _number(size), dictionary_length
+    )
 
 
 def _varint(value: int) -> bytes:

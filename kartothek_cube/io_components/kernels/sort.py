@@ -84,8 +84,9 @@ def _rank_codes(column: pa.ChunkedArray) -> Ints | None:
     chunk = column.chunk(0)
     if chunk.dictionary.null_count:
         return None
-    ranks = pc.rank(chunk.dictionary, tiebreaker="dense").to_numpy().astype(np.int64)
-    return ranks[chunk.indices.to_numpy()]
+    ranks: Ints = pc.rank(chunk.dictionary, tiebreaker="dense").to_numpy().astype(np.int64)
+    values: Ints = ranks[chunk.indices.to_numpy()]
+    return values
 
 
 def sort_order(columns: Sequence[Column], length: int) -> Ints | None:

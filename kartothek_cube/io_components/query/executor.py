@@ -306,7 +306,7 @@ def _process_blocks(
         rows = pipeline.join_broadcast(concat_rows(list(filter(len, pending)) or pending[:1], pa.schema([])))
         pending.clear()
         batch = splitter.split(_filter_joined(rows, splitter.context.join_filters))
-        if buffer is not None and len(blocks) == 1:
+        if buffer is not None:
             groups = [rows._replace(table=buffer.write_block(number, rows.table)) for rows in batch.groups]
             batch = attrs.evolve(batch, groups=groups)
         results.append(batch)

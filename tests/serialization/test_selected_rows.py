@@ -114,6 +114,15 @@ def test_only_texts_with_a_dictionary_stay_encoded(dtype, use_dictionary):
         assert is_encoded == (use_dictionary and dtype == pa.string())
 
 
+def test_texts_behind_a_dictionary_that_the_writer_gave_up_are_not_encoded():
+    table = pa.table({"v": [f"a text of its own, {number * 7919 % 1000:04d}" for number in range(1000)]})
+    content = write(table, dictionary_pagesize_limit=200, write_batch_size=10)
+    with ParquetColumns(content, "v") as file:
+        file.load(["v"], encoded=True)
+        assert file.get_decoded("v").type == pa.string()
+        assert file.table(["v"]).equals(table)
+
+
 @pytest.mark.parametrize("dtype", [pa.float64(), pa.string()], ids=str)
 def test_damage_is_an_error_or_harmless(dtype):
     values = pa.array([str(number % 50) for number in range(400)]).cast(dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -36,7 +37,7 @@ __all__ = (
     "zero_column_table",
 )
 
-#: a local file up to this size is read in one piece, which is cheaper than reading it column by column
+#: a local file up to this size is read in one piece, which is cheaper than seeking in it
 _SMALL = 1 << 20
 #: below this mean size of files in bytes, threads cost more than they bring
 _WORTH_A_THREAD = 1 << 16
@@ -182,12 +183,16 @@ def _locate(blobs: BlobStore, key: str, columns: Sequence[str] | None) -> str | 
     if not blobs.is_local:
         return _fetch_file(blobs, (key, columns))
     try:
-        size = blobs.size(key)
-        progress_advance(size)
-        path = blobs.local_path(key) if size > _SMALL else None
-        return blobs.get(key) if path is None else path
+        file = blobs.open_read(key)
     except KeyError as exc:
         raise MissingFileError(key) from exc
+    with file:
+        size = os.fstat(file.fileno()).st_size
+        progress_advance(size)
+        if size <= _SMALL:
+            return file.read()
+    path = blobs.local_path(key)
+    return blobs.get(key) if path is None else path
 
 
 def read_threads(blobs: BlobStore, keys: Sequence[str]) -> int:

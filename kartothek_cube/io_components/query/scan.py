@@ -275,7 +275,7 @@ def scan_colocated(
     if selected is None:
         seed_columns.load(stored_columns(scan))
         chunk_cache.keep(seed_columns, dimensions)
-    else:
+    elif len(selected):
         chunk_cache.load(seed_columns, dimensions)
     table = seed_columns.table(dimensions, selected)
     if not check_all_rows and not strictly_increasing(table.columns, len(table)):

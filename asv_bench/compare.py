@@ -28,6 +28,9 @@ SPARK = (OURS, "data source", "spark parquet")
 #: environment of the cube workload: 500,000 rows, and the 5,000,000 rows of --full
 REDUCED = {"BENCH_P": "50", "BENCH_X": "100", "BENCH_Y": "100"}
 FULL = {"BENCH_P": "50", "BENCH_X": "400", "BENCH_Y": "250"}
+#: selective scans, with dimensions of numbers and days, or of texts: 1,000,000 rows, and those of --full
+SCANS = ({"BENCH_WORKLOAD": "scan_workload"}, {"BENCH_WORKLOAD": "scan_workload", "BENCH_TEXT": "1"})
+SCAN_REDUCED = {"BENCH_P": "20", "BENCH_X": "250", "BENCH_Y": "200"}
 
 
 @dataclass
@@ -84,9 +87,20 @@ def run(python: str, script: str, *args: object, env: dict[str, str] | None = No
     return json.loads(Path(str(args[2])).read_text())
 
 
+def compare_scans(work: Path, size: dict[str, str], rounds: int) -> Results:
+    """Conditions that few rows meet."""
+    results = Results()
+    for number, workload in enumerate(SCANS):
+        measured = compare_cube(work / str(number), {**size, **workload}, rounds, None)
+        results.seconds.update({name: value for name, value in measured.seconds.items() if name != "build"})
+        results.answers.update(measured.answers)
+    return results
+
+
 def compare_cube(work: Path, env: dict[str, str], rounds: int, kartothek: str | None) -> Results:
     """One cube, seven queries."""
     results = Results()
+    work.mkdir(exist_ok=True)
     ours, theirs, out = work / "ours", work / "kartothek", work / "out.json"
     results.add(OURS, run(sys.executable, "cube.py", OURS, ours, out, "build", env=env))
     if kartothek:
@@ -190,7 +204,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="number of runs of every engine")
     parser.add_argument(
         "--only",
-        choices=["cube", "small", "groups", "remote", "lazy", "plan", "spark"],
+        choices=["cube", "scan", "small", "groups", "remote", "lazy", "plan", "spark"],
         help="run one of the comparisons",
     )
     parser.add_argument("--output", type=Path, help="also write all measurements as JSON")
@@ -213,6 +227,9 @@ def main() -> int:
         if args.only in (None, "remote"):
             measured["remote"] = compare_remote(work, args.rounds)
             _print("Remote store, 20 ms per request", measured["remote"], [OURS, "floor"])
+        if args.only in (None, "scan"):
+            measured["scan"] = compare_scans(work, FULL if args.full else SCAN_REDUCED, args.rounds)
+            _print("Selective scans", measured["scan"], [OURS, "duckdb", "polars", "floor"])
         if args.only in (None, "lazy"):
             measured["lazy"] = compare_lazy(work, size, args.rounds)
             _print("One cube in other engines", measured["lazy"], [*LAZY])

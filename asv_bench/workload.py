@@ -44,6 +44,7 @@ OWNER = {
     "v7": "cal",
 }
 KEYS = {"enrich": ["x", "y", "p"], "loc": ["x", "p"], "cal": ["y"]}
+DIMENSIONS = ["x", "y"]
 
 
 def days():
@@ -84,3 +85,8 @@ def cal():
 def whole(part):
     """All partitions of a dataset in one frame."""
     return pd.concat([part(p) for p in range(P)], ignore_index=True)
+
+
+def build_data():
+    """Data of the first call, and of a second one: dataset -> frame."""
+    return {"seed": whole(seed), "enrich": whole(enrich)}, {"loc": whole(loc), "cal": cal()}

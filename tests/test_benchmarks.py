@@ -16,9 +16,9 @@ BENCH = ROOT / "asv_bench"
 SIZE = {"BENCH_P": "8", "BENCH_X": "4", "BENCH_Y": "12"}
 
 
-def run(script, *args):
+def run(script, *args, **env):
     command = [sys.executable, str(BENCH / script), *map(str, args)]
-    subprocess.run(command, check=True, env={**os.environ, **SIZE, "PYTHONPATH": str(ROOT)})
+    subprocess.run(command, check=True, env={**os.environ, **SIZE, "PYTHONPATH": str(ROOT), **env})
 
 
 @pytest.fixture
@@ -50,6 +50,21 @@ def test_queries_of_the_workload(tmp_path, workload):
         assert (name, result[name]["rows"]) == (name, len(rows))
         assert result[name]["check"] == pytest.approx(rows.v0.sum()), name
     assert result["regroup_y"]["groups"] == 10
+
+
+@pytest.mark.parametrize("dimensions", [{}, {"BENCH_TEXT": "1"}], ids=["numbers", "texts"])
+def test_engines_agree_about_selective_scans(tmp_path, dimensions):
+    env = {"BENCH_WORKLOAD": "scan_workload", "BENCH_X": "100", **dimensions}
+    out = tmp_path / "ours.json"
+    run("peers/cube.py", "kartothek_cube", tmp_path / "store", out, "build,query", 1, **env)
+    ours = json.loads(out.read_text())
+    assert sum(value["rows"] > 0 for name, value in ours.items() if name not in ("build", "maxrss_mb")) > 3
+    for engine in ("duckdb", "polars"):
+        run("peers/sql.py", engine, tmp_path / "store", tmp_path / "out.json", 1, **env)
+        for name, value in json.loads((tmp_path / "out.json").read_text()).items():
+            if name != "maxrss_mb":
+                assert (name, value["rows"]) == (name, ours[name]["rows"])
+                assert value["check"] == pytest.approx(ours[name]["check"]), name
 
 
 def test_planning(tmp_path):

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import json
+import os
 import resource
 import sys
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+#: what the peers `cube` and `sql` build and query
+workload = importlib.import_module(os.environ.get("BENCH_WORKLOAD", "workload"))
 
 
 def median_seconds(function, repeats):

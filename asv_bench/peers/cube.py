@@ -11,19 +11,25 @@ import sys
 
 import _common
 import pandas as pd
-import workload as w
+from _common import workload as w
 from storefact import get_store_from_url
 
-OPERATORS = {"==": operator.eq, "<": operator.lt, ">": operator.gt}
+OPERATORS = {
+    "==": operator.eq,
+    "<": operator.lt,
+    ">": operator.gt,
+    "in": lambda column, values: column.isin(values),
+}
 
 
 def build(eager, cube, store):
-    """Seconds to build two datasets and to add two more."""
-    data = {"seed": w.whole(w.seed), "enrich": w.whole(w.enrich)}
-    more = {"loc": w.whole(w.loc), "cal": w.cal()}
+    """Seconds to build two datasets and to add more."""
+    data, more = w.build_data()
     seconds, _ = _common.median_seconds(
         lambda: eager.build_cube(data=data, cube=cube, store=store, overwrite=True), 1
     )
+    if not more:
+        return {"build": {"s": seconds}}
     extend, _ = _common.median_seconds(
         lambda: eager.extend_cube(
             data=more, cube=cube, store=store, partition_on={"cal": []}, overwrite=True
@@ -64,7 +70,7 @@ def main(package, root, out, what="build,query", repeats=3):
     cube_class = importlib.import_module(package + ".core.cube.cube").Cube
     column_class = importlib.import_module(package + ".core.cube.conditions").C
     eager = importlib.import_module(package + ".io.eager_cube")
-    cube = cube_class(uuid_prefix="bench", dimension_columns=["x", "y"], partition_columns=["p"])
+    cube = cube_class(uuid_prefix="bench", dimension_columns=w.DIMENSIONS, partition_columns=["p"])
     store = get_store_from_url(f"hfs://{root}?create_if_missing=true")
     result = {}
     if "build" in what:

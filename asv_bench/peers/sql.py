@@ -11,9 +11,15 @@ import sys
 
 import _common
 import pandas as pd
-import workload as w
+from _common import workload as w
 
-OPERATORS = {"==": operator.eq, "<": operator.lt, ">": operator.gt}
+CELL = [*w.DIMENSIONS, "p"]
+OPERATORS = {
+    "==": operator.eq,
+    "<": operator.lt,
+    ">": operator.gt,
+    "in": lambda column, values: column.is_in(values) if hasattr(column, "is_in") else column.isin(values),
+}
 
 
 def involved(columns):
@@ -42,17 +48,18 @@ def duckdb(root, columns, conditions, by):
 
     def literal(column, op, value):
         table = w.OWNER.get(column, "seed")
-        text = f"TIMESTAMP '{value}'" if column == "y" else value
+        quoted = f"TIMESTAMP '{value}'" if column == "y" else f"'{value}'"
+        text = quoted if isinstance(value, str) else tuple(value) if op == "in" else value
         return f"{table}.{column} {'=' if op == '==' else op} {text}"
 
-    selected = [f"seed.{column}" for column in "xyp"] + [f"{w.OWNER[c]}.{c}" for c in columns]
+    selected = [f"seed.{column}" for column in CELL] + [f"{w.OWNER[c]}.{c}" for c in columns]
     sql = f"SELECT {', '.join(selected)} FROM {source('seed')}"
     for dataset in involved(columns):
         keys = ", ".join(w.KEYS[dataset])
         sql += f" {join_type(dataset, conditions).upper()} JOIN {source(dataset)} USING ({keys})"
     if conditions:
         sql += " WHERE " + " AND ".join(literal(*condition) for condition in conditions)
-    return groups(duckdb.connect().execute(sql + " ORDER BY seed.x, seed.y, seed.p").df(), by)
+    return groups(duckdb.connect().execute(sql + f" ORDER BY {', '.join(selected[: len(CELL)])}").df(), by)
 
 
 def polars(root, columns, conditions, by):
@@ -73,12 +80,12 @@ def polars(root, columns, conditions, by):
                 frame = frame.filter(OPERATORS[op](pl.col(column), value))
         return frame
 
-    query = filtered("seed", ["x", "y", "p"] + [c for c in columns if w.OWNER[c] == "seed"])
+    query = filtered("seed", CELL + [c for c in columns if w.OWNER[c] == "seed"])
     for dataset in involved(columns):
         keys = w.KEYS[dataset]
         other = filtered(dataset, keys + [c for c in columns if w.OWNER[c] == dataset])
         query = query.join(other, on=keys, how=join_type(dataset, conditions))
-    return groups(query.sort(["x", "y", "p"]).collect().to_pandas(), by)
+    return groups(query.sort(CELL).collect().to_pandas(), by)
 
 
 def floor(root, columns, conditions, by):
@@ -103,7 +110,7 @@ def floor(root, columns, conditions, by):
                 value = pd.Timestamp(value) if column == "y" else value
                 literal = OPERATORS[op](pc.field(column), value)
                 expression = literal if expression is None else expression & literal
-        wanted = (["x", "y", "p"] if dataset == "seed" else []) + own
+        wanted = (CELL if dataset == "seed" else []) + own
         return source.to_table(columns=wanted, filter=expression).to_pandas()
 
     frames = [decode(dataset) for dataset in ["seed", *involved(columns)]]

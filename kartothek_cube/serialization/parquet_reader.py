@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow.arrays import convert_layouts, copy_to_arrow_memory
+from kartothek_cube.core.arrow.arrays import (
+    boolean_array,
+    convert_layouts,
+    copy_to_arrow_memory,
+    true_positions,
+)
 from kartothek_cube.core.arrow.pandas_conversion import (
     extension_dtypes,
     index_columns,
     pandas_metadata,
     to_memory,
 )
-from kartothek_cube.core.arrow.types import storage_type
+from kartothek_cube.core.arrow.types import Ints, storage_type
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.expressions.predicate import PredicatesType, bind, columns_in_predicates, filter_mask
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.serialization._generic import check_columns, columns_to_read
-from kartothek_cube.serialization.ranged_read import chunks_of
+from kartothek_cube.serialization.ranged_read import ColumnChunk, chunks_of
 
 __all__ = ("ChunkCache", "ParquetColumns", "Source", "have_equal_pages", "read_parquet")
 
@@ -33,15 +40,30 @@ Source: TypeAlias = str | bytes | bytearray | memoryview | pa.Buffer | BinaryIO
 
 _CONTENT = (bytes, bytearray, memoryview, pa.Buffer)
 
+_Pages: TypeAlias = list[tuple[tuple[Any, ...], bytes]]
+
+# bytes per row above which comparing pages costs as much as decoding them
+_BYTES_PER_ROW = 0.5
+# most bytes of a code: dictionaries of common writers have 1 MB at most
+_BYTES_PER_CODE = 3
 # cells below which starting threads takes longer than decoding
 _MIN_CELLS_THREADS = 100_000
-# longest footer that is parsed byte by byte
-_MAX_TAIL = 64 << 10
+# longest footer that is parsed byte by byte, and the bytes behind it: its length, and a magic number
+_MAX_FOOTER = 64 << 10
+_END = 8
 # rows below which decoding all columns at once is faster than decoding those of the predicates first
 _MIN_ROWS_LATE = 10_000
 # fast path: most pandas metadata have no index column and no extension type, and need no parsing
 _HAS_INDEX_COLUMNS = re.compile(rb'"index_columns":\s*\[\s*"')
 _HAS_EXTENSION_TYPES = re.compile(rb'"numpy_type":\s*"(string|boolean|U?Int\d+|Float\d+)"')
+
+
+class FlatColumn(NamedTuple):
+    """Column without lists or structs: its description, type in Arrow, and chunks by row group."""
+
+    leaf: pq.ColumnSchema
+    dtype: pa.DataType
+    chunks: list[ColumnChunk]
 
 
 class ParquetColumns:
@@ -62,6 +84,9 @@ class ParquetColumns:
         self._source, self._name, self._schema, self._threads = source, name, schema, threads
         self._mapping = mapping
         self._decoded: dict[str, pa.ChunkedArray] = {}
+        self._selected: dict[str, tuple[Ints, pa.ChunkedArray]] = {}
+        self._chunks: dict[str, FlatColumn | None] = {}
+        self._small_pages: dict[str, _Pages | None] = {}
         self._metadata: dict[bytes, bytes] | None = None
         with self._convert_errors():
             self._input = _open_input(source)
@@ -96,20 +121,54 @@ class ParquetColumns:
         """Type of a column as it is decoded."""
         return self._schema_of_file.field(column).type
 
-    def content(self, start: int, length: int) -> bytes | None:
-        """Bytes of the file; None if they cannot be read without moving its position."""
+    def content(self, start: int, length: int) -> pa.Buffer | None:
+        """Bytes of the file; None if it is not ours to read."""
         if self._input is None or not 0 <= start <= start + length <= self._input.size():
             return None
-        content: bytes = self._input.read_at(length, start)
-        return content
+        # pyarrow does not use the position. read_at() would copy to memory of Python, at ten times the cost
+        self._input.seek(start)
+        return self._input.read_buffer(length)
 
     @cached_property
-    def footer(self) -> bytes | None:
+    def _footer(self) -> bytes | None:
         """The footer as bytes; None if they are unavailable or many."""
-        size = 0 if self._input is None else self._input.size()
-        tail = self.content(max(0, size - _MAX_TAIL), min(size, _MAX_TAIL)) or b""
-        length = int.from_bytes(tail[-8:-4], "little")
-        return tail[-8 - length : -8] if 0 < length + 8 <= len(tail) else None
+        length = self._file.metadata.serialized_size
+        if self._input is None or length > _MAX_FOOTER:
+            return None
+        content = self.content(self._input.size() - length - _END, length)
+        return None if content is None else content.to_pybytes()
+
+    def chunks(self, column: str) -> FlatColumn | None:
+        """Where the values of a flat column are; None for others, and where the footer does not tell."""
+        if column not in self._chunks:
+            self._chunks[column] = self._find_chunks(column)
+        return self._chunks[column]
+
+    def _find_chunks(self, column: str) -> FlatColumn | None:
+        schema, footer = self._file.metadata.schema, self._footer
+        numbers = [number for number, leaf in enumerate(schema.names) if leaf == column]
+        if footer is None or len(numbers) != 1 or schema.column(numbers[0]).path != column:
+            return None
+        chunks = chunks_of(footer, column)
+        if len(chunks) != self._file.metadata.num_row_groups:
+            return None
+        return FlatColumn(schema.column(numbers[0]), self.arrow_type(column), chunks)
+
+    def small_pages(self, column: str) -> _Pages | None:
+        """Content of a column and how to decode it; None if it is large."""
+        if column not in self._small_pages:
+            self._small_pages[column] = self._read_small_pages(column)
+        return self._small_pages[column]
+
+    def _read_small_pages(self, column: str) -> _Pages | None:
+        chunks = _chunks(self, [column])
+        if not chunks or sum(length for _, _, length in chunks) > _BYTES_PER_ROW * len(self):
+            return None
+        contents = [self.content(start, length) for _, start, length in chunks]
+        pairs = zip(chunks, contents, strict=True)
+        # bytes, as a buffer may be part of the whole file
+        pages = [(description, content.to_pybytes()) for (description, _, _), content in pairs if content]
+        return pages if len(pages) == len(chunks) else None
 
     @property
     def names(self) -> list[str]:
@@ -131,21 +190,38 @@ class ParquetColumns:
     def read(
         self, columns: Sequence[str] | None = None, predicates: PredicatesType = None, pushdown: bool = True
     ) -> pa.Table:
-        """Columns of matching rows; `pushdown` decodes other columns in matching row groups only."""
+        """Columns of matching rows; `pushdown` decodes only what these rows need."""
         if predicates is None:
             return self.table(columns)
         self.check(predicates)
         if not pushdown or not self.use_late_materialization:
             self.load(columns_to_read(columns, predicates) or self.names)
-        return self.table(columns, self.mask(predicates))
+        return self.table(columns, self.select(predicates))
 
-    def load(self, columns: Collection[str]) -> None:
-        """Decode columns that are needed in full."""
+    def load(self, columns: Collection[str], *, encoded: bool = False) -> None:
+        """Decode columns that are needed in full; texts stay ``encoded`` if that is faster."""
         missing = [column for column in columns if column not in self._decoded]
+        if encoded and (texts := [column for column in missing if self._has_dictionary(column)]):
+            self._decoded.update(
+                zip(texts, self._decode_stored(texts, None, encoded=True).columns, strict=True)
+            )
+            self._metadata = self._schema_of_file.metadata
+            missing = [column for column in missing if column not in texts]
         if missing:
             table = self._decode(missing)
             self._metadata = table.schema.metadata
             self._decoded.update(zip(table.column_names, table.columns, strict=True))
+
+    def _has_dictionary(self, column: str) -> bool:
+        """Whether a column of texts is stored as codes of a dictionary."""
+        if self._mapping is not None or not self.use_late_materialization or not self._is_text(column):
+            return False
+        flat = self.chunks(column)
+        # writers give up large dictionaries: the texts that follow would have to be hashed
+        return flat is not None and all(
+            0 < chunk.dictionary_length >= chunk.length - _BYTES_PER_CODE * chunk.values
+            for chunk in flat.chunks
+        )
 
     def set_decoded(self, column: str, values: pa.ChunkedArray) -> None:
         """Set all values of a column, to save decoding it."""
@@ -161,53 +237,104 @@ class ParquetColumns:
         self.load(columns)
         return [self._decoded[column] for column in columns]
 
-    def mask(self, predicates: PredicatesType) -> pa.BooleanArray:
-        """Mask of matching rows; the columns of the predicates stay decoded."""
-        filtered = sorted(columns_in_predicates(predicates))
-        self.load(filtered)
-        return filter_mask(pa.table({column: self._decoded[column] for column in filtered}), predicates)
+    def select(self, predicates: PredicatesType, rows: Ints | None = None) -> Ints:
+        """Ascending positions of matching rows, among all rows or some; what is decoded in full is kept."""
+        if predicates is None:
+            return np.arange(len(self)) if rows is None else rows
+        if len(predicates) > 1:
+            return self._select(predicates, rows)
+        # column by column, those of cheap types first: the next ones are decoded in matching rows only
+        columns = sorted({column for column, _, _ in predicates[0]}, key=self._decoding_cost)
+        for column in columns:
+            rows = self._select([[literal for literal in predicates[0] if literal[0] == column]], rows)
+            if not len(rows):
+                break
+        return np.empty(0, np.int64) if rows is None else rows
 
-    def table(self, columns: Sequence[str] | None = None, mask: pa.BooleanArray | None = None) -> pa.Table:
-        """Columns, by default all but the pandas index, of masked rows, with types of memory."""
-        # Columns that are not decoded yet are decoded in row groups with a masked row.
-        if mask is not None and mask.true_count == len(mask):
-            mask = None
+    def _decoding_cost(self, column: str) -> tuple[bool, bool, str]:
+        return column not in self._decoded, self._is_text(column), column
+
+    def _select(self, predicates: PredicatesType, rows: Ints | None) -> Ints:
+        columns = sorted(columns_in_predicates(predicates))
+        if rows is None:
+            self.load(columns, encoded=True)
+            table = pa.table({column: self._decoded[column] for column in columns})
+        else:
+            table = self._rows_of(columns, rows)
+            self._selected.update((column, (rows, table.column(column))) for column in columns)
+        matches = true_positions(filter_mask(table, predicates))
+        return matches if rows is None else rows[matches]
+
+    def table(self, columns: Sequence[str] | None = None, rows: Ints | None = None) -> pa.Table:
+        """Columns, by default all but the pandas index, at ascending positions, with types of memory."""
+        if rows is not None and len(rows) == len(self):
+            rows = None
         if columns is None and not self._decoded:
             table = self._decode(None)
         else:
-            table = self._rows_of(self.names if columns is None else columns, mask)
+            table = self._rows_of(self.names if columns is None else columns, rows)
         if columns is None and _HAS_INDEX_COLUMNS.search((table.schema.metadata or {}).get(b"pandas", b"")):
             table = table.drop_columns(index_columns(table.schema))
         return _type_null_columns(to_memory(_drop_foreign_metadata(table)), self._schema)
 
-    def _rows_of(self, columns: Sequence[str], mask: pa.BooleanArray | None) -> pa.Table:
+    def _rows_of(self, columns: Sequence[str], rows: Ints | None) -> pa.Table:
         missing = list(dict.fromkeys(column for column in columns if column not in self._decoded))
-        if len(missing) == len(columns) and mask is None:
+        if len(missing) == len(columns) and rows is None:
             return self._decode(missing)
         if not columns:
-            return pa.table({"_": pa.nulls(mask.true_count if mask is not None else len(self))}).select([])
+            return pa.table({"_": pa.nulls(len(self) if rows is None else len(rows))}).select([])
         arrays = {column: self._decoded[column] for column in columns if column not in missing}
-        if mask is not None:
-            arrays = {column: values.filter(mask) for column, values in arrays.items()}
+        if rows is not None:
+            selection = _selection(rows, len(self))
+            arrays = {column: _take(values, selection) for column, values in arrays.items()}
+            for column in self._selected.keys() & set(missing):
+                earlier, values = self._selected[column]
+                if bool(np.isin(rows, earlier, assume_unique=True).all()):
+                    arrays[column] = values.take(pa.array(earlier.searchsorted(rows)))
+                    missing.remove(column)
         if missing:
-            table = self._decode(missing) if mask is None else self._read_masked(missing, mask)
+            table = self._decode(missing) if rows is None else self._decode_rows(missing, rows)
             self._metadata = table.schema.metadata
             arrays.update(zip(table.column_names, table.columns, strict=True))
         return pa.Table.from_arrays(
             [arrays[column] for column in columns], names=list(columns), metadata=self._metadata
         )
 
-    def _read_masked(self, columns: list[str], mask: pa.BooleanArray) -> pa.Table:
-        """Read masked rows; row groups without any are left out."""
+    def _decode_rows(self, columns: list[str], rows: Ints) -> pa.Table:
+        """Rows at ascending positions; row groups without any are left out."""
         # Statistics in the footer could exclude row groups earlier, but pyarrow (26) ends the process if a
         # broken footer contradicts itself there.
+        ends = np.cumsum([0, *self._group_lengths()])
+        bounds = rows.searchsorted(ends)
+        groups = np.flatnonzero(np.diff(bounds))
+        # positions among the rows of these groups
+        skipped = ends[groups] - np.cumsum(np.append(0, np.diff(ends)[groups]))[:-1]
+        positions = rows - np.repeat(skipped, np.diff(bounds)[groups])
+        # codes of all rows and texts of the selected ones take half the time of texts of all rows
+        texts = [column for column in columns if self._has_dictionary(column)]
+        others = [column for column in columns if column not in texts]
+        tables = [self._decode(others, groups.tolist())] if others else []
+        if texts:
+            tables.append(self._decode_stored(texts, groups.tolist(), encoded=True))
+        selection = _selection(positions, self._count_rows(groups.tolist()))
+        decoded = {c: _take(table.column(c), selection) for table in tables for c in table.column_names}
+        return pa.Table.from_arrays(
+            [decoded[column] for column in columns], names=columns, metadata=tables[0].schema.metadata
+        )
+
+    def _is_text(self, column: str) -> bool:
+        dtype = self.arrow_type(column)
+        return bool(pat.is_string(dtype) or pat.is_binary(dtype))
+
+    def _group_lengths(self) -> list[int]:
         metadata = self._file.metadata
-        lengths = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
-        ends = np.cumsum(lengths, dtype=np.int64).tolist()
-        masks = [mask.slice(end - length, length) for end, length in zip(ends, lengths, strict=True)]
-        groups = [number for number, group_mask in enumerate(masks) if group_mask.true_count]
-        group_masks = pa.chunked_array([masks[number] for number in groups], type=pa.bool_())
-        return self._decode(columns, groups).filter(group_masks)
+        return [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+
+    def _count_rows(self, groups: list[int] | None) -> int:
+        if groups is None:
+            return len(self)
+        lengths = self._group_lengths()
+        return sum(lengths[number] for number in groups)
 
     def _decode(self, columns: list[str] | None, groups: list[int] | None = None) -> pa.Table:
         mapping = self._mapping
@@ -217,30 +344,35 @@ class ParquetColumns:
         check_columns(names, self.names, self._name)
         in_file = self._file.schema_arrow.names
         stored = [name for column in names if (name := mapping.stored_name(column, in_file)) is not None]
-        metadata = self._file.metadata
-        length = (
-            metadata.num_rows
-            if groups is None
-            else sum(metadata.row_group(number).num_rows for number in groups)
-        )
+        length = self._count_rows(groups)
         table = self._decode_stored(stored, groups) if stored else pa.table({})
         return mapping.adapt(table, names, length)
 
-    def _decode_stored(self, columns: list[str] | None, groups: list[int] | None) -> pa.Table:
-        """Columns as the file has them."""
+    def _decode_stored(
+        self, columns: list[str] | None, groups: list[int] | None, *, encoded: bool = False
+    ) -> pa.Table:
+        """Columns as the file has them; texts ``encoded`` by its dictionary, in a third of the time."""
         with self._convert_errors():
-            threads = self._threads and _use_threads(self._file.metadata, columns)
+            metadata = self._file.metadata
+            threads = self._threads and _use_threads(metadata, columns)
+            file = _open(self._input, metadata, columns) if encoded else self._file
             if groups is None:
-                table = self._file.read(columns, use_threads=threads)
+                table = file.read(columns, use_threads=threads)
             else:
-                table = self._file.read_row_groups(groups, columns, use_threads=threads)
+                table = file.read_row_groups(groups, columns, use_threads=threads)
         names = table.column_names
         if len(set(names)) < len(names):
             raise CorruptDatasetError(self._name, "column names occur more than once")
-        if groups is None and table.num_rows != len(self):
-            raise CorruptDatasetError(self._name, f"{len(self)} rows expected, {table.num_rows} found")
+        length = self._count_rows(groups)
+        if table.num_rows != length and (columns or groups is None):
+            raise CorruptDatasetError(self._name, f"{length} rows expected, {table.num_rows} found")
         if columns is not None and len(names) < len(columns):
             check_columns(columns, self._file.schema_arrow.names, self._name)
+        if encoded:
+            # pyarrow (26) does not check the codes of damaged files
+            for chunk in itertools.chain.from_iterable(column.chunks for column in table.columns):
+                if (pc.max(chunk.indices).as_py() or 0) >= max(len(chunk.dictionary), 1):
+                    raise CorruptDatasetError(self._name, "the code of a text is not in its dictionary")
         return convert_layouts(table)
 
     @contextmanager
@@ -278,10 +410,34 @@ def _open_input(source: Source) -> pa.NativeFile | None:
     return pa.OSFile(source) if isinstance(source, str) else None
 
 
-def _open(file: pa.NativeFile | BinaryIO) -> pq.ParquetFile:
+def _open(
+    file: pa.NativeFile | BinaryIO,
+    metadata: pq.FileMetaData | None = None,
+    encoded_columns: list[str] | None = None,
+) -> pq.ParquetFile:
     # the system or this process has the content in memory already
     buffered = not isinstance(file, pa.NativeFile)
-    return pq.ParquetFile(file, pre_buffer=buffered, page_checksum_verification=True)
+    return pq.ParquetFile(
+        file,
+        metadata=metadata,
+        read_dictionary=encoded_columns,
+        pre_buffer=buffered,
+        page_checksum_verification=True,
+    )
+
+
+def _selection(rows: Ints, length: int) -> pa.Array:
+    """Ascending positions, or the mask of these if they are most of so many rows."""
+    if 4 * len(rows) < 3 * length:
+        return pa.array(rows)
+    # a filter copies runs: it is three times as fast as taking row by row if few rows are left out
+    mask = np.zeros(length, np.bool_)
+    mask[rows] = True
+    return boolean_array(mask)
+
+
+def _take(column: pa.ChunkedArray, selection: pa.Array) -> pa.ChunkedArray:
+    return column.filter(selection) if pat.is_boolean(selection.type) else column.take(selection)
 
 
 def _use_threads(metadata: pq.FileMetaData, columns: Collection[str] | None) -> bool:
@@ -312,12 +468,6 @@ def _type_null_columns(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
     return table
 
 
-_Pages: TypeAlias = list[tuple[tuple[Any, ...], bytes | None]]
-
-#: bytes per row above which comparing pages costs as much as decoding them
-_BYTES_PER_ROW = 0.5
-
-
 def have_equal_pages(a: ParquetColumns, b: ParquetColumns, columns: Sequence[str]) -> bool:
     """Whether columns of two files have equal pages, so that their values are equal row by row."""
     # Writers produce equal pages from equal values in equal order; different pages may hold equal values.
@@ -330,8 +480,8 @@ def have_equal_pages(a: ParquetColumns, b: ParquetColumns, columns: Sequence[str
     ]:
         return False
     for (_, start, length), (_, other_start, _) in zip(chunks, other_chunks, strict=True):
-        pages = a.content(start, length)
-        if pages is None or pages != b.content(other_start, length):
+        pages, other_pages = a.content(start, length), b.content(other_start, length)
+        if pages is None or other_pages is None or not pages.equals(other_pages):
             return False
     return True
 
@@ -348,8 +498,13 @@ class ChunkCache:
         """Set columns of a file that equal those of the previous file."""
         for column in columns:
             last = self._last.get(column)
-            if last is not None and last[0] == _small_pages(file, column):
+            if last is not None and last[0] == file.small_pages(column):
                 file.set_decoded(column, last[1])
+
+    def load(self, file: ParquetColumns, columns: Sequence[str]) -> None:
+        """Decode columns with small pages in full, as the next file may have the same; cache them."""
+        file.load([column for column in columns if file.small_pages(column) is not None], encoded=True)
+        self.keep(file, columns)
 
     def keep(self, file: ParquetColumns, columns: Sequence[str]) -> None:
         """Cache decoded columns with small pages; their memory is shared and becomes immutable."""
@@ -357,9 +512,10 @@ class ChunkCache:
             values, last = file.get_decoded(column), self._last.get(column)
             if values is None or (last is not None and last[1] is values):
                 continue
-            pages = _small_pages(file, column)
+            pages = file.small_pages(column)
             if pages is not None:
-                values = _freeze(to_memory(pa.table({column: values})).column(0))
+                if not pat.is_dictionary(values.type):
+                    values = _freeze(to_memory(pa.table({column: values})).column(0))
                 self._last[column] = pages, values
                 file.set_decoded(column, values)
 
@@ -373,34 +529,18 @@ def _freeze(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array(chunks, column.type)
 
 
-def _small_pages(file: ParquetColumns, column: str) -> _Pages | None:
-    """Content of a column and how to decode it; None if it is large."""
-    chunks = _chunks(file, [column])
-    if not chunks or sum(length for _, _, length in chunks) > _BYTES_PER_ROW * len(file):
-        return None
-    pages = [(description, file.content(start, length)) for description, start, length in chunks]
-    return None if any(content is None for _, content in pages) else pages
-
-
 def _chunks(file: ParquetColumns, columns: Sequence[str]) -> list[tuple[tuple[Any, ...], int, int]]:
     """Encoding, start and length of each column in each row group; empty if unknown."""
     # Pages describe their encoding themselves, but for the codec.
-    schema, footer, descriptions = file.metadata.schema, file.footer, []
+    descriptions = []
     for name in columns:
-        number = _position(schema, name)
-        if footer is None or number is None:
+        flat = file.chunks(name)
+        if flat is None:
             return []
-        leaf = schema.column(number)
-        dtype = (file.arrow_type(name), leaf.physical_type, leaf.length)
+        leaf = flat.leaf
+        dtype = (flat.dtype, leaf.physical_type, leaf.length)
         levels = (leaf.max_definition_level, leaf.max_repetition_level)
-        chunks = chunks_of(footer, name)
-        if len(chunks) != file.metadata.num_row_groups:
-            return []
-        descriptions += [((dtype, levels, c.codec, c.values, c.length), c.start, c.length) for c in chunks]
+        descriptions += [
+            ((dtype, levels, c.codec, c.values, c.length), c.start, c.length) for c in flat.chunks
+        ]
     return descriptions
-
-
-def _position(schema: pq.ParquetSchema, name: str) -> int | None:
-    """Number of a flat column; None for others."""
-    numbers = [number for number, leaf in enumerate(schema.names) if leaf == name]
-    return numbers[0] if len(numbers) == 1 and schema.column(numbers[0]).path == name else None

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.store import BlobStore
 
-__all__ = ("chunks_of", "fetch", "read_footer")
+__all__ = ("ColumnChunk", "chunks_of", "fetch", "read_footer")
 
 Ranges: TypeAlias = list[tuple[int, int]]
 
@@ -81,16 +81,17 @@ def _chunks(tail: bytes, length: int, columns: Collection[str]) -> list[tuple[in
     return [(chunk.start, chunk.start + chunk.length) for chunks in by_column for chunk in chunks]
 
 
-class _ColumnChunk(NamedTuple):
-    """Column chunk in a row group: codec, number of values, first byte, bytes."""
+class ColumnChunk(NamedTuple):
+    """Column chunk in a row group: codec, number of values, first byte, bytes, those of the dictionary."""
 
     codec: int
     values: int
     start: int
     length: int
+    dictionary_length: int
 
 
-def chunks_of(footer: bytes, column: str) -> list[_ColumnChunk]:
+def chunks_of(footer: bytes, column: str) -> list[ColumnChunk]:
     """Chunks of a flat column by row group, out of the footer without length and magic number."""
     # pyarrow (26) can tell them, but ends the process if the metadata of a chunk are broken.
     return [_chunk(match) for match in _pattern(column).finditer(footer)]
@@ -108,12 +109,14 @@ def _pattern(column: str) -> re.Pattern[bytes]:
     return re.compile(path + fields, re.DOTALL)
 
 
-def _chunk(match: re.Match[bytes]) -> _ColumnChunk:
+def _chunk(match: re.Match[bytes]) -> ColumnChunk:
     codec, count, size, data, dictionary = match.groups()
-    start = _number(data)
+    start, dictionary_length = _number(data), 0
     if dictionary is not None and 0 < _number(dictionary) < start:
-        start = _number(dictionary)
-    return _ColumnChunk(_number(codec), _number(count), start, _number(size))
+        dictionary_length = start - _number(dictionary)
+    return ColumnChunk(
+        _number(codec), _number(count), start - dictionary_length, _number(size), dictionary_length
+    )
 
 
 def _varint(value: int) -> bytes:
@@ -126,7 +129,9 @@ def _varint(value: int) -> bytes:
 
 def _number(data: bytes) -> int:
     """Zigzag-encoded number: small ones are short, whatever their sign."""
-    value = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(data))
+    value = 0
+    for byte in reversed(data):
+        value = value << 7 | byte & 0x7F
     return value >> 1 ^ -(value & 1)
 
 

@@ -9,10 +9,12 @@ from itertools import product
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import attrs
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from kartothek_cube.core.arrow.arrays import boolean_array
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.expressions.literal import LiteralType, bind_literal, is_null_value, mask_of
 
@@ -177,7 +179,7 @@ def literal_mask(array: pa.Array | pa.ChunkedArray, op: str, value: Any, column:
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
     if pat.is_dictionary(array.type):
-        array = array.cast(array.type.value_type)
+        return _mask_of_codes(array, op, value, column)
     try:
         literal = bind_literal(array.type, op, value, column)
     except TypeError:
@@ -185,6 +187,17 @@ def literal_mask(array: pa.Array | pa.ChunkedArray, op: str, value: Any, column:
             raise
         return pa.repeat(pa.scalar(False), len(array))  # a column of NaN only may stand for any type
     return mask_of(array, literal)
+
+
+def _mask_of_codes(array: pa.DictionaryArray, op: str, value: Any, column: str) -> pa.BooleanArray:
+    """Mask of the rows of an encoded column: distinct values are compared, codes are looked up."""
+    values = pa.concat_arrays([array.dictionary, pa.nulls(1, array.dictionary.type)])
+    matches = literal_mask(values, op, value, column).to_numpy(zero_copy_only=False)
+    codes = array.indices
+    codes = (codes.fill_null(len(matches) - 1) if codes.null_count else codes).to_numpy()
+    hits = np.flatnonzero(matches)
+    # comparing codes with the only match takes a fifth of looking up each of them
+    return boolean_array(codes == hits[0] if len(hits) == 1 else matches[codes])
 
 
 def _all_nan(array: pa.Array) -> bool:

@@ -50,6 +50,7 @@ from kartothek_cube.io_components.read.data_files import (
 from kartothek_cube.io_components.runtime import (
     REMOTE_REQUESTS,
     available_cores,
+    batched,
     mean_size,
     ordered_map,
     progress_add_total,
@@ -80,6 +81,9 @@ _BLOCK = 1 << 20
 _MIN_BLOCK_BYTES = 1 << 17
 #: files of a dataset whose sizes are taken for those of all
 _SAMPLE = 4
+#: slices of blocks per thread, if conditions drop rows; and rows of blocks below which they are concatenated
+_SLICES = 2
+_FEW_ROWS = 1 << 16
 #: blocks per concurrent request to a remote store: enough for the requests of one block to hide in the others
 _REMOTE_BLOCKS = 8
 
@@ -201,12 +205,17 @@ def run_task(context: ScanContext, task: ScanTask, buffer: OutputBuffer | None =
         if buffer is not None and task.groups is None and not drops_rows:
             counts = _row_counts(blobs, datasets[0], n_blocks)
             buffer.reserve(counts, context.output.names, context.sort_columns)
-        process = partial(_process_block, pipeline, splitter, buffer if task.groups is None else None)
-        batches = list(ordered_map(process, list(enumerate(pairwise(bounds))), threads.blocks))
+        process = partial(_process_blocks, pipeline, splitter, buffer if task.groups is None else None)
+        blocks = list(enumerate(pairwise(bounds)))
+        # rows of several blocks are joined, sorted and split at once if conditions leave few of them
+        size = -(-n_blocks // (threads.blocks * _SLICES)) if drops_rows and blobs.is_local else 1
+        slices = ordered_map(process, batched(blocks, size), threads.blocks)
+        batches = [batch for batches in slices for batch in batches]
         if buffer is not None:
             buffer.release()
     else:
-        seed = concat_rows(list(ordered_map(pipeline, list(pairwise(bounds)), threads.blocks)), pa.schema([]))
+        scanned = list(ordered_map(pipeline.scan, list(pairwise(bounds)), threads.blocks))
+        seed = pipeline.join_broadcast(concat_rows(scanned, pa.schema([])))
         for rows in deferred:
             seed = join(seed, rows)
         batches = [splitter.split(_filter_joined(seed, context.join_filters))]
@@ -215,7 +224,7 @@ def run_task(context: ScanContext, task: ScanTask, buffer: OutputBuffer | None =
 
 @attrs.frozen
 class _BlockPipeline:
-    """Scan and join of a block of physical partitions; called on many threads."""
+    """Scan and join of blocks of physical partitions; called on many threads."""
 
     blobs: BlobStore
     #: files of the datasets that are partitioned like the seed, the seed first
@@ -227,8 +236,8 @@ class _BlockPipeline:
     #: key columns of the file read last, which the next one often repeats
     chunk_cache: ChunkCache = attrs.field(factory=ChunkCache)
 
-    def __call__(self, bounds: tuple[int, int]) -> RowBatch:
-        """Joined rows of the physical partitions between the bounds."""
+    def scan(self, bounds: tuple[int, int]) -> RowBatch:
+        """Rows of the physical partitions between the bounds, joined with those of aligned datasets."""
         datasets = [files.between(*bounds) for files in self.datasets]
         fetched = self._fetch(datasets)
         try:
@@ -246,6 +255,10 @@ class _BlockPipeline:
             rows, remaining = colocated or (self._load(seed), others)
             for files in remaining:
                 rows = join(rows, self._load(files))
+        return rows
+
+    def join_broadcast(self, rows: RowBatch) -> RowBatch:
+        """The rows with the payload of the datasets that all blocks share."""
         for shared in self.broadcast:
             rows = join(rows, shared)
         return rows
@@ -278,18 +291,27 @@ class _BlockPipeline:
         return [replace_fields(files, sources=sources) for files in datasets]
 
 
-def _process_block(
+def _process_blocks(
     pipeline: _BlockPipeline,
     splitter: GroupSplitter,
     buffer: OutputBuffer | None,
-    numbered_bounds: tuple[int, tuple[int, int]],
-) -> GroupedBatch:
-    number, bounds = numbered_bounds
-    batch = splitter.split(_filter_joined(pipeline(bounds), splitter.context.join_filters))
-    if buffer is None:
-        return batch
-    groups = [rows._replace(table=buffer.write_block(number, rows.table)) for rows in batch.groups]
-    return attrs.evolve(batch, groups=groups)
+    blocks: Sequence[tuple[int, tuple[int, int]]],
+) -> list[GroupedBatch]:
+    """Scan consecutive blocks; join and split them one by one, or several with few rows."""
+    results: list[GroupedBatch] = []
+    pending: list[RowBatch] = []
+    for number, bounds in blocks:
+        pending.append(pipeline.scan(bounds))
+        if number != blocks[-1][0] and sum(map(len, pending)) < _FEW_ROWS:
+            continue
+        rows = pipeline.join_broadcast(concat_rows(list(filter(len, pending)) or pending[:1], pa.schema([])))
+        pending.clear()
+        batch = splitter.split(_filter_joined(rows, splitter.context.join_filters))
+        if buffer is not None:
+            groups = [rows._replace(table=buffer.write_block(number, rows.table)) for rows in batch.groups]
+            batch = attrs.evolve(batch, groups=groups)
+        results.append(batch)
+    return results
 
 
 def _filter_joined(rows: RowBatch, filters: Sequence[Node]) -> RowBatch:

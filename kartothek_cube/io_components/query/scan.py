@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import reduce
 from typing import NamedTuple
 
 import attrs
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.copying import replace_fields
@@ -266,26 +264,29 @@ def scan_colocated(
     colocated, remaining = _split_colocated(seed_columns, seed, others, group_predicates)
     on_seed = _with_implied(_file_predicates(scan, group_predicates), scan, stored_columns(scan))
     files = [_ColumnFile(seed_columns, scan, on_seed), *colocated]
-    masks = _predicate_masks(files)
-    mask = reduce(pc.and_, masks) if masks else None
+    selected = _select_rows(files)
     # Predicates on dimensions keep all versions of a cell or none, and a seed that is read alone keeps the
     # versions that a scan of its own would see: then the order of the kept rows tells enough. Else a newer
     # version may have been dropped, and all rows have to be in order.
     on_cells_only = not colocated or all(
         columns_in_predicates(file.predicates) <= set(dimensions) for file in files
     )
-    check_all_rows = mask is not None and not on_cells_only and mask.true_count > 0
-    if check_all_rows and not strictly_increasing(seed_columns.decoded(dimensions), len(seed_columns)):
-        return None
-    if mask is None:
+    check_all_rows = selected is not None and not on_cells_only and len(selected) > 0
+    if check_all_rows:
+        seed_columns.load(dimensions, encoded=True)
+        if not strictly_increasing(seed_columns.decoded(dimensions), len(seed_columns)):
+            return None
+    if selected is None:
         seed_columns.load(stored_columns(scan))
-    chunk_cache.keep(seed_columns, dimensions)
-    table = seed_columns.table(dimensions, mask)
+        chunk_cache.keep(seed_columns, dimensions)
+    elif len(selected):
+        chunk_cache.load(seed_columns, dimensions)
+    table = seed_columns.table(dimensions, selected)
     if not check_all_rows and not strictly_increasing(table.columns, len(table)):
         return None
     for file in files:
         payload = [column for column in stored_columns(file.scan) if column not in dimensions]
-        for name, values in zip(payload, file.columns.table(payload, mask).columns, strict=True):
+        for name, values in zip(payload, file.columns.table(payload, selected).columns, strict=True):
             table = table.append_column(name, values)
     counts = np.array([len(table)])
     rows = RowBatch(scan, table, counts, seed.partition_keys, seed.partition_ids, sorted=True)
@@ -322,13 +323,13 @@ def _split_colocated(
     return colocated, remaining
 
 
-def _predicate_masks(files: Sequence[_ColumnFile]) -> list[pa.BooleanArray]:
-    """Rows that meet the predicates of each file that has some; up to the first file without a match."""
+def _select_rows(files: Sequence[_ColumnFile]) -> Ints | None:
+    """Positions of the rows that meet the predicates of all files; None without predicates."""
     restricted = [(file.columns, file.predicates) for file in files if file.predicates is not None]
     for columns, predicates in restricted:
         columns.check(predicates)
-    masks: list[pa.BooleanArray] = []
+    rows: Ints | None = None
     for columns, predicates in restricted:
-        if all(mask.true_count for mask in masks):
-            masks.append(columns.mask(predicates))
-    return masks
+        if rows is None or len(rows):
+            rows = columns.select(predicates, rows)
+    return rows

@@ -1,4 +1,4 @@
-"""Cutting streams of batches into tables."""
+"""Order of rows, and cutting streams of batches into tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.io_components.kernels.sort import rechunk_by_partition, rechunk_by_rows
+from kartothek_cube.io_components.kernels.sort import (
+    rechunk_by_partition,
+    rechunk_by_rows,
+    strictly_increasing,
+)
 
 rows = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["a", "b"])), max_size=30).map(sorted)
 
@@ -80,3 +84,18 @@ def test_only_one_table_is_held():
     tables = rechunk_by_partition(source(), ["p"], 1)
     next(tables)
     assert taken == [0, 1]
+
+
+@given(
+    cells=st.lists(st.tuples(st.sampled_from(["", "a", "b", "ü", "z"]), st.integers(0, 3)), max_size=6),
+    in_order=st.booleans(),
+    cut=st.integers(0, 6),
+)
+def test_encoded_texts_are_ordered_like_plain_ones(cells, in_order, cut):
+    cells = sorted(set(cells)) if in_order else cells
+    texts = pa.array([text for text, _ in cells], pa.string())
+    numbers = pa.array([number for _, number in cells], pa.int64())
+    expected = cells == sorted(set(cells))
+    chunks = pa.chunked_array([texts[:cut].dictionary_encode(), texts[cut:].dictionary_encode()])
+    for column in (texts, texts.dictionary_encode(), chunks):
+        assert strictly_increasing([column, numbers], len(cells)) == expected

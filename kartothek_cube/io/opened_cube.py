@@ -140,6 +140,7 @@ class OpenedCube:
         self._names: tuple[str, ...] | None = None
 
     build = _bind_write(eager_cube.build_cube)
+    adopt = _bind_write(eager_cube.adopt_dataset)
     extend = _bind_write(eager_cube.extend_cube)
     append = _bind_write(eager_cube.append_to_cube)
     update = _bind_write(eager_cube.update_cube)

@@ -19,6 +19,7 @@ CUBE = Cube(["SHOP", "DAY"], ["COUNTRY"], "sales")
 SEED = pd.DataFrame({"SHOP": [1, 2], "DAY": [1, 1], "COUNTRY": ["DE", "IT"], "QTY": [5, 6]})
 WEATHER = pd.DataFrame({"SHOP": [1, 2], "COUNTRY": ["DE", "IT"], "TEMP": [8.5, 19.5], "A B": ["x", "y"]})
 FUNCTIONS = {
+    "adopt": eager_cube.adopt_dataset,
     "append": eager_cube.append_to_cube,
     "build": eager_cube.build_cube,
     "cleanup": eager_cube.cleanup_cube,

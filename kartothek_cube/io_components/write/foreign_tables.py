@@ -207,6 +207,8 @@ def _open_directory(
     known: Mapping[str, pa.DataType],
 ) -> tuple[ForeignTable, list[ForeignFile]]:
     listed = _list_files(filesystem, root)
+    if not listed:
+        raise ValueError(f"{location} has no Parquet files")
     keys = _directory_columns(listed)
     unknown = sorted(set(types) - set(keys))
     if unknown:
@@ -264,8 +266,6 @@ def _is_hidden(name: str) -> bool:
 
 def _directory_columns(listed: Sequence[_ListedFile]) -> list[str]:
     """Columns of the directories, which are the same for all files."""
-    if not listed:
-        return []
     first = listed[0]
     for file in listed:
         if list(file.texts) != list(first.texts):
@@ -415,10 +415,7 @@ def _check_delta_features(table: DeltaTable, description: str) -> None:
             f"The {description} uses column mapping ({mode}): the columns have other names in its files; "
             "write a copy of the table without it"
         )
-    has_deletions = "deletionVectors" in features and (
-        not hasattr(table, "deletion_vectors") or bool(pa.table(table.deletion_vectors()).num_rows)
-    )
-    if has_deletions:
+    if "deletionVectors" in features and _has_deletions(table):
         raise ValueError(
             f"The {description} has deletion vectors: its files have rows that were deleted; "
             "run REORG TABLE … APPLY (PURGE) first"
@@ -426,6 +423,17 @@ def _check_delta_features(table: DeltaTable, description: str) -> None:
     unsupported = features - _DELTA_FEATURES - {"deletionVectors", "columnMapping"}
     if unsupported:
         raise ValueError(f"The {description} has unsupported features: {', '.join(sorted(unsupported))}")
+
+
+def _has_deletions(table: DeltaTable) -> bool:
+    """Whether a file has deleted rows, as far as this is known."""
+    from deltalake.exceptions import DeltaError
+
+    try:
+        return bool(pa.table(table.deletion_vectors()).num_rows)
+    # older versions of the library cannot tell; newer ones fail if they cannot read a vector: there is one
+    except (AttributeError, DeltaError):
+        return True
 
 
 def _delta_filesystem(table: DeltaTable) -> fs.FileSystem:

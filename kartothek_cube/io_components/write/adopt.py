@@ -288,10 +288,8 @@ def _has_stored_form(
 
 
 def _is_stored_type(dtype: pa.DataType) -> bool:
-    """Whether files have a type: timestamps of at most microseconds, and no nested values."""
+    """Whether files of datasets have a type: timestamps of at most microseconds, and no nested values."""
     # fields of nested values have other names in files of other systems
-    if pat.is_dictionary(dtype):
-        return _is_stored_type(dtype.value_type)
     is_time = (pat.is_timestamp(dtype) and dtype.unit != "ns") or dtype in (pa.date32(), pa.time64("us"))
     # kartothek 5.3 evaluates no predicates on large_string
     is_text = dtype in (pa.string(), pa.binary())

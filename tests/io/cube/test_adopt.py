@@ -6,7 +6,7 @@ import datetime
 import json
 import os
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import deltalake
 import pandas as pd
@@ -42,6 +42,7 @@ from kartothek_cube.io.eager_cube import (
 )
 from kartothek_cube.io_components.write import adopt
 from tests.support.cubes import memory
+from tests.support.servers import s3_url
 
 CUBE = Cube(["SHOP", "DAY"], ["COUNTRY"], "sales", index_columns=["KIND"])
 DAYS = [datetime.datetime(2024, 1, day) for day in (1, 2, 3)]
@@ -608,6 +609,41 @@ def test_directories_that_are_none(tmp_path):
     with pytest.raises(ValueError, match="percent-encoded UTF-8"):
         adopt_dataset(tmp_path / "latin", CUBE, store, "seed")
     assert open_blobs(store).list("") == []
+
+
+# -- object stores -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    """URL and name of a new bucket, and the endpoint; credentials are in the environment."""
+    full_url = s3_url()
+    url = urlsplit(full_url)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret_of_tests")
+    return full_url, url.netloc, parse_qs(url.query)["endpoint"][0]
+
+
+def test_a_directory_in_an_object_store(bucket, tmp_path):
+    url, name, endpoint = bucket
+    write_directory(SALES.slice(0, 6), tmp_path, ["COUNTRY"])
+    # not by pyarrow: the server takes its uploads for empty files
+    open_blobs(url).put("raw/COUNTRY=DE/0.parquet", (tmp_path / "COUNTRY=DE" / "part-0.parquet").read_bytes())
+    store = memory()
+    source = f"s3://{name}/raw?endpoint_override={urlsplit(endpoint).netloc}&scheme=http&region=us-east-1"
+    assert adopt_dataset(source, CUBE, store, "seed").n_copied == 1
+    assert stored(store) == expected(SALES.slice(0, 6))
+
+
+def test_a_delta_table_in_an_object_store(bucket, tmp_path):
+    _, name, endpoint = bucket
+    options = {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
+    options["aws_conditional_put"] = "etag"
+    deltalake.write_deltalake(f"s3://{name}/raw", SALES, partition_by=["COUNTRY"], storage_options=options)
+    table = deltalake.DeltaTable(f"s3://{name}/raw", storage_options=options)
+    done = adopt_dataset(table, CUBE, tmp_path / "store", "seed")
+    assert (done.n_linked, done.n_copied) == (0, 2)
+    assert stored(tmp_path / "store") == expected(SALES)
 
 
 # -- Delta -------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ _GROUPS = {
         "verify": _Entry("inspect", "Check all files of the cube against its headers."),
     },
     "Maintain": {
+        "adopt": _Entry("maintain", "Copy a Parquet directory, Delta or Iceberg table into the cube."),
         "cleanup": _Entry("maintain", "Delete files that no dataset refers to."),
         "compact": _Entry("maintain", "Merge the files of each partition into one."),
         "copy": _Entry("maintain", "Copy the cube to another store."),

@@ -67,7 +67,7 @@ class ForeignTable(ABC):
     #: for messages
     description: str
     schema: pa.Schema
-    #: whether nobody writes to a file again once it is part of the table
+    #: whether files are never written again once they are part of the table
     is_immutable: bool
 
     @abstractmethod

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
 
 import attrs
 import numpy as np
@@ -33,6 +35,7 @@ from kartothek_cube.io_components.read.data_files import count_rows
 from kartothek_cube.io_components.runtime.threads import (
     SAMPLE,
     available_cores,
+    limit_threads,
     mean_size,
     prefetch_map,
     scan_bounds,
@@ -52,7 +55,11 @@ class _PlannedCubeScan(SourceScan):
         if self.plan.is_empty:
             return
         tasks = self.plan.slice_tasks(scan_bounds(self._partition_bytes()))
-        for table in prefetch_map(self._read, tasks, 1 if sequential else available_cores()):
+        threads = 1 if sequential else available_cores()
+        # one thread per task: more of them than cores wait for each other
+        is_parallel = threads > 1 and len(tasks) > 2 and open_blobs(self.plan.context.store).is_local
+        read = partial(self._read, threads=1 if is_parallel else None)
+        for table in prefetch_map(read, tasks, threads):
             if table is not None:
                 yield table
 
@@ -73,11 +80,12 @@ class _PlannedCubeScan(SourceScan):
         tables = prefetch_map(self._read, remaining, available_cores())
         return count_rows(blobs, keys) + sum(len(table) for table in tables if table is not None)
 
-    def _read(self, task: ScanTask) -> pa.Table | None:
+    def _read(self, task: ScanTask, threads: int | None = None) -> pa.Table | None:
         # consumers are promised no order: partition by partition, nothing is sorted
         unsorted = attrs.evolve(self.plan.context, sort_columns=())
         context, task = project(unsorted, task, self.columns)
-        tables = run_task(context, task)
+        with nullcontext() if threads is None else limit_threads(threads):
+            tables = run_task(context, task)
         return tables[0] if tables else None
 
     def _partition_bytes(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

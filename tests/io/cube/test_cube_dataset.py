@@ -511,6 +511,7 @@ class ReadFiles:
         from kartothek_cube.io_components.read import data_files
 
         record(data_files, "read_table_of_file", 1)
+        record(data_files, "_read_small_file", 1)
         record(executor, "open_columns", 1)
         record(data_files, "read_footer", 1)
         assert scan.read_files is data_files.read_files

@@ -19,7 +19,7 @@ from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
 from kartothek_cube.core.cube.implied_conditions import ImpliedCondition
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
-from kartothek_cube.core.store import open_blobs
+from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.arrow_dataset import RowSource, SourceScan
 from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf, datasets_as_of
@@ -89,18 +89,28 @@ class _PlannedCubeScan(SourceScan):
         return tables[0] if tables else None
 
     def _partition_bytes(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """Bytes of the needed columns in the files of each physical partition."""
+        """Bytes of the needed columns of each physical partition: in files, or half of those in memory."""
         blobs = open_blobs(self.plan.context.store)
         total = np.zeros(self.plan.n_partitions)
         for files, scan in zip(self.plan.files, self.plan.context.scans, strict=True):
             if scan.alignment:
-                size = mean_size(blobs, files.sample_keys(SAMPLE)) if blobs.is_local else _REMOTE_FILE
-                total += size * column_fraction(scan) * files.count_files()
+                keys = files.sample_keys(SAMPLE)
+                size = mean_size(blobs, keys) * column_fraction(scan) if blobs.is_local else _REMOTE_FILE
+                in_memory = _mean_rows(blobs, keys) * _BYTES_PER_VALUE * (len(scan.columns) + 1)
+                total += max(size, in_memory / 2) * files.count_files()
         return total
 
 
 #: bytes of a file that is not local: its size would cost a request
 _REMOTE_FILE = 1 << 22
+#: bytes of a number or a time, and of the position of a text
+_BYTES_PER_VALUE = 8
+
+
+def _mean_rows(blobs: BlobStore, keys: Sequence[str]) -> float:
+    """Mean rows of the first and last of some local Parquet files; 0 where that is not cheap."""
+    known = [key for key in {*keys[:1], *keys[-1:]} if key.endswith(PARQUET_FILE_SUFFIX) and blobs.is_local]
+    return count_rows(blobs, known) / len(known) if known else 0.0
 
 
 @attrs.frozen(repr=False)

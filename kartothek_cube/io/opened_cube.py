@@ -18,7 +18,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.display.html import card, facts, table
-from kartothek_cube.io import arrow_cube, eager_cube, iter_cube
+from kartothek_cube.io import arrow_cube, eager_cube, iter_cube, sql
 
 __all__ = ("CubeColumns", "OpenedCube", "open_cube")
 
@@ -128,6 +128,8 @@ class OpenedCube:
     ['Ulm']
     >>> list(cube)
     ['CITY', 'COUNTRY_CODE', 'PEOPLE']
+    >>> cube.connect().sql("SELECT sum(PEOPLE) FROM geodata").fetchall()
+    [(462,)]
     >>> cube["PEPLE"]
     Traceback (most recent call last):
     ...
@@ -149,6 +151,10 @@ class OpenedCube:
     query = _bind(eager_cube.query_cube)
     query_iter = _bind(iter_cube.query_cube__iter)
     query_arrow = _bind(arrow_cube.query_cube_arrow)
+    query_table = _bind(arrow_cube.query_cube_table)
+    dataset = _bind(arrow_cube.cube_dataset)
+    scan = _bind(arrow_cube.scan_cube)
+    connect = _bind(sql.connect)
     explain = _bind(eager_cube.explain_query)
     stats = _bind(eager_cube.collect_stats)
     verify = _bind(eager_cube.verify_cube)

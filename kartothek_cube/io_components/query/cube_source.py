@@ -96,7 +96,7 @@ class _PlannedCubeScan(SourceScan):
             if scan.alignment:
                 keys = files.sample_keys(SAMPLE)
                 size = mean_size(blobs, keys) * column_fraction(scan) if blobs.is_local else _REMOTE_FILE
-                in_memory = _mean_rows(blobs, keys) * _BYTES_PER_VALUE * (len(scan.columns) + 1)
+                in_memory = _sample_rows(blobs, keys) * _BYTES_PER_VALUE * (len(scan.columns) + 1)
                 total += max(size, in_memory / 2) * files.count_files()
         return total
 
@@ -107,10 +107,10 @@ _REMOTE_FILE = 1 << 22
 _BYTES_PER_VALUE = 8
 
 
-def _mean_rows(blobs: BlobStore, keys: Sequence[str]) -> float:
-    """Mean rows of the first and last of some local Parquet files; 0 where that is not cheap."""
-    known = [key for key in {*keys[:1], *keys[-1:]} if key.endswith(PARQUET_FILE_SUFFIX) and blobs.is_local]
-    return count_rows(blobs, known) / len(known) if known else 0.0
+def _sample_rows(blobs: BlobStore, keys: Sequence[str]) -> int:
+    """Rows of the first local Parquet file, which is read first anyway; 0 where that is not cheap."""
+    is_cheap = blobs.is_local and len(keys) > 0 and keys[0].endswith(PARQUET_FILE_SUFFIX)
+    return count_rows(blobs, keys[:1]) if is_cheap else 0
 
 
 @attrs.frozen(repr=False)

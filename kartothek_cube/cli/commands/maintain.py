@@ -21,6 +21,7 @@ from kartothek_cube.cli.context import (
 from kartothek_cube.cli.options import (
     CubeCommand,
     RemainderCommand,
+    StoreCommand,
     as_json,
     complete_columns,
     complete_datasets,
@@ -157,13 +158,7 @@ def _existing_ids(state: CliContext, store: StoreFactory) -> set[str]:
 # -- adopt -----------------------------------------------------------------------------------------
 
 
-class NewCubeCommand(CubeCommand):
-    """A command that may create the cube."""
-
-    needs_cube = False
-
-
-@click.command(cls=NewCubeCommand)
+@click.command(cls=StoreCommand)
 @click.argument("source", shell_complete=complete_files)
 @click.argument("dataset", shell_complete=complete_datasets)
 @click.option("--snapshot", type=int, help="Version of a Delta table, id of a snapshot of an Iceberg table.")

@@ -192,7 +192,7 @@ def _run_adoption(context: _AdoptContext, files: Sequence[ForeignFile]) -> _Adop
     n_copied = n_rewritten = 0
     for file in files:
         before = _signature(file)
-        with closing(_open_file(context.table, file)) as opened, pq.ParquetFile(opened) as parquet:
+        with closing(_open_file(context.table, file)) as opened, _open_parquet(opened) as parquet:
             if not parquet.metadata.num_rows:
                 continue
             result = _adopt_as_is(context, file, parquet)
@@ -220,6 +220,10 @@ def _open_file(table: ForeignTable, file: ForeignFile) -> pa.NativeFile:
     opened = table.open(file)
     # a remote file is read once, so that what is checked is what is written
     return opened if file.path is not None else pa.BufferReader(opened.read_buffer())
+
+
+def _open_parquet(file: pa.NativeFile) -> pq.ParquetFile:
+    return pq.ParquetFile(file, page_checksum_verification=True)
 
 
 def _copy(blobs: BlobStore, key: str, file: ForeignFile, opened: pa.NativeFile) -> None:

@@ -119,6 +119,7 @@ def open_table(
 
     ``types`` are those that the user gives for columns of directories, ``known`` those of the cube.
     """
+    _check_snapshot(snapshot)
     if not isinstance(source, str | os.PathLike):
         return _open_object(source, snapshot)
     location = os.fspath(source)
@@ -138,6 +139,12 @@ def open_table(
     if snapshot is not None:
         raise ValueError(f"{location} is a directory of Parquet files, which has no snapshots")
     return _open_directory(location, filesystem, root, types, known)
+
+
+def _check_snapshot(snapshot: object) -> None:
+    is_number = isinstance(snapshot, int) and not isinstance(snapshot, bool) and snapshot >= 0
+    if snapshot is not None and not is_number:
+        raise ValueError(f"snapshot is the number of a version or snapshot, got {snapshot!r}")
 
 
 def _open_object(
@@ -167,6 +174,8 @@ def _resolve(location: str) -> tuple[fs.FileSystem, str]:
         raise ValueError(
             f"{location.partition('://')[0]}://… cannot be opened by pyarrow.fs: {error}"
         ) from error
+    if not path.strip("/"):
+        raise ValueError(f"{location} has no path")
     return filesystem, path.rstrip("/")
 
 
@@ -498,7 +507,7 @@ def _open_iceberg(table: IcebergTable, snapshot_id: int | None) -> tuple[Foreign
     snapshot = scan.snapshot()
     if snapshot_id is not None and snapshot is None:
         raise ValueError(f"The Iceberg table {table.metadata_location} has no snapshot {snapshot_id}")
-    number = "without rows" if snapshot is None else f"at snapshot {snapshot.snapshot_id}"
+    number = "without snapshots" if snapshot is None else f"at snapshot {snapshot.snapshot_id}"
     projection = scan.projection()
     files: list[ForeignFile] = []
     for task in scan.plan_files():

@@ -217,10 +217,11 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_leave_nothing_behind(write, store_factory, mistake):
+def test_mistakes_leave_nothing_behind(write, store_factory, mistake, tmp_path):
     table, error, text = MISTAKES[mistake]
     if write.kind == "directory" and mistake == "no rows":
-        pytest.skip("an empty directory is another test")
+        error, text = ValueError, "has no Parquet files"
+        (tmp_path / "source").mkdir()
     with pytest.raises(error, match=text):
         adopt_dataset(write(table), CUBE, store_factory, "seed")
     assert open_blobs(store_factory).list("") == []
@@ -574,6 +575,24 @@ def test_payload_types(tmp_path, dtype, value):
     assert verify_cube(CUBE, adopted).ok
 
 
+def test_a_dimension_that_is_a_directory(tmp_path):
+    days = SALES.set_column(1, "DAY", SALES["DAY"].cast(pa.date32()))
+    cube, store = Cube(["SHOP", "DAY"], ["KIND"], "kinds"), memory()
+    done = adopt_dataset(write_directory(days, tmp_path, ["DAY"]), cube, store, "seed")
+    assert done.n_rewritten == 3
+    assert stored(store, cube) == expected(days)
+    assert verify_cube(cube, store).ok
+
+
+def test_directories_of_a_dataset(tmp_path):
+    """Those of a dataset of a cube are Hive-partitioned as well."""
+    build_cube(SALES, CUBE, tmp_path / "store")
+    other = memory()
+    done = adopt_dataset(tmp_path / "store" / "sales++seed" / "table", CUBE, other, "seed")
+    assert done.n_copied == 2
+    assert stored(other) == expected(SALES)
+
+
 def test_nanoseconds_are_refused(tmp_path):
     table = _replace("DAY", pa.array([i + 1 for i in range(12)], pa.timestamp("ns")))
     source = tmp_path / "source.parquet"
@@ -590,8 +609,13 @@ def test_directories_that_are_none(tmp_path):
         adopt_dataset(tmp_path / "nowhere", CUBE, store, "seed")
     with pytest.raises(ValueError, match="cannot be opened"):
         adopt_dataset("gopher://table", CUBE, store, "seed")
+    with pytest.raises(ValueError, match=r"s3:// has no path|cannot be opened"):
+        adopt_dataset("s3://", CUBE, store, "seed")
     with pytest.raises(TypeError, match="got int"):
         adopt_dataset(5, CUBE, store, "seed")
+    for snapshot in (-1, "1", True):
+        with pytest.raises(ValueError, match="snapshot is the number"):
+            adopt_dataset(tmp_path, CUBE, store, "seed", snapshot=snapshot)
     (tmp_path / "empty" / "_temporary").mkdir(parents=True)
     with pytest.raises(ValueError, match="has no Parquet files"):
         adopt_dataset(tmp_path / "empty", CUBE, store, "seed")
@@ -725,6 +749,16 @@ def test_a_delta_table_that_may_have_deletion_vectors(tmp_path):
     assert stored(store) == expected(SALES)
 
 
+def test_a_version_without_rows(tmp_path):
+    source = write_delta(SALES, tmp_path / "a table", ["COUNTRY"])
+    deltalake.DeltaTable(source).delete()
+    with pytest.raises(MultiTableCommitAborted, match=r"at version 1 has no rows"):
+        adopt_dataset(source, CUBE, memory(), "seed")
+    store = memory()
+    adopt_dataset(f"{source}/", CUBE, store, "seed", snapshot=0)
+    assert stored(store) == expected(SALES)
+
+
 # -- Iceberg -----------------------------------------------------------------------------------------
 
 
@@ -741,6 +775,15 @@ def test_snapshots_of_an_iceberg_table(tmp_path):
         adopt_dataset(table, CUBE, memory(), "seed", snapshot=5)
     with pytest.raises(ValueError, match="pass the path of its current metadata file"):
         adopt_dataset(Path(urlsplit(table.metadata_location).path).parent.parent, CUBE, memory(), "seed")
+
+
+def test_deleted_rows(tmp_path):
+    table = create_iceberg(SALES.schema, tmp_path / "source", ["COUNTRY"])
+    table.append(SALES)
+    table.delete("SHOP == 1")
+    store = memory()
+    adopt_dataset(table, CUBE, store, "seed")
+    assert stored(store) == expected(SALES.slice(3))
 
 
 def test_columns_that_changed_their_names(tmp_path):

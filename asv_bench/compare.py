@@ -23,6 +23,7 @@ from typing import Any
 PEERS = Path(__file__).resolve().parent / "peers"
 OURS = "kartothek_cube"
 LAZY = ("cube + duckdb", "cube + polars", "duckdb", "polars")
+LAZY_BASES = {"cube + duckdb": "duckdb", "cube + polars": "polars"}
 SPARK = (OURS, "data source", "spark parquet")
 
 #: environment of the cube workload: 500,000 rows, and the 5,000,000 rows of --full
@@ -59,23 +60,23 @@ class Results:
                 found.append(f"{work}: (rows, sum of v0) differ: {answers}")
         return found
 
-    def table(self, engines: list[str]) -> str:
-        """Medians, and in brackets their ratio to ours."""
+    def table(self, engines: list[str], bases: dict[str, str]) -> str:
+        """Medians, and in brackets their ratio to those of a base."""
         lines = [["", *engines]]
         for work, values in self.seconds.items():
-            ours = statistics.median(values[OURS]) if OURS in values else None
-            lines.append([work, *(_cell(values.get(engine), ours, engine) for engine in engines)])
+            cells = (_cell(values.get(engine), values.get(bases.get(engine, ""))) for engine in engines)
+            lines.append([work, *cells])
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         rows = ("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
         return "\n".join(rows)
 
 
-def _cell(values: list[float] | None, ours: float | None, engine: str) -> str:
+def _cell(values: list[float] | None, base: list[float] | None) -> str:
     if not values:
         return "-"
     median = statistics.median(values)
     text = f"{median:.4g}"
-    return text if engine == OURS or not ours else f"{text} ({median / ours:.2f} x)"
+    return f"{text} ({median / statistics.median(base):.2f} x)" if base else text
 
 
 def run(python: str, script: str, *args: object, env: dict[str, str] | None = None) -> dict[str, Any]:
@@ -192,9 +193,10 @@ def _progress(text: str) -> None:
 
 
 def _print(title: str, results: Results, engines: list[str]) -> None:
-    ratio = f", and their ratio to {OURS}" if OURS in engines else ""
-    print(f"\n{title}: median seconds{ratio}\n")
-    print(results.table(engines), flush=True)
+    bases = {engine: OURS for engine in engines if engine != OURS and OURS in engines}
+    bases |= {engine: base for engine, base in LAZY_BASES.items() if engine in engines}
+    print(f"\n{title}: median seconds, and their ratio to {', '.join(sorted(set(bases.values())))}\n")
+    print(results.table(engines, bases), flush=True)
 
 
 def main() -> int:

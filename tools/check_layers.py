@@ -31,7 +31,9 @@ TOP_PACKAGES = ("__main__", "testing")
 #: optional package -> packages of ours that may import it, including their subpackages
 OPTIONAL = {
     "dask": ("io.dask", "cli"),
+    "deltalake": ("io_components",),
     "distributed": ("io.dask", "cli"),
+    "pyiceberg": ("io_components",),
     "pyspark": ("io.spark", "cli"),
     "click": ("cli",),
     "IPython": ("cli",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
-from kartothek_cube.cli.context import CliContext
+from kartothek_cube.cli.context import CliContext, mask_store
 from kartothek_cube.cli.options import COLORS, complete_cubes, global_options
 from kartothek_cube.cli.terminal import BROKEN_PIPE, closest, forget_pipe, report_error, usage_error
 
@@ -36,6 +37,7 @@ _GROUPS = {
         "verify": _Entry("inspect", "Check all files of the cube against its headers."),
     },
     "Maintain": {
+        "adopt": _Entry("maintain", "Copy a Parquet directory, Delta or Iceberg table into the cube."),
         "cleanup": _Entry("maintain", "Delete files that no dataset refers to."),
         "compact": _Entry("maintain", "Merge the files of each partition into one."),
         "copy": _Entry("maintain", "Copy the cube to another store."),
@@ -45,6 +47,8 @@ _GROUPS = {
     },
 }
 _COMMANDS = {name: entry for group in _GROUPS.values() for name, entry in group.items()}
+#: commands that work on all cubes of a store if there is no CUBE, or a store in its place
+_OF_STORES = ("ls", "sql")
 
 
 class CubeCli(click.Group):
@@ -69,7 +73,7 @@ class CubeCli(click.Group):
                 formatter.write_dl([(name, entry.help) for name, entry in commands.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Allow ``ls`` without a cube and options behind the cube; without any argument, show the help."""
+        """Allow ``ls`` and ``sql`` without a cube, and options behind it; help for no arguments."""
         if not args:
             args = ["--help"]
         parser = self.make_parser(ctx)
@@ -77,12 +81,14 @@ class CubeCli(click.Group):
         start = len(args) - len(command_args)
         cube = params.get("cube")
         is_alone = not command_args or command_args[0].startswith("-")
-        if cube in _COMMANDS and cube != "ls" and is_alone and not ctx.resilient_parsing:
+        # a statement is no command: "sql info" is the command of a cube called sql
+        is_statement = cube == "sql" and not is_alone and command_args[0] not in _COMMANDS
+        if cube in _COMMANDS and cube not in _OF_STORES and is_alone and not ctx.resilient_parsing:
             if set(_HELP).isdisjoint(command_args):
                 usage_error(f"Missing cube or command: {ctx.command_path} CUBE {cube}")
             # the help of a command needs no cube
             return super().parse_args(ctx, ["CUBE", str(cube), *_HELP[:1]])
-        if cube == "ls" and is_alone:
+        if (cube in _OF_STORES and is_alone) or is_statement:
             args.insert(start - 1, "")
         elif command_args and command_args[0].startswith("-"):
             # options between the cube and the command precede the cube for click
@@ -147,6 +153,11 @@ def _parse_color(args: Sequence[str]) -> bool | None:
     )
 
 
+def _is_store(cube: str) -> bool:
+    """Whether what precedes the command is a directory or URL, which no cube is called."""
+    return "/" in cube or os.sep in cube or cube in (".", "..", "~")
+
+
 def _fail_unknown_command(ctx: click.Context, name: str) -> NoReturn:
     cube = ctx.params.get("cube")
     if cube in _COMMANDS:
@@ -167,5 +178,9 @@ def _fail_unknown_command(ctx: click.Context, name: str) -> NoReturn:
 @click.argument("cube", shell_complete=complete_cubes)
 @click.pass_context
 def cli(ctx: click.Context, skv: str, store: str, n_threads: int, color: str, debug: bool, cube: str) -> None:
-    """Inspect, query and maintain the cube with the prefix CUBE."""
+    """Inspect, query and maintain the cube with the prefix CUBE; ls and sql also take a store instead."""
+    if _is_store(cube):
+        if ctx.invoked_subcommand not in _OF_STORES:
+            usage_error(f"{mask_store(cube)} is a store: pass it by --store, and the cube before the command")
+        store, cube = cube, ""
     ctx.obj = CliContext(skv, store, n_threads, color, cube)

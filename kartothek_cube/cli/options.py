@@ -26,6 +26,7 @@ __all__ = (
     "COLORS",
     "CubeCommand",
     "RemainderCommand",
+    "StoreCommand",
     "as_json",
     "complete_columns",
     "complete_cubes",
@@ -191,6 +192,12 @@ class CubeCommand(click.Command):
         elif self.needs_cube:
             _ = state.cube
         return super().invoke(ctx)
+
+
+class StoreCommand(CubeCommand):
+    """A command that also runs if the cube cannot be loaded, or does not exist."""
+
+    needs_cube = False
 
 
 class RemainderCommand(CubeCommand):

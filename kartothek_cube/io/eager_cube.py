@@ -8,8 +8,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 import pandas as pd
+import pyarrow as pa
 
-from kartothek_cube.core.arguments import alias_parameter
+from kartothek_cube.core.arguments import alias_parameter, converter_str_tupleset
 from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend
 from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
@@ -36,9 +37,11 @@ from kartothek_cube.io_components.query.executor import (
 from kartothek_cube.io_components.query.explain import explain_query
 from kartothek_cube.io_components.query.result_types import plan_frames, plan_table
 from kartothek_cube.io_components.runtime import available_cores, progress_bar
+from kartothek_cube.io_components.write.adopt import Adoption, adopt_job
 from kartothek_cube.io_components.write.cube_plan import plan_append, plan_build, plan_extend, plan_update
 from kartothek_cube.io_components.write.cube_write import remove_partitions_job, write_cube_job
 from kartothek_cube.io_components.write.dataset_plan import SchemaMode
+from kartothek_cube.io_components.write.foreign_tables import TableSource
 from kartothek_cube.io_components.write.validation import CubeInput, CubeMetadata, collect_input
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -46,8 +49,10 @@ if TYPE_CHECKING:
     from kartothek_cube.io_components.verify.report import Report
 
 __all__ = (
+    "Adoption",
     "CubeHistory",
     "CubeState",
+    "adopt_dataset",
     "annotate_operations",
     "append_to_cube",
     "build_cube",
@@ -197,6 +202,108 @@ def extend_cube(
         frames = collect_input(data, cube)
         plan = plan_extend(cube, store, frames, metadata, overwrite, partition_on, df_serializer)
         return execute(write_cube_job(plan, frames))
+
+
+def adopt_dataset(
+    source: TableSource,
+    cube: Cube,
+    store: StoreInput,
+    dataset_id: str,
+    *,
+    snapshot: int | None = None,
+    types: Mapping[str, pa.DataType | str] | None = None,
+    partition_on: str | Iterable[str] | None = None,
+    metadata: Mapping[str, object] | None = None,
+    overwrite: bool = False,
+    link: bool | None = None,
+    progress: bool = False,
+) -> Adoption:
+    """
+    Copy a table of another system as a dataset of a cube; the source stays as it is.
+
+    Files that have the form of those of a cube are copied as they are: without the partition columns, rows of
+    one partition, sorted by the dimensions. Rows of other files are written again, with Arrow
+    (:doc:`/adopt`). The rules are those of :func:`build_cube` for the seed, of :func:`extend_cube` for other
+    datasets.
+
+    Parameters
+    ----------
+    source
+        A directory of Parquet files or a URL (``s3://bucket/path``), Hive-partitioned or not; the directory
+        of a Delta table, or a ``deltalake.DeltaTable`` (extra ``delta``); the metadata file of an Iceberg
+        table, or a ``pyiceberg.table.Table`` (extra ``iceberg``).
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+    dataset_id
+        Id of the new dataset. That of the seed creates the cube.
+    snapshot
+        Version of the Delta table, or id of the snapshot of the Iceberg table; the newest by default.
+    types
+        Types of columns that are directories, ``column=value``. By default those of the cube, else integers,
+        dates and timestamps if all values are, else text.
+    partition_on
+        Partition columns; default are those of the cube. The seed can't have others.
+    metadata
+        Metadata to keep with the dataset.
+    overwrite
+        Whether an existing dataset is replaced.
+    link
+        Whether files of a local table become hard links in a store on the same file system. By default, those
+        of Delta and Iceberg tables do, which are never written in place, and those of directories do not:
+        many programs overwrite them in place, and would change the cube.
+    progress
+        Show a bar of files, bytes and the time left; needs tqdm.
+
+    Returns
+    -------
+    Adoption
+        The new dataset, the number of rows, and how many files were linked, copied and rewritten.
+
+    Raises
+    ------
+    ValueError
+        The table breaks a rule of the cube: missing columns, nulls in key columns, duplicate cells, types
+        that differ from those of the cube or between files. Or it is a Delta table with deletion vectors or
+        column mapping. Nothing is left behind.
+    RuntimeError
+        The dataset exists, and ``overwrite`` is not set.
+    MultiTableCommitAborted
+        The table has no rows, or the datasets do not form the cube.
+    ImportError
+        deltalake or pyiceberg is missing.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from kartothek_cube.core.cube.cube import Cube
+    >>> from storefact import get_store_from_url
+    >>> directory = tempfile.mkdtemp()
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
+    >>> cities.to_parquet(directory, partition_cols=["COUNTRY_CODE"])
+    >>> store = get_store_from_url("hmemory://")
+    >>> cube = Cube(["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
+    >>> adopt_dataset(directory, cube, store, "seed")
+    Adoption(dataset='geodata++seed', n_rows=3, n_linked=0, n_copied=2, n_rewritten=0)
+    >>> query_cube(cube, store)[0]["COUNTRY_CODE"].tolist()
+    ['DE', 'IT', 'DE']
+    """
+    with progress_bar("adopt", progress):
+        job = adopt_job(
+            source,
+            cube,
+            store,
+            dataset_id,
+            snapshot=snapshot,
+            types=types,
+            partition_on=None if partition_on is None else converter_str_tupleset(partition_on),
+            metadata=metadata,
+            overwrite=overwrite,
+            link=link,
+        )
+        return execute(job, available_cores())
 
 
 def append_to_cube(

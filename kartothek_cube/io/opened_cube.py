@@ -18,7 +18,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.display import card, facts, table
-from kartothek_cube.io import arrow_cube, eager_cube, iter_cube
+from kartothek_cube.io import arrow_cube, eager_cube, iter_cube, sql
 
 __all__ = ("CubeColumns", "OpenedCube", "open_cube")
 
@@ -128,6 +128,8 @@ class OpenedCube:
     ['Ulm']
     >>> list(cube)
     ['CITY', 'COUNTRY_CODE', 'PEOPLE']
+    >>> cube.connect().sql("SELECT sum(PEOPLE) FROM geodata").fetchall()
+    [(462,)]
     >>> cube["PEPLE"]
     Traceback (most recent call last):
     ...
@@ -140,6 +142,7 @@ class OpenedCube:
         self._names: tuple[str, ...] | None = None
 
     build = _bind_write(eager_cube.build_cube)
+    adopt = _bind_write(eager_cube.adopt_dataset)
     extend = _bind_write(eager_cube.extend_cube)
     append = _bind_write(eager_cube.append_to_cube)
     update = _bind_write(eager_cube.update_cube)
@@ -148,6 +151,10 @@ class OpenedCube:
     query = _bind(eager_cube.query_cube)
     query_iter = _bind(iter_cube.query_cube__iter)
     query_arrow = _bind(arrow_cube.query_cube_arrow)
+    query_table = _bind(arrow_cube.query_cube_table)
+    dataset = _bind(arrow_cube.cube_dataset)
+    scan = _bind(arrow_cube.scan_cube)
+    connect = _bind(sql.connect)
     explain = _bind(eager_cube.explain_query)
     stats = _bind(eager_cube.collect_stats)
     verify = _bind(eager_cube.verify_cube)

@@ -19,6 +19,7 @@ from kartothek_cube.io.eager_cube import build_cube, remove_partitions
 from tests.support.paths import ROOT
 
 COMMANDS = [
+    "adopt",
     "cleanup",
     "compact",
     "copy",
@@ -29,6 +30,7 @@ COMMANDS = [
     "ls",
     "query",
     "report",
+    "sql",
     "stats",
     "verify",
 ]

@@ -34,6 +34,50 @@ def ok_error(ok, *args):
     return str(caught.value)
 
 
+@pytest.fixture
+def table(tmp_path):
+    """A directory of another system, partitioned by p."""
+    frame = pd.DataFrame({"x": [1, 2, 3], "p": ["a", "a", "b"], "w": [1.5, 2.5, 3.5]})
+    frame.to_parquet(tmp_path / "table", partition_cols=["p"])
+    return str(tmp_path / "table")
+
+
+def test_adopt(ok, error, call, table, url):
+    assert ok("cube", "adopt", table, "more") == (
+        "Adopted 3 rows as more of cube cube (files: 0 linked, 2 copied, 0 rewritten).\n"
+    )
+    assert query_cube(CUBE, url)[0]["w"].tolist()[:3] == [1.5, 2.5, 3.5]
+    assert "pass --overwrite" in error("cube", "adopt", table, "more")
+    asked = call("cube", "adopt", table, "more", "--overwrite", input="n\n")
+    assert (asked.exit_code, "Replace more of cube cube?" in asked.stderr) == (1, True)
+    assert "2 linked" in ok("cube", "adopt", table, "more", "--overwrite", "--yes", "--link")
+
+
+def test_adopt_as_a_new_cube(ok, tmp_path, table):
+    options = ["--dimensions", "x", "--partitions", "p", "--index", "w", "--type", "p=string"]
+    store = str(tmp_path / "new")
+    ok("shops", "adopt", table, "seed", *options, store=store)
+    assert "w" in DatasetMetadata.load_from_store("shops++seed", store).indices
+    assert json.loads(
+        ok("shops", "sql", "SELECT p, x FROM shops WHERE w > 3", "-o", "json", store=store)
+    ) == [{"p": "b", "x": 3}]
+
+
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        (["more", "--type", "p"], "--type has the form"),
+        (["more", "--type", "p=whole"], "is no type of Arrow"),
+        (["seed", "--dimensions", "x"], "needs both --dimensions and --partitions"),
+        (["more", "--snapshot", "3"], "has no snapshots"),
+        (["more", "--partition-on", ""], "Unspecified but provided partition columns"),
+    ],
+)
+def test_errors_of_adopt(error, table, arguments, text):
+    assert text in error("cube", "adopt", table, *arguments)
+    assert "Could not load cube" in error("nope", "adopt", table, "more")
+
+
 def test_copy(ok, error, tmp_path):
     text = ok("cube", "copy", "--tgt_store", "other")
     assert text == "Copied enrich, seed of cube cube to other (4 data files).\n"

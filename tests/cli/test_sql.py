@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.cli.commands import sql as command
-from kartothek_cube.io.eager_cube import append_to_cube, keep_cube_history
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io.eager_cube import append_to_cube, build_cube, keep_cube_history
 from tests.cli.conftest import CUBE
 
 
@@ -79,6 +80,35 @@ def test_as_of(ok, url):
 )
 def test_errors(error, arguments, text):
     assert text in error("cube", "sql", *arguments)
+
+
+def test_all_cubes_of_a_store(ok, error, call, url, tmp_path):
+    """With a store in place of the cube, or none; a cube that cannot be loaded is left out."""
+    shops = Cube(["x"], ["p"], "shops")
+    build_cube(pd.DataFrame({"x": [1, 3], "p": ["a", "b"], "name": ["A", "C"]}), shops, url)
+    statement = "SELECT name FROM shops JOIN cube.seed USING (x, p) WHERE v1 > 1"
+    expected = '"name"\n"C"\n'
+    assert ok(str(tmp_path / "store"), "sql", statement, "-o", "csv", store="nowhere") == expected
+    assert ok(url, "sql", "SELECT 1 AS a", "-o", "csv", store="nowhere") == '"a"\n1\n'
+    assert ok("sql", statement, "-o", "csv") == expected
+    assert ok("sql", "-o", "csv", input=statement) == expected
+    assert "cube" in ok(str(tmp_path / "store"), "ls", store="nowhere")
+    assert "is a store: pass it by --store" in error(str(tmp_path / "store"), "info")
+    assert "--as-of needs a cube" in error("sql", statement, "--as-of", "1")
+    for path in (tmp_path / "store").glob("cube++seed.by-*"):
+        path.unlink()
+    result = call("sql", "SELECT count(*) AS n FROM shops", "-o", "csv")
+    assert (result.exit_code, result.stdout) == (0, '"n"\n2\n')
+    assert "Cube cube is left out: " in result.stderr
+    (tmp_path / "empty").mkdir()
+    assert "has no cubes" in error(str(tmp_path / "empty"), "sql", "SELECT 1")
+
+
+def test_a_cube_that_is_called_sql(ok, url):
+    cube = Cube(["x"], ["p"], "sql")
+    build_cube(pd.DataFrame({"x": [1], "p": ["a"]}), cube, url)
+    assert ok("sql", "sql", "SELECT x FROM sql", "-o", "csv") == '"x"\n1\n'
+    assert "x" in ok("sql", "info")
 
 
 def test_error_in_a_scan(error, url, tmp_path):

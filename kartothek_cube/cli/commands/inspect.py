@@ -14,6 +14,7 @@ from kartothek_cube.cli.context import CliContext, is_internal_column, list_cube
 from kartothek_cube.cli.options import (
     CubeCommand,
     RemainderCommand,
+    StoreCommand,
     as_json,
     datasets_option,
     select_datasets,
@@ -40,12 +41,6 @@ __all__ = (
 
 #: of metadata keys
 _INTERNAL_PREFIXES = ("ktk_", "klee_", "kartothek_cube", "pandas")
-
-
-class _StoreCommand(CubeCommand):
-    """A command that also runs if the cube cannot be loaded."""
-
-    needs_cube = False
 
 
 # -- info ------------------------------------------------------------------------------------------
@@ -202,7 +197,7 @@ def _print_stats(name: str, values: dict[str, int]) -> None:
 # -- ls --------------------------------------------------------------------------------------------
 
 
-@click.command(cls=_StoreCommand)
+@click.command(cls=StoreCommand)
 @as_json
 @pass_state
 def ls(state: CliContext, as_json: bool) -> None:
@@ -224,7 +219,7 @@ def ls(state: CliContext, as_json: bool) -> None:
 _SINGULAR = {"datasets": "dataset", "files": "file", "rows": "row", "indices": "index"}
 
 
-@click.command(cls=_StoreCommand)
+@click.command(cls=StoreCommand)
 @click.option("--quick", is_flag=True, help="Read file footers only instead of all rows.")
 @click.option("--repair", is_flag=True, help="Rebuild wrong and missing indices, restore the schema.")
 @datasets_option("checked")

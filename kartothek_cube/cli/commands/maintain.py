@@ -21,9 +21,11 @@ from kartothek_cube.cli.context import (
 from kartothek_cube.cli.options import (
     CubeCommand,
     RemainderCommand,
+    StoreCommand,
     as_json,
     complete_columns,
     complete_datasets,
+    complete_files,
     complete_stores,
     confirm,
     datasets_option,
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from kartothek_cube.core.typing import StoreFactory
     from kartothek_cube.io_components.maintenance.history import CubeState
 
-__all__ = ("cleanup", "compact", "copy", "delete", "history", "index")
+__all__ = ("adopt", "cleanup", "compact", "copy", "delete", "history", "index")
 
 
 # -- index -----------------------------------------------------------------------------------------
@@ -151,6 +153,103 @@ def _existing_ids(state: CliContext, store: StoreFactory) -> set[str]:
     from kartothek_cube.core.cube.discover import discover_ktk_cube_dataset_ids
 
     return discover_ktk_cube_dataset_ids(state.prefix, store)
+
+
+# -- adopt -----------------------------------------------------------------------------------------
+
+
+@click.command(cls=StoreCommand)
+@click.argument("source", shell_complete=complete_files)
+@click.argument("dataset", shell_complete=complete_datasets)
+@click.option("--snapshot", type=int, help="Version of a Delta table, id of a snapshot of an Iceberg table.")
+@click.option("--dimensions", help="Dimension columns of a new cube, comma-separated.")
+@click.option("--partitions", help="Partition columns of a new cube, comma-separated.")
+@click.option("--index", "indexed", help="Further columns of a new cube to index, comma-separated.")
+@click.option(
+    "--partition-on",
+    help="Partition columns of the dataset, comma-separated; by default those of the cube. '' for none.",
+)
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    metavar="COLUMN=TYPE",
+    help="Arrow type of a column that is a directory, e.g. STORE=string; may be repeated.",
+)
+@click.option(
+    "--link/--no-link",
+    default=None,
+    help="Whether to make hard links instead of copies; by default for Delta and Iceberg tables only.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace the dataset if it exists.")
+@yes_option
+@pass_state
+def adopt(
+    state: CliContext,
+    source: str,
+    dataset: str,
+    snapshot: int | None,
+    dimensions: str | None,
+    partitions: str | None,
+    indexed: str | None,
+    partition_on: str | None,
+    types: tuple[str, ...],
+    link: bool | None,
+    overwrite: bool,
+    yes: bool,
+) -> None:
+    """
+    Copy the table SOURCE of another system as DATASET.
+
+    SOURCE is a directory of Parquet files or its URL, the directory of a Delta table, or the metadata file of
+    an Iceberg table. With --dimensions and --partitions, the dataset is the seed of a new cube.
+    """
+    from kartothek_cube.core.cube.cube import Cube
+    from kartothek_cube.core.errors import DatasetExistsError
+    from kartothek_cube.io.eager_cube import adopt_dataset
+
+    if dimensions and partitions:
+        store = state.open_store(state.store_name, create=True)
+        cube = Cube(
+            _split(dimensions),
+            _split(partitions),
+            state.prefix,
+            seed_dataset=dataset,
+            index_columns=_split(indexed),
+        )
+    elif dimensions or partitions or indexed:
+        usage_error("A new cube needs both --dimensions and --partitions")
+    else:
+        state.require_seed()
+        store, cube = state.store, state.cube
+    pairs = [text.partition("=") for text in types]
+    if not all(column and name for column, _, name in pairs):
+        usage_error("--type has the form COLUMN=TYPE, such as STORE=string")
+    if overwrite and dataset in _existing_ids(state, store):
+        confirm(f"Replace {dataset} of cube {state.prefix}?", yes)
+    try:
+        with state.progress("adopt"):
+            done = adopt_dataset(
+                source,
+                cube,
+                store,
+                dataset,
+                snapshot=snapshot,
+                types={column: name for column, _, name in pairs},
+                partition_on=None if partition_on is None else _split(partition_on),
+                overwrite=overwrite,
+                link=link,
+            )
+    except DatasetExistsError as error:
+        usage_error(f"Dataset {error.dataset_uuid} exists; pass --overwrite to replace it")
+    files = f"{done.n_linked:,} linked, {done.n_copied:,} copied, {done.n_rewritten:,} rewritten"
+    click.echo(
+        f"Adopted {format_count(done.n_rows, 'row')} as {dataset} of cube {state.prefix} (files: {files})."
+    )
+
+
+def _split(names: str | None) -> list[str]:
+    return [name.strip() for name in (names or "").split(",") if name.strip()]
 
 
 # -- delete ----------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kartothek_cube.cli.context import CliContext, pass_state
-from kartothek_cube.cli.options import CubeCommand, output_options, parse_time
+from kartothek_cube.cli.context import CliContext, list_cubes, pass_state
+from kartothek_cube.cli.options import StoreCommand, output_options, parse_time
 from kartothek_cube.cli.terminal import one_line, usage_error
 from kartothek_cube.core.errors import format_count
 
@@ -23,7 +23,7 @@ except ImportError:  # reported on use
 __all__ = ("run_interactively", "sql")
 
 
-@click.command(cls=CubeCommand)
+@click.command(cls=StoreCommand)
 @click.argument("statement", required=False)
 @output_options
 @click.option("--as-of", help="Query the states at this time (UTC); see ``history``.")
@@ -34,12 +34,17 @@ def sql(
     """
     Run a SQL statement on the cube, by DuckDB; ``-`` reads it from stdin.
 
-    The cube is a view of its name, and each dataset a view ``cube.dataset``, such as ``sales.seed``. Names
+    Without CUBE, or with a directory or URL in its place, all cubes of the store can be queried and joined.
+    A cube is a view of its name, and each dataset a view ``cube.dataset``, such as ``sales.seed``. Names
     with other characters than letters, digits and ``_`` need double quotes. Without a statement, statements
     are read from a prompt; each ends with ``;``, and Ctrl-D ends the command.
     """
     from kartothek_cube.cli.output import choose_format
 
+    if state.prefix:
+        state.require_seed()
+    elif as_of is not None:
+        usage_error("--as-of needs a cube: versions and times are those of its states")
     to = None if to == "-" else to
     choose_format(output, to)
     if statement is None and _is_terminal():
@@ -63,11 +68,34 @@ def _connect(state: CliContext, as_of: str | None) -> duckdb.DuckDBPyConnection:
         usage_error("SQL needs DuckDB: pip install 'kartothek_cube[sql]'")
     from kartothek_cube.io.sql import connect
 
+    if not state.prefix:
+        return _connect_all(state)
     moment: int | str | None = None
     if as_of is not None:
         moment = int(as_of) if as_of.isdecimal() else parse_time(as_of, "--as-of")
         state.as_of(moment)  # an error if there is no such state
-    connection = connect(state.any_cube, state.store, as_of=moment)
+    return _limit_threads(state, connect(state.any_cube, state.store, as_of=moment))
+
+
+def _connect_all(state: CliContext) -> duckdb.DuckDBPyConnection:
+    """Open all cubes of the store that have a seed."""
+    from kartothek_cube.core.cube.discover import discover_cube
+    from kartothek_cube.io.sql import connect
+
+    connection = None
+    for prefix in list_cubes(state.store):
+        try:
+            cube, _ = discover_cube(prefix, state.store)
+        except (ValueError, KeyError, NotImplementedError) as error:
+            click.echo(f"Cube {prefix} is left out: {one_line(error)}", err=True)
+            continue
+        connection = connect(cube.copy(index_columns=()), state.store, connection=connection)
+    if connection is None:
+        usage_error("The store has no cubes")
+    return _limit_threads(state, connection)
+
+
+def _limit_threads(state: CliContext, connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
     if state.threads > 0:
         connection.execute(f"SET threads = {state.threads}")
     return connection

@@ -277,6 +277,28 @@ class BlobStore(ABC):
         yield buffer
         self.put(key, buffer.getbuffer(), durable=durable)
 
+    def put_file(self, key: str, path: str, *, link: bool = False) -> bool:
+        """Create or replace a blob with the content of a local file, not durably.
+
+        Parameters
+        ----------
+        key
+            Key of the blob.
+        path
+            Path of the file.
+        link
+            Let the blob and the file share their content by a hard link, where this is possible. Neither may
+            be written in place from now on.
+
+        Returns
+        -------
+        bool
+            Whether they share their content.
+        """
+        with open(path, "rb") as file:
+            self.put(key, file.read())
+        return False
+
     def flush(self, keys: Sequence[str]) -> None:  # noqa: B027 (only directories have something to do)
         """Make blobs durable that any process has put without ``durable``.
 

@@ -151,6 +151,17 @@ class LocalBlobStore(BlobStore):
             yield temporary
             self._publish(temporary, path, key, durable)
 
+    def put_file(self, key: str, path: str, *, link: bool = False) -> bool:
+        return _retry_if_removed(self._put_file, key, path, link)
+
+    def _put_file(self, key: str, path: str, link: bool) -> bool:
+        with self._stage_file(key) as (descriptor, temporary, final):
+            is_linked = link and posix.replace_by_link(path, temporary)
+            if not is_linked:
+                posix.copy_content(path, descriptor)
+            self._publish(temporary, final, key, durable=False)
+        return is_linked
+
     def flush(self, keys: Sequence[str]) -> None:
         if not self._durable:
             return

@@ -15,10 +15,12 @@ from kartothek_cube.core.store.blob_store import Data
 
 __all__ = (
     "can_lock",
+    "copy_content",
     "create_temporary",
     "hold_lock",
     "read_all",
     "remove_empty",
+    "replace_by_link",
     "set_unique_mtime",
     "sync",
     "sync_all",
@@ -27,6 +29,7 @@ __all__ = (
 )
 
 _CHUNK = 1 << 24
+_COPY = 1 << 30
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
 # how often a directory may be removed between its creation and that of its first file
@@ -87,6 +90,34 @@ def write_all(descriptor: int, data: Data) -> None:
     remaining = memoryview(data).cast("B")
     while remaining:
         remaining = remaining[os.write(descriptor, remaining) :]
+
+
+def copy_content(path: str, descriptor: int) -> None:
+    """Append the content of a file, without a transfer where the file system can clone blocks."""
+    with open(path, "rb") as source:
+        try:
+            while os.copy_file_range(source.fileno(), descriptor, _COPY):
+                pass
+        # macOS has no such call; Linux between file systems, and FUSE, may not either
+        except (AttributeError, OSError) as error:
+            if isinstance(error, OSError) and error.errno not in {*_UNSUPPORTED, errno.EXDEV}:
+                raise
+            source.seek(os.lseek(descriptor, 0, os.SEEK_CUR))
+            while content := source.read(_CHUNK):
+                write_all(descriptor, content)
+
+
+def replace_by_link(path: str, temporary: str) -> bool:
+    """Replace a temporary file by a hard link to another file; False where this is impossible."""
+    folder, _, name = temporary.rpartition("/")
+    link = f"{folder}/{name.partition('.')[0]}.{os.urandom(16).hex()}.tmp"
+    try:
+        os.link(path, link)
+    # another file system, no permission, too many links
+    except OSError:
+        return False
+    os.replace(link, temporary)
+    return True
 
 
 def sync(path: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
 
 import attrs
 import numpy as np
@@ -21,6 +23,7 @@ from kartothek_cube.core.cube.discover import (
 from kartothek_cube.core.cube.implied_conditions import ImpliedCondition
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
+from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.arrow_dataset import RowSource, SourceScan
 from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of
@@ -36,6 +39,7 @@ from kartothek_cube.io_components.read.data_files import count_rows
 from kartothek_cube.io_components.runtime import (
     SAMPLE,
     available_cores,
+    limit_threads,
     mean_size,
     prefetch_map,
     scan_bounds,
@@ -55,7 +59,11 @@ class _PlannedCubeScan(SourceScan):
         if self.plan.is_empty:
             return
         tasks = self.plan.slice_tasks(scan_bounds(self._partition_bytes()))
-        for table in prefetch_map(self._read, tasks, 1 if sequential else available_cores()):
+        threads = 1 if sequential else available_cores()
+        # one thread per task: more of them than cores wait for each other
+        is_parallel = threads > 1 and len(tasks) > 2 and open_blobs(self.plan.context.store).is_local
+        read = partial(self._read, threads=1 if is_parallel else None)
+        for table in prefetch_map(read, tasks, threads):
             if table is not None:
                 yield table
 
@@ -76,26 +84,37 @@ class _PlannedCubeScan(SourceScan):
         tables = prefetch_map(self._read, remaining, available_cores())
         return count_rows(blobs, keys) + sum(len(table) for table in tables if table is not None)
 
-    def _read(self, task: ScanTask) -> pa.Table | None:
+    def _read(self, task: ScanTask, threads: int | None = None) -> pa.Table | None:
         # consumers are promised no order: partition by partition, nothing is sorted
         unsorted = attrs.evolve(self.plan.context, sort_columns=())
         context, task = project(unsorted, task, self.columns)
-        tables = run_task(context, task)
+        with nullcontext() if threads is None else limit_threads(threads):
+            tables = run_task(context, task)
         return tables[0] if tables else None
 
     def _partition_bytes(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """Bytes of the needed columns in the files of each physical partition."""
+        """Bytes of the needed columns of each physical partition: in files, or half of those in memory."""
         blobs = self.plan.context.open_store()
         total = np.zeros(self.plan.n_partitions)
         for files, scan in zip(self.plan.files, self.plan.context.scans, strict=True):
             if scan.alignment:
-                size = mean_size(blobs, files.sample_keys(SAMPLE)) if blobs.is_local else _REMOTE_FILE
-                total += size * column_fraction(scan) * files.count_files()
+                keys = files.sample_keys(SAMPLE)
+                size = mean_size(blobs, keys) * column_fraction(scan) if blobs.is_local else _REMOTE_FILE
+                in_memory = _sample_rows(blobs, keys) * _BYTES_PER_VALUE * (len(scan.columns) + 1)
+                total += max(size, in_memory / 2) * files.count_files()
         return total
 
 
 #: bytes of a file that is not local: its size would cost a request
 _REMOTE_FILE = 1 << 22
+#: bytes of a number or a time, and of the position of a text
+_BYTES_PER_VALUE = 8
+
+
+def _sample_rows(blobs: BlobStore, keys: Sequence[str]) -> int:
+    """Rows of the first local Parquet file, which is read first anyway; 0 where that is not cheap."""
+    is_cheap = blobs.is_local and len(keys) > 0 and keys[0].endswith(PARQUET_FILE_SUFFIX)
+    return count_rows(blobs, keys[:1]) if is_cheap else 0
 
 
 @attrs.frozen(repr=False)

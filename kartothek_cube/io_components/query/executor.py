@@ -79,6 +79,9 @@ _BROADCAST_ROWS = 1 << 22
 _BLOCK = 1 << 20
 #: a physical partition of this many bytes is a block of its own: late materialisation needs single files
 _MIN_BLOCK_BYTES = 1 << 17
+#: bytes in the files of a block without predicates, if partitions are smaller than a block: its joins and
+#: checks of order cost the same for many rows as for few
+_PLAIN_BLOCK = 1 << 22
 #: files of a dataset whose sizes are taken for those of all
 _SAMPLE = 4
 #: slices of blocks per thread, if conditions drop rows; and rows of blocks below which they are concatenated
@@ -348,9 +351,10 @@ def _block_bounds(
             weights += count * (size * column_fraction(files.scan)) if blobs.is_local else count
     if not blobs.is_local:  # sizes would cost requests
         return split_by_weight(weights, 1, int(np.ceil(weights.sum() / (_REMOTE_BLOCKS * REMOTE_REQUESTS))))
-    if weights.mean() >= _MIN_BLOCK_BYTES:
+    has_predicates = any(files.scan.predicates or files.scan.implied for files in datasets)
+    if weights.mean() >= (_MIN_BLOCK_BYTES if has_predicates else _BLOCK):
         return np.arange(n_partitions + 1)
-    return split_by_weight(weights, 1, _BLOCK)
+    return split_by_weight(weights, 1, _BLOCK if has_predicates else _PLAIN_BLOCK)
 
 
 class _BlockThreads(NamedTuple):

@@ -10,7 +10,7 @@ import pytest
 import kartothek_cube
 from kartothek_cube.core.cube.conditions import VirtualColumn
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.io import arrow_cube, eager_cube, iter_cube
+from kartothek_cube.io import arrow_cube, eager_cube, iter_cube, sql
 from kartothek_cube.io.opened_cube import OpenedCube, open_cube
 from tests.support.cubes import memory
 from tests.test_display import Text
@@ -19,11 +19,14 @@ CUBE = Cube(["SHOP", "DAY"], ["COUNTRY"], "sales")
 SEED = pd.DataFrame({"SHOP": [1, 2], "DAY": [1, 1], "COUNTRY": ["DE", "IT"], "QTY": [5, 6]})
 WEATHER = pd.DataFrame({"SHOP": [1, 2], "COUNTRY": ["DE", "IT"], "TEMP": [8.5, 19.5], "A B": ["x", "y"]})
 FUNCTIONS = {
+    "adopt": eager_cube.adopt_dataset,
     "append": eager_cube.append_to_cube,
     "build": eager_cube.build_cube,
     "cleanup": eager_cube.cleanup_cube,
     "compact": eager_cube.compact_cube,
+    "connect": sql.connect,
     "copy_to": eager_cube.copy_cube,
+    "dataset": arrow_cube.cube_dataset,
     "delete": eager_cube.delete_cube,
     "explain": eager_cube.explain_query,
     "extend": eager_cube.extend_cube,
@@ -33,9 +36,11 @@ FUNCTIONS = {
     "query": eager_cube.query_cube,
     "query_arrow": arrow_cube.query_cube_arrow,
     "query_iter": iter_cube.query_cube__iter,
+    "query_table": arrow_cube.query_cube_table,
     "remove_partitions": eager_cube.remove_partitions,
     "repair": eager_cube.repair_cube,
     "rollback": eager_cube.rollback_cube,
+    "scan": arrow_cube.scan_cube,
     "stats": eager_cube.collect_stats,
     "update": eager_cube.update_cube,
     "update_schema": eager_cube.update_schema,
@@ -84,6 +89,15 @@ def test_a_life_of_a_cube(store):
     assert list(open_cube(copy, "sales")) == list(cube)
     cube.delete()
     assert "no datasets" in repr(cube)
+
+
+def test_other_engines(opened):
+    assert opened.dataset(conditions=opened["TEMP"] < 10.0).to_table(columns=["QTY"]).to_pylist() == [
+        {"QTY": 5}
+    ]
+    assert opened.query_table(columns=["QTY"])["QTY"].to_pylist() == [5, 6]
+    assert opened.scan(dataset_id="weather").select("TEMP").collect()["TEMP"].to_list() == [8.5, 19.5]
+    assert opened.connect().sql("SELECT max(QTY) FROM sales.seed").fetchall() == [(6,)]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -1,0 +1,346 @@
+"""Adopt a table of another system as a dataset of a cube: files as they are where possible, and a commit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from typing import TypeAlias
+
+import attrs
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.types as pat
+
+from kartothek_cube.core.arrow.pandas_conversion import index_columns
+from kartothek_cube.core.common_metadata import make_meta
+from kartothek_cube.core.cube.cube import Cube, ensure_cube
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import UnknownOutcomeError
+from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.typing import StoreInput
+from kartothek_cube.core.uuid import gen_uuid
+from kartothek_cube.io_components.job import Job
+from kartothek_cube.io_components.kernels.sort import sort_order
+from kartothek_cube.io_components.runtime import TASK_SIZE, progress_advance
+from kartothek_cube.io_components.write.cube_plan import CubeWritePlan, plan_build, plan_extend
+from kartothek_cube.io_components.write.cube_write import (
+    abort_error,
+    check_schemas,
+    finish_checked,
+    prepare,
+    run_write,
+)
+from kartothek_cube.io_components.write.dataset_plan import with_write_id
+from kartothek_cube.io_components.write.foreign_tables import (
+    ForeignFile,
+    ForeignTable,
+    TableSource,
+    open_table,
+)
+from kartothek_cube.io_components.write.incremental import check_duplicate_cells, without_commit_state
+from kartothek_cube.io_components.write.index_entries import index_entries
+from kartothek_cube.io_components.write.table_writer import (
+    WriteContext,
+    WriteResult,
+    delete_uncommitted_attempts,
+    merge_results,
+    split_by_partition,
+)
+from kartothek_cube.io_components.write.validation import CubeMetadata, prepare_table
+
+__all__ = ("Adoption", "adopt_job")
+
+#: what readers of version 1 of the Parquet format decode, those of kartothek 5.3 among them
+_CODECS = {"UNCOMPRESSED", "SNAPPY", "GZIP", "BROTLI", "ZSTD"}
+_ENCODINGS = {"PLAIN", "PLAIN_DICTIONARY", "RLE", "RLE_DICTIONARY", "BIT_PACKED"}
+
+
+@attrs.frozen(kw_only=True)
+class Adoption:
+    """What :func:`~kartothek_cube.io.eager_cube.adopt_dataset` did.
+
+    Attributes
+    ----------
+    dataset : DatasetMetadata
+        The new dataset.
+    n_rows : int
+        Rows of the table.
+    n_linked : int
+        Files that are hard links to files of the table.
+    n_copied : int
+        Files that were copied as they are.
+    n_rewritten : int
+        Files of the table whose rows were written again.
+    """
+
+    dataset: DatasetMetadata = attrs.field(repr=lambda dataset: repr(dataset.uuid))
+    n_rows: int
+    n_linked: int
+    n_copied: int
+    n_rewritten: int
+
+
+@attrs.frozen
+class _AdoptContext:
+    """What all tasks share."""
+
+    plan: CubeWritePlan
+    dataset: str
+    table: ForeignTable
+    link: bool
+
+    @property
+    def write(self) -> WriteContext:
+        """How files of the dataset are written."""
+        return self.plan.changes[self.dataset].context
+
+
+_Signature: TypeAlias = tuple[int, ...]
+
+
+@attrs.frozen
+class _Link:
+    """A file to link in the last step."""
+
+    path: str
+    key: str
+    signature: _Signature
+
+
+@attrs.frozen
+class _Adopted:
+    """What a task did."""
+
+    written: WriteResult
+    links: Sequence[_Link] = ()
+    n_copied: int = 0
+    n_rewritten: int = 0
+
+
+def adopt_job(
+    source: TableSource,
+    cube: Cube,
+    store: StoreInput,
+    dataset_id: str,
+    *,
+    snapshot: int | None = None,
+    types: Mapping[str, pa.DataType | str] | None = None,
+    partition_on: Iterable[str] | None = None,
+    metadata: Mapping[str, object] | None = None,
+    overwrite: bool = False,
+    link: bool | None = None,
+) -> Job[_AdoptContext, Sequence[ForeignFile], _Adopted, Adoption]:
+    """Check the table and the cube, then copy files in independent tasks, then commit."""
+    ensure_cube(cube)
+    user: CubeMetadata | None = None if metadata is None else {dataset_id: dict(metadata)}
+    keys = None if partition_on is None else {dataset_id: partition_on}
+    plan_new = plan_build if dataset_id == cube.seed_dataset else plan_extend
+    plan = plan_new(cube, store, [dataset_id], user, overwrite, keys)
+    plan = with_write_id(attrs.evolve(plan, operation="adopt"))
+    table, files = open_table(source, snapshot, _parse_types(types), plan.constraints[dataset_id].types)
+    empty = table.schema.empty_table()
+    prepare(plan, {dataset_id: [empty]})
+    keys_first = list(plan.constraints[dataset_id].partition_on)
+    check_schemas(plan, {dataset_id: make_meta(empty, table.description, partition_keys=keys_first)})
+    context = _AdoptContext(
+        without_commit_state(plan), dataset_id, table, table.is_immutable if link is None else link
+    )
+    return Job(
+        name="adopt_dataset",
+        description=f"adopt {table.description}",
+        context=context,
+        tasks=list(_tasks(files)),
+        run=_run_adoption,
+        finish=partial(_finish_adoption, plan, dataset_id, table.description),
+        steps=("prepare", "copy", "commit"),
+        files=len(files),
+    )
+
+
+def _parse_types(types: Mapping[str, pa.DataType | str] | None) -> dict[str, pa.DataType]:
+    if types is not None and not isinstance(types, Mapping):
+        raise TypeError(f"types is a dict of column to type, got {type(types).__name__}")
+    parsed = {}
+    for column, given in (types or {}).items():
+        try:
+            parsed[column] = given if isinstance(given, pa.DataType) else pa.type_for_alias(given)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"types: {given!r} of column {column!r} is no type of Arrow") from error
+    return parsed
+
+
+def _tasks(files: Sequence[ForeignFile]) -> Iterator[Sequence[ForeignFile]]:
+    """Consecutive files, up to a size."""
+    batch: list[ForeignFile] = []
+    size_bytes = 0
+    for file in files:
+        if batch and size_bytes + file.size_bytes > TASK_SIZE:
+            yield batch
+            batch, size_bytes = [], 0
+        batch.append(file)
+        size_bytes += file.size_bytes
+    if batch:
+        yield batch
+
+
+# -- tasks -------------------------------------------------------------------------------------------
+
+
+def _run_adoption(context: _AdoptContext, files: Sequence[ForeignFile]) -> _Adopted:
+    """Copy or link the files that fit, and write the rows of the others, without a commit."""
+    blobs, write = open_blobs(context.plan.store), context.write
+    results, links, tables = [WriteResult(write.uuid, write.table)], [], []
+    n_copied = n_rewritten = 0
+    for file in files:
+        before = _signature(file)
+        with closing(_open_file(context.table, file)) as opened, _open_parquet(opened) as parquet:
+            if not parquet.metadata.num_rows:
+                continue
+            result = _adopt_as_is(context, file, parquet)
+            if result is None:
+                tables.append(context.table.read(file, parquet))
+                n_rewritten += 1
+            else:
+                key = result.partitions().files[write.table][0].as_py()
+                results.append(result)
+                if context.link and file.path is not None and blobs.is_local:
+                    links.append(_Link(file.path, key, before))
+                else:
+                    _copy(blobs, key, file, opened)
+                    n_copied += 1
+        if _signature(file) != before:
+            raise ValueError(f"{file.location} was changed while it was read")
+        progress_advance(file.size_bytes)
+    if tables:
+        rows = {context.dataset: [pa.concat_tables(tables)]}
+        results += run_write(context.plan, prepare(context.plan, rows), threads=1).values()
+    return _Adopted(merge_results(results), links, n_copied, n_rewritten)
+
+
+def _open_file(table: ForeignTable, file: ForeignFile) -> pa.NativeFile:
+    opened = table.open(file)
+    # a remote file is read once, so that what is checked is what is written
+    return opened if file.path is not None else pa.BufferReader(opened.read_buffer())
+
+
+def _open_parquet(file: pa.NativeFile) -> pq.ParquetFile:
+    return pq.ParquetFile(file, page_checksum_verification=True)
+
+
+def _copy(blobs: BlobStore, key: str, file: ForeignFile, opened: pa.NativeFile) -> None:
+    if file.path is not None:
+        blobs.put_file(key, file.path)
+    else:
+        opened.seek(0)
+        blobs.put(key, opened.read_buffer())
+
+
+def _signature(file: ForeignFile) -> _Signature:
+    """Inode, size and time of change of a local file."""
+    if file.path is None:
+        return ()
+    info = os.stat(file.path)
+    return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns
+
+
+def _adopt_as_is(context: _AdoptContext, file: ForeignFile, parquet: pq.ParquetFile) -> WriteResult | None:
+    """Name and index entries of a file that fits as it is; None if its rows have to be written again."""
+    constraints, write = context.plan.constraints[context.dataset], context.write
+    keys = list(write.partition_on)
+    if not _has_stored_form(context.table, file, parquet, keys):
+        return None
+    names = context.table.schema.names
+    indices = constraints.index_columns(names)
+    cube = constraints.cube
+    order = [c for c in (*cube.partition_columns, *cube.dimension_columns) if c in names]
+    rows = context.table.read(file, parquet, list(dict.fromkeys([*keys, *order, *indices])))
+    if sort_order([rows.column(c) for c in order], len(rows)) is not None:
+        return None
+    rows = prepare_table(constraints, [rows])
+    starts, prefixes, rows = split_by_partition(rows, keys)
+    if len(starts) > 1:
+        return None
+    labels = pa.array([f"{prefixes[0].as_py()}{write.write_id}{gen_uuid()[len(write.write_id) :]}"])
+    schema = make_meta(context.table.schema.empty_table(), context.table.description, partition_keys=keys)
+    entries = {c: index_entries(rows.column(c), starts, labels, schema.field(c).type) for c in indices}
+    return WriteResult(write.uuid, write.table, schema, labels, entries, len(rows))
+
+
+def _has_stored_form(
+    table: ForeignTable, file: ForeignFile, parquet: pq.ParquetFile, partition_on: Sequence[str]
+) -> bool:
+    """Whether a file is one that this library and kartothek could have written, whatever its rows."""
+    metadata: pq.FileMetaData = parquet.metadata
+    schema: pa.Schema = parquet.schema_arrow
+    in_files = [name for name in table.schema.names if name not in partition_on]
+    if (
+        sorted(schema.names) != sorted(in_files)
+        or not table.has_columns(file, schema)
+        or index_columns(schema)
+    ):
+        return False
+    if not all(map(_is_stored_type, schema.types)):
+        return False
+    columns = [parquet.schema.column(i) for i in range(len(schema))]
+    if any(column.physical_type == "INT96" for column in columns):
+        return False
+    chunks = (
+        metadata.row_group(i).column(j)
+        for i in range(metadata.num_row_groups)
+        for j in range(metadata.num_columns)
+    )
+    return all(chunk.compression in _CODECS and _ENCODINGS.issuperset(chunk.encodings) for chunk in chunks)
+
+
+def _is_stored_type(dtype: pa.DataType) -> bool:
+    """Whether files of datasets have a type: timestamps of at most microseconds, and no nested values."""
+    # fields of nested values have other names in files of other systems
+    is_time = (pat.is_timestamp(dtype) and dtype.unit != "ns") or dtype in (pa.date32(), pa.time64("us"))
+    # kartothek 5.3 evaluates no predicates on large_string
+    is_text = dtype in (pa.string(), pa.binary())
+    is_number = pat.is_integer(dtype) or dtype in (pa.float32(), pa.float64(), pa.bool_())
+    return bool(is_time or is_text or is_number or pat.is_decimal128(dtype))
+
+
+# -- commit ------------------------------------------------------------------------------------------
+
+
+def _finish_adoption(
+    plan: CubeWritePlan, dataset_id: str, description: str, results: Iterable[_Adopted]
+) -> Adoption:
+    """Link files, look for cells in several files, and commit; delete all files if that fails."""
+    blobs, write = open_blobs(plan.store), plan.changes[dataset_id].context
+    try:
+        parts = list(results)
+        links = [link for part in parts for link in part.links]
+        # as late as possible: a link has the age of the file, and garbage collections spare young files only
+        n_linked = sum(_put_link(blobs, link) for link in links)
+        written = merge_results([WriteResult(write.uuid, write.table), *(part.written for part in parts)])
+        if not len(written.labels):
+            problem = ValueError(f"Cannot write empty datasets: {dataset_id} ({description} has no rows)")
+            raise abort_error(plan, dataset_id, problem) from problem
+        check_duplicate_cells(plan, {dataset_id: written})
+        dataset = finish_checked(plan, {dataset_id: written})[dataset_id]
+    except UnknownOutcomeError:
+        raise
+    except BaseException:
+        # those that a commit refers to stay
+        delete_uncommitted_attempts(write)
+        raise
+    return Adoption(
+        dataset=dataset,
+        n_rows=written.rows,
+        n_linked=n_linked,
+        n_copied=sum(part.n_copied for part in parts) + len(links) - n_linked,
+        n_rewritten=sum(part.n_rewritten for part in parts),
+    )
+
+
+def _put_link(blobs: BlobStore, link: _Link) -> bool:
+    is_linked = blobs.put_file(link.key, link.path, link=True)
+    info = os.stat(link.path)
+    if (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns) != link.signature:
+        raise ValueError(f"{link.path} was changed while it was read")
+    return is_linked

@@ -1,0 +1,529 @@
+"""Tables of other systems as sources of a copy: Hive-partitioned directories, Delta and Iceberg tables."""
+
+from __future__ import annotations
+
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, Union, cast
+from urllib.parse import unquote as decode_percent
+from urllib.parse import urlsplit
+
+import attrs
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from kartothek_cube.core.arrow.casting import cast_column, parse_texts
+from kartothek_cube.core.arrow.types import same_type, storage_type
+from kartothek_cube.core.errors import SchemaConflictError
+from kartothek_cube.core.urlencode import unquote
+from kartothek_cube.io_components.runtime import REMOTE_REQUESTS, available_cores, ordered_map
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyiceberg.schema import Schema as IcebergSchema
+    from pyiceberg.table import FileScanTask
+    from pyiceberg.table import Table as IcebergTable
+
+__all__ = ("ForeignFile", "ForeignTable", "TableSource", "open_table")
+
+TableSource: TypeAlias = Union[str, "os.PathLike[str]", "DeltaTable", "IcebergTable"]
+"""A directory or URL, the metadata file of an Iceberg table, or a table of deltalake or pyiceberg."""
+
+#: name of the directory of null
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+#: columns with the index of a frame, which pandas adds
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
+#: features of Delta tables that change nothing for a reader of the newest Parquet files
+_DELTA_FEATURES = {
+    "timestampNtz",
+    "typeWidening",
+    "typeWidening-preview",
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+}
+
+
+@attrs.frozen
+class ForeignFile:
+    """One Parquet file."""
+
+    location: str
+    size_bytes: int
+    #: path, if the file is a local one
+    path: str | None
+    #: values of columns that are not in the file, as arrays of length 1
+    values: Mapping[str, pa.Array] = attrs.field(factory=dict)
+
+
+@attrs.frozen(kw_only=True)
+class ForeignTable(ABC):
+    """Snapshot of a table: its columns in storage types, and access to its files."""
+
+    #: for messages
+    description: str
+    schema: pa.Schema
+    #: whether files are never written again once they are part of the table
+    is_immutable: bool
+
+    @abstractmethod
+    def open(self, file: ForeignFile) -> pa.NativeFile:
+        """Open a file of the table."""
+
+    def has_columns(self, file: ForeignFile, schema: pa.Schema) -> bool:
+        """Whether the columns of the file are those of the table, and all of its rows are visible."""
+        names = [*schema.names, *file.values]
+        return len(names) == len(self.schema) and set(names) == set(self.schema.names)
+
+    def read(
+        self, file: ForeignFile, parquet: pq.ParquetFile, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """Read rows, with columns and types of the table."""
+        names = self.schema.names if columns is None else columns
+        present = set(parquet.schema_arrow.names)
+        rows = parquet.read([name for name in names if name in present])
+        return self._complete(file, rows, names)
+
+    def _complete(self, file: ForeignFile, rows: pa.Table, names: Iterable[str]) -> pa.Table:
+        fields = [self.schema.field(name) for name in names]
+        return pa.table([self._column(file, rows, field) for field in fields], pa.schema(fields))
+
+    def _column(self, file: ForeignFile, rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
+        if field.name in rows.column_names:
+            column = rows.column(field.name)
+            try:
+                return cast_column(column, field.type, field.name)
+            except (TypeError, ValueError) as error:
+                raise SchemaConflictError(
+                    f"Column {field.name!r} of {file.location} cannot be converted from {column.type} to "
+                    f"{field.type}: {error}"
+                ) from error
+        if field.name in file.values:
+            value = cast_column(file.values[field.name], field.type, field.name)[0]
+            return pa.chunked_array([pa.repeat(value, len(rows))], field.type)
+        return pa.chunked_array([pa.nulls(len(rows), field.type)])
+
+
+def open_table(
+    source: TableSource,
+    snapshot: int | None,
+    types: Mapping[str, pa.DataType],
+    known: Mapping[str, pa.DataType],
+) -> tuple[ForeignTable, list[ForeignFile]]:
+    """
+    Open a table and list its files.
+
+    ``types`` are those that the user gives for columns of directories, ``known`` those of the cube.
+    """
+    _check_snapshot(snapshot)
+    if not isinstance(source, str | os.PathLike):
+        return _open_object(source, snapshot)
+    location = os.fspath(source)
+    if location.endswith(".metadata.json"):
+        return _open_iceberg(_load_iceberg(location), snapshot)
+    filesystem, root = _resolve(location)
+    kind = filesystem.get_file_info(root).type
+    if kind == fs.FileType.NotFound:
+        raise FileNotFoundError(f"There is no table in {location}")
+    if kind == fs.FileType.Directory and _has(filesystem, f"{root}/_delta_log"):
+        return _open_delta(_load_delta(location, snapshot))
+    if kind == fs.FileType.Directory and _has_iceberg_metadata(filesystem, root):
+        raise ValueError(
+            f"{location} is an Iceberg table: pass the path of its current metadata file "
+            "(metadata/….metadata.json), or a table of pyiceberg"
+        )
+    if snapshot is not None:
+        raise ValueError(f"{location} is a directory of Parquet files, which has no snapshots")
+    return _open_directory(location, filesystem, root, types, known)
+
+
+def _check_snapshot(snapshot: object) -> None:
+    is_number = isinstance(snapshot, int) and not isinstance(snapshot, bool) and snapshot >= 0
+    if snapshot is not None and not is_number:
+        raise ValueError(f"snapshot is the number of a version or snapshot, got {snapshot!r}")
+
+
+def _open_object(
+    source: DeltaTable | IcebergTable, snapshot: int | None
+) -> tuple[ForeignTable, list[ForeignFile]]:
+    library = type(source).__module__.partition(".")[0]
+    if library == "deltalake":
+        table = cast("DeltaTable", source)
+        if snapshot is not None and snapshot != table.version():
+            raise ValueError(f"The Delta table is open at version {table.version()}, not {snapshot}")
+        return _open_delta(table)
+    if library == "pyiceberg" and hasattr(source, "scan"):
+        return _open_iceberg(cast("IcebergTable", source), snapshot)
+    raise TypeError(
+        "source is a directory or URL, a metadata file of Iceberg, a deltalake.DeltaTable or a "
+        f"pyiceberg.table.Table, got {type(source).__name__}"
+    )
+
+
+def _resolve(location: str) -> tuple[fs.FileSystem, str]:
+    """File system and path of a directory or URL."""
+    if "://" not in location:
+        return fs.LocalFileSystem(), os.path.abspath(os.path.expanduser(location))
+    try:
+        filesystem, path = fs.FileSystem.from_uri(location)
+    except (pa.ArrowException, ValueError) as error:
+        raise ValueError(
+            f"{location.partition('://')[0]}://… cannot be opened by pyarrow.fs: {error}"
+        ) from error
+    if not path.strip("/"):
+        raise ValueError(f"{location} has no path")
+    return filesystem, path.rstrip("/")
+
+
+def _has(filesystem: fs.FileSystem, path: str) -> bool:
+    return bool(filesystem.get_file_info(path).type == fs.FileType.Directory)
+
+
+def _has_iceberg_metadata(filesystem: fs.FileSystem, root: str) -> bool:
+    folder = fs.FileSelector(f"{root}/metadata", allow_not_found=True)
+    return any(info.path.endswith(".metadata.json") for info in filesystem.get_file_info(folder))
+
+
+# -- directories -------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class _Directory(ForeignTable):
+    """Parquet files in directories ``column=value``, or without them."""
+
+    filesystem: fs.FileSystem
+
+    def open(self, file: ForeignFile) -> pa.NativeFile:
+        return self.filesystem.open_input_file(file.location)
+
+
+@attrs.frozen
+class _ListedFile:
+    info: fs.FileInfo
+    #: texts of the directories; None for null
+    texts: Mapping[str, str | None]
+
+
+def _open_directory(
+    location: str,
+    filesystem: fs.FileSystem,
+    root: str,
+    types: Mapping[str, pa.DataType],
+    known: Mapping[str, pa.DataType],
+) -> tuple[ForeignTable, list[ForeignFile]]:
+    listed = _list_files(filesystem, root)
+    if not listed:
+        raise ValueError(f"{location} has no Parquet files")
+    keys = _directory_columns(listed)
+    unknown = sorted(set(types) - set(keys))
+    if unknown:
+        raise ValueError(f"No directory of {location} has a value of column {', '.join(unknown)}")
+    is_local = isinstance(filesystem, fs.LocalFileSystem)
+    threads = available_cores() if is_local else REMOTE_REQUESTS
+    schemas = list(ordered_map(partial(_read_schema, filesystem), [f.info.path for f in listed], threads))
+    schema = _unite_schemas([f.info.path for f in listed], schemas)
+    parsed: dict[str, pa.Array] = {}
+    for key in keys:
+        stored = schema.field(key).type if key in schema.names else known.get(key)
+        parsed[key] = _parse_directories(key, [f.texts[key] for f in listed], types.get(key, stored))
+        if key not in schema.names:
+            schema = schema.append(pa.field(key, parsed[key].type))
+    files = [
+        ForeignFile(
+            f.info.path,
+            f.info.size,
+            f.info.path if is_local else None,
+            {key: parsed[key].slice(i, 1) for key in keys if key not in schemas[i].names},
+        )
+        for i, f in enumerate(listed)
+    ]
+    table = _Directory(description=location, schema=schema, is_immutable=False, filesystem=filesystem)
+    return table, files
+
+
+def _list_files(filesystem: fs.FileSystem, root: str) -> list[_ListedFile]:
+    """Files below a directory, without hidden ones."""
+    if filesystem.get_file_info(root).type == fs.FileType.File:
+        return [_ListedFile(filesystem.get_file_info(root), {})]
+    listed = []
+    for info in filesystem.get_file_info(fs.FileSelector(root, recursive=True)):
+        *folders, name = info.path[len(root) :].lstrip("/").split("/")
+        if info.type != fs.FileType.File or _is_hidden(name) or any(map(_is_hidden, folders)):
+            continue
+        pairs = [folder.split("=", 1) for folder in folders if "=" in folder]
+        try:
+            texts = {unquote(k): None if v == _HIVE_NULL else unquote(v) for k, v in pairs}
+        except UnicodeDecodeError as error:
+            raise ValueError(f"The directories of {info.path} are not percent-encoded UTF-8") from error
+        listed.append(_ListedFile(info, texts))
+    return sorted(listed, key=lambda file: str(file.info.path))
+
+
+def _is_hidden(name: str) -> bool:
+    """
+    Whether a name is that of a file or directory of engines, as for Spark.
+
+    >>> [_is_hidden(name) for name in ("_SUCCESS", ".part-0.crc", "_temporary", "_year=2024", "0.parquet")]
+    [True, True, True, False, False]
+    """
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+
+
+def _directory_columns(listed: Sequence[_ListedFile]) -> list[str]:
+    """Columns of the directories, which are the same for all files."""
+    first = listed[0]
+    for file in listed:
+        if list(file.texts) != list(first.texts):
+            one, other = (", ".join(f.texts) or "no column" for f in (first, file))
+            raise ValueError(
+                f"{first.info.path} is in directories of {one}, but {file.info.path} in those of {other}"
+            )
+    return list(first.texts)
+
+
+def _read_schema(filesystem: fs.FileSystem, path: str) -> pa.Schema:
+    try:
+        with filesystem.open_input_file(path) as file:
+            return pq.ParquetFile(file).schema_arrow
+    except pa.ArrowInvalid as error:
+        raise ValueError(
+            f"{path} is no Parquet file ({error}); only files whose names begin with . or _ are ignored"
+        ) from error
+
+
+def _unite_schemas(paths: Sequence[str], schemas: Sequence[pa.Schema]) -> pa.Schema:
+    """Columns of all files, each with the widest of its types."""
+    fields: dict[str, tuple[pa.Field, str]] = {}
+    for path, schema in zip(paths, schemas, strict=True):
+        for field in schema:
+            dtype = storage_type(field.type)
+            if _PANDAS_INDEX.fullmatch(field.name):
+                continue
+            united, first = fields.get(field.name, (pa.field(field.name, dtype), path))
+            if pa.types.is_null(dtype) or pa.types.is_null(united.type) or same_type(united.type, dtype):
+                options = [pa.schema([pa.field(field.name, t)]) for t in (united.type, dtype)]
+                united = pa.unify_schemas(options, promote_options="permissive").field(0)
+                fields[field.name] = united, first
+                continue
+            raise SchemaConflictError(
+                f"Column {field.name!r} is {united.type} in {first} but {dtype} in {path}"
+            )
+    return pa.schema([field for field, _ in fields.values()])
+
+
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,9})?")
+
+
+def _parse_directories(column: str, texts: Sequence[str | None], dtype: pa.DataType | None) -> pa.Array:
+    """Values of directories; without a type: integers, dates and times if all are, else text."""
+    if dtype is None or pa.types.is_null(dtype):
+        dtype = _infer_type([text for text in texts if text is not None])
+    distinct = list(dict.fromkeys(text for text in texts if text is not None))
+    try:
+        parsed = parse_texts(pa.array(distinct, pa.string()), storage_type(dtype))
+    except ValueError as error:
+        raise ValueError(f"A directory of column {column!r} has no value of type {dtype}: {error}") from error
+    positions = {text: position for position, text in enumerate(distinct)}
+    return parsed.take(pa.array([None if text is None else positions[text] for text in texts], pa.int64()))
+
+
+def _infer_type(texts: Sequence[str]) -> pa.DataType:
+    """
+    Type of directories of a column.
+
+    >>> [str(_infer_type(texts)) for texts in (["1", "-20"], ["1", "007"], ["2024-01-31"])]
+    ['int64', 'string', 'date32[day]']
+    """
+    patterns = {_INTEGER: pa.int64(), _DATE: pa.date32(), _TIMESTAMP: pa.timestamp("ns")}
+    for pattern, dtype in patterns.items():
+        if texts and all(pattern.fullmatch(text) for text in texts):
+            try:
+                parse_texts(pa.array(texts, pa.string()), dtype)
+            except ValueError:  # such as 2024-02-30
+                continue
+            return dtype
+    return pa.string()
+
+
+# -- Delta -------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class _DeltaSnapshot(ForeignTable):
+    """Version of a Delta table."""
+
+    filesystem: fs.FileSystem
+
+    def open(self, file: ForeignFile) -> pa.NativeFile:
+        return self.filesystem.open_input_file(file.path or file.location)
+
+
+def _load_delta(location: str, version: int | None) -> DeltaTable:
+    try:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+    except ImportError as error:
+        raise ImportError("Delta tables need deltalake: pip install 'kartothek_cube[delta]'") from error
+    try:
+        return DeltaTable(location, version=version)
+    except DeltaError as error:
+        raise ValueError(f"The Delta table {location} cannot be opened: {error}") from error
+
+
+def _open_delta(table: DeltaTable) -> tuple[ForeignTable, list[ForeignFile]]:
+    description = f"Delta table {table.table_uri} at version {table.version()}"
+    _check_delta_features(table, description)
+    schema = pa.schema(table.schema().to_arrow())
+    adds = pa.table(table.get_add_actions(flatten=True))
+    partition_columns: list[str] = table.metadata().partition_columns
+    values = {
+        column: adds.column(f"partition.{column}")
+        .combine_chunks()
+        .cast(storage_type(schema.field(column).type))
+        for column in partition_columns
+    }
+    uri = urlsplit(table.table_uri)
+    root = decode_percent(uri.path) if uri.scheme in ("file", "") else None
+    filesystem = fs.LocalFileSystem() if root is not None else _delta_filesystem(table)
+    files = []
+    for i, (path, size) in enumerate(
+        zip(adds["path"].to_pylist(), adds["size_bytes"].to_pylist(), strict=True)
+    ):
+        if "://" in path or path.startswith("/"):
+            raise ValueError(
+                f"The {description} has files of another table, such as {path} (a shallow clone)"
+            )
+        relative = decode_percent(path)
+        files.append(
+            ForeignFile(
+                relative,
+                size,
+                None if root is None else f"{root.rstrip('/')}/{relative}",
+                {column: array.slice(i, 1) for column, array in values.items()},
+            )
+        )
+    stored = pa.schema([(field.name, storage_type(field.type)) for field in schema])
+    snapshot = _DeltaSnapshot(
+        description=description, schema=stored, is_immutable=True, filesystem=filesystem
+    )
+    return snapshot, sorted(files, key=lambda file: file.location)
+
+
+def _check_delta_features(table: DeltaTable, description: str) -> None:
+    """Refuse tables whose Parquet files do not have their rows or names."""
+    mode = table.metadata().configuration.get("delta.columnMapping.mode", "none")
+    features = set(table.protocol().reader_features or ())
+    if mode != "none":
+        raise ValueError(
+            f"The {description} uses column mapping ({mode}): the columns have other names in its files; "
+            "write a copy of the table without it"
+        )
+    if "deletionVectors" in features and _has_deletions(table):
+        raise ValueError(
+            f"The {description} has deletion vectors: its files have rows that were deleted; "
+            "run REORG TABLE … APPLY (PURGE) first"
+        )
+    unsupported = features - _DELTA_FEATURES - {"deletionVectors", "columnMapping"}
+    if unsupported:
+        raise ValueError(f"The {description} has unsupported features: {', '.join(sorted(unsupported))}")
+
+
+def _has_deletions(table: DeltaTable) -> bool:
+    """Whether a file has deleted rows, as far as this is known."""
+    from deltalake.exceptions import DeltaError
+
+    try:
+        return bool(pa.table(table.deletion_vectors()).num_rows)
+    # older versions of the library cannot tell; newer ones fail if they cannot read a vector: there is one
+    except (AttributeError, DeltaError):
+        return True
+
+
+def _delta_filesystem(table: DeltaTable) -> fs.FileSystem:
+    from deltalake.fs import DeltaStorageHandler
+
+    return fs.PyFileSystem(DeltaStorageHandler.from_table(table._table, table._storage_options))
+
+
+# -- Iceberg -----------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class _IcebergFile(ForeignFile):
+    task: FileScanTask = attrs.field(kw_only=True)
+
+
+@attrs.frozen(kw_only=True)
+class _IcebergSnapshot(ForeignTable):
+    """Snapshot of an Iceberg table."""
+
+    table: IcebergTable
+    projection: IcebergSchema
+
+    def open(self, file: ForeignFile) -> pa.NativeFile:
+        if file.path is not None:
+            return pa.OSFile(file.path)
+        with self.table.io.new_input(file.location).open() as stream:
+            return pa.BufferReader(stream.read())
+
+    def has_columns(self, file: ForeignFile, schema: pa.Schema) -> bool:
+        assert isinstance(file, _IcebergFile)
+        # names may have been swapped since the file was written: only the ids tell
+        ids = {field.name: int((field.metadata or {}).get(b"PARQUET:field_id", -1)) for field in schema}
+        expected = {field.name: field.field_id for field in self.projection.fields}
+        return not file.task.delete_files and ids == expected
+
+    def read(
+        self, file: ForeignFile, parquet: pq.ParquetFile, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        assert isinstance(file, _IcebergFile)
+        if self.has_columns(file, parquet.schema_arrow):
+            return super().read(file, parquet, columns)
+        from pyiceberg.expressions import AlwaysTrue
+        from pyiceberg.io.pyarrow import ArrowScan
+
+        scan = ArrowScan(self.table.metadata, self.table.io, self.projection, AlwaysTrue())
+        return self._complete(
+            file, scan.to_table([file.task]), self.schema.names if columns is None else columns
+        )
+
+
+def _load_iceberg(location: str) -> IcebergTable:
+    try:
+        from pyiceberg.table import StaticTable
+    except ImportError as error:
+        raise ImportError("Iceberg tables need pyiceberg: pip install 'kartothek_cube[iceberg]'") from error
+    return StaticTable.from_metadata(str(Path(location).absolute()) if "://" not in location else location)
+
+
+def _open_iceberg(table: IcebergTable, snapshot_id: int | None) -> tuple[ForeignTable, list[ForeignFile]]:
+    scan = table.scan(snapshot_id=snapshot_id)
+    snapshot = scan.snapshot()
+    if snapshot_id is not None and snapshot is None:
+        raise ValueError(f"The Iceberg table {table.metadata_location} has no snapshot {snapshot_id}")
+    number = "without snapshots" if snapshot is None else f"at snapshot {snapshot.snapshot_id}"
+    projection = scan.projection()
+    files: list[ForeignFile] = []
+    for task in scan.plan_files():
+        location = task.file.file_path
+        if str(task.file.file_format.name) != "PARQUET":
+            raise ValueError(f"{location} is no Parquet file, but {task.file.file_format.name}")
+        uri = urlsplit(location)
+        # pyiceberg takes the path of a URL as it is, without percent-decoding
+        path = location.removeprefix("file://") if uri.scheme in ("", "file") else None
+        files.append(_IcebergFile(location, task.file.file_size_in_bytes, path, task=task))
+    stored = pa.schema([(field.name, storage_type(field.type)) for field in projection.as_arrow()])
+    opened = _IcebergSnapshot(
+        description=f"Iceberg table {table.metadata_location} {number}",
+        schema=stored,
+        is_immutable=True,
+        table=table,
+        projection=projection,
+    )
+    return opened, sorted(files, key=lambda file: file.location)

@@ -1,0 +1,826 @@
+"""adopt_dataset: directories, Delta and Iceberg tables as datasets of a cube, and what is refused."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import deltalake
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+import pytest
+
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.errors import (
+    DatasetExistsError,
+    DuplicateCellsError,
+    MultiTableCommitAborted,
+    SchemaConflictError,
+)
+from kartothek_cube.core.history import operation_info
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io.arrow_cube import query_cube_table
+from kartothek_cube.io.eager import read_table
+from kartothek_cube.io.eager_cube import (
+    adopt_dataset,
+    append_to_cube,
+    build_cube,
+    cleanup_cube,
+    compact_cube,
+    extend_cube,
+    keep_cube_history,
+    list_cube_garbage,
+    query_cube,
+    verify_cube,
+)
+from kartothek_cube.io_components.write import adopt
+from tests.support.cubes import memory
+from tests.support.servers import s3_url
+
+CUBE = Cube(["SHOP", "DAY"], ["COUNTRY"], "sales", index_columns=["KIND"])
+DAYS = [datetime.datetime(2024, 1, day) for day in (1, 2, 3)]
+COUNTRIES = ["DE", "a b/ü=%25"]
+SALES = pa.table(
+    {
+        "SHOP": pa.array([1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4], pa.int32()),
+        "DAY": pa.array(DAYS * 4, pa.timestamp("us")),
+        "COUNTRY": [COUNTRIES[0]] * 6 + [COUNTRIES[1]] * 6,
+        "QTY": [float(i) for i in range(11)] + [None],
+        "KIND": ["x", "y", None, "x", "y", "z"] * 2,
+    }
+)
+SALES = SALES.set_column(4, "KIND", SALES["KIND"].fill_null("w"))
+
+
+def write_directory(table: pa.Table, path: Path, partition_by: list[str]) -> str:
+    pads.write_dataset(
+        table, path, format="parquet", partitioning=partition_by, partitioning_flavor="hive",
+        file_options=pads.ParquetFileFormat().make_write_options(version="2.6", coerce_timestamps="us"),
+    )  # fmt: skip
+    return str(path)
+
+
+def write_delta(table: pa.Table, path: Path, partition_by: list[str]) -> str:
+    deltalake.write_deltalake(str(path), table, partition_by=partition_by)
+    return str(path)
+
+
+def write_iceberg(table: pa.Table, path: Path, partition_by: list[str]) -> str:
+    opened = create_iceberg(table.schema, path, partition_by)
+    opened.append(table)
+    return urlsplit(opened.metadata_location).path
+
+
+def create_iceberg(schema: pa.Schema, path: Path, partition_by: list[str]):
+    from pyiceberg.catalog.memory import InMemoryCatalog
+
+    catalog = InMemoryCatalog("tests", warehouse=f"file://{path}")
+    catalog.create_namespace("shop")
+    opened = catalog.create_table("shop.sales", schema=schema)
+    with opened.update_spec() as update:
+        for column in partition_by:
+            update.add_identity(column)
+    return opened
+
+
+WRITERS = {"directory": write_directory, "delta": write_delta, "iceberg": write_iceberg}
+
+
+@pytest.fixture(params=WRITERS)
+def write(request, tmp_path):
+    """Write a table of one kind, partitioned by COUNTRY unless told otherwise; returns what to adopt."""
+
+    def write(table, partition_by=("COUNTRY",), name="source"):
+        return WRITERS[request.param](table, tmp_path / name, list(partition_by))
+
+    write.kind = request.param
+    return write
+
+
+def rows(table: pa.Table) -> list[dict]:
+    return table.sort_by([("COUNTRY", "ascending"), ("SHOP", "ascending"), ("DAY", "ascending")]).to_pylist()
+
+
+def expected(table: pa.Table) -> list[dict]:
+    return rows(table.select(sorted(table.column_names)))
+
+
+def stored(store, cube=CUBE) -> list[dict]:
+    found = query_cube_table(cube, store)
+    return rows(found.select(sorted(found.column_names)))
+
+
+def files_below(path: Path) -> dict[str, tuple]:
+    return {
+        str(file): (file.read_bytes(), file.stat().st_mtime_ns) for file in path.rglob("*") if file.is_file()
+    }
+
+
+# -- all sources -------------------------------------------------------------------------------------
+
+
+def test_a_table_becomes_the_seed(write, store_factory, tmp_path):
+    source = write(SALES)
+    before = files_below(tmp_path / "source")
+    done = adopt_dataset(source, CUBE, store_factory, "seed", metadata={"note": 1})
+    assert files_below(tmp_path / "source") == before
+    assert stored(store_factory) == expected(SALES)
+    assert (done.n_rows, done.n_linked + done.n_copied + done.n_rewritten) == (12, 2)
+    assert done.dataset.metadata["note"] == 1
+    assert verify_cube(CUBE, store_factory).ok
+    assert list_cube_garbage(CUBE, store_factory) == []
+    # what is built has the same schema, keys, indices and metadata
+    other = memory()
+    built = build_cube(SALES, CUBE, other, metadata={"seed": {"note": 1}})["seed"]
+    assert done.dataset.schema.equals(built.schema)
+    assert done.dataset.partition_keys == built.partition_keys
+    assert set(done.dataset.indices) == set(built.indices) == {"SHOP", "DAY", "KIND"}
+    assert {**done.dataset.metadata, "creation_time": 0} == {**built.metadata, "creation_time": 0}
+    assert query_cube(CUBE, store_factory, C("KIND") == "z")[0]["SHOP"].tolist() == [2, 4]
+
+
+def test_the_cube_goes_on(write, store_factory):
+    adopt_dataset(write(SALES), CUBE, store_factory, "seed")
+    changed = SALES.slice(0, 1).set_column(3, "QTY", [[100.0]])
+    append_to_cube(changed, CUBE, store_factory)
+    extend_cube({"prices": SALES.select(["SHOP", "COUNTRY"]).group_by(["SHOP", "COUNTRY"]).aggregate([])
+                 .append_column("PRICE", [[1.0, 2.0, 3.0, 4.0]])}, CUBE, store_factory)  # fmt: skip
+    assert compact_cube(CUBE, store_factory)["seed"]["files_after"] == 1
+    cleanup_cube(CUBE, store_factory)
+    found = query_cube(CUBE, store_factory, payload_columns=["QTY", "PRICE"])[0]
+    assert len(found) == 12 and found["QTY"].max() == 100.0 and found["PRICE"].notna().all()
+    assert verify_cube(CUBE, store_factory).ok
+
+
+def test_a_table_becomes_an_enrichment(write, store_factory):
+    build_cube(SALES, CUBE, store_factory)
+    names = SALES.select(["SHOP", "COUNTRY"]).group_by(["SHOP", "COUNTRY"]).aggregate([])
+    names = names.append_column("NAME", [["A", "B", "C", "D"]])
+    adopt_dataset(write(names), CUBE, store_factory, "names")
+    found = query_cube(CUBE, store_factory, payload_columns=["NAME"])[0]
+    assert found.groupby(["COUNTRY", "SHOP"])["NAME"].first().tolist() == ["A", "B", "C", "D"]
+    with pytest.raises(DatasetExistsError):
+        adopt_dataset("not read", CUBE, store_factory, "names")
+
+
+def test_rows_in_another_order_are_written_again(write, store_factory):
+    shuffled = SALES.take([7, 3, 0, 11, 5, 1, 2, 10, 9, 8, 4, 6])
+    done = adopt_dataset(write(shuffled), CUBE, store_factory, "seed")
+    assert done.n_rewritten == 2
+    assert stored(store_factory) == expected(SALES)
+    assert verify_cube(CUBE, store_factory).ok
+
+
+def test_other_partitions_are_written_again(write, store_factory):
+    done = adopt_dataset(write(SALES, ["KIND"]), CUBE, store_factory, "seed")
+    assert done.n_rewritten == 4
+    assert stored(store_factory) == expected(SALES)
+    assert verify_cube(CUBE, store_factory).ok
+
+
+def test_without_partitions(write, store_factory):
+    done = adopt_dataset(write(SALES, []), CUBE, store_factory, "seed")
+    assert (done.n_rewritten, len(done.dataset.partition_table)) == (1, 2)
+    assert stored(store_factory) == expected(SALES)
+
+
+def test_an_enrichment_without_partitions_is_copied(write, store_factory):
+    build_cube(SALES, CUBE, store_factory)
+    names = pa.table({"SHOP": [1, 2, 3, 4], "NAME": ["A", "B", "A", "B"]})
+    done = adopt_dataset(write(names, []), CUBE, store_factory, "names", partition_on=[])
+    assert done.n_rewritten == 0
+    assert set(query_cube(CUBE, store_factory)[0]["NAME"]) == {"A", "B"}
+
+
+def _replace(column, values):
+    position = SALES.column_names.index(column)
+    return SALES.set_column(position, column, [values])
+
+
+MISTAKES = {
+    "null in a key": (
+        _replace("SHOP", pa.array([None, *range(11)], pa.int32())), ValueError, "Found NULL-values",
+    ),
+    "null in an index": (_replace("KIND", pa.array([None, *"abcdefghijk"])), ValueError, "Found NULL-values"),
+    "duplicate cells": (pa.concat_tables([SALES, SALES.slice(2, 1)]), DuplicateCellsError, "SHOP"),
+    "missing dimension": (SALES.drop_columns(["DAY"]), ValueError, "Missing dimension columns"),
+    "nested key": (_replace("SHOP", pa.array([[1]] * 12)), TypeError, "nested type"),
+    "no rows": (SALES.slice(0, 0), MultiTableCommitAborted, "Cannot write empty datasets: seed"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_leave_nothing_behind(write, store_factory, mistake, tmp_path):
+    table, error, text = MISTAKES[mistake]
+    if write.kind == "directory" and mistake == "no rows":
+        error, text = ValueError, "has no Parquet files"
+        (tmp_path / "source").mkdir()
+    with pytest.raises(error, match=text):
+        adopt_dataset(write(table), CUBE, store_factory, "seed")
+    assert open_blobs(store_factory).list("") == []
+
+
+def test_types_and_payload_of_the_cube(write, store_factory):
+    build_cube(SALES, CUBE, store_factory)
+    before = [blob.key for blob in open_blobs(store_factory).list("")]
+    with pytest.raises(ValueError, match="already present in cube: KIND"):
+        adopt_dataset(write(SALES), CUBE, store_factory, "names")
+    other = pa.table({"SHOP": ["1"], "COUNTRY": ["DE"], "NAME": ["A"]})
+    with pytest.raises(MultiTableCommitAborted, match="'SHOP' is int64 in the cube but string"):
+        adopt_dataset(write(other, name="other"), CUBE, store_factory, "names")
+    assert [blob.key for blob in open_blobs(store_factory).list("")] == before
+
+
+def test_cells_in_two_files_of_a_partition(write, store_factory, tmp_path):
+    source = tmp_path / "source"
+    table = SALES.slice(0, 6)
+    if write.kind == "directory":
+        folder = source / "COUNTRY=DE"
+        folder.mkdir(parents=True)
+        for i, part in enumerate([table, table.slice(5)]):
+            pq.write_table(part.drop_columns(["COUNTRY"]), folder / f"{i}.parquet")
+        adopted = source
+    elif write.kind == "delta":
+        adopted = write(table)
+        deltalake.write_deltalake(adopted, table.slice(5), mode="append")
+    else:
+        adopted = create_iceberg(table.schema, source, ["COUNTRY"])
+        adopted.append(table)
+        adopted.append(table.slice(5))
+    with pytest.raises(DuplicateCellsError):
+        adopt_dataset(adopted, CUBE, store_factory, "seed")
+    assert open_blobs(store_factory).list("") == []
+
+
+def test_several_files_of_a_partition(write, store_factory, tmp_path):
+    if write.kind == "iceberg":
+        adopted = create_iceberg(SALES.schema, tmp_path / "source", ["COUNTRY"])
+        adopted.append(SALES.slice(0, 4))
+        adopted.append(SALES.slice(4))
+    else:
+        adopted = write(SALES.slice(0, 4))
+        if write.kind == "delta":
+            deltalake.write_deltalake(adopted, SALES.slice(4), mode="append")
+        else:
+            pads.write_dataset(
+                SALES.slice(4), adopted, format="parquet", partitioning=["COUNTRY"],
+                partitioning_flavor="hive", basename_template="more-{i}.parquet",
+                existing_data_behavior="overwrite_or_ignore",
+            )  # fmt: skip
+    done = adopt_dataset(adopted, CUBE, store_factory, "seed")
+    # rows that are written again are merged
+    assert len(done.dataset.partition_table) == (2 if write.kind == "iceberg" else 3)
+    assert stored(store_factory) == expected(SALES)
+    assert verify_cube(CUBE, store_factory).ok
+
+
+def test_a_task_that_fails_leaves_nothing_behind(write, store_factory, monkeypatch):
+    """Files that were copied, and linked, before the commit fails, are deleted."""
+
+    def fail(*args):
+        keys = [blob.key for blob in open_blobs(store_factory).list("")]
+        assert len([key for key in keys if key.endswith(".parquet")]) == 2
+        raise OSError("the store is gone")
+
+    source = write(SALES)
+    monkeypatch.setattr(adopt, "finish_checked", fail)
+    with pytest.raises(OSError, match="gone"):
+        adopt_dataset(source, CUBE, store_factory, "seed")
+    assert open_blobs(store_factory).list("") == []
+
+
+def test_a_killed_process_leaves_garbage_only(write, store_factory, monkeypatch):
+    build_cube(SALES, CUBE, store_factory)
+    names = pa.table({"SHOP": [1], "COUNTRY": ["DE"], "NAME": ["A"]})
+    source = write(names)
+    monkeypatch.setattr(adopt, "delete_uncommitted_attempts", lambda context: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(adopt, "finish_checked", lambda *args: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            adopt_dataset(source, CUBE, store_factory, "names")
+    assert len(list_cube_garbage(CUBE, store_factory)) == 1
+    cleanup_cube(CUBE, store_factory, retention=None)
+    assert list_cube_garbage(CUBE, store_factory) == []
+    adopt_dataset(source, CUBE, store_factory, "names")
+    assert verify_cube(CUBE, store_factory).ok
+
+
+def test_overwrite(write):
+    store = memory()
+    build_cube(SALES.slice(0, 3), CUBE, store)
+    with pytest.raises(DatasetExistsError):
+        adopt_dataset(write(SALES), CUBE, store, "seed")
+    adopt_dataset(write(SALES, name="other"), CUBE, store, "seed", overwrite=True)
+    assert stored(store) == expected(SALES)
+
+
+def test_history_tells_the_operation(write):
+    store = memory()
+    adopt_dataset(write(SALES.slice(0, 6)), CUBE, store, "seed")
+    keep_cube_history(CUBE, store, 3)
+    done = adopt_dataset(write(SALES, name="other"), CUBE, store, "seed", overwrite=True)
+    assert operation_info(done.dataset).name == "adopt"
+
+
+# -- links -------------------------------------------------------------------------------------------
+
+
+def _inodes(path: Path) -> set[int]:
+    return {file.stat().st_ino for file in path.rglob("*.parquet")}
+
+
+@pytest.mark.parametrize("link", [None, True, False])
+@pytest.mark.parametrize("kind", ["directory", "delta"])
+def test_links(tmp_path, kind, link):
+    source = WRITERS[kind](SALES, tmp_path / "source", ["COUNTRY"])
+    done = adopt_dataset(source, CUBE, tmp_path / "store", "seed", link=link)
+    is_linked = link if link is not None else kind == "delta"
+    assert (done.n_linked, done.n_copied) == ((2, 0) if is_linked else (0, 2))
+    shared = _inodes(tmp_path / "source") & _inodes(tmp_path / "store" / "sales++seed" / "table")
+    assert len(shared) == (2 if is_linked else 0)
+    for file in (tmp_path / "source").rglob("*.parquet"):
+        file.unlink()
+    assert stored(tmp_path / "store") == expected(SALES)
+
+
+def test_links_that_are_impossible(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "link", _refuse)
+    source = write_delta(SALES, tmp_path / "source", ["COUNTRY"])
+    done = adopt_dataset(source, CUBE, tmp_path / "store", "seed")
+    assert (done.n_linked, done.n_copied) == (0, 2)
+    assert stored(tmp_path / "store") == expected(SALES)
+
+
+def test_copies_without_support_of_the_file_system(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "copy_file_range", _refuse, raising=False)
+    source = write_directory(SALES, tmp_path / "source", ["COUNTRY"])
+    assert adopt_dataset(source, CUBE, tmp_path / "store", "seed").n_copied == 2
+    assert stored(tmp_path / "store") == expected(SALES)
+
+
+def _refuse(*args, **kwargs):
+    raise OSError(18, "Invalid cross-device link")
+
+
+@pytest.mark.parametrize("link", [True, False])
+def test_a_file_that_changes_meanwhile(tmp_path, monkeypatch, link):
+    source = write_directory(SALES, tmp_path / "source", ["COUNTRY"])
+    original = adopt._adopt_as_is
+
+    def change(context, file, parquet):
+        result = original(context, file, parquet)
+        os.utime(file.path, ns=(0, 0))
+        return result
+
+    monkeypatch.setattr(adopt, "_adopt_as_is", change)
+    with pytest.raises(ValueError, match="was changed while it was read"):
+        adopt_dataset(source, CUBE, tmp_path / "store", "seed", link=link)
+    assert [path for path in (tmp_path / "store").rglob("*") if path.is_file()] == []
+
+
+# -- directories -------------------------------------------------------------------------------------
+
+
+def test_directories_of_pandas(tmp_path):
+    frame = SALES.to_pandas(types_mapper=None)
+    frame.index = frame.index + 7
+    frame.to_parquet(tmp_path / "source", partition_cols=["COUNTRY"])
+    store = memory()
+    adopt_dataset(tmp_path / "source", CUBE, store, "seed")
+    assert stored(store) == expected(SALES)
+    assert verify_cube(CUBE, store).ok
+
+
+def test_named_index_of_pandas_is_a_column(tmp_path):
+    frame = SALES.to_pandas().set_index("SHOP")
+    frame.to_parquet(tmp_path / "source", partition_cols=["COUNTRY"])
+    store = memory()
+    assert adopt_dataset(tmp_path / "source", CUBE, store, "seed").n_rewritten == 2
+    assert stored(store) == expected(SALES)
+
+
+def spark_directory(path: Path, table: pa.Table = SALES) -> Path:
+    """As Spark writes it: timestamps of 96 bits, and files that are none of the table."""
+    for number, country in enumerate(dict.fromkeys(table["COUNTRY"].to_pylist())):
+        escaped = country.replace("%", "%25").replace("/", "%2F").replace("=", "%3D")
+        folder = path / f"COUNTRY={escaped}"
+        folder.mkdir(parents=True)
+        part = table.filter(pc.field("COUNTRY") == country).drop_columns(["COUNTRY"])
+        name = f"part-0000{number}-0f1c.c000.snappy.parquet"
+        pq.write_table(part, folder / name, use_deprecated_int96_timestamps=True)
+        (folder / f".{name}.crc").write_bytes(b"crc")
+    (path / "_SUCCESS").touch()
+    temporary = path / "_temporary" / "0"
+    temporary.mkdir(parents=True)
+    (temporary / "part-00000.parquet").write_bytes(b"PAR1")
+    return path
+
+
+def test_directories_of_spark(tmp_path, store_factory):
+    source = spark_directory(tmp_path / "source")
+    assert adopt_dataset(source, CUBE, store_factory, "seed").n_rewritten == 2
+    assert stored(store_factory) == expected(SALES)
+
+
+@pytest.mark.parametrize(
+    "texts, values",
+    [
+        (["1", "20"], [1, 20]),
+        (["-1", "0"], [-1, 0]),
+        (["1", "007"], ["1", "007"]),
+        (["1", "a"], ["1", "a"]),
+        (["1.5", "2.5"], ["1.5", "2.5"]),
+        (["2024-01-31", "2024-02-01"], [datetime.date(2024, 1, 31), datetime.date(2024, 2, 1)]),
+        (["2024-02-30", "2024-02-01"], ["2024-02-30", "2024-02-01"]),
+        (["2024-01-31 12%3A00%3A00"], [datetime.datetime(2024, 1, 31, 12)]),
+        (["99999999999999999999"], ["99999999999999999999"]),
+        (["a%2Fb", "ü", "c%3Dd", "e+f", "%25"], ["a/b", "ü", "c=d", "e+f", "%"]),
+    ],
+)
+def test_types_of_directories(tmp_path, texts, values):
+    for i, text in enumerate(texts):
+        (tmp_path / "source" / f"P={text}").mkdir(parents=True)
+        pq.write_table(pa.table({"X": [2 * i, 2 * i + 1]}), tmp_path / "source" / f"P={text}" / "0.parquet")
+    cube, store = Cube(["X"], ["P"], "c"), memory()
+    done = adopt_dataset(tmp_path / "source", cube, store, "seed")
+    assert done.n_copied == len(values)
+    assert set(query_cube_table(cube, store)["P"].to_pylist()) == set(values)
+    assert verify_cube(cube, store).ok
+
+
+def test_types_of_directories_that_are_given(tmp_path):
+    store = memory()
+    source = write_directory(_replace("COUNTRY", ["1"] * 6 + ["2"] * 6), tmp_path / "s", ["COUNTRY"])
+    with pytest.raises(ValueError, match="no value of type double"):
+        adopt_dataset(spark_directory(tmp_path / "d"), CUBE, store, "seed", types={"COUNTRY": "double"})
+    with pytest.raises(ValueError, match=r"No directory of .* has a value of column QTY"):
+        adopt_dataset(source, CUBE, store, "seed", types={"QTY": "int64"})
+    with pytest.raises(ValueError, match="'whole' of column 'COUNTRY' is no type"):
+        adopt_dataset(source, CUBE, store, "seed", types={"COUNTRY": "whole"})
+    adopt_dataset(source, CUBE, store, "seed", types={"COUNTRY": pa.string()})
+    assert query_cube(CUBE, store)[0]["COUNTRY"].unique().tolist() == ["1", "2"]
+    # an enrichment takes the types of the cube
+    names = pa.table({"SHOP": [1, 3], "COUNTRY": ["1", "2"], "NAME": ["A", "B"]})
+    adopt_dataset(write_directory(names, tmp_path / "n", ["COUNTRY"]), CUBE, store, "names")
+    assert query_cube(CUBE, store)[0]["NAME"].notna().sum() == 6
+
+
+def test_null_directories(tmp_path):
+    table, store = _replace("COUNTRY", pa.array([None] * 6 + ["DE"] * 6)), memory()
+    with pytest.raises(ValueError, match='NULL-values in partition column "COUNTRY"'):
+        adopt_dataset(write_directory(table, tmp_path / "a", ["COUNTRY"]), CUBE, store, "seed")
+    assert open_blobs(store).list("") == []
+    # null is a value of other columns
+    table = _replace("QTY", pa.array([None] * 6 + [1, 2, 3, 4, 5, 6]))
+    done = adopt_dataset(write_directory(table, tmp_path / "b", ["COUNTRY", "QTY"]), CUBE, store, "seed")
+    assert done.n_rewritten == 7
+    assert stored(store) == expected(table)
+
+
+def test_files_with_different_columns(tmp_path):
+    folder = tmp_path / "source"
+    for i, part in enumerate([SALES.slice(0, 3), SALES.slice(3, 3), SALES.slice(6)]):
+        (folder / f"COUNTRY={i}").mkdir(parents=True)
+        rows_ = part.drop_columns(["COUNTRY"])
+        if i == 0:
+            rows_ = rows_.drop_columns(["QTY"])
+        if i == 1:
+            rows_ = rows_.set_column(0, "SHOP", rows_["SHOP"].cast(pa.int64()))
+        pq.write_table(rows_, folder / f"COUNTRY={i}" / "0.parquet")
+    store = memory()
+    done = adopt_dataset(folder, CUBE, store, "seed")
+    assert (done.n_copied, done.n_rewritten) == (2, 1)
+    assert query_cube(CUBE, store)[0]["QTY"].isna().sum() == 4
+    assert verify_cube(CUBE, store).ok
+
+
+def test_files_with_different_types(tmp_path):
+    folder = tmp_path / "source"
+    folder.mkdir()
+    pq.write_table(SALES, folder / "0.parquet")
+    pq.write_table(_replace("QTY", pa.array(["a"] * 12)), folder / "1.parquet")
+    with pytest.raises(SchemaConflictError, match=r"is double in .*0\.parquet but string in .*1\.parquet"):
+        adopt_dataset(folder, CUBE, memory(), "seed")
+
+
+def test_a_partition_column_that_is_in_the_files(tmp_path):
+    (tmp_path / "source" / "COUNTRY=DE").mkdir(parents=True)
+    pq.write_table(SALES.slice(0, 6), tmp_path / "source" / "COUNTRY=DE" / "0.parquet")
+    store = memory()
+    assert adopt_dataset(tmp_path / "source", CUBE, store, "seed").n_rewritten == 1
+    assert stored(store) == expected(SALES.slice(0, 6))
+    assert "COUNTRY" not in pq.read_schema(_open_first(store)).names
+
+
+def _open_first(store):
+    blobs = open_blobs(store)
+    [key] = [blob.key for blob in blobs.list("sales++seed/table/") if blob.key.endswith(".parquet")]
+    return pa.BufferReader(blobs.get(key))
+
+
+@pytest.mark.parametrize(
+    "options, copied",
+    [
+        ({"compression": "snappy"}, True),
+        ({"compression": "none", "use_dictionary": False}, True),
+        ({"compression": "lz4"}, False),
+        ({"use_dictionary": False, "column_encoding": {"SHOP": "DELTA_BINARY_PACKED"}}, False),
+        ({"coerce_timestamps": None, "store_schema": False}, True),
+    ],
+)
+def test_forms_that_old_readers_lack_are_written_again(tmp_path, options, copied):
+    folder = tmp_path / "COUNTRY=DE"
+    folder.mkdir()
+    pq.write_table(SALES.slice(0, 6).drop_columns(["COUNTRY"]), folder / "0.parquet", **options)
+    store = memory()
+    assert adopt_dataset(tmp_path, CUBE, store, "seed").n_copied == copied
+    assert stored(store) == expected(SALES.slice(0, 6))
+
+
+@pytest.mark.parametrize(
+    "dtype, value",
+    [
+        (pa.timestamp("ns"), 1_000),
+        (pa.time32("ms"), 5),
+        (pa.date64(), 86_400_000),
+        (pa.list_(pa.int64()), [1, 2]),
+        (pa.struct([("a", pa.int8())]), {"a": 1}),
+        (pa.dictionary(pa.int8(), pa.string()), "a"),
+        (pa.decimal128(10, 2), None),
+        (pa.binary(), b"\xff"),
+        (pa.timestamp("us", "UTC"), 5),
+        (pa.null(), None),
+    ],
+)
+def test_payload_types(tmp_path, dtype, value):
+    """Whatever the form in the file, the dataset is the one that build_cube makes of the table."""
+    values = pa.array([value, None], pa.int64() if isinstance(value, int) else dtype)
+    values = values.cast(pa.int32()) if pa.types.is_time32(dtype) else values
+    table = pa.table({"SHOP": [1, 2], "DAY": DAYS[:2], "COUNTRY": ["DE", "DE"], "KIND": ["a", "b"]})
+    table = table.append_column("P", values.cast(dtype))
+    folder = tmp_path / "COUNTRY=DE"
+    folder.mkdir()
+    pq.write_table(table.drop_columns(["COUNTRY"]), folder / "0.parquet")
+    adopted, built = memory(), memory()
+    adopt_dataset(tmp_path, CUBE, adopted, "seed")
+    build_cube(table, CUBE, built)
+    assert query_cube_table(CUBE, adopted).equals(query_cube_table(CUBE, built))
+    assert verify_cube(CUBE, adopted).ok
+
+
+def test_a_dimension_that_is_a_directory(tmp_path):
+    days = SALES.set_column(1, "DAY", SALES["DAY"].cast(pa.date32()))
+    cube, store = Cube(["SHOP", "DAY"], ["KIND"], "kinds"), memory()
+    done = adopt_dataset(write_directory(days, tmp_path, ["DAY"]), cube, store, "seed")
+    assert done.n_rewritten == 3
+    assert stored(store, cube) == expected(days)
+    assert verify_cube(cube, store).ok
+
+
+def test_directories_of_a_dataset(tmp_path):
+    """Those of a dataset of a cube are Hive-partitioned as well."""
+    build_cube(SALES, CUBE, tmp_path / "store")
+    other = memory()
+    done = adopt_dataset(tmp_path / "store" / "sales++seed" / "table", CUBE, other, "seed")
+    assert done.n_copied == 2
+    assert stored(other) == expected(SALES)
+
+
+def test_nanoseconds_are_refused(tmp_path):
+    table = _replace("DAY", pa.array([i + 1 for i in range(12)], pa.timestamp("ns")))
+    source = tmp_path / "source.parquet"
+    pq.write_table(table, source)
+    store = memory()
+    with pytest.raises(ValueError, match="holds timestamps with nanoseconds"):
+        adopt_dataset(source, CUBE, store, "seed")
+    assert open_blobs(store).list("") == []
+
+
+def test_directories_that_are_none(tmp_path):
+    store = memory()
+    with pytest.raises(FileNotFoundError, match=r"There is no table in .*nowhere"):
+        adopt_dataset(tmp_path / "nowhere", CUBE, store, "seed")
+    with pytest.raises(ValueError, match="cannot be opened"):
+        adopt_dataset("gopher://table", CUBE, store, "seed")
+    with pytest.raises(ValueError, match=r"s3:// has no path|cannot be opened"):
+        adopt_dataset("s3://", CUBE, store, "seed")
+    with pytest.raises(TypeError, match="got int"):
+        adopt_dataset(5, CUBE, store, "seed")
+    for snapshot in (-1, "1", True):
+        with pytest.raises(ValueError, match="snapshot is the number"):
+            adopt_dataset(tmp_path, CUBE, store, "seed", snapshot=snapshot)
+    (tmp_path / "empty" / "_temporary").mkdir(parents=True)
+    with pytest.raises(ValueError, match="has no Parquet files"):
+        adopt_dataset(tmp_path / "empty", CUBE, store, "seed")
+    write_directory(SALES, tmp_path / "mixed", ["COUNTRY"])
+    with pytest.raises(ValueError, match="has no snapshots"):
+        adopt_dataset(tmp_path / "mixed", CUBE, store, "seed", snapshot=1)
+    (tmp_path / "mixed" / "README.txt").write_text("sales of all shops")
+    with pytest.raises(ValueError, match=r"directories of COUNTRY, but .*README.txt in those of no column"):
+        adopt_dataset(tmp_path / "mixed", CUBE, store, "seed")
+    (tmp_path / "mixed" / "README.txt").rename(tmp_path / "mixed" / "COUNTRY=DE" / "README.txt")
+    with pytest.raises(ValueError, match=r"README\.txt is no Parquet file"):
+        adopt_dataset(tmp_path / "mixed", CUBE, store, "seed")
+    (tmp_path / "latin" / "COUNTRY=%FC").mkdir(parents=True)
+    pq.write_table(SALES, tmp_path / "latin" / "COUNTRY=%FC" / "0.parquet")
+    with pytest.raises(ValueError, match="percent-encoded UTF-8"):
+        adopt_dataset(tmp_path / "latin", CUBE, store, "seed")
+    assert open_blobs(store).list("") == []
+
+
+# -- object stores -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    """URL and name of a new bucket, and the endpoint; credentials are in the environment."""
+    full_url = s3_url()
+    url = urlsplit(full_url)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret_of_tests")
+    return full_url, url.netloc, parse_qs(url.query)["endpoint"][0]
+
+
+def test_a_directory_in_an_object_store(bucket, tmp_path):
+    url, name, endpoint = bucket
+    write_directory(SALES.slice(0, 6), tmp_path, ["COUNTRY"])
+    # not by pyarrow: the server takes its uploads for empty files
+    open_blobs(url).put("raw/COUNTRY=DE/0.parquet", (tmp_path / "COUNTRY=DE" / "part-0.parquet").read_bytes())
+    store = memory()
+    source = f"s3://{name}/raw?endpoint_override={urlsplit(endpoint).netloc}&scheme=http&region=us-east-1"
+    assert adopt_dataset(source, CUBE, store, "seed").n_copied == 1
+    assert stored(store) == expected(SALES.slice(0, 6))
+
+
+def test_a_delta_table_in_an_object_store(bucket, tmp_path):
+    _, name, endpoint = bucket
+    options = {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
+    options["aws_conditional_put"] = "etag"
+    deltalake.write_deltalake(f"s3://{name}/raw", SALES, partition_by=["COUNTRY"], storage_options=options)
+    table = deltalake.DeltaTable(f"s3://{name}/raw", storage_options=options)
+    done = adopt_dataset(table, CUBE, tmp_path / "store", "seed")
+    assert (done.n_linked, done.n_copied) == (0, 2)
+    assert stored(tmp_path / "store") == expected(SALES)
+
+
+# -- Delta -------------------------------------------------------------------------------------------
+
+
+def test_versions_of_a_delta_table(tmp_path):
+    source = write_delta(SALES.slice(0, 6), tmp_path / "source", ["COUNTRY"])
+    deltalake.write_deltalake(source, SALES.slice(6), mode="append")
+    deltalake.DeltaTable(source).delete("COUNTRY = 'DE'")
+    for version, table in [(0, SALES.slice(0, 6)), (1, SALES), (None, SALES.slice(6))]:
+        store = memory()
+        adopt_dataset(source, CUBE, store, "seed", snapshot=version)
+        assert stored(store) == expected(table)
+    opened = deltalake.DeltaTable(source, version=0)
+    adopt_dataset(opened, CUBE, memory(), "seed")
+    with pytest.raises(ValueError, match="open at version 0, not 1"):
+        adopt_dataset(opened, CUBE, memory(), "seed", snapshot=1)
+    with pytest.raises(ValueError, match="cannot be opened"):
+        adopt_dataset(source, CUBE, memory(), "seed", snapshot=9)
+
+
+def _edit_log(source, edit):
+    path = Path(source, "_delta_log", f"{0:020}.json")
+    actions = [json.loads(line) for line in path.read_text().splitlines()]
+    for action in actions:
+        edit(action)
+    path.write_text("\n".join(map(json.dumps, actions)))
+
+
+def _with_features(action, *features):
+    if "protocol" in action:
+        action["protocol"] = {
+            "minReaderVersion": 3, "minWriterVersion": 7,
+            "readerFeatures": ["timestampNtz", *features], "writerFeatures": ["timestampNtz", *features],
+        }  # fmt: skip
+
+
+def _add_deletion_vector(action):
+    _with_features(action, "deletionVectors")
+    if "add" in action:
+        action["add"]["deletionVector"] = {
+            "storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "offset": 4, "sizeInBytes": 40,
+            "cardinality": 1,
+        }  # fmt: skip
+
+
+def _map_columns(action):
+    _with_features(action, "columnMapping")
+    if "metaData" in action:
+        mode = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "9"}
+        action["metaData"]["configuration"] = mode
+        schema = json.loads(action["metaData"]["schemaString"])
+        for i, field in enumerate(schema["fields"]):
+            field["metadata"] = {
+                "delta.columnMapping.id": i,
+                "delta.columnMapping.physicalName": field["name"],
+            }
+        action["metaData"]["schemaString"] = json.dumps(schema)
+
+
+@pytest.mark.parametrize(
+    "edit, text",
+    [(_add_deletion_vector, "has deletion vectors"), (_map_columns, r"uses column mapping \(name\)")],
+)
+def test_delta_features_that_are_refused(tmp_path, edit, text):
+    source = write_delta(SALES, tmp_path / "source", [])
+    _edit_log(source, edit)
+    store = memory()
+    with pytest.raises(ValueError, match=text):
+        adopt_dataset(source, CUBE, store, "seed")
+    assert open_blobs(store).list("") == []
+
+
+def test_a_delta_table_that_may_have_deletion_vectors(tmp_path):
+    source = write_delta(SALES, tmp_path / "source", ["COUNTRY"])
+    _edit_log(source, lambda action: _with_features(action, "deletionVectors"))
+    store = memory()
+    adopt_dataset(source, CUBE, store, "seed")
+    assert stored(store) == expected(SALES)
+
+
+def test_a_version_without_rows(tmp_path):
+    source = write_delta(SALES, tmp_path / "a table", ["COUNTRY"])
+    deltalake.DeltaTable(source).delete()
+    with pytest.raises(MultiTableCommitAborted, match=r"at version 1 has no rows"):
+        adopt_dataset(source, CUBE, memory(), "seed")
+    store = memory()
+    adopt_dataset(f"{source}/", CUBE, store, "seed", snapshot=0)
+    assert stored(store) == expected(SALES)
+
+
+# -- Iceberg -----------------------------------------------------------------------------------------
+
+
+def test_snapshots_of_an_iceberg_table(tmp_path):
+    table = create_iceberg(SALES.schema, tmp_path / "source", ["COUNTRY"])
+    table.append(SALES.slice(0, 6))
+    first = table.current_snapshot().snapshot_id
+    table.append(SALES.slice(6))
+    for snapshot, rows_ in [(first, SALES.slice(0, 6)), (None, SALES)]:
+        store = memory()
+        adopt_dataset(table, CUBE, store, "seed", snapshot=snapshot)
+        assert stored(store) == expected(rows_)
+    with pytest.raises(ValueError, match="5"):
+        adopt_dataset(table, CUBE, memory(), "seed", snapshot=5)
+    with pytest.raises(ValueError, match="pass the path of its current metadata file"):
+        adopt_dataset(Path(urlsplit(table.metadata_location).path).parent.parent, CUBE, memory(), "seed")
+
+
+def test_deleted_rows(tmp_path):
+    table = create_iceberg(SALES.schema, tmp_path / "source", ["COUNTRY"])
+    table.append(SALES)
+    table.delete("SHOP == 1")
+    store = memory()
+    adopt_dataset(table, CUBE, store, "seed")
+    assert stored(store) == expected(SALES.slice(3))
+
+
+def test_columns_that_changed_their_names(tmp_path):
+    """Only the ids of columns tell that a and b have swapped their names since the file was written."""
+    build_cube(SALES, CUBE, store := memory())
+    names = pa.table({"SHOP": [1, 2, 3, 4], "A": ["a"] * 4, "B": ["b"] * 4, "C": ["c"] * 4})
+    table = create_iceberg(names.schema, tmp_path / "source", [])
+    table.append(names)
+    with table.update_schema() as update:
+        update.rename_column("A", "T")
+    with table.update_schema() as update:
+        update.rename_column("B", "A")
+    with table.update_schema() as update:
+        update.rename_column("T", "B")
+        update.delete_column("C")
+        update.add_column("D", table.schema().find_type("A"))
+    assert adopt_dataset(table, CUBE, store, "names", partition_on=[]).n_rewritten == 1
+    found = query_cube(CUBE, store)[0]
+    assert set(found["A"]) == {"b"} and set(found["B"]) == {"a"} and found["D"].isna().all()
+    assert "C" not in found
+
+
+# -- other libraries ---------------------------------------------------------------------------------
+
+
+# plateau and its stores warn about themselves
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_plateau_reads_adopted_files(write, tmp_path):
+    from plateau.io.eager import read_table as plateau_read_table
+
+    adopt_dataset(write(SALES), CUBE, tmp_path / "store", "seed")
+    url = f"hfs://{tmp_path / 'store'}"
+    ours = read_table("sales++seed", tmp_path / "store")
+    theirs = plateau_read_table("sales++seed", store=url)
+    assert set(theirs.columns) == set(ours.columns)
+    keys = ["COUNTRY", "SHOP", "DAY"]
+    ours, theirs = (
+        frame[sorted(ours.columns)].sort_values(keys).reset_index(drop=True) for frame in (ours, theirs)
+    )
+    pd.testing.assert_frame_equal(ours.astype(object), theirs.astype(object))

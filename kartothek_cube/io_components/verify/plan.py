@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.commit.operation import (
     Status,
+    committed_state,
     operation_status,
     pending_participation,
     read_record,
@@ -18,7 +19,7 @@ from kartothek_cube.core.commit.operation import (
 from kartothek_cube.core.common_metadata import schema_file_from_bytes
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.references import data_keys, header_keys, index_keys
-from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError
+from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError, MissingFileError
 from kartothek_cube.core.history import history_folder, is_snapshot_key, load_snapshot
 from kartothek_cube.core.naming import metadata_key_from_uuid, schema_key
 from kartothek_cube.core.partition import PartitionTable
@@ -26,6 +27,8 @@ from kartothek_cube.core.schema.file import schema_version_of
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.urlencode import unquote_indices
+from kartothek_cube.io_components.publish.delta_log import published_keys
+from kartothek_cube.io_components.publish.publish import published_version
 from kartothek_cube.io_components.runtime.threads import store_factory
 from kartothek_cube.io_components.verify.report import Problem
 from kartothek_cube.io_components.verify.run import VerifyContext, VerifyTask
@@ -82,6 +85,7 @@ def plan_verify(
             return VerifyPlan(uuid, (*problems, *_missing(dataset, blobs)[0]), dataset)
         dataset = dataset.copy(schema=schema)
     problems += _schema_problems(dataset, blobs)
+    problems += _publication_problems(dataset, blobs)
     missing, rows = _missing(dataset, blobs)
     problems += [*_shared_files(dataset), *missing]
     places = list(_place_problems(dataset))
@@ -213,6 +217,27 @@ def _operation_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[
             "whether that was committed is not known, and readers see it"
         )
         yield Problem(uuid, "unknown-operation", key, text)
+
+
+def _publication_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Problem]:
+    """A published table that shows another state, or files that do not exist any more."""
+    try:
+        published = published_version(blobs, committed_state(blobs, dataset))
+        if published is None:
+            return
+        key, is_current = published
+        if not is_current:
+            text = "the published table shows another state of the dataset than the newest one"
+            yield Problem(dataset.uuid, "publication", key, text)
+            stored = {blob.key for blob in blobs.list(f"{dataset.uuid}/")}
+            for missing in sorted(published_keys(blobs, dataset.uuid) - stored):
+                text = "the published table shows this file, but it does not exist"
+                yield Problem(dataset.uuid, "publication", missing, text)
+    except DatasetNotFoundError:
+        # created by an operation that has not committed, which is a problem of its own
+        return
+    except (CorruptDatasetError, MissingFileError) as error:
+        yield Problem(dataset.uuid, "publication-log", error.key, str(error))
 
 
 def _history_problems(uuid: str, blobs: BlobStore) -> Iterator[Problem]:

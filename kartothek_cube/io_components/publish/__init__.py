@@ -1,0 +1,1 @@
+"""Publish datasets as tables of formats that other engines read."""

@@ -16,6 +16,7 @@ from typing import Any
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from kartothek_cube.core import clock
@@ -87,6 +88,7 @@ _FILE_SCHEMA = "kartothek_cube.schema"
 #: For writers that ignore table features in VACUUM (delta-spark before 3.1): all of our files are young.
 _RETENTION = "interval 36500 days"
 _FILES_PER_TASK = 64
+_MAX_LONG = (1 << 63) - 1
 
 
 @attrs.frozen
@@ -170,9 +172,9 @@ def _table_of(state: DatasetMetadata) -> _Table:
                 f"{where}: columns {other} and {name} differ in case only, which Delta tables do not allow"
             )
     for name, values in state.key_columns().items():
-        if pat.is_binary(values.type) or (pat.is_string(values.type) and "" in values.unique().to_pylist()):
-            what = "bytes" if pat.is_binary(values.type) else "an empty text, which would be read as null"
-            raise ValueError(f"{where}: partition key {name} is {what} in paths of Delta tables")
+        problem = _key_problem(values)
+        if problem is not None:
+            raise ValueError(f"{where}: partition key {name} {problem}")
     others = [key for key in data_keys(state) if not key.endswith(PARQUET_FILE_SUFFIX)]
     if others:
         raise ValueError(f"{where}: {others[0]} is no Parquet file, and a Delta table has no others")
@@ -186,6 +188,17 @@ def _table_of(state: DatasetMetadata) -> _Table:
     )
 
 
+def _key_problem(values: pa.Array) -> str | None:
+    """Why a Delta table cannot have the values of a partition key; None if it can."""
+    if pat.is_binary(values.type):
+        return "is binary, for which paths of Delta tables have no common form"
+    if pat.is_string(values.type) and pc.any(pc.equal(values, "")).as_py():
+        return "has an empty text, which readers of Delta tables take for null"
+    if pat.is_uint64(values.type) and (pc.max(values).as_py() or 0) > _MAX_LONG:
+        return f"has numbers above {_MAX_LONG:,}, which Delta tables do not have"
+    return None
+
+
 def _table_type(where: str, column: str, dtype: pa.DataType) -> pa.DataType:
     # in memory, where a file has microseconds
     if pat.is_timestamp(dtype) and dtype.unit == "ns":
@@ -193,9 +206,12 @@ def _table_type(where: str, column: str, dtype: pa.DataType) -> pa.DataType:
     try:
         return table_type(dtype)
     except NoDeltaTypeError as error:
-        raise ValueError(
-            f"{where}: column {column} is {dtype}, and Delta tables have no type {error.dtype}"
-        ) from error
+        raise ValueError(_no_type(f"{where}: column {column}", dtype, error)) from error
+
+
+def _no_type(where: str, dtype: pa.DataType, error: NoDeltaTypeError) -> str:
+    part = "" if error.dtype == dtype else f" with {error.dtype}"
+    return f"{where} is {dtype}{part}, a type that Delta tables do not have"
 
 
 def _cell_columns(state: DatasetMetadata) -> tuple[str, ...] | None:
@@ -313,9 +329,7 @@ def _read_facts(blobs: BlobStore, table: _Table, key: str) -> FileFacts:
             try:
                 fields.append((field.name, table_type(dtype)))
             except NoDeltaTypeError as error:
-                raise ValueError(
-                    f"{where}, column {field.name} is {dtype}, and Delta tables have no type {error.dtype}"
-                ) from error
+                raise ValueError(_no_type(f"{where}, column {field.name}", dtype, error)) from error
     progress_advance(size)
     return FileFacts(
         size, file_stats(footer, stored, (*(table.cell or ()), *table.indexed)), pa.schema(fields)
@@ -488,7 +502,7 @@ def _metadata(
                 names = ", ".join(sorted({str(dtype) for dtype in types}))
                 raise ValueError(f"{where}: files have column {field.name} as {names}") from error
             files.append((field.name, dtype))
-        elif pat.is_decimal(dtype):
+        elif pat.is_uint64(field.type):
             dtype = pa.int64()
         # a column without any value so far has no type
         if not has_null_type(dtype):

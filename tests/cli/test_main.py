@@ -27,6 +27,7 @@ COMMANDS = [
     "index",
     "info",
     "ls",
+    "publish",
     "query",
     "report",
     "stats",

@@ -176,10 +176,13 @@ def _record_of(actions: Sequence[Action]) -> Mapping[str, str] | None:
     return None
 
 
-def newest_record(blobs: BlobStore, uuid: str, names: Sequence[str]) -> tuple[str, Mapping[str, str] | None]:
-    """Key of the newest version, and what it tells of the dataset; one request."""
-    key = _key(uuid, max(_versions(names, _VERSION)))
-    return key, _record_of(_read_version(blobs, key))
+def newest_record(blobs: BlobStore, uuid: str) -> tuple[str, int, Mapping[str, str] | None] | None:
+    """Key and number of the newest version, and what it tells of the dataset; None without a version."""
+    versions = _versions(list_log(blobs, uuid), _VERSION)
+    if not versions:
+        return None
+    key = _key(uuid, versions[-1])
+    return key, versions[-1], _record_of(_read_version(blobs, key))
 
 
 # -- garbage collection ----------------------------------------------------------------------------------

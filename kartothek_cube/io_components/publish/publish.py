@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 import numpy as np
@@ -46,7 +46,6 @@ from kartothek_cube.io_components.publish.delta_log import (
     LogState,
     add_version,
     data_key,
-    list_log,
     newest_record,
     read_log,
     stage_version,
@@ -73,11 +72,12 @@ from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = (
     "FileFacts",
+    "Publication",
     "PublishResult",
     "PublishTask",
     "check_format",
+    "find_publication",
     "publish_job",
-    "published_version",
 )
 
 #: Table feature that no writer supports. Readers need not know features of writers.
@@ -240,13 +240,23 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def published_version(blobs: BlobStore, state: DatasetMetadata) -> tuple[str, bool] | None:
-    """Key of the newest log version of a dataset, and whether it shows this state; None if not published."""
-    names = list_log(blobs, state.uuid)
-    if not any(name.endswith(".json") and "/" not in name for name in names):
+class Publication(NamedTuple):
+    """The newest log version of a published dataset."""
+
+    key: str
+    version: int
+    #: whether it shows the state that was asked for
+    is_current: bool
+
+
+def find_publication(blobs: BlobStore, state: DatasetMetadata) -> Publication | None:
+    """The published table of a dataset, compared with a state; None if it is not published."""
+    newest = newest_record(blobs, state.uuid)
+    if newest is None:
         return None
-    key, record = newest_record(blobs, state.uuid, names)
-    return key, record is not None and record.get("state") == _digests(state)["state"]
+    key, version, record = newest
+    is_current = record is not None and record.get("state") == _digests(state)["state"]
+    return Publication(key, version, is_current)
 
 
 # -- overwritten cells -----------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.urlencode import unquote_indices
 from kartothek_cube.io_components.publish.delta_log import published_keys
-from kartothek_cube.io_components.publish.publish import published_version
+from kartothek_cube.io_components.publish.publish import find_publication
 from kartothek_cube.io_components.runtime.threads import store_factory
 from kartothek_cube.io_components.verify.report import Problem
 from kartothek_cube.io_components.verify.run import VerifyContext, VerifyTask
@@ -222,13 +222,10 @@ def _operation_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[
 def _publication_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Problem]:
     """A published table that shows another state, or files that do not exist any more."""
     try:
-        published = published_version(blobs, committed_state(blobs, dataset))
-        if published is None:
-            return
-        key, is_current = published
-        if not is_current:
+        table = find_publication(blobs, committed_state(blobs, dataset))
+        if table is not None and not table.is_current:
             text = "the published table shows another state of the dataset than the newest one"
-            yield Problem(dataset.uuid, "publication", key, text)
+            yield Problem(dataset.uuid, "publication", table.key, text)
             stored = {blob.key for blob in blobs.list(f"{dataset.uuid}/")}
             for missing in sorted(published_keys(blobs, dataset.uuid) - stored):
                 text = "the published table shows this file, but it does not exist"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 
@@ -518,7 +519,9 @@ def test_a_vacuum_by_default_deletes_nothing(url, path):
     publish_cube(CUBE, url)
     table = DeltaTable(str(path / "cube++seed"))
     before = files_below(path)
-    assert table.vacuum(dry_run=False, full=True) == []
+    # up to version 1.1, delta-rs refused even if there was nothing to delete
+    with suppress(CommitFailedError):
+        assert table.vacuum(dry_run=False, full=True) == []
     assert files_below(path) == before
     assert table.metadata().configuration["delta.deletedFileRetentionDuration"] == "interval 36500 days"
 

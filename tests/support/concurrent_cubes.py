@@ -7,7 +7,7 @@ import itertools
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -101,6 +101,13 @@ def _overwritten(state: State, rows: dict[int, int]) -> State:
     return frozenset(rows.items()), None if state is None else state[1]
 
 
+def _remove_and_clean(store: Any) -> None:
+    remove_partitions(CUBE, store, C("p") == 0, ["seed"])
+    # the partition is removed, whatever becomes of the cleanup
+    with suppress(OSError):
+        cleanup_cube(CUBE, store)
+
+
 def _copy(store: Any, *, overwrite: bool) -> None:
     source = ModelStore(World("memory"))
     build_cube(seed(NEW), CUBE, source)
@@ -160,7 +167,7 @@ OPERATIONS: dict[str, tuple[Operation, Callable[[State], State]]] = {
     "repair": (lambda s: repair_cube(CUBE, s), lambda state: _needs(state)),
     "publish": (lambda s: publish_cube(CUBE, s), lambda state: _needs(state)),
     "remove and clean": (
-        lambda s: (remove_partitions(CUBE, s, C("p") == 0, ["seed"]), cleanup_cube(CUBE, s)),
+        lambda s: _remove_and_clean(s),
         lambda state: (_without(_needs(state)[0], 0), state[1]),
     ),
 }

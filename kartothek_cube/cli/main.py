@@ -30,7 +30,7 @@ _GROUPS = {
         "info": _Entry("inspect", "Show columns, types and partitions of the datasets."),
         "ls": _Entry("inspect", "List the cubes of the store (without CUBE)."),
         "query": _Entry("query", "Query the cube: interactively, or to a table or file."),
-        "report": _Entry("report", "Write an HTML report about the cube."),
+        "report": _Entry("inspect", "Write an HTML report about the cube."),
         "sql": _Entry("sql", "Run SQL on the cube: interactively, or to a table or file."),
         "stats": _Entry("inspect", "Count files, bytes, partitions and rows."),
         "verify": _Entry("inspect", "Check all files of the cube against its headers."),
@@ -42,7 +42,7 @@ _GROUPS = {
         "delete": _Entry("maintain", "Delete the cube or some of its datasets."),
         "history": _Entry("maintain", "List, keep and restore older states."),
         "index": _Entry("maintain", "Build secondary indices."),
-        "publish": _Entry("publish", "Publish the datasets as Delta tables."),
+        "publish": _Entry("maintain", "Publish the datasets as Delta tables."),
     },
 }
 _COMMANDS = {name: entry for group in _GROUPS.values() for name, entry in group.items()}

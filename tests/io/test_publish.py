@@ -47,7 +47,7 @@ from kartothek_cube.api.dataset import (
 )
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io_components.publish.delta_log import read_log
+from kartothek_cube.io_components.maintenance.delta_log import read_log
 from tests.support.cubes import memory
 from tests.support.stores import CountingStore, FaultyStore, InjectedError, Same
 

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from kartothek_cube.core.dataset import DatasetMetadata
     from kartothek_cube.core.store import Blob
     from kartothek_cube.core.typing import StoreFactory
-    from kartothek_cube.io_components.maintenance.cube_history import CubeState
+    from kartothek_cube.io_components.maintenance.history import CubeState
 
-__all__ = ("cleanup", "compact", "copy", "delete", "history", "index")
+__all__ = ("cleanup", "compact", "copy", "delete", "history", "index", "publish")
 
 
 # -- index -----------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def copy(
     """Copy the cube to another store."""
     from kartothek_cube.core.errors import DatasetExistsError
     from kartothek_cube.io.eager_cube import copy_cube, delete_cube
-    from kartothek_cube.io_components.maintenance.cube_copy import plan_copy
+    from kartothek_cube.io_components.maintenance.copy import plan_copy
 
     if tgt_store == state.store_name:
         usage_error("--tgt_store must be a different store than --store")
@@ -224,7 +224,7 @@ def cleanup(state: CliContext, retention_text: str, dry_run: bool, yes: bool) ->
 
 
 def _format_size(blobs: Iterable[Blob]) -> str:
-    from kartothek_cube.io_components.runtime.progress import bytes_text
+    from kartothek_cube.io_components.runtime import bytes_text
 
     return bytes_text(sum(blob.size or 0 for blob in blobs))
 
@@ -282,7 +282,7 @@ def compact(
 
 
 def _describe_compaction(count: dict[str, int]) -> str:
-    from kartothek_cube.io_components.runtime.progress import bytes_text
+    from kartothek_cube.io_components.runtime import bytes_text
 
     if not count["partitions"]:
         return "nothing to do"
@@ -292,6 +292,50 @@ def _describe_compaction(count: dict[str, int]) -> str:
         f"{bytes_text(count['bytes_before'])} → {bytes_text(count['bytes_after'])}, "
         f"{count['rows_before']:,} → {format_count(count['rows_after'], 'row')}"
     )
+
+
+# -- publish ---------------------------------------------------------------------------------------
+
+
+@click.command(cls=CubeCommand)
+@click.option(
+    "--format",
+    "table_format",
+    type=click.Choice(["delta"]),
+    default="delta",
+    show_default=True,
+    help="Format of the tables.",
+)
+@click.option("--compact", is_flag=True, help="Compact the datasets first, so that no cell is overwritten.")
+@datasets_option("published")
+@as_json
+@pass_state
+def publish(
+    state: CliContext,
+    table_format: str,
+    compact: bool,
+    include: str | None,
+    exclude: str | None,
+    as_json: bool,
+) -> None:
+    """
+    Publish the datasets as Delta tables, which other engines read.
+
+    Each dataset becomes a table in its directory; no data file is rewritten. Repeat it after changes.
+    """
+    from kartothek_cube.io.eager_cube import publish_cube
+
+    names = select_datasets(state.datasets, include, exclude)
+    with state.progress("publish"):
+        counts = publish_cube(state.cube, state.store, names, compact=compact)
+    if as_json:
+        print_json(counts)
+        return
+    for name, count in sorted(counts.items()):
+        changed = count["added"] or count["removed"]
+        change = f"{count['added']:,} added, {count['removed']:,} removed" if changed else "nothing changed"
+        files = format_count(count["files"], "file")
+        click.echo(click.style(name, bold=True) + f": version {count['version']}, {files} ({change})")
 
 
 # -- history ---------------------------------------------------------------------------------------
@@ -328,7 +372,7 @@ def history(
 
     from kartothek_cube.cli.output import NEVER_CUT, open_writer
     from kartothek_cube.io.eager_cube import keep_cube_history, list_cube_history, rollback_cube
-    from kartothek_cube.io_components.maintenance.cube_history import STATE_COLUMNS, describe_state
+    from kartothek_cube.io_components.maintenance.history import STATE_COLUMNS, describe_state
 
     names = select_datasets(state.datasets, include, exclude)
     if keep is not None:

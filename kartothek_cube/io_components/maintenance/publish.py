@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from kartothek_cube.core import clock
-from kartothek_cube.core.commit.backoff import attempts, retry_request
+from kartothek_cube.core.commit.header_store import attempts, retry_request
 from kartothek_cube.core.commit.operation import committed_state
 from kartothek_cube.core.cube.constants import (
     KLEE_METADATA_DIMENSION_COLUMNS,
@@ -31,7 +31,7 @@ from kartothek_cube.core.cube.constants import (
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.references import data_keys
 from kartothek_cube.core.errors import ConcurrentWriteError, format_count
-from kartothek_cube.core.header.commit_record import parse_record
+from kartothek_cube.core.header import parse_record
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.schema.evolution import EVOLUTION, ColumnMapping
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
@@ -40,7 +40,7 @@ from kartothek_cube.core.uuid import gen_uuid_object
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered, group_codes
 from kartothek_cube.io_components.kernels.sort import last_occurrence_mask
-from kartothek_cube.io_components.publish.delta_log import (
+from kartothek_cube.io_components.maintenance.delta_log import (
     OPERATION,
     Action,
     LogState,
@@ -51,7 +51,7 @@ from kartothek_cube.io_components.publish.delta_log import (
     stage_version,
     table_path,
 )
-from kartothek_cube.io_components.publish.delta_table import (
+from kartothek_cube.io_components.maintenance.delta_types import (
     NoDeltaTypeError,
     decode_schema,
     encode_schema,
@@ -64,10 +64,15 @@ from kartothek_cube.io_components.publish.delta_table import (
     unite_types,
     value_ranges,
 )
+from kartothek_cube.io_components.maintenance.stats import CountsByDataset
 from kartothek_cube.io_components.read.data_files import read_files
-from kartothek_cube.io_components.result_tables import CountsByDataset
-from kartothek_cube.io_components.runtime.progress import progress_advance
-from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, batched, ordered_map, store_factory
+from kartothek_cube.io_components.runtime import (
+    REMOTE_REQUESTS,
+    batched,
+    ordered_map,
+    progress_advance,
+    store_factory,
+)
 from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = (

@@ -1,1 +1,0 @@
-"""Publish datasets as tables of formats that other engines read."""

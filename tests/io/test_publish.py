@@ -7,7 +7,9 @@ import json
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
+import duckdb
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -49,6 +51,7 @@ from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.maintenance.delta_log import read_log
 from tests.support.cubes import memory
+from tests.support.servers import s3_url
 from tests.support.stores import CountingStore, FaultyStore, InjectedError, Same
 
 CUBE = Cube(["x"], ["p"], "cube")
@@ -129,7 +132,7 @@ def test_nothing_is_written_for_the_same_state():
 
 
 def test_the_log_names_the_state_of_the_dataset(url, path):
-    from kartothek_cube.core.header.commit_record import parse_record
+    from kartothek_cube.core.header import parse_record
 
     dataset = build_cube(seed(), CUBE, url)["seed"]
     publish_cube(CUBE, url)
@@ -164,6 +167,30 @@ def test_a_checkpoint_of_others_is_read(url, path):
     assert publish_cube(CUBE, url)["seed"] == {"version": 1, "files": 3, "added": 1, "removed": 0}
     # nor are protocol and schema written again
     assert [set(action) for action in log_of(path)[1]] == [{"commitInfo"}, {"add"}]
+
+
+def test_readers_of_object_stores(tmp_path):
+    """delta-rs, Polars and, by Arrow, DuckDB read the table in its bucket."""
+    url = s3_url(prefix="/some/where")
+    build_cube(seed(k="a b%c").assign(p=["a b%c", "d"]), CUBE, url)
+    publish_cube(CUBE, url)
+    parts = urlsplit(url)
+    options = {
+        "AWS_ENDPOINT_URL": parse_qs(parts.query)["endpoint"][0],
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "secret_of_tests",
+    }
+    location = f"s3://{parts.netloc}/some/where/cube++seed"
+    table = DeltaTable(location, storage_options=options)
+    assert [row["p"] for row in rows(table)] == ["a b%c", "d"]
+    frame = pl.scan_delta(location, storage_options=options).filter(pl.col("p") == "a b%c").collect()
+    assert frame["x"].to_list() == [0]
+    files = table.to_pyarrow_dataset()
+    connection = duckdb.connect()
+    connection.register("files", files)
+    assert connection.sql("SELECT x FROM files WHERE p = 'd'").fetchall() == [(1,)]
 
 
 # values -------------------------------------------------------------------------------------------
@@ -718,6 +745,30 @@ def test_bad_arguments(url, path):
     with pytest.raises(TypeError, match="cube"):
         publish_cube("cube", url)
     assert not [name for name in files_below(path) if "_delta_log" in name]
+
+
+def test_a_header_that_does_not_list_its_files(url, path):
+    """All Parquet files are partitions then, and checkpoints of a log would be, too."""
+    store_dataframes_as_dataset(url, "u", [seed()])
+    header = path / "u.by-dataset-metadata.json"
+    fields = json.loads(header.read_text())
+    del fields["partitions"]
+    header.write_text(json.dumps(fields))
+    with pytest.raises(ValueError, match="its header does not list its files"):
+        publish_dataset("u", url)
+
+
+def test_several_tables(url, path):
+    store_dataframes_as_dataset(url, "u", [seed()])
+    header = path / "u.by-dataset-metadata.json"
+    fields = json.loads(header.read_text())
+    (path / "u/other").mkdir()
+    (path / "u/other/_common_metadata").write_bytes((path / "u/table/_common_metadata").read_bytes())
+    for partition in fields["partitions"].values():
+        partition["files"]["other"] = partition["files"]["table"]
+    header.write_text(json.dumps(fields))
+    with pytest.raises(ValueError, match="it has several tables"):
+        publish_dataset("u", url)
 
 
 def test_files_of_another_format(url):

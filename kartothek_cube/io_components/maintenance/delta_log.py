@@ -201,8 +201,9 @@ def published_keys(blobs: BlobStore, uuid: str) -> set[str]:
     for name in names:
         match = _STAGE.fullmatch(name)
         if match is not None and int(match[1]) > newest:
-            # removed since: its version is listed next time, or was given up
-            with suppress(KeyError):
+            # Removed since: its version is listed next time, or was given up. Unreadable: its publisher died,
+            # or has not read the header yet.
+            with suppress(KeyError, CorruptDatasetError):
                 actions = _read_version(blobs, log_folder(uuid) + name)
                 paths.update(action["add"]["path"] for action in actions if "add" in action)
     if _versions(list_log(blobs, uuid), _VERSION)[-1:] != ([newest] if newest >= 0 else []):
@@ -302,9 +303,11 @@ def _put_checkpoint(blobs: BlobStore, uuid: str, state: LogState) -> None:
     rows = [{"protocol": state.protocol}, {"metaData": state.metadata}, *adds]
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, _CHECKPOINT_SCHEMA), sink, compression="snappy")
-    blobs.put(_key(uuid, state.version, "checkpoint.parquet"), sink.getvalue().to_pybytes())
+    # durable: readers prefer it to the versions
+    key = _key(uuid, state.version, "checkpoint.parquet")
+    blobs.put(key, sink.getvalue().to_pybytes(), durable=True)
     pointer = {"version": state.version, "size": len(rows)}
-    blobs.put(f"{log_folder(uuid)}_last_checkpoint", json.dumps(pointer).encode())
+    blobs.put(f"{log_folder(uuid)}_last_checkpoint", json.dumps(pointer).encode(), durable=True)
 
 
 def _read_checkpoint(blobs: BlobStore, key: str) -> list[Action]:

@@ -166,6 +166,9 @@ def _table_of(state: DatasetMetadata) -> _Table:
     uuid, where = state.uuid, f"Dataset {state.uuid!r} cannot be published"
     if len(state.tables) > 1 or state.schema is None:
         raise ValueError(f"{where}: it has several tables ({', '.join(state.tables)}), a Delta table is one")
+    if not state.explicit_partitions:
+        # all Parquet files below it are its partitions, and those of a log would be, too
+        raise ValueError(f"{where}: its header does not list its files, as only kartothek 3 wrote it")
     schema = state.schema.internal().remove_metadata()
     for field in schema:
         _table_type(where, field.name, field.type)

@@ -495,6 +495,18 @@ def test_cells_of_datasets_with_other_partition_keys(url):
     assert publish_dataset("u", url)["files"] == 4
 
 
+def test_a_partition_that_is_one_cell(url, path):
+    """All dimensions of the dataset are partition keys."""
+    data = {"seed": seed(), "more": seed(v=[1, 1])}
+    build_cube(data, CUBE, url, partition_on={"more": ["p", "x"]})
+    publish_cube(CUBE, url)
+    append_to_cube({"more": pd.DataFrame({"x": [0], "p": [0], "v": [2]})}, CUBE, url)
+    with pytest.raises(ValueError, match=r"cube\+\+more.*1 row of partition .*/p=0/x=0 has a newer version"):
+        publish_cube(CUBE, url)
+    publish_cube(CUBE, url, compact=True)
+    assert [row["v"] for row in rows(path / "cube++more")] == [2, 1]
+
+
 def test_publication_of_some_datasets(url, path):
     build_cube({"seed": seed(), "more": seed().assign(w=1)}, CUBE, url)
     assert list(publish_cube(CUBE, url, "more")) == ["more"]
@@ -756,6 +768,23 @@ def test_a_header_that_does_not_list_its_files(url, path):
     header.write_text(json.dumps(fields))
     with pytest.raises(ValueError, match="its header does not list its files"):
         publish_dataset("u", url)
+
+
+def test_a_column_whose_values_were_removed(url, path):
+    """It has the type of the schema, which the files do not tell any more."""
+    build_cube(seed(v=["a", None]), CUBE, url)
+    remove_partitions(CUBE, url, C("p") == 0)
+    publish_cube(CUBE, url)
+    assert rows(path / "cube++seed") == [{"p": 1, "v": None, "x": 1}]
+    types = {field.name: field.type.type for field in DeltaTable(str(path / "cube++seed")).schema().fields}
+    assert types["v"] == "string"
+
+
+def test_no_column_with_a_value(url, path):
+    store_dataframes_as_dataset(url, "u", [pd.DataFrame({"p": [1], "x": [None]})], partition_on=["p"])
+    with pytest.raises(ValueError, match="no column in its files has a value so far"):
+        publish_dataset("u", url)
+    assert not (path / "u/_delta_log").exists()
 
 
 def test_several_tables(url, path):

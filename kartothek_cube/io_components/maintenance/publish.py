@@ -286,24 +286,34 @@ def _shared_partitions(state: DatasetMetadata, table: _Table) -> list[tuple[str,
 
 def _check_cells(blobs: BlobStore, table: _Table, keys: Sequence[str]) -> None:
     """Raise ValueError if files of one physical partition have a cell in common."""
+    hidden, example = _hidden_rows(blobs, table, keys)
+    if hidden:
+        verb = "has" if hidden == 1 else "have"
+        raise ValueError(
+            f"Dataset {table.uuid!r} cannot be published: {format_count(hidden, 'row')} of partition "
+            f"{keys[0].rpartition('/')[0]} {verb} a newer version in another file{example}, and readers of the "
+            "table would see both; compact the cube first (compact_cube, or compact=True)"
+        )
+
+
+def _hidden_rows(blobs: BlobStore, table: _Table, keys: Sequence[str]) -> tuple[int, str]:
+    """Number of rows with a newer version of their cell, and one of these cells, for messages."""
     columns = [column for column in table.cell or () if column not in table.partition_keys]
     footers = [read_footer(blobs, key)[0] for key in keys]
+    if not columns:
+        # the partition is the cell
+        return max(sum(footer.num_rows for footer in footers) - 1, 0), ""
     ranges = [value_ranges(footer, file_schema(footer), columns) for footer in footers]
     if any(_are_disjoint([bounds.get(column) for bounds in ranges]) for column in columns):
-        return
+        return 0, ""
     tables = read_files(blobs, keys, columns, schema=table.schema, mapping=table.mapping)
     rows = pa.concat_tables(tables, promote_options="permissive")
     codes, bound = combine_keys([encode_ordered(rows.column(c)) for c in columns], len(rows))
     last = last_occurrence_mask(codes, bound)
     if last is None or last.all():
-        return
-    first = rows.slice(int(np.flatnonzero(~last)[0]), 1).to_pylist()[0]
-    raise ValueError(
-        f"Dataset {table.uuid!r} cannot be published: {format_count(int((~last).sum()), 'row')} of partition "
-        f"{keys[0].rpartition('/')[0]} {'has' if (~last).sum() == 1 else 'have'} a newer version in another "
-        f"file, such as that of {first}, and readers of the table would see both; compact the cube first "
-        "(compact_cube, or compact=True)"
-    )
+        return 0, ""
+    cell = rows.slice(int(np.argmin(last)), 1).to_pylist()[0]
+    return int((~last).sum()), f", such as that of {cell}"
 
 
 def _are_disjoint(ranges: Sequence[tuple[Any, Any] | None]) -> bool:
@@ -514,8 +524,9 @@ def _metadata(
             schemas = [*([] if shown is None else [shown]), *(fact.schema for fact in facts)]
             types = [schema.field(field.name).type for schema in schemas if field.name in schema.names]
             try:
-                # the types of files are narrower than those of the schema, and have more values
-                dtype = unite_types(types or [dtype])
+                # the types of files are narrower than that of the schema, which is also that of other files
+                united = unite_types(types or [dtype])
+                dtype = unite_types([united, dtype]) if has_null_type(united) else united
             except pa.ArrowException as error:
                 names = ", ".join(sorted({str(dtype) for dtype in types}))
                 raise ValueError(f"{where}: files have column {field.name} as {names}") from error
@@ -525,6 +536,10 @@ def _metadata(
         # a column without any value so far has no type
         if not has_null_type(dtype):
             columns.append((field.name, dtype))
+    if len(columns) == len(table.partition_keys):
+        raise ValueError(
+            f"{where}: no column in its files has a value so far, and a Delta table needs one with a type"
+        )
     old = log.metadata or {}
     return {
         "id": old.get("id") or str(gen_uuid_object()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import pickle
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
@@ -50,6 +51,7 @@ from kartothek_cube.api.dataset import (
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.maintenance.delta_log import read_log
+from kartothek_cube.io_components.maintenance.publish import publish_job
 from tests.support.cubes import memory
 from tests.support.servers import s3_url
 from tests.support.stores import CountingStore, FaultyStore, InjectedError, Same
@@ -191,6 +193,20 @@ def test_readers_of_object_stores(tmp_path):
     connection = duckdb.connect()
     connection.register("files", files)
     assert connection.sql("SELECT x FROM files WHERE p = 'd'").fetchall() == [(1,)]
+
+
+def test_tasks_run_anywhere(url, path):
+    """Context, tasks and results are pickled; the last step reads what was committed since they ran."""
+    build_cube(seed(), CUBE, url)
+    append_to_cube(pd.DataFrame({"x": [5], "p": [0]}), CUBE, url)
+    job = pickle.loads(pickle.dumps(publish_job({"seed": "cube++seed"}, url)))
+    results = [pickle.loads(pickle.dumps(job.run(job.context, task))) for task in job.tasks]
+    append_to_cube(pd.DataFrame({"x": [6], "p": [0]}), CUBE, url)
+    remove_partitions(CUBE, url, C("p") == 1)
+    assert job.finish(results)["seed"] == {"version": 0, "files": 3, "added": 3, "removed": 0}
+    # a repetition of the last step, and an old plan, change nothing
+    assert job.finish(results)["seed"] == {"version": 0, "files": 3, "added": 0, "removed": 0}
+    assert [row["x"] for row in rows(path / "cube++seed")] == [0, 5, 6]
 
 
 # values -------------------------------------------------------------------------------------------

@@ -288,11 +288,11 @@ def _check_cells(blobs: BlobStore, table: _Table, keys: Sequence[str]) -> None:
     """Raise ValueError if files of one physical partition have a cell in common."""
     hidden, example = _hidden_rows(blobs, table, keys)
     if hidden:
-        verb = "has" if hidden == 1 else "have"
+        verb, place = "has" if hidden == 1 else "have", keys[0].rpartition("/")[0]
         raise ValueError(
             f"Dataset {table.uuid!r} cannot be published: {format_count(hidden, 'row')} of partition "
-            f"{keys[0].rpartition('/')[0]} {verb} a newer version in another file{example}, and readers of the "
-            "table would see both; compact the cube first (compact_cube, or compact=True)"
+            f"{place} {verb} a newer version in another file{example}, and readers of the table "
+            "would see both; compact the cube first (compact_cube, or compact=True)"
         )
 
 

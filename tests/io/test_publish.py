@@ -591,6 +591,10 @@ def test_no_feature_of_readers_without_local_times(url, path):
     publish_cube(CUBE, url)
     protocol = DeltaTable(str(path / "cube++seed")).protocol()
     assert (protocol.min_reader_version, protocol.reader_features) == (3, ["timestampNtz"])
+    # older versions still have such a column
+    build_cube(seed(), CUBE, url, overwrite=True)
+    publish_cube(CUBE, url)
+    assert DeltaTable(str(path / "cube++seed")).protocol().reader_features == ["timestampNtz"]
 
 
 # collections --------------------------------------------------------------------------------------

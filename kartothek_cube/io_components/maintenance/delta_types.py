@@ -22,7 +22,6 @@ __all__ = (
     "encode_schema",
     "file_schema",
     "file_stats",
-    "has_local_time",
     "has_null_type",
     "partition_texts",
     "schema_string",
@@ -147,13 +146,6 @@ def schema_string(schema: pa.Schema) -> str:
 def has_null_type(dtype: pa.DataType) -> bool:
     """Whether a type, or a part of it, is that of a column without values."""
     return pat.is_null(dtype) or any(has_null_type(dtype.field(n).type) for n in range(dtype.num_fields))
-
-
-def has_local_time(dtype: pa.DataType) -> bool:
-    """Whether a type is, or contains, a timestamp without time zone: a feature of its own."""
-    if pat.is_timestamp(dtype):
-        return dtype.tz is None
-    return any(has_local_time(dtype.field(number).type) for number in range(dtype.num_fields))
 
 
 def encode_schema(schema: pa.Schema) -> str:

@@ -52,11 +52,7 @@ from kartothek_cube.core.history import (
     is_snapshot_key,
     load_snapshot,
 )
-from kartothek_cube.core.naming import (
-    INDICES_DIRECTORY,
-    TABLE_METADATA_FILE,
-    TOMBSTONES_KEY,
-)
+from kartothek_cube.core.naming import INDICES_DIRECTORY, TABLE_METADATA_FILE, TOMBSTONES_KEY
 from kartothek_cube.core.store import Blob, BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid

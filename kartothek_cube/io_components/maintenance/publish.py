@@ -92,6 +92,8 @@ _LOCAL_TIME_FEATURE = "timestampNtz"
 _FILE_SCHEMA = "kartothek_cube.schema"
 #: For writers that ignore table features in VACUUM (delta-spark before 3.1): all of our files are young.
 _RETENTION = "interval 36500 days"
+#: to be raised when tables of older versions of this library have to be published again
+_LAYOUT = 1
 _FILES_PER_TASK = 64
 _MAX_LONG = (1 << 63) - 1
 
@@ -236,12 +238,16 @@ def _names(state: DatasetMetadata, *keys: str) -> list[str] | None:
 
 def _digests(state: DatasetMetadata) -> dict[str, str]:
     """Digests of what a table shows: all of it, and its columns only."""
+    columns, prefix = _columns_digest(state), f"{state.uuid}/"
+    # without the prefix: a table may be moved with its log
+    keys = sorted(key.removeprefix(prefix) for key in data_keys(state))
+    return {"state": _digest("\n".join([columns, *keys])), "columns": columns}
+
+
+def _columns_digest(state: DatasetMetadata) -> str:
     schema = None if state.schema is None else str(state.schema.internal().remove_metadata())
-    columns = json.dumps([schema, state.partition_keys, state.metadata.get(EVOLUTION)], default=str)
-    keys = "\n".join(sorted(data_keys(state)))
-    prefix = f"{state.uuid}/"  # removed: the table may be copied or moved with its log
-    content = columns + "\n" + "\n".join(key.removeprefix(prefix) for key in keys.split("\n"))
-    return {"state": _digest(content), "columns": _digest(columns)}
+    fields = [_LAYOUT, schema, state.partition_keys, state.metadata.get(EVOLUTION)]
+    return _digest(json.dumps(fields, default=str))
 
 
 def _digest(text: str) -> str:
@@ -399,7 +405,7 @@ def _plan_tasks(
 
 def _shown_schema(state: DatasetMetadata, log: LogState) -> pa.Schema | None:
     """Types of the files that a log shows; None if the schema of the dataset, or another library, changed."""
-    if log.record is None or log.record.get("columns") != _digests(state)["columns"]:
+    if log.record is None or log.record.get("columns") != _columns_digest(state):
         return None
     text = (log.metadata or {}).get("configuration", {}).get(_FILE_SCHEMA)
     try:
@@ -489,7 +495,7 @@ def _actions(
         if path not in wanted
     ]
     metadata = _metadata(state, table, log, [facts[key] for key in keys if key in facts], now)
-    protocol = _protocol(metadata["schemaString"])
+    protocol = _protocol(metadata["schemaString"], log)
     actions: list[Action] = [{"commitInfo": _commit_info(state, digests, now)}]
     if protocol != _without_none(log.protocol):
         actions.append({"protocol": protocol})
@@ -555,9 +561,10 @@ def _metadata(
     }
 
 
-def _protocol(schema: str) -> Action:
+def _protocol(schema: str, log: LogState) -> Action:
     features = [WRITER_FEATURE]
-    if '"timestamp_ntz"' not in schema:
+    # once needed, a feature stays: older versions have it
+    if '"timestamp_ntz"' not in schema and not (log.protocol or {}).get("readerFeatures"):
         return {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}
     return {
         "minReaderVersion": 3,

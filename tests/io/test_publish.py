@@ -34,6 +34,7 @@ from kartothek_cube.api.cube import (
     publish_cube,
     query_cube,
     remove_partitions,
+    update_cube,
     verify_cube,
 )
 from kartothek_cube.api.dataset import (
@@ -54,7 +55,7 @@ from kartothek_cube.io_components.maintenance.delta_log import read_log
 from kartothek_cube.io_components.maintenance.publish import publish_job
 from tests.support.cubes import memory
 from tests.support.servers import s3_url
-from tests.support.stores import CountingStore, FaultyStore, InjectedError, Same
+from tests.support.stores import CountingStore, FaultyStore, InjectedError, MinimalStore, Same
 
 CUBE = Cube(["x"], ["p"], "cube")
 
@@ -207,6 +208,16 @@ def test_tasks_run_anywhere(url, path):
     # a repetition of the last step, and an old plan, change nothing
     assert job.finish(results)["seed"] == {"version": 0, "files": 3, "added": 0, "removed": 0}
     assert [row["x"] for row in rows(path / "cube++seed")] == [0, 5, 6]
+
+
+@pytest.mark.filterwarnings("ignore::kartothek_cube.core.store.NoCompareAndSwapWarning")
+def test_stores_without_put_if_absent(tmp_path):
+    store = MinimalStore()
+    build_cube(seed(), CUBE, Same.of(store))
+    publish_cube(CUBE, Same.of(store))
+    append_to_cube(pd.DataFrame({"x": [2], "p": [2]}), CUBE, Same.of(store))
+    assert publish_cube(CUBE, Same.of(store))["seed"]["version"] == 1
+    assert len(rows(on_disk(store, tmp_path) / "cube++seed")) == 3
 
 
 # values -------------------------------------------------------------------------------------------
@@ -619,9 +630,30 @@ def test_a_cleanup_keeps_what_the_table_shows(store_factory, tmp_path):
     assert [row["x"] for row in rows(files / "cube++seed")] == [0]
 
 
-@pytest.mark.parametrize(
-    "collect", [cleanup_cube, lambda cube, url: garbage_collect_dataset("cube++seed", url)]
-)
+def test_a_history_keeps_older_versions_of_the_table(url, path):
+    build_cube(seed(v=[1, 2]), CUBE, url)
+    keep_cube_history(CUBE, url, 5)
+    publish_cube(CUBE, url)
+    update_cube(pd.DataFrame({"x": [0], "p": [0], "v": [7]}), CUBE, url, C("p") == 0, ["seed"])
+    publish_cube(CUBE, url)
+    cleanup_cube(CUBE, url)
+    table = DeltaTable(str(path / "cube++seed"))
+    assert [row["v"] for row in rows(table)] == [7, 2]
+    table.load_as_version(0)
+    assert [row["v"] for row in rows(table)] == [1, 2]
+    # without a history they are gone
+    keep_cube_history(CUBE, url, 0)
+    cleanup_cube(CUBE, url)
+    with pytest.raises(FileNotFoundError):
+        rows(table)
+    assert [row["v"] for row in rows(path / "cube++seed")] == [7, 2]
+
+
+def collect_dataset(cube: Cube, url: str) -> None:
+    garbage_collect_dataset(cube.ktk_dataset_uuid("seed"), url)
+
+
+@pytest.mark.parametrize("collect", [cleanup_cube, collect_dataset])
 def test_a_staged_version_keeps_its_files(collect, url, path):
     """That of a publisher which died, until its number is taken."""
     build_cube(seed(), CUBE, url)

@@ -49,10 +49,10 @@ def plan_delete(dataset: DatasetFactory) -> DeletePlan:
         current = dataset.dataset_metadata
         blobs = open_blobs(dataset.store_factory)
         keys |= {*index_keys(current), *data_keys(current), *schema_keys(current, blobs)}
-    return DeletePlan([dataset.dataset_uuid], _logs_first(keys))
+    return DeletePlan([dataset.dataset_uuid], _order_keys(keys))
 
 
-def _logs_first(keys: Iterable[str]) -> list[str]:
+def _order_keys(keys: Iterable[str]) -> list[str]:
     """Published tables disappear as a whole, before their files do."""
     return sorted(keys, key=lambda key: (DELTA_LOG_DIRECTORY not in key.split("/"), key))
 
@@ -99,7 +99,7 @@ def plan_cube_delete(cube: Cube, store: StoreInput, datasets: DatasetsInput = No
         with suppress(CorruptDatasetError):
             tracked |= published_keys(blobs, dataset.uuid) if log else set()
     headers = {key for ds in selected.values() for key in header_keys(ds.uuid)}
-    return DeletePlan([selected[name].uuid for name in order], _logs_first(tracked - headers))
+    return DeletePlan([selected[name].uuid for name in order], _order_keys(tracked - headers))
 
 
 def delete_cube_job(

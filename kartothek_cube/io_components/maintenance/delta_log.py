@@ -27,7 +27,7 @@ __all__ = (
     "LogState",
     "add_version",
     "data_key",
-    "finished_stages",
+    "list_finished_stages",
     "list_log",
     "log_folder",
     "newest_record",
@@ -212,7 +212,7 @@ def published_keys(blobs: BlobStore, uuid: str) -> set[str]:
     return {data_key(uuid, path) for path in paths}
 
 
-def finished_stages(uuid: str, names: Sequence[str]) -> list[str]:
+def list_finished_stages(uuid: str, names: Sequence[str]) -> list[str]:
     """Keys of staged versions whose number is taken: they can become a version no more."""
     newest = max(_versions(names, _VERSION), default=-1)
     stages = [(name, _STAGE.fullmatch(name)) for name in names]

@@ -58,7 +58,7 @@ from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.job import Job, discard_results
 from kartothek_cube.io_components.maintenance.delta_log import (
-    finished_stages,
+    list_finished_stages,
     list_log,
     log_folder,
     published_keys,
@@ -123,7 +123,7 @@ def list_garbage(
     tracked |= _keys_before(blobs, current)
     if not newest_only:
         tracked |= history_keys(uuid, blobs, [blob for blob in files if not is_older(blob, limit)])
-        tracked |= _published(uuid, blobs, log)
+        tracked |= _table_keys(uuid, blobs, log)
     garbage = [blob for blob in files if blob.key not in tracked and is_older(blob, limit)]
     return sorted(garbage + finished_tombstones(blobs, uuid, garbage, limit))
 
@@ -191,12 +191,12 @@ def history_keys(uuid: str, blobs: BlobStore, young: Iterable[Blob] = ()) -> set
     return keys
 
 
-def _published(uuid: str, blobs: BlobStore, log: Sequence[Blob]) -> set[str]:
+def _table_keys(uuid: str, blobs: BlobStore, log: Sequence[Blob]) -> set[str]:
     """Files of a published table with those of its log, except versions that were staged and are done."""
     if not log:
         return set()
     keys = {blob.key for blob in log if not _is_temporary(blob.key)}
-    staged = finished_stages(uuid, [key.removeprefix(log_folder(uuid)) for key in keys])
+    staged = list_finished_stages(uuid, [key.removeprefix(log_folder(uuid)) for key in keys])
     return {*keys.difference(staged), *published_keys(blobs, uuid)}
 
 
@@ -245,7 +245,7 @@ def _delete_files(blobs: BlobStore, uuid: str, collection: str, keys: Sequence[s
             )
         if state is not None:
             # a publisher that reads the header from now on finds the tombstones
-            published = _protected(blobs, uuid)
+            published = _list_table_keys(blobs, uuid)
             deleted = [key for key in _unused(state, keys, blobs) if key not in published]
             return _delete_tombstoned(blobs, uuid, collection, deleted)
         if _delete_orphans(blobs, uuid, collection, keys):
@@ -268,13 +268,13 @@ def _unused(state: DatasetMetadata, keys: Sequence[str], blobs: BlobStore) -> li
     return [key for key in keys if key not in used]
 
 
-def _protected(blobs: BlobStore, uuid: str) -> set[str]:
+def _list_table_keys(blobs: BlobStore, uuid: str) -> set[str]:
     """Files of a published table, and those of its log."""
     names = list_log(blobs, uuid)
     if not names:
         return set()
     folder = log_folder(uuid)
-    return _published(uuid, blobs, [Blob(folder + name) for name in names])
+    return _table_keys(uuid, blobs, [Blob(folder + name) for name in names])
 
 
 def _edit_tombstones(
@@ -398,7 +398,7 @@ def list_cube_garbage(cube: Cube, store: StoreInput, retention: timedelta | None
         if KEEP_HISTORY in dataset.metadata or any(b.key.startswith(history_folder(uuid)) for b in files):
             young = [b for b in files if not is_older(b, limit) and b.key.startswith(history_folder(uuid))]
             tracked |= history_keys(uuid, blobs, young)
-        tracked |= _published(uuid, blobs, [b for b in files if b.key.startswith(log_folder(uuid))])
+        tracked |= _table_keys(uuid, blobs, [b for b in files if b.key.startswith(log_folder(uuid))])
     garbage = [
         blob
         for blob in files

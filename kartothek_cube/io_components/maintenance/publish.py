@@ -276,7 +276,7 @@ def find_publication(blobs: BlobStore, state: DatasetMetadata) -> Publication | 
 # -- overwritten cells -----------------------------------------------------------------------------------
 
 
-def _shared_partitions(state: DatasetMetadata, table: _Table) -> list[tuple[str, ...]]:
+def _group_files(state: DatasetMetadata, table: _Table) -> list[tuple[str, ...]]:
     """Files of each physical partition that has several, in the order of commit."""
     if table.cell is None or len(state.partition_table) < 2:
         return []
@@ -292,7 +292,7 @@ def _shared_partitions(state: DatasetMetadata, table: _Table) -> list[tuple[str,
 
 def _check_cells(blobs: BlobStore, table: _Table, keys: Sequence[str]) -> None:
     """Raise ValueError if files of one physical partition have a cell in common."""
-    hidden, example = _hidden_rows(blobs, table, keys)
+    hidden, example = _count_hidden_rows(blobs, table, keys)
     if hidden:
         verb, place = "has" if hidden == 1 else "have", keys[0].rpartition("/")[0]
         raise ValueError(
@@ -302,7 +302,7 @@ def _check_cells(blobs: BlobStore, table: _Table, keys: Sequence[str]) -> None:
         )
 
 
-def _hidden_rows(blobs: BlobStore, table: _Table, keys: Sequence[str]) -> tuple[int, str]:
+def _count_hidden_rows(blobs: BlobStore, table: _Table, keys: Sequence[str]) -> tuple[int, str]:
     """Number of rows with a newer version of their cell, and one of these cells, for messages."""
     columns = [column for column in table.cell or () if column not in table.partition_keys]
     footers = [read_footer(blobs, key)[0] for key in keys]
@@ -394,16 +394,16 @@ def _plan_tasks(
 ) -> tuple[list[str], list[tuple[str, ...]]]:
     """Files whose footers are needed, and groups of files that may have cells in common."""
     # after a change of the schema those of all files: which of them it concerns is not known
-    same = _shown_schema(state, log) is not None
+    same = _schema_of_log(state, log) is not None
     shown = {data_key(state.uuid, path) for path in log.files} if same else set()
     needed = [key for key in data_keys(state) if key not in shown]
     new = set(needed)
-    groups = [group for group in _shared_partitions(state, table) if not new.isdisjoint(group)]
+    groups = [group for group in _group_files(state, table) if not new.isdisjoint(group)]
     found = set(known)
     return [key for key in needed if key not in found], groups
 
 
-def _shown_schema(state: DatasetMetadata, log: LogState) -> pa.Schema | None:
+def _schema_of_log(state: DatasetMetadata, log: LogState) -> pa.Schema | None:
     """Types of the files that a log shows; None if the schema of the dataset, or another library, changed."""
     if log.record is None or log.record.get("columns") != _columns_digest(state):
         return None
@@ -497,14 +497,14 @@ def _actions(
     metadata = _metadata(state, table, log, [facts[key] for key in keys if key in facts], now)
     protocol = _protocol(metadata["schemaString"], log)
     actions: list[Action] = [{"commitInfo": _commit_info(state, digests, now)}]
-    if protocol != _without_none(log.protocol):
+    if protocol != _drop_none(log.protocol):
         actions.append({"protocol": protocol})
-    if metadata != _without_none(log.metadata):
+    if metadata != _drop_none(log.metadata):
         actions.append({"metaData": metadata})
     return [*actions, *({"remove": remove} for remove in removes), *({"add": add} for add in adds)]
 
 
-def _without_none(action: Action | None) -> Action:
+def _drop_none(action: Action | None) -> Action:
     """An action without the fields that a checkpoint has as null."""
     return {name: value for name, value in (action or {}).items() if value is not None}
 
@@ -521,7 +521,7 @@ def _metadata(
     state: DatasetMetadata, table: _Table, log: LogState, facts: Sequence[FileFacts], now: int
 ) -> Action:
     """The ``metaData`` action of the table; that of the log if nothing has changed."""
-    shown = _shown_schema(state, log)
+    shown = _schema_of_log(state, log)
     where = f"Dataset {state.uuid!r} cannot be published"
     files, columns = [], []
     for field in table.schema:

@@ -44,6 +44,7 @@ _GROUPS = {
         "delete": _Entry("maintain", "Delete the cube or some of its datasets."),
         "history": _Entry("maintain", "List, keep and restore older states."),
         "index": _Entry("maintain", "Build secondary indices."),
+        "publish": _Entry("maintain", "Publish the datasets as Delta tables."),
     },
 }
 _COMMANDS = {name: entry for group in _GROUPS.values() for name, entry in group.items()}

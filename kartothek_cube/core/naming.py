@@ -11,6 +11,7 @@ from kartothek_cube.core.urlencode import quote
 __all__ = (
     "DEFAULT_METADATA_STORAGE_FORMAT",
     "DEFAULT_METADATA_VERSION",
+    "DELTA_LOG_DIRECTORY",
     "EXTERNAL_INDEX_SUFFIX",
     "HISTORY_DIRECTORY",
     "INDICES_DIRECTORY",
@@ -49,6 +50,8 @@ PARQUET_FILE_SUFFIX = ".parquet"
 EXTERNAL_INDEX_SUFFIX = ".by-dataset-index.parquet"
 INDICES_DIRECTORY = "indices"
 HISTORY_DIRECTORY = "_history"
+#: readers of Delta tables look for it
+DELTA_LOG_DIRECTORY = "_delta_log"
 TABLE_METADATA_FILE = "_common_metadata"
 SINGLE_TABLE = "table"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 
@@ -73,6 +73,7 @@ __all__ = (
     "keep_dataset_history",
     "list_dataset_garbage",
     "list_dataset_history",
+    "publish_dataset",
     "read_dataset_as_dataframes",
     "read_table",
     "repair_dataset",
@@ -954,6 +955,66 @@ def build_dataset_indices(
     """
     dataset = dataset_factory(dataset_uuid, store, factory)
     return execute(build_index_job(dataset, normalize_arg("columns", columns) or []))
+
+
+def publish_dataset(
+    dataset_uuid: str | None = None,
+    store: StoreInput | None = None,
+    factory: DatasetFactory | None = None,
+    *,
+    format: Literal["delta"] = "delta",
+) -> dict[str, int]:
+    """
+    Publish the newest state of a dataset as a Delta table, for engines that do not know this library.
+
+    The table is the directory ``<dataset_uuid>`` of the store. Its log is added beside the data files, of
+    which none is rewritten; a repetition adds what has changed since, or nothing. See :doc:`/publish`.
+
+    Parameters
+    ----------
+    dataset_uuid
+        Uuid of the dataset.
+    store
+        Store, factory or URL.
+    factory
+        The dataset itself, instead of ``dataset_uuid`` and ``store``. Its newest state is published, even if
+        the factory has loaded an older one.
+    format
+        ``"delta"``.
+
+    Returns
+    -------
+    dict
+        ``version`` of the table, its number of ``files``, and how many were ``added`` and ``removed``.
+
+    Raises
+    ------
+    KeyError
+        There is no such dataset.
+    ValueError
+        A Delta table cannot show the dataset: a column has a type that is unknown there, files of a cube
+        have overwritten cells, or older files differ from the schema. Nothing is written.
+    CorruptDatasetError
+        The log is damaged.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
+    >>> store = "hfs://data?create_if_missing=true"
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
+    >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
+    >>> publish_dataset("geodata", store)
+    {'version': 0, 'files': 2, 'added': 2, 'removed': 0}
+    >>> publish_dataset("geodata", store)
+    {'version': 0, 'files': 2, 'added': 0, 'removed': 0}
+    """
+    # imported when needed, as in other rare operations: importing this module stays quick
+    from kartothek_cube.io_components.maintenance.publish import publish_job
+
+    dataset = dataset_factory(dataset_uuid, store, factory, load_schema=False)
+    uuid = dataset.dataset_uuid
+    return execute(publish_job({uuid: uuid}, dataset.store_factory, format), available_cores())[uuid]
 
 
 def delete_dataset(

@@ -166,6 +166,7 @@ class OpenedCube:
     keep_history = _bind(eager_cube.keep_cube_history)
     rollback = _bind(eager_cube.rollback_cube)
     copy_to = _bind(eager_cube.copy_cube)
+    publish = _bind(eager_cube.publish_cube)
     delete = _bind(eager_cube.delete_cube)
 
     @property

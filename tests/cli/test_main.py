@@ -28,6 +28,7 @@ COMMANDS = [
     "index",
     "info",
     "ls",
+    "publish",
     "query",
     "report",
     "sql",

@@ -239,6 +239,26 @@ def test_compact_some(ok, url, options, partitions):
     assert counts["seed"]["partitions"] == partitions
 
 
+def test_publish(ok, call, error, url):
+    assert "Published" not in ok("cube", "info")
+    assert ok("cube", "publish", "--include", "seed") == "seed: version 0, 2 files (2 added, 0 removed)\n"
+    assert json.loads(ok("cube", "publish", "--json"))["enrich"]["version"] == 0
+    assert ok("cube", "publish").splitlines()[1] == "seed: version 0, 2 files (nothing changed)"
+    assert ok("cube", "info").count("Published: Delta table, version 0\n") == 2
+    append(url, 9.5)
+    assert "Published: Delta table, version 0, of an older state\n" in ok("cube", "info")
+    assert "cube++seed: publication: " in call("cube", "verify").output
+    assert "compact the cube first" in error("cube", "publish")
+    text = ok("cube", "publish", "--compact", "--exclude", "enrich")
+    assert text == "seed: version 1, 2 files (1 added, 1 removed)\n"
+
+
+def test_info_of_a_damaged_table(ok, url, tmp_path):
+    ok("cube", "publish")
+    (tmp_path / "store/cube++seed/_delta_log" / f"{0:020d}.json").write_text("{")
+    assert "Published: Delta table with a damaged log (see verify)\n" in ok("cube", "info")
+
+
 def test_history(ok, call, error, url):
     ok("cube", "history", "--keep", "5")
     state = json.loads(ok("cube", "history", "--json"))[-1]

@@ -36,6 +36,9 @@ PAIRS = [
     ("cube", "append", "update"),
     ("past", "compact", "cleanup"),
     ("nothing", "build two", "build"),
+    *(("published", "publish", other) for other in ("publish", "append", "compact", "delete", "overwrite")),
+    *(("published", other, "cleanup") for other in ("publish", "overwrite", "compact")),
+    ("published", "publish", "remove and clean"),
 ]
 
 
@@ -70,10 +73,19 @@ def test_an_unknown_outcome_is_reported_as_such():
     assert sum(1 for _ in explore(play, bound=1, faults=(LostAnswer,))) > 50
 
 
+def test_a_publisher_that_stages_nothing_is_found_out(monkeypatch):
+    """The oracle can fail: without staged versions, a cleanup deletes files of the next one."""
+    module = importlib.import_module("kartothek_cube.io_components.maintenance.publish")
+    monkeypatch.setattr(module, "stage_version", lambda *args: "c++seed/_delta_log/none")
+    with pytest.raises(AssertionError, match="publish and remove"):
+        for _ in explore(Pair("s3", "published", ("publish", "remove and clean")).play, bound=1):
+            pass
+
+
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_one_operation_that_fails(name):
     """At each of its requests the process dies, or the answer is lost; the request has its effect or not."""
-    start = next(start for start in ("cube", "past", "two", "nothing") if applies(name, start))
+    start = next(start for start in ("cube", "past", "two", "nothing", "published") if applies(name, start))
     assert start in STARTS
     runs = list(explore(Pair("s3", start, (name,)).play, faults=(Crash, LostAnswer)))
     assert len(runs) > 4 * 2

@@ -19,6 +19,7 @@ from kartothek_cube.api.cube import (
     remove_partitions,
 )
 from kartothek_cube.api.dataset import (
+    publish_dataset,
     read_table,
     store_dataframes_as_dataset,
     update_dataset_from_dataframes,
@@ -156,6 +157,19 @@ def test_dataset(server, url, partitions):
     assert count(server) <= bound("read a dataset", I=0, F=2 * partitions)
     read_table("d", url, predicates=[[("x", "==", 0)]], columns=["v1"])
     assert count(server) <= bound("read a dataset", I=1, F=2)
+
+
+@pytest.mark.parametrize("partitions", [1, 9])
+def test_publish(server, url, partitions):
+    build(url, partitions)
+    server.requests.clear()
+    publish_dataset("cube++seed", url)
+    assert count(server) <= bound("publish a dataset", V=0, F=partitions)
+    append_to_cube({"seed": frame(1, i1=8).assign(x=100)}, CUBE, url)
+    server.requests.clear()
+    publish_dataset("cube++seed", url)
+    # the partition has two files
+    assert count(server) <= bound("publish a dataset", V=1, F=2)
 
 
 def test_requests_overlap(server, url):

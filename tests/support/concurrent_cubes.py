@@ -7,7 +7,7 @@ import itertools
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -25,6 +25,7 @@ from kartothek_cube.api.cube import (
     delete_cube,
     extend_cube,
     keep_cube_history,
+    publish_cube,
     query_cube,
     remove_partitions,
     repair_cube,
@@ -43,6 +44,7 @@ from kartothek_cube.core.dataset.references import (
 from kartothek_cube.core.errors import UnknownOutcomeError
 from kartothek_cube.core.history import KEEP_HISTORY
 from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io_components.maintenance.delta_log import list_log, log_folder, published_keys
 from kartothek_cube.io_components.maintenance.garbage import history_keys
 from tests.support.interleave import Crash, ModelStore, Run, Scheduler, World, current
 
@@ -97,6 +99,13 @@ def _built(state: State, rows: dict[int, int], second: dict[int, int] | None = N
 def _overwritten(state: State, rows: dict[int, int]) -> State:
     """A dataset is replaced; that there is no other one is only checked when the operation is planned."""
     return frozenset(rows.items()), None if state is None else state[1]
+
+
+def _remove_and_clean(store: Any) -> None:
+    remove_partitions(CUBE, store, C("p") == 0, ["seed"])
+    # the partition is removed, whatever becomes of the cleanup
+    with suppress(OSError):
+        cleanup_cube(CUBE, store)
 
 
 def _copy(store: Any, *, overwrite: bool) -> None:
@@ -156,6 +165,11 @@ OPERATIONS: dict[str, tuple[Operation, Callable[[State], State]]] = {
     ),
     "keep history": (lambda s: keep_cube_history(CUBE, s, 5), lambda state: _needs(state)),
     "repair": (lambda s: repair_cube(CUBE, s), lambda state: _needs(state)),
+    "publish": (lambda s: publish_cube(CUBE, s), lambda state: _needs(state)),
+    "remove and clean": (
+        lambda s: _remove_and_clean(s),
+        lambda state: (_without(_needs(state)[0], 0), state[1]),
+    ),
 }
 
 
@@ -258,6 +272,15 @@ def _two(store: Any) -> State:
     return _built(None, {**OLD, **LATER}, {**OLD, **LATER, 1: 7})
 
 
+def _published(store: Any) -> State:
+    """A cube with a table that shows an older state, and a file that only that table needs."""
+    build_cube(seed(OLD), CUBE, store)
+    publish_cube(CUBE, store)
+    remove_partitions(CUBE, store, C("p") == 1)
+    append_to_cube(seed({6: 6}), CUBE, store)
+    return _built(None, {0: 0, 6: 6})
+
+
 def _leftover(store: Any) -> State:
     """Files and schema of a cube that was deleted by its header only."""
     build_cube(seed(OLD), CUBE, store)
@@ -272,6 +295,7 @@ STARTS: dict[str, Callable[[Any], State]] = {
     "past": _past,
     "leftover": _leftover,
     "two": _two,
+    "published": _published,
 }
 
 #: operations that are interleaved with each other on a cube of two datasets
@@ -297,8 +321,21 @@ def applies(name: str, start: str) -> bool:
         return name in ON_TWO
     if name in ON_TWO and name not in ("append", "compact", "cleanup", "delete", "repair"):
         return name == "query" and start == "nothing"
+    if start == "published":
+        return name in ("publish", "append", "overwrite", "compact", "cleanup", "delete", "remove and clean")
+    if name == "remove and clean":
+        return False
     if start in ("nothing", "leftover"):
-        return name not in ("rollback", "keep history", "repair", "compact", "update", "remove", "extend")
+        return name not in (
+            "publish",
+            "rollback",
+            "keep history",
+            "repair",
+            "compact",
+            "update",
+            "remove",
+            "extend",
+        )
     if name == "rollback":
         return start == "past"
     return name not in ("build", "build two", "copy")
@@ -403,11 +440,15 @@ def check(world: World, start: State, names: tuple[str, ...], run: Run) -> None:
     if found is not None:
         problems = {problem.kind for problem in verify_cube(CUBE, store).problems}
         tolerated = {"schema-pending", "unfinished-operation"} if crashed else set()
+        # the newest version of a table may show an older state, of which all files exist
+        tolerated |= {"publication"}
         if not world.deletes_by_condition:
             # the file at a fixed key may be lost there; the header has the schema, too
             tolerated |= {"missing-schema"}
         assert problems <= tolerated, problems
+    _check_table(store)
     cleanup_cube(CUBE, store)
+    _check_table(store)
     if crashed:
         # one cleanup finishes what another one has begun
         cleanup_cube(CUBE, store)
@@ -424,7 +465,18 @@ def check(world: World, start: State, names: tuple[str, ...], run: Run) -> None:
         found = _built(None, OLD)
     append_to_cube(seed({8: 8}), CUBE, store)
     assert content(store) == (_written(found[0], {8: 8}), found[1])
+    if list_log(open_blobs(store), "c++seed"):
+        publish_cube(CUBE, store, "seed", compact=True)
+        _check_table(store)
     assert {problem.kind for problem in verify_cube(CUBE, store).problems} == set()
+
+
+def _check_table(store: Any) -> None:
+    """The newest version of a published table has all its files; without a dataset, the table is garbage."""
+    if "seed" in discover_datasets_unchecked("c", store):
+        blobs = open_blobs(store)
+        missing = {key for key in published_keys(blobs, "c++seed") if not blobs.exists(key)}
+        assert not missing, missing
 
 
 def _tracked(store: Any) -> set[str]:
@@ -433,6 +485,8 @@ def _tracked(store: Any) -> set[str]:
     for dataset in discover_datasets_unchecked("c", store).values():
         tracked |= {*header_keys(dataset.uuid), *data_keys(dataset), *index_keys(dataset)}
         tracked |= {*schema_keys(dataset, blobs), *history_keys(dataset.uuid, blobs)}
+        tracked |= {log_folder(dataset.uuid) + name for name in list_log(blobs, dataset.uuid)}
+        tracked |= published_keys(blobs, dataset.uuid)
     return tracked
 
 

@@ -21,6 +21,7 @@ from kartothek_cube.api.cube import (
     delete_cube,
     extend_cube,
     keep_cube_history,
+    publish_cube,
     query_cube,
     remove_partitions,
     rollback_cube,
@@ -39,6 +40,8 @@ from kartothek_cube.api.dataset import (
     store_dataframes_as_dataset,
     update_dataset_from_dataframes,
 )
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io_components.maintenance.delta_log import published_keys, read_log
 from tests.support import crash, power
 from tests.support.crash import COPY, CUBE, Place, cells, seed
 
@@ -125,6 +128,14 @@ OPERATIONS = {
         (lambda at: compact_cube(CUBE, at.store), lambda at: cleanup_cube(CUBE, at.store)),
     ),
     "cube cleanup": Operation((crash.litter,), (lambda at: cleanup_cube(CUBE, at.store),)),
+    "cube publish": Operation(
+        (crash.build_two, lambda at: publish_cube(CUBE, at.store)),
+        (
+            lambda at: update_cube(seed(1, v1=9), CUBE, at.store, C("p") == 1, ["seed"]),
+            lambda at: publish_cube(CUBE, at.store),
+            lambda at: cleanup_cube(CUBE, at.store),
+        ),
+    ),
     "cube history": Operation(_CUBE_HISTORY, (crash.append, crash.append, _rollback_cube)),
     "cube copy": Operation(
         (crash.build_two,),
@@ -151,6 +162,11 @@ def contents(root: Path) -> Contents:
             found[name, uuid] = (_rows(read_table(uuid, store)), len(dataset.partitions), indices)
             for state in list_dataset_history(uuid, store):
                 read_table(uuid, store, as_of=state.version)
+            log = read_log(open_blobs(store), uuid)
+            if log.version >= 0:
+                found[name, f"{uuid} table"] = (log.version, sorted(log.files))
+                for key in published_keys(open_blobs(store), uuid):
+                    assert (root / name / key).exists(), key
     for cube, store in place.cubes():
         if any(uuid == cube.ktk_dataset_uuid("seed") for _, uuid in found):
             query_cube(cube, store)
@@ -222,7 +238,9 @@ class Check:
     def _contents(self, tree: power.Tree, cleanup: bool) -> Contents:
         state = {}
         for path, content in tree.items():
-            if content is not None and path.endswith((HEADER, "/_common_metadata")):
+            if content is not None and (
+                path.endswith((HEADER, "/_common_metadata")) or "/_delta_log/" in path
+            ):
                 state[path] = sha256(content).digest()
             if content is not None and path.endswith(HEADER):
                 for file in _files(path, content):

@@ -70,6 +70,9 @@ def info(state: CliContext, as_json: bool) -> None:
         click.echo()
         headline(f"Dataset: {name}")
         _print_dataset(cube, dataset)
+        version = _published_version(state, dataset)
+        if version is not None:
+            label("Published:", f" {version}")
 
 
 def column_types(datasets: dict[str, DatasetMetadata]) -> dict[str, pa.DataType]:
@@ -98,6 +101,21 @@ def _user_metadata(dataset: DatasetMetadata) -> dict[str, Any]:
     if isinstance(time, str) and re.fullmatch(r"[\d-]+T[\d:.]+", time):
         metadata["creation_time"] = f"{time}+00:00"
     return metadata
+
+
+def _published_version(state: CliContext, dataset: DatasetMetadata) -> str | None:
+    """What the published table of a dataset shows; None if there is none."""
+    from kartothek_cube.core.errors import CorruptDatasetError
+    from kartothek_cube.core.store import open_blobs
+    from kartothek_cube.io_components.maintenance.publish import find_publication
+
+    try:
+        table = find_publication(open_blobs(state.store), dataset)
+    except CorruptDatasetError:
+        return "Delta table with a damaged log (see verify)"
+    if table is None:
+        return None
+    return f"Delta table, version {table.version}" + ("" if table.is_current else ", of an older state")
 
 
 def _print_columns(title: str, names: Iterable[str], types: dict[str, pa.DataType]) -> None:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from kartothek_cube.core.typing import StoreFactory
     from kartothek_cube.io_components.maintenance.history import CubeState
 
-__all__ = ("adopt", "cleanup", "compact", "copy", "delete", "history", "index")
+__all__ = ("adopt", "cleanup", "compact", "copy", "delete", "history", "index", "publish")
 
 
 # -- index -----------------------------------------------------------------------------------------
@@ -391,6 +391,50 @@ def _describe_compaction(count: dict[str, int]) -> str:
         f"{bytes_text(count['bytes_before'])} → {bytes_text(count['bytes_after'])}, "
         f"{count['rows_before']:,} → {format_count(count['rows_after'], 'row')}"
     )
+
+
+# -- publish ---------------------------------------------------------------------------------------
+
+
+@click.command(cls=CubeCommand)
+@click.option(
+    "--format",
+    "table_format",
+    type=click.Choice(["delta"]),
+    default="delta",
+    show_default=True,
+    help="Format of the tables.",
+)
+@click.option("--compact", is_flag=True, help="Compact the datasets first, so that no cell is overwritten.")
+@datasets_option("published")
+@as_json
+@pass_state
+def publish(
+    state: CliContext,
+    table_format: str,
+    compact: bool,
+    include: str | None,
+    exclude: str | None,
+    as_json: bool,
+) -> None:
+    """
+    Publish the datasets as Delta tables, which other engines read.
+
+    Each dataset becomes a table in its directory; no data file is rewritten. Repeat it after changes.
+    """
+    from kartothek_cube.io.eager_cube import publish_cube
+
+    names = select_datasets(state.datasets, include, exclude)
+    with state.progress("publish"):
+        counts = publish_cube(state.cube, state.store, names, compact=compact)
+    if as_json:
+        print_json(counts)
+        return
+    for name, count in sorted(counts.items()):
+        changed = count["added"] or count["removed"]
+        change = f"{count['added']:,} added, {count['removed']:,} removed" if changed else "nothing changed"
+        files = format_count(count["files"], "file")
+        click.echo(click.style(name, bold=True) + f": version {count['version']}, {files} ({change})")
 
 
 # -- history ---------------------------------------------------------------------------------------

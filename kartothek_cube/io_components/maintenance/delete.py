@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -14,12 +14,14 @@ from kartothek_cube.core.commit.operation import forget_participants
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, select_datasets
 from kartothek_cube.core.dataset.references import data_keys, header_keys, index_keys, schema_keys
-from kartothek_cube.core.errors import DatasetNotFoundError
+from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import KEEP_HISTORY, history_folder
+from kartothek_cube.core.naming import DELTA_LOG_DIRECTORY
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.job import Job
+from kartothek_cube.io_components.maintenance.delta_log import log_folder, published_keys
 from kartothek_cube.io_components.maintenance.garbage import (
     delete_files_job,
     finish_operations,
@@ -42,12 +44,17 @@ class DeletePlan:
 
 def plan_delete(dataset: DatasetFactory) -> DeletePlan:
     """Plan the deletion of a dataset, of which at least a file must exist; its schema is not needed."""
-    keys = {blob.key for blob in list_garbage(dataset, history=False)}
+    keys = {blob.key for blob in list_garbage(dataset, newest_only=True)}
     with suppress(DatasetNotFoundError):
         current = dataset.dataset_metadata
         blobs = open_blobs(dataset.store_factory)
         keys |= {*index_keys(current), *data_keys(current), *schema_keys(current, blobs)}
-    return DeletePlan([dataset.dataset_uuid], sorted(keys))
+    return DeletePlan([dataset.dataset_uuid], _order_keys(keys))
+
+
+def _order_keys(keys: Iterable[str]) -> list[str]:
+    """Published tables disappear as a whole, before their files do."""
+    return sorted(keys, key=lambda key: (DELTA_LOG_DIRECTORY not in key.split("/"), key))
 
 
 def _delete_dataset_header(uuids: Sequence[str], store: StoreInput) -> None:
@@ -86,8 +93,13 @@ def plan_cube_delete(cube: Cube, store: StoreInput, datasets: DatasetsInput = No
         if KEEP_HISTORY in dataset.metadata:
             tracked |= history_keys(dataset.uuid, blobs)
             tracked.update(blob.key for blob in blobs.list(history_folder(dataset.uuid)))
+        log = [blob.key for blob in blobs.list(log_folder(dataset.uuid))]
+        tracked.update(log)
+        # a damaged log does not tell its files, which stay; it is no reason to keep the others
+        with suppress(CorruptDatasetError):
+            tracked |= published_keys(blobs, dataset.uuid) if log else set()
     headers = {key for ds in selected.values() for key in header_keys(ds.uuid)}
-    return DeletePlan([selected[name].uuid for name in order], sorted(tracked - headers))
+    return DeletePlan([selected[name].uuid for name in order], _order_keys(tracked - headers))
 
 
 def delete_cube_job(

@@ -57,6 +57,12 @@ from kartothek_cube.core.store import Blob, BlobStore, PreconditionFailed, open_
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.job import Job, discard_results
+from kartothek_cube.io_components.maintenance.delta_log import (
+    list_finished_stages,
+    list_log,
+    log_folder,
+    published_keys,
+)
 from kartothek_cube.io_components.runtime import batched, store_factory
 from kartothek_cube.utils.ktk_adapters import get_dataset_keys
 
@@ -87,9 +93,13 @@ def plan_garbage(dataset: DatasetFactory, retention: timedelta | None = None) ->
 
 
 def list_garbage(
-    dataset: DatasetFactory, retention: timedelta | None = None, *, history: bool = True
+    dataset: DatasetFactory, retention: timedelta | None = None, *, newest_only: bool = False
 ) -> list[Blob]:
-    """Files of a dataset to which neither its newest state nor an archived one refers."""
+    """
+    Files of a dataset to which neither its newest state nor an archived one refers, nor its published table.
+
+    ``newest_only``: also those to which only archived states and a published table refer, and its log.
+    """
     blobs, uuid = open_blobs(dataset.store_factory), dataset.dataset_uuid
     try:
         tables = table_names(dataset.dataset_metadata, blobs)
@@ -107,10 +117,13 @@ def list_garbage(
         files = [blob for blob in files if _is_internal(blob.key, uuid)]
     files += [blob for blob in blobs.list(f"{uuid}.") if _is_temporary(blob.key)]
     files += blobs.list(history_folder(uuid))
+    log = blobs.list(log_folder(uuid))
+    files += log
     tracked = {*data_keys(current), *index_keys(current), *schema_keys(current, blobs)}
     tracked |= _keys_before(blobs, current)
-    if history:
+    if not newest_only:
         tracked |= history_keys(uuid, blobs, [blob for blob in files if not is_older(blob, limit)])
+        tracked |= _table_keys(uuid, blobs, log)
     garbage = [blob for blob in files if blob.key not in tracked and is_older(blob, limit)]
     return sorted(garbage + finished_tombstones(blobs, uuid, garbage, limit))
 
@@ -178,6 +191,15 @@ def history_keys(uuid: str, blobs: BlobStore, young: Iterable[Blob] = ()) -> set
     return keys
 
 
+def _table_keys(uuid: str, blobs: BlobStore, log: Sequence[Blob]) -> set[str]:
+    """Files of a published table with those of its log, except versions that were staged and are done."""
+    if not log:
+        return set()
+    keys = {blob.key for blob in log if not _is_temporary(blob.key)}
+    staged = list_finished_stages(uuid, [key.removeprefix(log_folder(uuid)) for key in keys])
+    return {*keys.difference(staged), *published_keys(blobs, uuid)}
+
+
 def _reload(dataset: DatasetFactory, blobs: BlobStore) -> DatasetMetadata:
     return DatasetMetadata.load_from_store(dataset.dataset_uuid, blobs, load_schema=False)
 
@@ -222,7 +244,10 @@ def _delete_files(blobs: BlobStore, uuid: str, collection: str, keys: Sequence[s
                 blobs, uuid, lambda s: add_tombstones(s.metadata, collection, _unused(s, keys, blobs))
             )
         if state is not None:
-            return _delete_tombstoned(blobs, uuid, collection, _unused(state, keys, blobs))
+            # a publisher that reads the header from now on finds the tombstones
+            published = _list_table_keys(blobs, uuid)
+            deleted = [key for key in _unused(state, keys, blobs) if key not in published]
+            return _delete_tombstoned(blobs, uuid, collection, deleted)
         if _delete_orphans(blobs, uuid, collection, keys):
             return None
     raise ConcurrentWriteError(uuid)
@@ -241,6 +266,15 @@ def _unused(state: DatasetMetadata, keys: Sequence[str], blobs: BlobStore) -> li
     """The keys to which a state does not refer."""
     used = {*data_keys(state), *index_keys(state), *schema_keys(state, blobs)}
     return [key for key in keys if key not in used]
+
+
+def _list_table_keys(blobs: BlobStore, uuid: str) -> set[str]:
+    """Files of a published table, and those of its log."""
+    names = list_log(blobs, uuid)
+    if not names:
+        return set()
+    folder = log_folder(uuid)
+    return _table_keys(uuid, blobs, [Blob(folder + name) for name in names])
 
 
 def _edit_tombstones(
@@ -344,7 +378,7 @@ def plan_cube_garbage(cube: Cube, store: StoreInput, retention: timedelta | None
 
 
 def list_cube_garbage(cube: Cube, store: StoreInput, retention: timedelta | None = None) -> list[Blob]:
-    """Files of a cube to which neither a newest state nor an archived one refers."""
+    """Files of a cube to which neither a newest nor an archived state refers, nor a published table."""
     ensure_cube(cube)
     blobs = open_blobs(store)
     prefix = cube.uuid_prefix + KTK_CUBE_UUID_SEPARATOR
@@ -364,6 +398,7 @@ def list_cube_garbage(cube: Cube, store: StoreInput, retention: timedelta | None
         if KEEP_HISTORY in dataset.metadata or any(b.key.startswith(history_folder(uuid)) for b in files):
             young = [b for b in files if not is_older(b, limit) and b.key.startswith(history_folder(uuid))]
             tracked |= history_keys(uuid, blobs, young)
+        tracked |= _table_keys(uuid, blobs, [b for b in files if b.key.startswith(log_folder(uuid))])
     garbage = [
         blob
         for blob in files

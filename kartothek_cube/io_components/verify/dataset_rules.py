@@ -15,6 +15,7 @@ from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.commit import IndexUpdate
 from kartothek_cube.core.commit.operation import (
     Status,
+    committed_state,
     operation_status,
     pending_participation,
     read_record,
@@ -24,7 +25,12 @@ from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.references import data_keys, header_keys, index_keys
-from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError, format_count
+from kartothek_cube.core.errors import (
+    CorruptDatasetError,
+    DatasetNotFoundError,
+    MissingFileError,
+    format_count,
+)
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.header import parse_record
 from kartothek_cube.core.history import history_folder, is_snapshot_key, load_snapshot
@@ -37,6 +43,8 @@ from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.urlencode import unquote_indices
 from kartothek_cube.io_components.job import Job
+from kartothek_cube.io_components.maintenance.delta_log import published_keys
+from kartothek_cube.io_components.maintenance.publish import find_publication
 from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.io_components.verify.data_file_rules import (
     VerifyContext,
@@ -105,6 +113,7 @@ def plan_verify(
             return VerifyPlan(uuid, (*problems, *_missing(dataset, blobs)[0]), dataset)
         dataset = dataset.copy(schema=schema)
     problems += _schema_problems(dataset, blobs)
+    problems += _publication_problems(dataset, blobs)
     missing, rows = _missing(dataset, blobs)
     problems += [*_shared_files(dataset), *missing]
     places = list(_place_problems(dataset))
@@ -236,6 +245,24 @@ def _operation_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[
             "whether that was committed is not known, and readers see it"
         )
         yield Problem(uuid, "unknown-operation", key, text)
+
+
+def _publication_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Problem]:
+    """A published table that shows another state, or files that do not exist any more."""
+    try:
+        table = find_publication(blobs, committed_state(blobs, dataset))
+        if table is not None and not table.is_current:
+            text = "the published table shows another state of the dataset than the newest one"
+            yield Problem(dataset.uuid, "publication", table.key, text)
+            stored = {blob.key for blob in blobs.list(f"{dataset.uuid}/")}
+            for missing in sorted(published_keys(blobs, dataset.uuid) - stored):
+                text = "the published table shows this file, but it does not exist"
+                yield Problem(dataset.uuid, "publication", missing, text)
+    except DatasetNotFoundError:
+        # created by an operation that has not committed, which is a problem of its own
+        return
+    except (CorruptDatasetError, MissingFileError) as error:
+        yield Problem(dataset.uuid, "publication-log", error.key, str(error))
 
 
 def _history_problems(uuid: str, blobs: BlobStore) -> Iterator[Problem]:

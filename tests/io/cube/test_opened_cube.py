@@ -33,6 +33,7 @@ FUNCTIONS = {
     "history": eager_cube.list_cube_history,
     "keep_history": eager_cube.keep_cube_history,
     "list_garbage": eager_cube.list_cube_garbage,
+    "publish": eager_cube.publish_cube,
     "query": eager_cube.query_cube,
     "query_arrow": arrow_cube.query_cube_arrow,
     "query_iter": iter_cube.query_cube__iter,
@@ -76,6 +77,7 @@ def test_a_life_of_a_cube(store):
     assert cube.explain(cube.c.COUNTRY == "DE").read_files == 3
     assert len(cube.history()["seed"]) == 3
     assert cube.compact()["seed"]["files_after"] == 1
+    assert cube.publish()["seed"]["version"] == 0
     assert cube.verify().ok
     assert cube.repair().ok
     assert cube.stats()["seed"]["rows"] == 2

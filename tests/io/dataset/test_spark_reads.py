@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import datetime
+import json
+from decimal import Decimal
+from urllib.parse import unquote
 
 import pandas as pd
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
-from kartothek_cube.io.eager import store_dataframes_as_dataset
+from kartothek_cube.api.dataset import read_table_arrow
+from kartothek_cube.io.eager import (
+    publish_dataset,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+)
 from tests.support.factories import local
 
 
@@ -55,3 +65,44 @@ def test_types_of_columns_and_partition_columns(spark, tmp_path):
         },
         {"x": 20, "t": datetime.datetime(2020, 1, 2), "v1": None, "p": 2, "q": "c=d", "d": df["d"][1]},
     ]
+
+
+def test_files_of_a_published_table(spark, tmp_path):
+    """delta-spark uses this reader, with the schema of the log, and values of partition keys out of it."""
+    columns = {
+        "i8": pa.array([1, None], pa.int8()),
+        "i64": pa.array([1, 2]),
+        "mixed": pa.array([1, 2], pa.int8()),
+        "u8": pa.array([255, 2], pa.uint8()),
+        "u32": pa.array([2**32 - 1, 2], pa.uint32()),
+        "u64": pa.array([2**64 - 1, 2], pa.uint64()),
+        "f32": pa.array([1.5, None], pa.float32()),
+        "b": pa.array([True, None]),
+        "s": pa.array(["ä", None]),
+        "large": pa.array(["x", ""], pa.large_string()),
+        "bin": pa.array([b"\x00", b""]),
+        "d": pa.array([datetime.date(2020, 1, 1), None]),
+        "t": pa.array([datetime.datetime(2020, 1, 1, 0, 0, 0, 1), None], pa.timestamp("us")),
+        "dec": pa.array([Decimal("1.25"), None], pa.decimal128(20, 2)),
+        "l": pa.array([[1, None], None], pa.list_(pa.int32())),
+        "st": pa.array([{"a": 1, "b": "x"}, None]),
+        "m": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int64())),
+        "a b,;=": pa.array([1, 2]),
+    }
+    data = pa.table({"x": [1, 2], "p": ["c", "d"], **columns})
+    store = local(tmp_path / "store")
+    store_dataframes_as_dataset(store, "u", [data], partition_on=["p"])
+    wider = data.set_column(data.column_names.index("mixed"), "mixed", pa.array([2**40, 4]))
+    update_dataset_from_dataframes([wider.set_column(0, "x", pa.array([3, 4]))], store, "u")
+    publish_dataset("u", store)
+    log = (tmp_path / "store/u/_delta_log" / f"{0:020d}.json").read_text().splitlines()
+    actions = [json.loads(line) for line in log]
+    [metadata] = [action["metaData"] for action in actions if "metaData" in action]
+    fields = StructType.fromJson(json.loads(metadata["schemaString"])).fields
+    schema = StructType([field for field in fields if field.name not in metadata["partitionColumns"]])
+    paths = [str(tmp_path / "store/u" / unquote(a["add"]["path"])) for a in actions if "add" in a]
+    read = [
+        row.asDict(recursive=True) for row in spark.read.schema(schema).parquet(*paths).sort("x").collect()
+    ]
+    stored = read_table_arrow("u", store).drop_columns(["p"]).to_pylist(maps_as_pydicts="strict")
+    assert [{**row, "u64": int(row["u64"])} for row in read] == sorted(stored, key=lambda row: row["x"])

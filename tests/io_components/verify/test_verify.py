@@ -524,8 +524,10 @@ def test_kinds_are_fixed():
 
 def test_every_kind_is_tested():
     found = {kind for _, deep, shallow in FAULTS for kind in (*(deep or ()), *shallow)}
-    # tested elsewhere: above, in tests/io/dataset/test_history.py and in tests/io/cube/test_atomicity.py
+    # tested elsewhere: above, in tests/io/dataset/test_history.py, tests/io/cube/test_atomicity.py and
+    # tests/io/test_publish.py
     others = {"history", "history-file", "schema-pending", "unfinished-operation", "unknown-operation"}
+    others |= {"publication", "publication-log"}
     assert found | others == set(REMEDIES)
 
 

@@ -1,0 +1,625 @@
+"""Publish datasets as Delta tables: a log beside the data files, of which none is rewritten."""
+# A log version shows one state of the dataset. Tasks read footers; the last step reads the log, then the
+# header, and adds a version by put-if-absent. The log first: then no publisher goes back to an older state
+# than that of the version on which it builds.
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from kartothek_cube.core import clock
+from kartothek_cube.core.commit.header_store import attempts, retry_request
+from kartothek_cube.core.commit.operation import committed_state
+from kartothek_cube.core.cube.constants import (
+    KLEE_METADATA_DIMENSION_COLUMNS,
+    KLEE_METADATA_PARTITION_COLUMNS,
+    KTK_CUBE_METADATA_DIMENSION_COLUMNS,
+    KTK_CUBE_METADATA_PARTITION_COLUMNS,
+)
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset.references import data_keys
+from kartothek_cube.core.errors import ConcurrentWriteError, format_count
+from kartothek_cube.core.header import parse_record
+from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
+from kartothek_cube.core.schema.evolution import EVOLUTION, ColumnMapping
+from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
+from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.core.uuid import gen_uuid_object
+from kartothek_cube.io_components.job import Job
+from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered, group_codes
+from kartothek_cube.io_components.kernels.sort import last_occurrence_mask
+from kartothek_cube.io_components.maintenance.delta_log import (
+    OPERATION,
+    Action,
+    LogState,
+    add_version,
+    data_key,
+    newest_record,
+    read_log,
+    stage_version,
+    table_path,
+)
+from kartothek_cube.io_components.maintenance.delta_types import (
+    NoDeltaTypeError,
+    decode_schema,
+    encode_schema,
+    file_schema,
+    file_stats,
+    has_null_type,
+    partition_texts,
+    schema_string,
+    table_type,
+    unite_types,
+    value_ranges,
+)
+from kartothek_cube.io_components.maintenance.stats import CountsByDataset
+from kartothek_cube.io_components.read.data_files import read_files
+from kartothek_cube.io_components.runtime import (
+    REMOTE_REQUESTS,
+    batched,
+    ordered_map,
+    progress_advance,
+    store_factory,
+)
+from kartothek_cube.serialization.ranged_read import read_footer
+
+__all__ = (
+    "FileFacts",
+    "Publication",
+    "PublishResult",
+    "PublishTask",
+    "check_format",
+    "find_publication",
+    "publish_job",
+)
+
+#: Table feature that no writer supports. Readers need not know features of writers.
+WRITER_FEATURE = "kartothekCube"
+_LOCAL_TIME_FEATURE = "timestampNtz"
+#: configuration entry with the schema of the files
+_FILE_SCHEMA = "kartothek_cube.schema"
+#: For writers that ignore table features in VACUUM (delta-spark before 3.1): all of our files are young.
+_RETENTION = "interval 36500 days"
+#: to be raised when tables of older versions of this library have to be published again
+_LAYOUT = 1
+_FILES_PER_TASK = 64
+_MAX_LONG = (1 << 63) - 1
+
+
+@attrs.frozen
+class FileFacts:
+    """What a footer tells of a file."""
+
+    size: int
+    stats: str
+    #: columns of the table with their types in the table
+    schema: pa.Schema
+
+
+@attrs.frozen
+class PublishTask:
+    """Files of a dataset: footers to read, or the files of one partition to search for overwritten cells."""
+
+    uuid: str
+    keys: tuple[str, ...]
+    has_cells: bool = False
+
+
+@attrs.frozen
+class PublishResult:
+    """What a task found."""
+
+    uuid: str
+    files: Mapping[str, FileFacts] = attrs.field(factory=dict)
+    #: files of one partition without overwritten cells
+    distinct: tuple[str, ...] = ()
+
+
+@attrs.frozen
+class _Table:
+    """A state of a dataset to publish; picklable and small, without its partitions."""
+
+    uuid: str
+    schema: pa.Schema
+    partition_keys: tuple[str, ...]
+    #: columns that identify a cell within a physical partition; None if all rows of all files are visible
+    cell: tuple[str, ...] | None
+    #: columns that go first into the statistics
+    indexed: tuple[str, ...]
+    mapping: ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
+
+
+@attrs.frozen
+class PublishContext:
+    """What all tasks share."""
+
+    store: StoreFactory
+    #: by uuid
+    tables: Mapping[str, _Table]
+
+
+def check_format(format: object) -> None:
+    """Raise ValueError for formats other than Delta."""
+    if format != "delta":
+        raise ValueError(f"format is 'delta', the only format of published tables, not {format!r}")
+
+
+# -- the state -------------------------------------------------------------------------------------------
+
+
+def _load(blobs: BlobStore, uuid: str) -> DatasetMetadata:
+    return committed_state(blobs, DatasetMetadata.load_from_store(uuid, blobs))
+
+
+def _table_of(state: DatasetMetadata) -> _Table:
+    """What to publish of a state; raises ValueError if no Delta table can show it."""
+    uuid, where = state.uuid, f"Dataset {state.uuid!r} cannot be published"
+    if len(state.tables) > 1 or state.schema is None:
+        raise ValueError(f"{where}: it has several tables ({', '.join(state.tables)}), a Delta table is one")
+    if not state.explicit_partitions:
+        # all Parquet files below it are its partitions, and those of a log would be, too
+        raise ValueError(f"{where}: its header does not list its files, as only kartothek 3 wrote it")
+    schema = state.schema.internal().remove_metadata()
+    for field in schema:
+        _table_type(where, field.name, field.type)
+    folded: dict[str, str] = {}
+    for name in schema.names:
+        other = folded.setdefault(name.lower(), name)
+        if other != name:
+            raise ValueError(
+                f"{where}: columns {other} and {name} differ in case only, which Delta tables do not allow"
+            )
+    for name, values in state.key_columns().items():
+        problem = _key_problem(values)
+        if problem is not None:
+            raise ValueError(f"{where}: partition key {name} {problem}")
+    others = [key for key in data_keys(state) if not key.endswith(PARQUET_FILE_SUFFIX)]
+    if others:
+        raise ValueError(f"{where}: {others[0]} is no Parquet file, and a Delta table has no others")
+    return _Table(
+        uuid,
+        schema,
+        tuple(state.partition_keys),
+        _cell_columns(state),
+        tuple(sorted(state.secondary_indices)),
+        state.column_mapping,
+    )
+
+
+def _key_problem(values: pa.Array) -> str | None:
+    """Why a Delta table cannot have the values of a partition key; None if it can."""
+    if pat.is_binary(values.type):
+        return "is binary, for which paths of Delta tables have no common form"
+    if pat.is_string(values.type) and pc.any(pc.equal(values, "")).as_py():
+        return "has an empty text, which readers of Delta tables take for null"
+    if pat.is_uint64(values.type) and (pc.max(values).as_py() or 0) > _MAX_LONG:
+        return f"has numbers above {_MAX_LONG:,}, which Delta tables do not have"
+    return None
+
+
+def _table_type(where: str, column: str, dtype: pa.DataType) -> pa.DataType:
+    # in memory, where a file has microseconds
+    if pat.is_timestamp(dtype) and dtype.unit == "ns":
+        dtype = pa.timestamp("us", dtype.tz)
+    try:
+        return table_type(dtype)
+    except NoDeltaTypeError as error:
+        raise ValueError(_no_type(f"{where}: column {column}", dtype, error)) from error
+
+
+def _no_type(where: str, dtype: pa.DataType, error: NoDeltaTypeError) -> str:
+    part = "" if error.dtype == dtype else f" with {error.dtype}"
+    return f"{where} is {dtype}{part}, a type that Delta tables do not have"
+
+
+def _cell_columns(state: DatasetMetadata) -> tuple[str, ...] | None:
+    columns = _names(state, KTK_CUBE_METADATA_DIMENSION_COLUMNS, KLEE_METADATA_DIMENSION_COLUMNS)
+    if columns is None or state.schema is None:
+        return None
+    return tuple(column for column in columns if column in state.schema.names)
+
+
+def _names(state: DatasetMetadata, *keys: str) -> list[str] | None:
+    names = next((state.metadata[key] for key in keys if state.metadata.get(key) is not None), None)
+    return names if isinstance(names, list) else None
+
+
+def _digests(state: DatasetMetadata) -> dict[str, str]:
+    """Digests of what a table shows: all of it, and its columns only."""
+    columns, prefix = _columns_digest(state), f"{state.uuid}/"
+    # without the prefix: a table may be moved with its log
+    keys = sorted(key.removeprefix(prefix) for key in data_keys(state))
+    return {"state": _digest("\n".join([columns, *keys])), "columns": columns}
+
+
+def _columns_digest(state: DatasetMetadata) -> str:
+    schema = None if state.schema is None else str(state.schema.internal().remove_metadata())
+    fields = [_LAYOUT, schema, state.partition_keys, state.metadata.get(EVOLUTION)]
+    return _digest(json.dumps(fields, default=str))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class Publication(NamedTuple):
+    """The newest log version of a published dataset."""
+
+    key: str
+    version: int
+    #: whether it shows the state that was asked for
+    is_current: bool
+
+
+def find_publication(blobs: BlobStore, state: DatasetMetadata) -> Publication | None:
+    """The published table of a dataset, compared with a state; None if it is not published."""
+    newest = newest_record(blobs, state.uuid)
+    if newest is None:
+        return None
+    key, version, record = newest
+    is_current = record is not None and record.get("state") == _digests(state)["state"]
+    return Publication(key, version, is_current)
+
+
+# -- overwritten cells -----------------------------------------------------------------------------------
+
+
+def _group_files(state: DatasetMetadata, table: _Table) -> list[tuple[str, ...]]:
+    """Files of each physical partition that has several, in the order of commit."""
+    if table.cell is None or len(state.partition_table) < 2:
+        return []
+    physical = _names(state, KTK_CUBE_METADATA_PARTITION_COLUMNS, KLEE_METADATA_PARTITION_COLUMNS)
+    known = set(table.cell) | set(state.partition_keys if physical is None else physical)
+    values = [array for column, array in state.key_columns().items() if column in known]
+    codes = group_codes(values, len(state.partition_table))
+    order = np.argsort(codes, kind="stable")
+    borders = np.flatnonzero(codes[order][1:] != codes[order][:-1]) + 1
+    keys = data_keys(state)
+    return [tuple(keys[i] for i in part) for part in np.split(order, borders) if len(part) > 1]
+
+
+def _check_cells(blobs: BlobStore, table: _Table, keys: Sequence[str]) -> None:
+    """Raise ValueError if files of one physical partition have a cell in common."""
+    hidden, example = _count_hidden_rows(blobs, table, keys)
+    if hidden:
+        verb, place = "has" if hidden == 1 else "have", keys[0].rpartition("/")[0]
+        raise ValueError(
+            f"Dataset {table.uuid!r} cannot be published: {format_count(hidden, 'row')} of partition "
+            f"{place} {verb} a newer version in another file{example}, and readers of the table "
+            "would see both; compact the cube first (compact_cube, or compact=True)"
+        )
+
+
+def _count_hidden_rows(blobs: BlobStore, table: _Table, keys: Sequence[str]) -> tuple[int, str]:
+    """Number of rows with a newer version of their cell, and one of these cells, for messages."""
+    columns = [column for column in table.cell or () if column not in table.partition_keys]
+    footers = [read_footer(blobs, key)[0] for key in keys]
+    if not columns:
+        # the partition is the cell
+        return max(sum(footer.num_rows for footer in footers) - 1, 0), ""
+    ranges = [value_ranges(footer, file_schema(footer), columns) for footer in footers]
+    if any(_are_disjoint([bounds.get(column) for bounds in ranges]) for column in columns):
+        return 0, ""
+    tables = read_files(blobs, keys, columns, schema=table.schema, mapping=table.mapping)
+    rows = pa.concat_tables(tables, promote_options="permissive")
+    codes, bound = combine_keys([encode_ordered(rows.column(c)) for c in columns], len(rows))
+    last = last_occurrence_mask(codes, bound)
+    if last is None or last.all():
+        return 0, ""
+    cell = rows.slice(int(np.argmin(last)), 1).to_pylist()[0]
+    return int((~last).sum()), f", such as that of {cell}"
+
+
+def _are_disjoint(ranges: Sequence[tuple[Any, Any] | None]) -> bool:
+    known = [bounds for bounds in ranges if bounds is not None]
+    if len(known) < len(ranges):
+        return False
+    try:
+        ordered = sorted(known)
+        return all(before[1] < after[0] for before, after in pairwise(ordered))
+    except TypeError:
+        # files with different types of the column
+        return False
+
+
+# -- tasks -----------------------------------------------------------------------------------------------
+
+
+def _run(context: PublishContext, task: PublishTask) -> PublishResult:
+    """Read footers, or search for overwritten cells."""
+    blobs, table = open_blobs(context.store), context.tables[task.uuid]
+    if task.has_cells:
+        _check_cells(blobs, table, task.keys)
+        return PublishResult(task.uuid, distinct=task.keys)
+    threads = 1 if blobs.is_local else REMOTE_REQUESTS
+    facts = ordered_map(partial(_read_facts, blobs, table), task.keys, threads)
+    return PublishResult(task.uuid, dict(zip(task.keys, facts, strict=True)))
+
+
+def _read_facts(blobs: BlobStore, table: _Table, key: str) -> FileFacts:
+    footer, size = read_footer(blobs, key)
+    stored = file_schema(footer)
+    where = f"Dataset {table.uuid!r} cannot be published: in {key}"
+    fields = []
+    for field in table.schema:
+        if field.name in table.partition_keys:
+            continue
+        if table.mapping is not None:
+            _check_evolution(where, table.mapping, field.name, stored)
+        if field.name in stored.names:
+            dtype = stored.field(field.name).type
+            try:
+                fields.append((field.name, table_type(dtype)))
+            except NoDeltaTypeError as error:
+                raise ValueError(_no_type(f"{where}, column {field.name}", dtype, error)) from error
+    progress_advance(size)
+    return FileFacts(
+        size, file_stats(footer, stored, (*(table.cell or ()), *table.indexed)), pa.schema(fields)
+    )
+
+
+def _check_evolution(where: str, mapping: ColumnMapping, column: str, stored: pa.Schema) -> None:
+    """Raise ValueError for a file that other readers cannot read like the newest files."""
+    evolved = mapping.columns.get(column)
+    if evolved is None:
+        return
+    name = mapping.stored_name(column, stored.names)
+    problem = None
+    if name is None:
+        problem = "is missing, and its default is not null" if evolved.default is not None else None
+    elif name != column:
+        problem = f"has its former name {name}"
+    elif evolved.widened and pat.is_integer(stored.field(name).type):
+        problem = "has integers"
+    if problem is not None:
+        raise ValueError(
+            f"{where}, column {column} {problem}; rewrite older files first (compact_cube with min_files=1)"
+        )
+
+
+def _plan_tasks(
+    state: DatasetMetadata, table: _Table, log: LogState, known: Iterable[str]
+) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Files whose footers are needed, and groups of files that may have cells in common."""
+    # after a change of the schema those of all files: which of them it concerns is not known
+    same = _schema_of_log(state, log) is not None
+    shown = {data_key(state.uuid, path) for path in log.files} if same else set()
+    needed = [key for key in data_keys(state) if key not in shown]
+    new = set(needed)
+    groups = [group for group in _group_files(state, table) if not new.isdisjoint(group)]
+    found = set(known)
+    return [key for key in needed if key not in found], groups
+
+
+def _schema_of_log(state: DatasetMetadata, log: LogState) -> pa.Schema | None:
+    """Types of the files that a log shows; None if the schema of the dataset, or another library, changed."""
+    if log.record is None or log.record.get("columns") != _columns_digest(state):
+        return None
+    text = (log.metadata or {}).get("configuration", {}).get(_FILE_SCHEMA)
+    try:
+        return None if text is None else decode_schema(text)
+    except (ValueError, OSError):
+        return None
+
+
+# -- the new version -------------------------------------------------------------------------------------
+
+
+def _publish(store: StoreFactory, uuid: str, results: Sequence[PublishResult]) -> dict[str, int]:
+    """Add a log version that shows the newest state, unless the newest one does."""
+    blobs = open_blobs(store)
+    facts = {key: found for result in results for key, found in result.files.items()}
+    distinct = {result.distinct for result in results}
+    for _ in attempts():
+        log = read_log(blobs, uuid)
+        state = _load(blobs, uuid)
+        table, digests = _table_of(state), _digests(state)
+        if log.record is not None and log.record.get("state") == digests["state"]:
+            return _count(log, 0, 0)
+        # a commit since the tasks were planned
+        needed, groups = _plan_tasks(state, table, log, facts)
+        context = PublishContext(store, {uuid: table})
+        facts |= _run(context, PublishTask(uuid, tuple(needed))).files
+        for group in groups:
+            if group not in distinct:
+                _check_cells(blobs, table, group)
+                distinct.add(group)
+        actions = _actions(state, table, log, facts, digests)
+        stage = stage_version(blobs, uuid, log.version + 1, actions)
+        try:
+            # Since then, collections spare the files. One that began before has changed the header: files
+            # that it deletes are not part of the state.
+            if _digests(_load(blobs, uuid))["state"] != digests["state"]:
+                continue
+            new = add_version(blobs, uuid, log, actions)
+        except PreconditionFailed:
+            # another publisher was faster, or this request was repeated after its answer was lost
+            continue
+        finally:
+            retry_request(partial(blobs.delete, [stage]))
+        return _count(new, *(sum(kind in action for action in actions) for kind in ("add", "remove")))
+    raise ConcurrentWriteError(uuid, detail="Other writers commit all the time; publish again.")
+
+
+def _count(log: LogState, added: int, removed: int) -> dict[str, int]:
+    return {"version": log.version, "files": len(log.files), "added": added, "removed": removed}
+
+
+def _actions(
+    state: DatasetMetadata,
+    table: _Table,
+    log: LogState,
+    facts: Mapping[str, FileFacts],
+    digests: Mapping[str, str],
+) -> list[Action]:
+    """Actions from the newest log version to a state."""
+    now = int(clock.datetime_utcnow().replace(tzinfo=UTC).timestamp() * 1000)
+    keys = data_keys(state)
+    paths = [table_path(state.uuid, key) for key in keys]
+    wanted = set(paths)
+    values = _partition_values(state)
+    adds = [
+        {
+            "path": path,
+            "partitionValues": values[row],
+            "size": facts[key].size,
+            "modificationTime": now,
+            "dataChange": True,
+            "stats": facts[key].stats,
+        }
+        for row, (key, path) in enumerate(zip(keys, paths, strict=True))
+        if path not in log.files
+    ]
+    removes = [
+        {
+            "path": path,
+            "deletionTimestamp": now,
+            "dataChange": True,
+            "extendedFileMetadata": True,
+            "partitionValues": add.get("partitionValues", {}),
+            "size": add.get("size", 0),
+        }
+        for path, add in log.files.items()
+        if path not in wanted
+    ]
+    metadata = _metadata(state, table, log, [facts[key] for key in keys if key in facts], now)
+    protocol = _protocol(metadata["schemaString"], log)
+    actions: list[Action] = [{"commitInfo": _commit_info(state, digests, now)}]
+    if protocol != _drop_none(log.protocol):
+        actions.append({"protocol": protocol})
+    if metadata != _drop_none(log.metadata):
+        actions.append({"metaData": metadata})
+    return [*actions, *({"remove": remove} for remove in removes), *({"add": add} for add in adds)]
+
+
+def _drop_none(action: Action | None) -> Action:
+    """An action without the fields that a checkpoint has as null."""
+    return {name: value for name, value in (action or {}).items() if value is not None}
+
+
+def _partition_values(state: DatasetMetadata) -> list[dict[str, str | None]]:
+    columns = state.key_columns()
+    texts = [partition_texts(values) for values in columns.values()]
+    if not texts:
+        return [{} for _ in range(len(state.partition_table))]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*texts, strict=True)]
+
+
+def _metadata(
+    state: DatasetMetadata, table: _Table, log: LogState, facts: Sequence[FileFacts], now: int
+) -> Action:
+    """The ``metaData`` action of the table; that of the log if nothing has changed."""
+    shown = _schema_of_log(state, log)
+    where = f"Dataset {state.uuid!r} cannot be published"
+    files, columns = [], []
+    for field in table.schema:
+        dtype = _table_type(where, field.name, field.type)
+        if field.name not in table.partition_keys:
+            schemas = [*([] if shown is None else [shown]), *(fact.schema for fact in facts)]
+            types = [schema.field(field.name).type for schema in schemas if field.name in schema.names]
+            try:
+                # the types of files are narrower than that of the schema, which is also that of other files
+                united = unite_types(types or [dtype])
+                dtype = unite_types([united, dtype]) if has_null_type(united) else united
+            except pa.ArrowException as error:
+                names = ", ".join(sorted({str(dtype) for dtype in types}))
+                raise ValueError(f"{where}: files have column {field.name} as {names}") from error
+            files.append((field.name, dtype))
+        elif pat.is_uint64(field.type):
+            dtype = pa.int64()
+        # a column without any value so far has no type
+        if not has_null_type(dtype):
+            columns.append((field.name, dtype))
+    if len(columns) == len(table.partition_keys):
+        raise ValueError(
+            f"{where}: no column in its files has a value so far, and a Delta table needs one with a type"
+        )
+    old = log.metadata or {}
+    return {
+        "id": old.get("id") or str(gen_uuid_object()),
+        "name": state.uuid,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": schema_string(pa.schema(columns)),
+        "partitionColumns": list(table.partition_keys),
+        "configuration": {
+            "delta.deletedFileRetentionDuration": _RETENTION,
+            _FILE_SCHEMA: encode_schema(pa.schema(files)),
+        },
+        "createdTime": old.get("createdTime") or now,
+    }
+
+
+def _protocol(schema: str, log: LogState) -> Action:
+    features = [WRITER_FEATURE]
+    # once needed, a feature stays: older versions have it
+    if '"timestamp_ntz"' not in schema and not (log.protocol or {}).get("readerFeatures"):
+        return {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}
+    return {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": [_LOCAL_TIME_FEATURE],
+        "writerFeatures": [*features, _LOCAL_TIME_FEATURE],
+    }
+
+
+def _commit_info(state: DatasetMetadata, digests: Mapping[str, str], now: int) -> Action:
+    record = parse_record(state.extra)
+    commit = {} if record is None else {"commit": record.commit}
+    return {
+        "timestamp": now,
+        "operation": OPERATION,
+        "operationParameters": {"dataset": state.uuid, **commit, **digests},
+        "engineInfo": "kartothek_cube",
+    }
+
+
+# -- the job ---------------------------------------------------------------------------------------------
+
+
+def publish_job(
+    uuids: Mapping[str, str], store: StoreInput, format: str = "delta"
+) -> Job[PublishContext, PublishTask, PublishResult, CountsByDataset]:
+    """Read the footers of new files, then add a version to the log of each dataset; `uuids` by name."""
+    check_format(format)
+    blobs = open_blobs(store)
+    tables, tasks = {}, []
+    for uuid in uuids.values():
+        log = read_log(blobs, uuid)
+        state = _load(blobs, uuid)
+        tables[uuid] = _table_of(state)
+        if log.record is None or log.record.get("state") != _digests(state)["state"]:
+            needed, groups = _plan_tasks(state, tables[uuid], log, ())
+            # cells first: to find some takes longest
+            tasks += [PublishTask(uuid, group, has_cells=True) for group in groups]
+            tasks += [PublishTask(uuid, tuple(part)) for part in batched(needed, _FILES_PER_TASK)]
+    return Job(
+        name="publish",
+        description=f"publish {', '.join(uuids.values())}",
+        context=PublishContext(store_factory(store), tables),
+        tasks=tasks,
+        run=_run,
+        finish=partial(_finish, dict(uuids), store_factory(store)),
+        steps=("prepare", "files", "publish"),
+        files=sum(len(task.keys) for task in tasks if not task.has_cells),
+    )
+
+
+def _finish(
+    uuids: Mapping[str, str], store: StoreFactory, results: Iterable[PublishResult]
+) -> CountsByDataset:
+    by_uuid: dict[str, list[PublishResult]] = {uuid: [] for uuid in uuids.values()}
+    for result in results:
+        by_uuid[result.uuid].append(result)
+    return CountsByDataset({name: _publish(store, uuid, by_uuid[uuid]) for name, uuid in uuids.items()})

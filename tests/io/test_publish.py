@@ -1,0 +1,860 @@
+"""Published datasets, read by delta-rs and Polars; what other engines and collections must not do to them."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import pickle
+from contextlib import suppress
+from decimal import Decimal
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset as pads
+import pytest
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from deltalake.exceptions import CommitFailedError
+from plateau.io import eager as plateau
+
+from kartothek_cube.api.cube import (
+    C,
+    Cube,
+    append_to_cube,
+    build_cube,
+    cleanup_cube,
+    compact_cube,
+    copy_cube,
+    delete_cube,
+    keep_cube_history,
+    list_cube_garbage,
+    publish_cube,
+    query_cube,
+    remove_partitions,
+    update_cube,
+    verify_cube,
+)
+from kartothek_cube.api.dataset import (
+    copy_dataset,
+    delete_dataset,
+    garbage_collect_dataset,
+    list_dataset_garbage,
+    publish_dataset,
+    read_table_arrow,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+    update_dataset_schema,
+    verify_dataset,
+)
+from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io_components.maintenance.delta_log import read_log
+from kartothek_cube.io_components.maintenance.publish import publish_job
+from tests.support.cubes import memory
+from tests.support.servers import s3_url
+from tests.support.stores import CountingStore, FaultyStore, InjectedError, MinimalStore, Same
+
+CUBE = Cube(["x"], ["p"], "cube")
+
+
+@pytest.fixture
+def url(tmp_path):
+    return f"hfs://{tmp_path}/store?create_if_missing=true"
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Directory of that store."""
+    return tmp_path / "store"
+
+
+def on_disk(store, directory: Path) -> Path:
+    """The files of any store as a directory, where readers of tables find them."""
+    for key in store.keys():
+        file = directory / key
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(store.get(key))
+    return directory
+
+
+def rows(table: DeltaTable | Path, order: str = "x") -> list[dict]:
+    opened = table if isinstance(table, DeltaTable) else DeltaTable(str(table))
+    return opened.to_pyarrow_table().sort_by(order).to_pylist()
+
+
+def seed(**values: list) -> pd.DataFrame:
+    return pd.DataFrame({"x": [0, 1], "p": [0, 1], **values})
+
+
+def log_of(path: Path, uuid: str = "cube++seed") -> list[list[dict]]:
+    """The actions of each version."""
+    files = sorted((path / uuid / "_delta_log").glob("*.json"))
+    return [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
+
+
+# stores, increments -----------------------------------------------------------------------------
+
+
+def test_each_state_is_a_version(store_factory, tmp_path):
+    store_dataframes_as_dataset(store_factory, "u", [seed()], partition_on=["p"])
+    assert publish_dataset("u", store_factory) == {"version": 0, "files": 2, "added": 2, "removed": 0}
+    assert publish_dataset("u", store_factory) == {"version": 0, "files": 2, "added": 0, "removed": 0}
+    update_dataset_from_dataframes(
+        [pd.DataFrame({"x": [2], "p": [1]})], store_factory, "u", delete_scope=[{"p": 1}]
+    )
+    assert publish_dataset("u", store_factory) == {"version": 1, "files": 2, "added": 1, "removed": 1}
+    table = DeltaTable(str(on_disk(store_factory(), tmp_path / "files") / "u"))
+    assert rows(table) == [{"p": 0, "x": 0}, {"p": 1, "x": 2}]
+    table.load_as_version(0)
+    assert rows(table) == [{"p": 0, "x": 0}, {"p": 1, "x": 1}]
+
+
+def test_only_the_footers_of_new_files_are_read():
+    store = CountingStore(memory())
+    dfs = [seed() for _ in range(20)]
+    store_dataframes_as_dataset(Same.of(store), "u", dfs, partition_on=["p"])
+    publish_dataset("u", Same.of(store))
+    update_dataset_from_dataframes([seed()], Same.of(store), "u")
+    store.reset()
+    assert publish_dataset("u", Same.of(store))["added"] == 2
+    opened = {key for _, key in store.log if str(key).endswith(".parquet")}
+    assert len(opened) == 2
+
+
+def test_nothing_is_written_for_the_same_state():
+    store = CountingStore(memory())
+    build_cube(seed(), CUBE, Same.of(store))
+    publish_cube(CUBE, Same.of(store))
+    cleanup_cube(CUBE, Same.of(store))
+    store.reset()
+    publish_cube(CUBE, Same.of(store))
+    assert not {"put", "delete"} & set(store.counts)
+
+
+def test_the_log_names_the_state_of_the_dataset(url, path):
+    from kartothek_cube.core.header import parse_record
+
+    dataset = build_cube(seed(), CUBE, url)["seed"]
+    publish_cube(CUBE, url)
+    [entry] = DeltaTable(str(path / "cube++seed")).history()
+    assert entry["operation"] == "PUBLISH"
+    assert entry["operationParameters"]["commit"] == parse_record(dataset.extra).commit
+
+
+def test_a_checkpoint_shortens_the_log(url, path):
+    """Readers and publishers start at the newest one."""
+    store_dataframes_as_dataset(url, "u", [seed()])
+    for number in range(45):
+        update_dataset_from_dataframes([pd.DataFrame({"x": [10 + number], "p": [2]})], url, "u")
+        publish_dataset("u", url)
+    log = path / "u/_delta_log"
+    assert sorted(file.name[:20] for file in log.glob("*.parquet")) == [f"{n:020d}" for n in (20, 40)]
+    for number in range(40):
+        (log / f"{number:020d}.json").unlink()
+    assert len(rows(path / "u")) == 47
+    assert publish_dataset("u", url) == {"version": 44, "files": 46, "added": 0, "removed": 0}
+    update_dataset_from_dataframes([seed()], url, "u", delete_scope=[{}])
+    assert publish_dataset("u", url) == {"version": 45, "files": 1, "added": 1, "removed": 46}
+    assert len(log_of(path, "u")[-1]) == 1 + 46 + 1
+
+
+def test_a_checkpoint_of_others_is_read(url, path):
+    build_cube(seed(), CUBE, url)
+    publish_cube(CUBE, url)
+    table = DeltaTable(str(path / "cube++seed"))
+    table.create_checkpoint()
+    append_to_cube(pd.DataFrame({"x": [2], "p": [2]}), CUBE, url)
+    assert publish_cube(CUBE, url)["seed"] == {"version": 1, "files": 3, "added": 1, "removed": 0}
+    # nor are protocol and schema written again
+    assert [set(action) for action in log_of(path)[1]] == [{"commitInfo"}, {"add"}]
+
+
+def test_readers_of_object_stores(tmp_path):
+    """delta-rs, Polars and, by Arrow, DuckDB read the table in its bucket."""
+    url = s3_url(prefix="/some/where")
+    build_cube(seed(k="a b%c").assign(p=["a b%c", "d"]), CUBE, url)
+    publish_cube(CUBE, url)
+    parts = urlsplit(url)
+    options = {
+        "AWS_ENDPOINT_URL": parse_qs(parts.query)["endpoint"][0],
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "secret_of_tests",
+    }
+    location = f"s3://{parts.netloc}/some/where/cube++seed"
+    table = DeltaTable(location, storage_options=options)
+    assert [row["p"] for row in rows(table)] == ["a b%c", "d"]
+    frame = pl.scan_delta(location, storage_options=options).filter(pl.col("p") == "a b%c").collect()
+    assert frame["x"].to_list() == [0]
+    files = table.to_pyarrow_dataset()
+    connection = duckdb.connect()
+    connection.register("files", files)
+    assert connection.sql("SELECT x FROM files WHERE p = 'd'").fetchall() == [(1,)]
+
+
+def test_tasks_run_anywhere(url, path):
+    """Context, tasks and results are pickled; the last step reads what was committed since they ran."""
+    build_cube(seed(), CUBE, url)
+    append_to_cube(pd.DataFrame({"x": [5], "p": [0]}), CUBE, url)
+    job = pickle.loads(pickle.dumps(publish_job({"seed": "cube++seed"}, url)))
+    results = [pickle.loads(pickle.dumps(job.run(job.context, task))) for task in job.tasks]
+    append_to_cube(pd.DataFrame({"x": [6], "p": [0]}), CUBE, url)
+    remove_partitions(CUBE, url, C("p") == 1)
+    assert job.finish(results)["seed"] == {"version": 0, "files": 3, "added": 3, "removed": 0}
+    # a repetition of the last step, and an old plan, change nothing
+    assert job.finish(results)["seed"] == {"version": 0, "files": 3, "added": 0, "removed": 0}
+    assert [row["x"] for row in rows(path / "cube++seed")] == [0, 5, 6]
+
+
+@pytest.mark.filterwarnings("ignore::kartothek_cube.core.store.NoCompareAndSwapWarning")
+def test_stores_without_put_if_absent(tmp_path):
+    store = MinimalStore()
+    build_cube(seed(), CUBE, Same.of(store))
+    publish_cube(CUBE, Same.of(store))
+    append_to_cube(pd.DataFrame({"x": [2], "p": [2]}), CUBE, Same.of(store))
+    assert publish_cube(CUBE, Same.of(store))["seed"]["version"] == 1
+    assert len(rows(on_disk(store, tmp_path) / "cube++seed")) == 3
+
+
+# values -------------------------------------------------------------------------------------------
+
+COLUMNS = {
+    "int8": pa.array([1, None], pa.int8()),
+    "int64": pa.array([-(2**63), 2**63 - 1]),
+    "uint8": pa.array([255, None], pa.uint8()),
+    "uint32": pa.array([2**32 - 1, 2], pa.uint32()),
+    "float32": pa.array([1.5, None], pa.float32()),
+    "float64": pa.array([float("inf"), -0.0]),
+    "bool": pa.array([True, None]),
+    "string": pa.array(["ä\n\"'", None]),
+    "large_string": pa.array(["x" * 1000, ""], pa.large_string()),
+    "dictionary": pa.array(["p", "q"]).dictionary_encode(),
+    "binary": pa.array([b"\x00\xff", b""]),
+    "fixed binary": pa.array([b"ab", b"cd"], pa.binary(2)),
+    "date": pa.array([datetime.date(1, 1, 1), datetime.date(9999, 12, 31)]),
+    "timestamp": pa.array(
+        [datetime.datetime(1677, 10, 1, 0, 0, 0, 1), datetime.datetime(2262, 1, 1)], pa.timestamp("us")
+    ),
+    "time zone": pa.array([datetime.datetime(2020, 6, 1), None], pa.timestamp("us", "Europe/Berlin")),
+    "decimal": pa.array([Decimal("1.25"), None], pa.decimal128(38, 2)),
+    "list": pa.array([[1, None], None], pa.list_(pa.int32())),
+    "empty lists": pa.array([[], None], pa.list_(pa.null())),
+    "struct": pa.array([{"a": 1, "b": ["x"]}, None]),
+    "map": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int64())),
+    "null": pa.nulls(2),
+    "a b,;{}()=\t": pa.array([1, 2]),
+}
+
+
+def plain(table: pa.Table) -> list[dict]:
+    """Rows by x, times in microseconds and UTC, as tables have them."""
+    columns = {}
+    for name in table.column_names:
+        values = table.column(name)
+        if pa.types.is_timestamp(values.type):
+            values = values.cast(pa.timestamp("us", "UTC" if values.type.tz else None))
+        columns[name] = values
+    # Arrow does not sort all types of strings
+    return sorted(pa.table(columns).to_pylist(), key=lambda row: row["x"])
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_types_of_columns(name, url, path):
+    data = pa.table({"x": [1, 2], name: COLUMNS[name]})
+    store_dataframes_as_dataset(url, "u", [data])
+    publish_dataset("u", url)
+    table = DeltaTable(str(path / "u"))
+    stored = read_table_arrow("u", url)
+    # a column without any value has no type so far
+    shown = stored.drop_columns([name]) if name in ("null", "empty lists") else stored
+    for read in (
+        table.to_pyarrow_table(),
+        pa.table(QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all()),
+        pl.read_delta(str(path / "u")).to_arrow(),
+    ):
+        assert plain(read.select(shown.column_names)) == plain(shown)
+
+
+def test_numbers_above_those_of_signed_types(url, path):
+    store_dataframes_as_dataset(url, "u", [pa.table({"x": pa.array([2**64 - 1], pa.uint64())})])
+    publish_dataset("u", url)
+    assert rows(path / "u") == [{"x": Decimal(2**64 - 1)}]
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        (pa.array([datetime.time(1)]), "column v is time64[us], a type that Delta tables do not have"),
+        (pa.array([[datetime.time(1)]]), "with time64[us], a type that Delta tables do not have"),
+        (pa.array([Decimal(1)], pa.decimal256(50, 2)), "column v is decimal256(50, 2), a type"),
+    ],
+)
+def test_types_that_delta_tables_do_not_have(values, message, url, path):
+    store_dataframes_as_dataset(url, "u", [pa.table({"v": values})])
+    with pytest.raises(ValueError, match="Dataset 'u' cannot be published") as error:
+        publish_dataset("u", url)
+    assert message in str(error.value)
+    assert not (path / "u/_delta_log").exists()
+
+
+KEYS = {
+    "int": pa.array([1, -2], pa.int8()),
+    "uint": pa.array([1, 2], pa.uint64()),
+    "float": pa.array([1.5, 1e300]),
+    "infinite": pa.array([float("inf"), 0.0]),
+    "bool": pa.array([True, False]),
+    "text": pa.array(["ä b/c%=+&?#'\"\\", "x:y\n%20"]),
+    "None": pa.array(["None", "nan"]),
+    "dictionary": pa.array(["p", "q"]).dictionary_encode(),
+    "date": pa.array([datetime.date(1, 1, 1), datetime.date(9999, 12, 31)]),
+    "timestamp": pa.array(
+        [datetime.datetime(1700, 1, 1, 0, 0, 0, 1), datetime.datetime(2200, 1, 1)], pa.timestamp("us")
+    ),
+    "zone": pa.array(
+        [datetime.datetime(2020, 1, 1, 0, 0, 0, 1), datetime.datetime(2020, 6, 1)],
+        pa.timestamp("us", "Europe/Berlin"),
+    ),
+    "decimal": pa.array([Decimal("1.25"), Decimal("17")], pa.decimal128(10, 2)),
+    "a%20b c": pa.array([1, 2]),
+}
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_partition_keys(name, url, path):
+    store_dataframes_as_dataset(url, "u", [pa.table({"x": [1, 2], name: KEYS[name]})], partition_on=[name])
+    publish_dataset("u", url)
+    table = DeltaTable(str(path / "u"))
+    assert table.metadata().partition_columns == [name]
+    stored = plain(read_table_arrow("u", url))
+    assert plain(table.to_pyarrow_table()) == stored
+    if name == "a%20b c":
+        # Polars takes the values out of the path, and does not decode names
+        with pytest.raises(pl.exceptions.SchemaFieldNotFoundError):
+            pl.read_delta(str(path / "u"))
+        return
+    assert plain(pl.read_delta(str(path / "u")).to_arrow()) == stored
+    # by its partition values, one of the files is left out
+    value = next(row[name] for row in stored if row["x"] == 1)
+    kept = pl.scan_delta(str(path / "u")).filter(pl.col(name) == value).collect()
+    assert kept["x"].to_list() == [1]
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        (pa.array([b"a"]), "is binary"),
+        (pa.array([""]), "an empty text, which readers of Delta tables take for null"),
+        (pa.array([2**63], pa.uint64()), "numbers above 9,223,372,036,854,775,807"),
+    ],
+)
+def test_partition_keys_that_delta_tables_cannot_have(values, message, url, path):
+    store_dataframes_as_dataset(url, "u", [pa.table({"x": [1], "k": values})], partition_on=["k"])
+    with pytest.raises(ValueError, match=f"partition key k .*{message}"):
+        publish_dataset("u", url)
+    assert not (path / "u/_delta_log").exists()
+
+
+def test_columns_that_differ_in_case_only(url):
+    store_dataframes_as_dataset(url, "u", [pa.table({"Qty": [1], "qty": [2]})])
+    with pytest.raises(ValueError, match="columns Qty and qty differ in case only"):
+        publish_dataset("u", url)
+
+
+def test_files_with_other_types_and_order(url, path):
+    """A column is as wide as the widest of its files; a null column has the type of others."""
+    first = pa.table({"x": pa.array([1], pa.int8()), "f": pa.array([1.5], pa.float32()), "n": pa.nulls(1)})
+    store_dataframes_as_dataset(url, "u", [first])
+    publish_dataset("u", url)
+    types = {field.name: field.type.type for field in DeltaTable(str(path / "u")).schema().fields}
+    assert types == {"f": "float", "x": "byte"}
+    second = pa.table({"n": ["a"], "f": [2.5], "x": pa.array([300], pa.int16())})
+    update_dataset_from_dataframes([second], url, "u")
+    publish_dataset("u", url)
+    types = {field.name: field.type.type for field in DeltaTable(str(path / "u")).schema().fields}
+    assert types == {"f": "double", "n": "string", "x": "short"}
+    expected = [{"f": 1.5, "n": None, "x": 1}, {"f": 2.5, "n": "a", "x": 300}]
+    assert rows(path / "u") == expected
+    assert pl.read_delta(str(path / "u")).sort("x").to_dicts() == expected
+
+
+def test_statistics_of_footers(url, path):
+    data = pa.table(
+        {
+            "x": [1, 5],
+            "s": ["a", None],
+            "f": [1.0, float("nan")],
+            "d": [datetime.date(2020, 1, 1)] * 2,
+            "t": pa.array([datetime.datetime(2020, 1, 1, 0, 0, 0, 1)] * 2, pa.timestamp("us")),
+            "long": ["y" * 1000] * 2,
+            "l": [[1], []],
+        }
+    )
+    store_dataframes_as_dataset(url, "u", [data])
+    publish_dataset("u", url)
+    [add] = [action["add"] for action in log_of(path, "u")[0] if "add" in action]
+    day, moment = "2020-01-01", "2020-01-01T00:00:00.000001"
+    # NaN is not part of footers: there may be a larger one than the maximum
+    assert json.loads(add["stats"]) == {
+        "numRecords": 2,
+        "minValues": {"x": 1, "s": "a", "f": 1.0, "d": day, "t": moment},
+        "maxValues": {"x": 5, "s": "a", "d": day, "t": moment},
+        "nullCount": {"x": 0, "s": 1, "f": 0, "d": 0, "t": 0, "long": 0},
+    }
+
+
+@pytest.mark.parametrize("column", ["x", "t", "s", "d"])
+def test_filters_prune_by_statistics(column, url, path):
+    """Rows are found, and files left out, by the bounds of each type."""
+    days = [datetime.datetime(2020, 1, 1 + n, 0, 0, 0, 1) for n in range(4)]
+    data = [
+        pa.table(
+            {"x": [n], "t": pa.array([days[n]], pa.timestamp("us")), "s": [f"s{n}"], "d": [days[n].date()]}
+        )
+        for n in range(4)
+    ]
+    store_dataframes_as_dataset(url, "u", data)
+    publish_dataset("u", url)
+    value = data[2].column(column)[0].as_py()
+    table = DeltaTable(str(path / "u"))
+    fragments = list(table.to_pyarrow_dataset().get_fragments(pads.field(column) == value))
+    assert len(fragments) == 1
+    assert pl.scan_delta(str(path / "u")).filter(pl.col(column) == value).collect()["x"].to_list() == [2]
+
+
+# schema evolution ---------------------------------------------------------------------------------
+
+
+def test_columns_that_older_files_lack_or_have_beside(url, path):
+    build_cube(seed(a=[1, 2], b=[1, 2]), CUBE, url)
+    update_dataset_schema("cube++seed", url, add={"new": "string"}, drop="b")
+    publish_cube(CUBE, url)
+    append_to_cube(pd.DataFrame({"x": [2], "p": [2], "a": [3], "new": ["n"]}), CUBE, url)
+    publish_cube(CUBE, url)
+    assert rows(path / "cube++seed") == [
+        {"p": 0, "a": 1, "new": None, "x": 0},
+        {"p": 1, "a": 2, "new": None, "x": 1},
+        {"p": 2, "a": 3, "new": "n", "x": 2},
+    ]
+
+
+@pytest.mark.parametrize(
+    "change, problem",
+    [
+        ({"rename": {"a": "c"}}, "column c has its former name a"),
+        ({"add": {"c": "int64"}, "defaults": {"c": 7}}, "column c is missing, and its default is not null"),
+        ({"widen": {"a": "float64"}}, "column a has integers"),
+    ],
+)
+def test_older_files_that_others_would_misread(change, problem, url, path):
+    """Published before or not; a compaction rewrites them."""
+    build_cube(seed(a=[1, 2]), CUBE, url)
+    publish_cube(CUBE, url)
+    update_dataset_schema("cube++seed", url, **change)
+    with pytest.raises(ValueError, match=problem) as error:
+        publish_cube(CUBE, url)
+    assert "compact_cube with min_files=1" in str(error.value)
+    assert len(log_of(path)) == 1
+    compact_cube(CUBE, url, min_files=1)
+    publish_cube(CUBE, url)
+    expected = query_cube(CUBE, url)[0].sort_values("x").to_dict("records")
+    assert rows(path / "cube++seed") == [
+        {name: row[name] for name in sorted(row, key="p".__ne__)} for row in expected
+    ]
+
+
+def test_an_overwrite_with_another_schema(url, path):
+    store_dataframes_as_dataset(url, "u", [seed(v=[1, 2])], partition_on=["p"])
+    publish_dataset("u", url)
+    store_dataframes_as_dataset(url, "u", [seed(v=["a", "b"])], partition_on=["v"], overwrite=True)
+    publish_dataset("u", url)
+    assert rows(path / "u") == [{"v": "a", "p": 0, "x": 0}, {"v": "b", "p": 1, "x": 1}]
+    assert pl.read_delta(str(path / "u"))["v"].sort().to_list() == ["a", "b"]
+
+
+def test_a_dataset_without_rows(url, path):
+    store_dataframes_as_dataset(url, "u", [seed()], partition_on=["p"])
+    update_dataset_from_dataframes([], url, "u", delete_scope=[{}])
+    assert publish_dataset("u", url)["files"] == 0
+    assert rows(path / "u") == []
+
+
+# overwritten cells --------------------------------------------------------------------------------
+
+
+def test_overwritten_cells_are_refused_or_compacted(store_factory, tmp_path):
+    build_cube(seed(v=[1, 2]), CUBE, store_factory)
+    append_to_cube(pd.DataFrame({"x": [0, 8], "p": [0, 0], "v": [7, 8]}), CUBE, store_factory)
+    with pytest.raises(
+        ValueError, match=r"1 row of partition cube\+\+seed/table/p=0 has a newer version"
+    ) as error:
+        publish_cube(CUBE, store_factory)
+    assert "compact_cube" in str(error.value)
+    assert not [key for key in store_factory().keys() if "_delta_log" in key]
+    with pytest.raises(ValueError, match="compact_cube"):
+        publish_dataset("cube++seed", store_factory)
+    publish_cube(CUBE, store_factory, compact=True)
+    files = on_disk(store_factory(), tmp_path / "files")
+    assert [row["v"] for row in rows(files / "cube++seed")] == [7, 2, 8]
+
+
+def test_appended_cells_need_no_compaction(url, path):
+    """Several files of a partition without a common cell, told apart by footers or by their rows."""
+    build_cube(seed(), CUBE, url)
+    append_to_cube(pd.DataFrame({"x": [10, 12], "p": [0, 0]}), CUBE, url)
+    append_to_cube(pd.DataFrame({"x": [11], "p": [0]}), CUBE, url)
+    assert publish_cube(CUBE, url)["seed"]["files"] == 4
+    assert [row["x"] for row in rows(path / "cube++seed")] == [0, 1, 10, 11, 12]
+
+
+def test_cells_of_datasets_with_other_partition_keys(url):
+    """Cells are those of a partition of the cube, whatever else a dataset is partitioned by."""
+    data = {"seed": seed(), "more": pd.DataFrame({"x": [0, 1], "p": [0, 1], "k": ["a", "b"]})}
+    build_cube(data, CUBE, url, partition_on={"more": ["p", "k"]})
+    append_to_cube({"more": pd.DataFrame({"x": [0], "p": [0], "k": ["b"]})}, CUBE, url)
+    with pytest.raises(ValueError, match=r"cube\+\+more.*newer version"):
+        publish_cube(CUBE, url)
+    # a dataset that is no part of a cube shows all of its rows
+    store_dataframes_as_dataset(url, "u", [seed(), seed()], partition_on=["p"])
+    assert publish_dataset("u", url)["files"] == 4
+
+
+def test_a_partition_that_is_one_cell(url, path):
+    """All dimensions of the dataset are partition keys."""
+    data = {"seed": seed(), "more": seed(v=[1, 1])}
+    build_cube(data, CUBE, url, partition_on={"more": ["p", "x"]})
+    publish_cube(CUBE, url)
+    append_to_cube({"more": pd.DataFrame({"x": [0], "p": [0], "v": [2]})}, CUBE, url)
+    with pytest.raises(ValueError, match=r"cube\+\+more.*1 row of partition .*/p=0/x=0 has a newer version"):
+        publish_cube(CUBE, url)
+    publish_cube(CUBE, url, compact=True)
+    assert [row["v"] for row in rows(path / "cube++more")] == [2, 1]
+
+
+def test_publication_of_some_datasets(url, path):
+    build_cube({"seed": seed(), "more": seed().assign(w=1)}, CUBE, url)
+    assert list(publish_cube(CUBE, url, "more")) == ["more"]
+    assert not (path / "cube++seed/_delta_log").exists()
+    with pytest.raises(ValueError, match=r"Could not find datasets of cube cube: .*other"):
+        publish_cube(CUBE, url, ["other"])
+
+
+# guards -------------------------------------------------------------------------------------------
+
+
+def files_below(path: Path) -> set[str]:
+    return {str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()}
+
+
+WRITES = {
+    "append": lambda table: write_deltalake(table, table.to_pyarrow_table(), mode="append"),
+    "overwrite": lambda table: write_deltalake(table, table.to_pyarrow_table(), mode="overwrite"),
+    "delete": lambda table: table.delete("x = 0"),
+    "update": lambda table: table.update({"x": "7"}),
+    "optimize": lambda table: table.optimize.compact(),
+    "vacuum": lambda table: table.vacuum(
+        retention_hours=0, enforce_retention_duration=False, dry_run=False, full=True
+    ),
+    "properties": lambda table: table.alter.set_table_properties({"delta.appendOnly": "true"}),
+}
+
+
+@pytest.mark.parametrize("with_times", [False, True], ids=["", "timestamps"])
+@pytest.mark.parametrize("write", WRITES)
+def test_others_cannot_write(write, with_times, url, path):
+    """delta-rs refuses a table with a feature that it does not know; a vacuum deletes none of our files."""
+    data = seed(t=pd.Timestamp("2020-01-01")) if with_times else seed()
+    build_cube(data, CUBE, url)
+    keep_cube_history(CUBE, url, 5)
+    append_to_cube(data.assign(x=[5, 6]), CUBE, url)
+    publish_cube(CUBE, url)
+    before = files_below(path)
+    with pytest.raises(CommitFailedError, match="kartothekCube"):
+        WRITES[write](DeltaTable(str(path / "cube++seed")))
+    assert before <= files_below(path)
+    assert verify_cube(CUBE, url).ok
+    assert len(query_cube(CUBE, url)[0]) == 4
+
+
+def test_a_vacuum_by_default_deletes_nothing(url, path):
+    """Tables keep files for a hundred years, for writers that do not look for features."""
+    build_cube(seed(), CUBE, url)
+    publish_cube(CUBE, url)
+    table = DeltaTable(str(path / "cube++seed"))
+    before = files_below(path)
+    # up to version 1.1, delta-rs refused even if there was nothing to delete
+    with suppress(CommitFailedError):
+        assert table.vacuum(dry_run=False, full=True) == []
+    assert files_below(path) == before
+    assert table.metadata().configuration["delta.deletedFileRetentionDuration"] == "interval 36500 days"
+
+
+def test_no_feature_of_readers_without_local_times(url, path):
+    """Then readers of the first version of the protocol will do."""
+    build_cube(seed(), CUBE, url)
+    publish_cube(CUBE, url)
+    protocol = DeltaTable(str(path / "cube++seed")).protocol()
+    assert (protocol.min_reader_version, protocol.reader_features) == (1, None)
+    append_to_cube(seed().assign(x=[5, 6], t=pd.Timestamp("2020-01-01")), CUBE, url, schema_mode="merge")
+    publish_cube(CUBE, url)
+    protocol = DeltaTable(str(path / "cube++seed")).protocol()
+    assert (protocol.min_reader_version, protocol.reader_features) == (3, ["timestampNtz"])
+    # older versions still have such a column
+    build_cube(seed(), CUBE, url, overwrite=True)
+    publish_cube(CUBE, url)
+    assert DeltaTable(str(path / "cube++seed")).protocol().reader_features == ["timestampNtz"]
+
+
+# collections --------------------------------------------------------------------------------------
+
+
+def test_a_cleanup_keeps_what_the_table_shows(store_factory, tmp_path):
+    """Files that were replaced are deleted once the table does not show them any more."""
+    build_cube(seed(), CUBE, store_factory)
+    publish_cube(CUBE, store_factory)
+    remove_partitions(CUBE, store_factory, C("p") == 1)
+    cleanup_cube(CUBE, store_factory)
+    garbage_collect_dataset("cube++seed", store_factory)
+    files = on_disk(store_factory(), tmp_path / "files")
+    assert [row["x"] for row in rows(files / "cube++seed")] == [0, 1]
+    publish_cube(CUBE, store_factory)
+    data = {key for key in store_factory().keys() if "/p=1/" in key}
+    assert {blob.key for blob in list_cube_garbage(CUBE, store_factory)} == data
+    assert {blob.key for blob in list_dataset_garbage("cube++seed", store_factory)} == data
+    cleanup_cube(CUBE, store_factory)
+    assert not data & set(store_factory().keys())
+    files = on_disk(store_factory(), tmp_path / "more")
+    assert [row["x"] for row in rows(files / "cube++seed")] == [0]
+
+
+def test_a_history_keeps_older_versions_of_the_table(url, path):
+    build_cube(seed(v=[1, 2]), CUBE, url)
+    keep_cube_history(CUBE, url, 5)
+    publish_cube(CUBE, url)
+    update_cube(pd.DataFrame({"x": [0], "p": [0], "v": [7]}), CUBE, url, C("p") == 0, ["seed"])
+    publish_cube(CUBE, url)
+    cleanup_cube(CUBE, url)
+    table = DeltaTable(str(path / "cube++seed"))
+    assert [row["v"] for row in rows(table)] == [7, 2]
+    table.load_as_version(0)
+    assert [row["v"] for row in rows(table)] == [1, 2]
+    # without a history they are gone
+    keep_cube_history(CUBE, url, 0)
+    cleanup_cube(CUBE, url)
+    with pytest.raises(FileNotFoundError):
+        rows(table)
+    assert [row["v"] for row in rows(path / "cube++seed")] == [7, 2]
+
+
+def collect_dataset(cube: Cube, url: str) -> None:
+    garbage_collect_dataset(cube.ktk_dataset_uuid("seed"), url)
+
+
+@pytest.mark.parametrize("collect", [cleanup_cube, collect_dataset])
+def test_a_staged_version_keeps_its_files(collect, url, path):
+    """That of a publisher which died, until its number is taken."""
+    build_cube(seed(), CUBE, url)
+    publish_cube(CUBE, url)
+    append_to_cube(pd.DataFrame({"x": [2], "p": [2]}), CUBE, url)
+    publish_cube(CUBE, url)
+    log = path / "cube++seed/_delta_log"
+    newest = log / f"{1:020d}.json"
+    staged = log / "_staged" / f"{1:020d}.abc.json"
+    staged.parent.mkdir(exist_ok=True)
+    newest.rename(staged)
+    remove_partitions(CUBE, url, C("p") == 2)
+    collect(CUBE, url)
+    assert list((path / "cube++seed/table/p=2").glob("*"))
+    # readers ignore it
+    assert len(rows(path / "cube++seed")) == 2
+    append_to_cube(pd.DataFrame({"x": [3], "p": [3]}), CUBE, url)
+    publish_cube(CUBE, url)
+    collect(CUBE, url)
+    assert not staged.exists()
+    assert not list((path / "cube++seed/table/p=2").glob("*"))
+
+
+# plateau and its stores warn about themselves
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_plateau_keeps_the_log(url, path):
+    store_dataframes_as_dataset(url, "u", [seed()], partition_on=["p"])
+    publish_dataset("u", url)
+    plateau.garbage_collect_dataset(dataset_uuid="u", store=url)
+    assert len(rows(path / "u")) == 2
+    plateau.update_dataset_from_dataframes([seed()], store=url, dataset_uuid="u")
+    assert [problem.kind for problem in verify_dataset("u", url).problems] == ["publication"]
+    assert publish_dataset("u", url) == {"version": 1, "files": 4, "added": 2, "removed": 0}
+    assert len(rows(path / "u")) == 4
+
+
+def test_a_damaged_log_stops_a_cleanup(url, path):
+    """It does not tell which files the table shows."""
+    build_cube(seed(), CUBE, url)
+    publish_cube(CUBE, url)
+    (path / "cube++seed/_delta_log" / f"{0:020d}.json").write_text("{")
+    for operation in (cleanup_cube, publish_cube):
+        with pytest.raises(CorruptDatasetError, match="delete the directory and publish the dataset again"):
+            operation(CUBE, url)
+    assert [problem.kind for problem in verify_cube(CUBE, url).problems] == ["publication-log"]
+    delete_cube(CUBE, url)
+    assert files_below(path) == set()
+
+
+# deletion, copy -----------------------------------------------------------------------------------
+
+
+def test_the_log_is_deleted_with_the_dataset(store_factory):
+    build_cube(seed(), CUBE, store_factory)
+    store_dataframes_as_dataset(store_factory, "u", [seed()])
+    publish_cube(CUBE, store_factory)
+    publish_dataset("u", store_factory)
+    remove_partitions(CUBE, store_factory, C("p") == 1)
+    cleanup_cube(CUBE, store_factory)
+    assert [key for key in store_factory().keys() if "/p=1/" in key]
+    delete_cube(CUBE, store_factory)
+    delete_dataset("u", store_factory)
+    assert list(store_factory().keys()) == []
+
+
+def test_a_deletion_that_fails_half_way():
+    """At each call: the dataset lives with a table that is whole, or is gone and can be deleted again."""
+    build = memory()
+    store_dataframes_as_dataset(Same.of(build), "u", [seed()], partition_on=["p"])
+    publish_dataset("u", Same.of(build))
+    for at in range(1, 100):
+        store = memory()
+        for key in build.keys():
+            store.put(key, build.get(key))
+        faulty = FaultyStore(store).fail("any", at=at)
+        try:
+            delete_dataset("u", Same.of(faulty))
+        except InjectedError:
+            pass
+        if not faulty.happened:
+            assert at > 5
+            break
+        if "u.by-dataset-metadata.json" in store:
+            blobs = open_blobs(store)
+            assert len(read_log(blobs, "u").files) == 2
+            assert verify_dataset("u", store).ok
+            delete_dataset("u", store)
+        else:
+            try:
+                delete_dataset("u", store)
+            except DatasetNotFoundError:
+                pass
+        assert list(store.keys()) == []
+
+
+def test_a_copy_is_not_published(url, path, tmp_path):
+    build_cube(seed(), CUBE, url)
+    publish_cube(CUBE, url)
+    other = f"hfs://{tmp_path}/other?create_if_missing=true"
+    copy_cube(CUBE, url, other)
+    copy_dataset("cube++seed", url, "copy")
+    assert not [name for name in files_below(tmp_path) if "_delta_log" in name and "store/cube++" not in name]
+    assert verify_cube(CUBE, other).ok
+    # over a published one: its table shows what it was, until it is published again
+    publish_cube(CUBE, other)
+    append_to_cube(pd.DataFrame({"x": [2], "p": [2]}), CUBE, url)
+    copy_cube(CUBE, url, other, overwrite=True)
+    assert len(rows(tmp_path / "other/cube++seed")) == 2
+    publish_cube(CUBE, other)
+    assert len(rows(tmp_path / "other/cube++seed")) == 3
+
+
+# verify -------------------------------------------------------------------------------------------
+
+
+def test_verify_tells_that_the_dataset_moved_on(url, path):
+    build_cube(seed(), CUBE, url)
+    assert verify_cube(CUBE, url).ok
+    publish_cube(CUBE, url)
+    assert verify_cube(CUBE, url).ok
+    append_to_cube(pd.DataFrame({"x": [2], "p": [2]}), CUBE, url)
+    [problem] = verify_cube(CUBE, url).problems
+    assert (problem.kind, problem.remedy) == ("publication", "Publish the dataset again.")
+    publish_cube(CUBE, url)
+    cleanup_cube(CUBE, url)
+    assert verify_cube(CUBE, url).ok
+
+
+def test_verify_tells_files_that_the_table_lacks(url, path):
+    build_cube(seed(), CUBE, url)
+    publish_cube(CUBE, url)
+    remove_partitions(CUBE, url, C("p") == 1)
+    [file] = (path / "cube++seed/table/p=1").glob("*")
+    file.unlink()
+    messages = [problem.message for problem in verify_cube(CUBE, url).problems]
+    assert len(messages) == 2
+    assert messages[1] == "the published table shows this file, but it does not exist"
+
+
+# errors -------------------------------------------------------------------------------------------
+
+
+def test_bad_arguments(url, path):
+    build_cube(seed(), CUBE, url)
+    for publish in (
+        lambda: publish_cube(CUBE, url, format="iceberg"),
+        lambda: publish_dataset("cube++seed", url, format="iceberg"),
+    ):
+        with pytest.raises(ValueError, match="format is 'delta', the only format"):
+            publish()
+    with pytest.raises(DatasetNotFoundError):
+        publish_dataset("u", url)
+    with pytest.raises(TypeError, match="cube"):
+        publish_cube("cube", url)
+    assert not [name for name in files_below(path) if "_delta_log" in name]
+
+
+def test_a_header_that_does_not_list_its_files(url, path):
+    """All Parquet files are partitions then, and checkpoints of a log would be, too."""
+    store_dataframes_as_dataset(url, "u", [seed()])
+    header = path / "u.by-dataset-metadata.json"
+    fields = json.loads(header.read_text())
+    del fields["partitions"]
+    header.write_text(json.dumps(fields))
+    with pytest.raises(ValueError, match="its header does not list its files"):
+        publish_dataset("u", url)
+
+
+def test_a_column_whose_values_were_removed(url, path):
+    """It has the type of the schema, which the files do not tell any more."""
+    build_cube(seed(v=["a", None]), CUBE, url)
+    remove_partitions(CUBE, url, C("p") == 0)
+    publish_cube(CUBE, url)
+    assert rows(path / "cube++seed") == [{"p": 1, "v": None, "x": 1}]
+    types = {field.name: field.type.type for field in DeltaTable(str(path / "cube++seed")).schema().fields}
+    assert types["v"] == "string"
+
+
+def test_no_column_with_a_value(url, path):
+    store_dataframes_as_dataset(url, "u", [pd.DataFrame({"p": [1], "x": [None]})], partition_on=["p"])
+    with pytest.raises(ValueError, match="no column in its files has a value so far"):
+        publish_dataset("u", url)
+    assert not (path / "u/_delta_log").exists()
+
+
+def test_several_tables(url, path):
+    store_dataframes_as_dataset(url, "u", [seed()])
+    header = path / "u.by-dataset-metadata.json"
+    fields = json.loads(header.read_text())
+    (path / "u/other").mkdir()
+    (path / "u/other/_common_metadata").write_bytes((path / "u/table/_common_metadata").read_bytes())
+    for partition in fields["partitions"].values():
+        partition["files"]["other"] = partition["files"]["table"]
+    header.write_text(json.dumps(fields))
+    with pytest.raises(ValueError, match="it has several tables"):
+        publish_dataset("u", url)
+
+
+def test_files_of_another_format(url):
+    from kartothek_cube.serialization import CsvSerializer
+
+    store_dataframes_as_dataset(url, "u", [seed()], df_serializer=CsvSerializer())
+    with pytest.raises(ValueError, match="is no Parquet file, and a Delta table has no others"):
+        publish_dataset("u", url)

@@ -83,7 +83,7 @@ _MIN_BLOCK_BYTES = 1 << 17
 _SAMPLE = 4
 #: slices of blocks per thread, if conditions drop rows
 _SLICES = 2
-#: blocks of fewer rows are concatenated before they are joined and sorted: the calls cost more than their rows
+#: blocks of fewer rows are joined and sorted together: the calls cost more than the rows
 _FEW_ROWS = 1 << 13
 #: blocks per concurrent request to a remote store: enough for the requests of one block to hide in the others
 _REMOTE_BLOCKS = 8

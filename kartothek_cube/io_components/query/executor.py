@@ -84,9 +84,10 @@ _MIN_BLOCK_BYTES = 1 << 17
 _PLAIN_BLOCK = 1 << 22
 #: files of a dataset whose sizes are taken for those of all
 _SAMPLE = 4
-#: slices of blocks per thread, if conditions drop rows; and rows of blocks below which they are concatenated
+#: slices of blocks per thread, if conditions drop rows
 _SLICES = 2
-_FEW_ROWS = 1 << 16
+#: blocks of fewer rows are joined and sorted together: the calls cost more than the rows
+_FEW_ROWS = 1 << 13
 #: blocks per concurrent request to a remote store: enough for the requests of one block to hide in the others
 _REMOTE_BLOCKS = 8
 

@@ -267,7 +267,8 @@ def load_snapshot(
     listed = _ListedDatasets(
         cube.uuid_prefix, blobs, wanted, lambda uuid: DatasetMetadata.load_shared(uuid, blobs), map_uuids
     )
-    # All checks are functions of headers and schemas: what holds for some holds for the same ones again.
+    # All checks are functions of headers and schemas: what holds for some holds for the same ones again,
+    # unless headers had to be read again to find a state of one moment.
     key, states = ("cube", cube, wanted), list(listed.states.values())
     checked = CACHE.get(key)
     if (

@@ -71,6 +71,11 @@ GOOD = {
         "core/cube/constants.py": '__import__("pkg.serialization")',
         "serialization/__init__.py": "",
     },
+    "module of the root package": {
+        "__init__.py": "from pkg.core import a",
+        "display.py": "",
+        "core/a.py": "from pkg.display import X",
+    },
     "package and parent": {
         "core/a.py": "from pkg.core.store import b",
         "core/c.py": "",

@@ -78,8 +78,8 @@ class Module:
 
     @property
     def package(self) -> str:
-        """The package of the module; a package is its own package."""
-        return self.name if self.is_package else self.name.rpartition(".")[0]
+        """The package of the module; packages and modules of the root package are their own."""
+        return self.name if self.is_package else self.name.rpartition(".")[0] or self.name
 
 
 def within(name: str, package: str) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kartothek_cube.api._lazy import Facade, lazy_names
+from kartothek_cube.api import Facade, lazy_names
 from kartothek_cube.core.cube import conditions, constants, cube, discover
 from kartothek_cube.core.cube.conditions import *
 from kartothek_cube.core.cube.constants import *

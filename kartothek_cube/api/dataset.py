@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kartothek_cube.api._lazy import Facade, lazy_names
+from kartothek_cube.api import Facade, lazy_names
 from kartothek_cube.core.common_metadata import (
     SchemaWrapper,
     empty_dataframe_from_schema,

@@ -150,7 +150,7 @@ class CliContext:
     def as_of(self, moment: int | str) -> None:
         """Replace the datasets by those of an earlier version or time."""
         from kartothek_cube.core.errors import KartothekCubeError
-        from kartothek_cube.io_components.maintenance.cube_history import datasets_as_of
+        from kartothek_cube.io_components.maintenance.history import datasets_as_of
 
         try:
             older = datasets_as_of(self.any_cube, self.store, moment)
@@ -166,7 +166,7 @@ class CliContext:
             return
         import pyarrow as pa
 
-        from kartothek_cube.io_components.runtime.threads import limit_threads
+        from kartothek_cube.io_components.runtime import limit_threads
 
         before = pa.cpu_count()
         pa.set_cpu_count(self.threads)
@@ -183,7 +183,7 @@ class CliContext:
 
         from tqdm import tqdm
 
-        from kartothek_cube.io_components.runtime.progress import progress_bar
+        from kartothek_cube.io_components.runtime import progress_bar
 
         with progress_bar(title, True, partial(tqdm, disable=None, delay=1, leave=False, dynamic_ncols=True)):
             yield

@@ -31,7 +31,7 @@ _GROUPS = {
         "info": _Entry("inspect", "Show columns, types and partitions of the datasets."),
         "ls": _Entry("inspect", "List the cubes of the store (without CUBE)."),
         "query": _Entry("query", "Query the cube: interactively, or to a table or file."),
-        "report": _Entry("report", "Write an HTML report about the cube."),
+        "report": _Entry("inspect", "Write an HTML report about the cube."),
         "sql": _Entry("sql", "Run SQL on the cube: interactively, or to a table or file."),
         "stats": _Entry("inspect", "Count files, bytes, partitions and rows."),
         "verify": _Entry("inspect", "Check all files of the cube against its headers."),

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from kartothek_cube.io_components.job import Answer, Context, Job, Result, Task
-from kartothek_cube.io_components.runtime.progress import progress_add_total
-from kartothek_cube.io_components.runtime.threads import ordered_map
+from kartothek_cube.io_components.runtime import ordered_map, progress_add_total
 
 __all__ = ("execute", "iter_results")
 

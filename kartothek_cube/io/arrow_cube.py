@@ -22,19 +22,19 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_str_tupleset
-from kartothek_cube.core.arrow.dtype_backend import cast_to_schema
-from kartothek_cube.core.arrow.pandas_conversion import to_memory
-from kartothek_cube.core.cube.argument_types import ConditionsInput, DatasetsInput
+from kartothek_cube.core.arrow.pandas_conversion import cast_to_schema, to_memory
+from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io._local_executor import execute
 from kartothek_cube.io_components.arrow_dataset import LazyDataset, RowSource, TimestampUnit, in_unit
-from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
+from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.query.cube_source import CubeSource, DatasetOfCubeSource
 from kartothek_cube.io_components.query.executor import query_table_job, run_task
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.query.result_types import plan_table
-from kartothek_cube.io_components.runtime.threads import store_factory
+from kartothek_cube.io_components.runtime import store_factory
 
 if TYPE_CHECKING:
     import polars

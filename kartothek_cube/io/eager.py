@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
-from kartothek_cube.core.arrow.pandas_conversion import align_date_units
+from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, align_date_units
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
@@ -20,7 +19,7 @@ from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io._local_executor import execute
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.maintenance import rollback
+from kartothek_cube.io_components.maintenance import history
 from kartothek_cube.io_components.maintenance.copy import copy_dataset_job
 from kartothek_cube.io_components.maintenance.delete import delete_dataset_job
 from kartothek_cube.io_components.maintenance.garbage import dataset_garbage_job, list_garbage, with_sizes
@@ -31,7 +30,7 @@ from kartothek_cube.io_components.read.dataset_read import (
     read_frame,
     run_each,
 )
-from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, available_cores
+from kartothek_cube.io_components.runtime import REMOTE_REQUESTS, available_cores
 from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.io_components.write.build_index import build_index_job
 from kartothek_cube.io_components.write.dataset_commit import (
@@ -42,16 +41,23 @@ from kartothek_cube.io_components.write.dataset_commit import (
     write_input,
 )
 from kartothek_cube.io_components.write.dataset_plan import (
+    DatasetWritePlan,
+    MetadataMerger,
     OnConflict,
+    SchemaMode,
     plan_commit,
     plan_partition,
     plan_store,
     plan_update,
 )
-from kartothek_cube.io_components.write.inputs import iter_inputs
-from kartothek_cube.io_components.write.plan import DatasetWritePlan, MetadataMerger, SchemaMode
 from kartothek_cube.io_components.write.table_writer import WriteResult
-from kartothek_cube.io_components.write.typing import DatasetElement, DatasetInput, HandlesInput, SchemaInput
+from kartothek_cube.io_components.write.validation import (
+    DatasetElement,
+    DatasetInput,
+    HandlesInput,
+    SchemaInput,
+    iter_inputs,
+)
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:
@@ -763,7 +769,7 @@ def keep_dataset_history(dataset_uuid: str, store: StoreInput, states: int) -> D
     >>> [state.version for state in list_dataset_history("geodata", store)]
     [1, 2, 3]
     """
-    return rollback.keep_history(dataset_uuid, store, states)
+    return history.keep_history(dataset_uuid, store, states)
 
 
 def list_dataset_history(dataset_uuid: str, store: StoreInput) -> list[DatasetState]:
@@ -787,7 +793,7 @@ def list_dataset_history(dataset_uuid: str, store: StoreInput) -> list[DatasetSt
     KeyError
         There is no such dataset.
     """
-    return rollback.list_history(dataset_uuid, store)
+    return history.list_history(dataset_uuid, store)
 
 
 def rollback_dataset(dataset_uuid: str, store: StoreInput, as_of: AsOf) -> DatasetMetadata:
@@ -820,7 +826,7 @@ def rollback_dataset(dataset_uuid: str, store: StoreInput, as_of: AsOf) -> Datas
         Another writer committed at the same time. Nothing is changed.
     """
     blobs = open_blobs(store)
-    return rollback.finish_rollback(blobs, rollback.plan_rollback(dataset_uuid, blobs, as_of))[0]
+    return history.finish_rollback(blobs, history.plan_rollback(dataset_uuid, blobs, as_of))[0]
 
 
 def verify_dataset(
@@ -871,7 +877,7 @@ def verify_dataset(
     True
     """
     # imported when needed, as in other rare operations: importing this module stays quick
-    from kartothek_cube.io_components.verify.finish import verify_dataset_job
+    from kartothek_cube.io_components.verify.dataset_rules import verify_dataset_job
 
     dataset = dataset_factory(dataset_uuid, store, factory, load_schema=False)
     return execute(verify_dataset_job(dataset, deep=deep), available_cores())

@@ -11,20 +11,21 @@ import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import alias_parameter, converter_str_tupleset
-from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
-from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeInput, CubeMetadata, DatasetsInput
+from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend
+from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.history import annotate_operations
 from kartothek_cube.core.schema.evolution import ColumnTypes
 from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io._local_executor import execute
-from kartothek_cube.io_components.maintenance import cube_history, garbage
-from kartothek_cube.io_components.maintenance.cube_copy import copy_cube_job, plan_copy
-from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf, CubeHistory, CubeState
+from kartothek_cube.io_components.maintenance import garbage, history
+from kartothek_cube.io_components.maintenance.copy import copy_cube_job, plan_copy
 from kartothek_cube.io_components.maintenance.delete import delete_cube_job
 from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job, with_sizes
+from kartothek_cube.io_components.maintenance.history import CubeAsOf, CubeHistory, CubeState
 from kartothek_cube.io_components.maintenance.stats import collect_stats_job
 from kartothek_cube.io_components.query.executor import (
     frames_of_result,
@@ -35,14 +36,13 @@ from kartothek_cube.io_components.query.executor import (
 )
 from kartothek_cube.io_components.query.explain import explain_query
 from kartothek_cube.io_components.query.result_types import plan_frames, plan_table
-from kartothek_cube.io_components.runtime.progress import progress_bar
-from kartothek_cube.io_components.runtime.threads import available_cores
+from kartothek_cube.io_components.runtime import available_cores, progress_bar
 from kartothek_cube.io_components.write.adopt import ADOPT_THREADS, Adoption, adopt_job
 from kartothek_cube.io_components.write.cube_plan import plan_append, plan_build, plan_extend, plan_update
 from kartothek_cube.io_components.write.cube_write import remove_partitions_job, write_cube_job
+from kartothek_cube.io_components.write.dataset_plan import SchemaMode
 from kartothek_cube.io_components.write.foreign_tables import TableSource
-from kartothek_cube.io_components.write.plan import SchemaMode
-from kartothek_cube.io_components.write.validation import collect_input
+from kartothek_cube.io_components.write.validation import CubeInput, CubeMetadata, collect_input
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:
@@ -884,7 +884,7 @@ def keep_cube_history(
     >>> query_cube(cube, store)[0]["PEOPLE"].tolist()
     [126000]
     """
-    return cube_history.keep_cube_history(cube, store, states, ktk_cube_dataset_ids)
+    return history.keep_cube_history(cube, store, states, ktk_cube_dataset_ids)
 
 
 def list_cube_history(cube: Cube, store: StoreInput) -> CubeHistory:
@@ -923,7 +923,7 @@ def list_cube_history(cube: Cube, store: StoreInput) -> CubeHistory:
     >>> [len(query_cube(cube, store, as_of=state.version)[0]) for state in (first, second)]
     [2, 2]
     """
-    return cube_history.list_cube_history(cube, store)
+    return history.list_cube_history(cube, store)
 
 
 @alias_parameter("datasets", "ktk_cube_dataset_ids")
@@ -967,7 +967,7 @@ def rollback_cube(
     ConcurrentWriteError
         Another writer committed at the same time. Nothing is changed.
     """
-    return cube_history.return_cube(cube, store, as_of, ktk_cube_dataset_ids)
+    return history.return_cube(cube, store, as_of, ktk_cube_dataset_ids)
 
 
 @alias_parameter("datasets", "ktk_cube_dataset_ids")

@@ -22,7 +22,7 @@ from typing import Any
 
 import pandas as pd
 
-from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
+from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
@@ -33,10 +33,14 @@ from kartothek_cube.io._local_executor import execute
 from kartothek_cube.io_components.arguments import MetadataInput
 from kartothek_cube.io_components.read.dataset_read import FrameOptions, frame_of_table, plan_read, run_each
 from kartothek_cube.io_components.write.dataset_commit import update_dataset_job, write_input
-from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_store, plan_update
-from kartothek_cube.io_components.write.inputs import iter_inputs
-from kartothek_cube.io_components.write.plan import MetadataMerger, SchemaMode
-from kartothek_cube.io_components.write.typing import DatasetInput
+from kartothek_cube.io_components.write.dataset_plan import (
+    MetadataMerger,
+    OnConflict,
+    SchemaMode,
+    plan_store,
+    plan_update,
+)
+from kartothek_cube.io_components.write.validation import DatasetInput, iter_inputs
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (

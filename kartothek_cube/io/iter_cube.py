@@ -27,17 +27,18 @@ from typing import Literal
 import pandas as pd
 
 from kartothek_cube.core.arguments import alias_parameter
-from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
-from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeElement, CubeMetadata, DatasetsInput
+from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend
+from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io import eager_cube
 from kartothek_cube.io._local_executor import execute, iter_results
-from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
+from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.query.executor import query_job, run_frames
 from kartothek_cube.io_components.query.result_types import plan_frames
-from kartothek_cube.io_components.runtime.threads import limit_threads
+from kartothek_cube.io_components.runtime import limit_threads
 from kartothek_cube.io_components.verify.report import Report
 from kartothek_cube.io_components.write.cube_plan import (
     CubeWritePlan,
@@ -46,13 +47,14 @@ from kartothek_cube.io_components.write.cube_plan import (
     plan_extend,
     plan_update,
 )
+from kartothek_cube.io_components.write.dataset_plan import SchemaMode
 from kartothek_cube.io_components.write.incremental import (
     declared_ids,
     iter_input,
     write_part,
     write_parts_job,
 )
-from kartothek_cube.io_components.write.plan import SchemaMode
+from kartothek_cube.io_components.write.validation import CubeElement, CubeMetadata
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (

@@ -17,7 +17,7 @@ from kartothek_cube.core.cube.discover import discover_cube, discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.display.html import card, facts, table
+from kartothek_cube.display import card, facts, table
 from kartothek_cube.io import arrow_cube, eager_cube, iter_cube, sql
 
 __all__ = ("CubeColumns", "OpenedCube", "open_cube")

@@ -12,7 +12,7 @@ from kartothek_cube.core.factory import DatasetFactory, _ensure_factory
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import check_table_name
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io_components.runtime.threads import store_factory
+from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.serialization import DataFrameSerializer, default_serializer
 
 __all__ = (

@@ -15,9 +15,9 @@ import pyarrow.types as pat
 from kartothek_cube.core.arrow.arrays import to_numpy
 from kartothek_cube.core.arrow.types import Mask
 from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.expressions.literal import LiteralType
 from kartothek_cube.core.expressions.predicate import (
     ConjunctionType,
-    LiteralType,
     LiteralValue,
     PredicatesType,
     check_form,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import BinaryIO, ClassVar
 
@@ -16,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
+from kartothek_cube.core import clock
 from kartothek_cube.core.arrow.pandas_conversion import as_table, to_pandas
 from kartothek_cube.core.arrow.types import Ints, is_nested, storage_type
 from kartothek_cube.core.expressions.predicate import PredicatesType
@@ -336,7 +336,7 @@ def _retry(read: Callable[[], pa.Table], key: str) -> pa.Table:
             _logger.warning("Attempt %d of %d to read %r failed: %r", attempt, MAX_NB_RETRIES, key, error)
             failure = error
             if attempt < MAX_NB_RETRIES:
-                time.sleep(BACKOFF_TIME * 2 ** (attempt - 1))
+                clock.sleep(BACKOFF_TIME * 2 ** (attempt - 1))
     raise ParquetReadError(
         f"{key!r} could not be read in {MAX_NB_RETRIES} attempts: {failure!r}"
     ) from failure

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from kartothek_cube.core.dataset import DatasetMetadataBase
 from kartothek_cube.core.naming import METADATA_BASE_SUFFIX, METADATA_FORMAT_MSGPACK
 from kartothek_cube.core.store import BlobStore, check_key, open_blobs
-from kartothek_cube.core.store.keys import check_keys
+from kartothek_cube.core.store.blob_store import check_keys
 from kartothek_cube.core.typing import StoreInput
 
 __all__ = ("copy_keys", "copy_rename_keys")

@@ -202,7 +202,7 @@ def test_an_error_of_the_program(call, monkeypatch):
 def test_threads_are_put_back(ok):
     import pyarrow as pa
 
-    from kartothek_cube.io_components.runtime.threads import available_cores
+    from kartothek_cube.io_components.runtime import available_cores
 
     before = pa.cpu_count(), available_cores()
     assert "seed" in ok("-j", "1", "cube", "stats")

@@ -20,9 +20,8 @@ from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager_cube import build_cube, extend_cube, query_cube
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.planner import plan_query
-from kartothek_cube.io_components.write.cube_commit import finish_write
 from kartothek_cube.io_components.write.cube_plan import plan_append, plan_build, plan_update
-from kartothek_cube.io_components.write.cube_write import merge_writes, prepare, run_write
+from kartothek_cube.io_components.write.cube_write import finish_write, merge_writes, prepare, run_write
 
 CUBE = Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube", suppress_index_on=["x"])
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kartothek_cube.core import clock
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.serialization import ParquetReadError, ParquetSerializer, _parquet
@@ -274,7 +275,7 @@ class Flaky(WrapperStore):
 @pytest.fixture
 def pauses(monkeypatch):
     slept = []
-    monkeypatch.setattr(_parquet.time, "sleep", slept.append)
+    monkeypatch.setattr(clock, "sleep", slept.append)
     return slept
 
 

@@ -331,11 +331,12 @@ def deterministic(first: int = 200_000) -> Iterator[None]:
     with (
         mock.patch("kartothek_cube.core.uuid._uuid_hook_object", new_id),
         mock.patch("kartothek_cube.core.clock.datetime_utcnow", now),
-        mock.patch("kartothek_cube.core.commit.backoff.time.sleep"),
+        # not time.sleep: threads of other libraries would spin without a pause
+        mock.patch("kartothek_cube.core.clock.sleep"),
         # operations have the same ids in all runs; and a look at a pending one is like another one
         mock.patch("kartothek_cube.core.commit.operation._is_known", return_value=False),
         mock.patch("kartothek_cube.core.commit.operation._LOOKS", 1),
-        mock.patch("kartothek_cube.io_components.runtime.threads.ThreadPoolExecutor", _OneThread),
+        mock.patch("kartothek_cube.io_components.runtime.ThreadPoolExecutor", _OneThread),
     ):
         yield
 

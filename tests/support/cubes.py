@@ -14,7 +14,7 @@ from storefact import get_store_from_url
 
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import MultiTableCommitAborted
-from kartothek_cube.core.header.commit_record import COMMIT_RECORD
+from kartothek_cube.core.header import COMMIT_RECORD
 from kartothek_cube.io import eager_cube
 
 CUBE = Cube(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="cube")

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from simplekv import KeyValueStore
 
 from kartothek_cube.core.store import Blob, BlobStore, PreconditionFailed, register_driver
-from kartothek_cube.core.store.keys import check_key, check_keys, check_prefix
+from kartothek_cube.core.store.blob_store import check_key, check_keys, check_prefix
 
 #: how the stores of a kind tell versions apart, and whether they delete by condition in one request
 KINDS = {

@@ -32,7 +32,7 @@ from kartothek_cube.io.dask.dataframe_cube import query_cube_dataframe
 from kartothek_cube.io_components.query.executor import run_frames, run_task
 from kartothek_cube.io_components.query.physical_plan import split_into_tasks
 from kartothek_cube.io_components.query.result_types import plan_frames
-from kartothek_cube.io_components.runtime.threads import limit_threads
+from kartothek_cube.io_components.runtime import limit_threads
 from kartothek_cube.serialization import ParquetSerializer
 from tests.support.cube_facades import FACADES
 from tests.support.cube_model import (
@@ -67,10 +67,10 @@ THRESHOLDS = {
     QUERY + "frame_conversion.MAX_COLUMNS": (3,),
     "kartothek_cube.io_components.kernels.encode.MAX_CODE": (2, 30),
     "kartothek_cube.io_components.kernels.search.MAX_CODE": (2, 30),
-    "kartothek_cube.io_components.runtime.threads._WORTH_A_TASK": (1, 5000),
+    "kartothek_cube.io_components.runtime._WORTH_A_TASK": (1, 5000),
     "kartothek_cube.io_components.read.data_files._SMALL": (0,),
     "kartothek_cube.io_components.read.data_files._WORTH_A_THREAD": (0,),
-    "kartothek_cube.io_components.runtime.threads.available_cores": (lambda: 3,),
+    "kartothek_cube.io_components.runtime.available_cores": (lambda: 3,),
     "kartothek_cube.serialization.parquet_reader._MIN_CELLS_THREADS": (0,),
     "kartothek_cube.serialization.parquet_reader._MIN_ROWS_LATE": (0, 3),
     "kartothek_cube.serialization.parquet_reader._BYTES_PER_ROW": (1000,),

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kartothek_cube.core.header.commit_record import COMMIT_RECORD
+from kartothek_cube.core.header import COMMIT_RECORD
 
 HEADER = ".by-dataset-metadata."
 

@@ -1,15 +1,16 @@
-"""The commands ``info``, ``stats``, ``ls`` and ``verify``."""
+"""The commands ``info``, ``stats``, ``ls``, ``verify`` and ``report``."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kartothek_cube.cli.context import CliContext, is_internal_column, list_cubes, pass_state
+from kartothek_cube.cli.context import CliContext, is_internal_column, list_cubes, mask_store, pass_state
 from kartothek_cube.cli.options import (
     CubeCommand,
     RemainderCommand,
@@ -24,12 +25,19 @@ from kartothek_cube.core.errors import format_count
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kartothek_cube.cli.report.page import Page
     from kartothek_cube.core.cube.cube import Cube
     from kartothek_cube.core.dataset import DatasetMetadata
     from kartothek_cube.io_components.verify.report import Report
 
-__all__ = ("column_types", "info", "ls", "stats", "verify")
-
+__all__ = (
+    "column_types",
+    "info",
+    "ls",
+    "report",
+    "stats",
+    "verify",
+)
 
 #: of metadata keys
 _INTERNAL_PREFIXES = ("ktk_", "klee_", "kartothek_cube", "pandas")
@@ -273,3 +281,60 @@ def _print_report(report: Report) -> None:
     checked = ", ".join(format_count(n, _SINGULAR[kind], kind) for kind, n in report.checked.items())
     problems = format_count(len(report.problems), "problem") if report.problems else "no problems"
     click.echo(f"{problems} in {checked}")
+
+
+@click.command(cls=CubeCommand)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False),
+    default="report.html",
+    show_default=True,
+    help="Output file; - for standard output.",
+)
+@pass_state
+def report(state: CliContext, output: str) -> None:
+    """
+    Write an HTML report: partitions, growth, columns, index selectivity, warnings.
+
+    The page is a single file without scripts and external resources.
+    """
+    from importlib.metadata import version
+
+    from kartothek_cube.cli.report.page import build_page
+    from kartothek_cube.core.store import open_blobs
+
+    with state.progress("report"):
+        name = mask_store(state.store_name)
+        page = build_page(
+            state.cube, state.datasets, open_blobs(state.store), name, version("kartothek_cube")
+        )
+    html = render(page)
+    if output == "-":
+        click.echo(html)
+        return
+    try:
+        with open(output, "w", encoding="utf-8") as file:
+            file.write(html)
+    except OSError as error:
+        usage_error(f"Cannot write {output}: {error.strerror}")
+    click.echo(f"Written to {os.path.abspath(output)}", err=True)
+
+
+def render(page: Page) -> str:
+    """Render the page as HTML; all text from the store is escaped."""
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    except ImportError:
+        usage_error("The report needs Jinja2: pip install 'kartothek_cube[cli]'")
+
+    environment = Environment(
+        loader=PackageLoader("kartothek_cube.cli"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["thousands"] = "{:,}".format
+    environment.filters["format_count"] = format_count
+    return environment.get_template("report.html").render(page=page)

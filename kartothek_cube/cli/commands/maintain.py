@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from kartothek_cube.core.dataset import DatasetMetadata
     from kartothek_cube.core.store import Blob
     from kartothek_cube.core.typing import StoreFactory
-    from kartothek_cube.io_components.maintenance.cube_history import CubeState
+    from kartothek_cube.io_components.maintenance.history import CubeState
 
 __all__ = ("adopt", "cleanup", "compact", "copy", "delete", "history", "index")
 
@@ -119,7 +119,7 @@ def copy(
     """Copy the cube to another store."""
     from kartothek_cube.core.errors import DatasetExistsError
     from kartothek_cube.io.eager_cube import copy_cube, delete_cube
-    from kartothek_cube.io_components.maintenance.cube_copy import plan_copy
+    from kartothek_cube.io_components.maintenance.copy import plan_copy
 
     if tgt_store == state.store_name:
         usage_error("--tgt_store must be a different store than --store")
@@ -323,7 +323,7 @@ def cleanup(state: CliContext, retention_text: str, dry_run: bool, yes: bool) ->
 
 
 def _format_size(blobs: Iterable[Blob]) -> str:
-    from kartothek_cube.io_components.runtime.progress import bytes_text
+    from kartothek_cube.io_components.runtime import bytes_text
 
     return bytes_text(sum(blob.size or 0 for blob in blobs))
 
@@ -381,7 +381,7 @@ def compact(
 
 
 def _describe_compaction(count: dict[str, int]) -> str:
-    from kartothek_cube.io_components.runtime.progress import bytes_text
+    from kartothek_cube.io_components.runtime import bytes_text
 
     if not count["partitions"]:
         return "nothing to do"
@@ -427,7 +427,7 @@ def history(
 
     from kartothek_cube.cli.output import NEVER_CUT, open_writer
     from kartothek_cube.io.eager_cube import keep_cube_history, list_cube_history, rollback_cube
-    from kartothek_cube.io_components.maintenance.cube_history import STATE_COLUMNS, describe_state
+    from kartothek_cube.io_components.maintenance.history import STATE_COLUMNS, describe_state
 
     names = select_datasets(state.datasets, include, exclude)
     if keep is not None:

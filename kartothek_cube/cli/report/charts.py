@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.cli.report.files import DataFiles
 from kartothek_cube.core.errors import format_count
-from kartothek_cube.io_components.runtime.progress import bytes_text
+from kartothek_cube.io_components.runtime import bytes_text
 
 __all__ = ("METRICS", "Cell", "Growth", "HeatMap", "Line", "Tick", "format_values", "growth", "heat_map")
 

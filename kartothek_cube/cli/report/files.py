@@ -21,8 +21,13 @@ from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered, group_codes
 from kartothek_cube.io_components.kernels.sort import last_occurrence_mask
 from kartothek_cube.io_components.read.data_files import concat_tables, read_table_of_file
-from kartothek_cube.io_components.runtime.progress import progress_add_total, progress_advance
-from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, available_cores, ordered_map
+from kartothek_cube.io_components.runtime import (
+    REMOTE_REQUESTS,
+    available_cores,
+    ordered_map,
+    progress_add_total,
+    progress_advance,
+)
 from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = ("DataFiles", "collect_file_stats")

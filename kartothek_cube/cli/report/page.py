@@ -20,7 +20,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import format_count
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.store import Blob, BlobStore
-from kartothek_cube.io_components.runtime.progress import bytes_text
+from kartothek_cube.io_components.runtime import bytes_text
 
 __all__ = (
     "Advice",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kartothek_cube.core.commit.apply import apply, last_batch, merged_schema
 from kartothek_cube.core.commit.base_state import BaseState, CommitReceipt, read_base, read_replaced_base
 from kartothek_cube.core.commit.change import (
     ChangeSet,
@@ -11,6 +10,9 @@ from kartothek_cube.core.commit.change import (
     NoUnseenPartitions,
     Requirement,
     WriteMode,
+    apply,
+    last_batch,
+    merged_schema,
 )
 from kartothek_cube.core.commit.header_store import delete_headers
 from kartothek_cube.core.commit.operation import Decision, Role, commit_operation, settle

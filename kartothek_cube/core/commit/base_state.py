@@ -10,7 +10,7 @@ from kartothek_cube.core.commit.header_store import header_format, read_versione
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.loading import HeaderBlob, read_header
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError
-from kartothek_cube.core.header.commit_record import CommitRecord, Participation, parse_record
+from kartothek_cube.core.header import CommitRecord, Participation, parse_record
 from kartothek_cube.core.naming import schema_key
 from kartothek_cube.core.store import BlobStore
 

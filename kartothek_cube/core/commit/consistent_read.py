@@ -8,7 +8,7 @@ from collections.abc import Callable
 from kartothek_cube.core.commit.operation import Status, load_before, status_of
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError
-from kartothek_cube.core.header.commit_record import CommitRecord, Participation, parse_record
+from kartothek_cube.core.header import CommitRecord, Participation, parse_record
 from kartothek_cube.core.store import BlobStore
 
 __all__ = ("read_consistently",)
@@ -25,25 +25,8 @@ def read_consistently(
     load: Callable[[str], DatasetMetadata | None],
     is_wanted: Callable[[str], bool],
 ) -> dict[str, DatasetMetadata]:
-    """
-    Replace states that do not belong to the same moment.
-
-    Parameters
-    ----------
-    blobs
-        The store.
-    states
-        Uuid to the newest state, read one after the other.
-    load
-        Reads the newest state of a dataset; None if there is none.
-    is_wanted
-        Whether a dataset belongs to the result, if it was created since it was listed.
-
-    Returns
-    -------
-    dict
-        Uuid to state. Without a write at the same time these are `states`, and nothing is read.
-    """
+    """Replace states, read one after the other, that do not belong to the same moment."""
+    # Without a write at the same time, nothing is read again. `is_wanted` is asked about new datasets.
     return _Cut(blobs, states, load, is_wanted).resolve()
 
 

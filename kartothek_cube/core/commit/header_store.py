@@ -1,21 +1,24 @@
-"""Headers and schema files in the store: read with a version, compare-and-swap, restore, delete."""
+"""Headers and schema files in the store: read with version, compare-and-swap and backoff, restore, delete."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from typing import Any
+import random
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any, TypeVar
 
-from kartothek_cube.core.commit.backoff import attempts
+from kartothek_cube.core import clock
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.loading import read_header
 from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, UnknownOutcomeError
-from kartothek_cube.core.header.commit_record import COMMIT_RECORD
+from kartothek_cube.core.header import COMMIT_RECORD
 from kartothek_cube.core.naming import metadata_key_from_uuid
 from kartothek_cube.core.store import BlobStore, FlushError, PreconditionFailed
 from kartothek_cube.core.uuid import gen_uuid
 
 __all__ = (
+    "attempts",
     "check_one_header",
+    "compare_and_swap_header",
     "delete_blob",
     "delete_headers",
     "edit_header",
@@ -24,8 +27,43 @@ __all__ = (
     "read_versioned",
     "render",
     "restore_if_ours",
-    "compare_and_swap_header",
+    "retry_request",
 )
+
+T = TypeVar("T")
+
+#: attempts before a writer gives up against faster ones; with the pauses below this is about a minute
+_ATTEMPTS = 60
+_LONGEST_PAUSE_S = 2.0
+#: stores repeat requests themselves; this is for errors that remain
+_REPETITIONS = 3
+_PAUSE_S = 0.1
+
+
+def attempts() -> Iterator[int]:
+    """Count attempts, with a pause before each but the first that grows and is random.
+
+    >>> next(attempts())
+    0
+    """
+    # random, so that writers that met once do not meet again
+    yield 0
+    for attempt in range(1, _ATTEMPTS):
+        clock.sleep(min(_LONGEST_PAUSE_S, 0.005 * 1.5 ** (attempt - 1)) * random.random())
+        yield attempt
+
+
+def retry_request(request: Callable[[], T]) -> T:
+    """Repeat a request that fails, a few times."""
+    # for requests after a successful commit: a lost one must not turn it into an error
+    for attempt in range(_REPETITIONS):
+        if attempt:
+            clock.sleep(_PAUSE_S * attempt)
+        try:
+            return request()
+        except OSError as error:
+            failure = error
+    raise failure
 
 
 def header_format(key: str) -> str:

@@ -8,7 +8,6 @@ states (kartothek_cube.core.commit.consistent_read).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
@@ -16,10 +15,10 @@ from typing import TypeVar
 
 import attrs
 
+from kartothek_cube.core import clock
 from kartothek_cube.core.caching import CACHE
-from kartothek_cube.core.commit.backoff import attempts
 from kartothek_cube.core.commit.base_state import BaseState, CommitReceipt
-from kartothek_cube.core.commit.header_store import compare_and_swap_header, edit_header, render
+from kartothek_cube.core.commit.header_store import attempts, compare_and_swap_header, edit_header, render
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.loading import parse_header_cached, read_header
 from kartothek_cube.core.errors import (
@@ -29,7 +28,7 @@ from kartothek_cube.core.errors import (
     KartothekCubeError,
     UnknownOutcomeError,
 )
-from kartothek_cube.core.header.commit_record import (
+from kartothek_cube.core.header import (
     COMMIT_RECORD,
     CommitRecord,
     Participation,
@@ -216,7 +215,7 @@ def settle(blobs: BlobStore, read: Callable[[], BaseState], *, replaces: bool = 
         if looks >= _LOOKS:
             abort_operation(blobs, base.uuid, participation)
         else:
-            time.sleep(min(_FIRST_PAUSE_S * 1.6**looks, _LONGEST_PAUSE_S))
+            clock.sleep(min(_FIRST_PAUSE_S * 1.6**looks, _LONGEST_PAUSE_S))
         looks += 1
 
 
@@ -364,29 +363,9 @@ def commit_operation(
     *,
     creates: bool = False,
 ) -> dict[str, T]:
-    """
-    Commit several datasets at once.
-
-    Parameters
-    ----------
-    blobs
-        The store.
-    coordinator
-        Uuid of the dataset whose header decides.
-    steps
-        Uuid to a commit, in order; that of the coordinator, if there is one, is the last.
-    touch
-        Commits the coordinator without a change.
-    undo
-        Undoes commits.
-    creates
-        Whether datasets are created, of which the coordinator may name an earlier operation.
-
-    Returns
-    -------
-    dict
-        Uuid to the result of its commit.
-    """
+    """Commit several datasets at once; the header of the coordinator, whose step is the last, decides."""
+    # `touch` commits a coordinator without a step. With `creates`, datasets are created, of which the
+    # coordinator may name an earlier operation: then a single step takes part in an operation, too.
     if len(steps) < 2 and not (creates and _are_listed(blobs, coordinator, steps)):
         return {uuid: step(None)[0] for uuid, step in steps.items()}
     for _ in attempts():

@@ -16,16 +16,30 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.commit.apply import apply, last_batch
-from kartothek_cube.core.commit.backoff import attempts
+from kartothek_cube.core.commit.auxiliary_files import (
+    put_schema,
+    put_tombstoned_schema_again,
+    refers_to,
+    restore_schema,
+    store_indices,
+    unreferenced_indices,
+)
 from kartothek_cube.core.commit.base_state import (
     BaseState,
     CommitReceipt,
     read_optional_base,
     read_replaced_base,
 )
-from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, MissingIndexEntries, WriteMode
+from kartothek_cube.core.commit.change import (
+    ChangeSet,
+    IndexUpdate,
+    MissingIndexEntries,
+    WriteMode,
+    apply,
+    last_batch,
+)
 from kartothek_cube.core.commit.header_store import (
+    attempts,
     check_one_header,
     compare_and_swap_header,
     delete_blob,
@@ -34,9 +48,7 @@ from kartothek_cube.core.commit.header_store import (
     render,
     restore_if_ours,
 )
-from kartothek_cube.core.commit.index_files import refers_to, store_indices, unreferenced_indices
 from kartothek_cube.core.commit.operation import Decision, Role, delete_before, forget_aborted, settle
-from kartothek_cube.core.commit.schema_file import put_schema, put_tombstoned_schema_again, restore_schema
 from kartothek_cube.core.commit.tombstones import (
     check_files,
     confirm_first_commit,
@@ -48,7 +60,7 @@ from kartothek_cube.core.commit.tombstones import (
 )
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, MissingFileError, UnknownOutcomeError
-from kartothek_cube.core.header.commit_record import (
+from kartothek_cube.core.header import (
     COMMIT_RECORD,
     CommitRecord,
     Participation,

@@ -15,11 +15,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from kartothek_cube.core import clock
-from kartothek_cube.core.commit.backoff import attempts, retry_request
-from kartothek_cube.core.commit.header_store import header_format, read_versioned
+from kartothek_cube.core.commit.header_store import attempts, header_format, read_versioned, retry_request
 from kartothek_cube.core.errors import ConcurrentWriteError, UnknownOutcomeError
-from kartothek_cube.core.header.commit_record import parse_record
-from kartothek_cube.core.header.parse import parse_header
+from kartothek_cube.core.header import parse_header, parse_record
 from kartothek_cube.core.naming import INDICES_DIRECTORY, TABLE_METADATA_FILE, TOMBSTONES_KEY, check_uuid
 from kartothek_cube.core.store import BlobStore, PreconditionFailed
 

@@ -10,10 +10,9 @@ from typing import Any
 import attrs
 import numpy as np
 
-from kartothek_cube.core.commit.backoff import attempts, retry_request
 from kartothek_cube.core.commit.base_state import BaseState, CommitReceipt, read_base
 from kartothek_cube.core.commit.change import WriteMode
-from kartothek_cube.core.commit.header_store import restore_if_ours
+from kartothek_cube.core.commit.header_store import attempts, restore_if_ours, retry_request
 from kartothek_cube.core.commit.operation import delete_before, forget_aborted, settle
 from kartothek_cube.core.commit.publish import publish
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -24,7 +23,7 @@ from kartothek_cube.core.errors import (
     DatasetNotFoundError,
     KartothekCubeError,
 )
-from kartothek_cube.core.header.commit_record import Participation, parse_record
+from kartothek_cube.core.header import Participation, parse_record
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.naming import TOMBSTONES_KEY
 from kartothek_cube.core.partition import PartitionTable

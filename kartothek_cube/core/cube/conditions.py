@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
@@ -15,6 +15,8 @@ import pyarrow as pa
 from kartothek_cube.core.arguments import converter_str, converter_tuple
 from kartothek_cube.core.arrow.casting import describe
 from kartothek_cube.core.cube.condition_codec import (
+    ConditionSyntaxError,
+    ConditionText,
     Incomparable,
     check_column,
     check_value,
@@ -22,8 +24,10 @@ from kartothek_cube.core.cube.condition_codec import (
     check_words,
     filter_rows,
     from_json,
+    has_joins,
     is_text,
     next_prefix,
+    parse_joined,
     parse_text,
     parse_value,
     query_parser,
@@ -33,15 +37,8 @@ from kartothek_cube.core.cube.condition_codec import (
     to_python_scalar_keep_int,
     to_value_tuple,
 )
-from kartothek_cube.core.cube.condition_grammar import (
-    ConditionSyntaxError,
-    ConditionText,
-    has_joins,
-    parse_joined,
-)
-from kartothek_cube.core.expressions.exact import exact_literal
-from kartothek_cube.core.expressions.predicate import LiteralType
-from kartothek_cube.core.expressions.tree import AllOf, AnyOf, Node
+from kartothek_cube.core.expressions.literal import LiteralType, exact_literal
+from kartothek_cube.core.expressions.predicate import AllOf, AnyOf, Node
 
 __all__ = (
     "BetweenCondition",
@@ -1105,3 +1102,9 @@ class _QueryTextReader(_TextReader):
 
 def _join_all(trees: list[ConditionTree]) -> ConditionTree:
     return functools.reduce(Conjunction.from_two, trees, Conjunction(None))
+
+
+ConditionsInput: TypeAlias = (
+    Condition | Conjunction | Disjunction | Iterable[Condition | Disjunction] | str | None
+)
+"""Conditions that all have to hold; or their text, as in ``"TEMP > 10 & DAY >= 2024-01-05"``."""

@@ -10,7 +10,7 @@ from kartothek_cube.core.arguments import converter_str, converter_str_set, conv
 from kartothek_cube.core.copying import CopyMixin
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.naming import check_uuid
-from kartothek_cube.display.html import card, facts, table
+from kartothek_cube.display import card, facts, table
 
 __all__ = ("Cube",)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from kartothek_cube.core.arguments import alias_parameter, converter_str_set, converter_str_set_optional
 from kartothek_cube.core.commit.consistent_read import read_consistently
-from kartothek_cube.core.cube.argument_types import DatasetsInput
 from kartothek_cube.core.cube.consistency import check_cube, check_datasets, get_dataset_columns
 from kartothek_cube.core.cube.constants import (
     KLEE_METADATA_DIMENSION_COLUMNS,
@@ -37,6 +36,9 @@ __all__ = (
 )
 
 _LOGGER = logging.getLogger(__name__)
+
+DatasetsInput: TypeAlias = str | Iterable[str] | Mapping[str, DatasetMetadata] | None
+"""Datasets of a cube: ids, or loaded datasets by id; None for all."""
 
 
 def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: StoreInput | BlobStore) -> set[str]:

@@ -8,8 +8,7 @@ from typing import Any
 from kartothek_cube.core.dataset.builder import (
     DatasetMetadataBuilder as DatasetMetadataBuilder,
 )  # not in a star import
-from kartothek_cube.core.dataset.metadata import DatasetMetadata
-from kartothek_cube.core.dataset.metadata_base import DatasetMetadataBase
+from kartothek_cube.core.dataset.metadata import DatasetMetadata, DatasetMetadataBase
 from kartothek_cube.core.naming import validate_uuid
 from kartothek_cube.core.urlencode import quote_indices
 

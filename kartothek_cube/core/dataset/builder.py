@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core import clock
 from kartothek_cube.core.copying import CopyMixin
-from kartothek_cube.core.dataset.metadata import DatasetMetadata
-from kartothek_cube.core.dataset.metadata_base import DatasetMetadataBase, HeaderDocument
+from kartothek_cube.core.dataset.metadata import DatasetMetadata, DatasetMetadataBase, HeaderDocument
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase
 from kartothek_cube.core.naming import (
     DEFAULT_METADATA_VERSION,

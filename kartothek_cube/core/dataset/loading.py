@@ -13,9 +13,7 @@ from kartothek_cube.core.arrow.arrays import abbreviate
 from kartothek_cube.core.caching import CACHE
 from kartothek_cube.core.common_metadata import read_schema_metadata
 from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
-from kartothek_cube.core.header.commit_record import parse_record
-from kartothek_cube.core.header.fast_parse import split_header
-from kartothek_cube.core.header.parse import HEADER_KEYS, check_header, parse_header
+from kartothek_cube.core.header import HEADER_KEYS, check_header, parse_header, parse_record, split_header
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase
 from kartothek_cube.core.naming import (
     INDICES_DIRECTORY,

@@ -12,10 +12,9 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.arrays import to_numpy
 from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.errors import unknown_names
-from kartothek_cube.core.expressions.literal import bind_literal
+from kartothek_cube.core.expressions.literal import LiteralType, bind_literal
 from kartothek_cube.core.expressions.predicate import (
     ConjunctionType,
-    LiteralType,
     PredicatesType,
     check_predicates,
     literal_mask,
@@ -25,7 +24,7 @@ from kartothek_cube.core.index.conversion import partition_frame, partition_rows
 from kartothek_cube.core.index.data import IndexColumns
 
 if TYPE_CHECKING:
-    from kartothek_cube.core.dataset.metadata_base import DatasetMetadataBase
+    from kartothek_cube.core.dataset.metadata import DatasetMetadataBase
 
 __all__ = ("index_rows", "indices_as_dataframe", "select_partitions")
 

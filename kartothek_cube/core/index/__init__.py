@@ -1,8 +1,7 @@
 """Inverted indices: value of a column -> partitions."""
 
 from kartothek_cube.core.index.data import IndexColumns
-from kartothek_cube.core.index.inverted import IndexBase
-from kartothek_cube.core.index.secondary import ExplicitSecondaryIndex, PartitionIndex
+from kartothek_cube.core.index.secondary import ExplicitSecondaryIndex, IndexBase, PartitionIndex
 from kartothek_cube.core.index.secondary import IndexDictType as IndexDictType  # not in a star import
 from kartothek_cube.core.index.secondary import ValueType as ValueType
 from kartothek_cube.core.index.secondary import filter_indices as filter_indices

@@ -22,9 +22,11 @@ from kartothek_cube.core.store.blob_store import (
     NoCompareAndSwapWarning,
     PreconditionFailed,
     Token,
+    check_key,
+    check_owned,
+    check_owned_keys,
     get_required,
 )
-from kartothek_cube.core.store.keys import check_key, check_owned, check_owned_keys
 from kartothek_cube.core.store.resolve import open_blobs, register_driver, register_scheme
 
 __all__ = (

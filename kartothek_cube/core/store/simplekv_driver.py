@@ -20,9 +20,12 @@ from kartothek_cube.core.store.blob_store import (
     Keys,
     PreconditionFailed,
     Token,
+    check_key,
+    check_keys,
+    check_prefix,
+    is_key,
     warn_no_swap,
 )
-from kartothek_cube.core.store.keys import check_key, check_keys, check_prefix, is_key
 
 __all__ = ("GenericBlobStore",)
 

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dask.bag import Bag, Item
 from dask.task_spec import TaskRef
 
-from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
+from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
@@ -43,12 +43,11 @@ from kartothek_cube.io_components.read.dataset_read import (
     read_dataset_job,
     read_frames,
 )
-from kartothek_cube.io_components.runtime.threads import batched
+from kartothek_cube.io_components.runtime import batched
 from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.io_components.write.build_index import build_index_job
 from kartothek_cube.io_components.write.dataset_commit import update_dataset_job, write_inputs
-from kartothek_cube.io_components.write.dataset_plan import plan_store
-from kartothek_cube.io_components.write.plan import MetadataMerger, with_write_id
+from kartothek_cube.io_components.write.dataset_plan import MetadataMerger, plan_store, with_write_id
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = ("build_dataset_indices__bag", "read_dataset_as_dataframe_bag", "store_bag_as_dataset")

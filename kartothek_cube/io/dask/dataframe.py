@@ -31,8 +31,7 @@ from dask.dataframe.utils import clear_known_categories
 from dask.delayed import Delayed
 from dask.task_spec import TaskRef
 
-from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
-from kartothek_cube.core.arrow.pandas_conversion import dates_as_stamps
+from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, dates_as_stamps
 from kartothek_cube.core.errors import DatasetNotFoundError, unknown_names
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
@@ -59,8 +58,14 @@ from kartothek_cube.io_components.read.dataset_read import (
 )
 from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.io_components.write.dataset_commit import Written, write_inputs
-from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_store, plan_update
-from kartothek_cube.io_components.write.plan import DatasetWritePlan, MetadataMerger, SchemaMode
+from kartothek_cube.io_components.write.dataset_plan import (
+    DatasetWritePlan,
+    MetadataMerger,
+    OnConflict,
+    SchemaMode,
+    plan_store,
+    plan_update,
+)
 from kartothek_cube.io_components.write.table_writer import WriteContext
 from kartothek_cube.serialization import DataFrameSerializer
 

@@ -29,17 +29,17 @@ from dask.delayed import Delayed
 from dask.task_spec import List, TaskRef
 
 from kartothek_cube.core.arguments import alias_parameter
-from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
-from kartothek_cube.core.arrow.pandas_conversion import dates_as_stamps
-from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeMetadata, DatasetsInput
+from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, dates_as_stamps
+from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.typing import StoreFactoryInput
 from kartothek_cube.io.dask import delayed_cube
 from kartothek_cube.io.dask._dask_executor import answer_as_delayed
 from kartothek_cube.io.dask._shuffle import buckets, shuffle_by_key
 from kartothek_cube.io.dask.common_cube import as_factory
 from kartothek_cube.io.dask.dataframe import from_map
-from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
+from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.query.executor import run_single_frame
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask, project
 from kartothek_cube.io_components.query.result_types import plan_frames
@@ -51,8 +51,9 @@ from kartothek_cube.io_components.write.cube_plan import (
     plan_update,
 )
 from kartothek_cube.io_components.write.cube_write import merge_writes, prepare
+from kartothek_cube.io_components.write.dataset_plan import SchemaMode, with_write_id
 from kartothek_cube.io_components.write.incremental import Written, write_part, write_parts_job
-from kartothek_cube.io_components.write.plan import SchemaMode, with_write_id
+from kartothek_cube.io_components.write.validation import CubeMetadata
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (

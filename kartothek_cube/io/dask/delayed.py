@@ -26,7 +26,7 @@ import attrs
 from dask.delayed import Delayed, delayed
 from dask.task_spec import TaskRef
 
-from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
+from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
@@ -50,15 +50,18 @@ from kartothek_cube.io_components.write.dataset_commit import (
     update_dataset_job,
     write_input,
 )
-from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_store, plan_update, with_scope
-from kartothek_cube.io_components.write.inputs import iter_inputs
-from kartothek_cube.io_components.write.plan import (
+from kartothek_cube.io_components.write.dataset_plan import (
     DatasetWritePlan,
     MetadataMerger,
+    OnConflict,
     SchemaMode,
+    plan_store,
+    plan_update,
+    with_scope,
     with_write_id,
 )
 from kartothek_cube.io_components.write.table_writer import WriteContext
+from kartothek_cube.io_components.write.validation import iter_inputs
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (

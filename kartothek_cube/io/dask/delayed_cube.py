@@ -29,17 +29,18 @@ from dask.delayed import Delayed, delayed
 from dask.task_spec import TaskRef
 
 from kartothek_cube.core.arguments import alias_parameter
-from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
-from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeMetadata, DatasetsInput
+from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend
+from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.typing import StoreFactoryInput
 from kartothek_cube.io.dask._dask_executor import answer_as_delayed, results_as_delayed
 from kartothek_cube.io.dask.common_cube import as_factory, check_blocksize
 from kartothek_cube.io_components.maintenance.compact import compact_cube_job
-from kartothek_cube.io_components.maintenance.cube_copy import copy_cube_job, plan_copy
-from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
+from kartothek_cube.io_components.maintenance.copy import copy_cube_job, plan_copy
 from kartothek_cube.io_components.maintenance.delete import delete_cube_job
 from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job
+from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.maintenance.stats import collect_stats_job
 from kartothek_cube.io_components.query.executor import query_job, run_single_frame
 from kartothek_cube.io_components.query.result_types import plan_frames
@@ -52,13 +53,14 @@ from kartothek_cube.io_components.write.cube_plan import (
     plan_update,
 )
 from kartothek_cube.io_components.write.cube_write import remove_partitions_job
+from kartothek_cube.io_components.write.dataset_plan import SchemaMode, with_write_id
 from kartothek_cube.io_components.write.incremental import (
     declared_ids,
     iter_input,
     write_part,
     write_parts_job,
 )
-from kartothek_cube.io_components.write.plan import SchemaMode, with_write_id
+from kartothek_cube.io_components.write.validation import CubeMetadata
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (

@@ -24,7 +24,6 @@ from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage
 from kartothek_cube.io.spark._worker import attempt, unpickle
 from kartothek_cube.io.spark._write import check_input, delete_on_failure
 from kartothek_cube.io_components.kernels.sort import rechunk_by_partition
-from kartothek_cube.io_components.write.abort import delete_uncommitted, delete_uncommitted_attempts
 from kartothek_cube.io_components.write.cube_plan import (
     CubeWritePlan,
     plan_append,
@@ -33,8 +32,9 @@ from kartothek_cube.io_components.write.cube_plan import (
     plan_update,
 )
 from kartothek_cube.io_components.write.cube_write import merge_writes
+from kartothek_cube.io_components.write.dataset_plan import with_write_id
 from kartothek_cube.io_components.write.incremental import check_duplicate_cells, commit_parts, write_stream
-from kartothek_cube.io_components.write.plan import with_write_id
+from kartothek_cube.io_components.write.table_writer import delete_uncommitted, delete_uncommitted_attempts
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

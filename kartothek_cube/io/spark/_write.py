@@ -19,14 +19,16 @@ from kartothek_cube.core.errors import UnknownOutcomeError
 from kartothek_cube.io.spark import _worker
 from kartothek_cube.io.spark._spark_executor import execute_on_frames
 from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage_types
-from kartothek_cube.io_components.write.abort import delete_uncommitted_attempts
-from kartothek_cube.io_components.write.cube_commit import check_schemas
 from kartothek_cube.io_components.write.cube_plan import CubeWritePlan
-from kartothek_cube.io_components.write.cube_write import check_announced, prepare
+from kartothek_cube.io_components.write.cube_write import check_announced, check_schemas, prepare
 from kartothek_cube.io_components.write.dataset_commit import check_update, update_dataset_job
+from kartothek_cube.io_components.write.dataset_plan import DatasetWritePlan, with_write_id
 from kartothek_cube.io_components.write.incremental import write_parts_job
-from kartothek_cube.io_components.write.plan import DatasetWritePlan, with_write_id
-from kartothek_cube.io_components.write.table_writer import WriteContext, WriteResult
+from kartothek_cube.io_components.write.table_writer import (
+    WriteContext,
+    WriteResult,
+    delete_uncommitted_attempts,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

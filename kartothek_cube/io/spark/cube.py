@@ -30,8 +30,9 @@ import pyarrow as pa
 from kartothek_cube.core.arguments import alias_parameter
 from kartothek_cube.core.arrow.pandas_conversion import as_table, to_memory
 from kartothek_cube.core.arrow.types import Frame
-from kartothek_cube.core.cube.argument_types import ConditionsInput, CubeMetadata, DatasetsInput
+from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io._local_executor import execute
@@ -42,10 +43,10 @@ from kartothek_cube.io.spark._types import spark_schema
 from kartothek_cube.io.spark._worker import MapFunction, map_group
 from kartothek_cube.io.spark._write import SparkInput, frames_of, write_cube
 from kartothek_cube.io_components.maintenance.compact import compact_cube_job
-from kartothek_cube.io_components.maintenance.cube_copy import copy_cube_job, plan_copy
-from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
+from kartothek_cube.io_components.maintenance.copy import copy_cube_job, plan_copy
 from kartothek_cube.io_components.maintenance.delete import delete_cube_job
 from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job
+from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.maintenance.stats import collect_stats_job
 from kartothek_cube.io_components.query.executor import query_job, run_task
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, split_into_tasks
@@ -54,7 +55,8 @@ from kartothek_cube.io_components.verify.cube_rules import verify_cube_job
 from kartothek_cube.io_components.verify.report import Report
 from kartothek_cube.io_components.write.cube_plan import plan_append, plan_build, plan_extend, plan_update
 from kartothek_cube.io_components.write.cube_write import remove_partitions_job
-from kartothek_cube.io_components.write.plan import SchemaMode
+from kartothek_cube.io_components.write.dataset_plan import SchemaMode
+from kartothek_cube.io_components.write.validation import CubeMetadata
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:

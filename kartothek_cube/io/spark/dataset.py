@@ -46,12 +46,17 @@ from kartothek_cube.io_components.read.dataset_read import (
     plan_read,
     read_dataset_job,
 )
-from kartothek_cube.io_components.runtime.threads import SAMPLE, TASK_SIZE, mean_size, split_by_weight
+from kartothek_cube.io_components.runtime import SAMPLE, TASK_SIZE, mean_size, split_by_weight
 from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.io_components.write.build_index import build_index_job
 from kartothek_cube.io_components.write.dataset_commit import finish_update
-from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_store, plan_update
-from kartothek_cube.io_components.write.plan import MetadataMerger, SchemaMode
+from kartothek_cube.io_components.write.dataset_plan import (
+    MetadataMerger,
+    OnConflict,
+    SchemaMode,
+    plan_store,
+    plan_update,
+)
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.pandas_conversion import extension_dtypes, index_columns, with_pandas_metadata
 from kartothek_cube.core.commit import ChangeSet
-from kartothek_cube.core.cube.argument_types import ConditionsInput
+from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
@@ -28,17 +28,17 @@ from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered, group_codes
 from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, sort_order
 from kartothek_cube.io_components.kernels.take import take_values
+from kartothek_cube.io_components.maintenance.stats import CountsByDataset
 from kartothek_cube.io_components.read.data_files import concat_tables, read_files
-from kartothek_cube.io_components.result_tables import CountsByDataset
-from kartothek_cube.io_components.runtime.threads import store_factory
-from kartothek_cube.io_components.write.abort import delete_uncommitted
-from kartothek_cube.io_components.write.cube_arguments import check_cube_serializer
-from kartothek_cube.io_components.write.cube_commit import commit_cube
+from kartothek_cube.io_components.runtime import store_factory
+from kartothek_cube.io_components.write.cube_plan import check_cube_serializer
+from kartothek_cube.io_components.write.cube_write import commit_cube
+from kartothek_cube.io_components.write.dataset_commit import commit_change
 from kartothek_cube.io_components.write.delete_scope import partition_scope, removal_conditions
-from kartothek_cube.io_components.write.plan import commit_change
 from kartothek_cube.io_components.write.table_writer import (
     WriteContext,
     WriteResult,
+    delete_uncommitted,
     merge_results,
     write_table,
 )

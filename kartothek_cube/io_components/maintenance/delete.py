@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
 import attrs
 
 from kartothek_cube.core.commit import delete_headers
-from kartothek_cube.core.commit.backoff import retry_request
+from kartothek_cube.core.commit.header_store import retry_request
 from kartothek_cube.core.commit.operation import forget_participants
-from kartothek_cube.core.cube.argument_types import DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import select_datasets
+from kartothek_cube.core.cube.discover import DatasetsInput, select_datasets
 from kartothek_cube.core.dataset.references import data_keys, header_keys, index_keys, schema_keys
 from kartothek_cube.core.errors import DatasetNotFoundError
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import KEEP_HISTORY, history_folder
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
-from kartothek_cube.io_components.job import Job, discard_results
+from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.maintenance.garbage import (
-    delete_garbage,
+    delete_files_job,
     finish_operations,
     history_keys,
     list_garbage,
 )
-from kartothek_cube.io_components.runtime.threads import batched, store_factory
+from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.utils.ktk_adapters import get_dataset_keys
 
 
@@ -97,10 +96,9 @@ def delete_cube_job(
     """Delete the headers of a cube, then all other files in any order."""
     plan = plan_cube_delete(cube, store, datasets)
     description = f"delete cube {cube.uuid_prefix}"
-    delete = partial(_delete_cube_headers, cube.ktk_dataset_uuid(cube.seed_dataset), plan.uuids)
-    return _delete_job(
-        "delete_cube", description, store_factory(store), plan.keys, delete, blocksize, "headers"
-    )
+    factory, seed = store_factory(store), cube.ktk_dataset_uuid(cube.seed_dataset)
+    delete = partial(_delete_cube_headers, seed, plan.uuids, factory)
+    return delete_files_job("delete_cube", description, factory, plan.keys, blocksize, delete, "headers")
 
 
 def delete_dataset_job(
@@ -108,29 +106,6 @@ def delete_dataset_job(
 ) -> Job[StoreFactory, Sequence[str], None, None]:
     """Delete the header of a dataset, then its files in any order."""
     plan, description = plan_delete(dataset), f"delete dataset {dataset.dataset_uuid}"
-    delete = partial(_delete_dataset_header, plan.uuids)
-    return _delete_job(
-        "delete_dataset", description, dataset.store_factory, plan.keys, delete, blocksize, "header"
-    )
-
-
-def _delete_job(
-    name: str,
-    description: str,
-    store: StoreFactory,
-    keys: Sequence[str],
-    delete_headers: Callable[[StoreInput], None],
-    blocksize: int | None,
-    headers: str,
-) -> Job[StoreFactory, Sequence[str], None, None]:
-    return Job(
-        name=name,
-        description=description,
-        context=store,
-        tasks=batched(keys, blocksize or max(len(keys), 1)),
-        run=delete_garbage,
-        finish=discard_results,
-        merge=discard_results,
-        prepare=partial(delete_headers, store),
-        steps=(headers, "files", "done"),
-    )
+    factory = dataset.store_factory
+    delete = partial(_delete_dataset_header, plan.uuids, factory)
+    return delete_files_job("delete_dataset", description, factory, plan.keys, blocksize, delete, "header")

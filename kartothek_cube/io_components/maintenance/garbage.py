@@ -11,8 +11,7 @@ from itertools import groupby
 from typing import Any
 
 from kartothek_cube.core import clock
-from kartothek_cube.core.commit.backoff import attempts, retry_request
-from kartothek_cube.core.commit.header_store import edit_header, read_versioned
+from kartothek_cube.core.commit.header_store import attempts, edit_header, read_versioned, retry_request
 from kartothek_cube.core.commit.operation import (
     Status,
     load_before,
@@ -58,12 +57,13 @@ from kartothek_cube.core.store import Blob, BlobStore, PreconditionFailed, open_
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.job import Job, discard_results
-from kartothek_cube.io_components.runtime.threads import batched, store_factory
+from kartothek_cube.io_components.runtime import batched, store_factory
 from kartothek_cube.utils.ktk_adapters import get_dataset_keys
 
 __all__ = (
     "cube_garbage_job",
     "dataset_garbage_job",
+    "delete_files_job",
     "delete_garbage",
     "finish_operations",
     "finished_tombstones",
@@ -382,7 +382,7 @@ def cube_garbage_job(
     finish_operations(cube, store)
     keys = plan_cube_garbage(cube, store, retention)
     description = f"clean up cube {cube.uuid_prefix}"
-    return _garbage_job("cleanup_cube", description, store_factory(store), keys, blocksize)
+    return delete_files_job("cleanup_cube", description, store_factory(store), keys, blocksize)
 
 
 def dataset_garbage_job(
@@ -391,7 +391,7 @@ def dataset_garbage_job(
     """Delete the files in the directories of a dataset that it does not refer to."""
     keys = plan_garbage(dataset, retention)
     description = f"collect garbage of dataset {dataset.dataset_uuid}"
-    return _garbage_job("collect_garbage", description, dataset.store_factory, keys, blocksize)
+    return delete_files_job("collect_garbage", description, dataset.store_factory, keys, blocksize)
 
 
 def finish_operations(cube: Cube, store: StoreInput) -> list[str]:
@@ -409,9 +409,16 @@ def finish_operations(cube: Cube, store: StoreInput) -> list[str]:
     return finished
 
 
-def _garbage_job(
-    name: str, description: str, store: StoreFactory, keys: Sequence[str], blocksize: int | None
+def delete_files_job(
+    name: str,
+    description: str,
+    store: StoreFactory,
+    keys: Sequence[str],
+    blocksize: int | None,
+    prepare: Callable[[], None] | None = None,
+    first_step: str = "prepare",
 ) -> Job[StoreFactory, Sequence[str], None, None]:
+    """Delete files in blocks, as garbage; after `prepare`, which is the deletion of headers."""
     return Job(
         name=name,
         description=description,
@@ -420,5 +427,6 @@ def _garbage_job(
         run=delete_garbage,
         finish=discard_results,
         merge=discard_results,
-        steps=("prepare", "files", "done"),
+        prepare=prepare,
+        steps=(first_step, "files", "done"),
     )

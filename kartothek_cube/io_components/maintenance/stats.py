@@ -8,21 +8,33 @@ from typing import TypeAlias
 
 import attrs
 
-from kartothek_cube.core.cube.argument_types import DatasetsInput
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import select_datasets
+from kartothek_cube.core.cube.discover import DatasetsInput, select_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.references import data_keys
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.display import card, table
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.encode import group_codes
-from kartothek_cube.io_components.result_tables import CountsByDataset
-from kartothek_cube.io_components.runtime.progress import progress_advance
-from kartothek_cube.io_components.runtime.threads import store_factory
+from kartothek_cube.io_components.runtime import progress_advance, store_factory
 from kartothek_cube.utils.ktk_adapters import footer_stats
 
 Stats: TypeAlias = dict[str, dict[str, int]]
+
+
+class CountsByDataset(dict[str, dict[str, int]]):
+    """Dataset id to numbers by name.
+
+    >>> CountsByDataset(seed={"files": 2})
+    {'seed': {'files': 2}}
+    """
+
+    def _repr_html_(self) -> str:
+        names = list(dict.fromkeys(name for counts in self.values() for name in counts))
+        header = ["dataset", *(name.replace("_", " ") for name in names)]
+        rows = [(name, *(counts.get(n, "") for n in names)) for name, counts in self.items()]
+        return card("", table("", header, rows)) if rows else card("No datasets")
 
 
 @attrs.frozen

@@ -11,18 +11,22 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.pandas_conversion import to_memory
-from kartothek_cube.core.cube.argument_types import ConditionsInput, DatasetsInput
-from kartothek_cube.core.cube.conditions import Conjunction
+from kartothek_cube.core.cube.conditions import ConditionsInput, Conjunction
 from kartothek_cube.core.cube.consistency import get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
-from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets_unchecked, open_existing
+from kartothek_cube.core.cube.discover import (
+    DatasetsInput,
+    choose_datasets,
+    discover_datasets_unchecked,
+    open_existing,
+)
 from kartothek_cube.core.cube.implied_conditions import ImpliedCondition
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.arrow_dataset import RowSource, SourceScan
-from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf, datasets_as_of
+from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.physical_plan import (
     PhysicalPlan,
@@ -32,7 +36,7 @@ from kartothek_cube.io_components.query.physical_plan import (
 )
 from kartothek_cube.io_components.query.result_types import plan_table
 from kartothek_cube.io_components.read.data_files import count_rows
-from kartothek_cube.io_components.runtime.threads import (
+from kartothek_cube.io_components.runtime import (
     SAMPLE,
     available_cores,
     limit_threads,

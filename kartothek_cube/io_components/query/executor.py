@@ -13,11 +13,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.dtype_backend import cast_to_schema
-from kartothek_cube.core.arrow.pandas_conversion import align_date_units
+from kartothek_cube.core.arrow.pandas_conversion import align_date_units, cast_to_schema
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.errors import CorruptDatasetError
-from kartothek_cube.core.expressions.tree import AllOf, Node, columns_of, tree_mask
+from kartothek_cube.core.expressions.predicate import AllOf, Node, columns_of, tree_mask
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.io_components.job import Job
@@ -47,12 +46,12 @@ from kartothek_cube.io_components.read.data_files import (
     open_columns,
     read_threads,
 )
-from kartothek_cube.io_components.runtime.progress import progress_add_total
-from kartothek_cube.io_components.runtime.threads import (
+from kartothek_cube.io_components.runtime import (
     REMOTE_REQUESTS,
     available_cores,
     mean_size,
     ordered_map,
+    progress_add_total,
     split_by_weight,
 )
 from kartothek_cube.serialization.parquet_reader import ChunkCache

@@ -8,24 +8,23 @@ from typing import Any
 import attrs
 import numpy as np
 
-from kartothek_cube.core.cube.argument_types import ConditionsInput, DatasetsInput
-from kartothek_cube.core.cube.conditions import Condition, Disjunction
+from kartothek_cube.core.cube.conditions import Condition, ConditionsInput, Disjunction
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import format_count
-from kartothek_cube.core.expressions.tree import Node, columns_of, disjunctive_form, imply
+from kartothek_cube.core.expressions.predicate import Node, columns_of, disjunctive_form, imply
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.display.html import card, facts, plain_text_table, table
+from kartothek_cube.display import card, facts, plain_text_table, table
 from kartothek_cube.io_components.kernels.encode import group_codes
-from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
+from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.query.logical_plan import LogicalPlan, Role
 from kartothek_cube.io_components.query.physical_plan import AlignedFiles, PartitionSelection
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.query.scan import stored_columns
-from kartothek_cube.io_components.runtime.progress import bytes_text
-from kartothek_cube.io_components.runtime.threads import mean_size
+from kartothek_cube.io_components.runtime import bytes_text, mean_size
 from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = ("ConditionPruning", "DatasetExplanation", "QueryExplanation", "explain_query")

@@ -12,8 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
 
-from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
-from kartothek_cube.core.arrow.pandas_conversion import to_pandas
+from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, to_pandas
 from kartothek_cube.io_components.kernels.take import to_single_array
 
 __all__ = (

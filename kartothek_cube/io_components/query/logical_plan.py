@@ -12,15 +12,21 @@ from kartothek_cube.core.arguments import (
     converter_str_set,
     converter_str_tupleset,
 )
-from kartothek_cube.core.cube.argument_types import ConditionsInput
-from kartothek_cube.core.cube.conditions import Condition, Conjunction, Disjunction, parse_conditions
+from kartothek_cube.core.cube.conditions import (
+    Condition,
+    ConditionsInput,
+    Conjunction,
+    Disjunction,
+    parse_conditions,
+)
 from kartothek_cube.core.cube.consistency import arrow_schema, get_dataset_columns
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import unknown_names
-from kartothek_cube.core.expressions.predicate import LiteralType, bind
-from kartothek_cube.core.expressions.tree import (
+from kartothek_cube.core.expressions.literal import LiteralType
+from kartothek_cube.core.expressions.predicate import (
     Node,
+    bind,
     columns_of,
     imply,
     is_null_test,

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
+from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import format_count
-from kartothek_cube.core.expressions.tree import Node, columns_of
+from kartothek_cube.core.expressions.predicate import Node, columns_of
 from kartothek_cube.core.naming import data_key
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.evolution import ColumnMapping
@@ -24,7 +24,7 @@ from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.kernels.encode import join_codes
 from kartothek_cube.io_components.kernels.take import expand_ranges
 from kartothek_cube.io_components.query.logical_plan import LogicalPlan, Role
-from kartothek_cube.io_components.runtime.threads import SAMPLE, TASK_SIZE, mean_size, split_by_weight
+from kartothek_cube.io_components.runtime import SAMPLE, TASK_SIZE, mean_size, split_by_weight
 
 __all__ = (
     "AlignedFiles",

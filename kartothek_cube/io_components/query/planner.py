@@ -11,21 +11,20 @@ import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_str_set_optional
 from kartothek_cube.core.arrow.types import Ints
-from kartothek_cube.core.cube.argument_types import ConditionsInput, DatasetsInput
+from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.consistency import arrow_schema, check_cube
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.core.cube.discover import discover_datasets
+from kartothek_cube.core.cube.discover import DatasetsInput, discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
-from kartothek_cube.core.expressions.predicate import filter_mask
-from kartothek_cube.core.expressions.tree import columns_of, disjunctive_form, imply
+from kartothek_cube.core.expressions.predicate import columns_of, disjunctive_form, filter_mask, imply
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import data_key
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.kernels.encode import group_codes
 from kartothek_cube.io_components.kernels.take import expand_ranges, to_single_array
-from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf, datasets_as_of
+from kartothek_cube.io_components.maintenance.history import CubeAsOf, datasets_as_of
 from kartothek_cube.io_components.query.logical_plan import LogicalPlan, Role, build_logical_plan
 from kartothek_cube.io_components.query.physical_plan import (
     AlignedFiles,
@@ -37,7 +36,7 @@ from kartothek_cube.io_components.query.physical_plan import (
     match_partitions,
 )
 from kartothek_cube.io_components.read.data_files import read_files
-from kartothek_cube.io_components.runtime.threads import store_factory
+from kartothek_cube.io_components.runtime import store_factory
 
 _LOGGER = logging.getLogger(__name__)
 

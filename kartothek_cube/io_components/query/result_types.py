@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_str_tupleset
-from kartothek_cube.core.arrow.dtype_backend import DtypeBackend, check_dtype_backend
-from kartothek_cube.core.cube.argument_types import ConditionsInput, DatasetsInput
+from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, check_dtype_backend
+from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
+from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan
 from kartothek_cube.io_components.query.planner import plan_query
 

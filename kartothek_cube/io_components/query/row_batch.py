@@ -15,7 +15,7 @@ from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.io_components.kernels.take import repeat, take_values
 from kartothek_cube.io_components.query.physical_plan import DatasetScan
 from kartothek_cube.io_components.read.data_files import concat_tables, zero_column_table
-from kartothek_cube.io_components.runtime.threads import available_cores, ordered_map
+from kartothek_cube.io_components.runtime import available_cores, ordered_map
 
 __all__ = (
     "RowBatch",

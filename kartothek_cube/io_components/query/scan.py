@@ -12,13 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.types import Ints, Mask
+from kartothek_cube.core.expressions.literal import LiteralType
 from kartothek_cube.core.expressions.predicate import (
-    LiteralType,
     PredicatesType,
     columns_in_predicates,
+    disjunctive_form,
     filter_mask,
+    imply,
 )
-from kartothek_cube.core.expressions.tree import disjunctive_form, imply
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered, group_codes
 from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, strictly_increasing

@@ -21,8 +21,12 @@ from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import BlobStore, get_required
 from kartothek_cube.io_components.read.pandas_index import with_row_index
-from kartothek_cube.io_components.runtime.progress import progress_advance
-from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, available_cores, ordered_map
+from kartothek_cube.io_components.runtime import (
+    REMOTE_REQUESTS,
+    available_cores,
+    ordered_map,
+    progress_advance,
+)
 from kartothek_cube.serialization import DataFrameSerializer, columns_to_read, fetch
 from kartothek_cube.serialization.parquet_reader import ParquetColumns, read_parquet
 from kartothek_cube.serialization.ranged_read import read_footer

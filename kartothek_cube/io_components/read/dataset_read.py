@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.dtype_backend import DtypeBackend, cast_to_schema, check_dtype_backend
+from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, cast_to_schema, check_dtype_backend
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.common_metadata import read_schema_metadata
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -29,8 +29,7 @@ from kartothek_cube.core.expressions.predicate import (
 )
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
-from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.partition.labels import derived_keys
+from kartothek_cube.core.partition import PartitionTable, derived_keys
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
@@ -44,7 +43,7 @@ from kartothek_cube.io_components.read.data_files import (
     read_threads,
 )
 from kartothek_cube.io_components.read.pandas_index import to_frame
-from kartothek_cube.io_components.runtime.threads import ordered_map
+from kartothek_cube.io_components.runtime import ordered_map
 from kartothek_cube.io_components.utils import normalize_args
 from kartothek_cube.serialization.ranged_read import read_footer
 

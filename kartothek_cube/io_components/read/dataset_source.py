@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.cube.conditions import Conjunction
 from kartothek_cube.core.cube.implied_conditions import ImpliedCondition
-from kartothek_cube.core.expressions.predicate import PredicatesType
-from kartothek_cube.core.expressions.tree import disjunctive_form
+from kartothek_cube.core.expressions.predicate import PredicatesType, disjunctive_form
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import open_blobs
@@ -20,7 +19,7 @@ from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.arrow_dataset import RowSource, SourceScan
 from kartothek_cube.io_components.read.data_files import count_rows
 from kartothek_cube.io_components.read.dataset_read import ReadPlan, empty_table, plan_read, run_read
-from kartothek_cube.io_components.runtime.threads import (
+from kartothek_cube.io_components.runtime import (
     SAMPLE,
     available_cores,
     mean_size,

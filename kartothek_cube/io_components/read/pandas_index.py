@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kartothek_cube.core.arrow.arrays import copy_to_arrow_memory
-from kartothek_cube.core.arrow.dtype_backend import DtypeBackend
-from kartothek_cube.core.arrow.pandas_conversion import from_pandas, pandas_types, to_pandas
+from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, from_pandas, pandas_types, to_pandas
 from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.expressions.predicate import PredicatesType, columns_in_predicates, filter_mask
 from kartothek_cube.serialization import ParquetSerializer

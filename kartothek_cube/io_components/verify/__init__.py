@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from kartothek_cube.io_components.verify.finish import finish_verify
-from kartothek_cube.io_components.verify.plan import VerifyPlan, plan_verify
+from kartothek_cube.io_components.verify.data_file_rules import (
+    VerifyContext,
+    VerifyResult,
+    VerifyTask,
+    run_verify,
+)
+from kartothek_cube.io_components.verify.dataset_rules import VerifyPlan, finish_verify, plan_verify
 from kartothek_cube.io_components.verify.repair import repair
 from kartothek_cube.io_components.verify.report import Problem, Report
-from kartothek_cube.io_components.verify.run import VerifyContext, VerifyResult, VerifyTask, run_verify
 
 __all__ = (
     "VerifyResult",

@@ -33,17 +33,16 @@ from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.read.repeated_cells import find_repeated_cells
-from kartothek_cube.io_components.runtime.threads import store_factory
-from kartothek_cube.io_components.verify.finish import finish_verify
-from kartothek_cube.io_components.verify.plan import VerifyPlan, plan_verify
-from kartothek_cube.io_components.verify.report import Problem, Report, merge_reports
-from kartothek_cube.io_components.verify.run import (
+from kartothek_cube.io_components.runtime import store_factory
+from kartothek_cube.io_components.verify.data_file_rules import (
     VerifyContext,
     VerifyResult,
     VerifyTask,
     merge_verify_results,
     run_verify,
 )
+from kartothek_cube.io_components.verify.dataset_rules import VerifyPlan, finish_verify, plan_verify
+from kartothek_cube.io_components.verify.report import Problem, Report, merge_reports
 
 __all__ = (
     "CubeVerifyPlan",

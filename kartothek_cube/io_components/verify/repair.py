@@ -15,9 +15,9 @@ from kartothek_cube.core.naming import schema_key
 from kartothek_cube.core.schema.file import VersionedSchema, schema_version_of
 from kartothek_cube.core.store import PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io_components.runtime.threads import available_cores, ordered_map, store_factory
+from kartothek_cube.io_components.runtime import available_cores, ordered_map, store_factory
+from kartothek_cube.io_components.verify.dataset_rules import recover_schema
 from kartothek_cube.io_components.verify.report import Problem, Report
-from kartothek_cube.io_components.verify.schema import recover_schema
 from kartothek_cube.io_components.write.build_index import (
     finish_index_build,
     plan_index_build,

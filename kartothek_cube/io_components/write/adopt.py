@@ -15,7 +15,6 @@ import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.pandas_conversion import index_columns
 from kartothek_cube.core.common_metadata import make_meta
-from kartothek_cube.core.cube.argument_types import CubeMetadata
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import UnknownOutcomeError
@@ -24,12 +23,16 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.sort import sort_order
-from kartothek_cube.io_components.runtime.progress import progress_advance
-from kartothek_cube.io_components.runtime.threads import TASK_SIZE
-from kartothek_cube.io_components.write.abort import delete_uncommitted_attempts
-from kartothek_cube.io_components.write.cube_commit import abort_error, check_schemas
+from kartothek_cube.io_components.runtime import TASK_SIZE, progress_advance
 from kartothek_cube.io_components.write.cube_plan import CubeWritePlan, plan_build, plan_extend
-from kartothek_cube.io_components.write.cube_write import finish_checked, prepare, run_write
+from kartothek_cube.io_components.write.cube_write import (
+    abort_error,
+    check_schemas,
+    finish_checked,
+    prepare,
+    run_write,
+)
+from kartothek_cube.io_components.write.dataset_plan import with_write_id
 from kartothek_cube.io_components.write.foreign_tables import (
     ForeignFile,
     ForeignTable,
@@ -38,14 +41,14 @@ from kartothek_cube.io_components.write.foreign_tables import (
 )
 from kartothek_cube.io_components.write.incremental import check_duplicate_cells, without_commit_state
 from kartothek_cube.io_components.write.index_entries import index_entries
-from kartothek_cube.io_components.write.plan import with_write_id
 from kartothek_cube.io_components.write.table_writer import (
     WriteContext,
     WriteResult,
+    delete_uncommitted_attempts,
     merge_results,
     split_by_partition,
 )
-from kartothek_cube.io_components.write.validation import prepare_table
+from kartothek_cube.io_components.write.validation import CubeMetadata, prepare_table
 
 __all__ = ("ADOPT_THREADS", "Adoption", "adopt_job")
 

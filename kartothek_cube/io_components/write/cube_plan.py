@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Literal, Self
@@ -9,10 +10,20 @@ from typing import Any, Literal, Self
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.arguments import converter_str_set
+from kartothek_cube.core.arguments import converter_str_set, converter_str_tupleset
 from kartothek_cube.core.commit import WriteMode
-from kartothek_cube.core.cube.argument_types import ConditionsInput
+from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.consistency import get_dataset_columns, get_payload_subset
+from kartothek_cube.core.cube.constants import (
+    KLEE_METADATA_DIMENSION_COLUMNS,
+    KLEE_METADATA_KEY_IS_SEED,
+    KLEE_METADATA_PARTITION_COLUMNS,
+    KTK_CUBE_DF_SERIALIZER,
+    KTK_CUBE_METADATA_DIMENSION_COLUMNS,
+    KTK_CUBE_METADATA_KEY_IS_SEED,
+    KTK_CUBE_METADATA_PARTITION_COLUMNS,
+    KTK_CUBE_METADATA_SUPPRESS_INDEX_ON,
+)
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import (
     choose_datasets,
@@ -21,36 +32,105 @@ from kartothek_cube.core.cube.discover import (
 )
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
-from kartothek_cube.core.errors import DatasetExistsError
+from kartothek_cube.core.errors import DatasetExistsError, unknown_names
 from kartothek_cube.core.history import OperationInfo, describe_operation
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.schema.evolution import EVOLUTION
 from kartothek_cube.core.typing import StoreFactory, StoreInput
-from kartothek_cube.io_components.runtime.threads import store_factory
-from kartothek_cube.io_components.write.cube_arguments import (
-    Metadata,
-    check_cube_serializer,
-    check_metadata,
-    cube_metadata,
-    cube_partition_on,
-)
+from kartothek_cube.io_components.runtime import store_factory
+from kartothek_cube.io_components.write.dataset_plan import DatasetWritePlan, SchemaMode, is_merge_mode
 from kartothek_cube.io_components.write.delete_scope import (
     partition_scope,
     removal_conditions,
     warn_of_full_removal,
 )
-from kartothek_cube.io_components.write.plan import DatasetWritePlan, SchemaMode, is_merge_mode
 from kartothek_cube.io_components.write.table_writer import WriteContext
-from kartothek_cube.io_components.write.validation import DatasetConstraints
+from kartothek_cube.io_components.write.validation import CubeMetadata, DatasetConstraints
+from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
     "CubeWritePlan",
+    "check_cube_serializer",
+    "check_metadata",
+    "cube_metadata",
+    "cube_partition_on",
     "plan_append",
     "plan_build",
     "plan_extend",
     "plan_remove",
     "plan_update",
 )
+
+
+def check_metadata(metadata: CubeMetadata | None, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Check the ``metadata`` argument of a cube write; a copy, empty for None."""
+    if metadata is None:
+        return {}
+    if not isinstance(metadata, Mapping):
+        raise TypeError(
+            f"Provided metadata should be a dict of dataset id to dict, but is {type(metadata).__name__}"
+        )
+    existing = set(names)
+    unknown = set(metadata) - existing
+    if unknown:
+        raise ValueError(
+            "Provided metadata for otherwise unspecified datasets: "
+            + unknown_names("dataset", unknown, existing)
+        )
+    for name, values in metadata.items():
+        if not isinstance(values, Mapping):
+            raise TypeError(
+                f"Provided metadata for dataset {name} should be a dict, but is {type(values).__name__}"
+            )
+        try:
+            json.dumps(dict(values))
+        except TypeError as exc:
+            raise TypeError(f"Provided metadata for dataset {name} cannot be stored as JSON: {exc}") from exc
+    return {name: dict(values) for name, values in metadata.items()}
+
+
+def check_cube_serializer(serializer: Any) -> DataFrameSerializer:
+    """Check the ``df_serializer`` argument of a cube write; Parquet with ZSTD by default."""
+    if serializer is None:
+        default: DataFrameSerializer = KTK_CUBE_DF_SERIALIZER
+        return default
+    if not isinstance(serializer, DataFrameSerializer):
+        raise TypeError(f"df_serializer should be a DataFrameSerializer, but is {type(serializer).__name__}")
+    return serializer
+
+
+def cube_metadata(cube: Cube, name: str, user: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata of a dataset ("Metadata" in the cube format), under old and new names."""
+    dimensions, partitions = list(cube.dimension_columns), list(cube.partition_columns)
+    is_seed = name == cube.seed_dataset
+    return {
+        **user,
+        KTK_CUBE_METADATA_DIMENSION_COLUMNS: dimensions,
+        KTK_CUBE_METADATA_KEY_IS_SEED: is_seed,
+        KTK_CUBE_METADATA_PARTITION_COLUMNS: partitions,
+        KTK_CUBE_METADATA_SUPPRESS_INDEX_ON: sorted(cube.suppress_index_on),
+        KLEE_METADATA_DIMENSION_COLUMNS: dimensions,
+        KLEE_METADATA_KEY_IS_SEED: is_seed,
+        KLEE_METADATA_PARTITION_COLUMNS: partitions,
+    }
+
+
+def cube_partition_on(
+    cube: Cube, name: str, partition_on: Mapping[str, Iterable[str]] | None
+) -> tuple[str, ...]:
+    """Partition keys of a dataset; by default the partition columns of the cube."""
+    columns = tuple(cube.partition_columns)
+    if partition_on is not None and name in partition_on:
+        try:
+            columns = converter_str_tupleset(partition_on[name])
+        except ValueError as exc:
+            raise ValueError(f"partition_on of dataset {name}: {exc}") from exc
+    if name == cube.seed_dataset and columns != tuple(cube.partition_columns):
+        raise ValueError(
+            f"Seed dataset {name} must have the partition columns of the cube: expected "
+            f"[{', '.join(cube.partition_columns)}], but partition_on is [{', '.join(columns)}]"
+        )
+    return columns
 
 
 @attrs.frozen
@@ -93,7 +173,7 @@ def _plan_new(
     cube: Cube,
     store: StoreFactory,
     names: Iterable[str],
-    metadata: Metadata | None,
+    metadata: CubeMetadata | None,
     overwrite: bool,
     partition_on: Mapping[str, Iterable[str]] | None,
     serializer: Any,
@@ -134,7 +214,7 @@ def plan_build(
     cube: Cube,
     store: StoreInput,
     names: Iterable[str],
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
     df_serializer: Any = None,
@@ -165,7 +245,7 @@ def plan_extend(
     cube: Cube,
     store: StoreInput,
     names: Iterable[str],
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     overwrite: bool = False,
     partition_on: Mapping[str, Iterable[str]] | None = None,
     df_serializer: Any = None,
@@ -205,7 +285,7 @@ def _plan_existing(
     cube: Cube,
     store: StoreInput,
     datasets: Mapping[str, DatasetMetadata],
-    metadata: Metadata | None,
+    metadata: CubeMetadata | None,
     serializer: Any,
     others: Mapping[str, DatasetMetadata] | None = None,
 ) -> CubeWritePlan:
@@ -251,7 +331,7 @@ def plan_append(
     cube: Cube,
     store: StoreInput,
     names: Iterable[str],
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     df_serializer: Any = None,
     schema_mode: SchemaMode = "strict",
     *,
@@ -277,7 +357,7 @@ def _plan_removal(
     store: StoreInput,
     conditions: ConditionsInput | Literal["all"],
     names: str | Iterable[str] | None,
-    metadata: Metadata | None,
+    metadata: CubeMetadata | None,
     df_serializer: Any = None,
     *,
     argument: str,
@@ -305,7 +385,7 @@ def plan_remove(
     store: StoreInput,
     conditions: ConditionsInput | Literal["all"] = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
 ) -> CubeWritePlan:
     """Plan to remove the partitions that meet conditions on partition columns."""
     ensure_cube(cube)
@@ -321,7 +401,7 @@ def plan_update(
     store: StoreInput,
     remove_conditions: ConditionsInput | Literal["all"],
     ktk_cube_dataset_ids: str | Iterable[str] | None,
-    metadata: Metadata | None = None,
+    metadata: CubeMetadata | None = None,
     df_serializer: Any = None,
 ) -> CubeWritePlan:
     """Plan to replace partitions: remove those that meet the conditions and add input, in one commit."""

@@ -10,34 +10,35 @@ from typing import Any, TypeAlias, TypeVar
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.commit import WriteMode, commit
+from kartothek_cube.core.commit import ChangeSet, CommitReceipt, Role, WriteMode, commit
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.schema.evolution import unite_schemas
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
-from kartothek_cube.core.store import open_blobs
+from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import MetadataInput
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.sort import sort_order
 from kartothek_cube.io_components.utils import extract_duplicates, normalize_args
-from kartothek_cube.io_components.write.abort import delete_uncommitted
-from kartothek_cube.io_components.write.dataset_plan import plan_store
-from kartothek_cube.io_components.write.inputs import as_input, check_result_target, flatten
-from kartothek_cube.io_components.write.plan import DatasetWritePlan, commit_change
+from kartothek_cube.io_components.write.dataset_plan import DatasetWritePlan, plan_store
+from kartothek_cube.io_components.write.index_entries import read_index_entries
 from kartothek_cube.io_components.write.table_writer import (
     WriteContext,
     WriteResult,
     check_input,
+    delete_uncommitted,
     merge_results,
     write_table,
 )
+from kartothek_cube.io_components.write.validation import as_input, check_result_target, flatten
 
 __all__ = (
     "Written",
     "check_update",
+    "commit_change",
     "create_header",
     "finish_update",
     "finish_written",
@@ -217,3 +218,11 @@ def update_dataset_job(
 def finish_written(plan: DatasetWritePlan, parts: Iterable[Written]) -> DatasetMetadata:
     """Commit the results of all tasks of a write."""
     return finish_update(plan, chain.from_iterable(parts))
+
+
+def commit_change(
+    blobs: BlobStore, change: ChangeSet, role: Role = None
+) -> tuple[DatasetMetadata, CommitReceipt]:
+    """Commit a change; entries of indices that its tasks did not know of are read back from the files."""
+    read = partial(read_index_entries, blobs, change.uuid, change.table, change.added)
+    return commit(blobs, change, read, role)

@@ -12,16 +12,14 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.arrays import to_numpy
 from kartothek_cube.core.arrow.casting import normalize_value
-from kartothek_cube.core.cube.argument_types import ConditionsInput
-from kartothek_cube.core.cube.conditions import Conjunction, parse_conditions
+from kartothek_cube.core.cube.conditions import ConditionsInput, Conjunction, parse_conditions
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import format_count, unknown_names
 from kartothek_cube.core.expressions.literal import is_null_value
-from kartothek_cube.core.expressions.predicate import ConjunctionType, filter_mask
-from kartothek_cube.core.expressions.tree import expand
+from kartothek_cube.core.expressions.predicate import ConjunctionType, expand, filter_mask
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.typing import StoreInput

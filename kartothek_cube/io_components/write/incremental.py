@@ -17,11 +17,15 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.read.data_files import read_files
-from kartothek_cube.io_components.write.abort import delete_uncommitted
-from kartothek_cube.io_components.write.cube_commit import abort_error
 from kartothek_cube.io_components.write.cube_plan import CubeWritePlan
-from kartothek_cube.io_components.write.cube_write import finish_checked, merge_writes, prepare, run_write
-from kartothek_cube.io_components.write.table_writer import WriteResult
+from kartothek_cube.io_components.write.cube_write import (
+    abort_error,
+    finish_checked,
+    merge_writes,
+    prepare,
+    run_write,
+)
+from kartothek_cube.io_components.write.table_writer import WriteResult, delete_uncommitted
 from kartothek_cube.io_components.write.validation import (
     DatasetConstraints,
     check_unique,

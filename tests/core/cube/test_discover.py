@@ -11,7 +11,7 @@ from kartothek_cube.api.discover import (
     discover_ktk_cube_dataset_ids,
 )
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.header.commit_record import COMMIT_RECORD
+from kartothek_cube.core.header import COMMIT_RECORD
 from kartothek_cube.io.eager import store_dataframes_as_dataset
 from kartothek_cube.io.eager_cube import query_cube
 from tests.support.cubes import CUBE, HEADER, build, edit_header, frame, memory, rows

@@ -21,7 +21,7 @@ from kartothek_cube.core.dataset import (
     to_ordinary_dict,
 )
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError
-from kartothek_cube.core.header import codec
+from kartothek_cube.core.header import unpackb
 from kartothek_cube.core.index import ExplicitSecondaryIndex, PartitionIndex
 from kartothek_cube.core.partition import Partition, PartitionTable
 from kartothek_cube.core.store import BlobStore, open_blobs
@@ -80,7 +80,7 @@ def stored(content: Any = HEADER, key: str = HEADER_KEY) -> BlobStore:
 def test_headers_of_kartothek_are_written_byte_by_byte(path):
     kind = "json" if path.suffix == ".json" else "msgpack"
     content = path.read_bytes()
-    raw = json.loads(content) if kind == "json" else codec.unpackb(content)
+    raw = json.loads(content) if kind == "json" else unpackb(content)
     ds = DatasetMetadata.from_buffer(content, kind, explicit_partitions="partitions" in raw)
     builder = DatasetMetadataBuilder.from_dataset(ds)
     if kind == "json":
@@ -107,7 +107,7 @@ def test_parts_have_their_order_and_may_be_absent(parts, left_out):
     ds = DatasetMetadata.from_dict(HEADER).copy(**parts)
     order = [*HEADER, *parts.get("extra", {})]
     assert list(ds.to_dict()) == [part for part in order if part not in left_out]
-    assert json.loads(ds.to_json()) == ds.to_dict() == codec.unpackb(ds.to_msgpack())
+    assert json.loads(ds.to_json()) == ds.to_dict() == unpackb(ds.to_msgpack())
 
 
 def test_header_is_ascii_with_the_separators_of_json():
@@ -749,7 +749,7 @@ def test_builder_builds_headers():
     key, content = builder.to_json()
     assert (key, content) == (HEADER_KEY, json.dumps(expected).encode())
     msgpack_key, packed = builder.to_msgpack()
-    assert (msgpack_key, codec.unpackb(packed)) == (
+    assert (msgpack_key, unpackb(packed)) == (
         "u.by-dataset-metadata.msgpack.zstd",
         json.loads(content),
     )

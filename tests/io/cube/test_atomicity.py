@@ -12,6 +12,7 @@ from plateau.io import eager as plateau
 
 from kartothek_cube.api.dataset import read_table, update_dataset_from_dataframes
 from kartothek_cube.core import caching
+from kartothek_cube.core.commit import operation
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.discover import discover_cube
 from kartothek_cube.core.errors import StateNotFoundError
@@ -61,7 +62,13 @@ class Died(BaseException):
 
 
 @pytest.fixture
-def store():
+def impatient(monkeypatch):
+    """Writers hardly wait for a pending operation, as its process has died."""
+    monkeypatch.setattr(operation, "_LOOKS", 1)
+
+
+@pytest.fixture
+def store(impatient):
     store = FaultyStore(memory())
     build_cube(data(1), CUBE, store)
     return store
@@ -127,7 +134,7 @@ def test_it_is_finished_off(store, write, finish):
     pd.testing.assert_frame_equal(answer(store), before)
 
 
-def test_a_build_that_dies_can_be_repeated():
+def test_a_build_that_dies_can_be_repeated(impatient):
     store = FaultyStore(memory())
     assert die(store, lambda store: build_cube(data(1), CUBE, store), 2)
     with pytest.raises(ValueError, match=r"[Ss]eed"):

@@ -30,7 +30,7 @@ from kartothek_cube.io.eager_cube import (
     verify_cube,
 )
 from kartothek_cube.io.iter_cube import query_cube__iterator
-from kartothek_cube.io_components.maintenance import cube_history
+from kartothek_cube.io_components.maintenance import history
 from tests.support.cubes import CUBE, frame, header, keys, memory, rows, snapshot
 
 SEED = frame(x=[0, 1], p=[0, 1], v1=[10, 11])
@@ -188,7 +188,7 @@ def test_rollback_needs_the_files_of_all_datasets(store):
 def test_rollback_that_is_overtaken(store, monkeypatch):
     """Another commit to the seed, after the other dataset was published already: that one is restored."""
     time, *_ = changed(store)
-    finish = cube_history.finish_rollback
+    finish = history.finish_rollback
 
     def overtake(blobs, plan, role):
         if plan.state.uuid == "cube++seed":
@@ -196,7 +196,7 @@ def test_rollback_that_is_overtaken(store, monkeypatch):
         return finish(blobs, plan, role)
 
     before = header(lambda: store, "cube++enrich")
-    monkeypatch.setattr(cube_history, "finish_rollback", overtake)
+    monkeypatch.setattr(history, "finish_rollback", overtake)
     with pytest.raises(ConcurrentWriteError, match=r"cube\+\+seed"):
         rollback_cube(CUBE, store, time)
     assert header(lambda: store, "cube++enrich") == before

@@ -12,8 +12,8 @@ from kartothek_cube.core.cube.conditions import VirtualColumn
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io import arrow_cube, eager_cube, iter_cube, sql
 from kartothek_cube.io.opened_cube import OpenedCube, open_cube
-from tests.display.test_html import Text
 from tests.support.cubes import memory
+from tests.test_display import Text
 
 CUBE = Cube(["SHOP", "DAY"], ["COUNTRY"], "sales")
 SEED = pd.DataFrame({"SHOP": [1, 2], "DAY": [1, 1], "COUNTRY": ["DE", "IT"], "QTY": [5, 6]})

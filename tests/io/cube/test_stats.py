@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kartothek_cube.api.discover import discover_datasets
-from kartothek_cube.core.header.commit_record import COMMIT_RECORD
+from kartothek_cube.core.header import COMMIT_RECORD
 from kartothek_cube.io import eager_cube
 from tests.support.cubes import CUBE, HEADER, build, edit_header, file_keys, frame, refuses
 

@@ -38,7 +38,7 @@ from kartothek_cube.io.eager import (
     verify_dataset,
 )
 from kartothek_cube.io.iter import read_dataset_as_dataframes__iterator
-from kartothek_cube.io_components.maintenance.rollback import finish_rollback, plan_rollback
+from kartothek_cube.io_components.maintenance.history import finish_rollback, plan_rollback
 from tests.support.stored_files import frame, header, keys, snapshot
 from tests.support.stores import FaultyStore, InjectedError
 

@@ -12,8 +12,8 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io_components.query.physical_plan import split_into_tasks
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.write.cube_plan import plan_build
+from kartothek_cube.io_components.write.dataset_plan import with_write_id
 from kartothek_cube.io_components.write.incremental import commit_parts, without_commit_state, write_stream
-from kartothek_cube.io_components.write.plan import with_write_id
 from tests.io.dataset.test_memory import measured
 
 CUBE = Cube(["x", "y"], ["p"], "cube")

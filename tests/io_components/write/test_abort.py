@@ -7,8 +7,13 @@ import pyarrow as pa
 
 from kartothek_cube.core.commit import WriteMode, commit
 from kartothek_cube.core.store import open_blobs
-from kartothek_cube.io_components.write.abort import delete_uncommitted, delete_uncommitted_attempts
-from kartothek_cube.io_components.write.table_writer import WriteContext, WriteResult, write_table
+from kartothek_cube.io_components.write.table_writer import (
+    WriteContext,
+    WriteResult,
+    delete_uncommitted,
+    delete_uncommitted_attempts,
+    write_table,
+)
 
 
 def test_files_that_no_dataset_refers_to_go(store_factory):

@@ -9,9 +9,8 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import DuplicateCellsError
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager_cube import query_cube
-from kartothek_cube.io_components.write.cube_commit import finish_write
 from kartothek_cube.io_components.write.cube_plan import plan_build
-from kartothek_cube.io_components.write.cube_write import merge_writes
+from kartothek_cube.io_components.write.cube_write import finish_write, merge_writes
 from kartothek_cube.io_components.write.incremental import check_duplicate_cells, write_stream
 
 CUBE = Cube(["x", "y"], ["p"], "cube")

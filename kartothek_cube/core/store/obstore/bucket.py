@@ -13,8 +13,7 @@ from typing import Any, BinaryIO, Literal, TypeAlias, cast
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from kartothek_cube.core.store.blob_store import Blob, Buffers, Keys
-from kartothek_cube.core.store.keys import check_key, check_prefix, is_key
+from kartothek_cube.core.store.blob_store import Blob, Buffers, Keys, check_key, check_prefix, is_key
 from kartothek_cube.core.store.obstore.client import (
     Connection,
     ObjectStoreError,

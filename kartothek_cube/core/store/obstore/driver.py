@@ -18,9 +18,10 @@ from kartothek_cube.core.store.blob_store import (
     Keys,
     PreconditionFailed,
     Token,
+    check_key,
+    check_keys,
     warn_no_swap,
 )
-from kartothek_cube.core.store.keys import check_key, check_keys
 from kartothek_cube.core.store.obstore.bucket import Version, open_remote
 from kartothek_cube.core.store.obstore.client import ObjectStoreError
 from kartothek_cube.core.store.obstore.store import ObjectStore

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from simplekv import KeyValueStore, UrlMixin
 
-from kartothek_cube.core.store.keys import check_key
+from kartothek_cube.core.store.blob_store import check_key
 from kartothek_cube.core.store.obstore.bucket import Bucket, open_remote
 from kartothek_cube.core.store.obstore.url import Location, parse_url
 

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
-from kartothek_cube.core.store.keys import is_key
+from kartothek_cube.core.store.blob_store import is_key
 
 __all__ = ("SCHEMES", "Location", "Settings", "parse_url", "settings")
 

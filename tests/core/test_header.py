@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import json
 
+import msgpack
 import pyarrow as pa
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.header import fast_parse
-from kartothek_cube.core.header.commit_record import COMMIT_RECORD, CommitRecord, Participation
-from kartothek_cube.core.header.fast_parse import split_header
+from kartothek_cube.core import header as core_header
+from kartothek_cube.core.header import (
+    COMMIT_RECORD,
+    CommitRecord,
+    Participation,
+    packb,
+    split_header,
+    unpackb,
+)
 from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.uuid import gen_uuid
 
 PARTITIONS = {f"p={i}/a": {"files": {"table": f"u/table/p={i}/a.parquet"}} for i in range(3)}
 KEY = {"files": {"table": "u/table/a.parquet"}}
@@ -25,7 +34,7 @@ REST = {
 
 @pytest.fixture(autouse=True)
 def _short_texts_count(monkeypatch):
-    monkeypatch.setattr(fast_parse, "_MIN_BYTES", 0)
+    monkeypatch.setattr("kartothek_cube.core.header._MIN_BYTES", 0)
 
 
 def text(partitions, before=REST, after=None, **kwargs):
@@ -54,8 +63,8 @@ def test_long_labels_that_end_alike():
 @given(st.lists(st.text("ab", min_size=14, max_size=18)), st.integers(0, 3))
 def test_ends_that_differ(labels, start):
     array = pa.array(["", "", "", *labels]).slice(start)
-    assert not fast_parse._have_unique_suffixes(array) or len(set(array.to_pylist())) == len(array)
-    assert fast_parse._have_unique_suffixes(pa.array([f"{i:016}" for i in range(100)]))
+    assert not core_header._have_unique_suffixes(array) or len(set(array.to_pylist())) == len(array)
+    assert core_header._have_unique_suffixes(pa.array([f"{i:016}" for i in range(100)]))
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -134,5 +143,90 @@ def test_columns_are_plain_arrays():
 
 
 def test_short_headers_are_left_to_json(monkeypatch):
-    monkeypatch.setattr(fast_parse, "_MIN_BYTES", 1_000)
+    monkeypatch.setattr("kartothek_cube.core.header._MIN_BYTES", 1_000)
     assert split_header(text(PARTITIONS)) is None
+
+
+SCALARS = (
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.binary()
+)
+KEYS = st.text(st.characters(exclude_categories=["Cs"]))
+OBJECTS = st.recursive(
+    SCALARS | KEYS, lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner), max_leaves=20
+)
+
+
+@given(OBJECTS)
+def test_round_trip(obj):
+    packed = packb(obj)
+    assert unpackb(packed) == obj
+    assert zstandard.frame_content_size(packed) == len(msgpack.packb(obj))
+
+
+@pytest.mark.parametrize(
+    "obj, error", [({"a": object()}, TypeError), (2**64, OverflowError), ("\ud800", ValueError)]
+)
+def test_what_has_no_form_is_refused(obj, error):
+    with pytest.raises(error):
+        packb(obj)
+
+
+def _compressed(content: bytes, **kwargs: bool) -> bytes:
+    return zstandard.ZstdCompressor(**kwargs).compress(content)
+
+
+GOOD = packb({"x": 1})
+
+
+@pytest.mark.parametrize(
+    "data, problem",
+    [
+        (b"", "zstd"),
+        (b"{}", "zstd"),
+        (GOOD[:-1], "zstd"),
+        (GOOD + b"x", "unused data"),
+        (GOOD + GOOD, "unused data"),
+        (_compressed(b"\x01", write_content_size=False), "content size"),
+        (_compressed(b""), "msgpack"),
+        (_compressed(b"\x81\xa1"), "msgpack"),
+        (_compressed(b"\x01\x02"), "msgpack"),
+        (_compressed(b"\xc1"), "msgpack"),
+        (_compressed(b"\xa1\xff"), "msgpack"),
+        (_compressed(msgpack.packb({1: 2})), "msgpack"),
+        (_compressed(b"\xdf\xff\xff\xff\xff"), "msgpack"),
+        (_compressed(b"\x91" * 100_000), "msgpack"),
+    ],
+)
+def test_everything_else_is_a_value_error(data, problem):
+    with pytest.raises(ValueError, match=problem):
+        unpackb(data)
+
+
+def test_bomb_is_refused_before_it_is_decompressed(monkeypatch: pytest.MonkeyPatch):
+    bomb = _compressed(msgpack.packb(b"\0" * (core_header._ALWAYS_ALLOWED + 100)))
+    monkeypatch.delattr(zstandard, "ZstdDecompressor")
+    with pytest.raises(ValueError, match=f"{len(bomb)} compressed bytes stand for 167773"):
+        unpackb(bomb)
+
+
+def test_bomb_that_lies_about_its_size_is_refused():
+    content = b"\0" * 5_000_000
+    lying = bytearray(_compressed(msgpack.packb(content)))
+    size = len(msgpack.packb(content)).to_bytes(4, "little")
+    assert lying.count(size) == 1
+    position = lying.index(size)
+    lying[position : position + 4] = (1000).to_bytes(4, "little")
+    with pytest.raises(ValueError, match="zstd"):
+        unpackb(bytes(lying))
+
+
+def test_nothing_is_packed_that_cannot_be_unpacked():
+    with pytest.raises(ValueError, match="are allowed"):
+        packb(b"\0" * (core_header._ALWAYS_ALLOWED + 100))
+
+
+def test_large_headers_pass(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("kartothek_cube.core.header._ALWAYS_ALLOWED", 1000)
+    labels = [f"p={i}/{gen_uuid()}" for i in range(2000)]
+    header = {"partitions": {label: {"files": {"table": f"u/table/{label}.parquet"}} for label in labels}}
+    assert unpackb(packb(header)) == header

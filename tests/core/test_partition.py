@@ -13,8 +13,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kartothek_cube.core.errors import CorruptDatasetError
-from kartothek_cube.core.partition import Partition, PartitionTable
-from kartothek_cube.core.partition.labels import encode_component, quote_texts, unquote_texts
+from kartothek_cube.core.partition import (
+    Partition,
+    PartitionTable,
+    encode_component,
+    quote_texts,
+    unquote_texts,
+)
 from kartothek_cube.core.urlencode import quote, quote_indices
 
 HEADER = {

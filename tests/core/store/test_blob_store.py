@@ -12,7 +12,7 @@ from simplekv.contrib import VALID_KEY_RE_EXTENDED
 
 from kartothek_cube.core.errors import CorruptDatasetError
 from kartothek_cube.core.store import check_key, check_owned, check_owned_keys
-from kartothek_cube.core.store.keys import check_prefix, is_key
+from kartothek_cube.core.store.blob_store import check_prefix, is_key
 from kartothek_cube.testing import ILLEGAL_KEYS
 
 KEYS = st.text(st.sampled_from("ab./\\ %+é:*\n\0"), max_size=8)

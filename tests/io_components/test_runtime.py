@@ -12,15 +12,17 @@ from tqdm import tqdm
 
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io import eager_cube
-from kartothek_cube.io_components.runtime.progress import (
+from kartothek_cube.io_components.runtime import (
     ProgressBar,
+    available_cores,
     bytes_text,
+    limit_threads,
+    ordered_map,
     progress_add_total,
     progress_advance,
     progress_bar,
     report_progress_to,
 )
-from kartothek_cube.io_components.runtime.threads import available_cores, limit_threads, ordered_map
 from tests.support.cubes import memory
 
 CUBE = Cube(["x"], ["p"], "cube")

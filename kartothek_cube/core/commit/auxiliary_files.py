@@ -1,23 +1,30 @@
-"""The schema file of a dataset during a commit: written before the header, put back if the header fails."""
+"""Schema and index files of a commit: written before the header, put back or deleted if the header fails."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from contextlib import suppress
 
-from kartothek_cube.core.commit.backoff import attempts
 from kartothek_cube.core.commit.base_state import BaseState
 from kartothek_cube.core.commit.change import WriteMode
-from kartothek_cube.core.commit.header_store import read_versioned
+from kartothek_cube.core.commit.header_store import attempts, read_versioned
 from kartothek_cube.core.commit.tombstones import tombstone_name
 from kartothek_cube.core.common_metadata import schema_file_from_bytes, schema_to_bytes
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError
+from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.schema.file import next_version, schema_version_of
 from kartothek_cube.core.store import BlobStore, PreconditionFailed
 
-__all__ = ("put_schema", "put_tombstoned_schema_again", "restore_schema")
+__all__ = (
+    "put_schema",
+    "put_tombstoned_schema_again",
+    "refers_to",
+    "restore_schema",
+    "store_indices",
+    "unreferenced_indices",
+)
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -80,3 +87,39 @@ def put_tombstoned_schema_again(
     except OSError as error:
         # the header holds the schema, too, and the next commit or repair puts the file again
         _LOGGER.warning("The schema file of dataset %s may be missing: %s", base.uuid, error)
+
+
+def store_indices(blobs: BlobStore, state: DatasetMetadata, written: list[str]) -> DatasetMetadata:
+    """Write the changed indices, adding their keys to `written`; the result refers to all indices by key."""
+    indices = {}
+    for column, index in state.indices.items():
+        if not isinstance(index, ExplicitSecondaryIndex):
+            continue
+        if index.index_storage_key is None:
+            key = index.store(blobs, state.uuid)
+            written.append(key)
+            index = ExplicitSecondaryIndex(column=column, index_storage_key=key, dtype=index.dtype)
+        indices[column] = index.unload()
+    return state.copy(indices=indices)
+
+
+def unreferenced_indices(blobs: BlobStore, uuid: str, written: Sequence[str]) -> list[str]:
+    """Those of the written index files to which the newest state does not refer."""
+    if not written:
+        return []
+    # the answer to our put may be lost and a newer state be built on ours, which still refers to them
+    try:
+        state = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
+    except DatasetNotFoundError:
+        return list(written)
+    except (CorruptDatasetError, OSError, KeyError, NotImplementedError):
+        # unknown: files that stay are garbage at worst
+        return []
+    used = {index.index_storage_key for index in state.secondary_indices.values()}
+    return [key for key in written if key not in used]
+
+
+def refers_to(blobs: BlobStore, uuid: str, key: str) -> bool:
+    """Whether the newest state of a dataset refers to an index file."""
+    state = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
+    return any(getattr(index, "index_storage_key", None) == key for index in state.indices.values())

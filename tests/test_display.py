@@ -11,7 +11,7 @@ import pytest
 
 from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
-from kartothek_cube.display.html import MAX_ROWS, facts, plain_text_table, table
+from kartothek_cube.display import MAX_ROWS, facts, plain_text_table, table
 from kartothek_cube.io.eager_cube import (
     annotate_operations,
     build_cube,

@@ -1,4 +1,4 @@
-"""The history of a cube: its states, time travel, retention, rollback of all datasets."""
+"""The history of datasets and cubes: retention of states, their listing, time travel, rollback."""
 
 from __future__ import annotations
 
@@ -10,6 +10,17 @@ from typing import Any, TypeAlias, overload
 import attrs
 import pandas as pd
 
+from kartothek_cube.core.commit import (
+    BaseState,
+    ChangeSet,
+    CommitReceipt,
+    Role,
+    WriteMode,
+    commit,
+    publish,
+    read_base,
+    settle,
+)
 from kartothek_cube.core.commit.operation import committed_state
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
@@ -20,10 +31,17 @@ from kartothek_cube.core.cube.discover import (
     open_existing,
 )
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.references import data_keys
-from kartothek_cube.core.errors import CorruptDatasetError, StateNotFoundError, format_count, unknown_names
-from kartothek_cube.core.header.commit_record import CommitRecord, parse_record
+from kartothek_cube.core.dataset.references import data_keys, index_keys
+from kartothek_cube.core.errors import (
+    ConcurrentWriteError,
+    CorruptDatasetError,
+    StateNotFoundError,
+    format_count,
+    unknown_names,
+)
+from kartothek_cube.core.header import CommitRecord, parse_record
 from kartothek_cube.core.history import (
+    KEEP_HISTORY,
     AsOf,
     DatasetState,
     OperationInfo,
@@ -35,13 +53,15 @@ from kartothek_cube.core.history import (
     name_states,
     operation_info,
     select_state,
+    snapshot_retention,
+    state_as_of,
 )
-from kartothek_cube.core.store import BlobStore, open_blobs
+from kartothek_cube.core.schema.file import schema_version_of
+from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.display.html import card, table
-from kartothek_cube.io_components.maintenance.rollback import finish_rollback, keep_history, plan_rollback
-from kartothek_cube.io_components.runtime.threads import REMOTE_REQUESTS, ordered_map
-from kartothek_cube.io_components.write.cube_commit import commit_cube
+from kartothek_cube.display import card, table
+from kartothek_cube.io_components.runtime import REMOTE_REQUESTS, ordered_map
+from kartothek_cube.io_components.write.cube_write import commit_cube
 from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = (
@@ -49,12 +69,102 @@ __all__ = (
     "CubeAsOf",
     "CubeHistory",
     "CubeState",
+    "RollbackPlan",
     "datasets_as_of",
     "describe_state",
+    "finish_rollback",
     "keep_cube_history",
+    "keep_history",
     "list_cube_history",
+    "list_history",
+    "missing_files",
+    "plan_rollback",
     "return_cube",
 )
+
+#: up to this number of files each is looked up; more are listed
+_FEW_FILES = 100
+
+
+def list_history(uuid: str, store: StoreInput) -> list[DatasetState]:
+    """The readable states of a dataset, oldest first."""
+    return list_states(uuid, open_blobs(store))
+
+
+def keep_history(uuid: str, store: StoreInput, number: int) -> DatasetMetadata:
+    """Set how many states of a dataset are kept beside the current one; 0 deletes the others."""
+    metadata = {KEEP_HISTORY: number}
+    snapshot_retention(metadata)
+    blobs = open_blobs(store)
+    table = DatasetMetadata.load_from_store(uuid, blobs).table_name
+    return commit(blobs, ChangeSet(uuid, table, metadata=metadata, info=describe_operation("keep history")))[
+        0
+    ]
+
+
+@attrs.frozen
+class RollbackPlan:
+    """A planned rollback to an older state."""
+
+    #: the state that is replaced
+    base: BaseState
+    #: the new state
+    state: DatasetMetadata
+
+
+def plan_rollback(uuid: str, blobs: BlobStore, as_of: AsOf) -> RollbackPlan:
+    """Plan to make an older state of a dataset the current one."""
+    state = state_as_of(uuid, blobs, as_of)
+    _check_complete(blobs, state, as_of)
+    base = settle(blobs, lambda: read_base(blobs, uuid, state.table_name))
+    current = base.state
+    kept = {} if current is None else {k: v for k, v in current.metadata.items() if k == KEEP_HISTORY}
+    schema = state.schema
+    if current is not None and schema_version_of(current.metadata) == schema_version_of(state.metadata):
+        # that of later updates, which knows at least as much
+        schema = current.schema
+    return RollbackPlan(base, state.copy(metadata={**state.metadata, **kept}, schema=schema))
+
+
+def _check_complete(blobs: BlobStore, state: DatasetMetadata, as_of: AsOf) -> None:
+    missing = missing_files(blobs, state)
+    if missing:
+        raise CorruptDatasetError(
+            missing[0],
+            f"the state of dataset {state.uuid!r} as of {as_of} needs it and {len(missing) - 1} more files, "
+            "but these are gone; a cleanup that knows nothing of histories may have deleted them",
+        )
+
+
+def missing_files(blobs: BlobStore, state: DatasetMetadata) -> list[str]:
+    """Files to which a state refers and that do not exist."""
+    keys = [*data_keys(state), *index_keys(state)]
+    if len(keys) <= _FEW_FILES:
+        return [key for key in keys if not blobs.exists(key)]
+    stored = {blob.key for blob in blobs.list(f"{state.uuid}/")}
+    return [key for key in keys if key not in stored and not blobs.exists(key)]
+
+
+def finish_rollback(
+    blobs: BlobStore, plan: RollbackPlan, role: Role = None
+) -> tuple[DatasetMetadata, CommitReceipt]:
+    """Publish an older state as a new one; the state that it replaces is archived."""
+    files: Iterable[str] = [*data_keys(plan.state), *index_keys(plan.state)]
+    try:
+        return publish(
+            blobs,
+            plan.base,
+            plan.state,
+            list(files),
+            mode=WriteMode.REPLACE,
+            role=role,
+            info=describe_operation("rollback"),
+        )
+    except PreconditionFailed as error:
+        raise ConcurrentWriteError(
+            plan.state.uuid, detail="Look at the newest state, and go back again if that is still wanted."
+        ) from error
+
 
 CubeAsOf: TypeAlias = AsOf | Mapping[str, AsOf]
 """A version or point in time of a cube, or of some of its datasets: the others are as they are."""

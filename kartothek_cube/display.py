@@ -1,4 +1,4 @@
-"""HTML and text tables for notebooks, which suit light and dark pages; all text is escaped."""
+"""Building blocks of the HTML representations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-__all__ = ("card", "facts", "plain_text_table", "table")
+__all__ = (
+    "card",
+    "facts",
+    "plain_text_table",
+    "table",
+)
+
 
 #: rows of a table to show; others are counted
 MAX_ROWS = 200

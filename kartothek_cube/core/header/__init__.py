@@ -1,1 +1,0 @@
-"""The header (metadata file) of a dataset: parsing, rendering, compression."""

@@ -1,1 +1,0 @@
-"""Threads, slices of work and progress."""

@@ -37,7 +37,7 @@ from kartothek_cube.io_components.query.executor import (
 from kartothek_cube.io_components.query.explain import explain_query
 from kartothek_cube.io_components.query.result_types import plan_frames, plan_table
 from kartothek_cube.io_components.runtime import available_cores, progress_bar
-from kartothek_cube.io_components.write.adopt import Adoption, adopt_job
+from kartothek_cube.io_components.write.adopt import ADOPT_THREADS, Adoption, adopt_job
 from kartothek_cube.io_components.write.cube_plan import plan_append, plan_build, plan_extend, plan_update
 from kartothek_cube.io_components.write.cube_write import remove_partitions_job, write_cube_job
 from kartothek_cube.io_components.write.dataset_plan import SchemaMode
@@ -304,7 +304,7 @@ def adopt_dataset(
             overwrite=overwrite,
             link=link,
         )
-        return execute(job, available_cores())
+        return execute(job, ADOPT_THREADS)
 
 
 def append_to_cube(

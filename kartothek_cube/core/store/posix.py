@@ -93,7 +93,7 @@ def write_all(descriptor: int, data: Data) -> None:
 
 
 def copy_content(path: str, descriptor: int) -> None:
-    """Append the content of a file, without a transfer where the file system can clone blocks."""
+    """Write the content of a file to an empty one, without a transfer if the file system can clone blocks."""
     with open(path, "rb") as source:
         try:
             while os.copy_file_range(source.fileno(), descriptor, _COPY):
@@ -102,9 +102,10 @@ def copy_content(path: str, descriptor: int) -> None:
         except (AttributeError, OSError) as error:
             if isinstance(error, OSError) and error.errno not in {*_UNSUPPORTED, errno.EXDEV}:
                 raise
-            source.seek(os.lseek(descriptor, 0, os.SEEK_CUR))
-            while content := source.read(_CHUNK):
-                write_all(descriptor, content)
+        # what is left, also where the call takes a file for empty
+        source.seek(os.lseek(descriptor, 0, os.SEEK_CUR))
+        while content := source.read(_CHUNK):
+            write_all(descriptor, content)
 
 
 def replace_by_link(path: str, temporary: str) -> bool:

@@ -79,8 +79,8 @@ _BROADCAST_ROWS = 1 << 22
 _BLOCK = 1 << 20
 #: a physical partition of this many bytes is a block of its own: late materialisation needs single files
 _MIN_BLOCK_BYTES = 1 << 17
-#: bytes in the files of a block without predicates, if partitions are smaller than a block: its joins and
-#: checks of order cost the same for many rows as for few
+#: bytes in the files of a block of an unsorted scan without predicates, if its partitions are smaller than
+#: `_BLOCK`: joins and checks of order take as long for few rows as for many
 _PLAIN_BLOCK = 1 << 22
 #: files of a dataset whose sizes are taken for those of all
 _SAMPLE = 4
@@ -188,7 +188,7 @@ def run_task(context: ScanContext, task: ScanTask, buffer: OutputBuffer | None =
     if not len(datasets[0]):
         return []
     file_sizes = _mean_file_sizes(blobs, datasets)
-    bounds = _block_bounds(blobs, datasets, file_sizes).tolist()
+    bounds = _block_bounds(blobs, datasets, file_sizes, unsorted=not context.sort_columns).tolist()
     n_blocks = len(bounds) - 1
     shared = [load_rows(blobs, files, task.predicates) for files in datasets if not files.aligned]
     # joined to every block; or, if they are large, once to the rows of all blocks
@@ -339,7 +339,7 @@ def _mean_size(blobs: BlobStore, files: PartitionedFiles) -> float:
 
 
 def _block_bounds(
-    blobs: BlobStore, datasets: Sequence[PartitionedFiles], file_sizes: Sequence[float]
+    blobs: BlobStore, datasets: Sequence[PartitionedFiles], file_sizes: Sequence[float], *, unsorted: bool
 ) -> Ints:
     """Bounds of the blocks of physical partitions; each block is read and joined by one thread."""
     n_partitions = int(datasets[0].partition_ids[-1]) + 1
@@ -352,10 +352,10 @@ def _block_bounds(
             weights += count * (size * column_fraction(files.scan)) if blobs.is_local else count
     if not blobs.is_local:  # sizes would cost requests
         return split_by_weight(weights, 1, int(np.ceil(weights.sum() / (_REMOTE_BLOCKS * REMOTE_REQUESTS))))
-    has_predicates = any(files.scan.predicates or files.scan.implied for files in datasets)
-    if weights.mean() >= (_MIN_BLOCK_BYTES if has_predicates else _BLOCK):
+    is_plain = unsorted and not any(files.scan.predicates or files.scan.implied for files in datasets)
+    if weights.mean() >= (_BLOCK if is_plain else _MIN_BLOCK_BYTES):
         return np.arange(n_partitions + 1)
-    return split_by_weight(weights, 1, _BLOCK if has_predicates else _PLAIN_BLOCK)
+    return split_by_weight(weights, 1, _PLAIN_BLOCK if is_plain else _BLOCK)
 
 
 class _BlockThreads(NamedTuple):

@@ -30,7 +30,13 @@ from kartothek_cube.io_components.query.physical_plan import (
     match_partitions,
 )
 from kartothek_cube.io_components.query.row_batch import RowBatch, widths_of_files
-from kartothek_cube.io_components.read.data_files import Source, concat_tables, read_files, read_small_files
+from kartothek_cube.io_components.read.data_files import (
+    Source,
+    concat_tables,
+    read_files,
+    read_small_files,
+    read_threads,
+)
 from kartothek_cube.serialization.parquet_reader import ChunkCache, ParquetColumns, have_equal_pages
 
 __all__ = (
@@ -193,7 +199,8 @@ def _read_files(
     of_single_file = _with_implied(in_file, scan, stored_columns(scan))
     of_overlapping_file = _with_implied(stable, scan, dimensions)
     all_dimensions_stored = len(dimensions) == len(scan.dimensions)
-    if of_single_file is None and of_overlapping_file is None and scan.mapping is None and not files.sources:
+    is_plain = of_single_file is None and of_overlapping_file is None and scan.mapping is None
+    if is_plain and not files.sources and (threads or read_threads(blobs, files.keys)) == 1:
         tables = read_small_files(blobs, files.keys, stored_columns(scan))
         if tables is not None:
             return [_FileRows(table, False) for table in tables]

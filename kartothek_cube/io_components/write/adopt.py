@@ -50,8 +50,12 @@ from kartothek_cube.io_components.write.table_writer import (
 )
 from kartothek_cube.io_components.write.validation import CubeMetadata, prepare_table
 
-__all__ = ("Adoption", "adopt_job")
+__all__ = ("ADOPT_THREADS", "Adoption", "adopt_job")
 
+#: tasks at once: each may hold the rows of its files, and copies between remote stores wait for requests
+ADOPT_THREADS = 8
+#: so that threads share many small files
+_FILES_PER_TASK = 64
 #: what readers of version 1 of the Parquet format decode, those of kartothek 5.3 among them
 _CODECS = {"UNCOMPRESSED", "SNAPPY", "GZIP", "BROTLI", "ZSTD"}
 _ENCODINGS = {"PLAIN", "PLAIN_DICTIONARY", "RLE", "RLE_DICTIONARY", "BIT_PACKED"}
@@ -172,11 +176,11 @@ def _parse_types(types: Mapping[str, pa.DataType | str] | None) -> dict[str, pa.
 
 
 def _tasks(files: Sequence[ForeignFile]) -> Iterator[Sequence[ForeignFile]]:
-    """Consecutive files, up to a size."""
+    """Consecutive files, up to a size and a number."""
     batch: list[ForeignFile] = []
     size_bytes = 0
     for file in files:
-        if batch and size_bytes + file.size_bytes > TASK_SIZE:
+        if batch and (size_bytes + file.size_bytes > TASK_SIZE // 2 or len(batch) == _FILES_PER_TASK):
             yield batch
             batch, size_bytes = [], 0
         batch.append(file)

@@ -120,6 +120,18 @@ def open_table(
     ``types`` are those that the user gives for columns of directories, ``known`` those of the cube.
     """
     _check_snapshot(snapshot)
+    table, files = _open(source, snapshot, types, known)
+    if types and not isinstance(table, _Directory):
+        raise ValueError(f"types are those of directories; the {table.description} has types of its own")
+    return table, files
+
+
+def _open(
+    source: TableSource,
+    snapshot: int | None,
+    types: Mapping[str, pa.DataType],
+    known: Mapping[str, pa.DataType],
+) -> tuple[ForeignTable, list[ForeignFile]]:
     if not isinstance(source, str | os.PathLike):
         return _open_object(source, snapshot)
     location = os.fspath(source)

@@ -681,6 +681,8 @@ def test_versions_of_a_delta_table(tmp_path):
         store = memory()
         adopt_dataset(source, CUBE, store, "seed", snapshot=version)
         assert stored(store) == expected(table)
+    with pytest.raises(ValueError, match="types are those of directories"):
+        adopt_dataset(source, CUBE, memory(), "seed", types={"COUNTRY": "string"})
     opened = deltalake.DeltaTable(source, version=0)
     adopt_dataset(opened, CUBE, memory(), "seed")
     with pytest.raises(ValueError, match="open at version 0, not 1"):

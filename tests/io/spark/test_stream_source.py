@@ -22,6 +22,7 @@ from kartothek_cube.io.eager_cube import (
     update_schema,
 )
 from kartothek_cube.io.spark._datasource_options import StreamOptions
+from tests.support.stream_kills import run_with_kills
 
 CUBE = Cube(["x"], ["p"], "cube")
 
@@ -171,3 +172,7 @@ def test_a_cube_streams_into_another_one(stream, spark, tmp_path, url):
         expected = query_cube_arrow(CUBE, url)[0]
         assert query_cube_arrow(CUBE.copy(uuid_prefix="copy"), url)[0].equals(expected)
         append(url, [5 + number], 2)
+
+
+def test_a_stream_that_is_killed_writes_each_row_once(tmp_path, url):
+    assert run_with_kills(url, tmp_path, ["after"]) == 1

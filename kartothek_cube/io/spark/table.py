@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 
 from kartothek_cube.core.cube.argument_types import ConditionsInput, DatasetsInput
+from kartothek_cube.core.cube.conditions import Condition, Conjunction, parse_conditions
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark._datasource_options import concise_errors
@@ -215,7 +216,12 @@ def spark_table(
     session, factory = active_session(spark), picklable_store(store)
     session.dataSource.register(FilterSource)
     types = plan_query(cube, factory, conditions, datasets, as_of=as_of).context.output
-    given = parse_conditions(conditions, {f.name: f.type for f in types}).conditions if isinstance(conditions, str) else as_list(conditions)
+    parsed = (
+        parse_conditions(conditions, {f.name: f.type for f in types})
+        if isinstance(conditions, str)
+        else conditions
+    )
+    given = Conjunction(parsed).conditions
     fixed = {*cube.dimension_columns, *cube.partition_columns}
 
     def query(columns: list[str] | None, pushed: list[Condition]) -> DataFrame:

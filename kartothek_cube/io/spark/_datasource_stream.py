@@ -223,7 +223,7 @@ class CubeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"which are not kept: {error} Start again with a new checkpoint, and keep more states with "
                 "keep_cube_history(cube, store, number)"
             ) from error
-        labels = new.partition_table.labels.to_pylist()
+        labels: list[str] = new.partition_table.labels.to_pylist()
         if old is None:
             return labels
         before = set(old.partition_table.labels.to_pylist())

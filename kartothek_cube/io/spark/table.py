@@ -161,7 +161,7 @@ class _FilterReader(DataSourceReader):
 
     @concise_errors
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
-        """Answer by an error: its text is all that comes back from the planning process, also from a server."""
+        """Answer by an error: its text is all that comes back from where Spark plans."""
         conditions, _ = to_conditions(filters, self._types)
         raise ValueError(f"<conditions {base64.b64encode(pickle.dumps(conditions)).decode()}>")
 

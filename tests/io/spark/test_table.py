@@ -41,7 +41,6 @@ def asked(monkeypatch):
 
 
 CHAINS = {
-    "columns": (lambda t: t.select("x", "v"), ["v"], ""),
     "expression": (lambda t: t.select(f.col("v") + 1, "`a b`"), ["a b", "v"], ""),
     "where": (lambda t: t.where("v > 4 AND p = 1").select("x"), ["v"], "v > 4 & p == 1"),
     "where after select": (
@@ -49,11 +48,10 @@ CHAINS = {
         ["v"],
         "x >= 3",
     ),
-    "function": (lambda t: t.where("length(w) = 1 AND x < 9").select("x"), ["w"], "x < 9"),
-    "times": (
-        lambda t: t.where("t < timestamp_ntz'2020-01-01 05:00:00'").select("x"),
-        ["t"],
-        "t < 2020-01-01 05",
+    "function and time": (
+        lambda t: t.where("length(w) = 1 AND t < timestamp_ntz'2020-01-01 09:00:00'").select("x"),
+        ["t", "w"],
+        "t < 2020-01-01 09:00:00",
     ),
     "all": (lambda t: t.where("x = 1"), ["a b", "t", "v", "w"], "x == 1"),
 }

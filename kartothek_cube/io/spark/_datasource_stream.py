@@ -141,7 +141,7 @@ class CubeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @concise_errors
     def prepareForTriggerAvailableNow(self) -> None:
-        """Remember what is there now: the query ends when it is read."""
+        """Remember the newest version: the query ends when it is read."""
         self._target = {"version": self._newest() + 1, "files": 0}
 
     @concise_errors

@@ -226,13 +226,11 @@ def spark_table(
 
     def query(columns: list[str] | None, pushed: list[Condition]) -> DataFrame:
         payload = None if columns is None else [c for c in columns if c not in fixed]
-        dimensions = None if columns is None else [c for c in cube.dimension_columns if c in columns]
         return query_cube_spark(
             cube,
             factory,
             [*given, *pushed],
             datasets,
-            dimension_columns=dimensions or None,
             payload_columns=payload,
             as_of=as_of,
             spark=session,

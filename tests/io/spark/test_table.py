@@ -14,14 +14,20 @@ from kartothek_cube.io.spark import table as module
 from kartothek_cube.io.spark.cube import query_cube_spark
 from kartothek_cube.io.spark.table import spark_table
 
-CUBE = Cube(["x"], ["p"], "cube")
+CUBE = Cube(["x", "y"], ["p"], "cube")
 
 
 @pytest.fixture
 def cube_url(url) -> str:
     n = 12
     times = [datetime(2020, 1, 1, hour) for hour in range(n)]
-    seed = {"x": range(n), "p": [x % 3 for x in range(n)], "v": [2 * x for x in range(n)], "t": times}
+    seed = {
+        "x": range(n),
+        "y": range(n),
+        "p": [x % 3 for x in range(n)],
+        "v": [2 * x for x in range(n)],
+        "t": times,
+    }
     build_cube(pa.table({k: list(v) for k, v in seed.items()}), CUBE, url)
     extend_cube({"more": pa.table({"x": [1, 2], "p": [1, 2], "a b": [5, 6], "w": ["a", "b"]})}, CUBE, url)
     return url
@@ -73,6 +79,6 @@ def test_a_table_has_the_methods_of_a_frame(spark, cube_url):
     # used twice, with different filters, and in a query with itself
     assert table.where("x > 5").count() == 2 and table.count() == 4
     assert table.where("x > 5").join(table.where("x < 5").frame(), "p").count() == 4
-    assert table.columns == ["a b", "p", "t", "v", "w", "x"]
+    assert table.columns == ["a b", "p", "t", "v", "w", "x", "y"]
     assert table.select("x").groupBy().sum("x").collect()[0][0] == 1 + 4 + 7 + 10
     assert repr(table.select("x")) == "CubeTable[x]"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = (
     "FORMAT",
     "ReadOptions",
+    "StreamOptions",
     "WriteOptions",
     "concise_errors",
     "install",
@@ -337,10 +338,10 @@ def _is_of_catalog(name: str) -> bool:
 
 
 def table_options(options: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """The options of a read or write, over those of the table whose schema this is."""
+    """The options of a read, over those of the table whose schema this is unless they name another cube."""
     kept = [field.metadata[_TABLE] for field in schema if _TABLE in (field.metadata or {})]
     named = {name.lower(): value for name, value in options.items() if not _is_of_catalog(name)}
-    return {**(kept[0] if kept else {}), **named}
+    return named if not kept or {"store", "cube", "path"} & set(named) else {**kept[0], **named}
 
 
 # -- save modes ----------------------------------------------------------------------------------------------

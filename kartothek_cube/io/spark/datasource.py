@@ -149,12 +149,13 @@ class KartothekCubeDataSource(DataSource):
     @concise_errors
     def writer(self, schema: StructType, overwrite: bool) -> _datasource_writer.CubeWriter:
         """The writer of a frame."""
-        return _datasource_writer.batch_writer(table_options(self.options, schema), schema, overwrite)
+        # not with the options of a table: columns that were read from it keep them, wherever they are written
+        return _datasource_writer.batch_writer(self.options, schema, overwrite)
 
     @concise_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> _datasource_writer.CubeStreamWriter:
         """The writer of the batches of a stream; ``overwrite``: each batch replaces all earlier ones."""
-        return _datasource_writer.stream_writer(table_options(self.options, schema), schema, overwrite)
+        return _datasource_writer.stream_writer(self.options, schema, overwrite)
 
 
 def data_source(workers: int) -> type[KartothekCubeDataSource]:

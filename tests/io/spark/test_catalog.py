@@ -109,6 +109,20 @@ def test_inserts_that_lose_the_options_of_a_table_name_the_remedy(spark, url, ca
     assert xs(spark.table(name)) == [0, 1, 2, 3]
 
 
+def test_rows_of_a_table_are_not_written_to_it_by_mistake(spark, url, catalog):
+    build_cube(cells(range(4)), CUBE, url)
+    rows = spark.table(catalog(conditions="x > 1"))
+    with pytest.raises(AnalysisException, match="option 'store' is missing"):
+        rows.write.format("kartothek_cube").mode("overwrite").save()
+    with pytest.raises(AnalysisException, match="option 'store' is missing"):
+        spark.sql("INSERT INTO sales SELECT 1L, 2L, 3L")
+    other = CUBE.copy(uuid_prefix="other")
+    rows.write.format("kartothek_cube").options(store=url, cube="other", **NEW).save()
+    assert query_cube_arrow(other, url)[0]["x"].to_pylist() == [2, 3]
+    again = spark.read.format("kartothek_cube").schema(rows.schema).load(url, cube="cube")
+    assert xs(again) == [0, 1, 2, 3]
+
+
 def test_a_frame_is_appended_to_a_table_with_its_options(spark, url, catalog):
     build_cube(cells(range(4)), CUBE, url)
     name = catalog()

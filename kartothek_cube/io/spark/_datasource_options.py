@@ -7,9 +7,10 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 
 import attrs
+from pyspark.sql.types import StructField, StructType
 
 from kartothek_cube.core.errors import KartothekCubeError, unknown_names
 from kartothek_cube.core.history import AsOf
@@ -19,12 +20,28 @@ from kartothek_cube.io_components.write.dataset_plan import SchemaMode
 if TYPE_CHECKING:
     from pyspark.sql import DataFrameWriter
 
-__all__ = ("FORMAT", "ReadOptions", "WriteOptions", "concise_errors", "install")
+__all__ = (
+    "FORMAT",
+    "ReadOptions",
+    "StreamOptions",
+    "WriteOptions",
+    "concise_errors",
+    "install",
+    "keep_options",
+    "table_options",
+)
 
 #: name of the format
 FORMAT = "kartothek_cube"
-#: options that Spark adds to those of users
-_OF_SPARK = frozenset({"path", "checkpointlocation", "queryname"})
+#: options that Spark adds to those of users, also when it asks for the columns of a table of its catalog
+_OF_SPARK = frozenset(
+    {"path", "checkpointlocation", "queryname", "provider", "owner", "location", "external"}
+)
+#: what Spark calls the points in time of a read
+_VERSION, _TIMESTAMP = "versionAsOf", "timestampAsOf"
+_OF_STREAMS = ("startingVersion", "startingTimestamp", "maxFilesPerTrigger", "skipChangeCommits")
+#: key of the options of a table in the metadata of its first column
+_TABLE = "kartothek_cube_options"
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -52,6 +69,8 @@ class ReadOptions:
         Datasets to join; None for all.
     as_of
         Point in time of the states to read; None for the current ones.
+    dataset
+        The dataset whose columns the result has, and that a stream reads; None for all and for the seed.
     conditions
         Text of the conditions, such as ``DAY >= 2020-01-31 & CITY == Ulm``; None for all rows.
     push_filters
@@ -64,6 +83,7 @@ class ReadOptions:
     dimension_columns: Names | None = None
     datasets: Names | None = None
     as_of: CubeAsOf | None = None
+    dataset: str | None = None
     conditions: str | None = None
     push_filters: bool = False
 
@@ -74,8 +94,83 @@ class ReadOptions:
 
         >>> ReadOptions.of({"store": "hfs:///data", "cube": "geodata", "columns": "AVG_TEMP, WIND"}).columns
         ('AVG_TEMP', 'WIND')
+        >>> ReadOptions.of({"store": "hfs:///data", "cube": "geodata", "versionAsOf": "3"}).as_of
+        3
         """
-        return _parse(cls, options)
+        parsed = _parse(cls, options)
+        texts = {str(name).lower(): value for name, value in options.items()}
+        given = [name for name in ("as_of", _VERSION, _TIMESTAMP) if name.lower() in texts]
+        if len(given) > 1:
+            raise ValueError(f"Format {FORMAT}: give one of the options {', '.join(given)}, not several")
+        if given == [_VERSION]:
+            return attrs.evolve(parsed, as_of=_whole_number(_VERSION, texts[_VERSION.lower()]))
+        if given == [_TIMESTAMP]:
+            return attrs.evolve(parsed, as_of=texts[_TIMESTAMP.lower()])
+        return parsed
+
+
+@attrs.frozen
+class StreamOptions:
+    """
+    Options of a stream that reads what is appended to a dataset; names and meaning are those of Delta Lake.
+
+    Attributes
+    ----------
+    read
+        Options that reads have as well.
+    starting_version
+        The first version whose rows are read, or ``latest``: what is appended from now on. None: the stream
+        begins with all rows that are there.
+    starting_timestamp
+        The same as a point in time.
+    max_files
+        How many files a batch reads at most.
+    skip_changes
+        Leave out commits that remove or replace rows; otherwise they are an error.
+    """
+
+    read: ReadOptions
+    starting_version: int | Literal["latest"] | None = None
+    starting_timestamp: str | None = None
+    max_files: int | None = None
+    skip_changes: bool = False
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> StreamOptions:
+        """
+        Read the options of a data source.
+
+        >>> given = {"store": "hfs:///data", "cube": "geodata", "startingVersion": "7"}
+        >>> StreamOptions.of(given).starting_version
+        7
+        """
+        read = ReadOptions.of(options)
+        texts = {str(name).lower(): value for name, value in options.items()}
+        for name in ("as_of", _VERSION, _TIMESTAMP, "conditions", "datasets"):
+            if name.lower() in texts:
+                raise ValueError(
+                    f"Format {FORMAT}: a stream has no option {name!r}; it has dataset, columns, "
+                    f"{', '.join(_OF_STREAMS)}"
+                )
+        version, time, files, skip = (texts.get(name.lower()) for name in _OF_STREAMS)
+        if version is not None and time is not None:
+            raise ValueError(f"Format {FORMAT}: give startingVersion or startingTimestamp, not both")
+        limit = None if files is None else _whole_number(_OF_STREAMS[2], files)
+        if limit == 0:
+            raise ValueError(f"Format {FORMAT}: option {_OF_STREAMS[2]!r} is 1 or more, got '0'")
+        return cls(
+            read,
+            _version(version),
+            time,
+            limit,
+            skip is not None and _flag(_OF_STREAMS[3], skip),
+        )
+
+
+def _version(text: str | None) -> int | Literal["latest"] | None:
+    if text == "latest":
+        return "latest"
+    return None if text is None else _whole_number(_OF_STREAMS[0], text)
 
 
 @attrs.frozen
@@ -123,7 +218,7 @@ class WriteOptions:
         >>> WriteOptions.of({"store": "hfs:///data", "cube": "geodata", "data_set": "weather"})
         Traceback (most recent call last):
         ...
-        ValueError: Format kartothek_cube: unknown option data_set; did you mean dataset? available: cube, ...
+        ValueError: Format kartothek_cube: unknown option data_set; did you mean dataset? available: ...
         """
         return _parse(cls, options)
 
@@ -132,14 +227,18 @@ def _parse(cls: type[Options], options: Mapping[str, str]) -> Options:
     """Options as a record; those that are not given have their default."""
     texts = {str(name).lower(): value for name, value in options.items()}
     names = [field.name for field in attrs.fields(cls)]
-    unknown = set(texts) - set(names) - _OF_SPARK
+    # a table has options for reads and for writes
+    known = sorted(
+        {*names, *(field.name for kind in (ReadOptions, WriteOptions) for field in attrs.fields(kind))}
+    )
+    unknown = set(texts) - {name.lower() for name in (*known, *_SPELLED)} - _OF_SPARK
     if unknown:
-        raise ValueError(f"Format {FORMAT}: {unknown_names('option', unknown, names)}")
+        raise ValueError(f"Format {FORMAT}: {unknown_names('option', unknown, [*known, *_SPELLED])}")
     if "path" in texts:
         texts.setdefault("store", texts["path"])
     for name, example in _REQUIRED.items():
         if not texts.get(name):
-            raise ValueError(f"Format {FORMAT}: option {name!r} is missing: {example}")
+            raise ValueError(f"Format {FORMAT}: option {name!r} is missing: {example}. {_LOST}")
     given = [name for name in names if name in texts]
     return cls(**{name: _PARSERS.get(name, _text)(name, texts[name]) for name in given})
 
@@ -159,6 +258,12 @@ def _names(option: str, text: str) -> Names:
     if not all(isinstance(name, str) for name in names):
         raise ValueError(f"Format {FORMAT}: option {option!r} has to be a list of names, got {text}")
     return tuple(names)
+
+
+def _whole_number(option: str, text: str) -> int:
+    if not text.strip().isdecimal():
+        raise ValueError(f"Format {FORMAT}: option {option!r} is a whole number, got {text!r}")
+    return int(text)
 
 
 def _flag(option: str, text: str) -> bool:
@@ -192,6 +297,14 @@ def _schema_mode(option: str, text: str) -> str:
 
 #: required options, and examples
 _REQUIRED = {"store": "the URL of a store, such as hfs:///data", "cube": "the prefix of a cube"}
+#: when options of tables of the catalog get lost
+_LOST = (
+    "If this is a table of Spark's catalog, Spark has passed none of its options: create it by "
+    f"CREATE TABLE ... USING {FORMAT} OPTIONS (...) without columns and AS SELECT, and insert into a "
+    "temporary view that has the same options"
+)
+#: options with capital letters, as other formats of Spark spell them
+_SPELLED = (_VERSION, _TIMESTAMP, *_OF_STREAMS)
 _PARSERS: dict[str, Callable[[str, str], object]] = {
     **dict.fromkeys(("columns", "datasets", "dimension_columns", "index_columns"), _names),
     **dict.fromkeys(("partition_columns", "partition_on"), _names),
@@ -200,6 +313,35 @@ _PARSERS: dict[str, Callable[[str, str], object]] = {
     "push_filters": _flag,
     "schema_mode": _schema_mode,
 }
+
+
+# -- tables of Spark's catalog -------------------------------------------------------------------------------
+
+
+def keep_options(options: Mapping[str, str], schema: StructType) -> StructType:
+    """
+    The schema of a table, which also tells its options if it is one of Spark's catalog.
+
+    Spark passes the options of such a table on when it asks for columns, and only then: what it keeps is the
+    schema. So they are kept in the metadata of the first column.
+    """
+    if "provider" not in options or not len(schema):
+        return schema
+    given = {name: value for name, value in options.items() if not _is_of_catalog(name)}
+    first = StructField(schema[0].name, schema[0].dataType, schema[0].nullable, {_TABLE: given})
+    return StructType([first, *schema.fields[1:]])
+
+
+def _is_of_catalog(name: str) -> bool:
+    # Spark repeats each option as "option.<name>"
+    return name.startswith("option.") or (name in _OF_SPARK and name != "path")
+
+
+def table_options(options: Mapping[str, str], schema: StructType) -> dict[str, str]:
+    """The options of a read, over those of the table whose schema this is unless they name another cube."""
+    kept = [field.metadata[_TABLE] for field in schema if _TABLE in (field.metadata or {})]
+    named = {name.lower(): value for name, value in options.items() if not _is_of_catalog(name)}
+    return named if not kept or {"store", "cube", "path"} & set(named) else {**kept[0], **named}
 
 
 # -- save modes ----------------------------------------------------------------------------------------------

@@ -255,7 +255,23 @@ def _storage_target(dtype: pa.DataType, stored: pa.DataType | None) -> pa.DataTy
     if pat.is_timestamp(dtype) and dtype.tz is not None:
         zone = stored.tz if stored is not None and pat.is_timestamp(stored) and stored.tz else "UTC"
         return pa.timestamp(dtype.unit, zone)
+    if pat.is_nested(dtype):
+        return _nested_in_utc(dtype)
     return stored if stored is not None and _is_converted(dtype, stored) else dtype
+
+
+def _nested_in_utc(dtype: pa.DataType) -> pa.DataType:
+    """The type with all zoned timestamps in it in UTC: Spark gives them the time zone of the session."""
+    if pat.is_timestamp(dtype) and dtype.tz is not None:
+        return pa.timestamp(dtype.unit, "UTC")
+    if pat.is_map(dtype):
+        key, item = (f.with_type(_nested_in_utc(f.type)) for f in (dtype.key_field, dtype.item_field))
+        return pa.map_(key, item)
+    if pat.is_list(dtype):
+        return pa.list_(dtype.value_field.with_type(_nested_in_utc(dtype.value_type)))
+    if pat.is_struct(dtype):
+        return pa.struct([field.with_type(_nested_in_utc(field.type)) for field in dtype])
+    return dtype
 
 
 def _is_converted(dtype: pa.DataType, stored: pa.DataType) -> bool:

@@ -5,29 +5,37 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pat
 from pyspark.sql import datasource as ds
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
 from kartothek_cube.core.cube.conditions import C, Condition, Disjunction, parse_conditions
+from kartothek_cube.core.cube.consistency import get_dataset_columns
 from kartothek_cube.core.cube.discover import discover_cube
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import KartothekCubeError, unknown_names
 from kartothek_cube.core.expressions.predicate import bind
 from kartothek_cube.io.spark import _datasource_writer
-from kartothek_cube.io.spark._datasource_options import FORMAT, ReadOptions, concise_errors
+from kartothek_cube.io.spark._datasource_options import (
+    FORMAT,
+    ReadOptions,
+    StreamOptions,
+    concise_errors,
+    keep_options,
+    table_options,
+)
+from kartothek_cube.io.spark._datasource_stream import CubeStreamReader, FailedStreamReader
 from kartothek_cube.io.spark._stores import picklable_store
 from kartothek_cube.io.spark._types import arrow_schema, spark_schema
 from kartothek_cube.io.spark._worker import batches_of, unpickle
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, ScanContext, split_into_tasks
 from kartothek_cube.io_components.query.planner import plan_query
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
 
 __all__ = ("KartothekCubeDataSource", "data_source", "to_conditions")
 
@@ -110,16 +118,38 @@ class KartothekCubeDataSource(DataSource):
     @concise_errors
     def schema(self) -> StructType:
         """Columns and types of a cube."""
-        return spark_schema(_plan_query(ReadOptions.of(self.options)).context.output)
+        options = ReadOptions.of(table_options(self.options, StructType()))
+        return keep_options(self.options, spark_schema(_columns(options)))
 
     @concise_errors
     def reader(self, schema: StructType) -> CubeReader:
         """The reader of a cube."""
-        return CubeReader(ReadOptions.of(self.options), schema, self.workers)
+        return CubeReader(ReadOptions.of(table_options(self.options, schema)), schema, self.workers)
+
+    def streamReader(self, schema: StructType) -> CubeStreamReader | FailedStreamReader:
+        """The reader of what is appended to a dataset."""
+        try:
+            return self._stream_reader(schema)
+        except (KartothekCubeError, ValueError, TypeError) as error:
+            return FailedStreamReader(error)
+
+    def _stream_reader(self, schema: StructType) -> CubeStreamReader:
+        options = StreamOptions.of(table_options(self.options, schema))
+        cube, datasets = discover_cube(options.read.cube, picklable_store(options.read.store))
+        name, names = options.read.dataset or cube.seed_dataset, ", ".join(sorted(datasets))
+        _check_name(name, datasets)
+        missing = set(schema.names) - get_dataset_columns(datasets[name])
+        if missing:
+            raise ValueError(
+                f"Format {FORMAT}: a stream reads one dataset, and {name!r} has no column(s) "
+                f"{', '.join(sorted(missing))}; name it in the option 'dataset': {names}"
+            )
+        return CubeStreamReader(options, cube.ktk_dataset_uuid(name), schema, self.workers)
 
     @concise_errors
     def writer(self, schema: StructType, overwrite: bool) -> _datasource_writer.CubeWriter:
         """The writer of a frame."""
+        # not with the options of a table: columns that were read from it keep them, wherever they are written
         return _datasource_writer.batch_writer(self.options, schema, overwrite)
 
     @concise_errors
@@ -131,6 +161,22 @@ class KartothekCubeDataSource(DataSource):
 def data_source(workers: int) -> type[KartothekCubeDataSource]:
     """The data source for a session with this many workers, which it cannot determine by itself."""
     return type("KartothekCubeDataSource", (KartothekCubeDataSource,), {"workers": workers})
+
+
+def _columns(options: ReadOptions) -> pa.Schema:
+    """Columns of a table, with their types."""
+    columns = _plan_query(options).context.output
+    if options.dataset is None or options.columns is not None:
+        return columns
+    _, datasets = discover_cube(options.cube, picklable_store(options.store))
+    _check_name(options.dataset, datasets)
+    own = get_dataset_columns(datasets[options.dataset])
+    return pa.schema([field for field in columns if field.name in own])
+
+
+def _check_name(name: str, datasets: Mapping[str, DatasetMetadata]) -> None:
+    if name not in datasets:
+        raise ValueError(f"Format {FORMAT}: {unknown_names('dataset', [name], sorted(datasets))}")
 
 
 def _plan_query(

@@ -1,0 +1,299 @@
+"""Stream source of the data source: what commits appended to a dataset, in micro-batches.
+
+An offset is a position in the sequence of files that commits added: ``version`` and number of ``files`` of
+that version; all files of older versions come before it. ``snapshot`` is the version whose complete state the
+stream begins with, all of whose files count as added. Data files are immutable, and the history keeps them as
+long as the states that refer to them, so a batch can be read again.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from kartothek_cube.core.commit.operation import committed_state
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import StateNotFoundError
+from kartothek_cube.core.history import (
+    DatasetState,
+    check_as_of,
+    fingerprint,
+    list_states,
+    load_state,
+    name_states,
+    operation_info,
+    snapshot_retention,
+)
+from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io.spark._datasource_options import StreamOptions, concise_errors
+from kartothek_cube.io.spark._stores import picklable_store
+from kartothek_cube.io.spark._types import arrow_schema
+from kartothek_cube.io.spark._worker import batches_of, unpickle
+from kartothek_cube.io_components.read.dataset_read import ReadContext, ReadPlan, run_read
+from kartothek_cube.io_components.runtime.threads import TASK_SIZE, mean_size, split_by_weight
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ("CubeStreamReader", "FailedStreamReader")
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxFiles,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:  # before Spark 4.2, where a batch is all that is there
+    ReadLimit = ReadAllAvailable = ReadMaxFiles = None  # type: ignore[assignment, misc]
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Stands in for the class of newer versions."""
+
+
+#: offsets before the first file: of the complete state, of what comes from now on. They name no version:
+#: Spark asks again for the first offset if the first batch is repeated, and its answer has to be the same
+_BEGIN, _NOW = {"version": -1, "files": 0}, {"version": -2, "files": 0}
+_NO_SNAPSHOT = -1
+#: operations that replace files by others with the same rows
+_SAME_ROWS = frozenset({"compact"})
+#: files of which the size is looked up
+_SAMPLE = 16
+
+Offset = dict[str, int]
+
+
+class FilesPartition(InputPartition):
+    """Files that a task reads, pickled."""
+
+    def __init__(self, task: bytes) -> None:
+        super().__init__(None)
+        self.task = task
+
+
+class FailedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Raises an error when Spark asks for offsets: one that is raised earlier does not reach users."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    @concise_errors
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Raise the error."""
+        raise self._error
+
+    @concise_errors
+    def initialOffset(self) -> Offset:
+        """Raise the error."""
+        raise self._error
+
+    @concise_errors
+    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
+        """Raise the error."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read nothing."""
+        return iter(())
+
+
+class CubeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads what commits append to one dataset of a cube."""
+
+    def __init__(self, options: StreamOptions, uuid: str, schema: StructType, workers: int) -> None:
+        self._options = options
+        self._uuid = uuid
+        self._schema = schema
+        self._workers = workers
+        self._store = picklable_store(options.read.store)
+        #: labels that a version added, in commit order, by version and whether all of the state counts
+        self._added: dict[tuple[int, bool], list[str]] = {}
+        self._loaded: dict[int, DatasetMetadata] = {}
+        self._target: Offset | None = None
+
+    # -- offsets ---------------------------------------------------------------------------------------------
+
+    @concise_errors
+    def initialOffset(self) -> Offset:
+        """Where a new stream begins."""
+        start, time = self._options.starting_version, self._options.starting_timestamp
+        if start == "latest":
+            return _NOW
+        if isinstance(start, int):
+            return {"version": start, "files": 0}
+        if time is not None:
+            moment = check_as_of(time)
+            later = [state.version for state in self._states() if state.time >= moment]  # type: ignore[operator]
+            return {"version": min(later, default=self._newest() + 1), "files": 0}
+        return _BEGIN
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """How many files a batch reads."""
+        limit = self._options.max_files
+        return ReadAllAvailable() if limit is None else ReadMaxFiles(limit)
+
+    @concise_errors
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Remember the newest version: the query ends when it is read."""
+        self._target = {"version": self._newest() + 1, "files": 0}
+
+    @concise_errors
+    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
+        """Where the next batch ends; without ``start`` (before Spark 4.2) at the newest version."""
+        end = self._target or {"version": self._newest() + 1, "files": 0}
+        begin = _BEGIN if start is None else start
+        if begin["version"] == _NOW["version"]:
+            return {**end, "snapshot": _NO_SNAPSHOT}
+        snapshot = begin.get("snapshot", _NO_SNAPSHOT)
+        if begin["version"] == _BEGIN["version"]:
+            snapshot = end["version"] - 1
+            begin = {"version": snapshot, "files": 0}
+        if begin["version"] >= end["version"]:
+            return start or _BEGIN
+        files = limit.max_files if ReadMaxFiles is not None and isinstance(limit, ReadMaxFiles) else None
+        return {**self._advance(begin, end["version"], snapshot, files), "snapshot": snapshot}
+
+    def _advance(self, begin: Offset, until: int, snapshot: int, files: int | None) -> Offset:
+        """The offset some files behind another one, at most that of a version."""
+        if files is None:
+            return {"version": until, "files": 0}
+        left, skipped = files, begin["files"]
+        for version in range(begin["version"], until):
+            count = len(self._files_of(version, snapshot)) - skipped
+            if count > left:
+                return {"version": version, "files": skipped + left}
+            left, skipped = left - count, 0
+        return {"version": until, "files": 0}
+
+    # -- states ----------------------------------------------------------------------------------------------
+
+    def _states(self) -> list[DatasetState]:
+        return list_states(self._uuid, open_blobs(self._store()))
+
+    def _newest(self) -> int:
+        """The newest committed version."""
+        blobs = open_blobs(self._store())
+        current = self._states()[-1]
+        state = load_state(self._uuid, blobs, current)
+        if not snapshot_retention(state.metadata):
+            raise ValueError(
+                f"Dataset {self._uuid!r} keeps no history, from which a stream reads: set the number of "
+                "states to keep with keep_cube_history(cube, store, number)"
+            )
+        # part of an operation on several datasets that is still under way
+        pending = fingerprint(committed_state(blobs, state)) != fingerprint(state)
+        return current.version - 1 if pending else current.version
+
+    def _load(self, version: int) -> DatasetMetadata:
+        if version not in self._loaded:
+            blobs = open_blobs(self._store())
+            states = self._states()
+            found = [state for state in states if state.version == version]
+            if not found:
+                raise StateNotFoundError(self._uuid, str(version), name_states(states))
+            if len(self._loaded) > 2:
+                self._loaded.pop(min(self._loaded))
+            self._loaded[version] = load_state(self._uuid, blobs, found[-1])
+        return self._loaded[version]
+
+    def _files_of(self, version: int, snapshot: int) -> list[str]:
+        """Labels of the files that a version added, in commit order."""
+        key = version, version == snapshot
+        if key not in self._added:
+            self._added[key] = self._compare(version, version == snapshot)
+        return self._added[key]
+
+    def _compare(self, version: int, complete: bool) -> list[str]:
+        try:
+            new = self._load(version)
+            # version 0 is the state before history was kept, version 1 without it the first of the dataset
+            known = [state.version for state in self._states()]
+            is_first = complete or version == 0 or (version == 1 and 0 not in known)
+            old = None if is_first else self._load(version - 1)
+        except StateNotFoundError as error:
+            raise ValueError(
+                f"The stream needs versions {max(version - 1, 0)} and {version} of dataset {self._uuid!r}, "
+                f"which are not kept: {error} Start again with a new checkpoint, and keep more states with "
+                "keep_cube_history(cube, store, number)"
+            ) from error
+        labels: list[str] = new.partition_table.labels.to_pylist()
+        if old is None:
+            return labels
+        before = set(old.partition_table.labels.to_pylist())
+        added = [label for label in labels if label not in before]
+        operation = operation_info(new).name
+        if len(labels) - len(added) == len(before):
+            return added
+        if operation in _SAME_ROWS:
+            return []
+        if self._options.skip_changes:
+            return []
+        raise ValueError(
+            f"Version {version} of dataset {self._uuid!r} (operation {operation or 'unknown'}) removed or "
+            "replaced rows, and a stream can only append: set the option skipChangeCommits to true to leave "
+            f"out such commits, or start a new stream with startingVersion {version + 1}"
+        )
+
+    # -- batches ---------------------------------------------------------------------------------------------
+
+    @concise_errors
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Cut the files between two offsets into tasks."""
+        snapshot = end.get("snapshot", _NO_SNAPSHOT)
+        if start["version"] == _NOW["version"] or end["version"] < 0:
+            return []
+        begin = {"version": snapshot, "files": 0} if start["version"] == _BEGIN["version"] else start
+        tasks: list[InputPartition] = []
+        for version in range(begin["version"], end["version"] + bool(end["files"])):
+            labels = self._files_of(version, snapshot)
+            first = begin["files"] if version == begin["version"] else 0
+            last = end["files"] if version == end["version"] else len(labels)
+            if labels[first:last]:
+                tasks += self._tasks(self._load(version), labels[first:last])
+        return tasks
+
+    def _tasks(self, state: DatasetMetadata, labels: list[str]) -> Iterator[InputPartition]:
+        assert state.schema is not None
+        table = state.table_name
+        files = state.partition_table.take(state.partition_table.positions(labels))
+        stored = set(state.schema.names)
+        context = ReadContext(
+            store=self._store,
+            uuid=self._uuid,
+            table=table,
+            schema=state.schema.internal(),
+            partition_keys=tuple(state.partition_keys or ()),
+            columns=tuple(name for name in self._schema.names if name in stored),
+            mapping=state.column_mapping,
+        )
+        plan = ReadPlan(context, PartitionTable(files.labels, {table: files.files[table]}))
+        keys = files.files[table].to_pylist()
+        size = mean_size(open_blobs(self._store()), keys[:: max(1, len(keys) // _SAMPLE)])
+        bounds = split_by_weight(np.full(len(keys), size), 2 * self._workers, TASK_SIZE)
+        for first, last in pairwise(bounds.tolist()):
+            (task,) = plan.block_tasks(np.array([first, last]))
+            yield FilesPartition(pickle.dumps((context, task)))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read the files of a task."""
+        if not isinstance(partition, FilesPartition):
+            return
+        context, task = unpickle(partition.task)
+        rows = run_read(context, task)
+        target = arrow_schema(self._schema)
+        for field in target:
+            # added to the dataset after these rows
+            if field.name not in rows.column_names:
+                rows = rows.append_column(field.name, pa.nulls(len(rows), field.type))
+        yield from batches_of(rows, target)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # tasks need no more than the schema
+        return {"_schema": self._schema}

@@ -1,0 +1,188 @@
+"""Cubes as tables of Spark's catalog: SQL alone, and what Spark does not let a Python data source do."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException
+
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io.arrow_cube import query_cube_arrow
+from kartothek_cube.io.eager_cube import (
+    append_to_cube,
+    build_cube,
+    extend_cube,
+    keep_cube_history,
+    list_cube_history,
+    remove_partitions,
+)
+from kartothek_cube.io.spark import create_frame
+
+CUBE = Cube(["x"], ["p"], "cube")
+NEW = {"dimension_columns": "x", "partition_columns": "p"}
+
+
+def cells(xs, v=0) -> pa.Table:
+    return pa.table({"x": list(xs), "p": [x % 2 for x in xs], "v": [v] * len(xs)})
+
+
+@pytest.fixture
+def catalog(spark, url):
+    """Create a table of the catalog, or a view; tables are dropped afterwards."""
+    names = []
+
+    def create(name: str = "sales", kind: str = "TABLE", **options: str) -> str:
+        names.append(name)
+        given = {"store": url, "cube": "cube", **options}
+        text = ", ".join(f"{key} '{value}'" for key, value in given.items())
+        spark.sql(f"CREATE {kind} {name} USING kartothek_cube OPTIONS ({text})")
+        return name
+
+    yield create
+    for name in names:
+        spark.sql(f"DROP TABLE IF EXISTS {name}")
+
+
+def xs(df) -> list[int]:
+    return sorted(row["x"] for row in df.collect())
+
+
+def test_a_cube_is_a_table_of_the_catalog(spark, url, catalog):
+    build_cube(cells(range(4)), CUBE, url)
+    name = catalog()
+    assert spark.catalog.tableExists(name)
+    assert [c.name for c in spark.catalog.listColumns(name)] == ["p", "v", "x"]
+    described = [(row.col_name, row.data_type) for row in spark.sql(f"DESCRIBE {name}").collect()]
+    assert described[:3] == [("p", "bigint"), ("v", "bigint"), ("x", "bigint")]
+    assert xs(spark.sql(f"SELECT x FROM {name} WHERE x > 1")) == [2, 3]
+    assert xs(spark.table(name)) == [0, 1, 2, 3]
+    append_to_cube(cells([7]), CUBE, url)
+    assert xs(spark.table(name)) == [0, 1, 2, 3, 7]
+    spark.sql(f"DROP TABLE {name}")
+    assert query_cube_arrow(CUBE, url)[0]["x"].to_pylist() == [0, 1, 2, 3, 7]
+
+
+def test_a_table_joins_itself(spark, url, catalog):
+    build_cube(cells(range(6)), CUBE, url)
+    name = catalog()
+    one = f"SELECT x FROM {name} WHERE x < 2 UNION ALL SELECT x FROM {name} WHERE x > 4"
+    assert xs(spark.sql(one)) == [0, 1, 5]
+    assert xs(spark.sql(f"SELECT a.x FROM {name} a JOIN {name} b ON a.x = b.x + 1 WHERE b.x >= 3")) == [4, 5]
+
+
+VIEW = "OR REPLACE TEMPORARY VIEW"
+INSERTS = {
+    "position": "INSERT INTO {} SELECT p, v, x FROM new_rows",
+    "columns": "INSERT INTO {} (x, p, v) SELECT x, p, v FROM new_rows",
+    "name": "INSERT INTO {} BY NAME SELECT * FROM new_rows",
+}
+
+
+@pytest.mark.parametrize("how", INSERTS)
+def test_rows_are_inserted_into_a_view(spark, url, catalog, how):
+    build_cube(cells(range(4)), CUBE, url)
+    create_frame(cells([8, 9]), spark).createOrReplaceTempView("new_rows")
+    spark.sql(INSERTS[how].format(catalog("sales_view", VIEW)))
+    assert query_cube_arrow(CUBE, url)[0]["x"].to_pylist() == [0, 1, 2, 3, 8, 9]
+
+
+def test_an_overwrite_replaces_the_dataset(spark, url, catalog):
+    build_cube(cells(range(4)), CUBE, url)
+    spark.sql(f"INSERT OVERWRITE {catalog('sales_view', VIEW)} (x, p, v) VALUES (8, 0, 1)")
+    assert query_cube_arrow(CUBE, url)[0]["x"].to_pylist() == [8]
+
+
+@pytest.mark.parametrize(
+    "insert",
+    [
+        lambda df, name: df.write.insertInto(name),
+        lambda df, name: df.writeTo(name).append(),
+        lambda df, name: df.write.format("kartothek_cube").mode("append").saveAsTable(name),
+    ],
+)
+def test_inserts_that_lose_the_options_of_a_table_name_the_remedy(spark, url, catalog, insert):
+    build_cube(cells(range(4)), CUBE, url)
+    name = catalog()
+    with pytest.raises(AnalysisException, match="insert into a temporary view that has the same options"):
+        insert(create_frame(cells([8]), spark).select("p", "v", "x"), name)
+    assert xs(spark.table(name)) == [0, 1, 2, 3]
+
+
+def test_rows_of_a_table_are_not_written_to_it_by_mistake(spark, url, catalog):
+    build_cube(cells(range(4)), CUBE, url)
+    rows = spark.table(catalog(conditions="x > 1"))
+    with pytest.raises(AnalysisException, match="option 'store' is missing"):
+        rows.write.format("kartothek_cube").mode("overwrite").save()
+    with pytest.raises(AnalysisException, match="option 'store' is missing"):
+        spark.sql("INSERT INTO sales SELECT 1L, 2L, 3L")
+    other = CUBE.copy(uuid_prefix="other")
+    rows.write.format("kartothek_cube").options(store=url, cube="other", **NEW).save()
+    assert query_cube_arrow(other, url)[0]["x"].to_pylist() == [2, 3]
+    again = spark.read.format("kartothek_cube").schema(rows.schema).load(url, cube="cube")
+    assert xs(again) == [0, 1, 2, 3]
+
+
+def test_a_frame_is_appended_to_a_table_with_its_options(spark, url, catalog):
+    build_cube(cells(range(4)), CUBE, url)
+    name = catalog()
+    create_frame(cells([8]), spark).writeTo(name).options(store=url, cube="cube").append()
+    assert xs(spark.table(name)) == [0, 1, 2, 3, 8]
+
+
+def test_a_view_with_columns_builds_a_cube(spark, url):
+    options = ", ".join(f"{k} '{v}'" for k, v in {"store": url, "cube": "cube", **NEW}.items())
+    spark.sql(
+        "CREATE OR REPLACE TEMPORARY VIEW new_cube (x BIGINT, p BIGINT, v BIGINT) "
+        f"USING kartothek_cube OPTIONS ({options})"
+    )
+    spark.sql("INSERT INTO new_cube SELECT id AS x, id % 2 AS p, 5L AS v FROM range(3)")
+    assert query_cube_arrow(CUBE, url)[0]["v"].to_pylist() == [5, 5, 5]
+    assert xs(spark.sql("SELECT x FROM new_cube WHERE x > 0")) == [1, 2]
+
+
+def test_options_of_a_query_are_added_to_those_of_the_table(spark, url, catalog):
+    build_cube(cells(range(4)), CUBE, url)
+    keep_cube_history(CUBE, url, 5)
+    name = catalog()
+    assert xs(spark.sql(f"SELECT x FROM {name} WITH (conditions 'x >= 2')")) == [2, 3]
+    assert xs(spark.read.option("conditions", "x >= 3").table(name)) == [3]
+
+
+@pytest.mark.parametrize("form", ["versionAsOf", "timestampAsOf"])
+def test_points_in_time_have_the_names_of_spark(spark, url, form):
+    build_cube(cells(range(4)), CUBE, url)
+    keep_cube_history(CUBE, url, 5)
+    before = list_cube_history(CUBE, url)[-1]
+    remove_partitions(CUBE, url, C("p") == 1)
+    value = before.version if form.lower() == "versionasof" else before.time.isoformat()
+    read = spark.read.format("kartothek_cube").options(store=url, cube="cube")
+    assert xs(read.load()) == [0, 2] and xs(read.option(form, value).load()) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "options, fragment",
+    [
+        ({"versionAsOf": "new"}, "'versionAsOf' is a whole number, got 'new'"),
+        ({"versionAsOf": "99"}, "there is no state as of 99"),
+        ({"timestampAsOf": "yesterday"}, "point in time such as"),
+        (
+            {"versionAsOf": "1", "timestampAsOf": "2020-01-01"},
+            "one of the options versionAsOf, timestampAsOf",
+        ),
+        ({"version_as_of": "1"}, "unknown option version_as_of; did you mean versionAsOf?"),
+    ],
+)
+def test_wrong_points_in_time_are_named(spark, url, options, fragment):
+    build_cube(cells(range(4)), CUBE, url)
+    with pytest.raises(AnalysisException) as caught:
+        spark.read.format("kartothek_cube").options(store=url, cube="cube", **options).load().printSchema()
+    assert fragment in str(caught.value) and "Traceback" not in str(caught.value)
+
+
+def test_one_table_per_dataset(spark, url, catalog):
+    build_cube(cells(range(3)), CUBE, url)
+    extend_cube({"more": pa.table({"x": [0, 1], "p": [0, 1], "w": [5, 6]})}, CUBE, url)
+    name = catalog("more_cells", VIEW, dataset="more", columns="w")
+    spark.sql(f"INSERT INTO {name} BY NAME SELECT 2L AS x, 0L AS p, 7L AS w")
+    assert xs(spark.sql(f"SELECT x FROM {name} WHERE w >= 6")) == [1, 2]

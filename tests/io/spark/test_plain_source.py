@@ -1,0 +1,92 @@
+"""What Spark itself does with a Python data source: reasons for limits that docs/spark.rst names.
+
+The data source here is none of ours. A test that fails with a new version of Spark says that a limit is gone.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import datasource as ds
+from pyspark.sql.types import LongType, StructType
+
+
+class PlainReader(ds.DataSourceReader):
+    """Ten numbers; evaluates "<" and ">"."""
+
+    def __init__(self, options) -> None:
+        self.options, self.filters = dict(options), []
+
+    def pushFilters(self, filters):
+        self.filters = [f for f in filters if isinstance(f, ds.LessThan | ds.GreaterThan)]
+        return [f for f in filters if f not in self.filters]
+
+    def read(self, partition):
+        xs = range(10)
+        for f in self.filters:
+            xs = [x for x in xs if (x < f.value if isinstance(f, ds.LessThan) else x > f.value)]
+        yield pa.record_batch({"x": pa.array(xs, pa.int64()), "n": pa.array([len(self.options)] * len(xs))})
+
+
+class PlainSource(ds.DataSource):
+    """A table of two numbers."""
+
+    @classmethod
+    def name(cls):
+        return "plain"
+
+    def schema(self):
+        return StructType().add("x", LongType()).add("n", LongType())
+
+    def reader(self, schema):
+        return PlainReader(self.options)
+
+
+@pytest.fixture
+def plain(spark):
+    spark.dataSource.register(PlainSource)
+    return spark
+
+
+def xs(df) -> list[int]:
+    return sorted(row["x"] for row in df.select("x").collect())
+
+
+def load(spark):
+    return spark.read.format("plain").option("a", "b").load()
+
+
+ALL = list(range(10))
+
+
+def test_filters_of_one_frame_are_those_of_its_last_scan(plain):
+    """Spark keeps what a reader answers once per table, and asks no reader for a scan without filters."""
+    if hasattr(ds.DataSourceReader, "pushLimit"):
+        pytest.skip("scans are separate in this version")
+    df = load(plain)
+    assert xs(df.where("x > 7")) == [8, 9]
+    # no function of the reader is called here, so no code of ours could give the right answer
+    assert xs(df) == [8, 9] != ALL
+    both = df.where("x > 7").unionAll(df.where("x < 2"))
+    assert xs(both) == [0, 0, 1, 1]
+
+
+def test_frames_that_are_loaded_anew_have_filters_of_their_own(plain):
+    assert xs(load(plain).where("x > 7").unionAll(load(plain).where("x < 2"))) == [0, 1, 8, 9]
+
+
+def test_a_table_of_the_catalog_has_no_options_when_it_is_read(plain):
+    plain.sql("CREATE TABLE plain_table USING plain OPTIONS (a 'b', c 'd')")
+    try:
+        assert {row["n"] for row in plain.table("plain_table").collect()} == {0}
+        with pytest.raises(Exception, match="TIME_TRAVEL"):
+            plain.sql("SELECT * FROM plain_table VERSION AS OF 1").collect()
+    finally:
+        plain.sql("DROP TABLE plain_table")
+    assert {row["n"] for row in load(plain).collect()} == {1}
+
+
+def test_all_columns_are_read_whichever_are_selected(jvm):
+    jvm.dataSource.register(PlainSource)
+    plan = load(jvm).select("x")._jdf.queryExecution().executedPlan().toString()
+    assert "[x#" in plan.split("BatchScan")[1] and ", n#" in plan.split("BatchScan")[1]

@@ -1,0 +1,178 @@
+"""The data source as the source of streams: what commits append, each row once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+
+from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.io.arrow_cube import query_cube_arrow
+from kartothek_cube.io.eager_cube import (
+    append_to_cube,
+    build_cube,
+    compact_cube,
+    extend_cube,
+    keep_cube_history,
+    list_cube_history,
+    remove_partitions,
+    update_schema,
+)
+from kartothek_cube.io.spark._datasource_options import StreamOptions
+from tests.support.stream_kills import run_with_kills
+
+CUBE = Cube(["x"], ["p"], "cube")
+
+
+def cells(xs, v=0) -> pa.Table:
+    return pa.table({"x": list(xs), "p": [x % 2 for x in xs], "v": [v] * len(list(xs))})
+
+
+class Stream:
+    """A stream from a cube to Parquet files, with its checkpoint."""
+
+    def __init__(self, spark, directory: Path, url: str) -> None:
+        self.spark, self.url, self.directory = spark, url, directory
+
+    def run(self, limit: int | None = None, **options) -> list[list[int]]:
+        """Read what is new; the values of x, batch by batch."""
+        batches: list[list[int]] = []
+        rows = self.spark.readStream.format("kartothek_cube").options(store=self.url, cube="cube", **options)
+
+        def collect(df, _number):
+            batches.append(sorted(row["x"] for row in df.collect()))
+
+        query = (
+            rows.load()
+            .writeStream.foreachBatch(collect)
+            .option("checkpointLocation", str(self.directory / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+        return batches
+
+
+@pytest.fixture
+def stream(spark, tmp_path, url):
+    build_cube(cells(range(4)), CUBE, url)
+    keep_cube_history(CUBE, url, 20)
+    return Stream(spark, tmp_path, url)
+
+
+def append(url, xs, v=0):
+    append_to_cube(cells(xs, v), CUBE, url, schema_mode="merge")
+
+
+def flat(batches) -> list[int]:
+    return [x for batch in batches for x in batch]
+
+
+def test_rows_arrive_once_over_restarts(stream, url):
+    assert stream.run() == [[0, 1, 2, 3]]
+    append(url, [4, 5])
+    append(url, [6])
+    # compacted files are read as they were appended
+    compact_cube(CUBE, url)
+    update_schema(CUBE, url, add={"n": "int64"})
+    assert stream.run() == [[4, 5, 6]]
+    compact_cube(CUBE, url)
+    assert flat(stream.run()) == []
+    append(url, [7], 1)
+    append(url, range(8, 12))
+    batches = stream.run(maxFilesPerTrigger=1)
+    assert batches[0] == [7] and sorted(batches[1:]) == [[8, 10], [9, 11]]
+
+
+@pytest.mark.parametrize("option", ["startingVersion", "startingTimestamp"])
+def test_a_stream_starts_at_a_version(stream, url, option):
+    append(url, [4])
+    append(url, [5])
+    state = list_cube_history(CUBE, url)["seed"][-1]
+    append(url, [6])
+    start = state.version if option == "startingVersion" else state.time.isoformat()
+    assert stream.run(**{option: start}) == [[5, 6]]
+
+
+def test_a_stream_starts_now(stream, url):
+    assert flat(stream.run(startingVersion="latest")) == []
+    append(url, [4])
+    assert stream.run(startingVersion="latest") == [[4]]
+
+
+def test_removed_rows_are_an_error_unless_they_are_left_out(stream, url):
+    append(url, [4])
+    remove_partitions(CUBE, url, C("p") == 1)
+    append(url, [5])
+    with pytest.raises(PySparkException, match=r"operation remove.*removed or.*skipChangeCommits"):
+        stream.run(startingVersion=1)
+    assert flat(stream.run(startingVersion=1, skipChangeCommits="true")) == [4, 5]
+
+
+def test_a_version_that_is_no_longer_kept_is_named(stream, url):
+    keep_cube_history(CUBE, url, 1)
+    for x in range(4, 8):
+        append(url, [x])
+    with pytest.raises(PySparkException, match=r"which are not kept.*Start again with a new check") as caught:
+        stream.run(startingVersion=2)
+    assert "Traceback" not in str(caught.value)
+
+
+def test_a_stream_reads_one_dataset(stream, url):
+    extend_cube({"more": pa.table({"x": [0, 1], "p": [0, 1], "w": [5, 6]})}, CUBE, url)
+    keep_cube_history(CUBE, url, 20)
+    with pytest.raises(
+        PySparkException, match=r"'seed' has no column\(s\) w; name it in the option 'dataset'"
+    ):
+        stream.run()
+    assert stream.run(dataset="more") == [[0, 1]]
+
+
+@pytest.mark.parametrize(
+    "options, fragment",
+    [
+        ({"startingVersion": "new"}, "'startingVersion' is a whole number, got 'new'"),
+        ({"startingVersion": "1", "startingTimestamp": "2020-01-01"}, "startingVersion or startingTimestamp"),
+        ({"maxFilesPerTrigger": "0"}, "'maxFilesPerTrigger' is 1 or more"),
+        ({"conditions": "x > 1"}, "a stream has no option 'conditions'"),
+        ({"versionAsOf": "1"}, "a stream has no option 'versionAsOf'"),
+        ({"skipChangeCommit": "true"}, "did you mean skipChangeCommits"),
+        ({"skipChangeCommits": "yes"}, "'skipChangeCommits' is true or false"),
+    ],
+)
+def test_wrong_options_are_named(options, fragment):
+    with pytest.raises(ValueError, match=fragment):
+        StreamOptions.of({"store": "hfs:///data", "cube": "cube", **options})
+
+
+def test_without_history_there_is_no_stream(spark, tmp_path, url):
+    build_cube(cells(range(4)), CUBE, url)
+    with pytest.raises(PySparkException, match=r"keeps no history.*keep_cube_history"):
+        Stream(spark, tmp_path, url).run()
+
+
+def test_a_cube_streams_into_another_one(stream, spark, tmp_path, url):
+    append(url, [4], 1)
+    rows = spark.readStream.format("kartothek_cube").options(store=url, cube="cube").load()
+    for number in range(2):
+        query = (
+            rows.writeStream.format("kartothek_cube")
+            .options(store=url, cube="copy", dimension_columns="x", partition_columns="p")
+            .option("checkpointLocation", str(tmp_path / "copies"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        expected = query_cube_arrow(CUBE, url)[0]
+        assert query_cube_arrow(CUBE.copy(uuid_prefix="copy"), url)[0].equals(expected)
+        append(url, [5 + number], 2)
+
+
+def test_a_stream_that_is_killed_writes_each_row_once(tmp_path, url):
+    assert run_with_kills(url, tmp_path, ["after"]) == 1

@@ -37,7 +37,7 @@ from kartothek_cube.io.spark._stores import picklable_store
 from kartothek_cube.io.spark._types import arrow_schema
 from kartothek_cube.io.spark._worker import batches_of, unpickle
 from kartothek_cube.io_components.read.dataset_read import ReadContext, ReadPlan, run_read
-from kartothek_cube.io_components.runtime.threads import TASK_SIZE, mean_size, split_by_weight
+from kartothek_cube.io_components.runtime import TASK_SIZE, mean_size, split_by_weight
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 
-from kartothek_cube.core.cube.argument_types import ConditionsInput, DatasetsInput
-from kartothek_cube.core.cube.conditions import Condition, Conjunction, parse_conditions
+from kartothek_cube.core.cube.conditions import Condition, ConditionsInput, Conjunction, parse_conditions
 from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.spark._datasource_options import concise_errors
 from kartothek_cube.io.spark._session import active_session, no_pandas_warnings
@@ -24,7 +24,7 @@ from kartothek_cube.io.spark._types import spark_schema
 from kartothek_cube.io.spark._worker import unpickle
 from kartothek_cube.io.spark.cube import query_cube_spark
 from kartothek_cube.io.spark.datasource import to_conditions
-from kartothek_cube.io_components.maintenance.cube_history import CubeAsOf
+from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.query.planner import plan_query
 
 if TYPE_CHECKING:

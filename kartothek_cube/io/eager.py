@@ -1001,7 +1001,8 @@ def publish_dataset(
     --------
     >>> import pandas as pd
     >>> from kartothek_cube.io.eager import store_dataframes_as_dataset
-    >>> store = "hfs://data?create_if_missing=true"
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
     >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom"], "COUNTRY_CODE": ["DE", "IT"]})
     >>> _ = store_dataframes_as_dataset(store, "geodata", [cities], partition_on="COUNTRY_CODE")
     >>> publish_dataset("geodata", store)

@@ -282,14 +282,14 @@ def adopt_dataset(
     >>> from kartothek_cube.core.cube.cube import Cube
     >>> from storefact import get_store_from_url
     >>> directory = tempfile.mkdtemp()
-    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Rom", "Ulm"], "COUNTRY_CODE": ["DE", "IT", "DE"]})
+    >>> cities = pd.DataFrame({"CITY": [53111, 117, 89073], "COUNTRY_CODE": ["DE", "IT", "DE"]})
     >>> cities.to_parquet(directory, partition_cols=["COUNTRY_CODE"])
     >>> store = get_store_from_url("hmemory://")
     >>> cube = Cube(["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
     >>> adopt_dataset(directory, cube, store, "seed")
     Adoption(dataset='geodata++seed', n_rows=3, n_linked=0, n_copied=2, n_rewritten=0)
-    >>> query_cube(cube, store)[0]["COUNTRY_CODE"].tolist()
-    ['DE', 'IT', 'DE']
+    >>> query_cube(cube, store)[0]["CITY"].tolist()
+    [117, 53111, 89073]
     """
     with progress_bar("adopt", progress):
         job = adopt_job(
@@ -1091,7 +1091,8 @@ def publish_cube(
     >>> import pandas as pd
     >>> from kartothek_cube.core.cube.cube import Cube
     >>> from kartothek_cube.io.eager_cube import append_to_cube, build_cube
-    >>> store = "hfs://data?create_if_missing=true"
+    >>> from storefact import get_store_from_url
+    >>> store = get_store_from_url("hmemory://")
     >>> cube = Cube(dimension_columns=["CITY"], partition_columns=["COUNTRY_CODE"], uuid_prefix="geodata")
     >>> cities = pd.DataFrame({"CITY": ["Bonn", "Ulm"], "COUNTRY_CODE": ["DE", "DE"], "PEOPLE": [336, 126]})
     >>> _ = build_cube(cities, cube, store)

@@ -139,7 +139,11 @@ def peak(function):
 def test_planning_takes_memory_in_proportion_to_the_headers(stores):
     """A header takes a few times its text while it is read; an object per partition would take far more."""
     plan_query(CUBE, stores[10_000], C("p") == 77)
-    few, most = (peak(lambda n=n: plan_query(CUBE, stores[n], C("p") == 77)) for n in (10_000, 40_000))
+    # headers of several datasets are read at once: how far they overlap depends on the threads
+    few, most = (
+        min(peak(lambda n=n: plan_query(CUBE, stores[n], C("p") == 77)) for _ in range(5))
+        for n in (10_000, 40_000)
+    )
     blobs = open_blobs(stores[40_000])
     text = sum(len(blobs.get(f"cube++{name}.by-dataset-metadata.json")) for name in ("seed", "enrich"))
     assert most < 4.5 * few

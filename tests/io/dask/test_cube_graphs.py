@@ -428,15 +428,18 @@ FAMILIES = {
     },
     **{name: [f"{name}__iter", f"{name}_delayed", f"{name}_bag"] for name in ("verify_cube", "compact_cube")},
 }
-#: a few calls of the store, nothing to distribute
+#: a few calls of the store, nothing to distribute; or for one process so far
 SMALL = {
+    "Adoption",
     "CubeHistory",
     "CubeState",
+    "adopt_dataset",
     "annotate_operations",
     "explain_query",
     "keep_cube_history",
     "list_cube_garbage",
     "list_cube_history",
+    "publish_cube",
     "query_cube_df",
     "repair_cube",
     "rollback_cube",

@@ -21,6 +21,7 @@ from kartothek_cube.io_components.read.dataset_read import FrameOptions, ReadTas
 from kartothek_cube.io_components.write.cube_plan import CubeWritePlan
 from kartothek_cube.io_components.write.dataset_commit import run_updates
 from kartothek_cube.io_components.write.incremental import write_stream
+from kartothek_cube.io_components.write.merge import MergeContext, MergedPartitions, run_merge
 from kartothek_cube.io_components.write.table_writer import WriteContext, WriteResult
 
 __all__ = (
@@ -32,6 +33,7 @@ __all__ = (
     "attempt",
     "batches_of",
     "map_group",
+    "merge_rows",
     "read_block",
     "run",
     "run_named",
@@ -174,3 +176,10 @@ def write_dataset_rows(
     """Write rows in the types of stored columns, one logical partition after the other."""
     tables = rechunk_by_partition(rows[1], context.partition_on, limit=file_rows)
     return [run_updates(context, (to_storage_types(table, types) for table in tables))]
+
+
+def merge_rows(context: MergeContext, rows: NamedBatches) -> MergedPartitions:
+    """Merge rows with the stored ones, one physical partition after the other."""
+    types = context.plan.constraints[context.name].types
+    tables = rechunk_by_partition(rows[1], context.keys)
+    return run_merge(context, (to_storage_types(table, types) for table in tables))

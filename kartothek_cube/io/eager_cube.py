@@ -46,12 +46,12 @@ from kartothek_cube.io_components.write.cube_plan import (
 )
 from kartothek_cube.io_components.write.cube_write import remove_partitions_job, write_cube_job
 from kartothek_cube.io_components.write.dataset_plan import SchemaMode
-from kartothek_cube.io_components.write.merge import MergeContext, MergeResult, merge_cube_job
 from kartothek_cube.io_components.write.validation import CubeInput, CubeMetadata, collect_input
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:
     from kartothek_cube.io_components.verify.report import Report
+    from kartothek_cube.io_components.write.merge import MergeResult
 
 __all__ = (
     "CubeHistory",
@@ -467,6 +467,8 @@ def merge_into_cube(
     >>> query_cube(cube, store)[0][["CITY", "PEOPLE"]].to_dict("records")
     [{'CITY': 'Ulm', 'PEOPLE': 127}]
     """
+    from kartothek_cube.io_components.write.merge import MergeContext, merge_cube_job
+
     with progress_bar("merge", progress):
         context = MergeContext(plan_merge(cube, store, dataset, metadata, df_serializer), delete_column)
         return execute(merge_cube_job(context, data), available_cores())

@@ -103,7 +103,7 @@ class MergeResult:
 
     #: the new state
     dataset: DatasetMetadata | None
-    #: per touched partition: ``partition`` as in labels, ``rows_inserted``, ``rows_updated``, ``rows_deleted``
+    #: ``partition`` as in labels, with its ``rows_inserted``, ``rows_updated`` and ``rows_deleted``
     partitions: pa.Table
 
     @property
@@ -155,7 +155,7 @@ def check_merge_input(context: MergeContext, table: pa.Table) -> None:
     new = names - stored - {flag}
     if new:
         raise ValueError(
-            f"The input for {where} has other columns than the dataset: {unknown_names('column', new, stored)}. "
+            f"The input for {where} has columns that are not stored: {unknown_names('column', new, stored)}. "
             "Add them by update_schema first"
         )
     cube = context.plan.cube

@@ -1,7 +1,7 @@
 """Many partitions on a standalone cluster of Spark: time and driver memory of plan, write and commit.
 
-``PYTHONPATH=. python asv_bench/spark_scale.py 20000 100000`` starts four executors of one core on this machine,
-and prints one line per number of partitions. ``--adaptive false`` turns off adaptive query execution.
+``PYTHONPATH=. python asv_bench/spark_scale.py 20000 100000`` starts four executors of one core on this
+machine, and prints one line per number of partitions. ``--adaptive false`` turns off AQE.
 """
 
 from __future__ import annotations

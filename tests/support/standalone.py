@@ -1,4 +1,4 @@
-"""A cluster of Spark on this machine: a master and up to four workers, each a process at an address of its own."""
+"""A cluster of Spark on this machine: a master and up to four workers, each at its own address."""
 
 from __future__ import annotations
 

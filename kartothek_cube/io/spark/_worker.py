@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, TypeAlias
@@ -145,9 +146,25 @@ def batches_of(table: pa.Table, target: pa.Schema) -> Batches:
 def map_group(function: MapFunction, context: ScanContext, task: ScanTask) -> Iterator[pa.Table]:
     """What a function makes of each group of a task; None is for no rows."""
     for table in run_task(context, task):
-        result = function(to_memory(table))
+        try:
+            result = function(to_memory(table))
+        except Exception as error:
+            # without the traceback of this library, to which Spark would add its own
+            raise RuntimeError(_describe_failure(function, context, table, error)) from None
         if result is not None:
             yield as_table(result)
+
+
+def _describe_failure(function: MapFunction, context: ScanContext, table: pa.Table, error: Exception) -> str:
+    """Name the function, the group and the line at which a function of the user failed."""
+    name = getattr(function, "__name__", type(function).__name__)
+    columns = [c for c in context.partition_by if len(table) and c in table.column_names]
+    group = ", ".join(f"{c}={table[c][0].as_py()!r}" for c in columns)
+    frames = traceback.extract_tb(error.__traceback__)[1:]
+    own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
+    line = f" in {own[-1].filename}, line {own[-1].lineno}" if own else ""
+    where = f" for {group}" if group else ""
+    return f"Function {name} failed{where}{line}: {type(error).__name__}: {error}"
 
 
 def read_block(options: FrameOptions, tasks: Iterable[ReadTask]) -> Iterator[pa.Table]:

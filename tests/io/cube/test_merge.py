@@ -59,7 +59,9 @@ def test_cells_are_updated_inserted_and_deleted(store):
         "rows_updated": [1, 3, 0],
         "rows_deleted": [1, 1, 0],
     }
-    expected = pd.concat([frame(0, 16)[lambda df: ~df["x"].isin([2, 3, 12, 13, 14, 15])], changes.query("~drop")])
+    expected = pd.concat(
+        [frame(0, 16)[lambda df: ~df["x"].isin([2, 3, 12, 13, 14, 15])], changes.query("~drop")]
+    )
     expected = expected[sorted(stored(store).columns)].sort_values("x", ignore_index=True)
     pd.testing.assert_frame_equal(stored(store), expected, check_dtype=False)
     untouched = [label for label in before if label.startswith(("p=1/", "p=2/"))]

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
-import zipfile
-from pathlib import Path
 
 from tests.support.paths import ROOT
 
@@ -56,53 +53,3 @@ def test_the_main_path_works_with_spark_connect():
     )
     assert result.returncode == 0, result.stdout[-10_000:] + result.stderr[-2_000:]
     assert " passed" in result.stdout and "deselected" not in result.stdout
-
-
-def test_a_client_without_java_ships_its_modules(tmp_path: Path):
-    """A module and a zipped package that the server lacks travel by Connect."""
-    (tmp_path / "store").mkdir()
-    (tmp_path / "bin").mkdir()
-    module, package = tmp_path / "shipped_module.py", tmp_path / "shipped_package.zip"
-    module.write_text(
-        "import pyarrow.compute as pc\n"
-        "def double(t, column, name):\n"
-        "    return t.drop_columns(column).append_column(name, pc.multiply(t[column], 2))\n"
-    )
-    with zipfile.ZipFile(package, "w") as archive:
-        archive.writestr("shipped_package/__init__.py", "")
-        archive.writestr(
-            "shipped_package/scale.py",
-            "import pyarrow.compute as pc\n"
-            "def negate(t, column):\n"
-            "    return t.drop_columns(column).append_column(column, pc.negate(t[column]))\n",
-        )
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    env = {k: v for k, v in os.environ.items() if "SPARK" not in k}
-    env |= {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
-    env["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = "token"
-    server = subprocess.Popen(
-        [sys.executable, "tests/io/spark/connect_server.py", port],
-        cwd=ROOT,
-        env={**env, "SPARK_LOCAL_IP": "127.0.0.1"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    script = [sys.executable, "tests/io/spark/connect_client.py", f"sc://127.0.0.1:{port}"]
-    try:
-        assert server.stdout is not None and "started" in server.stdout.readline()
-        url = f"hfs://{tmp_path / 'store'}"
-        client = subprocess.run(
-            [*script, url, module, package],
-            cwd=ROOT,
-            env={k: v for k, v in env.items() if k != "JAVA_HOME"} | {"PATH": str(tmp_path / "bin")},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    finally:
-        server.communicate()
-    assert client.returncode == 0 and "done" in client.stdout, client.stdout + client.stderr[-5_000:]

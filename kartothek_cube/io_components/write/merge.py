@@ -192,7 +192,7 @@ def run_merge(context: MergeContext, tables: Iterable[pa.Table]) -> MergedPartit
     plan, name = context.plan, context.name
     change = plan.changes[name].context
     blobs = open_blobs(change.store)
-    # each task reads the state by itself, which travels with no task; the commit checks that it still holds
+    # each task reads the state by itself, so that its size is not that of tasks; the commit checks it again
     state = DatasetMetadata.load_from_store(change.uuid, blobs)
     compaction = compaction_context(plan.cube, change.store, state, change.serializer)
     folders = partition_folders(state.partition_table, context.keys, state.schema)

@@ -195,7 +195,7 @@ def test_a_function_that_fails_is_named_with_its_line(spark, url):
     line = wrong.__code__.co_firstlineno + 2
     assert f"{__file__}, line {line}" in str(caught.value)
     assert len(str(caught.value).splitlines()) < 12
-    mapped = map_cube_spark(wrong, CUBE, url).withColumnRenamed("v1", "v2")
+    mapped = map_cube_spark(wrong, CUBE, url, payload_columns=["v1"]).withColumnRenamed("v1", "v2")
     with pytest.raises(RuntimeError, match=f"^Function wrong failed for .* line {line}: KeyError: 'nokey'$"):
         extend_cube_from_spark({"more": mapped}, CUBE, url)
 

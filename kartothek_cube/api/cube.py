@@ -106,6 +106,7 @@ __getattr__ = lazy_names(
                 "delete_cube_spark",
                 "extend_cube_from_spark",
                 "map_cube_spark",
+                "merge_into_cube_from_spark",
                 "query_cube_spark",
                 "remove_partitions_spark",
                 "update_cube_from_spark",

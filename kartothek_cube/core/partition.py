@@ -27,6 +27,7 @@ __all__ = (
     "Partition",
     "PartitionDictType",
     "PartitionTable",
+    "partition_folders",
 )
 
 _PLAIN_IN_JSON = bytes(set(range(0x20, 0x7F)) - set(b'"\\'))
@@ -157,6 +158,18 @@ def encode_component(column: str, values: pa.Array) -> pa.StringArray:
     encoded = values.dictionary_encode()
     texts = pc.binary_join_element_wise(f"{quote(column)}=", _quote_values(encoded.dictionary), "")
     return texts.take(encoded.indices)
+
+
+def join_components(values: Mapping[str, pa.Array], length: int) -> pa.StringArray:
+    """Label components of rows of partition keys, joined.
+
+    >>> join_components({"CITY": pa.array(["Rom"]), "DAY": pa.array([1])}, 1).to_pylist()
+    ['CITY=Rom/DAY=1']
+    """
+    if not values:
+        return pa.repeat("", length)
+    parts = [encode_component(column, array) for column, array in values.items()]
+    return pc.binary_join_element_wise(*parts, "/")
 
 
 def _quote_values(values: pa.Array) -> pa.StringArray:
@@ -571,3 +584,9 @@ def _type_of(schema: Any, column: str) -> pa.DataType:
             f"Cannot find type information for a partition key: {unknown_names('column', [column], names)}"
         )
     return schema.field(column).type
+
+
+def partition_folders(partitions: PartitionTable, columns: Sequence[str], schema: Any) -> pa.StringArray:
+    """Label components of some partition keys, joined, for each partition; one empty text without columns."""
+    values = partitions.keys(columns, schema)
+    return join_components({column: values[column] for column in columns}, len(partitions))

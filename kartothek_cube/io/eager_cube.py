@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.arguments import alias_parameter, converter_str_tupleset
 from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend
+from kartothek_cube.core.arrow.types import Frame
 from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import DatasetsInput, choose_datasets, discover_datasets
@@ -38,7 +39,13 @@ from kartothek_cube.io_components.query.explain import explain_query
 from kartothek_cube.io_components.query.result_types import plan_frames, plan_table
 from kartothek_cube.io_components.runtime import available_cores, progress_bar
 from kartothek_cube.io_components.write.adopt import ADOPT_THREADS, Adoption, adopt_job
-from kartothek_cube.io_components.write.cube_plan import plan_append, plan_build, plan_extend, plan_update
+from kartothek_cube.io_components.write.cube_plan import (
+    plan_append,
+    plan_build,
+    plan_extend,
+    plan_merge,
+    plan_update,
+)
 from kartothek_cube.io_components.write.cube_write import remove_partitions_job, write_cube_job
 from kartothek_cube.io_components.write.dataset_plan import SchemaMode
 from kartothek_cube.io_components.write.foreign_tables import TableSource
@@ -47,6 +54,7 @@ from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:
     from kartothek_cube.io_components.verify.report import Report
+    from kartothek_cube.io_components.write.merge import MergeResult
 
 __all__ = (
     "Adoption",
@@ -66,6 +74,7 @@ __all__ = (
     "keep_cube_history",
     "list_cube_garbage",
     "list_cube_history",
+    "merge_into_cube",
     "publish_cube",
     "query_cube",
     "query_cube_df",
@@ -490,6 +499,87 @@ def update_cube(
         frames = collect_input(data, cube)
         plan = plan_update(cube, store, remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer)
         return execute(write_cube_job(plan, frames))
+
+
+def merge_into_cube(
+    data: Frame,
+    cube: Cube,
+    store: StoreInput,
+    dataset: str | None = None,
+    metadata: Mapping[str, object] | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+    *,
+    delete_column: str | None = None,
+    progress: bool = False,
+) -> MergeResult:
+    """
+    Update, insert and delete rows of a dataset by cell, in one commit.
+
+    A row whose cell is stored replaces it (``WHEN MATCHED THEN UPDATE``), other rows are inserted
+    (``WHEN NOT MATCHED THEN INSERT``), and rows that are flagged delete their cell. A cell is identified by
+    the partition columns of the cube and the dimension columns that the dataset has. Stored columns that
+    ``data`` lacks keep their values, and are null in inserted rows or have the default of
+    :func:`update_schema`. A null in ``data`` replaces the stored value.
+
+    The files of the partitions that occur in ``data`` are read and rewritten; others are not touched. If all
+    columns are given and nothing is deleted, :func:`append_to_cube` does the same without reading anything.
+
+    Parameters
+    ----------
+    data
+        A DataFrame, or anything with the Arrow C stream interface. It needs the dimension, partition and
+        indexed columns of the dataset; other columns are optional.
+    cube
+        Specification of the cube.
+    store
+        Store, factory or URL.
+    dataset
+        Id of the dataset; the seed by default.
+    metadata
+        Metadata to set; other entries stay.
+    df_serializer
+        As in :func:`build_cube`.
+    delete_column
+        Boolean column of ``data`` that flags cells to delete; null is not deleted. It is not stored. Cells
+        that do not exist are ignored. To delete a cell of the cube, delete it from the seed.
+    progress
+        Show a bar of files, bytes and the time left; needs tqdm.
+
+    Returns
+    -------
+    MergeResult
+        The new state, ``dataset``, and numbers of rows: ``rows_inserted``, ``rows_updated``,
+        ``rows_deleted``, and a table of these by partition, ``partitions``.
+
+    Raises
+    ------
+    ValueError
+        For unknown datasets and columns, missing key columns, nulls in keys, and types that do not fit.
+        Nothing is changed.
+    DuplicateCellsError
+        ``data`` has several rows for one cell.
+    ConcurrentWriteError
+        Another writer changed a partition that occurs in ``data``. Nothing is changed: repeat the call.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube, ensure_store, query_cube
+    >>> cube, store = Cube(["CITY"], ["COUNTRY_CODE"], "geodata"), ensure_store("hmemory://")
+    >>> cities = pd.DataFrame({"CITY": ["Bonn", "Ulm"], "COUNTRY_CODE": "DE", "PEOPLE": [336, 126]})
+    >>> _ = build_cube(cities, cube, store)
+    >>> changes = pd.DataFrame({"CITY": ["Ulm", "Bonn"], "COUNTRY_CODE": "DE", "PEOPLE": [127, 0]})
+    >>> changes["is_deleted"] = [False, True]
+    >>> merge_into_cube(changes, cube, store, delete_column="is_deleted")
+    <merge: 0 rows inserted, 1 updated, 1 deleted in 1 partition>
+    >>> query_cube(cube, store)[0][["CITY", "PEOPLE"]].to_dict("records")
+    [{'CITY': 'Ulm', 'PEOPLE': 127}]
+    """
+    from kartothek_cube.io_components.write.merge import MergeContext, merge_cube_job
+
+    with progress_bar("merge", progress):
+        context = MergeContext(plan_merge(cube, store, dataset, metadata, df_serializer), delete_column)
+        return execute(merge_cube_job(context, data), available_cores())
 
 
 @alias_parameter("datasets", "ktk_cube_dataset_ids")

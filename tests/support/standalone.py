@@ -1,4 +1,4 @@
-"""A cluster of Spark on this machine: a master and two workers, each a process at an address of its own."""
+"""A cluster of Spark on this machine: a master and up to four workers, each at its own address."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pyspark
 HOME = Path(pyspark.__file__).parent
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dspark.master.rest.enabled=false"
 #: Spark makes a second attempt of a slow task only at another address
-MASTER, *WORKERS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
+MASTER, *WORKERS = [f"127.0.0.{number}" for number in range(1, 6)]
 
 
 def has_addresses() -> bool:
@@ -29,7 +29,7 @@ def has_addresses() -> bool:
 
 
 @contextmanager
-def cluster(directory: Path) -> Iterator[str]:
+def cluster(directory: Path, workers: int = 2) -> Iterator[str]:
     """Start a cluster that keeps its files in a directory, give its URL, and end it with its executors."""
     with socket.socket() as probe:
         probe.bind((MASTER, 0))
@@ -39,7 +39,7 @@ def cluster(directory: Path) -> Iterator[str]:
     processes = [start(directory, "master.Master", MASTER, "--port", str(port))]
     try:
         wait_for(port)
-        processes += [start(directory, "worker.Worker", host, *options, url) for host in WORKERS]
+        processes += [start(directory, "worker.Worker", host, *options, url) for host in WORKERS[:workers]]
         yield url
     finally:
         for process in reversed(processes):

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.types import Mask
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -17,7 +18,7 @@ from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError,
 from kartothek_cube.core.history import OperationInfo, retained_metadata
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.naming import SINGLE_TABLE
-from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.partition import PartitionTable, partition_folders
 from kartothek_cube.core.schema.evolution import EVOLUTION, SchemaUpdate, merge_evolution, unite_schemas
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 
@@ -35,6 +36,7 @@ __all__ = (
     "Predicates",
     "Requirement",
     "SamePartitionKeys",
+    "UnchangedPartitions",
     "WriteMode",
 )
 
@@ -228,6 +230,29 @@ class InputsPresent:
                 self.labels.filter(pa.array(absent)).to_pylist(),
                 "They were replaced or removed since this operation read them. Repeat it.",
             )
+
+
+@attrs.frozen
+class UnchangedPartitions:
+    """Some physical partitions have no other files than those that the change was computed from."""
+
+    #: partition columns of the cube that the dataset has
+    columns: tuple[str, ...]
+    #: values of these columns, as in labels
+    folders: pa.StringArray
+    labels: pa.StringArray
+
+    def check(self, state: DatasetMetadata | None, change: ChangeSet) -> None:
+        """Raise ConcurrentWriteError if another writer has added one since."""
+        if state is None:
+            return
+        table = state.partition_table
+        folders = partition_folders(table, self.columns, state.schema)
+        known = pa.concat_arrays([self.labels, change.added.labels])
+        touched = pc.is_in(folders, value_set=self.folders)
+        unseen = pc.and_not(touched, pc.is_in(table.labels, value_set=known))
+        if pc.any(unseen).as_py():
+            raise ConcurrentWriteError(change.uuid, table.labels.filter(unseen).to_pylist())
 
 
 #: metadata key that tells the last committed batch of each stream

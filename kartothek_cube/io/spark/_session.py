@@ -170,6 +170,13 @@ _SIGNS = (
     re.compile(r"Cannot run program \"(?P<what>[^\"]+)\""),
     re.compile(r"(?P<what>Python worker failed to connect back)"),
 )
+_FRAME = re.compile(r'^ +File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$', re.MULTILINE)
+#: files that no user wrote: installed packages, Spark's own, this package
+_FOREIGN = re.compile(
+    r"site-packages|dist-packages|/pyspark/|pyspark\.zip|^<frozen|/kartothek_cube/(core|io|io_components)/"
+)
+#: the line after the frames
+_ERROR = re.compile(r"^(?P<error>[A-Za-z_][\w.]*(?:: .*)?)$", re.MULTILINE)
 #: packages that a task imports first
 _OURS = ("kartothek_cube", "pyarrow", "pandas", "numpy", "attr", "attrs", "simplekv", "storefact", "pyspark")
 
@@ -182,7 +189,7 @@ def remedy() -> str:
 
 def explain_error(error: BaseException) -> RuntimeError | None:
     """
-    The reason why a job failed, if that is the Python of executors.
+    The reason why a job failed, if that is the Python of executors or a function of the user.
 
     >>> print(explain_error(RuntimeError("ModuleNotFoundError: No module named 'pyarrow'")))
     The Python of Spark's executors is not the right one (pyarrow). Executors need a Python of version ...
@@ -196,7 +203,33 @@ def explain_error(error: BaseException) -> RuntimeError | None:
         if sign is _SIGNS[0] and what.partition(".")[0] not in _OURS:
             continue
         return RuntimeError(f"The Python of Spark's executors is not the right one ({what}). {remedy()}")
-    return None
+    return _explain_traceback(text)
+
+
+def _explain_traceback(text: str) -> RuntimeError | None:
+    """
+    The error of a function of the user in a task, with its line.
+
+    >>> text = '''Traceback (most recent call last):
+    ...   File "/app/job.py", line 7, in hottest
+    ...     raise KeyError("temp")
+    ... KeyError: 'temp''''
+    >>> print(_explain_traceback(text))
+    A task failed in hottest (/app/job.py, line 7): KeyError: 'temp'
+    """
+    _, found, tail = text.rpartition("Traceback (most recent call last):\n")
+    frames = [frame for frame in _FRAME.finditer(tail) if not _FOREIGN.search(frame["file"])]
+    error = _ERROR.search(tail)
+    if not (found and error):
+        return None
+    if not frames:
+        # the sentence about a function of map_cube_spark
+        text = error["error"].removeprefix("RuntimeError: ")
+        return RuntimeError(text) if text.startswith("Function ") else None
+    last = frames[-1]
+    return RuntimeError(
+        f"A task failed in {last['function']} ({last['file']}, line {last['line']}): {error['error'].strip()}"
+    )
 
 
 def check_python(spark: SparkSession) -> None:

@@ -143,7 +143,8 @@ def _results(df: DataFrame, description: str) -> list[Any]:
         reason = explain_error(error)
         if reason is None:
             raise
-        raise reason from error
+        # dozens of lines of Python, Py4J and Java say no more; they are still in __context__
+        raise reason from None
     return raise_first(_worker.unpickle(outcome.as_py()) for outcome in table.sort_by("id").column("outcome"))
 
 

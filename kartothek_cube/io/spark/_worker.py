@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, TypeAlias
@@ -21,6 +22,7 @@ from kartothek_cube.io_components.read.dataset_read import FrameOptions, ReadTas
 from kartothek_cube.io_components.write.cube_plan import CubeWritePlan
 from kartothek_cube.io_components.write.dataset_commit import run_updates
 from kartothek_cube.io_components.write.incremental import write_stream
+from kartothek_cube.io_components.write.merge import MergeContext, MergedPartitions, run_merge
 from kartothek_cube.io_components.write.table_writer import WriteContext, WriteResult
 
 __all__ = (
@@ -32,6 +34,7 @@ __all__ = (
     "attempt",
     "batches_of",
     "map_group",
+    "merge_rows",
     "read_block",
     "run",
     "run_named",
@@ -143,9 +146,25 @@ def batches_of(table: pa.Table, target: pa.Schema) -> Batches:
 def map_group(function: MapFunction, context: ScanContext, task: ScanTask) -> Iterator[pa.Table]:
     """What a function makes of each group of a task; None is for no rows."""
     for table in run_task(context, task):
-        result = function(to_memory(table))
+        try:
+            result = function(to_memory(table))
+        except Exception as error:
+            # without the traceback of this library, to which Spark would add its own
+            raise RuntimeError(_describe_failure(function, context, table, error)) from None
         if result is not None:
             yield as_table(result)
+
+
+def _describe_failure(function: MapFunction, context: ScanContext, table: pa.Table, error: Exception) -> str:
+    """Name the function, the group and the line at which a function of the user failed."""
+    name = getattr(function, "__name__", type(function).__name__)
+    columns = [c for c in context.partition_by if len(table) and c in table.column_names]
+    group = ", ".join(f"{c}={table[c][0].as_py()!r}" for c in columns)
+    frames = traceback.extract_tb(error.__traceback__)[1:]
+    own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
+    line = f" in {own[-1].filename}, line {own[-1].lineno}" if own else ""
+    where = f" for {group}" if group else ""
+    return f"Function {name} failed{where}{line}: {type(error).__name__}: {error}"
 
 
 def read_block(options: FrameOptions, tasks: Iterable[ReadTask]) -> Iterator[pa.Table]:
@@ -174,3 +193,10 @@ def write_dataset_rows(
     """Write rows in the types of stored columns, one logical partition after the other."""
     tables = rechunk_by_partition(rows[1], context.partition_on, limit=file_rows)
     return [run_updates(context, (to_storage_types(table, types) for table in tables))]
+
+
+def merge_rows(context: MergeContext, rows: NamedBatches) -> MergedPartitions:
+    """Merge rows with the stored ones, one physical partition after the other."""
+    types = context.plan.constraints[context.name].types
+    tables = rechunk_by_partition(rows[1], context.keys)
+    return run_merge(context, (to_storage_types(table, types) for table in tables))

@@ -24,6 +24,7 @@ from kartothek_cube.io_components.write.cube_write import check_announced, check
 from kartothek_cube.io_components.write.dataset_commit import check_update, update_dataset_job
 from kartothek_cube.io_components.write.dataset_plan import DatasetWritePlan, with_write_id
 from kartothek_cube.io_components.write.incremental import write_parts_job
+from kartothek_cube.io_components.write.merge import MergeContext, MergeResult, check_merge_input, merge_job
 from kartothek_cube.io_components.write.table_writer import (
     WriteContext,
     WriteResult,
@@ -33,7 +34,15 @@ from kartothek_cube.io_components.write.table_writer import (
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ("SparkInput", "check_input", "delete_on_failure", "frames_of", "write_cube", "write_dataset")
+__all__ = (
+    "SparkInput",
+    "check_input",
+    "delete_on_failure",
+    "frames_of",
+    "merge_frame",
+    "write_cube",
+    "write_dataset",
+)
 
 SparkInput: TypeAlias = "DataFrame | Mapping[str, DataFrame | None]"
 """The frame of the seed, or frames by dataset id."""
@@ -158,6 +167,20 @@ def write_dataset(plan: DatasetWritePlan, df: DataFrame, file_rows: int | None) 
     job = attrs.evolve(update_dataset_job(plan, [(context.uuid, rows)], run), name="write")
     with delete_on_failure([context]):
         return execute_on_frames(job, [[nothing]])
+
+
+def merge_frame(context: MergeContext, df: DataFrame) -> MergeResult:
+    """Merge a frame into a dataset; after a failure the files are deleted and the dataset is unchanged."""
+    if not _is_frame(df):
+        raise TypeError(_not_a_frame(df))
+    _check_frame(df, context.name)
+    types = context.plan.constraints[context.name].types
+    check_merge_input(context, _empty_table(df, types))
+    context = attrs.evolve(context, plan=with_write_id(context.plan))
+    rows = _shuffle_by_partition(df, context.keys)
+    job = merge_job(context, [(context.name, rows)], _worker.merge_rows)
+    with delete_on_failure(change.context for change in context.plan.changes.values()):
+        return execute_on_frames(job)
 
 
 @contextmanager

@@ -41,7 +41,7 @@ from kartothek_cube.io.spark._spark_executor import results_as_spark_dataframe, 
 from kartothek_cube.io.spark._stores import picklable_store
 from kartothek_cube.io.spark._types import spark_schema
 from kartothek_cube.io.spark._worker import MapFunction, map_group
-from kartothek_cube.io.spark._write import SparkInput, frames_of, write_cube
+from kartothek_cube.io.spark._write import SparkInput, frames_of, merge_frame, write_cube
 from kartothek_cube.io_components.maintenance.compact import compact_cube_job
 from kartothek_cube.io_components.maintenance.copy import copy_cube_job, plan_copy
 from kartothek_cube.io_components.maintenance.delete import delete_cube_job
@@ -53,9 +53,16 @@ from kartothek_cube.io_components.query.physical_plan import PhysicalPlan, split
 from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.verify.cube_rules import verify_cube_job
 from kartothek_cube.io_components.verify.report import Report
-from kartothek_cube.io_components.write.cube_plan import plan_append, plan_build, plan_extend, plan_update
+from kartothek_cube.io_components.write.cube_plan import (
+    plan_append,
+    plan_build,
+    plan_extend,
+    plan_merge,
+    plan_update,
+)
 from kartothek_cube.io_components.write.cube_write import remove_partitions_job
 from kartothek_cube.io_components.write.dataset_plan import SchemaMode
+from kartothek_cube.io_components.write.merge import MergeContext, MergeResult
 from kartothek_cube.io_components.write.validation import CubeMetadata
 from kartothek_cube.serialization import DataFrameSerializer
 
@@ -73,6 +80,7 @@ __all__ = (
     "delete_cube_spark",
     "extend_cube_from_spark",
     "map_cube_spark",
+    "merge_into_cube_from_spark",
     "query_cube_spark",
     "remove_partitions_spark",
     "update_cube_from_spark",
@@ -177,6 +185,26 @@ def update_cube_from_spark(
         cube, picklable_store(store), remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer
     )
     return write_cube(plan, frames, max_rows_per_file)
+
+
+def merge_into_cube_from_spark(
+    df: DataFrame,
+    cube: Cube,
+    store: StoreInput,
+    dataset: str | None = None,
+    metadata: Mapping[str, object] | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+    *,
+    delete_column: str | None = None,
+) -> MergeResult:
+    """
+    Update, insert and delete rows by cell; see :func:`kartothek_cube.io.eager_cube.merge_into_cube`.
+
+    One job shuffles the rows by partition and rewrites the partitions that occur in them, the driver commits.
+    A partition and its stored rows have to fit into the memory of a task.
+    """
+    plan = plan_merge(cube, picklable_store(store), dataset, metadata, df_serializer)
+    return merge_frame(MergeContext(plan, delete_column), df)
 
 
 # -- queries -------------------------------------------------------------------------------------------------

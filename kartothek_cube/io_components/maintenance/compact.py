@@ -10,10 +10,9 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.pandas_conversion import extension_dtypes, index_columns, with_pandas_metadata
+from kartothek_cube.core.arrow.pandas_conversion import index_columns
 from kartothek_cube.core.commit import ChangeSet
 from kartothek_cube.core.cube.conditions import ConditionsInput
-from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -21,22 +20,23 @@ from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.history import OperationInfo, describe_operation
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered, group_codes
-from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, sort_order
-from kartothek_cube.io_components.kernels.take import take_values
+from kartothek_cube.io_components.kernels.encode import group_codes
 from kartothek_cube.io_components.maintenance.stats import CountsByDataset
-from kartothek_cube.io_components.read.data_files import concat_tables, read_files
+from kartothek_cube.io_components.read.data_files import read_files
 from kartothek_cube.io_components.runtime import store_factory
-from kartothek_cube.io_components.write.cube_plan import check_cube_serializer
 from kartothek_cube.io_components.write.cube_write import commit_cube
 from kartothek_cube.io_components.write.dataset_commit import commit_change
 from kartothek_cube.io_components.write.delete_scope import partition_scope, removal_conditions
+from kartothek_cube.io_components.write.stored_rows import (
+    CompactionContext,
+    compaction_context,
+    concat_files,
+    visible_rows,
+)
 from kartothek_cube.io_components.write.table_writer import (
-    WriteContext,
     WriteResult,
     delete_uncommitted,
     merge_results,
@@ -57,22 +57,6 @@ __all__ = (
 )
 
 Summary = dict[str, dict[str, int]]
-
-
-@attrs.frozen
-class CompactionContext:
-    """What all tasks that compact one dataset share."""
-
-    #: how files are written
-    write: WriteContext
-    #: types of the columns
-    schema: pa.Schema
-    #: columns that identify a cell within a physical partition
-    cell: tuple[str, ...]
-    #: sort order
-    order: tuple[str, ...]
-    #: how to read files that were written before a change of the schema
-    mapping: ColumnMapping | None = attrs.field(default=None, eq=False, repr=False)
 
 
 @attrs.frozen
@@ -134,26 +118,9 @@ def plan_compact(
     for name in cube.commit_order(names):
         dataset = existing[name]
         rows = select_partitions(dataset, partition_scope(conjunction, dataset) or None)
-        datasets[name] = _compaction(cube, store, dataset, df_serializer)
+        datasets[name] = compaction_context(cube, store, dataset, df_serializer)
         tasks += _tasks(name, cube, dataset, rows, min_files)
     return CompactContext(datasets, cube, store_factory(store)), tasks
-
-
-def _compaction(
-    cube: Cube, store: StoreInput, dataset: DatasetMetadata, serializer: DataFrameSerializer | None
-) -> CompactionContext:
-    schema = arrow_schema(dataset)
-    cell = tuple(c for c in cube.dimension_columns if c in schema.names)
-    context = WriteContext(
-        store_factory(store),
-        dataset.uuid,
-        dataset.table_name,
-        tuple(dataset.partition_keys),
-        tuple(sorted(dataset.secondary_indices)),
-        check_cube_serializer(serializer),
-    )
-    keys = tuple(c for c in cube.partition_columns if c in schema.names)
-    return CompactionContext(context, schema, cell, (*keys, *cell), dataset.column_mapping)
 
 
 def _tasks(name: str, cube: Cube, dataset: DatasetMetadata, rows: Any, min_files: int) -> list[CompactTask]:
@@ -188,7 +155,7 @@ def run_compact(context: CompactContext, task: CompactTask) -> CompactResult:
     keys = files.files[write.table].to_pylist()
     before = {"files": len(keys), "bytes": sum(map(blobs.size, keys))}
     tables = list(read_files(blobs, keys, schema=compaction.schema, mapping=compaction.mapping))
-    rows = _deduplicate_cells(compaction, _concat_files(compaction, files, tables))
+    rows = visible_rows(compaction, concat_files(compaction, files, tables))
     total = sum(map(len, tables))
     is_compact = len(rows) == total and _count_partitions(compaction, files) == len(keys)
     if is_compact and not any(_is_outdated(compaction, blobs, key) for key in keys):
@@ -224,33 +191,6 @@ def _count_partitions(compaction: CompactionContext, files: PartitionTable) -> i
     """Number of files of a compact physical partition: one per value of the partition keys."""
     values = files.keys(compaction.write.partition_on, compaction.schema)
     return len(np.unique(group_codes(list(values.values()), len(files))))
-
-
-def _concat_files(
-    compaction: CompactionContext, files: PartitionTable, tables: Sequence[pa.Table]
-) -> pa.Table:
-    """All rows in the order of commit, with the partition keys as columns."""
-    columns = [c for c in compaction.schema.names if c not in compaction.write.partition_on]
-    stored = pa.schema([compaction.schema.field(c) for c in columns])
-    table = concat_tables([t.select(columns) for t in tables], stored, compaction.write.uuid)
-    owner = pa.array(np.repeat(np.arange(len(tables)), [len(t) for t in tables]))
-    for column, values in files.keys(compaction.write.partition_on, compaction.schema).items():
-        table = table.append_column(column, values.take(owner))
-    extensions = extension_dtypes(tables[0].schema)
-    return table.replace_schema_metadata(with_pandas_metadata(table.schema, extensions).metadata)
-
-
-def _deduplicate_cells(compaction: CompactionContext, table: pa.Table) -> pa.Table:
-    """The last version of each cell, sorted ("DataFrame Normalization" in the cube format)."""
-    codes, bound = combine_keys([encode_ordered(table.column(c)) for c in compaction.cell], len(table))
-    last = last_occurrence_mask(codes, bound)
-    if last is not None:
-        table = table.filter(pa.array(last))
-    order = sort_order([table.column(c) for c in compaction.order], len(table))
-    if order is None:
-        return table
-    rows = [take_values(column, order, missing=False) for column in table.columns]
-    return pa.Table.from_arrays(rows, schema=table.schema)
 
 
 # -- finish --------------------------------------------------------------------------------------------------

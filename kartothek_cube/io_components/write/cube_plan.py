@@ -57,6 +57,7 @@ __all__ = (
     "plan_append",
     "plan_build",
     "plan_extend",
+    "plan_merge",
     "plan_remove",
     "plan_update",
 )
@@ -349,6 +350,23 @@ def plan_append(
     others = existing if is_merge else None
     plan = _plan_existing("append", cube, store, datasets, metadata, df_serializer, others)
     return attrs.evolve(plan, unique_cells=unique_cells)
+
+
+def plan_merge(
+    cube: Cube,
+    store: StoreInput,
+    dataset: str | None = None,
+    metadata: Mapping[str, object] | None = None,
+    df_serializer: Any = None,
+) -> CubeWritePlan:
+    """Plan to update, insert and delete cells of one dataset, by default the seed."""
+    ensure_cube(cube)
+    existing = discover_datasets(cube, store)
+    names = choose_datasets(cube, [cube.seed_dataset if dataset is None else dataset], existing)
+    datasets = {name: existing[name] for name in names}
+    user = None if metadata is None else dict.fromkeys(names, metadata)
+    plan = _plan_existing("merge", cube, store, datasets, user, df_serializer)
+    return attrs.evolve(plan, keep_empty=True)
 
 
 def _plan_removal(

@@ -10,7 +10,7 @@ import attrs
 import pyarrow as pa
 
 from kartothek_cube.core.commit import ChangeSet, NoUnseenPartitions, WriteMode
-from kartothek_cube.core.commit.change import MetadataMerger, Predicates
+from kartothek_cube.core.commit.change import MetadataMerger, Predicates, Requirement
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetExistsError, DatasetNotFoundError, unknown_names
 from kartothek_cube.core.factory import DatasetFactory
@@ -79,6 +79,9 @@ class DatasetWritePlan:
     remove_where: Predicates | None = None
     #: labels that `remove_where` selects at planning; None if the commit may also remove newer ones
     assumed_labels: pa.StringArray | None = None
+    #: labels that the added partitions replace, and what the commit requires beyond the fields above
+    replaces: pa.StringArray | None = None
+    requires: tuple[Requirement, ...] = ()
     #: format of a new header
     storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT
     #: whether input may have other columns than the dataset
@@ -91,6 +94,7 @@ class DatasetWritePlan:
     def change_set(self, result: WriteResult, info: OperationInfo | None = None) -> ChangeSet:
         """The change that commits what tasks wrote."""
         merger = self.merge_metadata
+        assumed = () if self.assumed_labels is None else (NoUnseenPartitions(self.assumed_labels),)
         return result.change_set(
             mode=self.mode,
             metadata=self.metadata,
@@ -102,7 +106,8 @@ class DatasetWritePlan:
             batch=self.batch,
             info=info or self.info,
             write_id=self.context.write_id,
-            requires=() if self.assumed_labels is None else (NoUnseenPartitions(self.assumed_labels),),
+            replaces=self.replaces,
+            requires=(*self.requires, *assumed),
         )
 
     def with_write_id(self, write_id: str) -> Self:

@@ -10,10 +10,13 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
@@ -24,6 +27,7 @@ from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import DuplicateCellsError
 from kartothek_cube.io.arrow_cube import query_cube_arrow
+from kartothek_cube.io.eager_cube import verify_cube
 from kartothek_cube.io.spark import create_frame, register
 from kartothek_cube.io.spark._session import no_pandas_warnings
 from kartothek_cube.io.spark.cube import (
@@ -35,6 +39,7 @@ from kartothek_cube.io.spark.cube import (
     delete_cube_spark,
     extend_cube_from_spark,
     map_cube_spark,
+    merge_into_cube_from_spark,
     query_cube_spark,
     remove_partitions_spark,
     update_cube_from_spark,
@@ -44,8 +49,10 @@ from tests.support import sabotage
 from tests.support.cubes import header
 from tests.support.paths import ROOT
 from tests.support.sabotage import Sabotaged, hang, kill_executor, note, notes, once
+from tests.support.servers import s3_url
 from tests.support.spark_session import CONFIG
 from tests.support.standalone import cluster, has_addresses
+from tests.support.stores import WrapperStore
 
 CUBE = Cube(["x"], ["p"], "cube", index_columns=["i1"])
 N = 64
@@ -59,6 +66,8 @@ OPTIONS = {
     # several tasks even for few rows, so that there is something to be faster than
     "spark.sql.shuffle.partitions": TASKS,
     "spark.sql.adaptive.coalescePartitions.enabled": "false",
+    "spark.executorEnv.AWS_ACCESS_KEY_ID": "executor",
+    "spark.executorEnv.AWS_SECRET_ACCESS_KEY": "secret_of_executor",
     "spark.speculation": "true",
     "spark.speculation.interval": "200ms",
     "spark.speculation.quantile": 0.5,
@@ -180,12 +189,18 @@ def test_errors_of_tasks_are_those_of_the_library(spark, url):
 # tasks that fail, hang or die -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("operation, deed", [("build", "kill"), *(("append", deed) for deed in DEEDS)])
+@pytest.mark.parametrize(
+    "operation, deed", [("build", "kill"), ("merge", "kill"), *(("append", deed) for deed in DEEDS)]
+)
 def test_tasks_run_twice(spark, url, marks, operation, deed):
     """An attempt has written a file when it fails, is overtaken, or dies with its executor."""
     store = Sabotaged(url, marks, deed)
     xs = range(N)
-    if operation == "append":
+    if operation == "merge":
+        build_cube_from_spark(create_frame(rows().set_column(3, "v1", pa.array([0] * N))), CUBE, url)
+        result = merge_into_cube_from_spark(create_frame(rows()), CUBE, store)
+        assert (result.rows_inserted, result.rows_updated, result.rows_deleted) == (0, N, 0)
+    elif operation == "append":
         build_cube_from_spark(create_frame(rows()), CUBE, url)
         append_to_cube_from_spark(create_frame(rows(N)), CUBE, store)
         xs = range(2 * N)
@@ -222,6 +237,90 @@ def test_queries_survive_their_executors(spark, url, marks):
         return part
 
     assert sorted(row["x"] for row in map_cube_spark(killing, CUBE, url).collect()) == list(range(N))
+
+
+def test_a_task_that_always_fails_changes_nothing(spark, url):
+    """``spark.task.maxFailures`` attempts, then one sentence; files that other tasks wrote are deleted."""
+    build_cube_from_spark(create_frame(rows()), CUBE, url)
+    before = data_files(url)
+
+    def failing(batches):
+        for batch in batches:
+            yield batch
+            if 9 in batch.column("p").to_pylist():
+                raise ConnectionError("the network is gone")
+
+    new = rows(N).set_column(1, "p", pa.array([8 + x % 2 for x in range(N)]))
+    with pytest.raises(
+        RuntimeError, match=r"^A task failed in failing \(.*line \d+\): ConnectionError: the n"
+    ):
+        append_to_cube_from_spark(through(failing, create_frame(new)), CUBE, url)
+    wait_for_zombies(url)
+    assert data_files(url) == before
+    check_whole(url, range(N))
+
+
+# skew -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("adaptive", ["true", "false"])
+def test_a_partition_with_half_of_the_rows_is_written_by_several_tasks(spark, url, marks, adaptive):
+    xs = list(range(800))
+    ps = [0 if x % 2 else 1 + x % 8 for x in xs]
+    table = pa.table({"x": xs, "p": ps, "i1": ["i"] * len(xs), "v1": xs})
+    before = spark.conf.get("spark.sql.adaptive.enabled")
+    spark.conf.set("spark.sql.adaptive.enabled", adaptive)
+    try:
+        built = build_cube_from_spark(create_frame(table), CUBE, Noted(url, marks), max_rows_per_file=120)
+    finally:
+        spark.conf.set("spark.sql.adaptive.enabled", before)
+    labels = built["seed"].partition_table.labels.to_pylist()
+    large = [label for label in labels if label.startswith("p=0/")]
+    assert len(large) >= 400 / 120 and len(labels) - len(large) == len(set(ps)) - 1
+    # a table and its names belong to one task
+    writers = {Path(path).name.split("-")[1] for path in Path(marks).glob("p=0-*")}
+    assert len(writers) > 1
+    root = Path(url.removeprefix("hfs://"), "cube++seed", "table")
+    parts = [pq.read_table(root / f"{label}.parquet", partitioning=None)["x"].to_pylist() for label in large]
+    assert all(part == sorted(part) for part in parts)
+    assert sorted(chain.from_iterable(parts)) == [x for x in xs if x % 2]
+    assert verify_cube(CUBE, url).ok and stored(url) == xs
+
+
+@dataclass(frozen=True)
+class Noted:
+    """Picklable factory of a store that notes which task wrote files of which partition."""
+
+    url: str
+    marks: str
+
+    def __call__(self):
+        store = get_store_from_url(self.url)
+        return store if TaskContext.get() is None else NotedStore(store, self.marks)
+
+
+class NotedStore(WrapperStore):
+    def __init__(self, store, marks) -> None:
+        super().__init__(store)
+        self.marks = marks
+
+    def call(self, method, *args):
+        if method == "put" and "/table/" in args[0]:
+            note(self.marks, f"{args[0].split('/')[2]}-{TaskContext.get().partitionId()}")
+        return super().call(method, *args)
+
+
+# credentials ------------------------------------------------------------------------------------------------
+
+
+def test_credentials_are_those_of_each_executor(spark, monkeypatch):
+    """Neither the URL nor the tasks have them: driver and executors have different ones."""
+    url = s3_url().partition("&access_key_id")[0]
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "driver")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret_of_driver")
+    build_cube_from_spark(create_frame(rows()), CUBE, url)
+    merge_into_cube_from_spark(create_frame(rows(N - 8)), CUBE, url)
+    assert query_cube_spark(CUBE, url).count() == 2 * N - 8
 
 
 # commits that fail, jobs that are cancelled -----------------------------------------------------------------

@@ -20,6 +20,7 @@ TESTS = {
         "test_names_need_no_quotes",
         "test_times_do_not_depend_on_the_zone_of_the_session",
     ),
+    "test_merge.py": ("test_a_merge_is_that_of_the_eager_function",),
     "test_dataset.py": (
         "test_a_dataset_is_read_as_it_was_written",
         "test_an_update_adds_and_removes",

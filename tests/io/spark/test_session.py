@@ -10,11 +10,19 @@ from pathlib import Path
 import pytest
 
 from kartothek_cube.io.spark import _local_session, local_session, register
-from kartothek_cube.io.spark._session import active_session, check_python, explain_error, workers
+from kartothek_cube.io.spark._session import (
+    active_session,
+    check_python,
+    explain_error,
+    no_pandas_warnings,
+    workers,
+)
 from kartothek_cube.io.spark.cube import (
     append_to_cube_from_spark,
     build_cube_from_spark,
     cleanup_cube_spark,
+    extend_cube_from_spark,
+    map_cube_spark,
     query_cube_spark,
 )
 from tests.io.spark.test_cube import CUBE, seed
@@ -169,3 +177,40 @@ def test_jobs_say_which_operation_of_which_cube(jvm, url, monkeypatch):
     ]
     assert jvm.sparkContext.getLocalProperty("spark.job.description") == "of the user"
     assert "query_cube" in query_cube_spark(CUBE, url)._jdf.queryExecution().toString()
+
+
+# errors of users' functions ---------------------------------------------------------------------------------
+
+
+def test_a_function_that_fails_is_named_with_its_line(spark, url):
+    build_cube_from_spark(spark.createDataFrame(seed()), CUBE, url)
+
+    def wrong(table):
+        if len(table):
+            raise KeyError("nokey")  # this line
+        return table
+
+    with pytest.raises(Exception, match=r"Function wrong failed for .*KeyError: 'nokey'") as caught:
+        map_cube_spark(wrong, CUBE, url).collect()
+    line = wrong.__code__.co_firstlineno + 2
+    assert f"{__file__}, line {line}" in str(caught.value)
+    assert len(str(caught.value).splitlines()) < 12
+    mapped = map_cube_spark(wrong, CUBE, url, payload_columns=["v1"]).withColumnRenamed("v1", "v2")
+    with pytest.raises(RuntimeError, match=f"^Function wrong failed for .* line {line}: KeyError: 'nokey'$"):
+        extend_cube_from_spark({"more": mapped}, CUBE, url)
+
+
+def test_input_that_fails_is_one_sentence(spark, url):
+    def wrong(batches):
+        for _ in batches:
+            raise KeyError("nokey")
+        yield from ()
+
+    frame = spark.createDataFrame(seed())
+    with no_pandas_warnings():
+        frame = frame.mapInArrow(wrong, frame.schema)
+    with pytest.raises(RuntimeError) as caught:
+        build_cube_from_spark(frame, CUBE, url)
+    line = wrong.__code__.co_firstlineno + 2
+    assert str(caught.value) == f"A task failed in wrong ({__file__}, line {line}): KeyError: 'nokey'"
+    assert caught.value.__suppress_context__

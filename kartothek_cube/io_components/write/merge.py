@@ -1,0 +1,384 @@
+"""Merge rows into a dataset of a cube by cell: update, insert, delete; only touched partitions change."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kartothek_cube.core.arrow.pandas_conversion import as_table
+from kartothek_cube.core.arrow.types import Frame, Ints, Mask
+from kartothek_cube.core.commit.change import UnchangedPartitions
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import UnknownOutcomeError, unknown_names
+from kartothek_cube.core.partition import PartitionTable, join_components, partition_folders
+from kartothek_cube.core.schema.evolution import ColumnMapping
+from kartothek_cube.core.store import open_blobs
+from kartothek_cube.io_components.job import Job
+from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
+from kartothek_cube.io_components.kernels.sort import rechunk_by_partition
+from kartothek_cube.io_components.kernels.take import take_values
+from kartothek_cube.io_components.read.data_files import concat_tables, read_files
+from kartothek_cube.io_components.write.cube_plan import CubeWritePlan
+from kartothek_cube.io_components.write.cube_write import finish_write, merge_writes, prepare, run_write
+from kartothek_cube.io_components.write.incremental import without_commit_state
+from kartothek_cube.io_components.write.stored_rows import (
+    CompactionContext,
+    compaction_context,
+    concat_files,
+    visible_rows,
+)
+from kartothek_cube.io_components.write.table_writer import WriteResult, delete_uncommitted
+from kartothek_cube.io_components.write.validation import prepare_table
+
+__all__ = (
+    "MergeContext",
+    "MergeResult",
+    "MergedPartitions",
+    "check_merge_input",
+    "finish_merge",
+    "merge_cube_job",
+    "merge_job",
+    "run_merge",
+)
+
+#: rows of a partition that were inserted, updated and deleted
+_COUNTS = pa.schema(
+    [
+        ("partition", pa.string()),
+        ("rows_inserted", pa.int64()),
+        ("rows_updated", pa.int64()),
+        ("rows_deleted", pa.int64()),
+    ]
+)
+
+
+@attrs.frozen
+class MergeContext:
+    """A planned merge into one dataset."""
+
+    plan: CubeWritePlan
+    #: column of the input that marks cells to delete
+    delete_column: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Id of the dataset."""
+        return next(iter(self.plan.changes))
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Partition columns of the cube that the dataset has: a cell is identified within their values."""
+        stored = self.plan.constraints[self.name].types
+        return tuple(c for c in self.plan.cube.partition_columns if c in stored)
+
+
+@attrs.frozen
+class MergedPartitions:
+    """What a task wrote, and what that replaces."""
+
+    written: Mapping[str, WriteResult]
+    #: all partitions that the task read, and those of them that are replaced
+    labels: pa.StringArray
+    replaces: pa.StringArray
+    counts: pa.Table
+
+
+@attrs.frozen
+class MergeResult:
+    """
+    The result of a merge.
+
+    Examples
+    --------
+    >>> counts = {"partition": ["DAY=1"], "rows_inserted": [2], "rows_updated": [1], "rows_deleted": [0]}
+    >>> MergeResult(None, pa.table(counts))
+    <merge: 2 rows inserted, 1 updated, 0 deleted in 1 partition>
+    """
+
+    #: the new state
+    dataset: DatasetMetadata | None
+    #: ``partition`` as in labels, with its ``rows_inserted``, ``rows_updated`` and ``rows_deleted``
+    partitions: pa.Table
+
+    @property
+    def rows_inserted(self) -> int:
+        """Number of cells that were new."""
+        return self._sum("rows_inserted")
+
+    @property
+    def rows_updated(self) -> int:
+        """Number of cells that existed and have new values."""
+        return self._sum("rows_updated")
+
+    @property
+    def rows_deleted(self) -> int:
+        """Number of cells that were deleted."""
+        return self._sum("rows_deleted")
+
+    def _sum(self, column: str) -> int:
+        return int(pc.sum(self.partitions[column]).as_py() or 0)
+
+    def __repr__(self) -> str:
+        count = len(self.partitions)
+        return (
+            f"<merge: {self.rows_inserted} rows inserted, {self.rows_updated} updated, "
+            f"{self.rows_deleted} deleted in {count} partition{'' if count == 1 else 's'}>"
+        )
+
+
+# -- checks --------------------------------------------------------------------------------------------------
+
+
+def check_merge_input(context: MergeContext, table: pa.Table) -> None:
+    """Check the columns of the input; of a table without rows, so that nothing has to be computed."""
+    constraints = context.plan.constraints[context.name]
+    stored, names = set(constraints.types), set(table.column_names)
+    where, flag = f"dataset {context.name!r}", context.delete_column
+    if flag is not None:
+        if flag in stored:
+            raise ValueError(
+                f"delete_column {flag!r} is a column of {where}; give the flag a name of its own"
+            )
+        if flag not in names:
+            raise ValueError(
+                f"delete_column of the input for {where}: {unknown_names('column', [flag], names)}"
+            )
+        dtype = table.schema.field(flag).type
+        if not (pa.types.is_boolean(dtype) or pa.types.is_null(dtype)):
+            raise TypeError(f"delete_column {flag!r} must be boolean, but is {dtype}")
+    new = names - stored - {flag}
+    if new:
+        raise ValueError(
+            f"The input for {where} has columns that are not stored: {unknown_names('column', new, stored)}. "
+            "Add them by update_schema first"
+        )
+    cube = context.plan.cube
+    keys = {*cube.dimension_columns, *cube.partition_columns, *cube.index_columns}
+    needed = {*constraints.partition_on, *(constraints.indices or ()), *(keys & stored)}
+    if needed - names:
+        raise ValueError(
+            f"Missing columns in the input for {where}: {unknown_names('column', needed - names, names)}. "
+            "A merge may leave out payload without an index only"
+        )
+    prepare(context.plan, {context.name: [_complete(context, table.slice(0, 0))]})
+
+
+def _complete(context: MergeContext, rows: pa.Table, mapping: ColumnMapping | None = None) -> pa.Table:
+    """Rows with all stored columns: those that the input lacks have the default of inserted rows."""
+    if context.delete_column is not None:
+        rows = rows.drop_columns(context.delete_column)
+    nothing = rows.select([])
+    for column, dtype in context.plan.constraints[context.name].types.items():
+        if column in rows.column_names:
+            continue
+        values = pa.chunked_array([pa.nulls(len(rows), dtype)])
+        if mapping is not None and column in mapping.columns:
+            values = mapping.adapt(nothing, [column], len(rows)).column(column).cast(dtype)
+        rows = rows.append_column(column, values)
+    return rows
+
+
+# -- run -----------------------------------------------------------------------------------------------------
+
+
+def run_merge(context: MergeContext, tables: Iterable[pa.Table]) -> MergedPartitions:
+    """Merge tables of whole physical partitions with the stored rows; no commit."""
+    plan, name = context.plan, context.name
+    change = plan.changes[name].context
+    blobs = open_blobs(change.store)
+    # each task reads the state by itself, so that its size is not that of tasks; the commit checks it again
+    state = DatasetMetadata.load_from_store(change.uuid, blobs)
+    compaction = compaction_context(plan.cube, change.store, state, change.serializer)
+    folders = partition_folders(state.partition_table, context.keys, state.schema)
+    files = _positions_by_value(folders)
+    parts = [_nothing()]
+    try:
+        for table in tables:
+            parts += _merge_table(context, compaction, state.partition_table, files, table)
+    except BaseException:
+        # also when the task is cancelled: no commit will ever refer to these files
+        delete_uncommitted(plan.store, [result for part in parts for result in part.written.values()])
+        raise
+    return _merge_parts(parts)
+
+
+def _positions_by_value(texts: pa.StringArray) -> dict[str, Ints]:
+    encoded = texts.dictionary_encode()
+    codes = encoded.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    borders = np.flatnonzero(codes[order][1:] != codes[order][:-1]) + 1
+    groups = np.split(order, borders) if len(order) else []
+    return {encoded.dictionary[int(codes[group[0]])].as_py(): group for group in groups}
+
+
+def _merge_table(
+    context: MergeContext,
+    compaction: CompactionContext,
+    stored: PartitionTable,
+    files: Mapping[str, Ints],
+    table: pa.Table,
+) -> Iterator[MergedPartitions]:
+    """Merge the rows of several physical partitions; those that the dataset lacks are written together."""
+    given = set(table.column_names)
+    table = prepare_table(context.plan.constraints[context.name], [table])
+    flags = np.zeros(len(table), dtype=bool)
+    if context.delete_column is not None:
+        column = table.column(context.delete_column).cast(pa.bool_())
+        flags = pc.fill_null(column, False).to_numpy()
+    rows = _complete(context, table, compaction.mapping)
+    # what does not fit the stored schema is refused before it meets stored rows
+    prepare(context.plan, {context.name: [rows]}, unique=False)
+    types = context.plan.constraints[context.name].types
+    values = {c: rows.column(c).cast(types[c]).combine_chunks() for c in context.keys}
+    new = []
+    for folder, positions in _positions_by_value(join_components(values, len(rows))).items():
+        part, deleted = rows.take(pa.array(positions)), flags[positions]
+        if folder in files:
+            own = stored.take(files[folder])
+            yield _merge_partition(context, compaction, folder, own, part, given, deleted)
+        else:
+            new.append((folder, part.filter(pa.array(~deleted))))
+    if new:
+        yield _insert_partitions(context, new)
+
+
+def _insert_partitions(context: MergeContext, parts: Collection[tuple[str, pa.Table]]) -> MergedPartitions:
+    written = _write(context, pa.concat_tables([rows for _, rows in parts]))
+    counts = [_count(folder, len(rows), 0, 0) for folder, rows in parts]
+    return attrs.evolve(_nothing(), written=written, counts=pa.Table.from_pylist(counts, _COUNTS))
+
+
+def _merge_partition(
+    context: MergeContext,
+    compaction: CompactionContext,
+    folder: str,
+    files: PartitionTable,
+    rows: pa.Table,
+    given: Collection[str],
+    deleted: Mask,
+) -> MergedPartitions:
+    write = compaction.write
+    keys = files.files[write.table].to_pylist()
+    tables = list(
+        read_files(open_blobs(write.store), keys, schema=compaction.schema, mapping=compaction.mapping)
+    )
+    stored = visible_rows(compaction, concat_files(compaction, files, tables))
+    names = stored.column_names
+    both = concat_tables([stored, rows.select(names)], compaction.schema, write.uuid)
+    codes, _ = combine_keys([encode_ordered(both.column(c)) for c in compaction.cell], len(both))
+    matches = _find_matches(codes[: len(stored)], codes[len(stored) :])
+    matched = matches >= 0
+    counts = [int(mask.sum()) for mask in (~matched & ~deleted, matched & ~deleted, matched & deleted)]
+    changes = pa.Table.from_pylist([_count(folder, *counts)], _COUNTS)
+    nothing = attrs.evolve(_nothing(), labels=files.labels, counts=changes)
+    if not sum(counts):
+        return nothing
+    stays = np.ones(len(stored), dtype=bool)
+    stays[matches[matched]] = False
+    added = len(stored) + np.arange(len(rows))
+    old = np.flatnonzero(stays)
+    from_input = np.concatenate([old, added[~deleted]])
+    # columns that the input lacks keep their values
+    kept = np.concatenate([old, np.where(matched, matches, added)[~deleted]])
+    arrays = [take_values(both.column(c), from_input if c in given else kept, missing=False) for c in names]
+    merged = pa.Table.from_arrays(arrays, names=names).replace_schema_metadata(stored.schema.metadata)
+    return attrs.evolve(nothing, written=_write(context, merged), replaces=files.labels)
+
+
+def _find_matches(stored: Ints, rows: Ints) -> Ints:
+    """For each row the position of the stored row with the same code, which is unique; -1 for none."""
+    if not len(stored):
+        return np.full(len(rows), -1)
+    order = np.argsort(stored, kind="stable")
+    places = np.minimum(np.searchsorted(stored, rows, sorter=order), len(stored) - 1)
+    found = order[places]
+    return np.where(stored[found] == rows, found, -1)
+
+
+def _write(context: MergeContext, rows: pa.Table) -> dict[str, WriteResult]:
+    # tasks are the parallel unit
+    return run_write(context.plan, prepare(context.plan, {context.name: [rows]}), threads=1)
+
+
+def _count(folder: str, inserted: int, updated: int, deleted: int) -> dict[str, Any]:
+    return dict(zip(_COUNTS.names, (folder, inserted, updated, deleted), strict=True))
+
+
+def _nothing() -> MergedPartitions:
+    labels = pa.array([], pa.string())
+    return MergedPartitions({}, labels, labels, _COUNTS.empty_table())
+
+
+def _merge_parts(parts: Iterable[MergedPartitions]) -> MergedPartitions:
+    results = list(parts) or [_nothing()]
+    return MergedPartitions(
+        merge_writes([part.written for part in results]),
+        pa.concat_arrays([part.labels for part in results]),
+        pa.concat_arrays([part.replaces for part in results]),
+        pa.concat_tables([part.counts for part in results]),
+    )
+
+
+# -- finish --------------------------------------------------------------------------------------------------
+
+
+def finish_merge(context: MergeContext, parts: Iterable[MergedPartitions]) -> MergeResult:
+    """Commit what tasks wrote, if no other writer changed the partitions that they read."""
+    plan, name = context.plan, context.name
+    merged = _merge_parts(parts)
+    change = plan.changes[name]
+    counts = merged.counts.combine_chunks().sort_by("partition")
+    nothing = WriteResult(change.context.uuid, change.context.table)
+    requirement = UnchangedPartitions(
+        context.keys, counts.column("partition").combine_chunks().cast(pa.string()), merged.labels
+    )
+    change = attrs.evolve(change, replaces=merged.replaces, requires=(requirement,))
+    changed = attrs.evolve(plan, changes={name: change})
+    try:
+        datasets = finish_write(changed, {name: merged.written.get(name, nothing)})
+    except UnknownOutcomeError:
+        raise
+    except BaseException:
+        delete_uncommitted(plan.store, merged.written.values())
+        raise
+    return MergeResult(datasets[name], counts)
+
+
+def merge_job(
+    context: MergeContext, tasks: Iterable[Any], run: Any = None
+) -> Job[MergeContext, Any, MergedPartitions, MergeResult]:
+    """Merge the rows of physical partitions in independent tasks, then commit once."""
+    cube = context.plan.cube
+    return Job(
+        name="merge_cube",
+        description=f"merge into cube {cube.uuid_prefix}: {context.name}",
+        context=attrs.evolve(context, plan=without_commit_state(context.plan)),
+        tasks=tasks,
+        run=run or _run_table,
+        finish=partial(finish_merge, context),
+        merge=_merge_parts,
+        steps=("prepare", "write", "commit"),
+    )
+
+
+def _run_table(context: MergeContext, table: pa.Table) -> MergedPartitions:
+    return run_merge(context, [table])
+
+
+def merge_cube_job(
+    context: MergeContext, data: Frame
+) -> Job[MergeContext, pa.Table, MergedPartitions, MergeResult]:
+    """Merge a frame, partition by partition."""
+    constraints = context.plan.constraints[context.name]
+    table = as_table(data, constraints.types)
+    check_merge_input(context, table)
+    # sorted by cell and checked as a whole, before anything is written
+    rows = prepare_table(constraints, [data])
+    prepare(context.plan, {context.name: [_complete(context, rows)]}, unique=False)
+    return merge_job(context, list(rechunk_by_partition(rows.to_batches(), context.keys)))

@@ -1,0 +1,199 @@
+"""Merges: cells are updated, inserted and deleted by one commit, and only touched partitions change."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from storefact import get_store_from_url
+
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import ConcurrentWriteError, DuplicateCellsError
+from kartothek_cube.io import eager_cube
+from kartothek_cube.io.eager_cube import (
+    append_to_cube,
+    build_cube,
+    compact_cube,
+    extend_cube,
+    merge_into_cube,
+    query_cube,
+    update_schema,
+    verify_cube,
+)
+from kartothek_cube.io_components.write import merge
+
+CUBE = Cube(["x", "y"], ["p", "q"], "cube", index_columns=["i"])
+
+
+def frame(start: int, stop: int, factor: int = 1) -> pd.DataFrame:
+    n = np.arange(start, stop)
+    columns = {"x": n, "y": n % 2, "p": n // 4, "q": "a/b", "i": n % 3, "v": n * factor, "w": n * 0.5}
+    return pd.DataFrame(columns)
+
+
+@pytest.fixture
+def store():
+    store = get_store_from_url("hmemory://")
+    build_cube(frame(0, 16), CUBE, store)
+    return store
+
+
+def stored(store) -> pd.DataFrame:
+    (df,) = query_cube(CUBE, store)
+    return df[sorted(df.columns)].sort_values("x", ignore_index=True)
+
+
+def labels(store) -> list[str]:
+    return DatasetMetadata.load_from_store("cube++seed", store).partition_table.labels.to_pylist()
+
+
+def test_cells_are_updated_inserted_and_deleted(store):
+    before = labels(store)
+    changes = frame(2, 20, 10).drop(index=range(2, 10)).assign(drop=False)
+    changes.loc[changes["x"].isin([3, 15, 19]), "drop"] = True
+    result = merge_into_cube(changes, CUBE, store, delete_column="drop")
+    assert result.partitions.to_pydict() == {
+        "partition": [f"p={p}/q=a%2Fb" for p in (0, 3, 4)],
+        "rows_inserted": [0, 0, 3],
+        "rows_updated": [1, 3, 0],
+        "rows_deleted": [1, 1, 0],
+    }
+    expected = pd.concat(
+        [frame(0, 16)[lambda df: ~df["x"].isin([2, 3, 12, 13, 14, 15])], changes.query("~drop")]
+    )
+    expected = expected[sorted(stored(store).columns)].sort_values("x", ignore_index=True)
+    pd.testing.assert_frame_equal(stored(store), expected, check_dtype=False)
+    untouched = [label for label in before if label.startswith(("p=1/", "p=2/"))]
+    assert set(untouched) == set(before) & set(labels(store)) and len(labels(store)) == 5
+    assert verify_cube(CUBE, store).ok
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_merges_are_those_of_a_dict(store, seed):
+    """Random merges, appends and compactions, with and without all columns, against rows by cell."""
+    random = np.random.default_rng(seed)
+    model = frame(0, 16).set_index("x").to_dict("index")
+    for _ in range(8):
+        xs = np.sort(random.choice(24, random.integers(0, 9), replace=False))
+        rows = frame(0, 24, int(random.integers(100))).iloc[xs].reset_index(drop=True)
+        step = random.integers(4)
+        if step == 0:
+            append_to_cube(rows, CUBE, store)
+            model |= rows.set_index("x").to_dict("index")
+            continue
+        if step == 1:
+            compact_cube(CUBE, store)
+            continue
+        given = rows.drop(columns="w") if step == 2 else rows
+        flags = random.random(len(rows)) < 0.3
+        result = merge_into_cube(given.assign(gone=flags), CUBE, store, delete_column="gone")
+        known = np.array([x in model for x in xs], dtype=bool)
+        counts = (result.rows_inserted, result.rows_updated, result.rows_deleted)
+        assert counts == ((~known & ~flags).sum(), (known & ~flags).sum(), (known & flags).sum())
+        for x, row, flag in zip(xs, given.set_index("x").to_dict("records"), flags, strict=True):
+            if flag:
+                model.pop(x, None)
+            else:
+                model[x] = {"w": np.nan, **model.get(x, {}), **row}
+        assert verify_cube(CUBE, store).ok
+        expected = pd.DataFrame.from_dict(model, "index").rename_axis("x").reset_index().sort_values("x")
+        result = stored(store)
+        pd.testing.assert_frame_equal(
+            result, expected[result.columns].reset_index(drop=True), check_dtype=False
+        )
+
+
+def test_columns_that_are_left_out_have_their_default(store):
+    update_schema(CUBE, store, add={"unit": "string"}, defaults={"unit": "km"})
+    merge_into_cube(frame(14, 18).drop(columns="w"), CUBE, store)
+    rows = stored(store).tail(4)
+    assert rows["unit"].tolist() == ["km"] * 4
+    assert rows["w"].isna().tolist() == [False, False, True, True]
+
+
+def test_an_enrichment_of_other_dimensions_is_merged_by_its_own_cells(store):
+    names = pd.DataFrame({"y": [0, 1], "name": ["even", "odd"]})
+    extend_cube({"names": names}, CUBE, store, partition_on={"names": []})
+    result = merge_into_cube(pd.DataFrame({"y": [1], "name": ["ODD"]}), CUBE, store, "names")
+    assert result.rows_updated == 1 and result.partitions["partition"].to_pylist() == [""]
+    assert set(query_cube(CUBE, store, payload_columns=["name"])[0]["name"]) == {"even", "ODD"}
+
+
+def test_all_rows_can_be_deleted(store):
+    merge_into_cube(frame(0, 16).assign(gone=True), CUBE, store, delete_column="gone")
+    assert query_cube(CUBE, store) == [] and labels(store) == []
+    merge_into_cube(frame(0, 4), CUBE, store)
+    assert len(stored(store)) == 4
+
+
+def test_partitions_without_a_change_keep_their_files(store):
+    before = labels(store)
+    absent = frame(0, 4).assign(x=100, y=[0, 1, 2, 3], gone=True)
+    result = merge_into_cube(absent, CUBE, store, delete_column="gone")
+    assert labels(store) == before and result.rows_deleted == 0
+
+
+@pytest.mark.parametrize(
+    "change, error, text",
+    [
+        (lambda df: pd.concat([df, df.head(1)]), DuplicateCellsError, "several rows for one cell"),
+        (lambda df: df.assign(z=1), ValueError, "not stored: .*z"),
+        (lambda df: df.drop(columns="i"), ValueError, "Missing columns .*i"),
+        (lambda df: df.drop(columns="p"), ValueError, "Missing columns .*p"),
+        (lambda df: df.assign(v="text"), ValueError, "v"),
+        (lambda df: df.assign(x=None), ValueError, "NULL-values"),
+        (lambda df: df.assign(gone=1), TypeError, "must be boolean"),
+        (lambda df: df.drop(columns="gone"), ValueError, "delete_column"),
+    ],
+)
+def test_wrong_input_is_refused_and_changes_nothing(store, change, error, text):
+    before = sorted(store.keys())
+    with pytest.raises(error, match=text):
+        merge_into_cube(change(frame(0, 8).assign(gone=False)), CUBE, store, delete_column="gone")
+    assert sorted(store.keys()) == before
+
+
+def test_the_flag_is_no_stored_column(store):
+    with pytest.raises(ValueError, match="is a column of dataset"):
+        merge_into_cube(frame(0, 8), CUBE, store, delete_column="v")
+
+
+@pytest.mark.parametrize("rows", [frame(2, 3, 5), frame(16, 17, 5)], ids=["stored", "new"])
+def test_other_writers_of_a_touched_partition_are_noticed(store, monkeypatch, rows):
+    """Another writer appends after the merge has read the partition: its row must not be lost."""
+    write = merge.finish_write
+
+    def after_append(*args):
+        monkeypatch.setattr(merge, "finish_write", write)
+        append_to_cube(rows, CUBE, store)
+        return write(*args)
+
+    monkeypatch.setattr(merge, "finish_write", after_append)
+    changes = frame(0, 18, 7)
+    with pytest.raises(ConcurrentWriteError, match=f"p={rows['p'].iloc[0]}"):
+        merge_into_cube(changes, CUBE, store)
+    assert stored(store).set_index("x")["v"][rows["x"].iloc[0]] == rows["v"].iloc[0]
+    files = [key for key in store.keys() if key.endswith(".parquet") and "/table/" in key]
+    assert len(files) == len(labels(store)), "files of the refused merge are left"
+    merge_into_cube(changes, CUBE, store)
+    assert stored(store)["v"].tolist() == frame(0, 18, 7)["v"].tolist()
+
+
+def test_writers_of_other_partitions_are_no_conflict(store, monkeypatch):
+    write = merge.finish_write
+
+    def after_append(*args):
+        monkeypatch.setattr(merge, "finish_write", write)
+        append_to_cube(frame(12, 20, 3), CUBE, store)
+        return write(*args)
+
+    monkeypatch.setattr(merge, "finish_write", after_append)
+    merge_into_cube(frame(0, 4, 7), CUBE, store)
+    assert stored(store)["v"].tolist() == [x * (7 if x < 4 else 3 if x >= 12 else 1) for x in range(20)]
+
+
+def test_the_history_tells_of_the_merge(store):
+    eager_cube.keep_cube_history(CUBE, store, states=5)
+    merge_into_cube(frame(0, 4, 7), CUBE, store)
+    assert eager_cube.list_cube_history(CUBE, store)[-1].operation == "merge"

@@ -1,0 +1,82 @@
+"""Merges of Spark frames: what the eager function does, in tasks of whole partitions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from kartothek_cube.core.cube.cube import Cube
+from kartothek_cube.core.errors import DuplicateCellsError
+from kartothek_cube.io.eager_cube import build_cube, merge_into_cube, query_cube, verify_cube
+from kartothek_cube.io.spark import create_frame
+from kartothek_cube.io.spark.cube import merge_into_cube_from_spark
+
+CUBE = Cube(["x", "day"], ["p"], "cube", index_columns=["i"])
+DAYS = pd.date_range("2020-01-01", periods=24, tz="UTC")
+
+
+def rows(start: int, stop: int, factor: int = 1) -> pa.Table:
+    xs = range(start, stop)
+    return pa.table(
+        {
+            "x": xs,
+            "day": pa.array(DAYS[start:stop]),
+            "p": [x // 4 for x in xs],
+            "i": [f"i{x % 3}" for x in xs],
+            "v": [x * factor for x in xs],
+            "w": [float(x) for x in xs],
+        }
+    )
+
+
+def flagged(table: pa.Table) -> pa.Table:
+    return table.append_column("gone", pa.array([x % 4 == 1 or None for x in table["x"].to_pylist()]))
+
+
+def test_a_merge_is_that_of_the_eager_function(spark, url, tmp_path):
+    other = f"hfs://{tmp_path}/other?create_if_missing=true"
+    for store in (url, other):
+        build_cube(rows(0, 16), CUBE, store)
+    changes = flagged(rows(2, 22, 10).drop_columns("w"))
+    result = merge_into_cube_from_spark(create_frame(changes), CUBE, url, delete_column="gone")
+    expected = merge_into_cube(changes, CUBE, other, delete_column="gone")
+    assert result.partitions.equals(expected.partitions)
+    assert (result.rows_inserted, result.rows_updated, result.rows_deleted) == (4, 11, 3)
+    pd.testing.assert_frame_equal(query_cube(CUBE, url)[0], query_cube(CUBE, other)[0])
+    assert verify_cube(CUBE, url).ok
+
+
+def test_partitions_that_are_not_in_the_frame_keep_their_files(spark, url):
+    before = build_cube(rows(0, 16), CUBE, url)["seed"].partition_table.labels.to_pylist()
+    result = merge_into_cube_from_spark(create_frame(rows(4, 8, 3)), CUBE, url)
+    after = result.dataset.partition_table.labels.to_pylist()
+    assert {label for label in before if not label.startswith("p=1/")} < set(after)
+    assert len(after) == len(before) and not set(before) >= set(after)
+    nothing = merge_into_cube_from_spark(create_frame(rows(0, 4)).where("x < 0"), CUBE, url)
+    assert nothing.rows_updated == 0 and len(query_cube(CUBE, url)[0]) == 16
+
+
+@pytest.mark.parametrize(
+    "table, error, text",
+    [
+        (pa.concat_tables([rows(0, 4), rows(1, 2)]), DuplicateCellsError, "several rows for one cell"),
+        (rows(0, 4).append_column("z", pa.array([1] * 4)), ValueError, "not stored: .*z"),
+        (rows(0, 4).drop_columns("i"), ValueError, "Missing columns"),
+    ],
+    ids=["duplicates", "unknown", "missing"],
+)
+def test_wrong_frames_change_nothing(spark, url, table, error, text):
+    build_cube(rows(0, 4), CUBE, url)
+    before = sorted(Path(url.removeprefix("hfs://")).rglob("*"))
+    with pytest.raises(error, match=text):
+        merge_into_cube_from_spark(create_frame(table), CUBE, url)
+    assert sorted(Path(url.removeprefix("hfs://")).rglob("*")) == before
+
+
+def test_only_frames_of_spark_are_merged(spark, url):
+    build_cube(rows(0, 4), CUBE, url)
+    with pytest.raises(TypeError, match="Expected a Spark DataFrame"):
+        merge_into_cube_from_spark(rows(0, 4), CUBE, url)

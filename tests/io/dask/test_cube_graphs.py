@@ -439,6 +439,7 @@ SMALL = {
     "keep_cube_history",
     "list_cube_garbage",
     "list_cube_history",
+    "merge_into_cube",
     "publish_cube",
     "query_cube_df",
     "repair_cube",

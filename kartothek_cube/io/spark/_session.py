@@ -212,10 +212,10 @@ def _explain_traceback(text: str) -> RuntimeError | None:
 
     >>> text = '''Traceback (most recent call last):
     ...   File "/app/job.py", line 7, in hottest
-    ...     raise KeyError("temp")
-    ... KeyError: 'temp''''
+    ...     raise ValueError("no temp")
+    ... ValueError: no temp'''
     >>> print(_explain_traceback(text))
-    A task failed in hottest (/app/job.py, line 7): KeyError: 'temp'
+    A task failed in hottest (/app/job.py, line 7): ValueError: no temp
     """
     _, found, tail = text.rpartition("Traceback (most recent call last):\n")
     frames = [frame for frame in _FRAME.finditer(tail) if not _FOREIGN.search(frame["file"])]

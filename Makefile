@@ -28,8 +28,9 @@ test: java $(VENV)/.installed-dev
 	@PYSPARK_PYTHON="$(CURDIR)/$(BIN)/python" $(BIN)/python -m pytest -n $(JOBS) --maxprocesses=4 $(ARGS)
 
 # tests/soak is only collected when it is named
-soak: $(VENV)/.installed-dev
-	@$(BIN)/python -m pytest tests/soak $(ARGS)
+soak: java $(VENV)/.installed-dev
+	@PYSPARK_PYTHON="$(CURDIR)/$(BIN)/python" $(BIN)/python -m pytest tests/soak $(ARGS)
+	@KARTOTHEK_CUBE_KILLS=1000 KARTOTHEK_CUBE_COMMITS=200 $(BIN)/python -m pytest tests/faults/test_kill.py tests/faults/test_races.py $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -76,7 +76,7 @@ def test_planning(tmp_path):
 
 
 def test_spark(tmp_path, workload):
-    run("peers/spark.py", tmp_path / "store", tmp_path / "other", tmp_path / "out.json", 1)
+    run("peers/spark.py", tmp_path / "store", tmp_path / "other", tmp_path / "out.json", 1, BENCH_WARM_UP="0")
     result = json.loads((tmp_path / "out.json").read_text())
 
     df = workload.whole(workload.seed).merge(workload.whole(workload.enrich))

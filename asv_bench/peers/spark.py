@@ -7,6 +7,7 @@ the files of the cube; results are counted and summed in Spark. STORE and OTHER 
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -27,7 +28,7 @@ OURS, SOURCE, PLAIN = "kartothek_cube", "data source", "spark parquet"
 RAW = ("seed", "enrich", "loc", "cal")
 CUBE = Cube(uuid_prefix="bench", dimension_columns=["x", "y"], partition_columns=["p"])
 #: warm-up rounds, which are not counted: Java compiles code at run time
-WARM_UP = 2
+WARM_UP = int(os.environ.get("BENCH_WARM_UP", "2"))
 COLUMNS = ["v0", "v1", "v2", "v5", "v7"]
 #: name -> the same condition for a cube and for SQL
 QUERIES = {

@@ -190,7 +190,13 @@ def test_errors_of_tasks_are_those_of_the_library(spark, url):
 
 
 @pytest.mark.parametrize(
-    "operation, deed", [("build", "kill"), ("merge", "kill"), *(("append", deed) for deed in DEEDS)]
+    "operation, deed",
+    [
+        pytest.param("build", "kill", marks=pytest.mark.soak),
+        ("merge", "kill"),
+        pytest.param("append", "fail", marks=pytest.mark.soak),
+        *(("append", deed) for deed in DEEDS[1:]),
+    ],
 )
 def test_tasks_run_twice(spark, url, marks, operation, deed):
     """An attempt has written a file when it fails, is overtaken, or dies with its executor."""
@@ -210,7 +216,7 @@ def test_tasks_run_twice(spark, url, marks, operation, deed):
     check_whole(url, xs)
 
 
-@pytest.mark.parametrize("deed", DEEDS[1:])
+@pytest.mark.parametrize("deed", ["kill", *(pytest.param(d, marks=pytest.mark.soak) for d in DEEDS[2:])])
 def test_tasks_of_the_data_source_run_twice(spark, url, marks, deed):
     """The input of a task ends badly after the task has written some of it."""
     build_cube_from_spark(create_frame(rows()), CUBE, url)
@@ -263,7 +269,7 @@ def test_a_task_that_always_fails_changes_nothing(spark, url):
 # skew -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("adaptive", ["true", "false"])
+@pytest.mark.parametrize("adaptive", ["true", pytest.param("false", marks=pytest.mark.soak)])
 def test_a_partition_with_half_of_the_rows_is_written_by_several_tasks(spark, url, marks, adaptive):
     xs = list(range(800))
     ps = [0 if x % 2 else 1 + x % 8 for x in xs]
@@ -341,7 +347,7 @@ def test_a_commit_that_fails(spark, url, monkeypatch):
     check_whole(url, range(N))
 
 
-@pytest.mark.parametrize("source", [False, True])
+@pytest.mark.parametrize("source", [pytest.param(False, marks=pytest.mark.soak), True])
 def test_a_job_that_is_cancelled(spark, url, marks, source):
     build_cube_from_spark(create_frame(rows()), CUBE, url)
     store = Sabotaged(url, marks, "hang")

@@ -9,9 +9,19 @@ import sys
 from tests.support.paths import ROOT
 
 
-def test_pipelines_and_faults_on_a_cluster():
+def run_on_cluster(*arguments: str) -> None:
+    """Run on_cluster.py, with arguments of pytest."""
     result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/io/spark/on_cluster.py"],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            *arguments,
+            "tests/io/spark/on_cluster.py",
+        ],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -19,3 +29,7 @@ def test_pipelines_and_faults_on_a_cluster():
         check=False,
     )
     assert result.returncode == 0, result.stdout[-10_000:] + result.stderr[-2_000:]
+
+
+def test_pipelines_and_faults_on_a_cluster():
+    run_on_cluster()

@@ -27,7 +27,7 @@ from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import DuplicateCellsError
 from kartothek_cube.io.arrow_cube import query_cube_arrow
-from kartothek_cube.io.eager_cube import verify_cube
+from kartothek_cube.io.eager_cube import keep_cube_history, verify_cube
 from kartothek_cube.io.spark import create_frame, register
 from kartothek_cube.io.spark._session import no_pandas_warnings
 from kartothek_cube.io.spark.cube import (
@@ -53,6 +53,7 @@ from tests.support.servers import s3_url
 from tests.support.spark_session import CONFIG
 from tests.support.standalone import cluster, has_addresses
 from tests.support.stores import WrapperStore
+from tests.support.stream_kills import stored_rows
 
 CUBE = Cube(["x"], ["p"], "cube", index_columns=["i1"])
 N = 64
@@ -243,6 +244,35 @@ def test_queries_survive_their_executors(spark, url, marks):
         return part
 
     assert sorted(row["x"] for row in map_cube_spark(killing, CUBE, url).collect()) == list(range(N))
+
+
+def test_streams_survive_their_executors(spark, url, marks, tmp_path):
+    """An executor dies within a batch, after its task has written files; each row arrives once."""
+    build_cube_from_spark(create_frame(rows()), CUBE, url)
+    keep_cube_history(CUBE, url, 10)
+    copy = CUBE.copy(uuid_prefix="copy")
+
+    def run() -> None:
+        with no_pandas_warnings():
+            source = spark.readStream.format("kartothek_cube").options(store=url, cube="cube").load()
+            changed = source.mapInArrow(killing, source.schema)
+        sink = changed.writeStream.format("kartothek_cube").options(store=url, cube="copy")
+        sink.options(dimension_columns="x", partition_columns="p", index_columns="i1")
+        sink.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        sink.trigger(availableNow=True).start().awaitTermination()
+
+    def killing(batches):
+        for batch in batches:
+            yield batch
+            note(marks, "task")
+            if once(marks, "deed"):
+                kill_executor()
+
+    run()
+    append_to_cube_from_spark(create_frame(rows(N)), CUBE, url)
+    run()
+    assert notes(marks, "task") > 2, "no task ran twice"
+    assert stored_rows(url, copy) == list(range(2 * N))
 
 
 def test_a_task_that_always_fails_changes_nothing(spark, url):

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kartothek_cube.api import Facade, lazy_names
+from kartothek_cube.api import lazy_names
+from kartothek_cube.api._lazy_facades import DATASET_FACADES
 from kartothek_cube.core.common_metadata import (
     SchemaWrapper,
     empty_dataframe_from_schema,
@@ -119,49 +120,5 @@ _NAMES = (
 __getattr__ = lazy_names(
     __name__,
     _NAMES,
-    (
-        Facade(
-            "kartothek_cube.io.dask.delayed",
-            "dask",
-            "dask",
-            (
-                "delete_dataset__delayed",
-                "garbage_collect_dataset__delayed",
-                "read_dataset_as_delayed",
-                "read_table_as_delayed",
-                "store_delayed_as_dataset",
-                "update_dataset_from_delayed",
-            ),
-        ),
-        Facade(
-            "kartothek_cube.io.dask.bag",
-            "dask",
-            "dask",
-            ("build_dataset_indices__bag", "read_dataset_as_dataframe_bag", "store_bag_as_dataset"),
-        ),
-        Facade(
-            "kartothek_cube.io.dask.dataframe",
-            "dask",
-            "dask",
-            (
-                "collect_dataset_metadata",
-                "hash_dataset",
-                "read_dataset_as_ddf",
-                "store_dataset_from_ddf",
-                "update_dataset_from_ddf",
-            ),
-        ),
-        Facade(
-            "kartothek_cube.io.spark.dataset",
-            "pyspark",
-            "spark",
-            (
-                "build_dataset_indices_spark",
-                "garbage_collect_dataset_spark",
-                "read_dataset_as_spark",
-                "store_dataset_from_spark",
-                "update_dataset_from_spark",
-            ),
-        ),
-    ),
+    DATASET_FACADES,
 )

@@ -109,7 +109,7 @@ def read_dataset_as_dataframe_bag(
     dtype_backend: DtypeBackend | None = None,
 ) -> Bag:
     """
-    Read a dataset, one frame per partition or per group.
+    Read a dataset, an element per partition or group.
 
     See :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`. The read is planned when the graph is
     built. ``partition_size`` elements form a partition of the bag: by default 1, more from 100 elements on. A

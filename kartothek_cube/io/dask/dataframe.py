@@ -504,7 +504,7 @@ def read_dataset_as_ddf(
     dtype_backend: DtypeBackend | None = None,
 ) -> dd.DataFrame:
     """
-    Read a dataset, one frame per partition or per group.
+    Read a dataset as a dask DataFrame, with a partition for each of its own or for each group.
 
     See :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`. The read is planned when the graph is
     built, and only columns that dask needs are read, by default in the order of

@@ -238,7 +238,7 @@ def read_dataset_as_delayed(
     dtype_backend: DtypeBackend | None = None,
 ) -> list[Delayed]:
     """
-    Read a dataset, one frame per partition or per group.
+    Read a dataset, a Delayed per partition or group.
 
     See :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`. The read is planned when the graph is
     built. A categorical column with an index has the same categories in all frames: all values of the index.
@@ -275,7 +275,7 @@ def read_table_as_delayed(
     dtype_backend: DtypeBackend | None = None,
 ) -> list[Delayed]:
     """
-    Read a dataset, one frame per partition or per group.
+    Read a dataset, a Delayed per partition or group.
 
     See :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`. The same as
     :func:`read_dataset_as_delayed`, with another name of ``table_name``.

@@ -220,7 +220,8 @@ def _read_names(text: str) -> tuple[dict[str, ast.FunctionDef], dict[str, str], 
     names: set[str] = set()
     body = ast.parse(text).body
     # imports for type checkers are in an if statement
-    for node in [*body, *(child for node in body if isinstance(node, ast.If) for child in node.body)]:
+    conditional = [node for statement in body if isinstance(statement, ast.If) for node in statement.body]
+    for node in [*body, *conditional]:
         if isinstance(node, ast.ImportFrom):
             imports.update({alias.asname or alias.name: node.module or "" for alias in node.names})
         elif isinstance(node, ast.Import):

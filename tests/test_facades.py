@@ -54,6 +54,47 @@ def test_a_change_of_an_eager_function_changes_the_derived_ones(make_facades, io
     assert path.read_text(encoding="utf-8") == before.replace("min_files: int = 2", "min_files: int = 3")
 
 
+def test_a_new_operation_is_an_eager_function_and_a_row(make_facades, io, monkeypatch, tmp_path):
+    signature = "count_rows(cube: Cube, store: StoreInput, datasets: DatasetsInput = None) -> dict[str, int]"
+    with (io / "eager_cube.py").open("a", encoding="utf-8") as file:
+        file.write(f'\n\ndef {signature}:\n    """Count rows. Hidden ones are included."""\n')
+    table = make_facades.TABLE.read_text(encoding="utf-8")
+    row = (
+        '[[operation]]\neager = "count_rows"\nkind = "answer"\nplan = "collect_stats_job"\n'
+        'note = "It is fast."\n\n'
+    )
+    marker = "# -- what façades have in common"
+    (tmp_path / "facades.toml").write_text(table.replace(marker, row + marker), encoding="utf-8")
+    monkeypatch.setattr(make_facades, "TABLE", tmp_path / "facades.toml")
+    assert make_facades.main([]) == 0
+    bag = (io / "dask" / "bag_cube.py").read_text(encoding="utf-8")
+    assert bag.endswith(
+        '''
+def count_rows_bag(cube: Cube, store: StoreFactoryInput, datasets: DatasetsInput = None) -> Bag:
+    """
+    Count rows.
+
+    See :func:`kartothek_cube.io.eager_cube.count_rows`. ``store`` is a factory, a directory or a URL. The
+    only element of the bag is its result. It is fast.
+    """
+    store = as_factory(store)
+    return answer_as_bag(collect_stats_job(cube, store, datasets))
+'''
+    )
+    for module, name in (
+        ("iter_cube", "count_rows__iter"),
+        ("dask/bag_cube", "count_rows_bag"),
+        ("dask/delayed_cube", "count_rows_delayed"),
+        ("dask/dataframe_cube", "count_rows_dataframe"),
+        ("spark/cube", "count_rows_spark"),
+    ):
+        text = (io / f"{module}.py").read_text(encoding="utf-8")
+        assert f'    "{name}",\n' in text
+        assert f"def {name}(" in text
+        names = (io.parent / "api" / "_lazy_facades.py").read_text(encoding="utf-8")
+        assert (f'"{name}",\n' in names) == (module != "iter_cube")
+
+
 def test_a_changed_function_below_the_marker_is_restored(make_facades, io):
     path = io / "iter.py"
     before = path.read_text(encoding="utf-8")

@@ -128,6 +128,14 @@ def test_a_new_parameter_that_no_call_has_is_an_error(make_facades, io, capsys):
         ("One task runs at a time.", "A sentence of some length. " * 40, "the docstring has"),
         ("_execute_in_order({})", "_execute_in_order({}(x=1))", "compact_cube_job has no parameters x"),
         ('"_write(plan_store)"', '"_write(1)"', "no call: 1"),
+        (
+            '"_write(plan_store)"',
+            '"_write(plan_store"',
+            "store_dataframes_as_dataset__iter: no call: _write(plan",
+        ),
+        ("{planned}", "{plannd}", "query_cube_bag: unknown plannd"),
+        ('kind = "query"\n', "", "'kind' is missing"),
+        ('inherits = ["dask_cube"]', 'inherits = ["dusk_cube"]', "'dusk_cube' is missing"),
     ],
 )
 def test_a_mistake_in_the_table_is_one_sentence(

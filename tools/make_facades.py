@@ -174,6 +174,7 @@ def _cube_functions(
 def _make_function(row: Mapping[str, str], phrases: Mapping[str, str]) -> Function:
     _check_keys(row["name"], row, {f.name for f in fields(Function)})
     texts = {key: " ".join(text.split()) for key, text in row.items()}
+    _check_keys(row["name"], re.findall(r"(?<!{){(\w*)}", texts["note"]), phrases)
     return Function(**{**texts, "note": texts["note"].format(**phrases)})
 
 
@@ -362,7 +363,11 @@ class Writer:
         names = {p.name for p in parameters}
         lines += [f"    {text}" for parameter, text in self.facade.checks.items() if parameter in names]
         prefix, expression = ("yield from", call[11:]) if call.startswith("yield from ") else ("return", call)
-        statements = self.write_call(ast.parse(expression, mode="eval").body, names)
+        try:
+            parsed = ast.parse(expression, mode="eval").body
+        except SyntaxError as error:
+            raise FacadeError(f"{name}: no call: {expression}") from error
+        statements = self.write_call(parsed, names)
         if returns != "None":
             statements[-1] = f"{prefix} {statements[-1]}"
         lines += [f"    {statement}" for statement in statements]
@@ -502,6 +507,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         texts[ROOT / PACKAGE / "api" / "_lazy_facades.py"] = write_lazy_facades(writers)
     except FacadeError as error:
         print(f"{TABLE.name}: {error}")
+        return 1
+    except KeyError as error:
+        print(f"{TABLE.name}: {error} is missing")
         return 1
     texts = run_ruff(texts)
     stale = [

@@ -206,7 +206,7 @@ def query_cube_arrow(
     as_of: CubeAsOf | None = None,
 ) -> list[pa.Table]:
     """
-    Query a cube; the tables that :func:`~kartothek_cube.io.eager_cube.query_cube` turns into frames.
+    Query a cube into Arrow tables, one per group.
 
     See :func:`kartothek_cube.io.eager_cube.query_cube`. Timestamps are in ns, dates stay dates, and missing
     values change no type. The write functions of :mod:`kartothek_cube.io.eager_cube` take Arrow tables as

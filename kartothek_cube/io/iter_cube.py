@@ -261,8 +261,8 @@ def remove_partitions__iter(
     """
     Remove partitions.
 
-    See :func:`kartothek_cube.io.eager_cube.remove_partitions`. This is the same function, by the name that it
-    has in this façade.
+    See :func:`kartothek_cube.io.eager_cube.remove_partitions`. This function does the same, without
+    ``progress``.
     """
     job = remove_partitions_job(cube, store, conditions, ktk_cube_dataset_ids, metadata)
     return execute(job)
@@ -272,8 +272,7 @@ def delete_cube__iter(cube: Cube, store: StoreInput, datasets: DatasetsInput = N
     """
     Delete a cube or some of its datasets, with all their files.
 
-    See :func:`kartothek_cube.io.eager_cube.delete_cube`. This is the same function, by the name that it has
-    in this façade.
+    See :func:`kartothek_cube.io.eager_cube.delete_cube`. This function does the same, without ``progress``.
     """
     execute(delete_cube_job(cube, store, datasets))
 
@@ -282,8 +281,7 @@ def cleanup_cube__iter(cube: Cube, store: StoreInput, *, retention: timedelta | 
     """
     Delete garbage: files of failed, overwritten or removed writes, to which no dataset refers.
 
-    See :func:`kartothek_cube.io.eager_cube.cleanup_cube`. This is the same function, by the name that it has
-    in this façade.
+    See :func:`kartothek_cube.io.eager_cube.cleanup_cube`. This function does the same, without ``progress``.
     """
     execute(cube_garbage_job(cube, store, retention))
 
@@ -300,8 +298,7 @@ def copy_cube__iter(
     """
     Copy a cube from one store to another.
 
-    See :func:`kartothek_cube.io.eager_cube.copy_cube`. This is the same function, by the name that it has in
-    this façade.
+    See :func:`kartothek_cube.io.eager_cube.copy_cube`. This function does the same, without ``progress``.
     """
     plan = plan_copy(cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets)
     execute(copy_cube_job(plan))
@@ -313,8 +310,7 @@ def collect_stats__iter(
     """
     Count what is stored.
 
-    See :func:`kartothek_cube.io.eager_cube.collect_stats`. This is the same function, by the name that it has
-    in this façade.
+    See :func:`kartothek_cube.io.eager_cube.collect_stats`. This function does the same, without ``progress``.
     """
     return execute(collect_stats_job(cube, store, datasets))
 

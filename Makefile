@@ -15,7 +15,7 @@ help:
 	@echo "make demo    build and query a cube from a year of real flights and weather"
 	@echo "make test    run the tests"
 	@echo "make soak    run the slow tests (as root, including those on a real file system)"
-	@echo "make lint    check style, types and layers"
+	@echo "make lint    check style, types, layers and generated code"
 	@echo "make docs    build the documentation in docs/_build/html"
 	@echo "make bench   compare the performance with other engines"
 	@echo "make clean   remove .venv and all build products"
@@ -37,6 +37,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python tools/check_layers.py
+	$(BIN)/python tools/make_facades.py --check
 
 docs: $(VENV)/.installed-dev
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html

@@ -45,42 +45,12 @@ if TYPE_CHECKING:
 
     __version__: str
 
-#: modules of the names that are loaded on first use
+#: modules of names that are loaded on first use; all others are in ``api.cube``
 _MODULES = {
-    **dict.fromkeys(
-        (
-            "C",
-            "Cube",
-            "append_to_cube",
-            "build_cube",
-            "cleanup_cube",
-            "collect_stats",
-            "compact_cube",
-            "copy_cube",
-            "delete_cube",
-            "discover_cube",
-            "explain_query",
-            "extend_cube",
-            "keep_cube_history",
-            "list_cube_history",
-            "merge_into_cube",
-            "open_cube",
-            "query_cube",
-            "query_cube_df",
-            "remove_partitions",
-            "repair_cube",
-            "rollback_cube",
-            "update_cube",
-            "update_schema",
-            "verify_cube",
-        ),
-        "kartothek_cube.api.cube",
-    ),
     "ensure_store": "kartothek_cube.core.utils",
-    **dict.fromkeys(
-        ("read_table", "store_dataframes_as_dataset", "update_dataset_from_dataframes"),
-        "kartothek_cube.api.dataset",
-    ),
+    "read_table": "kartothek_cube.api.dataset",
+    "store_dataframes_as_dataset": "kartothek_cube.api.dataset",
+    "update_dataset_from_dataframes": "kartothek_cube.api.dataset",
 }
 
 __all__ = (
@@ -118,11 +88,10 @@ __all__ = (
 
 def __getattr__(name: str) -> Any:
     """Load a name of the API, or ``__version__``, on first use: both take time."""
-    module = _MODULES.get(name)
-    if module is not None:
-        return getattr(import_module(module), name)
-    if name != "__version__":
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name != "__version__":
+        return getattr(import_module(_MODULES.get(name, "kartothek_cube.api.cube")), name)
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kartothek_cube.api import Facade, lazy_names
+from kartothek_cube.api import lazy_names
+from kartothek_cube.api._lazy_facades import CUBE_FACADES
 from kartothek_cube.core.cube import conditions, constants, cube, discover
 from kartothek_cube.core.cube.conditions import *
 from kartothek_cube.core.cube.constants import *
@@ -36,82 +37,5 @@ _MODULES = (conditions, constants, cube, discover, arrow_cube, eager_cube, iter_
 __getattr__ = lazy_names(
     __name__,
     [name for module in _MODULES for name in module.__all__],
-    (
-        Facade(
-            "kartothek_cube.io.dask.delayed_cube",
-            "dask",
-            "dask",
-            (
-                "append_to_cube_from_delayed",
-                "build_cube_from_delayed",
-                "cleanup_cube_delayed",
-                "collect_stats_delayed",
-                "compact_cube_delayed",
-                "copy_cube_delayed",
-                "delete_cube_delayed",
-                "extend_cube_from_delayed",
-                "query_cube_delayed",
-                "remove_partitions_delayed",
-                "update_cube_from_delayed",
-                "verify_cube_delayed",
-            ),
-        ),
-        Facade(
-            "kartothek_cube.io.dask.bag_cube",
-            "dask",
-            "dask",
-            (
-                "append_to_cube_from_bag",
-                "build_cube_from_bag",
-                "cleanup_cube_bag",
-                "collect_stats_bag",
-                "compact_cube_bag",
-                "copy_cube_bag",
-                "delete_cube_bag",
-                "extend_cube_from_bag",
-                "query_cube_bag",
-                "remove_partitions_bag",
-                "update_cube_from_bag",
-                "verify_cube_bag",
-            ),
-        ),
-        Facade(
-            "kartothek_cube.io.dask.dataframe_cube",
-            "dask",
-            "dask",
-            (
-                "append_to_cube_from_dataframe",
-                "build_cube_from_dataframe",
-                "cleanup_cube_dataframe",
-                "collect_stats_dataframe",
-                "copy_cube_dataframe",
-                "delete_cube_dataframe",
-                "extend_cube_from_dataframe",
-                "query_cube_dataframe",
-                "remove_partitions_dataframe",
-                "update_cube_from_dataframe",
-            ),
-        ),
-        Facade(
-            "kartothek_cube.io.spark.cube",
-            "pyspark",
-            "spark",
-            (
-                "append_to_cube_from_spark",
-                "build_cube_from_spark",
-                "cleanup_cube_spark",
-                "collect_stats_spark",
-                "compact_cube_spark",
-                "copy_cube_spark",
-                "delete_cube_spark",
-                "extend_cube_from_spark",
-                "map_cube_spark",
-                "merge_into_cube_from_spark",
-                "query_cube_spark",
-                "remove_partitions_spark",
-                "update_cube_from_spark",
-                "verify_cube_spark",
-            ),
-        ),
-    ),
+    CUBE_FACADES,
 )

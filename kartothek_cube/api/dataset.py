@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kartothek_cube.api import Facade, lazy_names
+from kartothek_cube.api import lazy_names
+from kartothek_cube.api._lazy_facades import DATASET_FACADES
 from kartothek_cube.core.common_metadata import (
     SchemaWrapper,
     empty_dataframe_from_schema,
@@ -26,41 +27,11 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexBase, PartitionIndex
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.utils import ensure_store, lazy_store
-from kartothek_cube.io.arrow import (
-    dataset,
-    read_dataset_as_arrow,
-    read_dataset_as_arrow__iter,
-    read_dataset_as_arrow__iterator,
-    read_dataset_as_record_batches,
-    read_table_arrow,
-)
-from kartothek_cube.io.eager import (
-    build_dataset_indices,
-    commit_dataset,
-    copy_dataset,
-    create_empty_dataset_header,
-    delete_dataset,
-    garbage_collect_dataset,
-    keep_dataset_history,
-    list_dataset_garbage,
-    list_dataset_history,
-    publish_dataset,
-    read_dataset_as_dataframes,
-    read_table,
-    repair_dataset,
-    rollback_dataset,
-    store_dataframes_as_dataset,
-    update_dataset_from_dataframes,
-    update_dataset_schema,
-    verify_dataset,
-    write_single_partition,
-)
-from kartothek_cube.io.iter import (
-    read_dataset_as_dataframes__iter,
-    read_dataset_as_dataframes__iterator,
-    store_dataframes_as_dataset__iter,
-    update_dataset_from_dataframes__iter,
-)
+from kartothek_cube.io import arrow, eager
+from kartothek_cube.io import iter as iter_facade
+from kartothek_cube.io.arrow import *
+from kartothek_cube.io.eager import *
+from kartothek_cube.io.iter import *
 
 if TYPE_CHECKING:
     from kartothek_cube.io.dask.bag import *
@@ -78,90 +49,17 @@ _NAMES = (
     "SchemaWrapper",
     "StoreFactory",
     "StoreInput",
-    "build_dataset_indices",
-    "commit_dataset",
-    "copy_dataset",
-    "create_empty_dataset_header",
-    "dataset",
-    "delete_dataset",
     "empty_dataframe_from_schema",
     "ensure_store",
-    "garbage_collect_dataset",
-    "keep_dataset_history",
     "lazy_store",
-    "list_dataset_garbage",
-    "list_dataset_history",
     "make_meta",
     "normalize_column_order",
     "normalize_type",
-    "publish_dataset",
-    "read_dataset_as_arrow",
-    "read_dataset_as_arrow__iter",
-    "read_dataset_as_arrow__iterator",
-    "read_dataset_as_dataframes",
-    "read_dataset_as_dataframes__iter",
-    "read_dataset_as_dataframes__iterator",
-    "read_dataset_as_record_batches",
-    "read_table",
-    "read_table_arrow",
-    "repair_dataset",
-    "rollback_dataset",
-    "store_dataframes_as_dataset",
-    "store_dataframes_as_dataset__iter",
-    "update_dataset_from_dataframes",
-    "update_dataset_from_dataframes__iter",
-    "update_dataset_schema",
     "validate_compatible",
-    "verify_dataset",
-    "write_single_partition",
 )
 
 __getattr__ = lazy_names(
     __name__,
-    _NAMES,
-    (
-        Facade(
-            "kartothek_cube.io.dask.delayed",
-            "dask",
-            "dask",
-            (
-                "delete_dataset__delayed",
-                "garbage_collect_dataset__delayed",
-                "read_dataset_as_delayed",
-                "read_table_as_delayed",
-                "store_delayed_as_dataset",
-                "update_dataset_from_delayed",
-            ),
-        ),
-        Facade(
-            "kartothek_cube.io.dask.bag",
-            "dask",
-            "dask",
-            ("build_dataset_indices__bag", "read_dataset_as_dataframe_bag", "store_bag_as_dataset"),
-        ),
-        Facade(
-            "kartothek_cube.io.dask.dataframe",
-            "dask",
-            "dask",
-            (
-                "collect_dataset_metadata",
-                "hash_dataset",
-                "read_dataset_as_ddf",
-                "store_dataset_from_ddf",
-                "update_dataset_from_ddf",
-            ),
-        ),
-        Facade(
-            "kartothek_cube.io.spark.dataset",
-            "pyspark",
-            "spark",
-            (
-                "build_dataset_indices_spark",
-                "garbage_collect_dataset_spark",
-                "read_dataset_as_spark",
-                "store_dataset_from_spark",
-                "update_dataset_from_spark",
-            ),
-        ),
-    ),
+    [*_NAMES, *(name for module in (arrow, eager, iter_facade) for name in module.__all__)],
+    DATASET_FACADES,
 )

@@ -1118,8 +1118,7 @@ def update_dataset_schema(
     """
     Add, drop, rename or widen columns of a dataset, by one commit of its header; data files stay as they are.
 
-    Partition keys and indexed columns cannot be changed. See
-    :func:`kartothek_cube.io.eager_cube.update_schema`.
+    Partition keys and indexed columns cannot be changed.
 
     Parameters
     ----------
@@ -1129,18 +1128,8 @@ def update_dataset_schema(
         Store, factory or URL.
     factory
         The dataset itself, instead of ``dataset_uuid`` and ``store``.
-    add
-        Columns to add, with their types: a type of Arrow, pandas, NumPy or Python, or its name.
-    defaults
-        Values of added columns in existing rows, times also as text; null by default. They also hold for
-        rows that are appended without the column (``schema_mode="merge"``).
-    drop
-        Columns to drop.
-    rename
-        Old to new names.
-    widen
-        Columns of integers to widen, with the type ``float64``. Their values are read, as integers above
-        2**53 cannot be widened.
+    add, defaults, drop, rename, widen
+        As in :func:`kartothek_cube.io.eager_cube.update_schema`.
 
     Returns
     -------

@@ -81,105 +81,19 @@ __all__ = (
 # -- writes --------------------------------------------------------------------------------------------------
 
 
-def store_dataset_from_ddf(
-    ddf: dd.DataFrame,
-    store: StoreInput,
-    dataset_uuid: str | None,
-    table: str = SINGLE_TABLE,
-    secondary_indices: str | Sequence[str] | None = None,
-    shuffle: bool = False,
-    repartition_ratio: float | None = None,
-    num_buckets: int | None = 1,
-    sort_partitions_by: str | Sequence[str] | None = None,
-    metadata: MetadataInput = None,
-    df_serializer: DataFrameSerializer | None = None,
-    metadata_merger: MetadataMerger | None = None,
-    metadata_version: int = DEFAULT_METADATA_VERSION,
-    partition_on: str | Sequence[str] | None = None,
-    bucket_by: str | Sequence[str] | None = None,
-    overwrite: bool = False,
-) -> Delayed:
-    """
-    Store a new dataset; see :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`.
-
-    One task writes each partition of ``ddf`` without its index, the last task publishes the dataset;
-    arguments are checked when the graph is built. ``repartition_ratio`` partitions of the input become one
-    before anything else. ``shuffle`` collects the rows of each partition key into at most ``num_buckets``
-    files, distributed by the values of ``bucket_by`` (all columns by default).
-    """
-    plan = plan_store(
-        lazy_store(store),
-        dataset_uuid,
-        metadata=metadata,
-        partition_on=partition_on,
-        df_serializer=df_serializer,
-        overwrite=overwrite,
-        secondary_indices=secondary_indices,
-        sort_partitions_by=sort_partitions_by,
-        metadata_version=metadata_version,
-        metadata_merger=metadata_merger,
-        table_name=check_table(table),
-    )
-    rows = _arrange_rows(plan, ddf, shuffle, repartition_ratio, num_buckets, bucket_by)
-    return _write(plan, rows, shuffle)
-
-
-def update_dataset_from_ddf(
-    ddf: dd.DataFrame | None,
-    store: StoreInput | None = None,
-    dataset_uuid: str | None = None,
-    table: str = SINGLE_TABLE,
-    secondary_indices: str | Sequence[str] | None = None,
-    shuffle: bool = False,
-    repartition_ratio: float | None = None,
-    num_buckets: int | None = 1,
-    sort_partitions_by: str | Sequence[str] | None = None,
-    delete_scope: DeleteScopeInput = None,
-    metadata: MetadataInput = None,
-    df_serializer: DataFrameSerializer | None = None,
-    metadata_merger: MetadataMerger | None = None,
-    default_metadata_version: int = DEFAULT_METADATA_VERSION,
-    partition_on: str | Sequence[str] | None = None,
-    factory: DatasetFactory | None = None,
-    bucket_by: str | Sequence[str] | None = None,
-    *,
-    on_conflict: OnConflict = "raise",
-    schema_mode: SchemaMode = "strict",
-) -> Delayed:
-    """
-    Remove and add partitions in one commit.
-
-    See :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`. ``ddf`` and the arguments of the
-    shuffle are as in :func:`store_dataset_from_ddf`; ``ddf=None`` only removes partitions. ``delete_scope``
-    may be a Delayed as well. A ``table`` that the dataset does not have is a TypeError.
-    """
+def _find_dataset(
+    dataset_uuid: str | None, store: StoreInput | None, factory: DatasetFactory | None, table: str
+) -> DatasetFactory:
+    """The dataset that the arguments name, which has this table or does not exist."""
     dataset = dataset_factory(dataset_uuid, picklable_store(store), factory)
-    _check_stored_table(dataset, check_table(table))
-    plan = plan_update(
-        factory=dataset,
-        delete_scope=immediate_scope(delete_scope),
-        metadata=metadata,
-        df_serializer=df_serializer,
-        metadata_merger=metadata_merger,
-        default_metadata_version=default_metadata_version,
-        partition_on=partition_on,
-        sort_partitions_by=sort_partitions_by,
-        secondary_indices=secondary_indices,
-        table_name=table,
-        on_conflict=on_conflict,
-        schema_mode=schema_mode,
-    )
-    rows = _arrange_rows(plan, ddf, shuffle, repartition_ratio, num_buckets, bucket_by)
-    return _write(plan, rows, shuffle, delete_scope)
-
-
-def _check_stored_table(factory: DatasetFactory, table: str) -> None:
+    check_table(table)
     try:
-        tables = factory.dataset_metadata.tables
+        tables = dataset.dataset_metadata.tables
     except DatasetNotFoundError:
-        return
+        return dataset
     if tables and table not in tables:
-        raise TypeError(f"Dataset {factory.dataset_uuid!r}: {unknown_names('table', [table], tables)}")
+        raise TypeError(f"Dataset {dataset.dataset_uuid!r}: {unknown_names('table', [table], tables)}")
+    return dataset
 
 
 def _arrange_rows(
@@ -208,10 +122,17 @@ def _arrange_rows(
 
 
 def _write(
-    plan: DatasetWritePlan, ddf: dd.DataFrame | None, shuffle: bool, delete_scope: DeleteScopeInput = None
+    plan: DatasetWritePlan,
+    ddf: dd.DataFrame | None,
+    shuffle: bool,
+    repartition_ratio: float | None,
+    num_buckets: int | None,
+    bucket_by: str | Sequence[str] | None,
+    delete_scope: DeleteScopeInput = None,
 ) -> Delayed:
     """Write each partition in one task, then commit."""
-    parts = [] if ddf is None else ddf.to_delayed()
+    rows = _arrange_rows(plan, ddf, shuffle, repartition_ratio, num_buckets, bucket_by)
+    parts = [] if rows is None else rows.to_delayed()
     tasks = [TaskRef(part.key) for part in parts]
     return update_as_delayed(
         plan, parts[:1], tasks, _write_buckets if shuffle else _write_partition, delete_scope
@@ -235,54 +156,6 @@ def _without_index(frame: pd.DataFrame) -> pd.DataFrame:
 # -- reads ---------------------------------------------------------------------------------------------------
 
 
-def read_dataset_as_ddf(
-    dataset_uuid: str | None = None,
-    store: StoreInput | None = None,
-    table: str = SINGLE_TABLE,
-    columns: list[str] | None = None,
-    predicate_pushdown_to_io: bool = True,
-    categoricals: list[str] | None = None,
-    dates_as_object: bool = True,
-    predicates: PredicatesType = None,
-    factory: DatasetFactory | None = None,
-    dask_index_on: str | None = None,
-    dispatch_by: str | Sequence[str] | None = None,
-    *,
-    as_of: AsOf | None = None,
-    dtype_backend: DtypeBackend | None = None,
-) -> dd.DataFrame:
-    """
-    Read a dataset; see :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
-
-    The read is planned when the graph is built, and only columns that dask needs are read, by default in the
-    order of :func:`kartothek_cube.io.eager.read_table`. ``dask_index_on`` is an indexed column that becomes
-    the index: one partition per value, with known divisions. Types are those of the schema, files may have
-    narrower ones; dates outside of ``datetime64[ns]`` are objects if there are several partitions.
-    """
-    index = _check_index(dask_index_on, normalize_arg("dispatch_by", dispatch_by))
-    plan = plan_read(
-        dataset_uuid,
-        picklable_store(store),
-        factory,
-        columns=_with_index(columns, index),
-        predicate_pushdown_to_io=predicate_pushdown_to_io,
-        categoricals=categoricals,
-        predicates=predicates,
-        dispatch_by=dispatch_by if index is None else [index],
-        table_name=check_table(table),
-        in_schema_order=True,
-        same_categories=True,
-        as_of=as_of,
-    )
-    options, tasks = FrameOptions(plan.context, dates_as_object, dtype_backend), plan.tasks()
-    meta = _meta(options, index)
-    divisions = None if index is None else _divisions(tasks, meta)
-    result: dd.DataFrame = from_map(
-        _read, tasks, "read_dataset", meta, options, index, len(tasks) < 2, divisions=divisions
-    )
-    return result
-
-
 def _check_index(dask_index_on: str | None, dispatch_by: Sequence[str] | None) -> str | None:
     if dask_index_on is not None and not isinstance(dask_index_on, str):
         raise TypeError(f"dask_index_on must be the name of a column but is a {type(dask_index_on).__name__}")
@@ -297,6 +170,18 @@ def _with_index(columns: list[str] | None, index: str | None) -> list[str] | Non
     if not isinstance(columns, list) or index is None or index in columns:
         return columns
     return [*columns, index]
+
+
+def _read_frames(
+    plan: ReadPlan, dates_as_object: bool, dtype_backend: DtypeBackend | None, index: str | None
+) -> dd.DataFrame:
+    options, tasks = FrameOptions(plan.context, dates_as_object, dtype_backend), plan.tasks()
+    meta = _meta(options, index)
+    divisions = None if index is None else _divisions(tasks, meta)
+    result: dd.DataFrame = from_map(
+        _read, tasks, "read_dataset", meta, options, index, len(tasks) < 2, divisions=divisions
+    )
+    return result
 
 
 def _meta(options: FrameOptions, index: str | None) -> pd.DataFrame:
@@ -508,3 +393,138 @@ class OpaqueSequence(Sequence[object]):
 
     def __dask_tokenize__(self) -> str:
         return self._token
+
+
+# -- generated by tools/make_facades.py from tools/facades.toml; do not edit -------------------------------
+
+
+def store_dataset_from_ddf(
+    ddf: dd.DataFrame,
+    store: StoreInput,
+    dataset_uuid: str | None,
+    table: str = SINGLE_TABLE,
+    secondary_indices: str | Sequence[str] | None = None,
+    shuffle: bool = False,
+    repartition_ratio: float | None = None,
+    num_buckets: int | None = 1,
+    sort_partitions_by: str | Sequence[str] | None = None,
+    metadata: MetadataInput = None,
+    df_serializer: DataFrameSerializer | None = None,
+    metadata_merger: MetadataMerger | None = None,
+    metadata_version: int = DEFAULT_METADATA_VERSION,
+    partition_on: str | Sequence[str] | None = None,
+    bucket_by: str | Sequence[str] | None = None,
+    overwrite: bool = False,
+) -> Delayed:
+    """
+    Store a new dataset.
+
+    See :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`. One task writes each partition of ``ddf``
+    without its index, the last one publishes the dataset; arguments are checked when the graph is built.
+    ``repartition_ratio`` partitions of the input become one before anything else. ``shuffle`` collects the
+    rows of each partition key into at most ``num_buckets`` files, distributed by the values of ``bucket_by``
+    (all columns by default).
+    """
+    plan = plan_store(
+        lazy_store(store),
+        dataset_uuid,
+        metadata=metadata,
+        partition_on=partition_on,
+        df_serializer=df_serializer,
+        overwrite=overwrite,
+        secondary_indices=secondary_indices,
+        sort_partitions_by=sort_partitions_by,
+        metadata_version=metadata_version,
+        metadata_merger=metadata_merger,
+        table_name=check_table(table),
+    )
+    return _write(plan, ddf, shuffle, repartition_ratio, num_buckets, bucket_by)
+
+
+def update_dataset_from_ddf(
+    ddf: dd.DataFrame | None,
+    store: StoreInput | None = None,
+    dataset_uuid: str | None = None,
+    table: str = SINGLE_TABLE,
+    secondary_indices: str | Sequence[str] | None = None,
+    shuffle: bool = False,
+    repartition_ratio: float | None = None,
+    num_buckets: int | None = 1,
+    sort_partitions_by: str | Sequence[str] | None = None,
+    delete_scope: DeleteScopeInput = None,
+    metadata: MetadataInput = None,
+    df_serializer: DataFrameSerializer | None = None,
+    metadata_merger: MetadataMerger | None = None,
+    default_metadata_version: int = DEFAULT_METADATA_VERSION,
+    partition_on: str | Sequence[str] | None = None,
+    factory: DatasetFactory | None = None,
+    bucket_by: str | Sequence[str] | None = None,
+    *,
+    on_conflict: OnConflict = "raise",
+    schema_mode: SchemaMode = "strict",
+) -> Delayed:
+    """
+    Remove partitions and add others, in one step.
+
+    See :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`. ``ddf`` and the arguments of the
+    shuffle are as in :func:`store_dataset_from_ddf`; ``ddf=None`` only removes partitions. ``delete_scope``
+    may be a Delayed as well. A ``table`` that the dataset does not have is a TypeError.
+    """
+    plan = plan_update(
+        factory=_find_dataset(dataset_uuid, store, factory, table),
+        delete_scope=immediate_scope(delete_scope),
+        metadata=metadata,
+        df_serializer=df_serializer,
+        metadata_merger=metadata_merger,
+        default_metadata_version=default_metadata_version,
+        partition_on=partition_on,
+        sort_partitions_by=sort_partitions_by,
+        secondary_indices=secondary_indices,
+        table_name=table,
+        on_conflict=on_conflict,
+        schema_mode=schema_mode,
+    )
+    return _write(plan, ddf, shuffle, repartition_ratio, num_buckets, bucket_by, delete_scope)
+
+
+def read_dataset_as_ddf(
+    dataset_uuid: str | None = None,
+    store: StoreInput | None = None,
+    table: str = SINGLE_TABLE,
+    columns: list[str] | None = None,
+    predicate_pushdown_to_io: bool = True,
+    categoricals: list[str] | None = None,
+    dates_as_object: bool = True,
+    predicates: PredicatesType = None,
+    factory: DatasetFactory | None = None,
+    dask_index_on: str | None = None,
+    dispatch_by: str | Sequence[str] | None = None,
+    *,
+    as_of: AsOf | None = None,
+    dtype_backend: DtypeBackend | None = None,
+) -> dd.DataFrame:
+    """
+    Read a dataset as a dask DataFrame, with a partition for each of its own or for each group.
+
+    See :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`. The read is planned when the graph is
+    built, and only columns that dask needs are read, by default in the order of
+    :func:`kartothek_cube.io.eager.read_table`. ``dask_index_on`` is an indexed column that becomes the index:
+    one partition per value, with known divisions. Types are those of the schema, files may have narrower
+    ones; dates outside of ``datetime64[ns]`` are objects if there are several partitions.
+    """
+    index = _check_index(dask_index_on, normalize_arg("dispatch_by", dispatch_by))
+    plan = plan_read(
+        dataset_uuid,
+        picklable_store(store),
+        factory,
+        columns=_with_index(columns, index),
+        predicate_pushdown_to_io=predicate_pushdown_to_io,
+        categoricals=categoricals,
+        predicates=predicates,
+        dispatch_by=dispatch_by if index is None else [index],
+        table_name=check_table(table),
+        in_schema_order=True,
+        same_categories=True,
+        as_of=as_of,
+    )
+    return _read_frames(plan, dates_as_object, dtype_backend, index)

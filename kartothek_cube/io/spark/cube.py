@@ -42,6 +42,7 @@ from kartothek_cube.io.spark._stores import picklable_store
 from kartothek_cube.io.spark._types import spark_schema
 from kartothek_cube.io.spark._worker import MapFunction, map_group
 from kartothek_cube.io.spark._write import SparkInput, frames_of, merge_frame, write_cube
+from kartothek_cube.io_components.job import Answer, Context, Job, Result, Task
 from kartothek_cube.io_components.maintenance.compact import compact_cube_job
 from kartothek_cube.io_components.maintenance.copy import copy_cube_job, plan_copy
 from kartothek_cube.io_components.maintenance.delete import delete_cube_job
@@ -54,6 +55,7 @@ from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.verify.cube_rules import verify_cube_job
 from kartothek_cube.io_components.verify.report import Report
 from kartothek_cube.io_components.write.cube_plan import (
+    CubeWritePlan,
     plan_append,
     plan_build,
     plan_extend,
@@ -91,156 +93,15 @@ __all__ = (
 _BLOCK = 1000
 
 
-# -- writes --------------------------------------------------------------------------------------------------
+def _execute(job: Job[Context, Task, Result, Answer], session: SparkSession) -> Answer:
+    return session_executor(session)(job)
 
 
-def build_cube_from_spark(
-    data: SparkInput,
-    cube: Cube,
-    store: StoreInput,
-    metadata: CubeMetadata | None = None,
-    overwrite: bool = False,
-    partition_on: Mapping[str, Iterable[str]] | None = None,
-    df_serializer: DataFrameSerializer | None = None,
-    *,
-    max_rows_per_file: int | None = None,
-) -> dict[str, DatasetMetadata]:
-    """
-    Store a new cube; see :func:`kartothek_cube.io.eager_cube.build_cube`.
-
-    ``data`` is a Spark DataFrame (the seed) or a dict of dataset id to DataFrame; executors must be able to
-    open ``store``. One job shuffles and writes the rows, the driver commits. Partitions of more than
-    ``max_rows_per_file`` rows are written by several tasks; they are counted first, so the input is computed
-    twice. Without this limit, a partition has to fit into the memory of a task.
-    """
-    frames = frames_of(data, cube.seed_dataset, max_rows_per_file)
-    plan = plan_build(cube, picklable_store(store), frames, metadata, overwrite, partition_on, df_serializer)
-    return write_cube(plan, frames, max_rows_per_file)
-
-
-def extend_cube_from_spark(
-    data: SparkInput,
-    cube: Cube,
-    store: StoreInput,
-    metadata: CubeMetadata | None = None,
-    overwrite: bool = False,
-    partition_on: Mapping[str, Iterable[str]] | None = None,
-    df_serializer: DataFrameSerializer | None = None,
-    *,
-    max_rows_per_file: int | None = None,
-) -> dict[str, DatasetMetadata]:
-    """
-    Add datasets to a cube; see :func:`kartothek_cube.io.eager_cube.extend_cube`.
-
-    ``data``, ``store`` and ``max_rows_per_file`` are as in :func:`build_cube_from_spark`.
-    """
-    frames = frames_of(data, cube.seed_dataset, max_rows_per_file)
-    plan = plan_extend(cube, picklable_store(store), frames, metadata, overwrite, partition_on, df_serializer)
-    return write_cube(plan, frames, max_rows_per_file)
-
-
-def append_to_cube_from_spark(
-    data: SparkInput,
-    cube: Cube,
-    store: StoreInput,
-    metadata: CubeMetadata | None = None,
-    df_serializer: DataFrameSerializer | None = None,
-    *,
-    max_rows_per_file: int | None = None,
-    schema_mode: SchemaMode = "strict",
-    unique_cells: bool = False,
-) -> dict[str, DatasetMetadata]:
-    """
-    Add partitions to datasets; see :func:`kartothek_cube.io.eager_cube.append_to_cube`.
-
-    ``data``, ``store`` and ``max_rows_per_file`` are as in :func:`build_cube_from_spark`.
-    """
-    frames = frames_of(data, cube.seed_dataset, max_rows_per_file)
-    target = picklable_store(store)
-    plan = plan_append(cube, target, frames, metadata, df_serializer, schema_mode, unique_cells=unique_cells)
-    return write_cube(plan, frames, max_rows_per_file)
-
-
-@alias_parameter("datasets", "ktk_cube_dataset_ids", required=True)
-def update_cube_from_spark(
-    data: SparkInput,
-    cube: Cube,
-    store: StoreInput,
-    remove_conditions: ConditionsInput | Literal["all"],
-    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    metadata: CubeMetadata | None = None,
-    df_serializer: DataFrameSerializer | None = None,
-    *,
-    max_rows_per_file: int | None = None,
-    datasets: str | Iterable[str] | None = None,
-) -> dict[str, DatasetMetadata]:
-    """
-    Replace partitions; see :func:`kartothek_cube.io.eager_cube.update_cube`.
-
-    ``data``, ``store`` and ``max_rows_per_file`` are as in :func:`build_cube_from_spark`; without input,
-    ``data`` is ``{}``.
-    """
-    frames = frames_of(data, cube.seed_dataset, max_rows_per_file)
-    plan = plan_update(
-        cube, picklable_store(store), remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer
-    )
-    return write_cube(plan, frames, max_rows_per_file)
-
-
-def merge_into_cube_from_spark(
-    df: DataFrame,
-    cube: Cube,
-    store: StoreInput,
-    dataset: str | None = None,
-    metadata: Mapping[str, object] | None = None,
-    df_serializer: DataFrameSerializer | None = None,
-    *,
-    delete_column: str | None = None,
-) -> MergeResult:
-    """
-    Update, insert and delete rows by cell; see :func:`kartothek_cube.io.eager_cube.merge_into_cube`.
-
-    One job shuffles the rows by partition and rewrites the partitions that occur in them, the driver commits.
-    A partition and its stored rows have to fit into the memory of a task.
-    """
-    plan = plan_merge(cube, picklable_store(store), dataset, metadata, df_serializer)
+def _merge(plan: CubeWritePlan, delete_column: str | None, df: DataFrame) -> MergeResult:
     return merge_frame(MergeContext(plan, delete_column), df)
 
 
-# -- queries -------------------------------------------------------------------------------------------------
-
-
-def query_cube_spark(
-    cube: Cube,
-    store: StoreInput,
-    conditions: ConditionsInput = None,
-    datasets: DatasetsInput = None,
-    dimension_columns: str | Iterable[str] | None = None,
-    partition_by: str | Iterable[str] | None = None,
-    payload_columns: str | Iterable[str] | None = None,
-    *,
-    as_of: CubeAsOf | None = None,
-    spark: SparkSession | None = None,
-) -> DataFrame:
-    """
-    Query a cube; see :func:`kartothek_cube.io.eager_cube.query_cube`.
-
-    The query is planned at once and sees the cube as it is now. Tasks read and join co-located files; nothing
-    is shuffled. Rows of a group of ``partition_by`` are consecutive, groups are sorted; to process them as a
-    whole, use :func:`map_cube_spark`. Naive timestamps are ``timestamp_ntz``, zoned ones ``timestamp``, and
-    missing numbers null. Executors must be able to open ``store``.
-    """
-    session = active_session(spark)
-    plan = plan_query(
-        cube,
-        picklable_store(store),
-        conditions,
-        datasets,
-        dimension_columns,
-        partition_by,
-        payload_columns,
-        as_of=as_of,
-    )
+def _query(plan: PhysicalPlan, cube: Cube, session: SparkSession) -> DataFrame:
     job = query_job(plan, split_into_tasks(plan, workers(session)), run_task)
     job = attrs.evolve(job, name=f"query_{cube.uuid_prefix}")
     return results_as_spark_dataframe(session, job, spark_schema(plan.context.output))
@@ -336,7 +197,105 @@ def _as_spark_schema(schema: StructType | pa.Schema | str) -> StructType:
     return parsed
 
 
-# -- maintenance ---------------------------------------------------------------------------------------------
+# -- generated by tools/make_facades.py from tools/facades.toml; do not edit -------------------------------
+
+
+def build_cube_from_spark(
+    data: SparkInput,
+    cube: Cube,
+    store: StoreInput,
+    metadata: CubeMetadata | None = None,
+    overwrite: bool = False,
+    partition_on: Mapping[str, Iterable[str]] | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+    *,
+    max_rows_per_file: int | None = None,
+) -> dict[str, DatasetMetadata]:
+    """
+    Store a new cube.
+
+    See :func:`kartothek_cube.io.eager_cube.build_cube`. ``data`` is a Spark DataFrame (the seed) or a dict of
+    dataset id to DataFrame; executors must be able to open ``store``. One job shuffles and writes the rows,
+    the driver commits. Partitions of more than ``max_rows_per_file`` rows are written by several tasks; they
+    are counted first, so the input is computed twice. Without this limit, a partition has to fit into the
+    memory of a task.
+    """
+    frames = frames_of(data, cube.seed_dataset, max_rows_per_file)
+    plan = plan_build(cube, picklable_store(store), frames, metadata, overwrite, partition_on, df_serializer)
+    return write_cube(plan, frames, max_rows_per_file)
+
+
+def extend_cube_from_spark(
+    data: SparkInput,
+    cube: Cube,
+    store: StoreInput,
+    metadata: CubeMetadata | None = None,
+    overwrite: bool = False,
+    partition_on: Mapping[str, Iterable[str]] | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+    *,
+    max_rows_per_file: int | None = None,
+) -> dict[str, DatasetMetadata]:
+    """
+    Add datasets, and with them columns, to a cube.
+
+    See :func:`kartothek_cube.io.eager_cube.extend_cube`. ``data``, ``store`` and ``max_rows_per_file`` are as
+    in :func:`build_cube_from_spark`.
+    """
+    frames = frames_of(data, cube.seed_dataset, max_rows_per_file)
+    plan = plan_extend(cube, picklable_store(store), frames, metadata, overwrite, partition_on, df_serializer)
+    return write_cube(plan, frames, max_rows_per_file)
+
+
+def append_to_cube_from_spark(
+    data: SparkInput,
+    cube: Cube,
+    store: StoreInput,
+    metadata: CubeMetadata | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+    *,
+    unique_cells: bool = False,
+    schema_mode: SchemaMode = "strict",
+    max_rows_per_file: int | None = None,
+) -> dict[str, DatasetMetadata]:
+    """
+    Add partitions to datasets of a cube.
+
+    See :func:`kartothek_cube.io.eager_cube.append_to_cube`. ``data``, ``store`` and ``max_rows_per_file`` are
+    as in :func:`build_cube_from_spark`. A dataset without rows in the input stays as it is.
+    """
+    frames = frames_of(data, cube.seed_dataset, max_rows_per_file)
+    plan = plan_append(
+        cube, picklable_store(store), frames, metadata, df_serializer, schema_mode, unique_cells=unique_cells
+    )
+    return write_cube(plan, frames, max_rows_per_file)
+
+
+@alias_parameter("datasets", "ktk_cube_dataset_ids", required=True)
+def update_cube_from_spark(
+    data: SparkInput,
+    cube: Cube,
+    store: StoreInput,
+    remove_conditions: ConditionsInput | Literal["all"],
+    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
+    metadata: CubeMetadata | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+    *,
+    datasets: str | Iterable[str] | None = None,
+    max_rows_per_file: int | None = None,
+) -> dict[str, DatasetMetadata]:
+    """
+    Remove partitions of datasets and add others, in one commit per dataset.
+
+    See :func:`kartothek_cube.io.eager_cube.update_cube`. ``data``, ``store`` and ``max_rows_per_file`` are as
+    in :func:`build_cube_from_spark`; without input, ``data`` is ``{}``. Removal and input of a dataset are
+    one commit.
+    """
+    frames = frames_of(data, cube.seed_dataset, max_rows_per_file)
+    plan = plan_update(
+        cube, picklable_store(store), remove_conditions, ktk_cube_dataset_ids, metadata, df_serializer
+    )
+    return write_cube(plan, frames, max_rows_per_file)
 
 
 @alias_parameter("datasets", "ktk_cube_dataset_ids")
@@ -349,22 +308,39 @@ def remove_partitions_spark(
     *,
     datasets: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
-    """Remove partitions, on the driver; see :func:`kartothek_cube.io.eager_cube.remove_partitions`."""
-    return execute(remove_partitions_job(cube, store, conditions, ktk_cube_dataset_ids, metadata))
+    """
+    Remove partitions.
+
+    See :func:`kartothek_cube.io.eager_cube.remove_partitions`. All of it is done on the driver.
+    """
+    job = remove_partitions_job(cube, store, conditions, ktk_cube_dataset_ids, metadata)
+    return execute(job)
 
 
 def delete_cube_spark(
     cube: Cube, store: StoreInput, datasets: DatasetsInput = None, *, spark: SparkSession | None = None
 ) -> None:
-    """Delete a cube, 1,000 files per task; see :func:`kartothek_cube.io.eager_cube.delete_cube`."""
-    session_executor(spark)(delete_cube_job(cube, picklable_store(store), datasets, _BLOCK))
+    """
+    Delete a cube or some of its datasets, with all their files.
+
+    See :func:`kartothek_cube.io.eager_cube.delete_cube`. Each task deletes 1,000 files.
+    """
+    session = active_session(spark)
+    job = delete_cube_job(cube, picklable_store(store), datasets, _BLOCK)
+    _execute(job, session)
 
 
 def cleanup_cube_spark(
     cube: Cube, store: StoreInput, *, retention: timedelta | None = None, spark: SparkSession | None = None
 ) -> None:
-    """Delete garbage, 1,000 files per task; see :func:`kartothek_cube.io.eager_cube.cleanup_cube`."""
-    session_executor(spark)(cube_garbage_job(cube, picklable_store(store), retention, _BLOCK))
+    """
+    Delete garbage: files of failed, overwritten or removed writes, to which no dataset refers.
+
+    See :func:`kartothek_cube.io.eager_cube.cleanup_cube`. Each task deletes 1,000 files.
+    """
+    session = active_session(spark)
+    job = cube_garbage_job(cube, picklable_store(store), retention, _BLOCK)
+    _execute(job, session)
 
 
 def copy_cube_spark(
@@ -379,11 +355,12 @@ def copy_cube_spark(
     spark: SparkSession | None = None,
 ) -> None:
     """
-    Copy a cube; see :func:`kartothek_cube.io.eager_cube.copy_cube`.
+    Copy a cube from one store to another.
 
-    Each task copies 1,000 files; the driver publishes the datasets.
+    See :func:`kartothek_cube.io.eager_cube.copy_cube`. Each task copies 1,000 files; the driver publishes the
+    datasets.
     """
-    execute = session_executor(spark)
+    session = active_session(spark)
     plan = plan_copy(
         cube,
         picklable_store(src_store),
@@ -393,14 +370,20 @@ def copy_cube_spark(
         renamed_cube_prefix,
         renamed_datasets,
     )
-    execute(copy_cube_job(plan, _BLOCK))
+    _execute(copy_cube_job(plan, _BLOCK), session)
 
 
 def collect_stats_spark(
     cube: Cube, store: StoreInput, datasets: DatasetsInput = None, *, spark: SparkSession | None = None
 ) -> dict[str, dict[str, int]]:
-    """Count what is stored; see :func:`kartothek_cube.io.eager_cube.collect_stats`."""
-    return session_executor(spark)(collect_stats_job(cube, picklable_store(store), datasets, _BLOCK))
+    """
+    Count what is stored.
+
+    See :func:`kartothek_cube.io.eager_cube.collect_stats`. Each task reads the footers of 1,000 files.
+    """
+    session = active_session(spark)
+    job = collect_stats_job(cube, picklable_store(store), datasets, _BLOCK)
+    return _execute(job, session)
 
 
 @alias_parameter("datasets", "ktk_cube_dataset_ids")
@@ -412,18 +395,20 @@ def compact_cube_spark(
     df_serializer: DataFrameSerializer | None = None,
     *,
     min_files: int = 2,
-    spark: SparkSession | None = None,
     datasets: str | Iterable[str] | None = None,
+    spark: SparkSession | None = None,
 ) -> dict[str, dict[str, int]]:
     """
-    Compact a cube; see :func:`kartothek_cube.io.eager_cube.compact_cube`.
+    Merge the files of each physical partition into one, without cells that newer files hide.
 
-    Each task compacts one physical partition; the driver commits.
+    See :func:`kartothek_cube.io.eager_cube.compact_cube`. Each task compacts one physical partition; the
+    driver commits.
     """
-    execute, factory = session_executor(spark), picklable_store(store)
-    return execute(
-        compact_cube_job(cube, factory, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
+    session = active_session(spark)
+    job = compact_cube_job(
+        cube, picklable_store(store), conditions, ktk_cube_dataset_ids, df_serializer, min_files
     )
+    return _execute(job, session)
 
 
 @alias_parameter("datasets", "ktk_cube_dataset_ids")
@@ -433,10 +418,70 @@ def verify_cube_spark(
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     *,
     deep: bool = True,
-    spark: SparkSession | None = None,
     datasets: str | Iterable[str] | None = None,
+    spark: SparkSession | None = None,
 ) -> Report:
-    """Check a cube; see :func:`kartothek_cube.io.eager_cube.verify_cube`."""
-    return session_executor(spark)(
-        verify_cube_job(cube, picklable_store(store), ktk_cube_dataset_ids, deep=deep)
+    """
+    Check the datasets of a cube against their headers and the rules of the cube; nothing is changed.
+
+    See :func:`kartothek_cube.io.eager_cube.verify_cube`. Headers are checked on the driver, files in tasks.
+    """
+    session = active_session(spark)
+    job = verify_cube_job(cube, picklable_store(store), ktk_cube_dataset_ids, deep=deep)
+    return _execute(job, session)
+
+
+def merge_into_cube_from_spark(
+    df: DataFrame,
+    cube: Cube,
+    store: StoreInput,
+    dataset: str | None = None,
+    metadata: Mapping[str, object] | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+    *,
+    delete_column: str | None = None,
+) -> MergeResult:
+    """
+    Update, insert and delete rows of a dataset by cell, in one commit.
+
+    See :func:`kartothek_cube.io.eager_cube.merge_into_cube`. ``df`` is a Spark DataFrame. One job shuffles
+    the rows by partition and rewrites the partitions that occur in them, the driver commits. A partition and
+    its stored rows have to fit into the memory of a task.
+    """
+    plan = plan_merge(cube, picklable_store(store), dataset, metadata, df_serializer)
+    return _merge(plan, delete_column, df)
+
+
+def query_cube_spark(
+    cube: Cube,
+    store: StoreInput,
+    conditions: ConditionsInput = None,
+    datasets: DatasetsInput = None,
+    dimension_columns: str | Iterable[str] | None = None,
+    partition_by: str | Iterable[str] | None = None,
+    payload_columns: str | Iterable[str] | None = None,
+    *,
+    as_of: CubeAsOf | None = None,
+    spark: SparkSession | None = None,
+) -> DataFrame:
+    """
+    Query a cube as a Spark DataFrame.
+
+    See :func:`kartothek_cube.io.eager_cube.query_cube`. The query is planned at once and sees the cube as it
+    is now. Tasks read and join co-located files; nothing is shuffled. Rows of a group of ``partition_by`` are
+    consecutive, groups are sorted; to process them as a whole, use :func:`map_cube_spark`. Naive timestamps
+    are ``timestamp_ntz``, zoned ones ``timestamp``, and missing numbers null. Executors must be able to open
+    ``store``.
+    """
+    session = active_session(spark)
+    plan = plan_query(
+        cube,
+        picklable_store(store),
+        conditions,
+        datasets,
+        dimension_columns,
+        partition_by,
+        payload_columns,
+        as_of=as_of,
     )
+    return _query(plan, cube, session)

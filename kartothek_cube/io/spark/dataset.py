@@ -38,6 +38,7 @@ from kartothek_cube.io.spark._types import spark_schema
 from kartothek_cube.io.spark._worker import read_block
 from kartothek_cube.io.spark._write import frames_of, write_dataset
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
+from kartothek_cube.io_components.job import Answer, Context, Job, Result, Task
 from kartothek_cube.io_components.maintenance.garbage import dataset_garbage_job
 from kartothek_cube.io_components.read.dataset_read import (
     FrameOptions,
@@ -51,6 +52,7 @@ from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.io_components.write.build_index import build_index_job
 from kartothek_cube.io_components.write.dataset_commit import finish_update
 from kartothek_cube.io_components.write.dataset_plan import (
+    DatasetWritePlan,
     MetadataMerger,
     OnConflict,
     SchemaMode,
@@ -76,95 +78,20 @@ _BLOCK = 1000
 _PARTITIONS = 100
 
 
-# -- writes --------------------------------------------------------------------------------------------------
+def _execute(job: Job[Context, Task, Result, Answer], session: SparkSession) -> Answer:
+    return session_executor(session)(job)
 
 
-def store_dataset_from_spark(
-    df: DataFrame,
-    store: StoreInput,
-    dataset_uuid: str | None,
-    metadata: MetadataInput = None,
-    partition_on: str | Sequence[str] | None = None,
-    df_serializer: DataFrameSerializer | None = None,
-    overwrite: bool = False,
-    secondary_indices: str | Sequence[str] | None = None,
-    metadata_storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT,
-    metadata_version: int = DEFAULT_METADATA_VERSION,
-    table_name: str = SINGLE_TABLE,
-    *,
-    sort_partitions_by: str | Sequence[str] | None = None,
-    max_rows_per_file: int | None = None,
-) -> DatasetMetadata:
-    """
-    Store a new dataset; see :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`.
-
-    One job shuffles the rows by the partition columns and writes them, and the driver commits; after a
-    failure, the files are deleted. ``sort_partitions_by`` sorts the rows of each file. Partitions of more
-    than ``max_rows_per_file`` rows are written by several tasks; they are counted first, so the input is
-    computed twice. Executors must be able to open ``store``.
-    """
-    frame = frames_of({"": df}, "", max_rows_per_file)[""]
+def _store(plan: DatasetWritePlan, frame: DataFrame | None, max_rows_per_file: int | None) -> DatasetMetadata:
     if frame is None:
         raise TypeError("Expected a Spark DataFrame, but got None")
-    plan = plan_store(
-        picklable_store(store),
-        dataset_uuid,
-        metadata=metadata,
-        partition_on=partition_on,
-        df_serializer=df_serializer,
-        overwrite=overwrite,
-        secondary_indices=secondary_indices,
-        sort_partitions_by=sort_partitions_by,
-        metadata_storage_format=metadata_storage_format,
-        metadata_version=metadata_version,
-        table_name=table_name,
-    )
     return write_dataset(plan, frame, max_rows_per_file)
 
 
-def update_dataset_from_spark(
-    df: DataFrame | None,
-    store: StoreInput | None = None,
-    dataset_uuid: str | None = None,
-    delete_scope: Sequence[dict[str, Any]] | None = None,
-    metadata: MetadataInput = None,
-    df_serializer: DataFrameSerializer | None = None,
-    metadata_merger: MetadataMerger | None = None,
-    default_metadata_version: int = DEFAULT_METADATA_VERSION,
-    partition_on: str | Sequence[str] | None = None,
-    sort_partitions_by: str | Sequence[str] | None = None,
-    secondary_indices: str | Sequence[str] | None = None,
-    table_name: str = SINGLE_TABLE,
-    factory: DatasetFactory | None = None,
-    *,
-    on_conflict: OnConflict = "raise",
-    schema_mode: SchemaMode = "strict",
-    max_rows_per_file: int | None = None,
+def _update(
+    plan: DatasetWritePlan, frame: DataFrame | None, max_rows_per_file: int | None
 ) -> DatasetMetadata:
-    """
-    Remove and add partitions in one commit.
-
-    See :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`. ``df`` is a Spark DataFrame, or None
-    to only remove; the other arguments are as in :func:`store_dataset_from_spark`.
-    """
-    frame = frames_of({"": df}, "", max_rows_per_file)[""]
-    plan = plan_update(
-        factory=_dataset(dataset_uuid, store, factory),
-        delete_scope=delete_scope,
-        metadata=metadata,
-        df_serializer=df_serializer,
-        metadata_merger=metadata_merger,
-        default_metadata_version=default_metadata_version,
-        partition_on=partition_on,
-        sort_partitions_by=sort_partitions_by,
-        secondary_indices=secondary_indices,
-        table_name=table_name,
-        on_conflict=on_conflict,
-        schema_mode=schema_mode,
-    )
-    if frame is None:
-        return finish_update(plan, [])
-    return write_dataset(plan, frame, max_rows_per_file)
+    return finish_update(plan, []) if frame is None else write_dataset(plan, frame, max_rows_per_file)
 
 
 def _dataset(
@@ -178,39 +105,7 @@ def _dataset(
     return dataset.copy(store_factory=picklable_store(dataset.store_factory))
 
 
-# -- reads ---------------------------------------------------------------------------------------------------
-
-
-def read_dataset_as_spark(
-    dataset_uuid: str | None = None,
-    store: StoreInput | None = None,
-    columns: list[str] | None = None,
-    predicate_pushdown_to_io: bool = True,
-    predicates: PredicatesType = None,
-    factory: DatasetFactory | None = None,
-    dispatch_by: str | Sequence[str] | None = None,
-    *,
-    table_name: str | None = None,
-    as_of: AsOf | None = None,
-    spark: SparkSession | None = None,
-) -> DataFrame:
-    """
-    Read a dataset; see :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`.
-
-    The read is planned at once and sees the dataset as it is now. Columns are those of the schema by default.
-    Rows of each group of ``dispatch_by`` are consecutive, groups are sorted. Executors must be able to open
-    ``store``.
-    """
-    session = active_session(spark)
-    plan = plan_read(
-        factory=_dataset(dataset_uuid, store, factory, as_of),
-        columns=columns,
-        predicate_pushdown_to_io=predicate_pushdown_to_io,
-        predicates=predicates,
-        dispatch_by=dispatch_by,
-        table_name=table_name,
-        in_schema_order=True,
-    )
+def _read(plan: ReadPlan, session: SparkSession) -> DataFrame:
     context = plan.context
     schema = spark_schema(pa.schema([context.schema.field(name) for name in context.columns or ()]))
     if not schema.names:
@@ -236,7 +131,125 @@ def _pack(plan: ReadPlan, at_once: int) -> list[tuple[ReadTask, ...]]:
     return [tuple(groups[start:stop]) for start, stop in itertools.pairwise(cuts.tolist())]
 
 
-# -- maintenance ---------------------------------------------------------------------------------------------
+# -- generated by tools/make_facades.py from tools/facades.toml; do not edit -------------------------------
+
+
+def store_dataset_from_spark(
+    df: DataFrame,
+    store: StoreInput,
+    dataset_uuid: str | None,
+    metadata: MetadataInput = None,
+    partition_on: str | Sequence[str] | None = None,
+    df_serializer: DataFrameSerializer | None = None,
+    overwrite: bool = False,
+    secondary_indices: str | Sequence[str] | None = None,
+    metadata_storage_format: str = DEFAULT_METADATA_STORAGE_FORMAT,
+    metadata_version: int = DEFAULT_METADATA_VERSION,
+    table_name: str = SINGLE_TABLE,
+    *,
+    sort_partitions_by: str | Sequence[str] | None = None,
+    max_rows_per_file: int | None = None,
+) -> DatasetMetadata:
+    """
+    Store a new dataset.
+
+    See :func:`kartothek_cube.io.eager.store_dataframes_as_dataset`. One job shuffles the rows by the
+    partition columns and writes them, and the driver commits; after a failure, the files are deleted.
+    ``sort_partitions_by`` sorts the rows of each file. Partitions of more than ``max_rows_per_file`` rows are
+    written by several tasks; they are counted first, so the input is computed twice. Executors must be able
+    to open ``store``.
+    """
+    frame = frames_of({"": df}, "", max_rows_per_file)[""]
+    plan = plan_store(
+        picklable_store(store),
+        dataset_uuid,
+        metadata=metadata,
+        partition_on=partition_on,
+        df_serializer=df_serializer,
+        overwrite=overwrite,
+        secondary_indices=secondary_indices,
+        sort_partitions_by=sort_partitions_by,
+        metadata_storage_format=metadata_storage_format,
+        metadata_version=metadata_version,
+        table_name=table_name,
+    )
+    return _store(plan, frame, max_rows_per_file)
+
+
+def update_dataset_from_spark(
+    df: DataFrame | None,
+    store: StoreInput | None = None,
+    dataset_uuid: str | None = None,
+    delete_scope: Sequence[dict[str, Any]] | None = None,
+    metadata: MetadataInput = None,
+    df_serializer: DataFrameSerializer | None = None,
+    metadata_merger: MetadataMerger | None = None,
+    default_metadata_version: int = DEFAULT_METADATA_VERSION,
+    partition_on: str | Sequence[str] | None = None,
+    sort_partitions_by: str | Sequence[str] | None = None,
+    secondary_indices: str | Sequence[str] | None = None,
+    table_name: str = SINGLE_TABLE,
+    factory: DatasetFactory | None = None,
+    *,
+    on_conflict: OnConflict = "raise",
+    schema_mode: SchemaMode = "strict",
+    max_rows_per_file: int | None = None,
+) -> DatasetMetadata:
+    """
+    Remove partitions and add others, in one step.
+
+    See :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`. ``df`` is a Spark DataFrame, or None
+    to only remove; the other arguments are as in :func:`store_dataset_from_spark`.
+    """
+    frame = frames_of({"": df}, "", max_rows_per_file)[""]
+    plan = plan_update(
+        factory=_dataset(dataset_uuid, store, factory),
+        delete_scope=delete_scope,
+        metadata=metadata,
+        df_serializer=df_serializer,
+        metadata_merger=metadata_merger,
+        default_metadata_version=default_metadata_version,
+        partition_on=partition_on,
+        sort_partitions_by=sort_partitions_by,
+        secondary_indices=secondary_indices,
+        table_name=table_name,
+        on_conflict=on_conflict,
+        schema_mode=schema_mode,
+    )
+    return _update(plan, frame, max_rows_per_file)
+
+
+def read_dataset_as_spark(
+    dataset_uuid: str | None = None,
+    store: StoreInput | None = None,
+    columns: list[str] | None = None,
+    predicate_pushdown_to_io: bool = True,
+    predicates: PredicatesType = None,
+    factory: DatasetFactory | None = None,
+    dispatch_by: str | Sequence[str] | None = None,
+    *,
+    table_name: str | None = None,
+    as_of: AsOf | None = None,
+    spark: SparkSession | None = None,
+) -> DataFrame:
+    """
+    Read a dataset as a Spark DataFrame.
+
+    See :func:`kartothek_cube.io.eager.read_dataset_as_dataframes`. The read is planned at once and sees the
+    dataset as it is now. Columns are those of the schema by default. Rows of each group of ``dispatch_by``
+    are consecutive, groups are sorted. Executors must be able to open ``store``.
+    """
+    session = active_session(spark)
+    plan = plan_read(
+        factory=_dataset(dataset_uuid, store, factory, as_of),
+        columns=columns,
+        predicate_pushdown_to_io=predicate_pushdown_to_io,
+        predicates=predicates,
+        dispatch_by=dispatch_by,
+        table_name=table_name,
+        in_schema_order=True,
+    )
+    return _read(plan, session)
 
 
 def build_dataset_indices_spark(
@@ -247,9 +260,17 @@ def build_dataset_indices_spark(
     *,
     spark: SparkSession | None = None,
 ) -> DatasetMetadata:
-    """Add or rebuild secondary indices; see :func:`kartothek_cube.io.eager.build_dataset_indices`."""
-    execute, dataset = session_executor(spark), _dataset(dataset_uuid, store, factory)
-    return execute(build_index_job(dataset, normalize_arg("columns", columns) or [], _PARTITIONS))
+    """
+    Add secondary indices to a dataset, or rebuild existing ones.
+
+    See :func:`kartothek_cube.io.eager.build_dataset_indices`. Each task reads 100 partitions; the driver
+    commits.
+    """
+    session = active_session(spark)
+    job = build_index_job(
+        _dataset(dataset_uuid, store, factory), normalize_arg("columns", columns) or [], _PARTITIONS
+    )
+    return _execute(job, session)
 
 
 def garbage_collect_dataset_spark(
@@ -260,6 +281,11 @@ def garbage_collect_dataset_spark(
     retention: timedelta | None = None,
     spark: SparkSession | None = None,
 ) -> None:
-    """Delete garbage of a dataset; see :func:`kartothek_cube.io.eager.garbage_collect_dataset`."""
-    execute, dataset = session_executor(spark), _dataset(dataset_uuid, store, factory)
-    execute(dataset_garbage_job(dataset, retention, _BLOCK))
+    """
+    Delete garbage: files of failed, overwritten or removed writes, to which the dataset does not refer.
+
+    See :func:`kartothek_cube.io.eager.garbage_collect_dataset`. Each task deletes 1,000 files.
+    """
+    session = active_session(spark)
+    job = dataset_garbage_job(_dataset(dataset_uuid, store, factory), retention, _BLOCK)
+    _execute(job, session)

@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from kartothek_cube.core.naming import metadata_key_from_uuid, validate_uuid
+from kartothek_cube.core.naming import header_keys, validate_uuid
 
 __all__ = (
     "ConcurrentWriteError",
@@ -176,7 +176,7 @@ class DatasetNotFoundError(KartothekCubeError, KeyError):
         self.keys: tuple[str, ...] = ()
         message = f"Dataset {dataset_uuid!r} does not exist"
         if validate_uuid(dataset_uuid):
-            self.keys = tuple(metadata_key_from_uuid(dataset_uuid, form) for form in ("json", "msgpack"))
+            self.keys = tuple(header_keys(dataset_uuid))
         if missing_directory is not None:
             message += f": there is no directory {missing_directory}"
         elif self.keys:

@@ -150,6 +150,12 @@ def parse_record(header: Mapping[str, Any]) -> CommitRecord | None:
     return CommitRecord(**{**own, "aborted": tuple(own.get("aborted", ()))})
 
 
+def participation_of(header: Mapping[str, Any]) -> Participation | None:
+    """Participation in the record of a checked header; None if there is none."""
+    record = parse_record(header)
+    return None if record is None else record.participation
+
+
 _TYPES: dict[str, type] = {
     "commit": str,
     "schema": str,

@@ -12,6 +12,7 @@ from kartothek_cube.core.commit.header_store import attempts, read_versioned
 from kartothek_cube.core.commit.tombstones import tombstone_name
 from kartothek_cube.core.common_metadata import schema_file_from_bytes, schema_to_bytes
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset.loading import index_keys
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.schema.file import next_version, schema_version_of
@@ -115,11 +116,11 @@ def unreferenced_indices(blobs: BlobStore, uuid: str, written: Sequence[str]) ->
     except (CorruptDatasetError, OSError, KeyError, NotImplementedError):
         # unknown: files that stay are garbage at worst
         return []
-    used = {index.index_storage_key for index in state.secondary_indices.values()}
+    used = index_keys(state)
     return [key for key in written if key not in used]
 
 
 def refers_to(blobs: BlobStore, uuid: str, key: str) -> bool:
     """Whether the newest state of a dataset refers to an index file."""
     state = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
-    return any(getattr(index, "index_storage_key", None) == key for index in state.indices.values())
+    return key in index_keys(state)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ from kartothek_cube.core.arrow.types import Mask
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError, DatasetNotFoundError
+from kartothek_cube.core.expressions.predicate import ConjunctionType
 from kartothek_cube.core.history import OperationInfo, retained_metadata
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.naming import SINGLE_TABLE
@@ -33,14 +34,12 @@ __all__ = (
     "merged_schema",
     "MissingIndexEntries",
     "NoUnseenPartitions",
-    "Predicates",
     "Requirement",
     "SamePartitionKeys",
     "UnchangedPartitions",
     "WriteMode",
 )
 
-Predicates = list[list[tuple[str, str, Any]]]
 MetadataMerger = Callable[[list[dict[str, Any]]], dict[str, Any]]
 
 
@@ -56,11 +55,6 @@ class WriteMode(Enum):
     #: updated if it exists, else created
     UPSERT = "upsert"
 
-    @property
-    def is_create(self) -> bool:
-        """Whether the dataset must not exist."""
-        return self is WriteMode.CREATE
-
 
 @attrs.frozen
 class IndexUpdate:
@@ -68,6 +62,19 @@ class IndexUpdate:
 
     entries: IndexColumns
     covered: pa.StringArray
+
+    @classmethod
+    def empty(cls, dtype: pa.DataType, file_type: pa.DataType | None = None) -> IndexUpdate:
+        """An update without entries and partitions."""
+        return cls(IndexColumns.empty(dtype, file_type), pa.array([], pa.string()))
+
+    @classmethod
+    def merge(cls, updates: Sequence[IndexUpdate]) -> IndexUpdate:
+        """Merge at least one update; those of partitions without values may be of type null."""
+        types = [update.entries.values.type for update in updates]
+        dtype = next((t for t in types if not pa.types.is_null(t)), pa.null())
+        entries = IndexColumns.merge([update.entries for update in updates], dtype)
+        return cls(entries, pa.concat_arrays([update.covered for update in updates]))
 
 
 class MissingIndexEntries(Exception):
@@ -89,7 +96,7 @@ class ChangeSet:
     #: new partitions; their data files are stored already
     added: PartitionTable = attrs.field(factory=PartitionTable.empty)
     #: partitions to remove, as a predicate on indexed columns; None for none, ``[]`` for all
-    remove_where: Predicates | None = None
+    remove_where: list[ConjunctionType] | None = None
     #: labels of the partitions that the added ones replace (compaction)
     replaces: pa.StringArray | None = None
     #: for each added partition the replaced label whose place in the order of commit it takes; None: the end
@@ -131,7 +138,7 @@ class ChangeSet:
         if self.mode is WriteMode.REPLACE:
             return self.requires
         implied: list[Requirement] = []
-        if self.mode.is_create:
+        if self.mode is WriteMode.CREATE:
             implied.append(DatasetAbsent())
         if self.mode is WriteMode.UPDATE:
             implied.append(DatasetPresent())

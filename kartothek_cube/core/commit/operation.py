@@ -20,7 +20,7 @@ from kartothek_cube.core.caching import CACHE
 from kartothek_cube.core.commit.base_state import BaseState, CommitReceipt
 from kartothek_cube.core.commit.header_store import attempts, compare_and_swap_header, edit_header, render
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.loading import parse_header_cached, read_header
+from kartothek_cube.core.dataset.loading import HeaderBlob, parse_header_shared, read_header
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,
@@ -33,9 +33,10 @@ from kartothek_cube.core.header import (
     CommitRecord,
     Participation,
     parse_record,
+    participation_of,
 )
 from kartothek_cube.core.history import is_before_key, load_snapshot
-from kartothek_cube.core.naming import metadata_key_from_uuid
+from kartothek_cube.core.naming import header_keys, metadata_key_from_uuid
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, Token, check_owned
 from kartothek_cube.core.uuid import gen_uuid
 
@@ -56,6 +57,7 @@ __all__ = (
     "read_record",
     "rename_operations",
     "settle",
+    "settled_participation",
     "status_of",
 )
 
@@ -119,16 +121,25 @@ class Status(Enum):
 def read_record(blobs: BlobStore, uuid: str) -> CommitRecord | None:
     """The record in the newest header of a dataset; None if there is none."""
     try:
-        return parse_record(parse_header_cached(read_header(uuid, blobs), uuid)[0])
+        return _parse_stored(read_header(uuid, blobs), uuid)
     except DatasetNotFoundError:
         return None
 
 
+def _parse_stored(stored: HeaderBlob, uuid: str) -> CommitRecord | None:
+    return parse_record(parse_header_shared(stored, uuid).header)
+
+
 def pending_participation(state: DatasetMetadata) -> Participation | None:
     """The participation of a state in an operation that may not be committed."""
-    record = parse_record(state.extra)
-    participation = None if record is None else record.participation
+    participation = participation_of(state.extra)
     return None if participation is None or participation.before is None else participation
+
+
+def settled_participation(state: DatasetMetadata | None) -> Participation | None:
+    """The participation of a state that is known to be committed."""
+    participation = None if state is None else participation_of(state.extra)
+    return None if participation is None else participation.settled()
 
 
 def rename_operations(state: DatasetMetadata, uuids: Mapping[str, str]) -> DatasetMetadata:
@@ -171,8 +182,7 @@ def operation_status(blobs: BlobStore, uuid: str, participation: Participation) 
         return Status.COMMITTED
     record, exists = None, True
     try:
-        header = parse_header_cached(read_header(participation.coordinator, blobs), participation.coordinator)
-        record = parse_record(header[0])
+        record = _parse_stored(read_header(participation.coordinator, blobs), participation.coordinator)
     except DatasetNotFoundError:
         exists = False
     status = status_of(uuid, participation, record, exists)
@@ -231,9 +241,7 @@ def _roll_back(blobs: BlobStore, base: BaseState, participation: Participation, 
                 "other software may have deleted it. Write the dataset again with overwrite=True",
             ) from error
         state = None
-    record = None if state is None else parse_record(state.extra)
-    before = None if record is None or record.participation is None else record.participation.settled()
-    return attrs.evolve(base, state=state, participation=before, aborted=participation)
+    return attrs.evolve(base, state=state, participation=settled_participation(state), aborted=participation)
 
 
 def load_before(blobs: BlobStore, uuid: str, participation: Participation) -> DatasetMetadata | None:
@@ -312,7 +320,7 @@ def forget_aborted(blobs: BlobStore, participation: Participation) -> None:
     with suppress(OSError, KartothekCubeError, PreconditionFailed):
         edit_header(blobs, uuid, remove)
         stored = read_header(uuid, blobs, with_token=True)
-        record = parse_record(parse_header_cached(stored, uuid)[0])
+        record = _parse_stored(stored, uuid)
         if record is not None and record.reserved and not record.aborted:
             blobs.delete_if(stored.key, stored.token)
     delete_before(blobs, participation.before)
@@ -329,7 +337,7 @@ def forget_participants(blobs: BlobStore, coordinator: str, uuids: Sequence[str]
             for uuid in uuids
             if record is not None
             and uuid in record.participants
-            and not any(blobs.exists(metadata_key_from_uuid(uuid, kind)) for kind in ("json", "msgpack"))
+            and not any(map(blobs.exists, header_keys(uuid)))
         }
         if record is None or not absent:
             return None
@@ -400,9 +408,9 @@ def _commit_once(
         for uuid, step in steps.items():
             if uuid != coordinator:
                 results[uuid], receipt = step(role)
-                if receipt.header != receipt.old_header:
+                if receipt.header != receipt.base.header:
                     receipts.append(receipt)
-        decision = Decision(operation, lineage, tuple(r.uuid for r in receipts), token)
+        decision = Decision(operation, lineage, tuple(r.base.uuid for r in receipts), token)
     except UnknownOutcomeError as error:
         undo(receipts)
         if error.__cause__ is not None:
@@ -455,13 +463,12 @@ def _confirm(blobs: BlobStore, coordinator: str, operation: str, receipts: Seque
         if record is None or record.participation is None:
             continue
         settled = attrs.evolve(record, commit=gen_uuid(), participation=record.participation.settled())
-        header = render(_with_record(receipt.state, settled), receipt.header_key)
+        uuid, key = receipt.base.uuid, receipt.base.header_key
+        header = render(_with_record(receipt.state, settled), key)
         try:
-            compare_and_swap_header(
-                blobs, receipt.uuid, receipt.header_key, header, receipt.header, receipt.token
-            )
+            compare_and_swap_header(blobs, uuid, key, header, receipt.header, receipt.token)
         except PreconditionFailed:
-            if not _is_committed(blobs, coordinator, operation, receipt.uuid):
+            if not _is_committed(blobs, coordinator, operation, uuid):
                 return False
         except (OSError, UnknownOutcomeError):
             # the coordinator says that it is committed
@@ -490,7 +497,7 @@ def _coordinator_version(blobs: BlobStore, uuid: str) -> tuple[str, Token, bool]
     with suppress(DatasetNotFoundError):
         for _ in attempts():
             stored = read_header(uuid, blobs, with_token=True)
-            record = parse_record(parse_header_cached(stored, uuid)[0])
+            record = _parse_stored(stored, uuid)
             if record is not None:
                 return record.lineage, stored.token, record.reserved
             # other software wrote it, and readers could not tell what is committed

@@ -25,7 +25,7 @@ from kartothek_cube.core.cube.discover import (
     select_datasets,
 )
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder
-from kartothek_cube.core.dataset.references import data_keys, index_keys
+from kartothek_cube.core.dataset.loading import file_keys
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     DatasetExistsError,
@@ -139,7 +139,7 @@ def plan_copy_dataset(
         builder = DatasetMetadataBuilder.from_dataset(dataset)
         builder.modify_uuid(target_uuid)
         _, header = builder.to_json() if header_format(key) == "json" else builder.to_msgpack()
-    keys = sorted({*data_keys(dataset), *index_keys(dataset)})
+    keys = sorted(set(file_keys(dataset)))
     return DatasetCopy(
         source_uuid,
         target_uuid,

@@ -13,11 +13,11 @@ from kartothek_cube.core.commit.header_store import retry_request
 from kartothek_cube.core.commit.operation import forget_participants
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, select_datasets
-from kartothek_cube.core.dataset.references import data_keys, header_keys, index_keys, schema_keys
+from kartothek_cube.core.dataset.loading import file_keys, schema_keys
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import KEEP_HISTORY, history_folder
-from kartothek_cube.core.naming import DELTA_LOG_DIRECTORY
+from kartothek_cube.core.naming import DELTA_LOG_DIRECTORY, header_keys
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.job import Job
@@ -48,7 +48,7 @@ def plan_delete(dataset: DatasetFactory) -> DeletePlan:
     with suppress(DatasetNotFoundError):
         current = dataset.dataset_metadata
         blobs = open_blobs(dataset.store_factory)
-        keys |= {*index_keys(current), *data_keys(current), *schema_keys(current, blobs)}
+        keys |= {*file_keys(current), *schema_keys(current, blobs)}
     return DeletePlan([dataset.dataset_uuid], _order_keys(keys))
 
 

@@ -34,14 +34,7 @@ from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import discover_ktk_cube_dataset_ids
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.references import (
-    data_keys,
-    header_keys,
-    index_keys,
-    is_header_key,
-    schema_keys,
-    table_names,
-)
+from kartothek_cube.core.dataset.loading import file_keys, schema_keys, table_names
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetNotFoundError
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import (
@@ -52,7 +45,13 @@ from kartothek_cube.core.history import (
     is_snapshot_key,
     load_snapshot,
 )
-from kartothek_cube.core.naming import INDICES_DIRECTORY, TABLE_METADATA_FILE, TOMBSTONES_KEY
+from kartothek_cube.core.naming import (
+    INDICES_DIRECTORY,
+    TABLE_METADATA_FILE,
+    TOMBSTONES_KEY,
+    header_keys,
+    is_header_key,
+)
 from kartothek_cube.core.store import Blob, BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
@@ -119,7 +118,7 @@ def list_garbage(
     files += blobs.list(history_folder(uuid))
     log = blobs.list(log_folder(uuid))
     files += log
-    tracked = {*data_keys(current), *index_keys(current), *schema_keys(current, blobs)}
+    tracked = {*file_keys(current), *schema_keys(current, blobs)}
     tracked |= _keys_before(blobs, current)
     if not newest_only:
         tracked |= history_keys(uuid, blobs, [blob for blob in files if not is_older(blob, limit)])
@@ -172,7 +171,7 @@ def _keys_before(blobs: BlobStore, dataset: DatasetMetadata) -> set[str]:
         before = load_before(blobs, dataset.uuid, participation)
     if before is None:
         return set()
-    return {participation.before, *data_keys(before), *index_keys(before)}
+    return {participation.before, *file_keys(before)}
 
 
 def history_keys(uuid: str, blobs: BlobStore, young: Iterable[Blob] = ()) -> set[str]:
@@ -187,7 +186,7 @@ def history_keys(uuid: str, blobs: BlobStore, young: Iterable[Blob] = ()) -> set
             # a commit may expire it in the meantime
             with suppress(KeyError):
                 state = load_snapshot(uuid, blobs, blob.key)
-                keys.update((*data_keys(state), *index_keys(state)))
+                keys.update(file_keys(state))
     return keys
 
 
@@ -264,7 +263,7 @@ def _delete_tombstoned(blobs: BlobStore, uuid: str, collection: str, keys: Seque
 
 def _unused(state: DatasetMetadata, keys: Sequence[str], blobs: BlobStore) -> list[str]:
     """The keys to which a state does not refer."""
-    used = {*data_keys(state), *index_keys(state), *schema_keys(state, blobs)}
+    used = {*file_keys(state), *schema_keys(state, blobs)}
     return [key for key in keys if key not in used]
 
 

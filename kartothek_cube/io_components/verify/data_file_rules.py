@@ -24,7 +24,7 @@ from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ord
 from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, sort_order, strictly_increasing
 from kartothek_cube.io_components.read.data_files import read_table_of_file
 from kartothek_cube.io_components.verify.report import Problem
-from kartothek_cube.io_components.write.index_entries import index_entries_of, merge_entries
+from kartothek_cube.io_components.write.index_entries import index_entries_of
 from kartothek_cube.serialization import ParquetReadError
 
 __all__ = ("VerifyResult", "VerifyContext", "VerifyTask", "merge_verify_results", "run_verify")
@@ -83,7 +83,7 @@ def merge_verify_results(parts: Iterable[VerifyResult]) -> VerifyResult:
         tuple(problem for part in results for problem in part.problems),
         sum(part.files for part in results),
         sum(part.rows for part in results),
-        {c: merge_entries([part.entries[c] for part in results if c in part.entries]) for c in columns},
+        {c: IndexUpdate.merge([part.entries[c] for part in results if c in part.entries]) for c in columns},
     )
 
 

@@ -24,7 +24,7 @@ from kartothek_cube.core.common_metadata import make_meta, schema_file_from_byte
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.references import data_keys, header_keys, index_keys
+from kartothek_cube.core.dataset.loading import data_keys, file_keys
 from kartothek_cube.core.errors import (
     CorruptDatasetError,
     DatasetNotFoundError,
@@ -35,7 +35,7 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.header import parse_record
 from kartothek_cube.core.history import history_folder, is_snapshot_key, load_snapshot
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
-from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, metadata_key_from_uuid, schema_key
+from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, header_keys, metadata_key_from_uuid, schema_key
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.file import schema_version_of
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatible
@@ -280,7 +280,7 @@ def _history_problems(uuid: str, blobs: BlobStore) -> Iterator[Problem]:
         except (CorruptDatasetError, NotImplementedError) as error:
             yield Problem(uuid, "history", copy, f"the copy of an older state cannot be read: {error}")
             continue
-        missing = [key for key in (*data_keys(state), *index_keys(state)) if key not in stored]
+        missing = [key for key in file_keys(state) if key not in stored]
         for key in missing:
             yield Problem(
                 uuid, "history-file", key, f"an older state ({copy}) needs this file, which is gone"

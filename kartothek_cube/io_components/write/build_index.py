@@ -16,7 +16,6 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError, unknown_names
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import describe_operation
-from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
@@ -154,12 +153,7 @@ def _result(context: IndexContext, indices: Mapping[str, IndexUpdate]) -> WriteR
 def finish_index_build(context: IndexContext, results: Iterable[WriteResult]) -> DatasetMetadata:
     """Commit the indices."""
     columns = {c for names in context.columns.values() for c in names}
-    nothing = {
-        c: IndexUpdate(
-            IndexColumns.empty(context.types[c], context.file_types.get(c)), pa.array([], pa.string())
-        )
-        for c in columns
-    }
+    nothing = {c: IndexUpdate.empty(context.types[c], context.file_types.get(c)) for c in columns}
     merged = merge_results([_result(context, nothing), *results])
     change = merged.change_set(new_indices=frozenset(columns), info=describe_operation("build_index"))
     dataset, _ = commit(open_blobs(context.store), change, partial(_read_back, context))

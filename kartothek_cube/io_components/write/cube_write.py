@@ -107,12 +107,7 @@ def check_schemas(plan: CubeWritePlan, schemas: Mapping[str, SchemaWrapper]) -> 
     results = {}
     for name, schema in schemas.items():
         context, columns = plan.changes[name].context, plan.constraints[name].index_columns(schema.names)
-        nothing = pa.array([], pa.string())
-        entries = {
-            c: IndexUpdate(IndexColumns.empty(schema.field(c).type), nothing)
-            for c in columns
-            if c in schema.names
-        }
+        entries = {c: IndexUpdate.empty(schema.field(c).type) for c in columns if c in schema.names}
         results[name] = WriteResult(context.uuid, context.table, schema, indices=entries)
     changes = _change_sets(plan, results)
     _check_outcome(attrs.evolve(plan, keep_empty=True), changes, _existing_datasets(plan, blobs))

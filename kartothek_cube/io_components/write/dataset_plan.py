@@ -10,9 +10,10 @@ import attrs
 import pyarrow as pa
 
 from kartothek_cube.core.commit import ChangeSet, NoUnseenPartitions, WriteMode
-from kartothek_cube.core.commit.change import MetadataMerger, Predicates, Requirement
+from kartothek_cube.core.commit.change import MetadataMerger, Requirement
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetExistsError, DatasetNotFoundError, unknown_names
+from kartothek_cube.core.expressions.predicate import ConjunctionType
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import OperationInfo, describe_operation
 from kartothek_cube.core.naming import (
@@ -76,7 +77,7 @@ class DatasetWritePlan:
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
     merge_metadata: MetadataMerger | None = None
     #: partitions to remove, as in `ChangeSet`
-    remove_where: Predicates | None = None
+    remove_where: list[ConjunctionType] | None = None
     #: labels that `remove_where` selects at planning; None if the commit may also remove newer ones
     assumed_labels: pa.StringArray | None = None
     #: labels that the added partitions replace, and what the commit requires beyond the fields above

@@ -17,14 +17,7 @@ from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.kernels.sort import strictly_increasing
 from kartothek_cube.io_components.read.data_files import read_files
 
-__all__ = ("index_entries", "index_entries_of", "merge_entries", "read_index_entries")
-
-
-def merge_entries(entries: Sequence[IndexUpdate]) -> IndexUpdate:
-    """Merge at least one update of the same index; those of partitions without values may be of type null."""
-    typed = [e.entries.values.type for e in entries if not pa.types.is_null(e.entries.values.type)]
-    merged = IndexColumns.merge([e.entries for e in entries], typed[0] if typed else pa.null())
-    return IndexUpdate(merged, pa.concat_arrays([e.covered for e in entries]))
+__all__ = ("index_entries", "index_entries_of", "read_index_entries")
 
 
 def index_entries(

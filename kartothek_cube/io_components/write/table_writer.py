@@ -19,9 +19,8 @@ from kartothek_cube.core.arrow.types import Ints, is_nested
 from kartothek_cube.core.commit import ChangeSet, IndexUpdate
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.references import data_keys
+from kartothek_cube.core.dataset.loading import data_keys
 from kartothek_cube.core.errors import DatasetNotFoundError, SchemaConflictError, format_count, unknown_names
-from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, SINGLE_TABLE
 from kartothek_cube.core.partition import PartitionTable, encode_component
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatible
@@ -38,7 +37,7 @@ from kartothek_cube.io_components.runtime import (
     progress_add_total,
     progress_advance,
 )
-from kartothek_cube.io_components.write.index_entries import index_entries, merge_entries
+from kartothek_cube.io_components.write.index_entries import index_entries
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
 
 __all__ = (
@@ -254,7 +253,7 @@ def merge_results(results: Iterable[WriteResult]) -> WriteResult:
         table=first.table,
         schema=schema,
         labels=pa.concat_arrays([p.labels for p in parts]),
-        indices={c: merge_entries([p.indices[c] for p in parts if c in p.indices]) for c in columns},
+        indices={c: IndexUpdate.merge([p.indices[c] for p in parts if c in p.indices]) for c in columns},
         rows=sum(p.rows for p in parts),
         keys=_merge_keys(parts),
     )
@@ -293,11 +292,8 @@ def write_table(
 def _no_entries(context: WriteContext, schema: SchemaWrapper) -> dict[str, IndexUpdate]:
     """Empty index entries of a table without rows: with them a new dataset gets its indices."""
     types = {column: schema.field(column).type for column in context.indices}
-    nothing = pa.array([], pa.string())
     return {
-        column: IndexUpdate(IndexColumns.empty(dtype), nothing)
-        for column, dtype in types.items()
-        if not pa.types.is_null(dtype)
+        column: IndexUpdate.empty(dtype) for column, dtype in types.items() if not pa.types.is_null(dtype)
     }
 
 

@@ -45,7 +45,7 @@ from kartothek_cube.core.urlencode import unquote_indices
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.maintenance.delta_log import published_keys
 from kartothek_cube.io_components.maintenance.publish import find_publication
-from kartothek_cube.io_components.runtime import store_factory
+from kartothek_cube.io_components.runtime import batched, store_factory
 from kartothek_cube.io_components.verify.data_file_rules import (
     VerifyContext,
     VerifyResult,
@@ -145,10 +145,8 @@ def _tasks(
     if files is None:
         return ()
     labels, keys = dataset.partition_table.labels.take(rows).to_pylist(), files.take(rows).to_pylist()
-    return tuple(
-        VerifyTask(tuple(labels[start : start + size]), tuple(keys[start : start + size]))
-        for start in range(0, len(labels), size)
-    )
+    pairs = zip(batched(labels, size), batched(keys, size), strict=True)
+    return tuple(VerifyTask(tuple(part), tuple(files)) for part, files in pairs)
 
 
 def _missing(dataset: DatasetMetadata, blobs: BlobStore) -> tuple[list[Problem], pa.Array]:

@@ -23,6 +23,7 @@ from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.read.data_files import read_files
+from kartothek_cube.io_components.runtime import batched
 from kartothek_cube.io_components.write.index_entries import index_entries_of
 from kartothek_cube.io_components.write.table_writer import WriteResult, merge_results
 
@@ -123,15 +124,11 @@ def _file_types(dataset: DatasetMetadata, columns: Sequence[str], blobs: BlobSto
 
 
 def _tasks(partitions: PartitionTable, size: int | None) -> list[IndexTask]:
-    length = len(partitions)
-    step = max(length if size is None else size, 1)
     tasks = []
-    for start in range(0, length, step):
-        labels = partitions.labels.slice(start, step).to_pylist()
-        files = {
-            table: tuple(keys.slice(start, step).to_pylist()) for table, keys in partitions.files.items()
-        }
-        tasks.append(IndexTask(tuple(labels), files))
+    for rows in batched(range(len(partitions)), size or max(len(partitions), 1)):
+        part = partitions.take(rows)
+        files = {table: tuple(keys.to_pylist()) for table, keys in part.files.items()}
+        tasks.append(IndexTask(tuple(part.labels.to_pylist()), files))
     return tasks
 
 

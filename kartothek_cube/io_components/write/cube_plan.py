@@ -34,8 +34,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import DatasetExistsError, unknown_names
 from kartothek_cube.core.history import OperationInfo, describe_operation
-from kartothek_cube.core.index import ExplicitSecondaryIndex
-from kartothek_cube.core.schema.evolution import EVOLUTION
+from kartothek_cube.core.schema.evolution import evolution_metadata
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.io_components.write.dataset_plan import DatasetWritePlan, SchemaMode, is_merge_mode
@@ -299,22 +298,23 @@ def _plan_existing(
     changes, constraints = {}, {}
     for name, dataset in sorted(datasets.items()):
         keys = tuple(dataset.partition_keys or ())
-        indices = tuple(
-            sorted(c for c, i in dataset.indices.items() if isinstance(i, ExplicitSecondaryIndex))
+        indices = tuple(sorted(dataset.secondary_indices))
+        rest = {id_: ds for id_, ds in (others or {}).items() if id_ != name}
+        constraints[name] = DatasetConstraints(
+            name, cube, keys, indices, _payload_owners(cube, rest), _types([dataset]), others is not None
         )
-        constraint = DatasetConstraints(
-            name, cube, keys, indices, types=_types([dataset]), schema=dataset.schema
+        context = WriteContext(
+            factory,
+            dataset.uuid,
+            dataset.table_name,
+            keys,
+            indices,
+            df_serializer,
+            schema=dataset.schema,
+            evolving=None if others is None else evolution_metadata(dataset.metadata),
         )
-        if others is not None:
-            rest = {id_: ds for id_, ds in others.items() if id_ != name}
-            constraint = attrs.evolve(
-                constraint,
-                foreign=_payload_owners(cube, rest),
-                evolving={key: value for key, value in dataset.metadata.items() if key == EVOLUTION},
-            )
-        constraints[name] = constraint
         changes[name] = DatasetWritePlan(
-            WriteContext(factory, dataset.uuid, dataset.table_name, keys, indices, df_serializer),
+            context,
             WriteMode.UPDATE,
             dict(user.get(name, {})),
             merge_schema=others is not None,

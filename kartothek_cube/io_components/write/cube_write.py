@@ -22,7 +22,6 @@ from kartothek_cube.core.commit import (
     merged_schema,
     undo_all,
 )
-from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.consistency import find_violations, get_payload_subset
 from kartothek_cube.core.cube.cube import Cube
@@ -37,7 +36,6 @@ from kartothek_cube.core.errors import (
 from kartothek_cube.core.history import OperationInfo
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema.evolution import unite_schemas
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
@@ -135,8 +133,8 @@ def _change_sets(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> dic
     changes = {}
     for name, change in plan.changes.items():
         if name in results or plan.commit_all:
-            nothing = WriteResult(change.context.uuid, change.context.table)
-            changes[name] = change.change_set(results.get(name) or nothing, plan.info)
+            result = results.get(name) or change.context.merge(())
+            changes[name] = change.change_set(result, plan.info)
     return changes
 
 
@@ -243,7 +241,8 @@ def prepare(
     }
     _check_new_payload(plan, tables)
     _check_key_types(plan, tables)
-    _check_stored_schemas(plan, tables)
+    for name, table in tables.items():
+        plan.changes[name].context.check_schema(table)
     return {name: table for name, table in tables.items() if len(table)}
 
 
@@ -281,17 +280,6 @@ def _check_key_types(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> Non
                     "a column has one type in all datasets of a cube"
                 )
                 raise abort_error(plan, name, problem) from problem
-
-
-def _check_stored_schemas(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> None:
-    """Check that rows fit the schemas of existing datasets, as far as they are known."""
-    for name, table in tables.items():
-        constraints, context = plan.constraints[name], plan.changes[name].context
-        if constraints.schema is None or not len(constraints.schema):
-            continue
-        keys = list(constraints.partition_on)
-        given = make_meta(table, "the input", partition_keys=keys)
-        unite_schemas(constraints.schema, given, keys, constraints.evolving, context.uuid, context.table)
 
 
 def run_write(
@@ -368,8 +356,7 @@ def _write_nothing(_context: None, _task: None) -> dict[str, WriteResult]:
 def _finish_merged(
     plan: CubeWritePlan, empty: Sequence[str], parts: Iterable[Mapping[str, WriteResult]]
 ) -> dict[str, DatasetMetadata]:
-    contexts = {name: plan.changes[name].context for name in empty}
-    nothing = {name: WriteResult(context.uuid, context.table) for name, context in contexts.items()}
+    nothing = {name: plan.changes[name].context.merge(()) for name in empty}
     return finish_checked(plan, merge_writes([nothing, *parts]))
 
 

@@ -24,7 +24,7 @@ from kartothek_cube.core.naming import (
     check_table_name,
     metadata_key_from_uuid,
 )
-from kartothek_cube.core.schema.evolution import EVOLUTION
+from kartothek_cube.core.schema.evolution import evolution_metadata
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.uuid import gen_uuid
@@ -289,7 +289,7 @@ def _stored_context(context: WriteContext, dataset: DatasetMetadata, *, is_merge
         indices=indices,
         types={} if schema is None else {field.name: field.type for field in schema.internal()},
         schema=schema,
-        evolving={k: v for k, v in dataset.metadata.items() if k == EVOLUTION} if is_merge else None,
+        evolving=evolution_metadata(dataset.metadata) if is_merge else None,
     )
 
 

@@ -89,8 +89,7 @@ def write_part(plan: CubeWritePlan, element: Any, *, unique: bool = True) -> Wri
     """Check and write one element of input; `unique`: cells that occur twice in it are an error."""
     frames = collect_input(element, plan.cube)
     written = run_write(plan, prepare(plan, frames, unique=unique))
-    contexts = {name: plan.changes[name].context for name in frames}
-    return {name: written.get(name, WriteResult(c.uuid, c.table)) for name, c in contexts.items()}
+    return {name: written.get(name) or plan.changes[name].context.merge(()) for name in frames}
 
 
 def write_parts(plan: CubeWritePlan, elements: Iterable[Any]) -> Written:
@@ -125,8 +124,8 @@ def write_stream(
     plan: CubeWritePlan, name: str, tables: Iterable[pa.Table], *, ordered: bool = False
 ) -> dict[str, WriteResult]:
     """Check and write the tables of one dataset, one after the other; `ordered`: rows are sorted by cell."""
-    constraints, context = plan.constraints[name], plan.changes[name].context
-    results = [{name: WriteResult(context.uuid, context.table)}]
+    constraints = plan.constraints[name]
+    results: list[Written] = [{name: plan.changes[name].context.merge(())}]
     last_row = None
     try:
         for table in tables:

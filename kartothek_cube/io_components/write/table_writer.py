@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core.arrow.arrays import count_nulls
 from kartothek_cube.core.arrow.pandas_conversion import to_pandas
 from kartothek_cube.core.arrow.types import Ints, is_nested
 from kartothek_cube.core.commit import ChangeSet, IndexUpdate
@@ -23,6 +24,7 @@ from kartothek_cube.core.dataset.loading import data_keys
 from kartothek_cube.core.errors import DatasetNotFoundError, SchemaConflictError, format_count, unknown_names
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, SINGLE_TABLE
 from kartothek_cube.core.partition import PartitionTable, encode_component
+from kartothek_cube.core.schema.evolution import unite_schemas
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatible
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.store.resolve import check_reopens
@@ -194,6 +196,17 @@ class WriteContext:
     #: metadata of the stored dataset, if input may have other columns
     evolving: Mapping[str, Any] | None = attrs.field(default=None, eq=False, repr=False)
 
+    def merge(self, results: Iterable[WriteResult]) -> WriteResult:
+        """The results of several tasks, or of none, as one."""
+        return merge_results([WriteResult(self.uuid, self.table), *results])
+
+    def check_schema(self, table: pa.Table) -> None:
+        """Check that rows fit the schema of the stored dataset, as far as it is known."""
+        if self.schema is not None and len(self.schema):
+            keys = list(self.partition_on)
+            given = make_meta(table, "the input", partition_keys=keys)
+            unite_schemas(self.schema, given, keys, self.evolving, self.uuid, self.table)
+
 
 def _count(labels: pa.StringArray) -> str:
     return f"<{format_count(len(labels), 'partition')}>"
@@ -324,7 +337,7 @@ def check_input(context: WriteContext, table: pa.Table) -> None:
         )
     _check_ordered(context, table.schema)
     for column in context.partition_on:
-        nulls = _null_count(table.column(column))
+        nulls = count_nulls(table.column(column))
         if nulls:
             raise ValueError(
                 f"Partition column {column} of dataset {context.uuid} holds null: "
@@ -343,13 +356,6 @@ def _check_ordered(context: WriteContext, schema: pa.Schema) -> None:
                     f"Cannot {use} dataset {context.uuid} by column {column} of type {dtype}: "
                     "nested values have no order"
                 )
-
-
-def _null_count(values: pa.ChunkedArray) -> int:
-    """Number of nulls, including NaN."""
-    if not pa.types.is_floating(values.type):
-        return int(values.null_count)
-    return int(pc.sum(pc.is_null(values, nan_is_null=True)).as_py() or 0)
 
 
 def split_by_partition(table: pa.Table, partition_on: Sequence[str]) -> tuple[Ints, pa.StringArray, pa.Table]:

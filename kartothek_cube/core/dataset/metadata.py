@@ -39,6 +39,7 @@ from kartothek_cube.core.naming import (
     UUID_KEY,
     check_metadata_version,
     check_uuid,
+    header_keys,
     metadata_key_from_uuid,
     schema_key,
 )
@@ -46,7 +47,7 @@ from kartothek_cube.core.partition import Partition, PartitionTable
 from kartothek_cube.core.schema.evolution import ColumnMapping, column_mapping
 from kartothek_cube.core.schema.file import schema_file_from_bytes, schema_version_of
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
-from kartothek_cube.core.store import BlobStore, Token, check_owned, open_blobs
+from kartothek_cube.core.store import BlobStore, check_owned, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.display import card, facts, table
 
@@ -253,7 +254,7 @@ class DatasetMetadataBase(CopyMixin):
         False
         """
         blobs = open_blobs(store)
-        return any(blobs.exists(metadata_key_from_uuid(uuid, kind)) for kind in ("json", "msgpack"))
+        return any(map(blobs.exists, header_keys(uuid)))
 
     @staticmethod
     def storage_keys(uuid: str, store: StoreInput | BlobStore) -> list[str]:
@@ -810,17 +811,6 @@ class DatasetMetadata(DatasetMetadataBase):
         header, partitions = parse_header_cached(stored, uuid)
         _check_not_reserved(header, uuid)
         return _load(header, partitions, blobs, True, None)
-
-    @staticmethod
-    def load_with_token(
-        uuid: str, blobs: BlobStore, *, table_name: str | None = None, load_schema: bool = True
-    ) -> tuple[DatasetMetadata, str, Token, bytes]:
-        """Load a dataset in order to change it: with key, version and content of its header."""
-        stored = read_header(uuid, blobs, with_token=True)
-        header, partitions = parse_header_cached(stored, uuid)
-        _check_not_reserved(header, uuid)
-        dataset = _load(header, partitions, blobs, load_schema, table_name)
-        return dataset, stored.key, stored.token, stored.content
 
     @staticmethod
     def load_from_header(

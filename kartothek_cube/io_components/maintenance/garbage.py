@@ -76,19 +76,12 @@ __all__ = (
     "is_older",
     "list_cube_garbage",
     "list_garbage",
-    "plan_cube_garbage",
-    "plan_garbage",
     "retention_cutoff",
     "with_sizes",
 )
 
 #: how local stores name the file that will replace another one
 _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")
-
-
-def plan_garbage(dataset: DatasetFactory, retention: timedelta | None = None) -> list[str]:
-    """Keys of the garbage of a dataset."""
-    return [blob.key for blob in list_garbage(dataset, retention)]
 
 
 def list_garbage(
@@ -111,7 +104,7 @@ def list_garbage(
     limit = retention_cutoff(blobs, uuid, retention)
     files = [blob for folder in (INDICES_DIRECTORY, *tables) for blob in blobs.list(f"{uuid}/{folder}/")]
     # after the listing: files of later commits are not in it
-    current = _reload(dataset, blobs)
+    current = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
     if not current.explicit_partitions:
         files = [blob for blob in files if _is_internal(blob.key, uuid)]
     files += [blob for blob in blobs.list(f"{uuid}.") if _is_temporary(blob.key)]
@@ -197,10 +190,6 @@ def _table_keys(uuid: str, blobs: BlobStore, log: Sequence[Blob]) -> set[str]:
     keys = {blob.key for blob in log if not _is_temporary(blob.key)}
     staged = list_finished_stages(uuid, [key.removeprefix(log_folder(uuid)) for key in keys])
     return {*keys.difference(staged), *published_keys(blobs, uuid)}
-
-
-def _reload(dataset: DatasetFactory, blobs: BlobStore) -> DatasetMetadata:
-    return DatasetMetadata.load_from_store(dataset.dataset_uuid, blobs, load_schema=False)
 
 
 def _is_internal(key: str, uuid: str) -> bool:
@@ -371,11 +360,6 @@ def is_older(blob: Blob, limit: float | None) -> bool:
 # -- cubes ---------------------------------------------------------------------------------------------------
 
 
-def plan_cube_garbage(cube: Cube, store: StoreInput, retention: timedelta | None = None) -> list[str]:
-    """Keys of the garbage of a cube."""
-    return [blob.key for blob in list_cube_garbage(cube, store, retention)]
-
-
 def list_cube_garbage(cube: Cube, store: StoreInput, retention: timedelta | None = None) -> list[Blob]:
     """Files of a cube to which neither a newest nor an archived state refers, nor a published table."""
     ensure_cube(cube)
@@ -414,7 +398,7 @@ def cube_garbage_job(
 ) -> Job[StoreFactory, Sequence[str], None, None]:
     """Delete the files with the prefix of a cube that no dataset refers to."""
     finish_operations(cube, store)
-    keys = plan_cube_garbage(cube, store, retention)
+    keys = [blob.key for blob in list_cube_garbage(cube, store, retention)]
     description = f"clean up cube {cube.uuid_prefix}"
     return delete_files_job("cleanup_cube", description, store_factory(store), keys, blocksize)
 
@@ -423,7 +407,7 @@ def dataset_garbage_job(
     dataset: DatasetFactory, retention: timedelta | None = None, blocksize: int | None = None
 ) -> Job[StoreFactory, Sequence[str], None, None]:
     """Delete the files in the directories of a dataset that it does not refer to."""
-    keys = plan_garbage(dataset, retention)
+    keys = [blob.key for blob in list_garbage(dataset, retention)]
     description = f"collect garbage of dataset {dataset.dataset_uuid}"
     return delete_files_job("collect_garbage", description, dataset.store_factory, keys, blocksize)
 

@@ -13,16 +13,9 @@ import pyarrow as pa
 from kartothek_cube.core.arguments import converter_str_set, converter_str_tupleset
 from kartothek_cube.core.commit import WriteMode
 from kartothek_cube.core.cube.conditions import ConditionsInput
-from kartothek_cube.core.cube.consistency import get_dataset_columns, get_payload_subset
+from kartothek_cube.core.cube.consistency import cube_metadata, get_dataset_columns, get_payload_subset
 from kartothek_cube.core.cube.constants import (
-    KLEE_METADATA_DIMENSION_COLUMNS,
-    KLEE_METADATA_KEY_IS_SEED,
-    KLEE_METADATA_PARTITION_COLUMNS,
     KTK_CUBE_DF_SERIALIZER,
-    KTK_CUBE_METADATA_DIMENSION_COLUMNS,
-    KTK_CUBE_METADATA_KEY_IS_SEED,
-    KTK_CUBE_METADATA_PARTITION_COLUMNS,
-    KTK_CUBE_METADATA_SUPPRESS_INDEX_ON,
 )
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import (
@@ -97,22 +90,6 @@ def check_cube_serializer(serializer: Any) -> DataFrameSerializer:
     if not isinstance(serializer, DataFrameSerializer):
         raise TypeError(f"df_serializer should be a DataFrameSerializer, but is {type(serializer).__name__}")
     return serializer
-
-
-def cube_metadata(cube: Cube, name: str, user: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata of a dataset ("Metadata" in the cube format), under old and new names."""
-    dimensions, partitions = list(cube.dimension_columns), list(cube.partition_columns)
-    is_seed = name == cube.seed_dataset
-    return {
-        **user,
-        KTK_CUBE_METADATA_DIMENSION_COLUMNS: dimensions,
-        KTK_CUBE_METADATA_KEY_IS_SEED: is_seed,
-        KTK_CUBE_METADATA_PARTITION_COLUMNS: partitions,
-        KTK_CUBE_METADATA_SUPPRESS_INDEX_ON: sorted(cube.suppress_index_on),
-        KLEE_METADATA_DIMENSION_COLUMNS: dimensions,
-        KLEE_METADATA_KEY_IS_SEED: is_seed,
-        KLEE_METADATA_PARTITION_COLUMNS: partitions,
-    }
 
 
 def cube_partition_on(
@@ -196,7 +173,7 @@ def _plan_new(
         changes[name] = DatasetWritePlan(
             WriteContext(store, uuid, partition_on=keys, serializer=df_serializer),
             WriteMode.REPLACE if overwrite else WriteMode.CREATE,
-            cube_metadata(cube, name, user.get(name, {})),
+            {**user.get(name, {}), **cube_metadata(cube, name)},
         )
     return CubeWritePlan(operation, cube, store, changes, constraints)
 

@@ -39,7 +39,7 @@ __all__ = (
     "match",
     "output_options",
     "parse_conditions",
-    "parse_time",
+    "parse_as_of",
     "select_datasets",
     "yes_option",
 )
@@ -289,8 +289,10 @@ def confirm(question: str, yes: bool) -> None:
         raise
 
 
-def parse_time(text: str, option: str) -> str:
-    """Check a time, e.g. one that ``history`` prints; it is in UTC without a zone."""
+def parse_as_of(text: str, option: str) -> int | str:
+    """Read a version of the cube, or check a time, such as one that ``history`` prints; without zone UTC."""
+    if text.isdecimal():
+        return int(text)
     time = re.sub(r"\s+UTC$", "+00:00", text.strip())
     try:
         datetime.fromisoformat(time)

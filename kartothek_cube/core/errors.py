@@ -25,6 +25,7 @@ __all__ = (
     "StateNotFoundError",
     "UnknownOutcomeError",
     "format_count",
+    "nearest_names",
     "unknown_names",
 )
 
@@ -429,14 +430,14 @@ def unknown_names(kind: str, unknown: Iterable[object], available: Iterable[obje
     """
     names = sorted({str(name) for name in available})
     missing = sorted({str(name) for name in unknown})
-    nearest = sorted({match for name in missing for match in _nearest(name, names)})
+    nearest = sorted({match for name in missing for match in nearest_names(name, names)})
     hint = f"did you mean {', '.join(nearest)}? " if nearest else ""
     return f"unknown {kind} {', '.join(missing)}; {hint}available: {_listing(names) or 'none'}"
 
 
-def _nearest(name: str, known: list[str]) -> list[str]:
-    """Most similar known name, ignoring case; none if nothing is similar."""
-    by_lower = {candidate.lower(): candidate for candidate in known}
+def nearest_names(name: str, available: Iterable[str]) -> list[str]:
+    """Most similar name, ignoring case; none if nothing is similar."""
+    by_lower = {candidate.lower(): candidate for candidate in available}
     return [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=1)]
 
 

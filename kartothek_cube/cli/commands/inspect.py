@@ -234,8 +234,6 @@ def ls(state: CliContext, as_json: bool) -> None:
 
 # -- verify ----------------------------------------------------------------------------------------
 
-_SINGULAR = {"datasets": "dataset", "files": "file", "rows": "row", "indices": "index"}
-
 
 @click.command(cls=StoreCommand)
 @click.option("--quick", is_flag=True, help="Read file footers only instead of all rows.")
@@ -296,9 +294,8 @@ def _print_report(report: Report) -> None:
         click.echo(f"    {problem.remedy}")
     for problem in report.repaired:
         click.secho(f"repaired: {problem}", fg="green")
-    checked = ", ".join(format_count(n, _SINGULAR[kind], kind) for kind, n in report.checked.items())
     problems = format_count(len(report.problems), "problem") if report.problems else "no problems"
-    click.echo(f"{problems} in {checked}")
+    click.echo(f"{problems} in {report.describe_checked()}")
 
 
 @click.command(cls=CubeCommand)
@@ -319,6 +316,7 @@ def report(state: CliContext, output: str) -> None:
     """
     from importlib.metadata import version
 
+    from kartothek_cube.cli.output import replace_file
     from kartothek_cube.cli.report.page import build_page
     from kartothek_cube.core.store import open_blobs
 
@@ -331,11 +329,8 @@ def report(state: CliContext, output: str) -> None:
     if output == "-":
         click.echo(html)
         return
-    try:
-        with open(output, "w", encoding="utf-8") as file:
-            file.write(html)
-    except OSError as error:
-        usage_error(f"Cannot write {output}: {error.strerror}")
+    with replace_file(output) as file:
+        file.write(html.encode())
     click.echo(f"Written to {os.path.abspath(output)}", err=True)
 
 

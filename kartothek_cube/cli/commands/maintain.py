@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +30,8 @@ from kartothek_cube.cli.options import (
     confirm,
     datasets_option,
     match,
+    parse_as_of,
     parse_conditions,
-    parse_time,
     select_datasets,
     yes_option,
 )
@@ -267,12 +267,12 @@ def delete(state: CliContext, include: str | None, exclude: str | None, yes: boo
     if not names:
         click.echo("No dataset selected, nothing to delete.")
         return
-    files = sum(len(state.datasets[name].partition_table) for name in names)
+    files = _count_files(state.datasets[name] for name in names)
     is_whole = len(names) == len(state.datasets)
     target = "the whole cube" if is_whole else "part of cube"
-    confirm(f"Delete {target} {state.prefix} ({', '.join(names)}; {format_count(files, 'data file')})?", yes)
+    confirm(f"Delete {target} {state.prefix} ({', '.join(names)}; {files})?", yes)
     delete_cube(state.cube, state.store, names)
-    click.echo(f"Deleted {', '.join(names)} of cube {state.prefix} ({format_count(files, 'data file')}).")
+    click.echo(f"Deleted {', '.join(names)} of cube {state.prefix} ({files}).")
     if state.cube.seed_dataset in names and not is_whole:
         click.echo("The remaining datasets cannot be queried without the seed dataset.", err=True)
 
@@ -347,10 +347,10 @@ def _parse_duration(text: str) -> timedelta | None:
 @click.option("-w", "--where", default="", help='Conditions on partition columns, e.g. "country == DE".')
 @click.option(
     "--min-files",
-    type=click.IntRange(min=2),
+    type=click.IntRange(min=1),
     default=2,
     show_default=True,
-    help="Skip partitions with fewer files.",
+    help="Skip partitions with fewer files; 1 also rewrites single files from before a change of the schema.",
 )
 @datasets_option("compacted")
 @as_json
@@ -373,11 +373,18 @@ def compact(
         usage_error(f"Conditions of compact concern partition columns ({keys}), not {', '.join(others)}")
     with state.progress("compact"):
         counts = compact_cube(state.cube, state.store, conditions or None, names, min_files=min_files)
+    _print_counts(counts, as_json, _describe_compaction)
+
+
+def _print_counts(
+    counts: Mapping[str, dict[str, int]], as_json: bool, describe: Callable[[dict[str, int]], str]
+) -> None:
+    """Print the counts of each dataset: a line, or JSON."""
     if as_json:
         print_json(counts)
         return
     for name, count in sorted(counts.items()):
-        click.echo(click.style(name, bold=True) + f": {_describe_compaction(count)}")
+        click.echo(click.style(name, bold=True) + f": {describe(count)}")
 
 
 def _describe_compaction(count: dict[str, int]) -> str:
@@ -427,14 +434,13 @@ def publish(
     names = select_datasets(state.datasets, include, exclude)
     with state.progress("publish"):
         counts = publish_cube(state.cube, state.store, names, compact=compact)
-    if as_json:
-        print_json(counts)
-        return
-    for name, count in sorted(counts.items()):
-        changed = count["added"] or count["removed"]
-        change = f"{count['added']:,} added, {count['removed']:,} removed" if changed else "nothing changed"
-        files = format_count(count["files"], "file")
-        click.echo(click.style(name, bold=True) + f": version {count['version']}, {files} ({change})")
+    _print_counts(counts, as_json, _describe_publication)
+
+
+def _describe_publication(count: dict[str, int]) -> str:
+    changed = count["added"] or count["removed"]
+    change = f"{count['added']:,} added, {count['removed']:,} removed" if changed else "nothing changed"
+    return f"version {count['version']}, {format_count(count['files'], 'file')} ({change})"
 
 
 # -- history ---------------------------------------------------------------------------------------
@@ -469,7 +475,7 @@ def history(
     """
     import pyarrow as pa
 
-    from kartothek_cube.cli.output import NEVER_CUT, open_writer
+    from kartothek_cube.cli.output import NEVER_CUT, write_tables
     from kartothek_cube.io.eager_cube import keep_cube_history, list_cube_history, rollback_cube
     from kartothek_cube.io_components.maintenance.history import STATE_COLUMNS, describe_state
 
@@ -479,7 +485,7 @@ def history(
         kept = format_count(keep, "older state") if keep else "no older states"
         click.echo(f"Keeping {kept} of {', '.join(sorted(names))} from now on.", err=True)
     if rollback is not None:
-        as_of = _parse_as_of(rollback)
+        as_of = parse_as_of(rollback, "--rollback")
         confirm(f"Roll back {', '.join(sorted(names))} of cube {state.prefix} to {rollback}?", yes)
         rollback_cube(state.any_cube, state.store, as_of, names)
         click.echo(f"Rolled back {', '.join(sorted(names))} to {rollback}.", err=True)
@@ -498,14 +504,7 @@ def history(
     whole = dict.fromkeys(("version", "time"), NEVER_CUT)
     schema = pa.schema([pa.field(name, pa.string(), metadata=whole.get(name)) for name in STATE_COLUMNS])
     cells = [dict(zip(STATE_COLUMNS, describe_state(entry), strict=True)) for entry in history]
-    table = pa.Table.from_pylist(cells, schema)
-    with open_writer("table", None, schema) as writer:
-        writer.write(table)
-
-
-def _parse_as_of(text: str) -> int | str:
-    """Read a version of the cube, or a time."""
-    return int(text) if text.isdecimal() else parse_time(text, "--rollback")
+    write_tables("table", None, schema, [pa.Table.from_pylist(cells, schema)])
 
 
 def _to_dict(entry: CubeState) -> dict[str, Any]:

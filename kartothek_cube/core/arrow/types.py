@@ -110,6 +110,16 @@ def is_long(t: pa.DataType) -> bool:
     return bool(pat.is_large_string(t) or pat.is_large_binary(t))
 
 
+def is_text(t: pa.DataType) -> bool:
+    """Whether values of a type are texts, also dictionary-encoded ones.
+
+    >>> is_text(pa.large_string()), is_text(pa.binary())
+    (True, False)
+    """
+    value_type = t.value_type if pat.is_dictionary(t) else t
+    return bool(value_type in (*_STRINGS, pa.string()))
+
+
 def is_nested(t: pa.DataType) -> bool:
     """Whether values of a type contain other values (lists, structs, maps)."""
     return bool(pat.is_nested(t))

@@ -180,10 +180,12 @@ class Report:
         columns = ["dataset", "kind", "key", "column", "message", "remedy", "repairable"]
         return pd.DataFrame([problem.to_dict() for problem in self.problems], columns=columns)
 
+    def describe_checked(self) -> str:
+        """What was checked, in words."""
+        return ", ".join(format_count(n, _SINGULAR.get(what, what), what) for what, n in self.checked.items())
+
     def __repr__(self) -> str:
-        counts = ", ".join(
-            format_count(n, _SINGULAR.get(what, what), what) for what, n in self.checked.items()
-        )
+        counts = self.describe_checked()
         suffix = f" in {counts}" if counts else ""
         lines = [f"{len(self.problems) or 'no'} problem{'s' * (len(self.problems) != 1)}{suffix}"]
         for problem in self.problems[:_SHOWN]:

@@ -20,6 +20,7 @@ from kartothek_cube.core.errors import MissingFileError
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.core.store.resolve import ensure_store, lazy_store
 from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.core.uuid import gen_uuid
 
 __all__ = (
     "REMOTE_REQUESTS",
@@ -86,6 +87,18 @@ def store_factory(store: StoreInput) -> StoreFactory:
     if isinstance(store, str | os.PathLike):
         return lazy_store(store)
     return store if callable(store) else partial(ensure_store, store)
+
+
+def is_same_store(first: BlobStore, second: BlobStore, uuid: str) -> bool:
+    """Whether a key that is written to the second store appears in the first one."""
+    # It has the form of a temporary file of the dataset: should this process die, the next garbage collection
+    # deletes it.
+    key = f"{uuid}.{gen_uuid()}.tmp"
+    second.put(key, b"")
+    try:
+        return first.exists(key)
+    finally:
+        second.delete([key])
 
 
 def available_cores() -> int:

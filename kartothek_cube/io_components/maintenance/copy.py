@@ -43,11 +43,11 @@ from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.store.resolve import check_reopens, ensure_store
 from kartothek_cube.core.typing import StoreFactory, StoreInput
-from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.job import Job, discard_results
 from kartothek_cube.io_components.runtime import (
     REMOTE_REQUESTS,
     batched,
+    is_same_store,
     ordered_map,
     progress_add_total,
     progress_advance,
@@ -57,7 +57,6 @@ from kartothek_cube.io_components.write.cube_write import commit_cube
 
 __all__ = (
     "DatasetCopy",
-    "check_different_stores",
     "copy_dataset_job",
     "finish_copy",
     "plan_copy_dataset",
@@ -80,21 +79,6 @@ class DatasetCopy:
     schemas: Mapping[str, bytes]
     #: the copied state
     state: DatasetMetadata
-
-
-def check_different_stores(src_store: StoreInput, tgt_store: StoreInput, uuid: str, token: str) -> None:
-    """Raise ValueError if a key that is written to the target appears in the source."""
-    # It has the form of a temporary file of the dataset: should this process die, the next garbage collection
-    # deletes it.
-    source, target = open_blobs(src_store), open_blobs(tgt_store)
-    key = f"{uuid}.{token}.tmp"
-    target.put(key, b"")
-    try:
-        same = source.exists(key)
-    finally:
-        target.delete([key])
-    if same:
-        raise ValueError("Stores are identical but should not be: a copy needs two different stores")
 
 
 def _rename(key: str, source_uuid: str, target_uuid: str) -> str:
@@ -295,7 +279,8 @@ def plan_copy(
     check_reopens(tgt_store)
     renamed_cube = cube.copy(uuid_prefix=renamed_cube_prefix or cube.uuid_prefix)
     uuid = renamed_cube.ktk_dataset_uuid(cube.seed_dataset)
-    check_different_stores(src_store, tgt_store, uuid, gen_uuid())
+    if is_same_store(open_blobs(src_store), open_blobs(tgt_store), uuid):
+        raise ValueError("Stores are identical but should not be: a copy needs two different stores")
     selected = select_datasets(cube, src_store, datasets, must_exist=False)
     _check_found(cube, src_store, selected, datasets)
     renamed = dict(renamed_datasets or {})

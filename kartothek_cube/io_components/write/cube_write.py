@@ -28,6 +28,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import (
+    ConcurrentWriteError,
     DatasetNotFoundError,
     DuplicateCellsError,
     MultiTableCommitAborted,
@@ -48,6 +49,7 @@ from kartothek_cube.io_components.write.dataset_commit import commit_change
 from kartothek_cube.io_components.write.delete_scope import warn_of_rows_outside
 from kartothek_cube.io_components.write.table_writer import (
     WriteResult,
+    check_same_store,
     delete_uncommitted,
     merge_results,
     write_table,
@@ -95,7 +97,11 @@ def finish_write(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> dic
     changes = _change_sets(plan, results)
     existing = _existing_datasets(plan, blobs)
     _check_outcome(plan, changes, existing)
-    written = _publish(plan, changes, blobs)
+    try:
+        written = _publish(plan, changes, blobs)
+    except ConcurrentWriteError as error:
+        check_same_store(plan.store, error.dataset_uuid)
+        raise
     return DatasetsById({**existing, **written} if plan.return_all else written)
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from kartothek_cube.core.commit import ChangeSet, CommitReceipt, Role, WriteMode, commit
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.errors import ConcurrentWriteError, unknown_names
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, open_blobs
@@ -28,6 +28,7 @@ from kartothek_cube.io_components.write.table_writer import (
     WriteContext,
     WriteResult,
     check_input,
+    check_same_store,
     delete_uncommitted,
     merge_results,
     write_table,
@@ -121,7 +122,11 @@ def finish_update(plan: DatasetWritePlan, results: Iterable[WriteResult]) -> Dat
         )
     if result.schema is None and plan.mode is not WriteMode.UPDATE:
         result = attrs.evolve(result, schema=SchemaWrapper(pa.schema([]), context.uuid))
-    dataset, _ = commit_change(open_blobs(context.store), plan.change_set(result))
+    try:
+        dataset, _ = commit_change(open_blobs(context.store), plan.change_set(result))
+    except ConcurrentWriteError:
+        check_same_store(context.store, context.uuid)
+        raise
     return dataset
 
 

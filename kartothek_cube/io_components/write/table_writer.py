@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import chain
 from typing import Any, BinaryIO, NamedTuple
@@ -35,6 +36,7 @@ from kartothek_cube.io_components.runtime import (
     REMOTE_REQUESTS,
     available_cores,
     batched,
+    is_same_store,
     ordered_map,
     progress_add_total,
     progress_advance,
@@ -385,6 +387,18 @@ def _prefixes(table: pa.Table, partition_on: Sequence[str], starts: Ints) -> pa.
         for column, values in zip(first.column_names, first.columns, strict=True)
     ]
     return pc.binary_join_element_wise(*parts, "", "/")
+
+
+def check_same_store(store: StoreFactory, uuid: str) -> None:
+    """Raise ValueError if each call of a factory opens another store, so that a commit misses its files."""
+    first, second = store(), store()
+    # a store that fails now is not the reason of the error that led here
+    with suppress(OSError):
+        if first is not second and not is_same_store(open_blobs(first), open_blobs(second), uuid):
+            raise ValueError(
+                "The factory opens another store each time it is called, so what is written would be lost: "
+                "open the store once, and pass the store or a function that returns it"
+            )
 
 
 def delete_uncommitted(store: StoreInput, results: Iterable[WriteResult]) -> None:

@@ -21,11 +21,7 @@ from kartothek_cube.core.arrow.types import widen
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.naming import SINGLE_TABLE, schema_key
 from kartothek_cube.core.schema.file import (
-    long_types,
     read_schema_metadata,
-    schema_file_from_bytes,
-    schema_from_bytes,
-    schema_to_bytes,
     store_schema_metadata,
 )
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatible, validate_shared_columns
@@ -33,14 +29,10 @@ from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatibl
 __all__ = (
     "SchemaWrapper",
     "empty_dataframe_from_schema",
-    "long_types",
     "make_meta",
     "normalize_column_order",
     "normalize_type",
     "read_schema_metadata",
-    "schema_file_from_bytes",
-    "schema_from_bytes",
-    "schema_to_bytes",
     "store_schema_metadata",
     "validate_compatible",
     "validate_shared_columns",

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import attrs
 
 from kartothek_cube.core import clock
-from kartothek_cube.core.common_metadata import schema_from_bytes, schema_to_bytes
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.loading import HeaderBlob, read_header
 from kartothek_cube.core.errors import CorruptDatasetError, StateNotFoundError
 from kartothek_cube.core.header import packb, parse_header, unpackb
 from kartothek_cube.core.naming import HISTORY_DIRECTORY, TOMBSTONES_KEY, check_uuid
+from kartothek_cube.core.schema.file import schema_from_bytes, schema_to_bytes
 from kartothek_cube.core.store import BlobStore
 
 __all__ = (

@@ -10,12 +10,16 @@ from kartothek_cube.core.commit.base_state import BaseState
 from kartothek_cube.core.commit.change import WriteMode
 from kartothek_cube.core.commit.header_store import attempts, read_versioned
 from kartothek_cube.core.commit.tombstones import tombstone_name
-from kartothek_cube.core.common_metadata import schema_file_from_bytes, schema_to_bytes
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.loading import index_keys
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError
 from kartothek_cube.core.index import ExplicitSecondaryIndex
-from kartothek_cube.core.schema.file import next_version, schema_version_of
+from kartothek_cube.core.schema.file import (
+    next_version,
+    schema_file_from_bytes,
+    schema_to_bytes,
+    schema_version_of,
+)
 from kartothek_cube.core.store import BlobStore, PreconditionFailed
 
 __all__ = (

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.pandas_conversion import index_columns
-from kartothek_cube.core.commit import ChangeSet
+from kartothek_cube.core.commit.change import ChangeSet
 from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets

@@ -9,11 +9,11 @@ import attrs
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_str_set_optional
-from kartothek_cube.core.commit import CommitReceipt, Role, publish_copy, read_replaced_base, settle
+from kartothek_cube.core.commit.base_state import CommitReceipt, read_replaced_base
 from kartothek_cube.core.commit.header_store import attempts, header_format, read_versioned, render
-from kartothek_cube.core.commit.operation import rename_operations
+from kartothek_cube.core.commit.operation import Role, rename_operations, settle
+from kartothek_cube.core.commit.publish import publish_copy
 from kartothek_cube.core.commit.undo import undo_all
-from kartothek_cube.core.common_metadata import schema_file_from_bytes, schema_to_bytes
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.cube import Cube
@@ -38,7 +38,12 @@ from kartothek_cube.core.errors import (
 )
 from kartothek_cube.core.header import COMMIT_RECORD, parse_header
 from kartothek_cube.core.naming import SINGLE_TABLE, check_uuid, schema_key
-from kartothek_cube.core.schema.file import VersionedSchema, schema_version_of
+from kartothek_cube.core.schema.file import (
+    VersionedSchema,
+    schema_file_from_bytes,
+    schema_to_bytes,
+    schema_version_of,
+)
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.store.resolve import check_reopens, ensure_store

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from kartothek_cube.core.commit import delete_headers
-from kartothek_cube.core.commit.header_store import retry_request
+from kartothek_cube.core.commit.header_store import delete_headers, retry_request
 from kartothek_cube.core.commit.operation import forget_participants
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, select_datasets

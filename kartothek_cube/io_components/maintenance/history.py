@@ -10,18 +10,10 @@ from typing import Any, TypeAlias, overload
 import attrs
 import pandas as pd
 
-from kartothek_cube.core.commit import (
-    BaseState,
-    ChangeSet,
-    CommitReceipt,
-    Role,
-    WriteMode,
-    commit,
-    publish,
-    read_base,
-    settle,
-)
-from kartothek_cube.core.commit.operation import committed_state
+from kartothek_cube.core.commit.base_state import BaseState, CommitReceipt, read_base
+from kartothek_cube.core.commit.change import ChangeSet, WriteMode
+from kartothek_cube.core.commit.operation import Role, committed_state, settle
+from kartothek_cube.core.commit.publish import commit, publish
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import (

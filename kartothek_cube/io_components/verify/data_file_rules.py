@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from kartothek_cube.core.arrow.arrays import count_nulls
 from kartothek_cube.core.arrow.types import is_nested
-from kartothek_cube.core.commit import IndexUpdate
+from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.errors import CorruptDatasetError, format_count
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX

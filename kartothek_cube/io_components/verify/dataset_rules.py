@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.types import Ints
-from kartothek_cube.core.commit import IndexUpdate
+from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.commit.operation import (
     Status,
     committed_state,
@@ -20,7 +20,7 @@ from kartothek_cube.core.commit.operation import (
     pending_participation,
     read_record,
 )
-from kartothek_cube.core.common_metadata import make_meta, schema_file_from_bytes
+from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
 from kartothek_cube.core.dataset import DatasetMetadata
@@ -37,7 +37,7 @@ from kartothek_cube.core.history import history_folder, is_snapshot_key, load_sn
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, header_keys, metadata_key_from_uuid, schema_key
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema.file import schema_version_of
+from kartothek_cube.core.schema.file import schema_file_from_bytes, schema_version_of
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatible
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput

@@ -11,7 +11,7 @@ import attrs
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_str_set, converter_str_tupleset
-from kartothek_cube.core.commit import WriteMode
+from kartothek_cube.core.commit.change import WriteMode
 from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.consistency import cube_metadata, get_dataset_columns, get_payload_subset
 from kartothek_cube.core.cube.constants import (

@@ -11,17 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.types import same_type, widen
-from kartothek_cube.core.commit import (
-    ChangeSet,
-    CommitReceipt,
-    IndexUpdate,
-    Role,
-    WriteMode,
-    commit,
-    commit_operation,
-    merged_schema,
-    undo_all,
-)
+from kartothek_cube.core.commit.base_state import CommitReceipt
+from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, WriteMode, merged_schema
+from kartothek_cube.core.commit.operation import Role, commit_operation
+from kartothek_cube.core.commit.publish import commit
+from kartothek_cube.core.commit.undo import undo_all
 from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.consistency import find_violations, get_payload_subset
 from kartothek_cube.core.cube.cube import Cube

@@ -10,7 +10,10 @@ from typing import Any, TypeAlias, TypeVar
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.commit import ChangeSet, CommitReceipt, Role, WriteMode, commit
+from kartothek_cube.core.commit.base_state import CommitReceipt
+from kartothek_cube.core.commit.change import ChangeSet, WriteMode
+from kartothek_cube.core.commit.operation import Role
+from kartothek_cube.core.commit.publish import commit
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError, unknown_names

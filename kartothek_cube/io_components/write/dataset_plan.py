@@ -9,8 +9,13 @@ from typing import Any, Literal, Protocol, Self, TypeVar
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.commit import ChangeSet, NoUnseenPartitions, WriteMode
-from kartothek_cube.core.commit.change import MetadataMerger, Requirement
+from kartothek_cube.core.commit.change import (
+    ChangeSet,
+    MetadataMerger,
+    NoUnseenPartitions,
+    Requirement,
+    WriteMode,
+)
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetExistsError, DatasetNotFoundError, unknown_names
 from kartothek_cube.core.expressions.predicate import ConjunctionType

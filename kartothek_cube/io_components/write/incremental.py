@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arguments import converter_str_set_optional
-from kartothek_cube.core.commit import WriteMode
+from kartothek_cube.core.commit.change import WriteMode
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.job import Job

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.types import Ints, widen
-from kartothek_cube.core.commit import IndexUpdate
+from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.index import IndexColumns

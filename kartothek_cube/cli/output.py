@@ -299,8 +299,7 @@ def _text_width(text: str) -> int:
 
 
 def _cut_text(text: str, width: int) -> str:
-    """
-    Cut a text to a width.
+    """Cut a text to a width.
 
     >>> _cut_text("Hamburg", 5)
     'Hamb…'

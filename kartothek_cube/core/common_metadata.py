@@ -47,8 +47,7 @@ def make_meta(
     origin: str | Iterable[str],
     partition_keys: Sequence[str] | None = None,
 ) -> SchemaWrapper:
-    """
-    Make the schema of a table as a dataset stores it: widened types, partition keys first, others sorted.
+    """Make the schema of a table as a dataset stores it: widened types, partition keys first, others sorted.
 
     Parameters
     ----------
@@ -104,8 +103,7 @@ def _widen_schema(schema: SchemaWrapper) -> SchemaWrapper:
 def normalize_type(
     t_pa: pa.DataType, t_pd: str | None, t_np: str | None, metadata: dict[str, Any] | None
 ) -> tuple[pa.DataType, str | None, str | None, dict[str, Any] | None]:
-    """
-    Widen a type together with the entries of the pandas metadata that describe it.
+    """Widen a type together with the entries of the pandas metadata that describe it.
 
     Parameters
     ----------
@@ -135,8 +133,7 @@ def normalize_type(
 def normalize_column_order(
     schema: SchemaWrapper | pa.Schema, partition_keys: Sequence[str] | None = None
 ) -> SchemaWrapper:
-    """
-    Order the columns as a dataset stores them.
+    """Order the columns as a dataset stores them.
 
     Parameters
     ----------
@@ -168,8 +165,7 @@ def normalize_column_order(
 def empty_dataframe_from_schema(
     schema: SchemaWrapper | pa.Schema, columns: Sequence[str] | None = None, date_as_object: bool = False
 ) -> pd.DataFrame:
-    """
-    Make a frame without rows, with the types of the schema.
+    """Make a frame without rows, with the types of the schema.
 
     Parameters
     ----------

@@ -86,8 +86,7 @@ _ANNOTATIONS: ContextVar[OperationInfo | None] = ContextVar("_ANNOTATIONS", defa
 
 @contextmanager
 def annotate_operations(message: str | None = None, job: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """
-    Describe the operations that are planned within a ``with`` block, for the history of their datasets.
+    """Describe the operations that are planned within a ``with`` block, for the history of their datasets.
 
     Parameters
     ----------
@@ -263,27 +262,17 @@ def is_before_key(key: str) -> bool:
 def archive_snapshot(blobs: BlobStore, state: DatasetMetadata, stored: HeaderBlob) -> str | None:
     """Archive a published state; returns its key, None for one without partitions or schema."""
     # The key depends on the state only, so that concurrent writers archive it once.
-    content = _pack(state, stored)
-    if content is None:
-        return None
-    key = history_folder(state.uuid) + _snapshot_name(state, blobs, stored.key)
-    blobs.put(key, content, durable=True)
-    return key
+    return _archive(blobs, state, stored, _snapshot_name(state, blobs, stored.key))
 
 
 def archive_before(
     blobs: BlobStore, state: DatasetMetadata, stored: HeaderBlob, operation: str
 ) -> str | None:
     """Archive the state before an operation on several datasets, which readers see until it commits."""
-    content = _pack(state, stored)
-    if content is None:
-        return None
-    key = f"{history_folder(state.uuid)}{operation}{_BEFORE}"
-    blobs.put(key, content, durable=True)
-    return key
+    return _archive(blobs, state, stored, operation + _BEFORE)
 
 
-def _pack(state: DatasetMetadata, stored: HeaderBlob) -> bytes | None:
+def _archive(blobs: BlobStore, state: DatasetMetadata, stored: HeaderBlob, name: str) -> str | None:
     if state.schema is None or not state.explicit_partitions:
         return None
     content = {
@@ -292,7 +281,9 @@ def _pack(state: DatasetMetadata, stored: HeaderBlob) -> bytes | None:
         "schema": schema_to_bytes(state.schema),
         "table": state.table_name,
     }
-    return packb(content)
+    key = history_folder(state.uuid) + name
+    blobs.put(key, packb(content), durable=True)
+    return key
 
 
 def _list_archive(uuid: str, blobs: BlobStore) -> list[DatasetState]:

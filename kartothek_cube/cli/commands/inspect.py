@@ -251,8 +251,7 @@ def verify(
     exclude: str | None,
     as_json: bool,
 ) -> None:
-    """
-    Check all files of the cube against its headers. Nothing is changed without --repair.
+    """Check all files of the cube against its headers. Nothing is changed without --repair.
 
     The exit code is 3 if there are problems.
     """
@@ -309,8 +308,7 @@ def _print_report(report: Report) -> None:
 )
 @pass_state
 def report(state: CliContext, output: str) -> None:
-    """
-    Write an HTML report: partitions, growth, columns, index selectivity, warnings.
+    """Write an HTML report: partitions, growth, columns, index selectivity, warnings.
 
     The page is a single file without scripts and external resources.
     """

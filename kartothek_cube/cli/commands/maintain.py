@@ -55,8 +55,7 @@ __all__ = ("adopt", "cleanup", "compact", "copy", "delete", "history", "index", 
 @click.argument("columns", shell_complete=complete_columns)
 @pass_state
 def index(state: CliContext, dataset: str, columns: str) -> None:
-    """
-    Build secondary indices on COLUMNS of DATASET; COLUMNS are comma-separated names or patterns.
+    """Build secondary indices on COLUMNS of DATASET; COLUMNS are comma-separated names or patterns.
 
     All values of these columns are read once. Afterwards, queries with conditions on them open fewer files.
     """
@@ -198,8 +197,7 @@ def adopt(
     overwrite: bool,
     yes: bool,
 ) -> None:
-    """
-    Copy the table SOURCE of another system as DATASET.
+    """Copy the table SOURCE of another system as DATASET.
 
     SOURCE is a directory of Parquet files or its URL, the directory of a Delta table, or the metadata file of
     an Iceberg table. With --dimensions and --partitions, the dataset is the seed of a new cube.
@@ -296,8 +294,7 @@ def _format_hours(duration: timedelta) -> str:
 @yes_option
 @pass_state
 def cleanup(state: CliContext, retention_text: str, dry_run: bool, yes: bool) -> None:
-    """
-    Delete orphaned files, which no dataset refers to.
+    """Delete orphaned files, which no dataset refers to.
 
     Overwrites, removals and failed writes leave such files behind.
     """
@@ -358,8 +355,7 @@ def _parse_duration(text: str) -> timedelta | None:
 def compact(
     state: CliContext, where: str, min_files: int, include: str | None, exclude: str | None, as_json: bool
 ) -> None:
-    """
-    Merge the files of each partition into one and drop superseded rows.
+    """Merge the files of each partition into one and drop superseded rows.
 
     Query results do not change. The replaced files stay in the store until the next ``cleanup``.
     """
@@ -424,8 +420,7 @@ def publish(
     exclude: str | None,
     as_json: bool,
 ) -> None:
-    """
-    Publish the datasets as Delta tables, which other engines read.
+    """Publish the datasets as Delta tables, which other engines read.
 
     Each dataset becomes a table in its directory; no data file is rewritten. Repeat it after changes.
     """
@@ -468,8 +463,7 @@ def history(
     as_json: bool,
     yes: bool,
 ) -> None:
-    """
-    List the states of the cube, to be queried (``query --as-of``) or restored (``--rollback``).
+    """List the states of the cube, to be queried (``query --as-of``) or restored (``--rollback``).
 
     Older states exist only if the cube keeps a history; enable it with ``--keep``.
     """

@@ -65,8 +65,7 @@ __all__ = ("query",)
 def query(
     state: CliContext, /, limit: int | None, output: str | None, to: str | None, explain: bool, **options: Any
 ) -> None:
-    """
-    Query the cube: interactively without options, otherwise to a table or file.
+    """Query the cube: interactively without options, otherwise to a table or file.
 
     Conditions have the form ``column operator value`` with ``== != < <= > >=``. Text needs quotes only if it
     contains ``&``, ``=`` or ``)``; within them, a quote is written twice.

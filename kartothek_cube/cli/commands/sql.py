@@ -30,8 +30,7 @@ __all__ = ("run_interactively", "sql")
 def sql(
     state: CliContext, /, statement: str | None, output: str | None, to: str | None, as_of: str | None
 ) -> None:
-    """
-    Run a SQL statement on the cube, by DuckDB; ``-`` reads it from stdin.
+    """Run a SQL statement on the cube, by DuckDB; ``-`` reads it from stdin.
 
     Without CUBE, or with a directory or URL in its place, all cubes of the store can be queried and joined.
     A cube is a view of its name, and each dataset a view ``cube.dataset``, such as ``sales.seed``. Names

@@ -172,8 +172,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def restore_types(table: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
-    """
-    Cast columns to their stored types where a query changes them, if no value changes.
+    """Cast columns to their stored types where a query changes them, if no value changes.
 
     pandas has timestamps for dates, floats for integers next to missing values, and decimals without
     precision. Other columns, and columns with values that do not fit, stay as they are.

@@ -31,8 +31,7 @@ def read_consistently(
 
 
 class _Cut:
-    """
-    Headers that are read again until they are those of one moment.
+    """Headers that are read again until they are those of one moment.
 
     For each participant, the coordinator names the last operation that is committed. A header that is newer
     or older than the coordinator names another operation: the coordinator is read again if it was read before

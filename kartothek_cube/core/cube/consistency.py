@@ -45,8 +45,7 @@ def _join(names: Iterable[str]) -> str:
 
 
 def get_dataset_columns(dataset: DatasetMetadata) -> set[str]:
-    """
-    Columns of a dataset that a user can see.
+    """Columns of a dataset that a user can see.
 
     Parameters
     ----------
@@ -76,8 +75,7 @@ def arrow_schema(dataset: DatasetMetadata) -> pa.Schema:
 
 
 def get_payload_subset(columns: Iterable[str], cube: Cube) -> set[str]:
-    """
-    Those of the given columns that are payload, which is neither dimension nor partition column.
+    """Those of the given columns that are payload, which is neither dimension nor partition column.
 
     Examples
     --------
@@ -119,8 +117,7 @@ def read_specification(metadata: Mapping[str, Any], key: str) -> Any:
 
 
 def check_datasets(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> dict[str, DatasetMetadata]:
-    """
-    Check that datasets form the given cube, and load their partition indices.
+    """Check that datasets form the given cube, and load their partition indices.
 
     Parameters
     ----------
@@ -142,8 +139,7 @@ def check_datasets(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> dict[
 
 
 def check_cube(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> None:
-    """
-    Check that datasets form the given cube (see "Format" in the cube specification).
+    """Check that datasets form the given cube (see "Format" in the cube specification).
 
     Parameters
     ----------

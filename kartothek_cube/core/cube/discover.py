@@ -57,8 +57,7 @@ DatasetsInput: TypeAlias = str | Iterable[str] | Mapping[str, DatasetMetadata] |
 
 
 def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: StoreInput | BlobStore) -> set[str]:
-    """
-    Ids of all datasets of a cube, found by one listing of the top level of the store.
+    """Ids of all datasets of a cube, found by one listing of the top level of the store.
 
     Parameters
     ----------
@@ -97,8 +96,7 @@ def discover_datasets_unchecked(
     load_schema: bool = True,
     datasets: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
-    """
-    Load the datasets of a cube in one state, without checking that they form one.
+    """Load the datasets of a cube in one state, without checking that they form one.
 
     Parameters
     ----------
@@ -191,8 +189,7 @@ def discover_datasets(
     *,
     datasets: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
-    """
-    Load the headers of the datasets of a cube and check that they form it.
+    """Load the headers of the datasets of a cube and check that they form it.
 
     Parameters
     ----------
@@ -268,8 +265,7 @@ class _Checked(NamedTuple):
 def load_snapshot(
     cube: Cube, blobs: BlobStore, wanted: frozenset[str] | None, map_uuids: MapUuids = map
 ) -> CubeSnapshot:
-    """
-    Load the datasets of a cube and check that they form it, as `discover_datasets` but shared.
+    """Load the datasets of a cube and check that they form it, as `discover_datasets` but shared.
 
     ``map_uuids``, in place of :func:`map`, may read several headers at once.
     """
@@ -307,8 +303,7 @@ def discover_cube(
     *,
     datasets: str | Iterable[str] | None = None,
 ) -> tuple[Cube, dict[str, DatasetMetadata]]:
-    """
-    Recover the specification of a cube from what is stored.
+    """Recover the specification of a cube from what is stored.
 
     Parameters
     ----------

@@ -32,8 +32,7 @@ _MATCH = 0
 
 
 def implied_condition(expression: pc.Expression, schema: pa.Schema) -> ImpliedCondition | None:
-    """
-    Condition that holds for all rows for which the expression is true; None if nothing is known.
+    """Condition that holds for all rows for which the expression is true; None if nothing is known.
 
     It may hold for other rows as well: the expression has to be evaluated on the rows as well.
 

@@ -195,8 +195,7 @@ def read_schema_metadata(
     *,
     schema_version: str | None = None,
 ) -> SchemaWrapper:
-    """
-    Load the schema of a table.
+    """Load the schema of a table.
 
     Parameters
     ----------
@@ -249,8 +248,7 @@ def store_schema_metadata(
     store: StoreInput | BlobStore,
     table: str = SINGLE_TABLE,
 ) -> str:
-    """
-    Store the schema of a table.
+    """Store the schema of a table.
 
     Parameters
     ----------

@@ -97,8 +97,7 @@ def plan_copy_dataset(
     state: DatasetMetadata | None = None,
     uuids: Mapping[str, str] | None = None,
 ) -> DatasetCopy:
-    """
-    Plan the copy of a dataset.
+    """Plan the copy of a dataset.
 
     Parameters
     ----------

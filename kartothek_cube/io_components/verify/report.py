@@ -78,8 +78,7 @@ _SINGULAR = {"datasets": "dataset", "files": "file", "rows": "row", "indices": "
 
 @attrs.frozen
 class Problem:
-    """
-    Something that is not as it has to be.
+    """Something that is not as it has to be.
 
     Attributes
     ----------
@@ -125,8 +124,7 @@ def _as_tuple(problems: Iterable[Problem]) -> tuple[Problem, ...]:
 
 @attrs.frozen(repr=False)
 class Report:
-    """
-    The result of a check.
+    """The result of a check.
 
     Attributes
     ----------
@@ -155,8 +153,7 @@ class Report:
         return not self.problems
 
     def to_dict(self) -> dict[str, Any]:
-        """
-        The report as plain objects, fit for JSON.
+        """The report as plain objects, fit for JSON.
 
         Returns
         -------
@@ -170,8 +167,7 @@ class Report:
         }
 
     def to_pandas(self) -> pd.DataFrame:
-        """
-        The problems as a frame, one row each.
+        """The problems as a frame, one row each.
 
         Returns
         -------

@@ -151,7 +151,7 @@ class CliContext:
         self._loaded = (self.any_cube, older)
 
     @contextmanager
-    def limited(self) -> Iterator[None]:
+    def limit_threads(self) -> Iterator[None]:
         """Limit the number of threads, in this library and in Arrow."""
         if self.threads <= 0:
             yield

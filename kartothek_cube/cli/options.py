@@ -186,7 +186,7 @@ class CubeCommand(click.Command):
             if ctx.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE:
                 state.set_option(str(option.name), value)
         ctx.color = COLORS[state.color]
-        ctx.with_resource(state.limited())
+        ctx.with_resource(state.limit_threads())
         if self.needs_cube and self.needs_seed:
             state.require_seed()
         elif self.needs_cube:

@@ -11,7 +11,7 @@ __all__ = ("CACHE", "ParseCache", "clear")
 
 ParsedT = TypeVar("ParsedT")
 
-#: bytes of contents and parsed objects together; a header of a million partitions takes about 100 MB
+#: total bytes of contents and parsed objects; a header of a million partitions takes about 100 MB
 _CAPACITY = 208 << 20
 
 

@@ -103,7 +103,7 @@ def _widen_schema(schema: SchemaWrapper) -> SchemaWrapper:
 def normalize_type(
     t_pa: pa.DataType, t_pd: str | None, t_np: str | None, metadata: dict[str, Any] | None
 ) -> tuple[pa.DataType, str | None, str | None, dict[str, Any] | None]:
-    """Widen a type together with the entries of the pandas metadata that describe it.
+    """Widen a type and the entries of the pandas metadata that describe it.
 
     Parameters
     ----------

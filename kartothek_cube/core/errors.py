@@ -378,7 +378,7 @@ class MultiTableCommitAborted(KartothekCubeError, RuntimeError):
     left
         Uuids of the datasets that were published before and could not be rolled back.
     detail
-        What the failure was; the ``__cause__`` itself does not come along when an error is pickled.
+        What the failure was; a pickled error loses its ``__cause__``.
 
     Attributes
     ----------

@@ -52,7 +52,7 @@ _MAX_SCHEMA_BYTES = 1 << 26
 
 @attrs.frozen
 class Participation:
-    """How a dataset takes part in an operation on several datasets, which another header decides."""
+    """The participation of a dataset in an operation on several datasets; another header decides about it."""
 
     #: id of the operation
     operation: str
@@ -68,7 +68,7 @@ class Participation:
     #: whether the operation creates the coordinator, so that it is pending while there is none
     creates: bool = False
 
-    def settled(self) -> Participation:
+    def settle(self) -> Participation:
         """The same, of an operation that is known to be committed."""
         return attrs.evolve(self, before=None, previous=None, creates=False)
 

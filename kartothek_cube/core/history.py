@@ -33,7 +33,7 @@ __all__ = (
     "check_as_of",
     "describe_operation",
     "expire_snapshots",
-    "expired_snapshots",
+    "list_expired_snapshots",
     "fingerprint",
     "history_folder",
     "is_before_key",
@@ -44,7 +44,7 @@ __all__ = (
     "load_state",
     "name_states",
     "operation_info",
-    "retained_metadata",
+    "retention_metadata",
     "select_state",
     "snapshot_retention",
     "state_as_of",
@@ -53,7 +53,7 @@ __all__ = (
 
 # The current state is the header and nothing else, as the format demands. A dataset whose metadata say so
 # (`KEEP_HISTORY`) numbers its states; before a commit replaces a header, it archives it with its schema under
-# ``<uuid>/_history/``. Only published headers are archived, and whatever dies between archiving, publication
+# ``<uuid>/_history/``. Only published headers are archived, and a writer that is killed between archiving, publication
 # and expiry leaves a readable history: a snapshot of the current state is no second state.
 
 
@@ -148,7 +148,7 @@ def snapshot_retention(metadata: Mapping[str, Any]) -> int:
     return retention
 
 
-def retained_metadata(state: DatasetMetadata | None) -> dict[str, Any]:
+def retention_metadata(state: DatasetMetadata | None) -> dict[str, Any]:
     """Metadata that survive an overwrite: the snapshot retention."""
     metadata = {} if state is None else state.metadata
     return {KEEP_HISTORY: metadata[KEEP_HISTORY]} if KEEP_HISTORY in metadata else {}
@@ -310,7 +310,7 @@ def list_snapshots(blobs: BlobStore, current: DatasetMetadata, header_key: str) 
     return [snapshot for snapshot in _list_archive(current.uuid, blobs) if snapshot.key != current_key]
 
 
-def expired_snapshots(uuid: str, blobs: BlobStore) -> list[str]:
+def list_expired_snapshots(uuid: str, blobs: BlobStore) -> list[str]:
     """Keys of snapshots beyond the retention of a dataset."""
     # None where the header has no retention: another library may have overwritten it.
     stored = read_header(uuid, blobs)
@@ -325,7 +325,7 @@ def expired_snapshots(uuid: str, blobs: BlobStore) -> list[str]:
 def expire_snapshots(uuid: str, blobs: BlobStore) -> None:
     """Delete the snapshots beyond the retention; their files become garbage."""
     try:
-        blobs.delete(expired_snapshots(uuid, blobs))
+        blobs.delete(list_expired_snapshots(uuid, blobs))
     except (OSError, KeyError, ValueError):
         # The commit is published already, and the next commit or garbage collection expires them.
         return

@@ -50,7 +50,7 @@ from kartothek_cube.io_components.write.cube_plan import (
 from kartothek_cube.io_components.write.dataset_plan import SchemaMode
 from kartothek_cube.io_components.write.incremental import (
     declared_ids,
-    iter_input,
+    iter_elements,
     write_part,
     write_parts_job,
 )
@@ -75,7 +75,7 @@ __all__ = (
 
 
 def _write_iter(plan: CubeWritePlan, data: Iterable[CubeElement]) -> dict[str, DatasetMetadata]:
-    return execute(write_parts_job(plan, iter_input(data), write_part))
+    return execute(write_parts_job(plan, iter_elements(data), write_part))
 
 
 @alias_parameter("datasets", "ktk_cube_dataset_ids")

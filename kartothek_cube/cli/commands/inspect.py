@@ -70,7 +70,7 @@ def info(state: CliContext, as_json: bool) -> None:
         click.echo()
         headline(f"Dataset: {name}")
         _print_dataset(cube, dataset)
-        version = _published_version(state, dataset)
+        version = _describe_publication(state, dataset)
         if version is not None:
             label("Published:", f" {version}")
 
@@ -103,7 +103,7 @@ def _user_metadata(dataset: DatasetMetadata) -> dict[str, Any]:
     return metadata
 
 
-def _published_version(state: CliContext, dataset: DatasetMetadata) -> str | None:
+def _describe_publication(state: CliContext, dataset: DatasetMetadata) -> str | None:
     """What the published table of a dataset shows; None if there is none."""
     from kartothek_cube.core.errors import CorruptDatasetError
     from kartothek_cube.core.store import open_blobs

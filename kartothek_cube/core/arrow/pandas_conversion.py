@@ -610,7 +610,7 @@ def to_pandas(
 
 def _with_typed_categories(frame: pd.DataFrame, encoded: Mapping[str, pa.ChunkedArray]) -> pd.DataFrame:
     for name in (c for c in encoded if frame[c].cat.categories.empty):
-        # converted together with the column, empty categories would become objects
+        # pandas makes objects of the empty categories of a converted column
         categories = pa.array([], encoded[name].type.value_type).to_pandas()
         frame[name] = frame[name].cat.set_categories(pd.Index(categories))
     return frame

@@ -28,7 +28,7 @@ __all__ = (
     "refers_to",
     "restore_schema",
     "store_indices",
-    "unreferenced_indices",
+    "list_unreferenced_indices",
 )
 
 _LOGGER = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ def store_indices(blobs: BlobStore, state: DatasetMetadata, written: list[str]) 
     return state.copy(indices=indices)
 
 
-def unreferenced_indices(blobs: BlobStore, uuid: str, written: Sequence[str]) -> list[str]:
+def list_unreferenced_indices(blobs: BlobStore, uuid: str, written: Sequence[str]) -> list[str]:
     """Those of the written index files to which the newest state does not refer."""
     if not written:
         return []

@@ -16,7 +16,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError, DatasetNotFoundError
 from kartothek_cube.core.expressions.predicate import ConjunctionType
-from kartothek_cube.core.history import OperationInfo, retained_metadata
+from kartothek_cube.core.history import OperationInfo, retention_metadata
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.partition import PartitionTable, partition_folders
@@ -31,7 +31,7 @@ __all__ = (
     "IndexUpdate",
     "InputsPresent",
     "last_batch",
-    "merged_schema",
+    "compute_schema",
     "MissingIndexEntries",
     "NoUnseenPartitions",
     "Requirement",
@@ -298,7 +298,7 @@ def _create(state: DatasetMetadata | None, change: ChangeSet) -> DatasetMetadata
     return DatasetMetadata(
         uuid=change.uuid,
         partitions=change.added,
-        metadata={**retained_metadata(state), **_without_evolution(_metadata({}, change))},
+        metadata={**retention_metadata(state), **_without_evolution(_metadata({}, change))},
         indices=indices,
         explicit_partitions=change.explicit,
         partition_keys=list(change.partition_keys or ()),
@@ -317,12 +317,12 @@ def _update(state: DatasetMetadata, change: ChangeSet) -> DatasetMetadata:
     if EVOLUTION in state.metadata:
         # older files cannot be read without it, whatever a user's function makes of the metadata
         metadata[EVOLUTION] = state.metadata[EVOLUTION]
-    schema = merged_schema(state, change)
+    schema = compute_schema(state, change)
     if change.merge_schema and state.schema is not None and change.schema is not None:
         metadata = merge_evolution(state.schema, change.schema, metadata, state.uuid)
     if change.schema_update is not None and schema is not None:
         schema, metadata = change.schema_update.apply(
-            schema, metadata, state.partition_keys or (), _fixed_columns(state, change), state.uuid
+            schema, metadata, state.partition_keys or (), _list_fixed_columns(state, change), state.uuid
         )
     removed_labels = state.partition_table.labels.filter(pa.array(removed))
     return state.copy(
@@ -334,7 +334,7 @@ def _update(state: DatasetMetadata, change: ChangeSet) -> DatasetMetadata:
     )
 
 
-def _fixed_columns(state: DatasetMetadata, change: ChangeSet) -> dict[str, str]:
+def _list_fixed_columns(state: DatasetMetadata, change: ChangeSet) -> dict[str, str]:
     """Columns that an update of the schema must not change, with the reason."""
     indexed = dict.fromkeys(state.secondary_indices, "indexed")
     return {**indexed, **change.fixed_columns, **dict.fromkeys(state.partition_keys or (), "a partition key")}
@@ -407,7 +407,7 @@ def _index(column: str, entries: IndexColumns, schema: SchemaWrapper | None) -> 
     return ExplicitSecondaryIndex.from_columns(column, entries, dtype)
 
 
-def merged_schema(state: DatasetMetadata, change: ChangeSet) -> SchemaWrapper | None:
+def compute_schema(state: DatasetMetadata, change: ChangeSet) -> SchemaWrapper | None:
     """The schema that knows most: a column that was null so far may get a type."""
     if change.schema is None:
         return state.schema

@@ -57,7 +57,7 @@ __all__ = (
     "read_record",
     "rename_operations",
     "settle",
-    "settled_participation",
+    "settle_participation",
     "status_of",
 )
 
@@ -114,7 +114,7 @@ class Status(Enum):
 
     COMMITTED = "committed"
     ABORTED = "aborted"
-    #: its writer is at work, or has died
+    #: its writer is running, or was killed
     PENDING = "pending"
 
 
@@ -136,10 +136,10 @@ def pending_participation(state: DatasetMetadata) -> Participation | None:
     return None if participation is None or participation.before is None else participation
 
 
-def settled_participation(state: DatasetMetadata | None) -> Participation | None:
+def settle_participation(state: DatasetMetadata | None) -> Participation | None:
     """The participation of a state that is known to be committed."""
     participation = None if state is None else participation_of(state.extra)
-    return None if participation is None else participation.settled()
+    return None if participation is None else participation.settle()
 
 
 def rename_operations(state: DatasetMetadata, uuids: Mapping[str, str]) -> DatasetMetadata:
@@ -151,7 +151,7 @@ def rename_operations(state: DatasetMetadata, uuids: Mapping[str, str]) -> Datas
     if participation is not None:
         # what is not copied cannot tell whether an operation is committed
         new = uuids.get(participation.coordinator)
-        participation = None if new is None else attrs.evolve(participation.settled(), coordinator=new)
+        participation = None if new is None else attrs.evolve(participation.settle(), coordinator=new)
     participants = {uuids.get(uuid, uuid): name for uuid, name in record.participants.items()}
     copied = attrs.evolve(record, participation=participation, participants=participants, aborted=())
     return state if copied == record else _with_record(state, copied)
@@ -175,7 +175,7 @@ def status_of(uuid: str, participation: Participation, header: CommitRecord | No
 
 
 def operation_status(blobs: BlobStore, uuid: str, participation: Participation) -> Status:
-    """Ask the coordinator for the status of an operation in which a dataset takes part."""
+    """Status of an operation in which a dataset participates, by the header of its coordinator."""
     # Call it after the header of the participant was read. That an operation is committed never changes, and
     # the process that has committed it knows.
     if _is_known(uuid, participation.operation):
@@ -201,7 +201,7 @@ def _remember(uuid: str, operation: str) -> None:
 
 # -- writers that meet an operation --------------------------------------------------------------------------
 
-#: Looks at a pending operation before it is aborted, with growing pauses of 2.3 s together: commits of the
+#: Looks at a pending operation before it is aborted, with growing pauses of 2.3 s in total: commits of the
 #: other datasets take some requests each. A slow writer that is aborted begins again.
 _LOOKS = 14
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.005, 0.4
@@ -217,7 +217,7 @@ def settle(blobs: BlobStore, read: Callable[[], BaseState], *, replaces: bool = 
             return base
         status = operation_status(blobs, base.uuid, participation)
         if status is Status.COMMITTED:
-            return attrs.evolve(base, participation=participation.settled())
+            return attrs.evolve(base, participation=participation.settle())
         if status is Status.ABORTED:
             return _roll_back(blobs, base, participation, replaces)
         if participation.operation != seen:
@@ -241,7 +241,7 @@ def _roll_back(blobs: BlobStore, base: BaseState, participation: Participation, 
                 "other software may have deleted it. Write the dataset again with overwrite=True",
             ) from error
         state = None
-    return attrs.evolve(base, state=state, participation=settled_participation(state), aborted=participation)
+    return attrs.evolve(base, state=state, participation=settle_participation(state), aborted=participation)
 
 
 def load_before(blobs: BlobStore, uuid: str, participation: Participation) -> DatasetMetadata | None:
@@ -273,7 +273,7 @@ def committed_state(blobs: BlobStore, state: DatasetMetadata) -> DatasetMetadata
 
 
 def abort_operation(blobs: BlobStore, uuid: str, participation: Participation) -> None:
-    """Keep a pending operation in which a dataset takes part from committing."""
+    """Prevent the commit of a pending operation in which a dataset participates."""
 
     def add(state: DatasetMetadata) -> DatasetMetadata | None:
         record = parse_record(state.extra)
@@ -304,7 +304,7 @@ def abort_operation(blobs: BlobStore, uuid: str, participation: Participation) -
 
 
 def forget_aborted(blobs: BlobStore, participation: Participation) -> None:
-    """Remove the note that an operation was aborted, once one of its participants is rolled back."""
+    """Remove an operation from the aborted ones of its coordinator, once a participant is rolled back."""
     # From then on the operation cannot commit, since its writer looks at all participants. Before, the note
     # must stay.
     uuid = participation.coordinator
@@ -380,7 +380,7 @@ def commit_operation(
         try:
             return _commit_once(blobs, coordinator, steps, touch, undo)
         except OperationAborted:
-            # another writer took this one for dead
+            # another writer aborted the operation: this one was too slow
             continue
     raise ConcurrentWriteError(coordinator)
 
@@ -455,14 +455,14 @@ def _decide(
 
 
 def _confirm(blobs: BlobStore, coordinator: str, operation: str, receipts: Sequence[CommitReceipt]) -> bool:
-    """Note in the participants that the operation is committed; False if another writer has aborted it."""
+    """Record in the participants that the operation is committed; False if another writer aborted it."""
     # Where the operation creates the coordinator there may have been no header in which an abort is noted.
     # And the participants must not depend on the coordinator, should that be deleted.
     for receipt in receipts:
         record = parse_record(receipt.state.extra)
         if record is None or record.participation is None:
             continue
-        settled = attrs.evolve(record, commit=gen_uuid(), participation=record.participation.settled())
+        settled = attrs.evolve(record, commit=gen_uuid(), participation=record.participation.settle())
         uuid, key = receipt.base.uuid, receipt.base.header_key
         header = render(_with_record(receipt.state, settled), key)
         try:

@@ -1,7 +1,7 @@
 """Optimistic commit: apply a change to the newest state and compare-and-swap the header; retry on conflict.
 
 The order of writes is that of references: data files, index files, archived snapshot, schema file, header. So
-a header never refers to what is not stored, and a commit that dies leaves garbage at worst.
+a header never refers to what is not stored, and a commit that is killed leaves garbage at worst.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow.compute as pc
 
 from kartothek_cube.core.commit.auxiliary_files import (
+    list_unreferenced_indices,
     put_schema,
     put_tombstoned_schema_again,
     refers_to,
     restore_schema,
     store_indices,
-    unreferenced_indices,
 )
 from kartothek_cube.core.commit.base_state import (
     BaseState,
@@ -53,9 +53,9 @@ from kartothek_cube.core.commit.tombstones import (
     confirm_first_commit,
     inherit_tombstones,
     list_tombstone_files,
+    list_tombstoned_files,
     tombstone_entries,
     tombstone_name,
-    tombstoned_files,
 )
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.loading import file_keys
@@ -250,7 +250,7 @@ def publish(
         if base.aborted is not None or (
             mode is not WriteMode.REPLACE and not base.is_confirmed and base.state is not None
         ):
-            # the first commit may have died before it could take back a header whose files are deleted
+            # the first commit may have been killed before it could remove a header whose files are deleted
             needed = file_keys(new)
         if base.state is not None and base.old is not None:
             snapshot = _archive(blobs, base, new, role)
@@ -268,7 +268,7 @@ def publish(
                 # there, and a new dataset of that name would take it for its own
                 blobs.delete([snapshot])
             delete_before(blobs, snapshot)
-            blobs.delete(unreferenced_indices(blobs, base.uuid, written))
+            blobs.delete(list_unreferenced_indices(blobs, base.uuid, written))
         raise
     receipt = _complete(blobs, receipt, role, snapshot)
     if _has_history(new) or _has_history(base.state):
@@ -309,7 +309,7 @@ def _next_record(base: BaseState, new: DatasetMetadata, role: Role, snapshot: st
         unconfirmed=commit_id if base.old is None else None,
         lineage=gen_uuid() if old is None else old.lineage,
         interrupted=base.old is not None if old is None else old.interrupted,
-        participation=None if inherited is None else inherited.settled(),
+        participation=None if inherited is None else inherited.settle(),
         participants={} if old is None else old.participants,
         aborted=() if old is None else old.aborted,
     )
@@ -393,7 +393,7 @@ def _put_state(
         # a dataset that was deleted, or had another table, may have left a schema that is collected now
         schemas = [base.schema_key] if new.schema is not None and (replace or base.old is None) else []
         # the schema of a first commit is confirmed below, where it can be put again
-        names = tombstoned_files({TOMBSTONES_KEY: collections})
+        names = list_tombstoned_files({TOMBSTONES_KEY: collections})
         names -= {tombstone_name(base.schema_key)} if base.old is None else set()
         # what the header will name has to be on disk before it, see BlobStore.flush
         blobs.flush(files)

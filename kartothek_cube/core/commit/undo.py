@@ -1,4 +1,4 @@
-"""Undo of a published commit, also after others have committed on top of it."""
+"""Undo of a published commit, also below later commits of other writers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from kartothek_cube.core.commit.base_state import BaseState, CommitReceipt, read_base
 from kartothek_cube.core.commit.change import WriteMode
 from kartothek_cube.core.commit.header_store import attempts, restore_if_ours, retry_request
-from kartothek_cube.core.commit.operation import delete_before, forget_aborted, settle, settled_participation
+from kartothek_cube.core.commit.operation import delete_before, forget_aborted, settle, settle_participation
 from kartothek_cube.core.commit.publish import publish
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.loading import file_keys
@@ -68,7 +68,7 @@ def _invert_newest(blobs: BlobStore, receipt: CommitReceipt) -> None:
         return
     if old is not None and state == old:
         return
-    base = attrs.evolve(base, participation=settled_participation(old))
+    base = attrs.evolve(base, participation=settle_participation(old))
     new = invert(state, old, receipt.state, blobs)
     if old is None and not len(new.partition_table):
         # nothing of other writers is in it but tombstones
@@ -78,8 +78,8 @@ def _invert_newest(blobs: BlobStore, receipt: CommitReceipt) -> None:
 
 
 def finish_operation(blobs: BlobStore, uuid: str) -> bool:
-    """Go back to the state before an operation whose writer has died; False if there is none."""
-    # A slow writer that is taken for dead begins again.
+    """Restore the state before an operation whose writer was killed; False if there is none."""
+    # A slow writer whose operation is aborted here by mistake begins again.
     for _ in attempts():
         try:
             base = settle(blobs, lambda: read_base(blobs, uuid, _table(blobs, uuid)))

@@ -389,12 +389,12 @@ class _Parser:
         return found
 
     def alternatives(self) -> JoinedTexts | ConditionText:
-        return self.joined("|", self.conjunction)
+        return self.join("|", self.conjunction)
 
     def conjunction(self) -> JoinedTexts | ConditionText:
-        return self.joined("&", self.single)
+        return self.join("&", self.single)
 
-    def joined(
+    def join(
         self, operator: str, parse: Callable[[], JoinedTexts | ConditionText]
     ) -> JoinedTexts | ConditionText:
         parts = [parse()]
@@ -422,13 +422,13 @@ class _Parser:
                     values = self.items(groups["values"])
                 else:
                     values = tuple(groups[name] for name in ("value", "first", "last") if name in groups)
-                return self.found(match, operator, values)
+                return self.end(match, operator, values)
         match = _COMPARISON.match(self.text, self.position)
         if match is None:
             raise self.error()
-        return self.found(match, "", ())
+        return self.end(match, "", ())
 
-    def found(self, match: re.Match[str], operator: str, values: tuple[str, ...]) -> ConditionText:
+    def end(self, match: re.Match[str], operator: str, values: tuple[str, ...]) -> ConditionText:
         result = ConditionText(match[0], match["column"], operator, values)
         self.position = match.end()
         if self.next_character() not in ("", "&", "|", ")"):

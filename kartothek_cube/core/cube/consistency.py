@@ -88,7 +88,7 @@ def get_payload_subset(columns: Iterable[str], cube: Cube) -> set[str]:
 
 
 def get_cube_payload(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> set[str]:
-    """Payload columns of all given datasets together."""
+    """Payload columns of all given datasets."""
     return set().union(*(get_payload_subset(get_dataset_columns(ds), cube) for ds in datasets.values()))
 
 

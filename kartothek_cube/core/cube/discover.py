@@ -337,7 +337,7 @@ def discover_cube(
             f"its metadata has no {KTK_CUBE_METADATA_DIMENSION_COLUMNS}"
         )
     partitions = _partition_columns(uuid_prefix, seed, stored[seed])
-    indexed = set().union(*(_indexed(ds) for ds in stored.values()))
+    indexed = set().union(*(_list_indexed(ds) for ds in stored.values()))
     cube = Cube(
         uuid_prefix=uuid_prefix,
         dimension_columns=_names(dimensions, "dimension columns", seed),
@@ -401,7 +401,7 @@ def _partition_columns(uuid_prefix: str, seed: str, dataset: DatasetMetadata) ->
     return columns
 
 
-def _indexed(dataset: DatasetMetadata) -> set[str]:
+def _list_indexed(dataset: DatasetMetadata) -> set[str]:
     """Columns with an index beyond the partition keys that the header implies."""
     return (set(dataset.indices) - set(dataset.partition_keys or [])) & get_dataset_columns(dataset)
 

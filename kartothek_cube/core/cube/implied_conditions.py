@@ -14,7 +14,7 @@ from kartothek_cube.core.arrow.expression_calls import Call, Expression, Field, 
 from kartothek_cube.core.arrow.types import is_text
 from kartothek_cube.core.cube.conditions import COMPARISONS, C, Condition, Conjunction, Disjunction
 
-__all__ = ("ImpliedCondition", "implied_condition")
+__all__ = ("ImpliedCondition", "imply_condition")
 
 ImpliedCondition: TypeAlias = Condition | Conjunction | Disjunction
 
@@ -31,13 +31,13 @@ _MIRRORED = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 _MATCH = 0
 
 
-def implied_condition(expression: pc.Expression, schema: pa.Schema) -> ImpliedCondition | None:
+def imply_condition(expression: pc.Expression, schema: pa.Schema) -> ImpliedCondition | None:
     """Condition that holds for all rows for which the expression is true; None if nothing is known.
 
     It may hold for other rows as well: the expression has to be evaluated on the rows as well.
 
     >>> schema = pa.schema([("CITY", pa.string()), ("DAY", pa.int64())])
-    >>> print(implied_condition((pc.field("CITY") == "Rom") & (pc.abs(pc.field("DAY")) == 7), schema))
+    >>> print(imply_condition((pc.field("CITY") == "Rom") & (pc.abs(pc.field("DAY")) == 7), schema))
     CITY == Rom
     """
     decoded = decode_expression(expression)

@@ -23,11 +23,11 @@ from kartothek_cube.core.commit.tombstones import (
     add_tombstones,
     is_tombstone_file,
     list_tombstone_files,
+    list_tombstoned_files,
     put_tombstone_file,
     remove_tombstones,
     tombstone_entries,
     tombstone_name,
-    tombstoned_files,
 )
 from kartothek_cube.core.commit.undo import finish_operation
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
@@ -39,10 +39,10 @@ from kartothek_cube.core.errors import ConcurrentWriteError, DatasetNotFoundErro
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import (
     KEEP_HISTORY,
-    expired_snapshots,
     history_folder,
     is_before_key,
     is_snapshot_key,
+    list_expired_snapshots,
     load_snapshot,
 )
 from kartothek_cube.core.naming import (
@@ -71,7 +71,7 @@ __all__ = (
     "delete_files_job",
     "delete_garbage",
     "finish_operations",
-    "finished_tombstones",
+    "list_finished_tombstones",
     "history_keys",
     "is_older",
     "list_cube_garbage",
@@ -117,22 +117,22 @@ def list_garbage(
         tracked |= history_keys(uuid, blobs, [blob for blob in files if not is_older(blob, limit)])
         tracked |= _table_keys(uuid, blobs, log)
     garbage = [blob for blob in files if blob.key not in tracked and is_older(blob, limit)]
-    return sorted(garbage + finished_tombstones(blobs, uuid, garbage, limit))
+    return sorted(garbage + list_finished_tombstones(blobs, uuid, garbage, limit))
 
 
 def _list_orphans(blobs: BlobStore, uuid: str, retention: timedelta | None) -> list[Blob]:
-    """Files of a dataset without a header, left by a deletion, a copy or a first write that died."""
+    """Files of a dataset without a header, from a deletion, a copy or a first write that was killed."""
     limit = retention_cutoff(blobs, uuid, retention)
     files = [blob for blob in blobs.list(f"{uuid}/") if "/" in blob.key.removeprefix(f"{uuid}/")]
     garbage = [blob for blob in files if not is_tombstone_file(blob.key) and is_older(blob, limit)]
     garbage += [blob for blob in blobs.list(f"{uuid}.") if _is_temporary(blob.key) and is_older(blob, limit)]
-    return sorted(garbage + finished_tombstones(blobs, uuid, garbage, limit))
+    return sorted(garbage + list_finished_tombstones(blobs, uuid, garbage, limit))
 
 
-def finished_tombstones(
+def list_finished_tombstones(
     blobs: BlobStore, uuid: str, garbage: Iterable[Blob], limit: float | None
 ) -> list[Blob]:
-    """Tombstone files of dead collections whose files are all deleted, or garbage themselves."""
+    """Tombstone files of killed collections whose files are all deleted, or garbage themselves."""
     # The files are listed after the tombstones were read: each was there when its tombstone was written.
     entries = list_tombstone_files(blobs, uuid)
     if not entries:
@@ -140,7 +140,7 @@ def finished_tombstones(
     present = blobs.list(f"{uuid}/")
     remaining = {tombstone_name(blob.key) for blob in present}
     remaining -= {tombstone_name(blob.key) for blob in garbage}
-    names = {name: tombstoned_files({TOMBSTONES_KEY: {name: entry}}) for name, entry in entries.items()}
+    names = {name: list_tombstoned_files({TOMBSTONES_KEY: {name: entry}}) for name, entry in entries.items()}
     finished = {name for name, files in names.items() if not files & remaining}
     return [
         blob
@@ -169,7 +169,7 @@ def _keys_before(blobs: BlobStore, dataset: DatasetMetadata) -> set[str]:
 
 def history_keys(uuid: str, blobs: BlobStore, young: Iterable[Blob] = ()) -> set[str]:
     """Keys of the archived snapshots of a dataset that are kept, and of all their files."""
-    expired = set(expired_snapshots(uuid, blobs)) - {blob.key for blob in young}
+    expired = set(list_expired_snapshots(uuid, blobs)) - {blob.key for blob in young}
     keys = set()
     for blob in blobs.list(history_folder(uuid)):
         if blob.key in expired or _is_temporary(blob.key) or is_before_key(blob.key):
@@ -198,7 +198,7 @@ def _is_internal(key: str, uuid: str) -> bool:
 
 
 def _is_temporary(key: str) -> bool:
-    """Whether a file was left by a writer to a local directory that died."""
+    """Whether a file is the temporary one of a killed writer to a local directory."""
     return _TEMPORARY.search(key) is not None
 
 
@@ -229,12 +229,12 @@ def _delete_files(blobs: BlobStore, uuid: str, collection: str, keys: Sequence[s
         state = None
         with suppress(DatasetNotFoundError):
             state = _edit_tombstones(
-                blobs, uuid, lambda s: add_tombstones(s.metadata, collection, _unused(s, keys, blobs))
+                blobs, uuid, lambda s: add_tombstones(s.metadata, collection, _list_unused(s, keys, blobs))
             )
         if state is not None:
             # a publisher that reads the header from now on finds the tombstones
             published = _list_table_keys(blobs, uuid)
-            deleted = [key for key in _unused(state, keys, blobs) if key not in published]
+            deleted = [key for key in _list_unused(state, keys, blobs) if key not in published]
             return _delete_tombstoned(blobs, uuid, collection, deleted)
         if _delete_orphans(blobs, uuid, collection, keys):
             return None
@@ -250,7 +250,7 @@ def _delete_tombstoned(blobs: BlobStore, uuid: str, collection: str, keys: Seque
         _edit_tombstones(blobs, uuid, lambda s: remove_tombstones(s.metadata, collection, names))
 
 
-def _unused(state: DatasetMetadata, keys: Sequence[str], blobs: BlobStore) -> list[str]:
+def _list_unused(state: DatasetMetadata, keys: Sequence[str], blobs: BlobStore) -> list[str]:
     """The keys to which a state does not refer."""
     used = {*file_keys(state), *schema_keys(state, blobs)}
     return [key for key in keys if key not in used]
@@ -322,7 +322,7 @@ def retention_cutoff(blobs: BlobStore, prefix: str, retention: timedelta | None)
 
 
 def _clock(blobs: BlobStore, key: str) -> float:
-    """The time of the store's clock, read off an empty file that is written, listed and deleted."""
+    """Time of the store, which stamps an empty file that is written, listed and deleted."""
     # the store stamps files with its own clock, which may differ from ours by hours
     local_time = clock.datetime_utcnow().replace(tzinfo=UTC).timestamp()
     try:
@@ -389,7 +389,7 @@ def list_cube_garbage(cube: Cube, store: StoreInput, retention: timedelta | None
         and is_older(blob, limit)
     ]
     for uuid in sorted({blob.key.partition("/")[0] for blob in files if is_tombstone_file(blob.key)}):
-        garbage += finished_tombstones(blobs, uuid, garbage, limit)
+        garbage += list_finished_tombstones(blobs, uuid, garbage, limit)
     return sorted(garbage)
 
 
@@ -413,7 +413,7 @@ def dataset_garbage_job(
 
 
 def finish_operations(cube: Cube, store: StoreInput) -> list[str]:
-    """Abort the operations on several datasets whose writer has died; returns the ids of the datasets."""
+    """Abort the operations on several datasets whose writer was killed; return the ids of the datasets."""
     ensure_cube(cube)
     blobs = open_blobs(store)
     finished = []

@@ -147,7 +147,7 @@ def _repeated_cells(plan: CubeVerifyPlan, findings: Iterable[VerifyResult]) -> I
         yield Problem(dataset.uuid, "duplicate-cells", repeated.key, str(repeated))
 
 
-# -- the datasets together -----------------------------------------------------------------------------------
+# -- rules of the cube ---------------------------------------------------------------------------------------
 
 
 def _cube_problems(cube: Cube, datasets: Mapping[str, DatasetMetadata], ids: set[str]) -> Iterator[Problem]:

@@ -224,7 +224,7 @@ def _schema_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Pro
 
 
 def _operation_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Problem]:
-    """Operations on several datasets that have not committed, or of which other software has lost track."""
+    """Operations on several datasets that have not committed, or whose status other software has removed."""
     participation = pending_participation(dataset)
     if participation is None:
         return
@@ -398,7 +398,7 @@ def _unknown_partitions(plan: VerifyPlan, column: str, key: str, data: IndexColu
 def _differences(
     plan: VerifyPlan, column: str, key: str, index: IndexColumns, data: IndexUpdate
 ) -> Iterator[Problem]:
-    """Entries of the data that are not in the index, and the other way round."""
+    """Entries of the data that are not in the index, and entries of the index that are not in the data."""
     stored = index.keep_labels(data.covered)
     same = data.entries.values.type.equals(index.values.type)
     actual = data.entries if same else IndexColumns.empty(index.values.type)

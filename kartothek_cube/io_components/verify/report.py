@@ -193,7 +193,7 @@ class Report:
 
 
 def merge_reports(reports: Iterable[Report], more: Iterable[Problem] = ()) -> Report:
-    """Merge the reports of several datasets; `more` has the problems of all of them together."""
+    """Merge the reports of several datasets; `more` has the problems of the cube itself."""
     parts = list(reports)
     names = dict.fromkeys(name for part in parts for name in part.checked)
     return Report(

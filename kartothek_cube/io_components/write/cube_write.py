@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.types import same_type, widen
 from kartothek_cube.core.commit.base_state import CommitReceipt
-from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, WriteMode, merged_schema
+from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, WriteMode, compute_schema
 from kartothek_cube.core.commit.operation import Role, commit_operation
 from kartothek_cube.core.commit.publish import commit
 from kartothek_cube.core.commit.undo import undo_all
@@ -148,7 +148,7 @@ def _after_write(change: ChangeSet, dataset: DatasetMetadata | None) -> DatasetM
         return _prospective_dataset(change)
     if dataset is None:
         raise DatasetNotFoundError(change.uuid)
-    return dataset if change.schema is None else dataset.copy(schema=merged_schema(dataset, change))
+    return dataset if change.schema is None else dataset.copy(schema=compute_schema(dataset, change))
 
 
 def _check_not_empty(

@@ -199,7 +199,7 @@ def merge_written(parts: Iterable[Written]) -> Written:
 def update_dataset_job(
     plan: DatasetWritePlan, tasks: Iterable[Input], run: Callable[[WriteContext, Input], Written]
 ) -> Job[WriteContext, Input, Written, DatasetMetadata]:
-    """Write inputs in independent tasks, then commit them together."""
+    """Write inputs in independent tasks, then commit once."""
     return Job(
         name="update_dataset" if plan.mode in (WriteMode.UPDATE, WriteMode.UPSERT) else "store_dataset",
         description=f"write dataset {plan.context.uuid}",

@@ -256,7 +256,7 @@ def plan_update(
     remove_where, labels = plan_removal(state, delete_scope, context.store)
     return attrs.evolve(
         plan,
-        context=_stored_context(context, state, is_merge=is_merge),
+        context=_complete_context(context, state, is_merge=is_merge),
         mode=WriteMode.UPDATE,
         merge_schema=is_merge,
         remove_where=remove_where,
@@ -280,7 +280,7 @@ def _is_replace(on_conflict: OnConflict) -> bool:
     return on_conflict == "replace"
 
 
-def _stored_context(context: WriteContext, dataset: DatasetMetadata, *, is_merge: bool) -> WriteContext:
+def _complete_context(context: WriteContext, dataset: DatasetMetadata, *, is_merge: bool) -> WriteContext:
     """The context with the keys, indices and schema of the stored dataset; given ones have to agree."""
     table = check_table(dataset, None)
     if context.table != table:

@@ -37,7 +37,7 @@ __all__ = (
     "check_duplicate_cells",
     "commit_parts",
     "declared_ids",
-    "iter_input",
+    "iter_elements",
     "without_commit_state",
     "write_part",
     "write_parts",
@@ -60,10 +60,10 @@ def declared_ids(ktk_cube_dataset_ids: str | Iterable[str] | None, default: Iter
     return set(default if ids is None else ids)
 
 
-def iter_input(data: Any) -> Iterable[Any]:
+def iter_elements(data: Any) -> Iterable[Any]:
     """Iterate over the elements of an input: frames, or dicts of dataset id to frame.
 
-    >>> list(iter_input({"weather": None}))
+    >>> list(iter_elements({"weather": None}))
     [{'weather': None}]
     """
     if data is None or is_frame(data) or isinstance(data, Mapping):

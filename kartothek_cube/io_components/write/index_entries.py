@@ -67,7 +67,7 @@ def _distinct_pairs(
 def index_entries_of(
     column: str, labels: Sequence[str], tables: Iterable[pa.Table], dtype: pa.DataType
 ) -> IndexUpdate:
-    """Index entries of partitions out of their tables, which come in the order of the labels."""
+    """Index entries of partitions, from one table per label in the same order."""
     columns = [table.column(column).cast(dtype) for table in tables]
     starts = np.cumsum([0, *map(len, columns)])[:-1]
     values = pa.chunked_array([chunk for rows in columns for chunk in rows.chunks], type=dtype)

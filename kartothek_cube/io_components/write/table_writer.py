@@ -375,7 +375,7 @@ def split_by_partition(table: pa.Table, partition_on: Sequence[str]) -> tuple[In
 
 
 def _first_appearance_order(codes: Ints) -> Ints:
-    """Stable order that puts equal codes together, in the order of their first appearance."""
+    """Stable order that groups equal codes, in the order of their first appearance."""
     _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
     return np.argsort(first[inverse], kind="stable")
 
@@ -407,7 +407,7 @@ def delete_uncommitted(store: StoreInput, results: Iterable[WriteResult]) -> Non
     for result in results:
         if len(result.labels):
             keys = result.partitions().files[result.table].to_pylist()
-            tracked = _tracked(blobs, result.uuid)
+            tracked = _list_tracked(blobs, result.uuid)
             blobs.delete([key for key in keys if key not in tracked])
 
 
@@ -419,11 +419,11 @@ def delete_uncommitted_attempts(context: WriteContext) -> None:
         blob.key for blob in blobs.list(folder) if blob.key.rpartition("/")[2].startswith(context.write_id)
     ]
     if keys and context.write_id:
-        tracked = _tracked(blobs, context.uuid)
+        tracked = _list_tracked(blobs, context.uuid)
         blobs.delete([key for key in keys if key not in tracked])
 
 
-def _tracked(blobs: BlobStore, uuid: str) -> set[str]:
+def _list_tracked(blobs: BlobStore, uuid: str) -> set[str]:
     try:
         return set(data_keys(DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)))
     except DatasetNotFoundError:

@@ -53,8 +53,8 @@ __all__ = (
 
 # The current state is the header and nothing else, as the format demands. A dataset whose metadata say so
 # (`KEEP_HISTORY`) numbers its states; before a commit replaces a header, it archives it with its schema under
-# ``<uuid>/_history/``. Only published headers are archived, and a writer that is killed between archiving, publication
-# and expiry leaves a readable history: a snapshot of the current state is no second state.
+# ``<uuid>/_history/``. Only published headers are archived, and a writer that is killed between archiving,
+# publication and expiry leaves a readable history: a snapshot of the current state is no second state.
 
 
 #: metadata key: number of snapshots to keep

@@ -38,8 +38,8 @@ __all__ = (
 )
 
 # The format keeps the schema in a file at a fixed key, so that replacing a dataset by one with another schema
-# takes two puts. A writer that is killed in between would leave the old header with the new schema. Therefore a
-# schema file says for which headers it was written (all with one ``creation_time``, which updates keep: the
+# takes two puts. A writer that is killed in between would leave the old header with the new schema. Therefore
+# a schema file says for which headers it was written (all with one ``creation_time``, which updates keep: the
 # schema version) and holds the schemas of the versions it replaces. Other readers ignore this metadata.
 
 #: key in the metadata of the Parquet file

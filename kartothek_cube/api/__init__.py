@@ -64,8 +64,7 @@ class _LazyFunction:
 
 
 def lazy_names(api: str, names: Sequence[str], facades: Sequence[Facade]) -> Callable[[str], Any]:
-    """
-    Return the ``__getattr__`` of the module `api`, which already has `names`, for the names of `facades`.
+    """Return the ``__getattr__`` of the module `api`, which already has `names`, for the names of `facades`.
 
     It also computes ``__all__``, with the names of all façades whose engine is installed.
     """

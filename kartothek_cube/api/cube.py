@@ -1,5 +1,4 @@
-"""
-The complete cube API: ``from kartothek_cube.api.cube import *``.
+"""The complete cube API: ``from kartothek_cube.api.cube import *``.
 
 Importing this module imports neither dask nor pyspark, and neither do the names of the pandas, Arrow and
 iterator façades. The dask and Spark façades are imported when one of their names is used; after a star

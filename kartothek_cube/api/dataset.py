@@ -1,5 +1,4 @@
-"""
-The complete dataset API: ``from kartothek_cube.api.dataset import *``.
+"""The complete dataset API: ``from kartothek_cube.api.dataset import *``.
 
 Importing this module imports neither dask nor pyspark, and neither do the names of the pandas, Arrow and
 iterator façades. The dask and Spark façades are imported when one of their names is used; after a star

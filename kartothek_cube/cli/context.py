@@ -86,12 +86,12 @@ class CliContext:
             self._problem = f"Could not load cube: {one_line(error)}"
             remainder = self._load_remainder()
             if remainder is None:
-                self._check_exists()
                 usage_error(self._problem)
             return remainder
 
     def _load_remainder(self) -> tuple[Cube, dict[str, DatasetMetadata]] | None:
         """Load what is left without the seed, to be shown and deleted; None if there is a seed or nothing."""
+        from kartothek_cube.core.cube.consistency import read_specification
         from kartothek_cube.core.cube.constants import KTK_CUBE_METADATA_DIMENSION_COLUMNS as DIMENSIONS
         from kartothek_cube.core.cube.constants import KTK_CUBE_METADATA_KEY_IS_SEED as IS_SEED
         from kartothek_cube.core.cube.constants import KTK_CUBE_METADATA_PARTITION_COLUMNS as PARTITIONS
@@ -102,15 +102,15 @@ class CliContext:
 
         try:
             datasets = discover_datasets_unchecked(self.prefix, self.store)
-            if any(dataset.metadata.get(IS_SEED) for dataset in datasets.values()):
+            if any(read_specification(dataset.metadata, IS_SEED) for dataset in datasets.values()):
                 return None
             if not datasets and not open_blobs(self.store).list(self.prefix + KTK_CUBE_UUID_SEPARATOR):
                 return None
             metadata = next((dataset.metadata for dataset in datasets.values()), {})
             # names that a header does not tell serve no purpose but to make a valid cube
             cube = Cube(
-                metadata.get(DIMENSIONS) or ["unknown_dimension"],
-                metadata.get(PARTITIONS) or ["unknown_partition"],
+                read_specification(metadata, DIMENSIONS) or ["unknown_dimension"],
+                read_specification(metadata, PARTITIONS) or ["unknown_partition"],
                 self.prefix,
                 seed_dataset="seed" if "seed" not in datasets else "deleted_seed",
             )
@@ -123,14 +123,6 @@ class CliContext:
         _ = self.cube
         if self._problem is not None:
             usage_error(f"{self._problem}; only info, delete and cleanup work without it")
-
-    def _check_exists(self) -> None:
-        """Raise a usage error that names similar cubes of the store if this one does not exist."""
-        from kartothek_cube.core.errors import unknown_names
-
-        cubes = list_cubes(self.store)
-        if self.prefix not in cubes:
-            usage_error(f"Could not load cube: {unknown_names('cube', [self.prefix], cubes)}")
 
     @property
     def cube(self) -> Cube:
@@ -159,7 +151,7 @@ class CliContext:
         self._loaded = (self.any_cube, older)
 
     @contextmanager
-    def limited(self) -> Iterator[None]:
+    def limit_threads(self) -> Iterator[None]:
         """Limit the number of threads, in this library and in Arrow."""
         if self.threads <= 0:
             yield
@@ -203,18 +195,10 @@ def mask_store(name: str) -> str:
 
 
 def list_cubes(store: StoreFactory) -> dict[str, list[str]]:
-    """Map the prefix of each cube of a store to its sorted dataset ids, by one listing of the top level."""
-    from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
-    from kartothek_cube.core.naming import METADATA_BASE_SUFFIX
-    from kartothek_cube.core.store import open_blobs
+    """Ids of the datasets of each cube of a store."""
+    from kartothek_cube.core.cube import discover
 
-    cubes: dict[str, set[str]] = {}
-    for name in open_blobs(store).list_dir(""):
-        uuid, suffix, _ = name.partition(METADATA_BASE_SUFFIX)
-        prefix, separator, dataset = uuid.partition(KTK_CUBE_UUID_SEPARATOR)
-        if suffix and separator and prefix and dataset:
-            cubes.setdefault(prefix, set()).add(dataset)
-    return {prefix: sorted(ids) for prefix, ids in sorted(cubes.items())}
+    return discover.list_cubes(store)
 
 
 def is_internal_column(name: str) -> bool:

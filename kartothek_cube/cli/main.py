@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple, NoReturn
 
@@ -12,7 +15,14 @@ import click
 
 from kartothek_cube.cli.context import CliContext, mask_store
 from kartothek_cube.cli.options import COLORS, complete_cubes, global_options
-from kartothek_cube.cli.terminal import BROKEN_PIPE, closest, forget_pipe, report_error, usage_error
+from kartothek_cube.cli.terminal import (
+    BROKEN_PIPE,
+    TERMINATED,
+    closest,
+    forget_pipe,
+    report_error,
+    usage_error,
+)
 
 __all__ = ("cli",)
 
@@ -138,12 +148,26 @@ class CubeCli(click.Group):
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         arguments = list(sys.argv[1:] if args is None else args)
         try:
-            code = super().main(arguments, prog_name, complete_var, standalone_mode=False, **extra)
+            with _exit_on_sigterm():
+                code = super().main(arguments, prog_name, complete_var, standalone_mode=False, **extra)
         except Exception as error:
             if "--debug" in arguments and not isinstance(error, click.Abort | click.ClickException):
                 raise
             code = report_error(error, _parse_color(arguments))
         sys.exit(code if isinstance(code, int) else 0)
+
+
+@contextmanager
+def _exit_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM end the command like an error, so that unfinished files are deleted."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(TERMINATED))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _parse_color(args: Sequence[str]) -> bool | None:

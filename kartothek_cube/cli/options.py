@@ -39,7 +39,7 @@ __all__ = (
     "match",
     "output_options",
     "parse_conditions",
-    "parse_time",
+    "parse_as_of",
     "select_datasets",
     "yes_option",
 )
@@ -186,7 +186,7 @@ class CubeCommand(click.Command):
             if ctx.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE:
                 state.set_option(str(option.name), value)
         ctx.color = COLORS[state.color]
-        ctx.with_resource(state.limited())
+        ctx.with_resource(state.limit_threads())
         if self.needs_cube and self.needs_seed:
             state.require_seed()
         elif self.needs_cube:
@@ -251,8 +251,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def match(patterns: str, candidates: Iterable[str], kind: str) -> set[str]:
-    """
-    Expand comma-separated names and patterns; a usage error if one matches nothing.
+    """Expand comma-separated names and patterns; a usage error if one matches nothing.
 
     >>> sorted(match("CITY, COUNTRY_*", ["CITY", "COUNTRY_CODE", "DAY"], "column"))
     ['CITY', 'COUNTRY_CODE']
@@ -289,8 +288,10 @@ def confirm(question: str, yes: bool) -> None:
         raise
 
 
-def parse_time(text: str, option: str) -> str:
-    """Check a time, e.g. one that ``history`` prints; it is in UTC without a zone."""
+def parse_as_of(text: str, option: str) -> int | str:
+    """Read a version of the cube, or check a time, such as one that ``history`` prints; without zone UTC."""
+    if text.isdecimal():
+        return int(text)
     time = re.sub(r"\s+UTC$", "+00:00", text.strip())
     try:
         datetime.fromisoformat(time)

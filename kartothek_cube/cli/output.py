@@ -24,9 +24,19 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from kartothek_cube.cli.terminal import usage_error
+from kartothek_cube.core.arrow.types import is_text
 from kartothek_cube.core.errors import format_count
 
-__all__ = ("FORMATS", "NEVER_CUT", "Writer", "choose_format", "fit_lines", "open_writer")
+__all__ = (
+    "FORMATS",
+    "NEVER_CUT",
+    "Writer",
+    "choose_format",
+    "fit_lines",
+    "replace_file",
+    "report_rows",
+    "write_tables",
+)
 
 #: number of rows printed to a terminal
 _SCREENFUL = 50
@@ -228,7 +238,7 @@ class _Table(Writer):
 
     def _is_cuttable(self, name: str) -> bool:
         field = self.schema.field(name)
-        return _is_text(field.type) and b"cut" not in (field.metadata or {})
+        return is_text(field.type) and b"cut" not in (field.metadata or {})
 
 
 class _TextColumn:
@@ -289,8 +299,7 @@ def _text_width(text: str) -> int:
 
 
 def _cut_text(text: str, width: int) -> str:
-    """
-    Cut a text to a width.
+    """Cut a text to a width.
 
     >>> _cut_text("Hamburg", 5)
     'Hamb…'
@@ -304,13 +313,6 @@ def _cut_text(text: str, width: int) -> str:
 
 def _is_number(dtype: pa.DataType) -> bool:
     return bool(pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype))
-
-
-def _is_text(dtype: pa.DataType) -> bool:
-    dtype = dtype.value_type if pa.types.is_dictionary(dtype) else dtype
-    return bool(
-        pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype)
-    )
 
 
 def _format_cells(column: pa.ChunkedArray) -> list[str]:
@@ -388,48 +390,58 @@ def choose_format(form: str | None, path: str | None) -> str:
 
 
 @contextmanager
-def open_writer(form: str | None, path: str | None, schema: pa.Schema) -> Iterator[Writer]:
-    """
-    Open a writer of the given format, by default derived from the file name, or a table.
+def replace_file(path: str) -> Iterator[BinaryIO]:
+    """Open a file that takes the place of ``path`` when it is complete; it is deleted after an error."""
+    # pipes and devices cannot be replaced
+    is_file = os.path.isfile(path) or not os.path.exists(path)
+    temporary = f"{path}.{uuid.uuid4().hex}.tmp" if is_file else path
+    try:
+        # not a with statement: OSErrors of the caller must not be reported as errors of the file
+        file = open(temporary, "wb")  # noqa: SIM115
+    except OSError as error:
+        usage_error(f"Cannot write {path}: {error.strerror}")
+    try:
+        with file:
+            yield file
+        if is_file:
+            os.replace(temporary, path)
+    except BaseException:
+        if is_file:
+            with suppress(OSError):
+                os.remove(temporary)
+        raise
 
-    Without a path, it writes to standard output; binary formats are refused on a terminal. With a path, the
-    file appears when it is complete.
+
+def write_tables(form: str | None, path: str | None, schema: pa.Schema, tables: Iterable[pa.Table]) -> int:
+    """Write the tables of a result to a file, or to standard output without a path; return their rows.
+
+    The format is by default that of the file name, or a table.
     """
     kind = FORMATS[choose_format(form, path)]
     if path is None:
         sink = sys.stdout.buffer
         if not kind.text and sink.isatty():
             usage_error("Binary output cannot be written to a terminal: use a pipe, or a file with --to")
-        yield from _write_and_close(kind, sink, schema)
-        return
-    # pipes and devices cannot be replaced
-    temporary = (
-        path if os.path.exists(path) and not os.path.isfile(path) else f"{path}.{uuid.uuid4().hex}.tmp"
-    )
-    try:
-        # not a with statement: OSErrors of the query must not be reported as errors of the file
-        file = open(temporary, "wb")  # noqa: SIM115
-    except OSError as error:
-        usage_error(f"Cannot write {path}: {error.strerror}")
-    try:
-        with file:
-            if path.lower().endswith(_GZIP):
-                # without name and time, so that equal results make equal files
-                with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as compressed:
-                    yield from _write_and_close(kind, cast(BinaryIO, compressed), schema)
-            else:
-                yield from _write_and_close(kind, file, schema)
-        if temporary != path:
-            os.replace(temporary, path)
-    except BaseException:
-        if temporary != path:
-            with suppress(OSError):
-                os.remove(temporary)
-        raise
+        return _write_all(kind(sink, schema), tables)
+    with replace_file(path) as file:
+        if not path.lower().endswith(_GZIP):
+            return _write_all(kind(file, schema), tables)
+        # without name and time, so that equal results make equal files
+        with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as compressed:
+            return _write_all(kind(cast(BinaryIO, compressed), schema), tables)
 
 
-def _write_and_close(kind: type[Writer], sink: BinaryIO, schema: pa.Schema) -> Iterator[Writer]:
-    writer = kind(sink, schema)
-    yield writer
+def _write_all(writer: Writer, tables: Iterable[pa.Table]) -> int:
+    n_rows = 0
+    for table in tables:
+        writer.write(table)
+        n_rows += len(table)
     writer.close()
-    sink.flush()
+    writer.sink.flush()
+    return n_rows
+
+
+def report_rows(n_rows: int, path: str | None) -> None:
+    """Print how many rows were written to a file."""
+    if path is not None:
+        click.echo(f"Wrote {format_count(n_rows, 'row')} to {path}", err=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import sys
@@ -10,6 +9,8 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import click
+
+from kartothek_cube.core.errors import nearest_names
 
 __all__ = (
     "ABORTED",
@@ -37,6 +38,8 @@ DAMAGED = 3
 INTERNAL = 4
 #: the reader of the output closed the pipe: 128 + SIGPIPE, like in shells
 BROKEN_PIPE = 141
+#: 128 + SIGTERM
+TERMINATED = 143
 
 #: errors caused by the arguments, the data or the store; all others are internal errors
 _EXPECTED = (ValueError, TypeError, KeyError, RuntimeError, NotImplementedError, OSError, ImportError)
@@ -49,9 +52,7 @@ def usage_error(message: str) -> NoReturn:
 
 def closest(name: str, candidates: Iterable[str]) -> str:
     """Suggest the most similar name as a question; empty if there is none."""
-    by_lower = {candidate.lower(): candidate for candidate in candidates}
-    matches = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    return f" Did you mean {by_lower[matches[0]]!r}?" if matches else ""
+    return "".join(f" Did you mean {match!r}?" for match in nearest_names(name, candidates))
 
 
 def one_line(error: BaseException) -> str:

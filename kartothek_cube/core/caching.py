@@ -11,7 +11,7 @@ __all__ = ("CACHE", "ParseCache", "clear")
 
 ParsedT = TypeVar("ParsedT")
 
-#: bytes of contents and parsed objects together; a header of a million partitions takes about 100 MB
+#: total bytes of contents and parsed objects; a header of a million partitions takes about 100 MB
 _CAPACITY = 208 << 20
 
 
@@ -22,8 +22,7 @@ class _Entry(NamedTuple):
 
 
 class ParseCache:
-    """
-    Thread-safe cache of parsed blobs: least recently used ones are evicted beyond `capacity` bytes.
+    """Thread-safe cache of parsed blobs: least recently used ones are evicted beyond `capacity` bytes.
 
     An entry counts only if its content is equal: blobs of other stores or versions are never mixed up.
 
@@ -88,8 +87,7 @@ CACHE = ParseCache(_CAPACITY)
 
 
 def clear() -> None:
-    """
-    Free the memory of cached headers, schemas and indices.
+    """Free the memory of cached headers, schemas and indices.
 
     A process keeps what it has parsed, up to 208 MiB, and reuses it while the stored bytes are the same. So
     there is no need to clear the cache for correct results, only to free memory or to measure cold reads.

@@ -21,11 +21,7 @@ from kartothek_cube.core.arrow.types import widen
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.naming import SINGLE_TABLE, schema_key
 from kartothek_cube.core.schema.file import (
-    long_types,
     read_schema_metadata,
-    schema_file_from_bytes,
-    schema_from_bytes,
-    schema_to_bytes,
     store_schema_metadata,
 )
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatible, validate_shared_columns
@@ -33,14 +29,10 @@ from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatibl
 __all__ = (
     "SchemaWrapper",
     "empty_dataframe_from_schema",
-    "long_types",
     "make_meta",
     "normalize_column_order",
     "normalize_type",
     "read_schema_metadata",
-    "schema_file_from_bytes",
-    "schema_from_bytes",
-    "schema_to_bytes",
     "store_schema_metadata",
     "validate_compatible",
     "validate_shared_columns",
@@ -55,8 +47,7 @@ def make_meta(
     origin: str | Iterable[str],
     partition_keys: Sequence[str] | None = None,
 ) -> SchemaWrapper:
-    """
-    Make the schema of a table as a dataset stores it: widened types, partition keys first, others sorted.
+    """Make the schema of a table as a dataset stores it: widened types, partition keys first, others sorted.
 
     Parameters
     ----------
@@ -112,8 +103,7 @@ def _widen_schema(schema: SchemaWrapper) -> SchemaWrapper:
 def normalize_type(
     t_pa: pa.DataType, t_pd: str | None, t_np: str | None, metadata: dict[str, Any] | None
 ) -> tuple[pa.DataType, str | None, str | None, dict[str, Any] | None]:
-    """
-    Widen a type together with the entries of the pandas metadata that describe it.
+    """Widen a type and the entries of the pandas metadata that describe it.
 
     Parameters
     ----------
@@ -143,8 +133,7 @@ def normalize_type(
 def normalize_column_order(
     schema: SchemaWrapper | pa.Schema, partition_keys: Sequence[str] | None = None
 ) -> SchemaWrapper:
-    """
-    Order the columns as a dataset stores them.
+    """Order the columns as a dataset stores them.
 
     Parameters
     ----------
@@ -176,8 +165,7 @@ def normalize_column_order(
 def empty_dataframe_from_schema(
     schema: SchemaWrapper | pa.Schema, columns: Sequence[str] | None = None, date_as_object: bool = False
 ) -> pd.DataFrame:
-    """
-    Make a frame without rows, with the types of the schema.
+    """Make a frame without rows, with the types of the schema.
 
     Parameters
     ----------

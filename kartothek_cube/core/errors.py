@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from kartothek_cube.core.naming import metadata_key_from_uuid, validate_uuid
+from kartothek_cube.core.naming import header_keys, validate_uuid
 
 __all__ = (
     "ConcurrentWriteError",
@@ -25,6 +25,7 @@ __all__ = (
     "StateNotFoundError",
     "UnknownOutcomeError",
     "format_count",
+    "nearest_names",
     "unknown_names",
 )
 
@@ -176,7 +177,7 @@ class DatasetNotFoundError(KartothekCubeError, KeyError):
         self.keys: tuple[str, ...] = ()
         message = f"Dataset {dataset_uuid!r} does not exist"
         if validate_uuid(dataset_uuid):
-            self.keys = tuple(metadata_key_from_uuid(dataset_uuid, form) for form in ("json", "msgpack"))
+            self.keys = tuple(header_keys(dataset_uuid))
         if missing_directory is not None:
             message += f": there is no directory {missing_directory}"
         elif self.keys:
@@ -377,7 +378,7 @@ class MultiTableCommitAborted(KartothekCubeError, RuntimeError):
     left
         Uuids of the datasets that were published before and could not be rolled back.
     detail
-        What the failure was; the ``__cause__`` itself does not come along when an error is pickled.
+        What the failure was; a pickled error loses its ``__cause__``.
 
     Attributes
     ----------
@@ -429,14 +430,14 @@ def unknown_names(kind: str, unknown: Iterable[object], available: Iterable[obje
     """
     names = sorted({str(name) for name in available})
     missing = sorted({str(name) for name in unknown})
-    nearest = sorted({match for name in missing for match in _nearest(name, names)})
+    nearest = sorted({match for name in missing for match in nearest_names(name, names)})
     hint = f"did you mean {', '.join(nearest)}? " if nearest else ""
     return f"unknown {kind} {', '.join(missing)}; {hint}available: {_listing(names) or 'none'}"
 
 
-def _nearest(name: str, known: list[str]) -> list[str]:
-    """Most similar known name, ignoring case; none if nothing is similar."""
-    by_lower = {candidate.lower(): candidate for candidate in known}
+def nearest_names(name: str, available: Iterable[str]) -> list[str]:
+    """Most similar name, ignoring case; none if nothing is similar."""
+    by_lower = {candidate.lower(): candidate for candidate in available}
     return [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=1)]
 
 

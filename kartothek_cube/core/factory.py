@@ -20,8 +20,7 @@ __all__ = ("DatasetFactory",)
 
 
 class DatasetFactory(DatasetMetadataBase):
-    """
-    A dataset that is loaded on first access to one of its attributes.
+    """A dataset that is loaded on first access to one of its attributes.
 
     Has all attributes and methods of :class:`~kartothek_cube.core.dataset.DatasetMetadata`.
 
@@ -74,8 +73,7 @@ class DatasetFactory(DatasetMetadataBase):
         return f"<DatasetFactory: uuid={self.dataset_uuid} is_loaded={self.is_loaded}>"
 
     def copy(self, **kwargs: Any) -> Self:
-        """
-        Make another factory, that has nothing loaded.
+        """Make another factory, that has nothing loaded.
 
         Parameters
         ----------
@@ -106,16 +104,13 @@ class DatasetFactory(DatasetMetadataBase):
         return self._cache_metadata
 
     def _load_dataset(self) -> DatasetMetadata:
+        blobs = open_blobs(self.store)
         if self._as_of is None:
-            newest = DatasetMetadata.load_from_store(
-                self.dataset_uuid,
-                self.store,
-                load_schema=self.load_schema,
-            )
             # of an operation on several datasets that has not committed, nothing is read
-            state = committed_state(open_blobs(self.store), newest)
-            return state.load_all_indices(self.store) if self._all_indices else state
-        state = state_as_of(self.dataset_uuid, open_blobs(self.store), self._as_of)
+            newest = DatasetMetadata.load_from_store(self.dataset_uuid, blobs, self.load_schema)
+            state = committed_state(blobs, newest)
+        else:
+            state = state_as_of(self.dataset_uuid, blobs, self._as_of)
         return state.load_all_indices(self.store) if self._all_indices else state
 
     def __getattr__(self, name: str) -> Any:
@@ -140,8 +135,7 @@ class DatasetFactory(DatasetMetadataBase):
         self._cache_store = None
 
     def load_index(self, column: str, store: StoreInput | BlobStore | None = None) -> Self:
-        """
-        Load the index of one column into this factory.
+        """Load the index of one column into this factory.
 
         Parameters
         ----------
@@ -168,8 +162,7 @@ class DatasetFactory(DatasetMetadataBase):
         return self
 
     def load_all_indices(self, store: StoreInput | BlobStore | None = None) -> Self:
-        """
-        Load all indices into this factory.
+        """Load all indices into this factory.
 
         Parameters
         ----------
@@ -190,8 +183,7 @@ class DatasetFactory(DatasetMetadataBase):
         return self
 
     def load_partition_indices(self) -> Self:
-        """
-        Build the indices on the partition keys, in this factory.
+        """Build the indices on the partition keys, in this factory.
 
         Returns
         -------

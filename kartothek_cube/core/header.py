@@ -52,7 +52,7 @@ _MAX_SCHEMA_BYTES = 1 << 26
 
 @attrs.frozen
 class Participation:
-    """How a dataset takes part in an operation on several datasets, which another header decides."""
+    """The participation of a dataset in an operation on several datasets; another header decides about it."""
 
     #: id of the operation
     operation: str
@@ -68,7 +68,7 @@ class Participation:
     #: whether the operation creates the coordinator, so that it is pending while there is none
     creates: bool = False
 
-    def settled(self) -> Participation:
+    def settle(self) -> Participation:
         """The same, of an operation that is known to be committed."""
         return attrs.evolve(self, before=None, previous=None, creates=False)
 
@@ -148,6 +148,12 @@ def parse_record(header: Mapping[str, Any]) -> CommitRecord | None:
             **{k: v for k, v in own["participation"].items() if k in _PARTICIPATION_TYPES}
         )
     return CommitRecord(**{**own, "aborted": tuple(own.get("aborted", ()))})
+
+
+def participation_of(header: Mapping[str, Any]) -> Participation | None:
+    """Participation in the record of a checked header; None if there is none."""
+    record = parse_record(header)
+    return None if record is None else record.participation
 
 
 _TYPES: dict[str, type] = {

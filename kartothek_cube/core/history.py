@@ -14,12 +14,12 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import attrs
 
 from kartothek_cube.core import clock
-from kartothek_cube.core.common_metadata import schema_from_bytes, schema_to_bytes
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.loading import HeaderBlob, read_header
 from kartothek_cube.core.errors import CorruptDatasetError, StateNotFoundError
 from kartothek_cube.core.header import packb, parse_header, unpackb
 from kartothek_cube.core.naming import HISTORY_DIRECTORY, TOMBSTONES_KEY, check_uuid
+from kartothek_cube.core.schema.file import schema_from_bytes, schema_to_bytes
 from kartothek_cube.core.store import BlobStore
 
 __all__ = (
@@ -33,7 +33,7 @@ __all__ = (
     "check_as_of",
     "describe_operation",
     "expire_snapshots",
-    "expired_snapshots",
+    "list_expired_snapshots",
     "fingerprint",
     "history_folder",
     "is_before_key",
@@ -44,7 +44,7 @@ __all__ = (
     "load_state",
     "name_states",
     "operation_info",
-    "retained_metadata",
+    "retention_metadata",
     "select_state",
     "snapshot_retention",
     "state_as_of",
@@ -53,8 +53,8 @@ __all__ = (
 
 # The current state is the header and nothing else, as the format demands. A dataset whose metadata say so
 # (`KEEP_HISTORY`) numbers its states; before a commit replaces a header, it archives it with its schema under
-# ``<uuid>/_history/``. Only published headers are archived, and whatever dies between archiving, publication
-# and expiry leaves a readable history: a snapshot of the current state is no second state.
+# ``<uuid>/_history/``. Only published headers are archived, and a writer that is killed between archiving,
+# publication and expiry leaves a readable history: a snapshot of the current state is no second state.
 
 
 #: metadata key: number of snapshots to keep
@@ -86,8 +86,7 @@ _ANNOTATIONS: ContextVar[OperationInfo | None] = ContextVar("_ANNOTATIONS", defa
 
 @contextmanager
 def annotate_operations(message: str | None = None, job: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """
-    Describe the operations that are planned within a ``with`` block, for the history of their datasets.
+    """Describe the operations that are planned within a ``with`` block, for the history of their datasets.
 
     Parameters
     ----------
@@ -149,7 +148,7 @@ def snapshot_retention(metadata: Mapping[str, Any]) -> int:
     return retention
 
 
-def retained_metadata(state: DatasetMetadata | None) -> dict[str, Any]:
+def retention_metadata(state: DatasetMetadata | None) -> dict[str, Any]:
     """Metadata that survive an overwrite: the snapshot retention."""
     metadata = {} if state is None else state.metadata
     return {KEEP_HISTORY: metadata[KEEP_HISTORY]} if KEEP_HISTORY in metadata else {}
@@ -263,27 +262,17 @@ def is_before_key(key: str) -> bool:
 def archive_snapshot(blobs: BlobStore, state: DatasetMetadata, stored: HeaderBlob) -> str | None:
     """Archive a published state; returns its key, None for one without partitions or schema."""
     # The key depends on the state only, so that concurrent writers archive it once.
-    content = _pack(state, stored)
-    if content is None:
-        return None
-    key = history_folder(state.uuid) + _snapshot_name(state, blobs, stored.key)
-    blobs.put(key, content, durable=True)
-    return key
+    return _archive(blobs, state, stored, _snapshot_name(state, blobs, stored.key))
 
 
 def archive_before(
     blobs: BlobStore, state: DatasetMetadata, stored: HeaderBlob, operation: str
 ) -> str | None:
     """Archive the state before an operation on several datasets, which readers see until it commits."""
-    content = _pack(state, stored)
-    if content is None:
-        return None
-    key = f"{history_folder(state.uuid)}{operation}{_BEFORE}"
-    blobs.put(key, content, durable=True)
-    return key
+    return _archive(blobs, state, stored, operation + _BEFORE)
 
 
-def _pack(state: DatasetMetadata, stored: HeaderBlob) -> bytes | None:
+def _archive(blobs: BlobStore, state: DatasetMetadata, stored: HeaderBlob, name: str) -> str | None:
     if state.schema is None or not state.explicit_partitions:
         return None
     content = {
@@ -292,7 +281,9 @@ def _pack(state: DatasetMetadata, stored: HeaderBlob) -> bytes | None:
         "schema": schema_to_bytes(state.schema),
         "table": state.table_name,
     }
-    return packb(content)
+    key = history_folder(state.uuid) + name
+    blobs.put(key, packb(content), durable=True)
+    return key
 
 
 def _list_archive(uuid: str, blobs: BlobStore) -> list[DatasetState]:
@@ -319,7 +310,7 @@ def list_snapshots(blobs: BlobStore, current: DatasetMetadata, header_key: str) 
     return [snapshot for snapshot in _list_archive(current.uuid, blobs) if snapshot.key != current_key]
 
 
-def expired_snapshots(uuid: str, blobs: BlobStore) -> list[str]:
+def list_expired_snapshots(uuid: str, blobs: BlobStore) -> list[str]:
     """Keys of snapshots beyond the retention of a dataset."""
     # None where the header has no retention: another library may have overwritten it.
     stored = read_header(uuid, blobs)
@@ -334,7 +325,7 @@ def expired_snapshots(uuid: str, blobs: BlobStore) -> list[str]:
 def expire_snapshots(uuid: str, blobs: BlobStore) -> None:
     """Delete the snapshots beyond the retention; their files become garbage."""
     try:
-        blobs.delete(expired_snapshots(uuid, blobs))
+        blobs.delete(list_expired_snapshots(uuid, blobs))
     except (OSError, KeyError, ValueError):
         # The commit is published already, and the next commit or garbage collection expires them.
         return

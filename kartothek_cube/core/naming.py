@@ -30,7 +30,9 @@ __all__ = (
     "check_uuid",
     "data_key",
     "get_partition_file_prefix",
+    "header_keys",
     "index_key",
+    "is_header_key",
     "legacy_index_key",
     "metadata_key_from_uuid",
     "schema_key",
@@ -119,6 +121,17 @@ def metadata_key_from_uuid(uuid: str, format: str = "json") -> str:
         available = ", ".join(_FORMAT_SUFFIXES)
         raise ValueError(f"Unknown metadata storage format {format!r}, available: {available}")
     return f"{uuid}{METADATA_BASE_SUFFIX}{_FORMAT_SUFFIXES[format]}"
+
+
+def header_keys(uuid: str) -> list[str]:
+    """Possible keys of the header of a dataset; readers look for the first one first."""
+    return [metadata_key_from_uuid(uuid, kind) for kind in _FORMAT_SUFFIXES]
+
+
+def is_header_key(key: str) -> bool:
+    """Whether a key is that of the header of any dataset."""
+    suffixes = tuple(METADATA_BASE_SUFFIX + suffix for suffix in _FORMAT_SUFFIXES.values())
+    return "/" not in key and key.endswith(suffixes)
 
 
 def schema_key(uuid: str, table: str = SINGLE_TABLE) -> str:

@@ -268,8 +268,7 @@ PartitionDictType = dict[str, dict[str, str]]
 
 
 class Partition:
-    """
-    One partition of a dataset: its files, one per table.
+    """One partition of a dataset: its files, one per table.
 
     Parameters
     ----------
@@ -311,8 +310,7 @@ class Partition:
 
     @staticmethod
     def from_dict(label: str, dct: Mapping[str, Any]) -> Partition:
-        """
-        Read a partition from its form in the header.
+        """Read a partition from its form in the header.
 
         Parameters
         ----------
@@ -339,8 +337,7 @@ class Partition:
         return Partition(label, {table: keys[0].as_py() for table, keys in files.items()})
 
     def to_dict(self, version: int | None = None) -> PartitionDictType:
-        """
-        The form of the partition in the header.
+        """The form of the partition in the header.
 
         Parameters
         ----------

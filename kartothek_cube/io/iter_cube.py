@@ -58,7 +58,7 @@ from kartothek_cube.io_components.write.cube_write import remove_partitions_job
 from kartothek_cube.io_components.write.dataset_plan import SchemaMode
 from kartothek_cube.io_components.write.incremental import (
     declared_ids,
-    iter_input,
+    iter_elements,
     write_part,
     write_parts_job,
 )
@@ -83,7 +83,7 @@ __all__ = (
 
 
 def _write(plan: CubeWritePlan, data: Iterable[CubeElement]) -> dict[str, DatasetMetadata]:
-    return execute(write_parts_job(plan, iter_input(data), write_part))
+    return execute(write_parts_job(plan, iter_elements(data), write_part))
 
 
 def _query(plan: PhysicalPlan) -> Iterator[pd.DataFrame]:

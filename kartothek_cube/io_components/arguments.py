@@ -37,8 +37,7 @@ def dataset_factory(
     load_schema: bool = True,
     as_of: AsOf | None = None,
 ) -> DatasetFactory:
-    """
-    Factory of the dataset that the arguments of a façade name; either ``factory`` or the two others.
+    """Factory of the dataset that the arguments of a façade name; either ``factory`` or the two others.
 
     >>> dataset_factory("geodata", "hmemory://").dataset_uuid
     'geodata'
@@ -51,8 +50,7 @@ def dataset_factory(
 
 
 def user_metadata(metadata: MetadataInput) -> dict[str, Any]:
-    """
-    The ``metadata`` argument, a dict or a function that returns one, as a new dict of JSON values.
+    """The ``metadata`` argument, a dict or a function that returns one, as a new dict of JSON values.
 
     >>> user_metadata(lambda: {"owner": "sales"})
     {'owner': 'sales'}
@@ -92,8 +90,7 @@ def check_serializer(serializer: Any) -> DataFrameSerializer:
 
 
 def check_columns(name: str, columns: Any, available: Iterable[str], uuid: str) -> tuple[str, ...] | None:
-    """
-    An argument that is a list of distinct columns of a dataset, or None.
+    """An argument that is a list of distinct columns of a dataset, or None.
 
     >>> check_columns("columns", ["CITI"], ["CITY", "DAY"], "geodata")
     Traceback (most recent call last):

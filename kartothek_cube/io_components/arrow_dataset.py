@@ -20,7 +20,7 @@ from pyarrow import acero, fs
 
 from kartothek_cube.core.arrow.casting import cast_column
 from kartothek_cube.core.arrow.expression_calls import decode_expression, fields_of
-from kartothek_cube.core.cube.implied_conditions import ImpliedCondition, implied_condition
+from kartothek_cube.core.cube.implied_conditions import ImpliedCondition, imply_condition
 
 __all__ = ("LazyDataset", "LazyScanner", "RowSource", "SourceScan", "TimestampUnit", "in_unit")
 
@@ -226,7 +226,7 @@ class LazyDataset(pads.UnionDataset):  # type: ignore[misc]
             raise ValueError(f"no column {', '.join(sorted(unknown))} in {self._source}")
         needed = {*names, *_columns_of(computed, schema)}
         read = [name for name in schema.names if name in needed] or [schema.names[0]]
-        implied = None if condition is None else implied_condition(condition, schema)
+        implied = None if condition is None else imply_condition(condition, schema)
         return LazyScanner(
             scan=self._context.copy().run(self._source.plan, read, implied),
             read_schema=pa.schema([schema.field(name) for name in read]),
@@ -307,14 +307,14 @@ class LazyScanner:
         count = self.context.copy().run(self.scan.count_rows) if self.filter is None else None
         if count is not None:
             return count
-        return sum(self._filtered(table).num_rows for table in self._read(sequential=False))
+        return sum(self._filter(table).num_rows for table in self._read(sequential=False))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def _tables(self, *, sequential: bool = False) -> Iterator[pa.Table]:
         for table in self._read(sequential=sequential):
-            filtered = self._filtered(table)
+            filtered = self._filter(table)
             if filtered.num_rows:
                 yield self._project(filtered)
 
@@ -324,7 +324,7 @@ class LazyScanner:
         while (table := context.run(next, tables, None)) is not None:
             yield table
 
-    def _filtered(self, table: pa.Table) -> pa.Table:
+    def _filter(self, table: pa.Table) -> pa.Table:
         columns = [cast_column(table.column(f.name), f.type, f.name) for f in self.read_schema]
         typed = pa.Table.from_arrays(columns, schema=self.read_schema)
         return typed if self.filter is None else typed.filter(self.filter)

@@ -20,6 +20,7 @@ from kartothek_cube.core.errors import MissingFileError
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.core.store.resolve import ensure_store, lazy_store
 from kartothek_cube.core.typing import StoreFactory, StoreInput
+from kartothek_cube.core.uuid import gen_uuid
 
 __all__ = (
     "REMOTE_REQUESTS",
@@ -62,8 +63,7 @@ _THREAD_LIMIT: ContextVar[int | None] = ContextVar("kartothek_cube_threads", def
 
 @contextmanager
 def limit_threads(threads: int | None) -> Iterator[None]:
-    """
-    Use at most so many threads within the block; None for no limit.
+    """Use at most so many threads within the block; None for no limit.
 
     >>> with limit_threads(1):
     ...     available_cores()
@@ -88,6 +88,18 @@ def store_factory(store: StoreInput) -> StoreFactory:
     return store if callable(store) else partial(ensure_store, store)
 
 
+def is_same_store(first: BlobStore, second: BlobStore, uuid: str) -> bool:
+    """Whether a key that is written to the second store appears in the first one."""
+    # It has the form of a temporary file of the dataset: should this process die, the next garbage collection
+    # deletes it.
+    key = f"{uuid}.{gen_uuid()}.tmp"
+    second.put(key, b"")
+    try:
+        return first.exists(key)
+    finally:
+        second.delete([key])
+
+
 def available_cores() -> int:
     """Number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
@@ -96,8 +108,7 @@ def available_cores() -> int:
 
 
 def batched(items: Sequence[T], size: int) -> list[Sequence[T]]:
-    """
-    Slices of at most ``size`` items.
+    """Slices of at most ``size`` items.
 
     >>> batched(["DE", "FR", "UK"], size=2)
     [['DE', 'FR'], ['UK']]
@@ -106,8 +117,7 @@ def batched(items: Sequence[T], size: int) -> list[Sequence[T]]:
 
 
 def ordered_map(function: Callable[[T], R], items: Sequence[T], threads: int) -> Iterator[R]:
-    """
-    Results in the order of the items, with so many calls at once; the first error is raised.
+    """Results in the order of the items, with so many calls at once; the first error is raised.
 
     >>> list(ordered_map(str.upper, ["hamburg", "dresden"], threads=2))
     ['HAMBURG', 'DRESDEN']
@@ -126,8 +136,7 @@ def ordered_map(function: Callable[[T], R], items: Sequence[T], threads: int) ->
 
 
 def prefetch_map(function: Callable[[T], R], items: Sequence[T], threads: int) -> Iterator[R]:
-    """
-    Results in the order of the items, of which at most ``threads`` are made before they are asked for.
+    """Results in the order of the items, of which at most ``threads`` are made before they are asked for.
 
     >>> list(prefetch_map(str.upper, ["hamburg", "dresden"], threads=2))
     ['HAMBURG', 'DRESDEN']
@@ -166,8 +175,7 @@ def _size(blobs: BlobStore, key: str) -> int:
 
 
 def split_by_weight(weights: npt.NDArray[np.float64], least: int, size: int) -> Ints:
-    """
-    Bounds of consecutive slices of equal weight: at least so many if they are worth a task, by size more.
+    """Bounds of consecutive slices of equal weight: at least so many if they are worth a task, by size more.
 
     >>> split_by_weight(np.array([2.0, 2.0, 2.0, 6.0]) * 1e6, least=2, size=10**9).tolist()
     [0, 3, 4]
@@ -181,8 +189,7 @@ def split_by_weight(weights: npt.NDArray[np.float64], least: int, size: int) -> 
 
 
 def scan_bounds(weights: npt.NDArray[np.float64]) -> Ints:
-    """
-    Bounds of consecutive slices for a scan, by bytes: 1, 1, 2, 4, ... items, then slices of equal weight.
+    """Bounds of consecutive slices for a scan, by bytes: 1, 1, 2, 4, ... items, then slices of equal weight.
 
     A consumer that needs few rows reads few items; one that reads all of them gets large slices.
 
@@ -245,8 +252,7 @@ def progress_advance(nbytes: int | Callable[[], int]) -> None:
 
 
 def bytes_text(nbytes: float) -> str:
-    """
-    A number of bytes in the largest unit that fits.
+    """A number of bytes in the largest unit that fits.
 
     >>> bytes_text(512), bytes_text(2_500_000)
     ('512 B', '2.5 MB')

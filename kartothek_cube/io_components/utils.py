@@ -30,8 +30,7 @@ _OPTIONAL_LISTS = ("dispatch_by",)
 
 
 def normalize_arg(name: str, value: Any) -> list[Any] | None:
-    """
-    An argument that stands for a list as a list; a scalar stands for a list of one, None for no items.
+    """An argument that stands for a list as a list; a scalar stands for a list of one, None for no items.
 
     >>> normalize_arg("partition_on", "COUNTRY_CODE"), normalize_arg("secondary_indices", None)
     (['COUNTRY_CODE'], [])
@@ -50,8 +49,7 @@ def normalize_arg(name: str, value: Any) -> list[Any] | None:
 
 
 def normalize_args(function: Callable[P, R]) -> Callable[P, R]:
-    """
-    Decorate a function so that its list arguments arrive as by :func:`normalize_arg`.
+    """Decorate a function so that its list arguments arrive as by :func:`normalize_arg`.
 
     >>> @normalize_args
     ... def plan(store, partition_on=None, dispatch_by=None):
@@ -74,8 +72,7 @@ def normalize_args(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def extract_duplicates(items: Iterable[H] | None) -> list[H]:
-    """
-    Items that occur more than once, in the order of their first appearance.
+    """Items that occur more than once, in the order of their first appearance.
 
     >>> extract_duplicates(["CITY", "DAY", "CITY"])
     ['CITY']
@@ -86,8 +83,7 @@ def extract_duplicates(items: Iterable[H] | None) -> list[H]:
 def combine_metadata(
     dataset_metadata: Sequence[Mapping[str, Any] | None], append_to_list: bool = True
 ) -> dict[str, Any]:
-    """
-    Merge metadata key by key: values that differ are dropped, different lists are concatenated.
+    """Merge metadata key by key: values that differ are dropped, different lists are concatenated.
 
     None agrees with every value. ``append_to_list=False`` drops different lists like other values.
 
@@ -141,8 +137,7 @@ def align_categories(dfs: Sequence[pd.DataFrame], categoricals: Iterable[str]) -
 
 
 def sort_values_categorical(df: pd.DataFrame, columns: str | Sequence[str]) -> pd.DataFrame:
-    """
-    Sorted copy of a frame with a fresh index; categorical columns by their values, which become ordered.
+    """Sorted copy of a frame with a fresh index; categorical columns by their values, which become ordered.
 
     >>> cities = pd.Categorical(["Ulm", "Kiel"], categories=["Ulm", "Kiel"])
     >>> sort_values_categorical(pd.DataFrame({"CITY": cities}), "CITY")["CITY"].tolist()

@@ -13,7 +13,7 @@ from kartothek_cube.core.cube.consistency import get_dataset_columns
 from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.references import data_keys, index_keys
+from kartothek_cube.core.dataset.loading import file_keys
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.naming import metadata_key_from_uuid, schema_key
 from kartothek_cube.core.partition import Partition
@@ -33,8 +33,7 @@ __all__ = (
 
 
 def get_dataset_keys(dataset: DatasetMetadata) -> set[str]:
-    """
-    Keys of a dataset that its header tracks: header, schemas, secondary indices, data files.
+    """Keys of a dataset that its header tracks: header, schemas, secondary indices, data files.
 
     Parameters
     ----------
@@ -46,7 +45,7 @@ def get_dataset_keys(dataset: DatasetMetadata) -> set[str]:
     set of str
     """
     schemas = [schema_key(dataset.uuid, table) for table in dataset.tables]
-    return {metadata_key_from_uuid(dataset.uuid), *schemas, *index_keys(dataset), *data_keys(dataset)}
+    return {metadata_key_from_uuid(dataset.uuid), *schemas, *file_keys(dataset)}
 
 
 def _no_store() -> NoReturn:
@@ -56,8 +55,7 @@ def _no_store() -> NoReturn:
 def metadata_factory_from_dataset(
     dataset: DatasetMetadata, with_schema: bool = True, store: StoreInput | None = None
 ) -> DatasetFactory:
-    """
-    A factory around metadata that is loaded already.
+    """A factory around metadata that is loaded already.
 
     Parameters
     ----------
@@ -89,8 +87,7 @@ def footer_stats(blobs: BlobStore, key: str) -> tuple[int, int]:
 
 
 def get_physical_partition_stats(metapartitions: Iterable[Any], store: StoreInput) -> dict[str, int]:
-    """
-    Count the files of one physical partition.
+    """Count the files of one physical partition.
 
     Parameters
     ----------
@@ -116,8 +113,7 @@ def get_physical_partition_stats(metapartitions: Iterable[Any], store: StoreInpu
 
 
 def get_partition_dataframe(dataset: DatasetMetadata, cube: Cube) -> pd.DataFrame:
-    """
-    Partition keys of a dataset as a frame.
+    """Partition keys of a dataset as a frame.
 
     Parameters
     ----------

@@ -24,8 +24,7 @@ _CONSTANT = "__ktk_cube_join_dummy"
 
 
 def concat_dataframes(dfs: Iterable[pd.DataFrame], default: pd.DataFrame | None = None) -> pd.DataFrame:
-    """
-    Concatenate frames, column by column: less memory is needed than by :func:`pandas.concat`.
+    """Concatenate frames, column by column: less memory is needed than by :func:`pandas.concat`.
 
     Parameters
     ----------
@@ -76,8 +75,7 @@ def _concat_columns(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def is_dataframe_sorted(df: pd.DataFrame, columns: Iterable[str]) -> bool:
-    """
-    Whether the rows of a frame are sorted; faster than sorting them.
+    """Whether the rows of a frame are sorted; faster than sorting them.
 
     Parameters
     ----------
@@ -119,8 +117,7 @@ def is_dataframe_sorted(df: pd.DataFrame, columns: Iterable[str]) -> bool:
 
 
 def sort_dataframe(df: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
-    """
-    Sort the rows of a frame; rows that are equal in these columns keep their order.
+    """Sort the rows of a frame; rows that are equal in these columns keep their order.
 
     Parameters
     ----------
@@ -157,8 +154,7 @@ def sort_dataframe(df: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
 
 
 def mask_sorted_duplicates_keep_last(df: pd.DataFrame, columns: Iterable[str]) -> Mask:
-    """
-    Mask of the rows of a sorted frame that are followed by one that is equal in some columns.
+    """Mask of the rows of a sorted frame that are followed by one that is equal in some columns.
 
     Parameters
     ----------
@@ -191,8 +187,7 @@ def mask_sorted_duplicates_keep_last(df: pd.DataFrame, columns: Iterable[str]) -
 
 
 def drop_sorted_duplicates_keep_last(df: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
-    """
-    The last row of each set of rows of a sorted frame that are equal in some columns.
+    """The last row of each set of rows of a sorted frame that are equal in some columns.
 
     Parameters
     ----------
@@ -222,8 +217,7 @@ def drop_sorted_duplicates_keep_last(df: pd.DataFrame, columns: Iterable[str]) -
 
 
 def aggregate_to_lists(df: pd.DataFrame, by: Iterable[str], data_col: str) -> pd.DataFrame:
-    """
-    Collect the values of a column in one list per group.
+    """Collect the values of a column in one list per group.
 
     Parameters
     ----------
@@ -269,8 +263,7 @@ def aggregate_to_lists(df: pd.DataFrame, by: Iterable[str], data_col: str) -> pd
 def merge_dataframes_robust(
     df1: pd.DataFrame, df2: pd.DataFrame, how: Literal["left", "right", "inner", "outer"]
 ) -> pd.DataFrame:
-    """
-    Join two frames by all columns that both have; if there is none, each row with each.
+    """Join two frames by all columns that both have; if there is none, each row with each.
 
     Parameters
     ----------

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.io.eager_cube import append_to_cube, build_cube, query_cube
+from kartothek_cube.io.eager_cube import append_to_cube, build_cube, query_cube, update_schema
 from tests.cli.conftest import CUBE
 
 
@@ -237,6 +237,14 @@ def test_compact_some(ok, url, options, partitions):
     append(url, 9.5)
     counts = json.loads(ok("cube", "compact", "--json", "--include", "seed", *options))
     assert counts["seed"]["partitions"] == partitions
+
+
+def test_compact_single_files_from_before_a_change_of_the_schema(ok, url):
+    update_schema(CUBE, url, "seed", add={"new": "int64"})
+    assert "nothing to do" in ok("cube", "compact", "--include", "seed")
+    counts = json.loads(ok("cube", "compact", "--json", "--include", "seed", "--min-files", "1"))
+    assert counts["seed"]["partitions"] == counts["seed"]["files_after"] == 2
+    assert "  - new: int64" in ok("cube", "info")
 
 
 def test_publish(ok, call, error, url):

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -87,6 +88,19 @@ def test_a_failed_query_keeps_the_file(error, tmp_path):
     for name in (tmp_path / "store" / "cube++seed" / "table" / "p=b").iterdir():
         name.write_bytes(b"broken")
     error("cube", "query", "--to", str(path))
+    assert path.read_text() == "before"
+    assert {found.name for found in tmp_path.iterdir()} == {"a.csv", "skv.yml", "store"}
+
+
+@pytest.mark.parametrize("command", [("query", "--to"), ("report", "-o")])
+def test_a_terminated_command_keeps_the_file(call, tmp_path, command, monkeypatch):
+    path = tmp_path / "a.csv"
+    path.write_text("before")
+    # the file is complete, but does not have its name yet
+    monkeypatch.setattr("os.replace", lambda *names: signal.raise_signal(signal.SIGTERM))
+    handler = signal.getsignal(signal.SIGTERM)
+    assert call("cube", *command, str(path)).exit_code == 143
+    assert signal.getsignal(signal.SIGTERM) is handler
     assert path.read_text() == "before"
     assert {found.name for found in tmp_path.iterdir()} == {"a.csv", "skv.yml", "store"}
 

@@ -15,6 +15,7 @@ import pytest
 from kartothek_cube.core import common_metadata
 from kartothek_cube.core.common_metadata import SchemaWrapper, make_meta
 from kartothek_cube.core.errors import CorruptDatasetError, SchemaConflictError
+from kartothek_cube.core.schema.file import schema_from_bytes, schema_to_bytes
 from kartothek_cube.core.store import open_blobs
 
 FRAME = pd.DataFrame(
@@ -327,22 +328,19 @@ def test_empty_dataframe():
 
 def test_schema_file():
     meta = make_meta(FRAME, "o")
-    content = common_metadata.schema_to_bytes(meta)
+    content = schema_to_bytes(meta)
     footer = pq.read_metadata(io.BytesIO(content))
     assert (footer.num_rows, footer.num_row_groups) == (0, 0)
     assert footer.schema.to_arrow_schema().field("t").type == pa.timestamp("us")
     assert "item" in [footer.schema.column(i).path.split(".")[-1] for i in range(footer.num_columns)]
-    restored = common_metadata.schema_from_bytes(content, "key")
+    restored = schema_from_bytes(content, "key")
     assert restored.equals(meta, check_metadata=True)
     assert restored.origin == {"key"}
 
 
 def test_schema_file_always_has_pandas_metadata():
-    content = common_metadata.schema_to_bytes(pa.schema([("x", pa.int8())]))
-    assert (
-        common_metadata.schema_from_bytes(content, "key").pandas_metadata["columns"][0]["pandas_type"]
-        == "int8"
-    )
+    content = schema_to_bytes(pa.schema([("x", pa.int8())]))
+    assert schema_from_bytes(content, "key").pandas_metadata["columns"][0]["pandas_type"] == "int8"
 
 
 def twice():
@@ -351,7 +349,7 @@ def twice():
     return sink.getvalue()
 
 
-GOOD = common_metadata.schema_to_bytes(pa.schema([("x", pa.int64())]))
+GOOD = schema_to_bytes(pa.schema([("x", pa.int64())]))
 
 
 @pytest.mark.parametrize(
@@ -360,7 +358,7 @@ GOOD = common_metadata.schema_to_bytes(pa.schema([("x", pa.int64())]))
 )
 def test_schema_file_that_is_corrupt(content):
     with pytest.raises(CorruptDatasetError, match="'u/table/_common_metadata'"):
-        common_metadata.schema_from_bytes(content, "u/table/_common_metadata")
+        schema_from_bytes(content, "u/table/_common_metadata")
 
 
 @pytest.mark.parametrize("position", range(8, len(GOOD) - 8, 7))
@@ -368,7 +366,7 @@ def test_schema_file_with_a_flipped_byte(position):
     damaged = bytearray(GOOD)
     damaged[position] ^= 0xFF
     try:
-        assert isinstance(common_metadata.schema_from_bytes(bytes(damaged), "key"), SchemaWrapper)
+        assert isinstance(schema_from_bytes(bytes(damaged), "key"), SchemaWrapper)
     except CorruptDatasetError:
         pass
 

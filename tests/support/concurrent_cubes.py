@@ -35,14 +35,10 @@ from kartothek_cube.api.cube import (
 )
 from kartothek_cube.api.dataset import read_table
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
-from kartothek_cube.core.dataset.references import (
-    data_keys,
-    header_keys,
-    index_keys,
-    schema_keys,
-)
+from kartothek_cube.core.dataset.loading import file_keys, schema_keys
 from kartothek_cube.core.errors import UnknownOutcomeError
 from kartothek_cube.core.history import KEEP_HISTORY
+from kartothek_cube.core.naming import header_keys
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.maintenance.delta_log import list_log, log_folder, published_keys
 from kartothek_cube.io_components.maintenance.garbage import history_keys
@@ -483,7 +479,7 @@ def _tracked(store: Any) -> set[str]:
     blobs = open_blobs(store)
     tracked: set[str] = set()
     for dataset in discover_datasets_unchecked("c", store).values():
-        tracked |= {*header_keys(dataset.uuid), *data_keys(dataset), *index_keys(dataset)}
+        tracked |= {*header_keys(dataset.uuid), *file_keys(dataset)}
         tracked |= {*schema_keys(dataset, blobs), *history_keys(dataset.uuid, blobs)}
         tracked |= {log_folder(dataset.uuid) + name for name in list_log(blobs, dataset.uuid)}
         tracked |= published_keys(blobs, dataset.uuid)

@@ -70,7 +70,7 @@ def info(state: CliContext, as_json: bool) -> None:
         click.echo()
         headline(f"Dataset: {name}")
         _print_dataset(cube, dataset)
-        version = _published_version(state, dataset)
+        version = _describe_publication(state, dataset)
         if version is not None:
             label("Published:", f" {version}")
 
@@ -103,7 +103,7 @@ def _user_metadata(dataset: DatasetMetadata) -> dict[str, Any]:
     return metadata
 
 
-def _published_version(state: CliContext, dataset: DatasetMetadata) -> str | None:
+def _describe_publication(state: CliContext, dataset: DatasetMetadata) -> str | None:
     """What the published table of a dataset shows; None if there is none."""
     from kartothek_cube.core.errors import CorruptDatasetError
     from kartothek_cube.core.store import open_blobs
@@ -234,8 +234,6 @@ def ls(state: CliContext, as_json: bool) -> None:
 
 # -- verify ----------------------------------------------------------------------------------------
 
-_SINGULAR = {"datasets": "dataset", "files": "file", "rows": "row", "indices": "index"}
-
 
 @click.command(cls=StoreCommand)
 @click.option("--quick", is_flag=True, help="Read file footers only instead of all rows.")
@@ -253,8 +251,7 @@ def verify(
     exclude: str | None,
     as_json: bool,
 ) -> None:
-    """
-    Check all files of the cube against its headers. Nothing is changed without --repair.
+    """Check all files of the cube against its headers. Nothing is changed without --repair.
 
     The exit code is 3 if there are problems.
     """
@@ -296,9 +293,8 @@ def _print_report(report: Report) -> None:
         click.echo(f"    {problem.remedy}")
     for problem in report.repaired:
         click.secho(f"repaired: {problem}", fg="green")
-    checked = ", ".join(format_count(n, _SINGULAR[kind], kind) for kind, n in report.checked.items())
     problems = format_count(len(report.problems), "problem") if report.problems else "no problems"
-    click.echo(f"{problems} in {checked}")
+    click.echo(f"{problems} in {report.describe_checked()}")
 
 
 @click.command(cls=CubeCommand)
@@ -312,13 +308,13 @@ def _print_report(report: Report) -> None:
 )
 @pass_state
 def report(state: CliContext, output: str) -> None:
-    """
-    Write an HTML report: partitions, growth, columns, index selectivity, warnings.
+    """Write an HTML report: partitions, growth, columns, index selectivity, warnings.
 
     The page is a single file without scripts and external resources.
     """
     from importlib.metadata import version
 
+    from kartothek_cube.cli.output import replace_file
     from kartothek_cube.cli.report.page import build_page
     from kartothek_cube.core.store import open_blobs
 
@@ -331,11 +327,8 @@ def report(state: CliContext, output: str) -> None:
     if output == "-":
         click.echo(html)
         return
-    try:
-        with open(output, "w", encoding="utf-8") as file:
-            file.write(html)
-    except OSError as error:
-        usage_error(f"Cannot write {output}: {error.strerror}")
+    with replace_file(output) as file:
+        file.write(html.encode())
     click.echo(f"Written to {os.path.abspath(output)}", err=True)
 
 

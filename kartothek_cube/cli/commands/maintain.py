@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +30,8 @@ from kartothek_cube.cli.options import (
     confirm,
     datasets_option,
     match,
+    parse_as_of,
     parse_conditions,
-    parse_time,
     select_datasets,
     yes_option,
 )
@@ -55,8 +55,7 @@ __all__ = ("adopt", "cleanup", "compact", "copy", "delete", "history", "index", 
 @click.argument("columns", shell_complete=complete_columns)
 @pass_state
 def index(state: CliContext, dataset: str, columns: str) -> None:
-    """
-    Build secondary indices on COLUMNS of DATASET; COLUMNS are comma-separated names or patterns.
+    """Build secondary indices on COLUMNS of DATASET; COLUMNS are comma-separated names or patterns.
 
     All values of these columns are read once. Afterwards, queries with conditions on them open fewer files.
     """
@@ -198,8 +197,7 @@ def adopt(
     overwrite: bool,
     yes: bool,
 ) -> None:
-    """
-    Copy the table SOURCE of another system as DATASET.
+    """Copy the table SOURCE of another system as DATASET.
 
     SOURCE is a directory of Parquet files or its URL, the directory of a Delta table, or the metadata file of
     an Iceberg table. With --dimensions and --partitions, the dataset is the seed of a new cube.
@@ -267,12 +265,12 @@ def delete(state: CliContext, include: str | None, exclude: str | None, yes: boo
     if not names:
         click.echo("No dataset selected, nothing to delete.")
         return
-    files = sum(len(state.datasets[name].partition_table) for name in names)
+    files = _count_files(state.datasets[name] for name in names)
     is_whole = len(names) == len(state.datasets)
     target = "the whole cube" if is_whole else "part of cube"
-    confirm(f"Delete {target} {state.prefix} ({', '.join(names)}; {format_count(files, 'data file')})?", yes)
+    confirm(f"Delete {target} {state.prefix} ({', '.join(names)}; {files})?", yes)
     delete_cube(state.cube, state.store, names)
-    click.echo(f"Deleted {', '.join(names)} of cube {state.prefix} ({format_count(files, 'data file')}).")
+    click.echo(f"Deleted {', '.join(names)} of cube {state.prefix} ({files}).")
     if state.cube.seed_dataset in names and not is_whole:
         click.echo("The remaining datasets cannot be queried without the seed dataset.", err=True)
 
@@ -296,8 +294,7 @@ def _format_hours(duration: timedelta) -> str:
 @yes_option
 @pass_state
 def cleanup(state: CliContext, retention_text: str, dry_run: bool, yes: bool) -> None:
-    """
-    Delete orphaned files, which no dataset refers to.
+    """Delete orphaned files, which no dataset refers to.
 
     Overwrites, removals and failed writes leave such files behind.
     """
@@ -347,10 +344,10 @@ def _parse_duration(text: str) -> timedelta | None:
 @click.option("-w", "--where", default="", help='Conditions on partition columns, e.g. "country == DE".')
 @click.option(
     "--min-files",
-    type=click.IntRange(min=2),
+    type=click.IntRange(min=1),
     default=2,
     show_default=True,
-    help="Skip partitions with fewer files.",
+    help="Skip partitions with fewer files; 1 also rewrites single files from before a change of the schema.",
 )
 @datasets_option("compacted")
 @as_json
@@ -358,8 +355,7 @@ def _parse_duration(text: str) -> timedelta | None:
 def compact(
     state: CliContext, where: str, min_files: int, include: str | None, exclude: str | None, as_json: bool
 ) -> None:
-    """
-    Merge the files of each partition into one and drop superseded rows.
+    """Merge the files of each partition into one and drop superseded rows.
 
     Query results do not change. The replaced files stay in the store until the next ``cleanup``.
     """
@@ -373,11 +369,18 @@ def compact(
         usage_error(f"Conditions of compact concern partition columns ({keys}), not {', '.join(others)}")
     with state.progress("compact"):
         counts = compact_cube(state.cube, state.store, conditions or None, names, min_files=min_files)
+    _print_counts(counts, as_json, _describe_compaction)
+
+
+def _print_counts(
+    counts: Mapping[str, dict[str, int]], as_json: bool, describe: Callable[[dict[str, int]], str]
+) -> None:
+    """Print the counts of each dataset: a line, or JSON."""
     if as_json:
         print_json(counts)
         return
     for name, count in sorted(counts.items()):
-        click.echo(click.style(name, bold=True) + f": {_describe_compaction(count)}")
+        click.echo(click.style(name, bold=True) + f": {describe(count)}")
 
 
 def _describe_compaction(count: dict[str, int]) -> str:
@@ -417,8 +420,7 @@ def publish(
     exclude: str | None,
     as_json: bool,
 ) -> None:
-    """
-    Publish the datasets as Delta tables, which other engines read.
+    """Publish the datasets as Delta tables, which other engines read.
 
     Each dataset becomes a table in its directory; no data file is rewritten. Repeat it after changes.
     """
@@ -427,14 +429,13 @@ def publish(
     names = select_datasets(state.datasets, include, exclude)
     with state.progress("publish"):
         counts = publish_cube(state.cube, state.store, names, compact=compact)
-    if as_json:
-        print_json(counts)
-        return
-    for name, count in sorted(counts.items()):
-        changed = count["added"] or count["removed"]
-        change = f"{count['added']:,} added, {count['removed']:,} removed" if changed else "nothing changed"
-        files = format_count(count["files"], "file")
-        click.echo(click.style(name, bold=True) + f": version {count['version']}, {files} ({change})")
+    _print_counts(counts, as_json, _describe_publication)
+
+
+def _describe_publication(count: dict[str, int]) -> str:
+    changed = count["added"] or count["removed"]
+    change = f"{count['added']:,} added, {count['removed']:,} removed" if changed else "nothing changed"
+    return f"version {count['version']}, {format_count(count['files'], 'file')} ({change})"
 
 
 # -- history ---------------------------------------------------------------------------------------
@@ -462,14 +463,13 @@ def history(
     as_json: bool,
     yes: bool,
 ) -> None:
-    """
-    List the states of the cube, to be queried (``query --as-of``) or restored (``--rollback``).
+    """List the states of the cube, to be queried (``query --as-of``) or restored (``--rollback``).
 
     Older states exist only if the cube keeps a history; enable it with ``--keep``.
     """
     import pyarrow as pa
 
-    from kartothek_cube.cli.output import NEVER_CUT, open_writer
+    from kartothek_cube.cli.output import NEVER_CUT, write_tables
     from kartothek_cube.io.eager_cube import keep_cube_history, list_cube_history, rollback_cube
     from kartothek_cube.io_components.maintenance.history import STATE_COLUMNS, describe_state
 
@@ -479,7 +479,7 @@ def history(
         kept = format_count(keep, "older state") if keep else "no older states"
         click.echo(f"Keeping {kept} of {', '.join(sorted(names))} from now on.", err=True)
     if rollback is not None:
-        as_of = _parse_as_of(rollback)
+        as_of = parse_as_of(rollback, "--rollback")
         confirm(f"Roll back {', '.join(sorted(names))} of cube {state.prefix} to {rollback}?", yes)
         rollback_cube(state.any_cube, state.store, as_of, names)
         click.echo(f"Rolled back {', '.join(sorted(names))} to {rollback}.", err=True)
@@ -498,14 +498,7 @@ def history(
     whole = dict.fromkeys(("version", "time"), NEVER_CUT)
     schema = pa.schema([pa.field(name, pa.string(), metadata=whole.get(name)) for name in STATE_COLUMNS])
     cells = [dict(zip(STATE_COLUMNS, describe_state(entry), strict=True)) for entry in history]
-    table = pa.Table.from_pylist(cells, schema)
-    with open_writer("table", None, schema) as writer:
-        writer.write(table)
-
-
-def _parse_as_of(text: str) -> int | str:
-    """Read a version of the cube, or a time."""
-    return int(text) if text.isdecimal() else parse_time(text, "--rollback")
+    write_tables("table", None, schema, [pa.Table.from_pylist(cells, schema)])
 
 
 def _to_dict(entry: CubeState) -> dict[str, Any]:

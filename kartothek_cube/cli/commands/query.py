@@ -17,8 +17,8 @@ from kartothek_cube.cli.options import (
     datasets_option,
     match,
     output_options,
+    parse_as_of,
     parse_conditions,
-    parse_time,
     select_datasets,
 )
 from kartothek_cube.cli.terminal import one_line, print_json, usage_error
@@ -65,8 +65,7 @@ __all__ = ("query",)
 def query(
     state: CliContext, /, limit: int | None, output: str | None, to: str | None, explain: bool, **options: Any
 ) -> None:
-    """
-    Query the cube: interactively without options, otherwise to a table or file.
+    """Query the cube: interactively without options, otherwise to a table or file.
 
     Conditions have the form ``column operator value`` with ``== != < <= > >=``. Text needs quotes only if it
     contains ``&``, ``=`` or ``)``; within them, a quote is written twice.
@@ -110,7 +109,7 @@ def _build_arguments(
 ) -> dict[str, Any]:
     """Build the arguments of a query from the options."""
     if as_of is not None:
-        state.as_of(int(as_of) if as_of.isdecimal() else parse_time(as_of, "--as-of"))
+        state.as_of(parse_as_of(as_of, "--as-of"))
     selected = select_datasets(state.datasets, include, exclude)
     datasets = {name: dataset for name, dataset in state.datasets.items() if name in selected}
     if state.cube.seed_dataset not in datasets:
@@ -145,17 +144,12 @@ def _explain(state: CliContext, arguments: dict[str, Any], output: str | None) -
 def _write_result(
     state: CliContext, plan: PhysicalPlan, limit: int | None, output: str | None, to: str | None
 ) -> None:
-    from kartothek_cube.cli.output import open_writer
+    from kartothek_cube.cli.output import report_rows, write_tables
     from kartothek_cube.core.arrow.pandas_conversion import to_memory
 
     schema = to_memory(plan.context.output.empty_table()).schema
-    n_rows = 0
-    with open_writer(output, to, schema) as writer:
-        for table in _limit_rows(map(to_memory, _read_tables(state, plan, limit)), limit):
-            writer.write(table)
-            n_rows += len(table)
-    if to is not None:
-        click.echo(f"Wrote {format_count(n_rows, 'row')} to {to}", err=True)
+    tables = _limit_rows(map(to_memory, _read_tables(state, plan, limit)), limit)
+    report_rows(write_tables(output, to, schema, tables), to)
 
 
 def _read_tables(state: CliContext, plan: PhysicalPlan, limit: int | None) -> Iterator[pa.Table]:

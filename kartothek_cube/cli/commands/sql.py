@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from kartothek_cube.cli.context import CliContext, list_cubes, pass_state
-from kartothek_cube.cli.options import StoreCommand, output_options, parse_time
+from kartothek_cube.cli.options import StoreCommand, output_options, parse_as_of
 from kartothek_cube.cli.terminal import one_line, usage_error
-from kartothek_cube.core.errors import format_count
 
 if TYPE_CHECKING:
     import duckdb
@@ -31,8 +30,7 @@ __all__ = ("run_interactively", "sql")
 def sql(
     state: CliContext, /, statement: str | None, output: str | None, to: str | None, as_of: str | None
 ) -> None:
-    """
-    Run a SQL statement on the cube, by DuckDB; ``-`` reads it from stdin.
+    """Run a SQL statement on the cube, by DuckDB; ``-`` reads it from stdin.
 
     Without CUBE, or with a directory or URL in its place, all cubes of the store can be queried and joined.
     A cube is a view of its name, and each dataset a view ``cube.dataset``, such as ``sales.seed``. Names
@@ -72,7 +70,7 @@ def _connect(state: CliContext, as_of: str | None) -> duckdb.DuckDBPyConnection:
         return _connect_all(state)
     moment: int | str | None = None
     if as_of is not None:
-        moment = int(as_of) if as_of.isdecimal() else parse_time(as_of, "--as-of")
+        moment = parse_as_of(as_of, "--as-of")
         state.as_of(moment)  # an error if there is no such state
     return _limit_threads(state, connect(state.any_cube, state.store, as_of=moment))
 
@@ -111,23 +109,19 @@ def _write_result(
     import duckdb
     import pyarrow as pa
 
-    from kartothek_cube.cli.output import open_writer
+    from kartothek_cube.cli.output import report_rows, write_tables
 
-    n_rows = 0
     try:
         relation: duckdb.DuckDBPyRelation | None = connection.sql(statement)
         if relation is None:  # such as CREATE
             return
         with state.progress("sql"):
             reader = pa.RecordBatchReader.from_stream(relation)
-            with open_writer(output, to, reader.schema) as writer:
-                for batch in reader:
-                    writer.write(pa.Table.from_batches([batch]))
-                    n_rows += len(batch)
+            tables = (pa.Table.from_batches([batch]) for batch in reader)
+            n_rows = write_tables(output, to, reader.schema, tables)
     except (duckdb.Error, pa.ArrowException) as error:
         usage_error(one_line(error))
-    if to is not None:
-        click.echo(f"Wrote {format_count(n_rows, 'row')} to {to}", err=True)
+    report_rows(n_rows, to)
 
 
 # -- interactive statements ------------------------------------------------------------------------

@@ -73,7 +73,7 @@ class _Axis:
     codes: Ints
     names: list[str]
 
-    def binned(self, max_bins: int) -> tuple[Ints, list[str]]:
+    def bin_values(self, max_bins: int) -> tuple[Ints, list[str]]:
         """Merge equal numbers of neighbours into at most ``max_bins`` bins."""
         step = max(1, -(-len(self.names) // max_bins))
         if step == 1:
@@ -134,15 +134,15 @@ def heat_map(files: DataFiles) -> HeatMap | None:
     across, down = axes[-1], _join_axes(axes[:-1])
     if len(down.names) > len(across.names):
         across, down = down, across
-    x, x_names = across.binned(_MAX_COLUMNS)
-    y, y_names = down.binned(_MAX_ROWS)
+    x, x_names = across.bin_values(_MAX_COLUMNS)
+    y, y_names = down.bin_values(_MAX_ROWS)
     names = [f"{a} / {b}" for a in y_names for b in x_names]
     return _build_heat_map(files, x, y, names, y_names, (across.title, down.title), across.ends)
 
 
 def _wrap_axis(axis: _Axis, files: DataFiles) -> HeatMap:
     """Build the heat map of a single key, wrapped like lines of text."""
-    codes, names = axis.binned(_MAX_COLUMNS * _MAX_ROWS)
+    codes, names = axis.bin_values(_MAX_COLUMNS * _MAX_ROWS)
     width = min(len(names), _MAX_COLUMNS)
     lines = [names[start : start + width] for start in range(0, len(names), width)]
     y_names = [_range(line[0].partition(" … ")[0], line[-1].rpartition(" … ")[2]) for line in lines]

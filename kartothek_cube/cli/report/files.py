@@ -18,8 +18,8 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.store import BlobStore
-from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered, group_codes
-from kartothek_cube.io_components.kernels.sort import last_occurrence_mask
+from kartothek_cube.io_components.kernels.encode import group_codes
+from kartothek_cube.io_components.kernels.sort import last_rows_mask
 from kartothek_cube.io_components.read.data_files import concat_tables, read_table_of_file
 from kartothek_cube.io_components.runtime import (
     REMOTE_REQUESTS,
@@ -151,8 +151,7 @@ def _count_visible_rows_of_partition(
     owner = np.repeat(np.arange(len(members)), [len(each) for each in tables])
     of_rows = pa.array(members[owner])
     columns = [table.column(c) if c in in_files else keys[c].take(of_rows) for c in cell]
-    codes, bound = combine_keys([encode_ordered(column) for column in columns], len(table))
-    last = last_occurrence_mask(codes, bound)
+    last = last_rows_mask(columns, len(table))
     visible = owner if last is None else owner[last]
     return np.bincount(visible, minlength=len(members)).astype(np.int64)
 

@@ -107,9 +107,8 @@ def build_page(
     files = {name: collect_file_stats(cube, dataset, blobs) for name, dataset in datasets.items()}
     pages = [
         _build_dataset_page(cube, name, datasets[name].load_all_indices(blobs), files[name], store)
-        for name in datasets
+        for name in cube.join_order(datasets)
     ]
-    pages.sort(key=lambda page: (page.role != "seed", page.name))
     garbage, young = list_garbage_by_age(cube, blobs, DEFAULT_RETENTION)
     return Page(
         cube=cube,

@@ -102,6 +102,17 @@ def boolean_array(mask: Mask) -> pa.BooleanArray:
     return pa.Array.from_buffers(pa.bool_(), len(mask), [None, bits])
 
 
+def count_nulls(values: pa.Array | pa.ChunkedArray) -> int:
+    """Number of nulls, including NaN.
+
+    >>> count_nulls(pa.array([1.5, None, float("nan")]))
+    2
+    """
+    if not pat.is_floating(values.type):
+        return int(values.null_count)
+    return int(pc.sum(pc.is_null(values, nan_is_null=True)).as_py() or 0)
+
+
 def compact_buffers(array: Any) -> Any:
     """Copy an array whose buffers are larger than its values."""
     # A pickled slice contains the buffers of its whole parent.

@@ -38,8 +38,7 @@ Expression: TypeAlias = "Call | Field | pa.Scalar"
 
 
 def decode_expression(expression: pc.Expression) -> Expression | None:
-    """
-    The parts of an expression; None if this version of pyarrow stores them in another way.
+    """The parts of an expression; None if this version of pyarrow stores them in another way.
 
     >>> decode_expression(pc.field("STORE_ID") > 1).function
     'greater'
@@ -111,8 +110,7 @@ def _metadata_pairs(schema: pa.Schema) -> list[tuple[str, str]]:
 
 
 def fields_of(expression: Expression) -> set[str]:
-    """
-    Columns that occur in an expression.
+    """Columns that occur in an expression.
 
     >>> fields_of(decode_expression(pc.field("STORE_ID") == pc.field("DAY"))) == {"STORE_ID", "DAY"}
     True

@@ -6,6 +6,7 @@ import datetime
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -380,8 +381,18 @@ def _large_integers(df: pd.DataFrame) -> object:
     raise AssertionError("no column overflows")
 
 
-def _check_times(name: str, dtype: pa.DataType, values: npt.NDArray[Any]) -> None:
-    if pat.is_timestamp(dtype):
+def _check_times(name: str, dtype: pa.DataType, values: Sequence[Any] | npt.NDArray[Any]) -> None:
+    """Raise ValueError for times that Arrow would change, at any depth."""
+    if pat.is_struct(dtype):
+        records = [value for value in values if isinstance(value, Mapping)]
+        for field in dtype if _contains_times(dtype) else ():
+            _check_times(f"{name}.{field.name}", field.type, [record.get(field.name) for record in records])
+    elif pat.is_list(dtype) and _contains_times(dtype):
+        lists = (value for value in values if isinstance(value, list | tuple | np.ndarray))
+        # elements of other arrays are of one type
+        objects = (value for value in lists if not isinstance(value, np.ndarray) or value.dtype == object)
+        _check_times(name, dtype.value_type, list(chain.from_iterable(objects)))
+    elif pat.is_timestamp(dtype):
         _check_one_zone(name, values)
     # Arrow drops the time of day and the zone of what follows a date
     elif pat.is_date(dtype) and any(issubclass(kind, datetime.datetime) for kind in set(map(type, values))):
@@ -391,6 +402,11 @@ def _check_times(name: str, dtype: pa.DataType, values: npt.NDArray[Any]) -> Non
                 f"Column {name!r} mixes dates with timestamps that have a time of day or a zone; make all of "
                 "them dates, or timestamps"
             )
+
+
+def _contains_times(dtype: pa.DataType) -> bool:
+    inner = (dtype.field(number).type for number in range(dtype.num_fields))
+    return pat.is_timestamp(dtype) or pat.is_date(dtype) or any(map(_contains_times, inner))
 
 
 def _check_one_zone(name: str, values: Iterable[Any]) -> None:
@@ -594,7 +610,7 @@ def to_pandas(
 
 def _with_typed_categories(frame: pd.DataFrame, encoded: Mapping[str, pa.ChunkedArray]) -> pd.DataFrame:
     for name in (c for c in encoded if frame[c].cat.categories.empty):
-        # converted together with the column, empty categories would become objects
+        # pandas makes objects of the empty categories of a converted column
         categories = pa.array([], encoded[name].type.value_type).to_pandas()
         frame[name] = frame[name].cat.set_categories(pd.Index(categories))
     return frame

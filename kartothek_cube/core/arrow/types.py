@@ -110,6 +110,16 @@ def is_long(t: pa.DataType) -> bool:
     return bool(pat.is_large_string(t) or pat.is_large_binary(t))
 
 
+def is_text(t: pa.DataType) -> bool:
+    """Whether values of a type are texts, also dictionary-encoded ones.
+
+    >>> is_text(pa.large_string()), is_text(pa.binary())
+    (True, False)
+    """
+    value_type = t.value_type if pat.is_dictionary(t) else t
+    return bool(value_type in (*_STRINGS, pa.string()))
+
+
 def is_nested(t: pa.DataType) -> bool:
     """Whether values of a type contain other values (lists, structs, maps)."""
     return bool(pat.is_nested(t))
@@ -162,8 +172,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def restore_types(table: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
-    """
-    Cast columns to their stored types where a query changes them, if no value changes.
+    """Cast columns to their stored types where a query changes them, if no value changes.
 
     pandas has timestamps for dates, floats for integers next to missing values, and decimals without
     precision. Other columns, and columns with values that do not fit, stay as they are.

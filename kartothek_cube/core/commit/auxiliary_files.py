@@ -10,11 +10,16 @@ from kartothek_cube.core.commit.base_state import BaseState
 from kartothek_cube.core.commit.change import WriteMode
 from kartothek_cube.core.commit.header_store import attempts, read_versioned
 from kartothek_cube.core.commit.tombstones import tombstone_name
-from kartothek_cube.core.common_metadata import schema_file_from_bytes, schema_to_bytes
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset.loading import index_keys
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError
 from kartothek_cube.core.index import ExplicitSecondaryIndex
-from kartothek_cube.core.schema.file import next_version, schema_version_of
+from kartothek_cube.core.schema.file import (
+    next_version,
+    schema_file_from_bytes,
+    schema_to_bytes,
+    schema_version_of,
+)
 from kartothek_cube.core.store import BlobStore, PreconditionFailed
 
 __all__ = (
@@ -23,7 +28,7 @@ __all__ = (
     "refers_to",
     "restore_schema",
     "store_indices",
-    "unreferenced_indices",
+    "list_unreferenced_indices",
 )
 
 _LOGGER = logging.getLogger(__name__)
@@ -103,7 +108,7 @@ def store_indices(blobs: BlobStore, state: DatasetMetadata, written: list[str]) 
     return state.copy(indices=indices)
 
 
-def unreferenced_indices(blobs: BlobStore, uuid: str, written: Sequence[str]) -> list[str]:
+def list_unreferenced_indices(blobs: BlobStore, uuid: str, written: Sequence[str]) -> list[str]:
     """Those of the written index files to which the newest state does not refer."""
     if not written:
         return []
@@ -115,11 +120,11 @@ def unreferenced_indices(blobs: BlobStore, uuid: str, written: Sequence[str]) ->
     except (CorruptDatasetError, OSError, KeyError, NotImplementedError):
         # unknown: files that stay are garbage at worst
         return []
-    used = {index.index_storage_key for index in state.secondary_indices.values()}
+    used = index_keys(state)
     return [key for key in written if key not in used]
 
 
 def refers_to(blobs: BlobStore, uuid: str, key: str) -> bool:
     """Whether the newest state of a dataset refers to an index file."""
     state = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
-    return any(getattr(index, "index_storage_key", None) == key for index in state.indices.values())
+    return key in index_keys(state)

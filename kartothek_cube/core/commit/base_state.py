@@ -24,26 +24,6 @@ __all__ = (
 
 
 @attrs.frozen
-class CommitReceipt:
-    """What a commit put in place of what: enough to undo it."""
-
-    uuid: str
-    header_key: str
-    header: bytes
-    token: Any
-    old_header: bytes | None
-    schema_key: str
-    schema: bytes | None
-    old_schema: bytes | None
-    state: DatasetMetadata
-    old_state: DatasetMetadata | None
-    #: key of the archived state before, if the commit is part of an operation on several datasets
-    before: str = ""
-    #: id of that operation
-    operation: str = ""
-
-
-@attrs.frozen
 class BaseState:
     """The newest state of a dataset and how it is stored."""
 
@@ -92,20 +72,22 @@ class BaseState:
         """Whether the header holds the tombstones of all collections that may concern this dataset."""
         return self.state is not None and (self.record is None or self.record.unconfirmed is None)
 
-    def receipt(self, header: bytes, token: Any, schema: bytes | None, new: DatasetMetadata) -> CommitReceipt:
-        """The receipt of a commit on top of this state."""
-        return CommitReceipt(
-            self.uuid,
-            self.header_key,
-            header,
-            token,
-            self.header,
-            self.schema_key,
-            schema,
-            self.schema,
-            new,
-            self.state,
-        )
+
+@attrs.frozen
+class CommitReceipt:
+    """What a commit put in place of what: enough to undo it."""
+
+    base: BaseState
+    #: content and version of the new header
+    header: bytes
+    token: Any
+    #: content of the schema file, if the commit wrote it
+    schema: bytes | None
+    state: DatasetMetadata
+    #: key of the archived state before, if the commit is part of an operation on several datasets
+    before: str = ""
+    #: id of that operation
+    operation: str = ""
 
 
 def read_base(blobs: BlobStore, uuid: str, table: str) -> BaseState:

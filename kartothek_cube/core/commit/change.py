@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
@@ -15,7 +15,8 @@ from kartothek_cube.core.arrow.types import Mask
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetExistsError, DatasetNotFoundError
-from kartothek_cube.core.history import OperationInfo, retained_metadata
+from kartothek_cube.core.expressions.predicate import ConjunctionType
+from kartothek_cube.core.history import OperationInfo, retention_metadata
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.partition import PartitionTable, partition_folders
@@ -30,17 +31,15 @@ __all__ = (
     "IndexUpdate",
     "InputsPresent",
     "last_batch",
-    "merged_schema",
+    "compute_schema",
     "MissingIndexEntries",
     "NoUnseenPartitions",
-    "Predicates",
     "Requirement",
     "SamePartitionKeys",
     "UnchangedPartitions",
     "WriteMode",
 )
 
-Predicates = list[list[tuple[str, str, Any]]]
 MetadataMerger = Callable[[list[dict[str, Any]]], dict[str, Any]]
 
 
@@ -56,11 +55,6 @@ class WriteMode(Enum):
     #: updated if it exists, else created
     UPSERT = "upsert"
 
-    @property
-    def is_create(self) -> bool:
-        """Whether the dataset must not exist."""
-        return self is WriteMode.CREATE
-
 
 @attrs.frozen
 class IndexUpdate:
@@ -68,6 +62,19 @@ class IndexUpdate:
 
     entries: IndexColumns
     covered: pa.StringArray
+
+    @classmethod
+    def empty(cls, dtype: pa.DataType, file_type: pa.DataType | None = None) -> IndexUpdate:
+        """An update without entries and partitions."""
+        return cls(IndexColumns.empty(dtype, file_type), pa.array([], pa.string()))
+
+    @classmethod
+    def merge(cls, updates: Sequence[IndexUpdate]) -> IndexUpdate:
+        """Merge at least one update; those of partitions without values may be of type null."""
+        types = [update.entries.values.type for update in updates]
+        dtype = next((t for t in types if not pa.types.is_null(t)), pa.null())
+        entries = IndexColumns.merge([update.entries for update in updates], dtype)
+        return cls(entries, pa.concat_arrays([update.covered for update in updates]))
 
 
 class MissingIndexEntries(Exception):
@@ -89,7 +96,7 @@ class ChangeSet:
     #: new partitions; their data files are stored already
     added: PartitionTable = attrs.field(factory=PartitionTable.empty)
     #: partitions to remove, as a predicate on indexed columns; None for none, ``[]`` for all
-    remove_where: Predicates | None = None
+    remove_where: list[ConjunctionType] | None = None
     #: labels of the partitions that the added ones replace (compaction)
     replaces: pa.StringArray | None = None
     #: for each added partition the replaced label whose place in the order of commit it takes; None: the end
@@ -131,7 +138,7 @@ class ChangeSet:
         if self.mode is WriteMode.REPLACE:
             return self.requires
         implied: list[Requirement] = []
-        if self.mode.is_create:
+        if self.mode is WriteMode.CREATE:
             implied.append(DatasetAbsent())
         if self.mode is WriteMode.UPDATE:
             implied.append(DatasetPresent())
@@ -291,7 +298,7 @@ def _create(state: DatasetMetadata | None, change: ChangeSet) -> DatasetMetadata
     return DatasetMetadata(
         uuid=change.uuid,
         partitions=change.added,
-        metadata={**retained_metadata(state), **_without_evolution(_metadata({}, change))},
+        metadata={**retention_metadata(state), **_without_evolution(_metadata({}, change))},
         indices=indices,
         explicit_partitions=change.explicit,
         partition_keys=list(change.partition_keys or ()),
@@ -310,12 +317,12 @@ def _update(state: DatasetMetadata, change: ChangeSet) -> DatasetMetadata:
     if EVOLUTION in state.metadata:
         # older files cannot be read without it, whatever a user's function makes of the metadata
         metadata[EVOLUTION] = state.metadata[EVOLUTION]
-    schema = merged_schema(state, change)
+    schema = compute_schema(state, change)
     if change.merge_schema and state.schema is not None and change.schema is not None:
         metadata = merge_evolution(state.schema, change.schema, metadata, state.uuid)
     if change.schema_update is not None and schema is not None:
         schema, metadata = change.schema_update.apply(
-            schema, metadata, state.partition_keys or (), _fixed_columns(state, change), state.uuid
+            schema, metadata, state.partition_keys or (), _list_fixed_columns(state, change), state.uuid
         )
     removed_labels = state.partition_table.labels.filter(pa.array(removed))
     return state.copy(
@@ -327,7 +334,7 @@ def _update(state: DatasetMetadata, change: ChangeSet) -> DatasetMetadata:
     )
 
 
-def _fixed_columns(state: DatasetMetadata, change: ChangeSet) -> dict[str, str]:
+def _list_fixed_columns(state: DatasetMetadata, change: ChangeSet) -> dict[str, str]:
     """Columns that an update of the schema must not change, with the reason."""
     indexed = dict.fromkeys(state.secondary_indices, "indexed")
     return {**indexed, **change.fixed_columns, **dict.fromkeys(state.partition_keys or (), "a partition key")}
@@ -400,7 +407,7 @@ def _index(column: str, entries: IndexColumns, schema: SchemaWrapper | None) -> 
     return ExplicitSecondaryIndex.from_columns(column, entries, dtype)
 
 
-def merged_schema(state: DatasetMetadata, change: ChangeSet) -> SchemaWrapper | None:
+def compute_schema(state: DatasetMetadata, change: ChangeSet) -> SchemaWrapper | None:
     """The schema that knows most: a column that was null so far may get a type."""
     if change.schema is None:
         return state.schema

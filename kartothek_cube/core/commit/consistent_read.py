@@ -8,7 +8,7 @@ from collections.abc import Callable
 from kartothek_cube.core.commit.operation import Status, load_before, status_of
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import ConcurrentWriteError
-from kartothek_cube.core.header import CommitRecord, Participation, parse_record
+from kartothek_cube.core.header import CommitRecord, Participation, parse_record, participation_of
 from kartothek_cube.core.store import BlobStore
 
 __all__ = ("read_consistently",)
@@ -31,8 +31,7 @@ def read_consistently(
 
 
 class _Cut:
-    """
-    Headers that are read again until they are those of one moment.
+    """Headers that are read again until they are those of one moment.
 
     For each participant, the coordinator names the last operation that is committed. A header that is newer
     or older than the coordinator names another operation: the coordinator is read again if it was read before
@@ -135,8 +134,8 @@ class _Cut:
         return found
 
     def _participation(self, uuid: str, coordinator: str) -> Participation | None:
-        record = _record(self.states.get(uuid))
-        participation = None if record is None else record.participation
+        state = self.states.get(uuid)
+        participation = None if state is None else participation_of(state.extra)
         return participation if participation and participation.coordinator == coordinator else None
 
     def _is_pending(self, uuid: str, participation: Participation, header: CommitRecord | None) -> bool:

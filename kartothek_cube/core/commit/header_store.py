@@ -11,7 +11,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.loading import read_header
 from kartothek_cube.core.errors import ConcurrentWriteError, CorruptDatasetError, UnknownOutcomeError
 from kartothek_cube.core.header import COMMIT_RECORD
-from kartothek_cube.core.naming import metadata_key_from_uuid
+from kartothek_cube.core.naming import header_keys
 from kartothek_cube.core.store import BlobStore, FlushError, PreconditionFailed
 from kartothek_cube.core.uuid import gen_uuid
 
@@ -140,7 +140,7 @@ def edit_header(
 
 def other_header_key(uuid: str, key: str) -> str:
     """The key of the header in the other format."""
-    (other,) = {metadata_key_from_uuid(uuid, fmt) for fmt in ("json", "msgpack")} - {key}
+    (other,) = set(header_keys(uuid)) - {key}
     return other
 
 
@@ -177,8 +177,7 @@ def delete_blob(blobs: BlobStore, key: str, unless: Iterable[str] = ()) -> bool:
 def delete_headers(blobs: BlobStore, uuid: str, unless: Collection[str] = ()) -> bool:
     """Delete a dataset by its header, in both formats; False if there was none, or one of others exists."""
     # JSON last: it wins over the other format, so that readers never see an older state in between.
-    keys = [metadata_key_from_uuid(uuid, kind) for kind in ("msgpack", "json")]
-    deleted = [delete_blob(blobs, key, unless) for key in keys]
+    deleted = [delete_blob(blobs, key, unless) for key in reversed(header_keys(uuid))]
     return any(deleted)
 
 

@@ -20,7 +20,7 @@ from kartothek_cube.core.caching import CACHE
 from kartothek_cube.core.commit.base_state import BaseState, CommitReceipt
 from kartothek_cube.core.commit.header_store import attempts, compare_and_swap_header, edit_header, render
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.loading import parse_header_cached, read_header
+from kartothek_cube.core.dataset.loading import HeaderBlob, parse_header_shared, read_header
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,
@@ -33,9 +33,10 @@ from kartothek_cube.core.header import (
     CommitRecord,
     Participation,
     parse_record,
+    participation_of,
 )
 from kartothek_cube.core.history import is_before_key, load_snapshot
-from kartothek_cube.core.naming import metadata_key_from_uuid
+from kartothek_cube.core.naming import header_keys, metadata_key_from_uuid
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, Token, check_owned
 from kartothek_cube.core.uuid import gen_uuid
 
@@ -56,6 +57,7 @@ __all__ = (
     "read_record",
     "rename_operations",
     "settle",
+    "settle_participation",
     "status_of",
 )
 
@@ -112,23 +114,32 @@ class Status(Enum):
 
     COMMITTED = "committed"
     ABORTED = "aborted"
-    #: its writer is at work, or has died
+    #: its writer is running, or was killed
     PENDING = "pending"
 
 
 def read_record(blobs: BlobStore, uuid: str) -> CommitRecord | None:
     """The record in the newest header of a dataset; None if there is none."""
     try:
-        return parse_record(parse_header_cached(read_header(uuid, blobs), uuid)[0])
+        return _parse_stored(read_header(uuid, blobs), uuid)
     except DatasetNotFoundError:
         return None
 
 
+def _parse_stored(stored: HeaderBlob, uuid: str) -> CommitRecord | None:
+    return parse_record(parse_header_shared(stored, uuid).header)
+
+
 def pending_participation(state: DatasetMetadata) -> Participation | None:
     """The participation of a state in an operation that may not be committed."""
-    record = parse_record(state.extra)
-    participation = None if record is None else record.participation
+    participation = participation_of(state.extra)
     return None if participation is None or participation.before is None else participation
+
+
+def settle_participation(state: DatasetMetadata | None) -> Participation | None:
+    """The participation of a state that is known to be committed."""
+    participation = None if state is None else participation_of(state.extra)
+    return None if participation is None else participation.settle()
 
 
 def rename_operations(state: DatasetMetadata, uuids: Mapping[str, str]) -> DatasetMetadata:
@@ -140,7 +151,7 @@ def rename_operations(state: DatasetMetadata, uuids: Mapping[str, str]) -> Datas
     if participation is not None:
         # what is not copied cannot tell whether an operation is committed
         new = uuids.get(participation.coordinator)
-        participation = None if new is None else attrs.evolve(participation.settled(), coordinator=new)
+        participation = None if new is None else attrs.evolve(participation.settle(), coordinator=new)
     participants = {uuids.get(uuid, uuid): name for uuid, name in record.participants.items()}
     copied = attrs.evolve(record, participation=participation, participants=participants, aborted=())
     return state if copied == record else _with_record(state, copied)
@@ -164,15 +175,14 @@ def status_of(uuid: str, participation: Participation, header: CommitRecord | No
 
 
 def operation_status(blobs: BlobStore, uuid: str, participation: Participation) -> Status:
-    """Ask the coordinator for the status of an operation in which a dataset takes part."""
+    """Status of an operation in which a dataset participates, by the header of its coordinator."""
     # Call it after the header of the participant was read. That an operation is committed never changes, and
     # the process that has committed it knows.
     if _is_known(uuid, participation.operation):
         return Status.COMMITTED
     record, exists = None, True
     try:
-        header = parse_header_cached(read_header(participation.coordinator, blobs), participation.coordinator)
-        record = parse_record(header[0])
+        record = _parse_stored(read_header(participation.coordinator, blobs), participation.coordinator)
     except DatasetNotFoundError:
         exists = False
     status = status_of(uuid, participation, record, exists)
@@ -191,7 +201,7 @@ def _remember(uuid: str, operation: str) -> None:
 
 # -- writers that meet an operation --------------------------------------------------------------------------
 
-#: Looks at a pending operation before it is aborted, with growing pauses of 2.3 s together: commits of the
+#: Looks at a pending operation before it is aborted, with growing pauses of 2.3 s in total: commits of the
 #: other datasets take some requests each. A slow writer that is aborted begins again.
 _LOOKS = 14
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.005, 0.4
@@ -207,7 +217,7 @@ def settle(blobs: BlobStore, read: Callable[[], BaseState], *, replaces: bool = 
             return base
         status = operation_status(blobs, base.uuid, participation)
         if status is Status.COMMITTED:
-            return attrs.evolve(base, participation=participation.settled())
+            return attrs.evolve(base, participation=participation.settle())
         if status is Status.ABORTED:
             return _roll_back(blobs, base, participation, replaces)
         if participation.operation != seen:
@@ -231,9 +241,7 @@ def _roll_back(blobs: BlobStore, base: BaseState, participation: Participation, 
                 "other software may have deleted it. Write the dataset again with overwrite=True",
             ) from error
         state = None
-    record = None if state is None else parse_record(state.extra)
-    before = None if record is None or record.participation is None else record.participation.settled()
-    return attrs.evolve(base, state=state, participation=before, aborted=participation)
+    return attrs.evolve(base, state=state, participation=settle_participation(state), aborted=participation)
 
 
 def load_before(blobs: BlobStore, uuid: str, participation: Participation) -> DatasetMetadata | None:
@@ -265,7 +273,7 @@ def committed_state(blobs: BlobStore, state: DatasetMetadata) -> DatasetMetadata
 
 
 def abort_operation(blobs: BlobStore, uuid: str, participation: Participation) -> None:
-    """Keep a pending operation in which a dataset takes part from committing."""
+    """Prevent the commit of a pending operation in which a dataset participates."""
 
     def add(state: DatasetMetadata) -> DatasetMetadata | None:
         record = parse_record(state.extra)
@@ -296,7 +304,7 @@ def abort_operation(blobs: BlobStore, uuid: str, participation: Participation) -
 
 
 def forget_aborted(blobs: BlobStore, participation: Participation) -> None:
-    """Remove the note that an operation was aborted, once one of its participants is rolled back."""
+    """Remove an operation from the aborted ones of its coordinator, once a participant is rolled back."""
     # From then on the operation cannot commit, since its writer looks at all participants. Before, the note
     # must stay.
     uuid = participation.coordinator
@@ -312,7 +320,7 @@ def forget_aborted(blobs: BlobStore, participation: Participation) -> None:
     with suppress(OSError, KartothekCubeError, PreconditionFailed):
         edit_header(blobs, uuid, remove)
         stored = read_header(uuid, blobs, with_token=True)
-        record = parse_record(parse_header_cached(stored, uuid)[0])
+        record = _parse_stored(stored, uuid)
         if record is not None and record.reserved and not record.aborted:
             blobs.delete_if(stored.key, stored.token)
     delete_before(blobs, participation.before)
@@ -329,7 +337,7 @@ def forget_participants(blobs: BlobStore, coordinator: str, uuids: Sequence[str]
             for uuid in uuids
             if record is not None
             and uuid in record.participants
-            and not any(blobs.exists(metadata_key_from_uuid(uuid, kind)) for kind in ("json", "msgpack"))
+            and not any(map(blobs.exists, header_keys(uuid)))
         }
         if record is None or not absent:
             return None
@@ -372,7 +380,7 @@ def commit_operation(
         try:
             return _commit_once(blobs, coordinator, steps, touch, undo)
         except OperationAborted:
-            # another writer took this one for dead
+            # another writer aborted the operation: this one was too slow
             continue
     raise ConcurrentWriteError(coordinator)
 
@@ -400,9 +408,9 @@ def _commit_once(
         for uuid, step in steps.items():
             if uuid != coordinator:
                 results[uuid], receipt = step(role)
-                if receipt.header != receipt.old_header:
+                if receipt.header != receipt.base.header:
                     receipts.append(receipt)
-        decision = Decision(operation, lineage, tuple(r.uuid for r in receipts), token)
+        decision = Decision(operation, lineage, tuple(r.base.uuid for r in receipts), token)
     except UnknownOutcomeError as error:
         undo(receipts)
         if error.__cause__ is not None:
@@ -447,21 +455,20 @@ def _decide(
 
 
 def _confirm(blobs: BlobStore, coordinator: str, operation: str, receipts: Sequence[CommitReceipt]) -> bool:
-    """Note in the participants that the operation is committed; False if another writer has aborted it."""
+    """Record in the participants that the operation is committed; False if another writer aborted it."""
     # Where the operation creates the coordinator there may have been no header in which an abort is noted.
     # And the participants must not depend on the coordinator, should that be deleted.
     for receipt in receipts:
         record = parse_record(receipt.state.extra)
         if record is None or record.participation is None:
             continue
-        settled = attrs.evolve(record, commit=gen_uuid(), participation=record.participation.settled())
-        header = render(_with_record(receipt.state, settled), receipt.header_key)
+        settled = attrs.evolve(record, commit=gen_uuid(), participation=record.participation.settle())
+        uuid, key = receipt.base.uuid, receipt.base.header_key
+        header = render(_with_record(receipt.state, settled), key)
         try:
-            compare_and_swap_header(
-                blobs, receipt.uuid, receipt.header_key, header, receipt.header, receipt.token
-            )
+            compare_and_swap_header(blobs, uuid, key, header, receipt.header, receipt.token)
         except PreconditionFailed:
-            if not _is_committed(blobs, coordinator, operation, receipt.uuid):
+            if not _is_committed(blobs, coordinator, operation, uuid):
                 return False
         except (OSError, UnknownOutcomeError):
             # the coordinator says that it is committed
@@ -490,7 +497,7 @@ def _coordinator_version(blobs: BlobStore, uuid: str) -> tuple[str, Token, bool]
     with suppress(DatasetNotFoundError):
         for _ in attempts():
             stored = read_header(uuid, blobs, with_token=True)
-            record = parse_record(parse_header_cached(stored, uuid)[0])
+            record = _parse_stored(stored, uuid)
             if record is not None:
                 return record.lineage, stored.token, record.reserved
             # other software wrote it, and readers could not tell what is committed

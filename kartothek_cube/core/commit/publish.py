@@ -1,7 +1,7 @@
 """Optimistic commit: apply a change to the newest state and compare-and-swap the header; retry on conflict.
 
 The order of writes is that of references: data files, index files, archived snapshot, schema file, header. So
-a header never refers to what is not stored, and a commit that dies leaves garbage at worst.
+a header never refers to what is not stored, and a commit that is killed leaves garbage at worst.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from typing import Any
 
 import attrs
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.commit.auxiliary_files import (
+    list_unreferenced_indices,
     put_schema,
     put_tombstoned_schema_again,
     refers_to,
     restore_schema,
     store_indices,
-    unreferenced_indices,
 )
 from kartothek_cube.core.commit.base_state import (
     BaseState,
@@ -54,11 +53,12 @@ from kartothek_cube.core.commit.tombstones import (
     confirm_first_commit,
     inherit_tombstones,
     list_tombstone_files,
+    list_tombstoned_files,
     tombstone_entries,
     tombstone_name,
-    tombstoned_files,
 )
 from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset.loading import file_keys
 from kartothek_cube.core.errors import ConcurrentWriteError, MissingFileError, UnknownOutcomeError
 from kartothek_cube.core.header import (
     COMMIT_RECORD,
@@ -76,7 +76,6 @@ from kartothek_cube.core.history import (
     snapshot_retention,
     with_version,
 )
-from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import TOMBSTONES_KEY, metadata_key_from_uuid
 from kartothek_cube.core.store import BlobStore, FlushError, PreconditionFailed
 from kartothek_cube.core.uuid import gen_uuid
@@ -174,8 +173,7 @@ def _load_indices(blobs: BlobStore, state: Any, change: ChangeSet) -> DatasetMet
 def _add_entries(change: ChangeSet, column: str, update: IndexUpdate) -> ChangeSet:
     present = change.indices.get(column)
     if present is not None:
-        merged = IndexColumns.merge([present.entries, update.entries], update.entries.values.type)
-        update = IndexUpdate(merged, pa.concat_arrays([present.covered, update.covered]))
+        update = IndexUpdate.merge([present, update])
     return attrs.evolve(change, indices={**change.indices, column: update})
 
 
@@ -216,8 +214,8 @@ def _already_committed(blobs: BlobStore, base: BaseState) -> Result:
     state: Any = base.state
     if base.record is not None and base.record.unconfirmed:
         # ours, of which only the answer was lost, or one that is built on ours before this could confirm it
-        _confirm(blobs, base, state, _files_of(state))
-    return _unload_indices(state), base.receipt(base.header or b"", base.token, None, state)
+        _confirm(blobs, base, state, file_keys(state))
+    return _unload_indices(state), CommitReceipt(base, base.header or b"", base.token, None, state)
 
 
 def _unload_indices(state: DatasetMetadata) -> DatasetMetadata:
@@ -252,8 +250,8 @@ def publish(
         if base.aborted is not None or (
             mode is not WriteMode.REPLACE and not base.is_confirmed and base.state is not None
         ):
-            # the first commit may have died before it could take back a header whose files are deleted
-            needed = _files_of(new)
+            # the first commit may have been killed before it could remove a header whose files are deleted
+            needed = file_keys(new)
         if base.state is not None and base.old is not None:
             snapshot = _archive(blobs, base, new, role)
         record = _next_record(base, new, role, snapshot)
@@ -270,15 +268,21 @@ def publish(
                 # there, and a new dataset of that name would take it for its own
                 blobs.delete([snapshot])
             delete_before(blobs, snapshot)
-            blobs.delete(unreferenced_indices(blobs, base.uuid, written))
+            blobs.delete(list_unreferenced_indices(blobs, base.uuid, written))
         raise
-    if base.aborted is not None:
-        forget_aborted(blobs, base.aborted)
+    receipt = _complete(blobs, receipt, role, snapshot)
     if _has_history(new) or _has_history(base.state):
         expire_snapshots(base.uuid, blobs)
-    if isinstance(role, Participation):
-        receipt = attrs.evolve(receipt, before=snapshot or "", operation=role.operation)
     return new, receipt
+
+
+def _complete(blobs: BlobStore, receipt: CommitReceipt, role: Role, snapshot: str | None) -> CommitReceipt:
+    """Forget the aborted operation below a commit; the receipt with the part that the commit takes."""
+    if receipt.base.aborted is not None:
+        forget_aborted(blobs, receipt.base.aborted)
+    if isinstance(role, Participation):
+        return attrs.evolve(receipt, before=snapshot or "", operation=role.operation)
+    return receipt
 
 
 def _archive(blobs: BlobStore, base: BaseState, new: DatasetMetadata, role: Role) -> str | None:
@@ -305,7 +309,7 @@ def _next_record(base: BaseState, new: DatasetMetadata, role: Role, snapshot: st
         unconfirmed=commit_id if base.old is None else None,
         lineage=gen_uuid() if old is None else old.lineage,
         interrupted=base.old is not None if old is None else old.interrupted,
-        participation=None if inherited is None else inherited.settled(),
+        participation=None if inherited is None else inherited.settle(),
         participants={} if old is None else old.participants,
         aborted=() if old is None else old.aborted,
     )
@@ -354,11 +358,7 @@ def publish_copy(
             if content != schema and content in (receipt.schema, base.schema):
                 blobs.put_if(base.schema_key, schema, token)
                 receipt = attrs.evolve(receipt, schema=schema)
-    if base.aborted is not None:
-        forget_aborted(blobs, base.aborted)
-    if isinstance(role, Participation):
-        receipt = attrs.evolve(receipt, before=before or "", operation=role.operation)
-    return new, receipt
+    return new, _complete(blobs, receipt, role, before)
 
 
 def _read_tombstones(blobs: BlobStore, base: BaseState) -> dict[str, Any]:
@@ -393,7 +393,7 @@ def _put_state(
         # a dataset that was deleted, or had another table, may have left a schema that is collected now
         schemas = [base.schema_key] if new.schema is not None and (replace or base.old is None) else []
         # the schema of a first commit is confirmed below, where it can be put again
-        names = tombstoned_files({TOMBSTONES_KEY: collections})
+        names = list_tombstoned_files({TOMBSTONES_KEY: collections})
         names -= {tombstone_name(base.schema_key)} if base.old is None else set()
         # what the header will name has to be on disk before it, see BlobStore.flush
         blobs.flush(files)
@@ -417,7 +417,7 @@ def _put_state(
         with suppress(OSError, PreconditionFailed):
             restore_schema(blobs, base, put)
         raise
-    return base.receipt(header, token, put, new)
+    return CommitReceipt(base, header, token, put, new)
 
 
 def _confirm(blobs: BlobStore, base: BaseState, new: DatasetMetadata, files: Sequence[str]) -> None:
@@ -448,12 +448,6 @@ def _drop_other_format(blobs: BlobStore, base: BaseState, token: Any) -> None:
         # our deletion finds what it expects, since readers and writers take the header in JSON
         blobs.delete_if(base.header_key, token)
         raise
-
-
-def _files_of(state: DatasetMetadata) -> list[str]:
-    """Data and index files of a state."""
-    files = [key for keys in state.partition_table.files.values() for key in keys.to_pylist()]
-    return files + [i.index_storage_key for i in state.secondary_indices.values() if i.index_storage_key]
 
 
 def _has_history(state: DatasetMetadata | None) -> bool:

@@ -32,13 +32,13 @@ __all__ = (
     "remove_tombstones",
     "tombstone_entries",
     "tombstone_name",
-    "tombstoned_files",
+    "list_tombstoned_files",
 )
 
 _DIRECTORY = "_tombstones"
 _SUFFIX = ".json"
-#: tombstones of a collection that died are kept this long: it may be a slow one, and a copy of a dataset may
-#: write a file of the same name again
+#: tombstones of a collection that seems to be killed are kept this long: it may be slow, and a copy of a dataset
+#: may write a file of the same name again
 _LIFETIME = timedelta(days=1)
 
 
@@ -56,11 +56,11 @@ def tombstone_name(key: str) -> str:
     return "/".join(parts[-2:]) if whole else parts[-1]
 
 
-def tombstoned_files(metadata: Mapping[str, Any]) -> set[str]:
+def list_tombstoned_files(metadata: Mapping[str, Any]) -> set[str]:
     """Names of the files under deletion, according to the metadata of a header.
 
     >>> marked = add_tombstones({}, "2f1d", ["sales/table/2b7c.parquet"])
-    >>> tombstoned_files(marked)
+    >>> list_tombstoned_files(marked)
     {'2b7c.parquet'}
     >>> remove_tombstones(marked, "2f1d", set())
     {}
@@ -77,7 +77,7 @@ def remove_tombstones(
     metadata: Mapping[str, Any], collection: str, deleted: Collection[str]
 ) -> dict[str, Any]:
     """Metadata without the tombstones of a collection that has finished deleting these names."""
-    # Those of another one, which has died, are removed as well once they are old and all their files are
+    # Those of another one, which was killed, are removed as well once they are old and all their files are
     # deleted: a file whose name holds a UUID is never written again.
     entries = {
         name: entry
@@ -183,7 +183,7 @@ def confirm_first_commit(
     # tombstones are seen here. If it has finished already, files are missing: these are checked second.
 
     def check() -> set[str]:
-        tombstones = tombstoned_files({TOMBSTONES_KEY: list_tombstone_files(blobs, uuid)})
+        tombstones = list_tombstoned_files({TOMBSTONES_KEY: list_tombstone_files(blobs, uuid)})
         check_files(blobs, uuid, files, tombstones)
         return tombstones
 

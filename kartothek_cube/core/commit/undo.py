@@ -1,4 +1,4 @@
-"""Undo of a published commit, also after others have committed on top of it."""
+"""Undo of a published commit, also below later commits of other writers."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ import numpy as np
 from kartothek_cube.core.commit.base_state import BaseState, CommitReceipt, read_base
 from kartothek_cube.core.commit.change import WriteMode
 from kartothek_cube.core.commit.header_store import attempts, restore_if_ours, retry_request
-from kartothek_cube.core.commit.operation import delete_before, forget_aborted, settle
+from kartothek_cube.core.commit.operation import delete_before, forget_aborted, settle, settle_participation
 from kartothek_cube.core.commit.publish import publish
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.references import data_keys, index_keys
+from kartothek_cube.core.dataset.loading import file_keys
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,
     DatasetNotFoundError,
     KartothekCubeError,
 )
-from kartothek_cube.core.header import Participation, parse_record
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.naming import TOMBSTONES_KEY
 from kartothek_cube.core.partition import PartitionTable
@@ -36,10 +35,11 @@ _LOGGER = logging.getLogger(__name__)
 
 def rollback(blobs: BlobStore, receipt: CommitReceipt) -> None:
     """Undo a commit; later commits of other writers stay. Its files become garbage."""
-    if receipt.header == receipt.old_header:
+    if receipt.header == receipt.base.header:
         return None
+    base = receipt.base
     if retry_request(lambda: _restore_header(blobs, receipt)):
-        retry_request(lambda: restore_if_ours(blobs, receipt.schema_key, receipt.schema, receipt.old_schema))
+        retry_request(lambda: restore_if_ours(blobs, base.schema_key, receipt.schema, base.schema))
         return None
     for _ in attempts():
         try:
@@ -47,39 +47,39 @@ def rollback(blobs: BlobStore, receipt: CommitReceipt) -> None:
         except PreconditionFailed:
             # another commit came in between
             continue
-    raise ConcurrentWriteError(receipt.uuid)
+    raise ConcurrentWriteError(base.uuid)
 
 
 def _restore_header(blobs: BlobStore, receipt: CommitReceipt) -> bool:
     """Put the old header back if that of the commit is still there; False if it is not."""
-    return restore_if_ours(blobs, receipt.header_key, receipt.header, receipt.old_header, delete=True)
+    base = receipt.base
+    return restore_if_ours(blobs, base.header_key, receipt.header, base.header, delete=True)
 
 
 def _invert_newest(blobs: BlobStore, receipt: CommitReceipt) -> None:
+    old = receipt.base.state
     try:
-        base = read_base(blobs, receipt.uuid, receipt.state.table_name)
+        base = read_base(blobs, receipt.base.uuid, receipt.state.table_name)
     except DatasetNotFoundError:
         return
     state: Any = base.state
     if receipt.operation and base.record is not None and not _takes_part(base, receipt.operation):
         # another writer has aborted the operation, and gone back to the state before it
         return
-    if receipt.old_state is not None and state == receipt.old_state:
+    if old is not None and state == old:
         return
-    base = attrs.evolve(base, participation=_participation(receipt.old_state))
-    new = invert(state, receipt.old_state, receipt.state, blobs)
-    if receipt.old_state is None and not len(new.partition_table):
+    base = attrs.evolve(base, participation=settle_participation(old))
+    new = invert(state, old, receipt.state, blobs)
+    if old is None and not len(new.partition_table):
         # nothing of other writers is in it but tombstones
         blobs.delete_if(base.header_key, base.token)
         return
-    files = [key for keys in new.partition_table.files.values() for key in keys.to_pylist()]
-    indices = [i.index_storage_key for i in new.secondary_indices.values() if i.index_storage_key]
-    publish(blobs, base, new, [*files, *indices])
+    publish(blobs, base, new, file_keys(new))
 
 
 def finish_operation(blobs: BlobStore, uuid: str) -> bool:
-    """Go back to the state before an operation whose writer has died; False if there is none."""
-    # A slow writer that is taken for dead begins again.
+    """Restore the state before an operation whose writer was killed; False if there is none."""
+    # A slow writer whose operation is aborted here by mistake begins again.
     for _ in attempts():
         try:
             base = settle(blobs, lambda: read_base(blobs, uuid, _table(blobs, uuid)))
@@ -95,19 +95,13 @@ def finish_operation(blobs: BlobStore, uuid: str) -> bool:
                 blobs.delete_if(base.header_key, base.token)
                 forget_aborted(blobs, base.aborted)
             else:
-                files = [*data_keys(base.state), *index_keys(base.state)]
-                publish(blobs, base, base.state, files, mode=WriteMode.REPLACE)
+                publish(blobs, base, base.state, file_keys(base.state), mode=WriteMode.REPLACE)
             return True
     raise ConcurrentWriteError(uuid)
 
 
 def _table(blobs: BlobStore, uuid: str) -> str:
     return DatasetMetadata.load_from_store(uuid, blobs, load_schema=False).table_name
-
-
-def _participation(state: DatasetMetadata | None) -> Participation | None:
-    record = None if state is None else parse_record(state.extra)
-    return None if record is None or record.participation is None else record.participation.settled()
 
 
 def _takes_part(base: BaseState, operation: str) -> bool:
@@ -124,7 +118,7 @@ def undo_all(blobs: BlobStore, receipts: Sequence[CommitReceipt]) -> bool:
             delete_before(blobs, receipt.before)
         except (KartothekCubeError, OSError, KeyError, ValueError) as error:
             complete = False
-            _LOGGER.error("A commit to dataset %s could not be taken back: %s", receipt.uuid, error)
+            _LOGGER.error("A commit to dataset %s could not be taken back: %s", receipt.base.uuid, error)
     return complete
 
 

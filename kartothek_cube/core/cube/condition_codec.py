@@ -6,9 +6,9 @@ import decimal
 import functools
 import re
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date, datetime, time
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 import attrs
 import numpy as np
@@ -18,6 +18,7 @@ import pyarrow as pa
 from kartothek_cube.core.arguments import converter_tuple, get_str_to_python_converter
 from kartothek_cube.core.arrow.arrays import to_numpy
 from kartothek_cube.core.arrow.pandas_conversion import from_pandas
+from kartothek_cube.core.arrow.types import is_text
 from kartothek_cube.core.errors import unknown_names
 from kartothek_cube.core.expressions.predicate import Node, tree_mask
 
@@ -135,6 +136,7 @@ def parse_text(s: str, all_types: Mapping[str, pa.DataType]) -> tuple[str, str, 
             "with '' for a quote in the value"
         )
     check_column(s, column, all_types)
+    operator = "==" if operator == "=" else operator
     return column, operator, parse_value(s, column, text if quoted is None else quoted, all_types)
 
 
@@ -152,10 +154,15 @@ def parse_value(s: str, column: str, text: str, all_types: Mapping[str, pa.DataT
         if is_text(all_types[column]):
             # the converter removes one pair of quotes
             text = f"'{text}'"
+    return convert_value(s, column, text, all_types[column], convert)
+
+
+def convert_value(s: str, column: str, text: str, dtype: pa.DataType, convert: Callable[[str], Any]) -> Any:
+    """Convert the text of a value in the text of a condition ``s``; the error names both."""
     try:
         return convert(text)
     except ValueError as error:
-        expected = f"column {column!r} has type {all_types[column]}"
+        expected = f"column {column!r} has type {dtype}"
         raise ValueError(f"Condition {s!r}: {text!r} does not fit, {expected} ({error})") from error
 
 
@@ -218,14 +225,6 @@ def _parse_date(text: str) -> Any:
     if stamp.tzinfo is not None or stamp != stamp.normalize():
         raise ValueError("a date is without a time of day and zone")
     return stamp.date()
-
-
-def is_text(dtype: pa.DataType) -> bool:
-    """Whether a column holds text."""
-    dtype = dtype.value_type if pa.types.is_dictionary(dtype) else dtype
-    return bool(
-        pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype)
-    )
 
 
 def next_prefix(prefix: str) -> str | None:
@@ -298,8 +297,6 @@ def filter_rows(
     return df.loc[to_numpy(tree_mask(comparable, to_tree(types)))]
 
 
-T = TypeVar("T")
-
 # Grammar of conditions that are joined by ``& | ~`` or have words as operators:
 #
 #   alternatives = all { "|" all }
@@ -354,33 +351,25 @@ def has_joins(text: str) -> bool:
     return any(match["join"] for match in _JOINS.finditer(text))
 
 
-def parse_joined(
-    text: str,
-    make: Callable[[ConditionText], T],
-    join_all: Callable[[list[T]], T],
-    join_alternatives: Callable[[list[T]], T],
-    negate: Callable[[T], T],
-) -> T:
+class JoinedTexts(NamedTuple):
+    """Conditions that are joined by ``&`` or ``|``, or one that is negated by ``~``."""
+
+    operator: str
+    operands: Sequence[JoinedTexts | ConditionText]
+
+
+def parse_joined(text: str) -> JoinedTexts | ConditionText:
     """Parse the grammar of this module; raises :class:`ConditionSyntaxError`."""
-    parser = _Parser(text, make, join_all, join_alternatives, negate)
+    parser = _Parser(text)
     result = parser.alternatives()
     if parser.next_character():
         raise parser.error()
     return result
 
 
-class _Parser(Generic[T]):
-    def __init__(
-        self,
-        text: str,
-        make: Callable[[ConditionText], T],
-        join_all: Callable[[list[T]], T],
-        join_alternatives: Callable[[list[T]], T],
-        negate: Callable[[T], T],
-    ) -> None:
+class _Parser:
+    def __init__(self, text: str) -> None:
         self.text, self.position = text, 0
-        self.make, self.negate = make, negate
-        self.join_all, self.join_alternatives = join_all, join_alternatives
 
     def error(self) -> ConditionSyntaxError:
         place = self.text[self.position :].strip()
@@ -399,28 +388,30 @@ class _Parser(Generic[T]):
         self.position += found
         return found
 
-    def alternatives(self) -> T:
-        parts = [self.conjunction()]
-        while self.accept("|"):
-            parts.append(self.conjunction())
-        return parts[0] if len(parts) == 1 else self.join_alternatives(parts)
+    def alternatives(self) -> JoinedTexts | ConditionText:
+        return self.join("|", self.conjunction)
 
-    def conjunction(self) -> T:
-        parts = [self.single()]
-        while self.accept("&"):
-            parts.append(self.single())
-        return parts[0] if len(parts) == 1 else self.join_all(parts)
+    def conjunction(self) -> JoinedTexts | ConditionText:
+        return self.join("&", self.single)
 
-    def single(self) -> T:
+    def join(
+        self, operator: str, parse: Callable[[], JoinedTexts | ConditionText]
+    ) -> JoinedTexts | ConditionText:
+        parts = [parse()]
+        while self.accept(operator):
+            parts.append(parse())
+        return parts[0] if len(parts) == 1 else JoinedTexts(operator, parts)
+
+    def single(self) -> JoinedTexts | ConditionText:
         if self.accept("~"):
-            return self.negate(self.single())
+            return JoinedTexts("~", [self.single()])
         if self.accept("("):
             inner = self.alternatives()
             if not self.accept(")"):
                 raise self.error()
             return inner
         self.next_character()
-        return self.make(self.condition())
+        return self.condition()
 
     def condition(self) -> ConditionText:
         for operator, form in _FORMS:
@@ -431,13 +422,13 @@ class _Parser(Generic[T]):
                     values = self.items(groups["values"])
                 else:
                     values = tuple(groups[name] for name in ("value", "first", "last") if name in groups)
-                return self.found(match, operator, values)
+                return self.end(match, operator, values)
         match = _COMPARISON.match(self.text, self.position)
         if match is None:
             raise self.error()
-        return self.found(match, "", ())
+        return self.end(match, "", ())
 
-    def found(self, match: re.Match[str], operator: str, values: tuple[str, ...]) -> ConditionText:
+    def end(self, match: re.Match[str], operator: str, values: tuple[str, ...]) -> ConditionText:
         result = ConditionText(match[0], match["column"], operator, values)
         self.position = match.end()
         if self.next_character() not in ("", "&", "|", ")"):

@@ -14,18 +14,20 @@ import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_str, converter_tuple
 from kartothek_cube.core.arrow.casting import describe
+from kartothek_cube.core.arrow.types import is_text
 from kartothek_cube.core.cube.condition_codec import (
     ConditionSyntaxError,
     ConditionText,
     Incomparable,
+    JoinedTexts,
     check_column,
     check_value,
     check_values,
     check_words,
+    convert_value,
     filter_rows,
     from_json,
     has_joins,
-    is_text,
     next_prefix,
     parse_joined,
     parse_text,
@@ -137,7 +139,7 @@ class Condition(_Operand, ABC):
         GreaterEqualCondition(column='POPULATION', value=1000)
         """
         column, operator, value = parse_text(s, all_types)
-        return COMPARISONS["==" if operator == "=" else operator](column, value)
+        return COMPARISONS[operator](column, value)
 
     def filter_df(self, df: pd.DataFrame) -> pd.DataFrame:
         """Select the rows that match the condition.
@@ -1039,7 +1041,17 @@ class _TextReader:
         return Conjunction([self.comparison(part) for part in split_conditions(text)])
 
     def _read_joined(self, text: str) -> Conjunction:
-        return Conjunction(parse_joined(text, self._make, _join_all, Disjunction, lambda tree: ~tree))
+        return Conjunction(self._build(parse_joined(text)))
+
+    def _build(self, parsed: JoinedTexts | ConditionText) -> ConditionTree:
+        if isinstance(parsed, ConditionText):
+            return self._make(parsed)
+        operands = [self._build(operand) for operand in parsed.operands]
+        if parsed.operator == "~":
+            return ~operands[0]
+        if parsed.operator == "|":
+            return Disjunction(operands)
+        return functools.reduce(Conjunction.from_two, operands, Conjunction(None))
 
     def _make(self, parsed: ConditionText) -> Condition:
         if not parsed.operator:
@@ -1082,26 +1094,14 @@ class _QueryTextReader(_TextReader):
 
     def comparison(self, text: str) -> Condition:
         column, operator, value = parse_text(text, self._readable)
-        result: Condition = COMPARISONS["==" if operator == "=" else operator](
-            column, self._parse(text, column, value)
-        )
-        return result
+        return COMPARISONS[operator](column, self._parse(text, column, value))
 
     def value(self, text: str, column: str, value: str) -> Any:
         return self._parse(text, column, parse_value(text, column, value, self._readable))
 
     def _parse(self, text: str, column: str, value: Any) -> Any:
-        if column not in self._parsers:
-            return value
-        try:
-            return self._parsers[column](value)
-        except ValueError as error:
-            expected = f"column {column!r} has type {self.types[column]}"
-            raise ValueError(f"Condition {text!r}: {value!r} does not fit, {expected} ({error})") from error
-
-
-def _join_all(trees: list[ConditionTree]) -> ConditionTree:
-    return functools.reduce(Conjunction.from_two, trees, Conjunction(None))
+        parser = self._parsers.get(column)
+        return value if parser is None else convert_value(text, column, value, self.types[column], parser)
 
 
 ConditionsInput: TypeAlias = (

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.types import same_type
-from kartothek_cube.core.cube.constants import KLEE_TIMESTAMP_COLUMN, KTK_CUBE_METADATA_VERSION
+from kartothek_cube.core.cube.constants import (
+    KLEE_METADATA_DIMENSION_COLUMNS,
+    KLEE_METADATA_KEY_IS_SEED,
+    KLEE_METADATA_PARTITION_COLUMNS,
+    KLEE_TIMESTAMP_COLUMN,
+    KTK_CUBE_METADATA_DIMENSION_COLUMNS,
+    KTK_CUBE_METADATA_KEY_IS_SEED,
+    KTK_CUBE_METADATA_PARTITION_COLUMNS,
+    KTK_CUBE_METADATA_SUPPRESS_INDEX_ON,
+    KTK_CUBE_METADATA_VERSION,
+)
 from kartothek_cube.core.errors import SchemaConflictError
 from kartothek_cube.core.index import ExplicitSecondaryIndex, PartitionIndex
 from kartothek_cube.core.naming import SINGLE_TABLE
@@ -35,8 +45,7 @@ def _join(names: Iterable[str]) -> str:
 
 
 def get_dataset_columns(dataset: DatasetMetadata) -> set[str]:
-    """
-    Columns of a dataset that a user can see.
+    """Columns of a dataset that a user can see.
 
     Parameters
     ----------
@@ -66,8 +75,7 @@ def arrow_schema(dataset: DatasetMetadata) -> pa.Schema:
 
 
 def get_payload_subset(columns: Iterable[str], cube: Cube) -> set[str]:
-    """
-    Those of the given columns that are payload, which is neither dimension nor partition column.
+    """Those of the given columns that are payload, which is neither dimension nor partition column.
 
     Examples
     --------
@@ -80,13 +88,36 @@ def get_payload_subset(columns: Iterable[str], cube: Cube) -> set[str]:
 
 
 def get_cube_payload(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> set[str]:
-    """Payload columns of all given datasets together."""
+    """Payload columns of all given datasets."""
     return set().union(*(get_payload_subset(get_dataset_columns(ds), cube) for ds in datasets.values()))
 
 
+_OLD_KEYS = {
+    KTK_CUBE_METADATA_DIMENSION_COLUMNS: KLEE_METADATA_DIMENSION_COLUMNS,
+    KTK_CUBE_METADATA_KEY_IS_SEED: KLEE_METADATA_KEY_IS_SEED,
+    KTK_CUBE_METADATA_PARTITION_COLUMNS: KLEE_METADATA_PARTITION_COLUMNS,
+}
+
+
+def cube_metadata(cube: Cube, name: str) -> dict[str, Any]:
+    """Metadata of a dataset ("Metadata" in the cube format), under old and new names."""
+    dimensions, partitions = list(cube.dimension_columns), list(cube.partition_columns)
+    values = dict(zip(_OLD_KEYS, (dimensions, name == cube.seed_dataset, partitions), strict=True))
+    return {
+        **values,
+        KTK_CUBE_METADATA_SUPPRESS_INDEX_ON: sorted(cube.suppress_index_on),
+        **{_OLD_KEYS[key]: value for key, value in values.items()},
+    }
+
+
+def read_specification(metadata: Mapping[str, Any], key: str) -> Any:
+    """Entry of the specification in the metadata of a dataset, under its new or its old name."""
+    names = (key, _OLD_KEYS.get(key, key))
+    return next((metadata[name] for name in names if metadata.get(name) is not None), None)
+
+
 def check_datasets(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> dict[str, DatasetMetadata]:
-    """
-    Check that datasets form the given cube, and load their partition indices.
+    """Check that datasets form the given cube, and load their partition indices.
 
     Parameters
     ----------
@@ -108,8 +139,7 @@ def check_datasets(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> dict[
 
 
 def check_cube(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> None:
-    """
-    Check that datasets form the given cube (see "Format" in the cube specification).
+    """Check that datasets form the given cube (see "Format" in the cube specification).
 
     Parameters
     ----------

@@ -24,7 +24,8 @@ KTK_CUBE_METADATA_DIMENSION_COLUMNS = "ktk_cube_dimension_columns"
 KTK_CUBE_METADATA_PARTITION_COLUMNS = "ktk_cube_partition_columns"
 KTK_CUBE_METADATA_SUPPRESS_INDEX_ON = "ktk_cube_suppress_index_on"
 
-# The names in the cube specification. Both sets are written; when reading, the first set wins.
+# The names in the cube specification. Both sets are written; when reading, the first set wins
+# (`read_specification`).
 KLEE_METADATA_KEY_IS_SEED = "klee_is_seed"
 KLEE_METADATA_DIMENSION_COLUMNS = "klee_dimension_columns"
 KLEE_METADATA_PARTITION_COLUMNS = "klee_partition_columns"

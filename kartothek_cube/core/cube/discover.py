@@ -11,11 +11,13 @@ from weakref import ref
 from kartothek_cube.core.arguments import alias_parameter, converter_str_set, converter_str_set_optional
 from kartothek_cube.core.caching import CACHE
 from kartothek_cube.core.commit.consistent_read import read_consistently
-from kartothek_cube.core.cube.consistency import check_cube, check_datasets, get_dataset_columns
+from kartothek_cube.core.cube.consistency import (
+    check_cube,
+    check_datasets,
+    get_dataset_columns,
+    read_specification,
+)
 from kartothek_cube.core.cube.constants import (
-    KLEE_METADATA_DIMENSION_COLUMNS,
-    KLEE_METADATA_KEY_IS_SEED,
-    KLEE_METADATA_PARTITION_COLUMNS,
     KLEE_METADATA_TIMESTAMP_COLUMN,
     KLEE_TIMESTAMP_COLUMN,
     KTK_CUBE_METADATA_DIMENSION_COLUMNS,
@@ -27,7 +29,10 @@ from kartothek_cube.core.cube.constants import (
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError, unknown_names
-from kartothek_cube.core.naming import METADATA_BASE_SUFFIX, METADATA_FORMAT_JSON, METADATA_FORMAT_MSGPACK
+from kartothek_cube.core.naming import (
+    METADATA_BASE_SUFFIX,
+    is_header_key,
+)
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 
@@ -52,8 +57,7 @@ DatasetsInput: TypeAlias = str | Iterable[str] | Mapping[str, DatasetMetadata] |
 
 
 def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: StoreInput | BlobStore) -> set[str]:
-    """
-    Ids of all datasets of a cube, found by one listing of the top level of the store.
+    """Ids of all datasets of a cube, found by one listing of the top level of the store.
 
     Parameters
     ----------
@@ -68,13 +72,19 @@ def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: StoreInput | BlobStor
         The parts of the dataset uuids behind ``++``; empty if there is no such cube.
     """
     start = uuid_prefix + KTK_CUBE_UUID_SEPARATOR
-    suffixes = tuple(METADATA_BASE_SUFFIX + fmt for fmt in (METADATA_FORMAT_JSON, METADATA_FORMAT_MSGPACK))
-    ids = set()
-    for name in open_blobs(store).list_dir(start):
-        for suffix in suffixes:
-            if name.startswith(start) and name.endswith(suffix):
-                ids.add(name[len(start) : -len(suffix)])
-    return ids - {""}
+    headers = filter(is_header_key, open_blobs(store).list_dir(start))
+    return {name.removeprefix(start).partition(METADATA_BASE_SUFFIX)[0] for name in headers} - {""}
+
+
+def list_cubes(store: StoreInput | BlobStore) -> dict[str, list[str]]:
+    """Ids of the datasets of each cube of a store, sorted, by one listing of the top level."""
+    cubes: dict[str, list[str]] = {}
+    for name in sorted(filter(is_header_key, open_blobs(store).list_dir(""))):
+        uuid = name.partition(METADATA_BASE_SUFFIX)[0]
+        prefix, _, dataset_id = uuid.partition(KTK_CUBE_UUID_SEPARATOR)
+        if prefix and dataset_id and dataset_id not in cubes.setdefault(prefix, []):
+            cubes[prefix].append(dataset_id)
+    return cubes
 
 
 @alias_parameter("datasets", "filter_ktk_cube_dataset_ids")
@@ -86,8 +96,7 @@ def discover_datasets_unchecked(
     load_schema: bool = True,
     datasets: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
-    """
-    Load the datasets of a cube in one state, without checking that they form one.
+    """Load the datasets of a cube in one state, without checking that they form one.
 
     Parameters
     ----------
@@ -180,8 +189,7 @@ def discover_datasets(
     *,
     datasets: str | Iterable[str] | None = None,
 ) -> dict[str, DatasetMetadata]:
-    """
-    Load the headers of the datasets of a cube and check that they form it.
+    """Load the headers of the datasets of a cube and check that they form it.
 
     Parameters
     ----------
@@ -257,8 +265,7 @@ class _Checked(NamedTuple):
 def load_snapshot(
     cube: Cube, blobs: BlobStore, wanted: frozenset[str] | None, map_uuids: MapUuids = map
 ) -> CubeSnapshot:
-    """
-    Load the datasets of a cube and check that they form it, as `discover_datasets` but shared.
+    """Load the datasets of a cube and check that they form it, as `discover_datasets` but shared.
 
     ``map_uuids``, in place of :func:`map`, may read several headers at once.
     """
@@ -296,8 +303,7 @@ def discover_cube(
     *,
     datasets: str | Iterable[str] | None = None,
 ) -> tuple[Cube, dict[str, DatasetMetadata]]:
-    """
-    Recover the specification of a cube from what is stored.
+    """Recover the specification of a cube from what is stored.
 
     Parameters
     ----------
@@ -320,18 +326,18 @@ def discover_cube(
     NotImplementedError
         For old cubes with an unusual timestamp column.
     """
-    store = open_existing(uuid_prefix, store)
-    stored = discover_datasets_unchecked(uuid_prefix, store, filter_ktk_cube_dataset_ids)
-    seed = _find_seed(uuid_prefix, stored)
+    blobs = open_existing(uuid_prefix, store)
+    stored = discover_datasets_unchecked(uuid_prefix, blobs, filter_ktk_cube_dataset_ids)
+    seed = _find_seed(uuid_prefix, stored, blobs)
     metadata = stored[seed].metadata
-    dimensions = _first(metadata, KTK_CUBE_METADATA_DIMENSION_COLUMNS, KLEE_METADATA_DIMENSION_COLUMNS)
+    dimensions = read_specification(metadata, KTK_CUBE_METADATA_DIMENSION_COLUMNS)
     if dimensions is None:
         raise ValueError(
             f'Could not recover dimension columns from seed dataset ("{seed}") of cube "{uuid_prefix}": '
             f"its metadata has no {KTK_CUBE_METADATA_DIMENSION_COLUMNS}"
         )
     partitions = _partition_columns(uuid_prefix, seed, stored[seed])
-    indexed = set().union(*(_indexed(ds) for ds in stored.values()))
+    indexed = set().union(*(_list_indexed(ds) for ds in stored.values()))
     cube = Cube(
         uuid_prefix=uuid_prefix,
         dimension_columns=_names(dimensions, "dimension columns", seed),
@@ -345,10 +351,6 @@ def discover_cube(
     return cube, check_datasets(stored, cube)
 
 
-def _first(metadata: Mapping[str, Any], *keys: str) -> Any:
-    return next((metadata[key] for key in keys if metadata.get(key) is not None), None)
-
-
 def _names(value: Any, what: str, seed: str) -> list[str]:
     if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
         raise ValueError(
@@ -357,17 +359,18 @@ def _names(value: Any, what: str, seed: str) -> list[str]:
     return list(value)
 
 
-def _find_seed(uuid_prefix: str, datasets: Mapping[str, DatasetMetadata]) -> str:
+def _find_seed(uuid_prefix: str, datasets: Mapping[str, DatasetMetadata], blobs: BlobStore) -> str:
     seeds = [
         name
         for name, ds in datasets.items()
-        if _first(ds.metadata, KTK_CUBE_METADATA_KEY_IS_SEED, KLEE_METADATA_KEY_IS_SEED) is True
+        if read_specification(ds.metadata, KTK_CUBE_METADATA_KEY_IS_SEED) is True
     ]
     if not seeds:
-        raise ValueError(
-            f'Could not find seed dataset for cube "{uuid_prefix}". '
-            f"Datasets with this prefix: {', '.join(datasets) or 'none'}"
-        )
+        cubes = list_cubes(blobs)
+        found = f"Datasets with this prefix: {', '.join(datasets) or 'none'}"
+        if uuid_prefix not in cubes:
+            found = f"There is an {unknown_names('cube', [uuid_prefix], cubes)}"
+        raise ValueError(f'Could not find seed dataset for cube "{uuid_prefix}". {found}')
     if len(seeds) > 1:
         raise ValueError(
             f'Found multiple possible seed datasets for cube "{uuid_prefix}": {", ".join(seeds)}'
@@ -376,7 +379,7 @@ def _find_seed(uuid_prefix: str, datasets: Mapping[str, DatasetMetadata]) -> str
 
 
 def _partition_columns(uuid_prefix: str, seed: str, dataset: DatasetMetadata) -> list[str]:
-    stored = _first(dataset.metadata, KTK_CUBE_METADATA_PARTITION_COLUMNS, KLEE_METADATA_PARTITION_COLUMNS)
+    stored = read_specification(dataset.metadata, KTK_CUBE_METADATA_PARTITION_COLUMNS)
     timestamp = dataset.metadata.get(KLEE_METADATA_TIMESTAMP_COLUMN)
     if stored is not None:
         columns = _names(stored, "partition columns", seed)
@@ -398,7 +401,7 @@ def _partition_columns(uuid_prefix: str, seed: str, dataset: DatasetMetadata) ->
     return columns
 
 
-def _indexed(dataset: DatasetMetadata) -> set[str]:
+def _list_indexed(dataset: DatasetMetadata) -> set[str]:
     """Columns with an index beyond the partition keys that the header implies."""
     return (set(dataset.indices) - set(dataset.partition_keys or [])) & get_dataset_columns(dataset)
 

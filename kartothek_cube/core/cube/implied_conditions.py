@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.expression_calls import Call, Expression, Field, decode_expression
+from kartothek_cube.core.arrow.types import is_text
 from kartothek_cube.core.cube.conditions import COMPARISONS, C, Condition, Conjunction, Disjunction
 
-__all__ = ("ImpliedCondition", "implied_condition")
+__all__ = ("ImpliedCondition", "imply_condition")
 
 ImpliedCondition: TypeAlias = Condition | Conjunction | Disjunction
 
@@ -25,20 +26,18 @@ _OPERATORS = {
     "greater": ">",
     "greater_equal": ">=",
 }
-_OPPOSITES = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _MIRRORED = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 #: ``null_matching_behavior`` of ``is_in`` by which a null in the list equals a null in the column
 _MATCH = 0
 
 
-def implied_condition(expression: pc.Expression, schema: pa.Schema) -> ImpliedCondition | None:
-    """
-    Condition that holds for all rows for which the expression is true; None if nothing is known.
+def imply_condition(expression: pc.Expression, schema: pa.Schema) -> ImpliedCondition | None:
+    """Condition that holds for all rows for which the expression is true; None if nothing is known.
 
     It may hold for other rows as well: the expression has to be evaluated on the rows as well.
 
     >>> schema = pa.schema([("CITY", pa.string()), ("DAY", pa.int64())])
-    >>> print(implied_condition((pc.field("CITY") == "Rom") & (pc.abs(pc.field("DAY")) == 7), schema))
+    >>> print(imply_condition((pc.field("CITY") == "Rom") & (pc.abs(pc.field("DAY")) == 7), schema))
     CITY == Rom
     """
     decoded = decode_expression(expression)
@@ -102,7 +101,9 @@ class _Translator:
         # NaN is a value for Arrow, and null for conditions
         return None if pat.is_floating(dtype) else C(operand.path[0]).not_null()
 
-    def _comparison(self, op: str, left: Expression, right: Expression, outcome: bool) -> Condition | None:
+    def _comparison(
+        self, op: str, left: Expression, right: Expression, outcome: bool
+    ) -> ImpliedCondition | None:
         if isinstance(right, Field):
             left, right, op = right, left, _MIRRORED[op]
         dtype = self._type(left)
@@ -117,7 +118,8 @@ class _Translator:
         value = _value(right)
         if value is None:
             return None
-        return COMPARISONS[op if outcome else _OPPOSITES[op]](left.path[0], value)
+        condition = COMPARISONS[op](left.path[0], value)
+        return condition if outcome else ~condition
 
     def _is_in(self, part: Call, outcome: bool) -> ImpliedCondition | None:
         (operand,) = part.arguments
@@ -138,7 +140,7 @@ class _Translator:
 
     def _starts_with(self, operand: Expression, prefix: Any) -> Condition | None:
         dtype = self._type(operand)
-        if dtype is None or not isinstance(operand, Field) or not _is_text(dtype):
+        if dtype is None or not isinstance(operand, Field) or not is_text(dtype):
             return None
         text = prefix.decode() if isinstance(prefix, bytes) else prefix
         return C(operand.path[0]).startswith(text) if text else None
@@ -164,10 +166,6 @@ def _value(scalar: pa.Scalar) -> Any:
     return None if value != value or (isinstance(value, bytes) and b"\0" in value) else value
 
 
-def _is_text(dtype: pa.DataType) -> bool:
-    return bool(pat.is_string(dtype) or pat.is_large_string(dtype) or pat.is_string_view(dtype))
-
-
 def _is_bytes(dtype: pa.DataType) -> bool:
     return bool(pat.is_binary(dtype) or pat.is_large_binary(dtype) or pat.is_binary_view(dtype))
 
@@ -180,7 +178,7 @@ _KINDS: tuple[Callable[[pa.DataType], bool], ...] = (
     pat.is_decimal,
     pat.is_date32,
     pat.is_time,
-    _is_text,
+    is_text,
     _is_bytes,
 )
 

@@ -20,8 +20,7 @@ _validate_uuid = validate_uuid  # kartothek's name
 def create_partition_key(
     dataset_uuid: str, table: str, index_values: Iterable[tuple[str, Any]], filename: str = "data"
 ) -> str:
-    """
-    Build the storage key of a data file from the values of its partition keys.
+    """Build the storage key of a data file from the values of its partition keys.
 
     Parameters
     ----------
@@ -47,8 +46,7 @@ def create_partition_key(
 
 
 def to_ordinary_dict(dct: Mapping[Any, Any]) -> dict[Any, Any]:
-    """
-    Turn nested mappings of any kind into plain dicts.
+    """Turn nested mappings of any kind into plain dicts.
 
     Parameters
     ----------

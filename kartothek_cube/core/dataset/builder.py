@@ -27,8 +27,7 @@ __all__ = ("DatasetMetadataBuilder",)
 
 
 class DatasetMetadataBuilder(CopyMixin):
-    """
-    A header under construction.
+    """A header under construction.
 
     Parameters
     ----------
@@ -106,8 +105,7 @@ class DatasetMetadataBuilder(CopyMixin):
 
     @staticmethod
     def from_dataset(dataset: DatasetMetadataBase) -> DatasetMetadataBuilder:
-        """
-        Make a builder from a dataset, which is not changed.
+        """Make a builder from a dataset, which is not changed.
 
         Parameters
         ----------
@@ -132,8 +130,7 @@ class DatasetMetadataBuilder(CopyMixin):
         return builder
 
     def add_partition(self, name: str, partition: Partition) -> None:
-        """
-        Add a partition, or replace the one of that label.
+        """Add a partition, or replace the one of that label.
 
         Parameters
         ----------
@@ -145,8 +142,7 @@ class DatasetMetadataBuilder(CopyMixin):
         self.partitions[name] = partition
 
     def add_metadata(self, key: str, value: Any) -> None:
-        """
-        Set a metadata entry.
+        """Set a metadata entry.
 
         Parameters
         ----------
@@ -158,8 +154,7 @@ class DatasetMetadataBuilder(CopyMixin):
         self.metadata[key] = value
 
     def add_embedded_index(self, column: str, index: IndexBase) -> None:
-        """
-        Add an index whose data is part of the header.
+        """Add an index whose data is part of the header.
 
         Parameters
         ----------
@@ -178,8 +173,7 @@ class DatasetMetadataBuilder(CopyMixin):
         self.indices[column] = index
 
     def add_external_index(self, column: str, filename: str | None = None) -> str:
-        """
-        Add an index that has a file of its own.
+        """Add an index that has a file of its own.
 
         Parameters
         ----------
@@ -198,8 +192,7 @@ class DatasetMetadataBuilder(CopyMixin):
         return key
 
     def modify_uuid(self, target_uuid: str) -> Self:
-        """
-        Rename the dataset, with the storage keys that its copy has.
+        """Rename the dataset, with the storage keys that its copy has.
 
         Parameters
         ----------
@@ -225,8 +218,7 @@ class DatasetMetadataBuilder(CopyMixin):
         return self
 
     def to_dataset(self) -> DatasetMetadata:
-        """
-        The dataset as it would be loaded.
+        """The dataset as it would be loaded.
 
         Returns
         -------
@@ -249,8 +241,7 @@ class DatasetMetadataBuilder(CopyMixin):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """
-        The content of the header.
+        """The content of the header.
 
         Returns
         -------
@@ -259,8 +250,7 @@ class DatasetMetadataBuilder(CopyMixin):
         return self._document().to_dict()
 
     def to_json(self) -> tuple[str, bytes]:
-        """
-        The header as JSON.
+        """The header as JSON.
 
         Returns
         -------
@@ -271,8 +261,7 @@ class DatasetMetadataBuilder(CopyMixin):
         return metadata_key_from_uuid(self.uuid, "json"), self._document().to_json()
 
     def to_msgpack(self) -> tuple[str, bytes]:
-        """
-        The header as compressed msgpack.
+        """The header as compressed msgpack.
 
         Returns
         -------

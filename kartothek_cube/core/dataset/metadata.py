@@ -39,6 +39,7 @@ from kartothek_cube.core.naming import (
     UUID_KEY,
     check_metadata_version,
     check_uuid,
+    header_keys,
     metadata_key_from_uuid,
     schema_key,
 )
@@ -46,7 +47,7 @@ from kartothek_cube.core.partition import Partition, PartitionTable
 from kartothek_cube.core.schema.evolution import ColumnMapping, column_mapping
 from kartothek_cube.core.schema.file import schema_file_from_bytes, schema_version_of
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
-from kartothek_cube.core.store import BlobStore, Token, check_owned, open_blobs
+from kartothek_cube.core.store import BlobStore, check_owned, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.display import card, facts, table
 
@@ -61,8 +62,7 @@ __all__ = (
 
 
 class DatasetMetadataBase(CopyMixin):
-    """
-    The state of a dataset; immutable.
+    """The state of a dataset; immutable.
 
     Parameters
     ----------
@@ -142,8 +142,7 @@ class DatasetMetadataBase(CopyMixin):
         self.key_schema = key_schema
 
     def copy(self, **kwargs: Any) -> Self:
-        """
-        Rebuild the object through its constructor, with some arguments changed.
+        """Rebuild the object through its constructor, with some arguments changed.
 
         Parameters
         ----------
@@ -186,8 +185,7 @@ class DatasetMetadataBase(CopyMixin):
 
     @property
     def table_meta(self) -> dict[str, SchemaWrapper]:
-        """
-        Table to schema, as kartothek 5.3 has it; deprecated, as there is one table: use ``schema``.
+        """Table to schema, as kartothek 5.3 has it; deprecated, as there is one table: use ``schema``.
 
         Empty if the schema is not loaded.
 
@@ -233,8 +231,7 @@ class DatasetMetadataBase(CopyMixin):
 
     @staticmethod
     def exists(uuid: str, store: StoreInput | BlobStore) -> bool:
-        """
-        Whether there is a dataset of that uuid.
+        """Whether there is a dataset of that uuid.
 
         Parameters
         ----------
@@ -253,12 +250,11 @@ class DatasetMetadataBase(CopyMixin):
         False
         """
         blobs = open_blobs(store)
-        return any(blobs.exists(metadata_key_from_uuid(uuid, kind)) for kind in ("json", "msgpack"))
+        return any(map(blobs.exists, header_keys(uuid)))
 
     @staticmethod
     def storage_keys(uuid: str, store: StoreInput | BlobStore) -> list[str]:
-        """
-        All keys in the store that belong to a dataset of that uuid.
+        """All keys in the store that belong to a dataset of that uuid.
 
         Parameters
         ----------
@@ -281,8 +277,7 @@ class DatasetMetadataBase(CopyMixin):
         return HeaderDocument(self, self.partition_table if has_partitions else None)
 
     def to_dict(self) -> dict[str, Any]:
-        """
-        The content of the header.
+        """The content of the header.
 
         Returns
         -------
@@ -292,8 +287,7 @@ class DatasetMetadataBase(CopyMixin):
         return self._document().to_dict()
 
     def to_json(self) -> bytes:
-        """
-        The header as JSON.
+        """The header as JSON.
 
         Returns
         -------
@@ -307,8 +301,7 @@ class DatasetMetadataBase(CopyMixin):
         return self._document().to_json()
 
     def to_msgpack(self) -> bytes:
-        """
-        The header as compressed msgpack.
+        """The header as compressed msgpack.
 
         Returns
         -------
@@ -324,8 +317,7 @@ class DatasetMetadataBase(CopyMixin):
     # indices
 
     def load_partition_indices(self) -> Self:
-        """
-        Build an index for each partition key from the labels, without store access.
+        """Build an index for each partition key from the labels, without store access.
 
         Returns
         -------
@@ -350,8 +342,7 @@ class DatasetMetadataBase(CopyMixin):
         return self.copy(indices={**self.indices, **partition_indices})
 
     def load_index(self, column: str, store: StoreInput | BlobStore) -> Self:
-        """
-        Load the index of one column.
+        """Load the index of one column.
 
         Parameters
         ----------
@@ -381,8 +372,7 @@ class DatasetMetadataBase(CopyMixin):
         return self._load_indices([column], store)
 
     def load_all_indices(self, store: StoreInput | BlobStore) -> Self:
-        """
-        Load all indices, those of the partition keys included.
+        """Load all indices, those of the partition keys included.
 
         Parameters
         ----------
@@ -431,8 +421,7 @@ class DatasetMetadataBase(CopyMixin):
         return loaded.copy(index_dct=kept, index_storage_key=loaded.index_storage_key)
 
     def query(self, indices: Iterable[IndexBase] | None = None, **kwargs: Any) -> list[str]:
-        """
-        Partitions with the given values, one value per column.
+        """Partitions with the given values, one value per column.
 
         Parameters
         ----------
@@ -461,8 +450,7 @@ class DatasetMetadataBase(CopyMixin):
         date_as_object: bool = True,
         predicates: PredicatesType = None,
     ) -> pd.DataFrame:
-        """
-        Index data as a frame.
+        """Index data as a frame.
 
         Parameters
         ----------
@@ -554,8 +542,7 @@ _UNKNOWN_KEY = "header"
 
 
 class DatasetMetadata(DatasetMetadataBase):
-    """
-    A dataset: partitions, metadata, indices, schema.
+    """A dataset: partitions, metadata, indices, schema.
 
     Parameters and attributes are those of :class:`DatasetMetadataBase`.
 
@@ -603,8 +590,7 @@ class DatasetMetadata(DatasetMetadataBase):
 
     @staticmethod
     def from_dict(dct: Mapping[str, Any], explicit_partitions: bool = True) -> DatasetMetadata:
-        """
-        Read a dataset from the content of its header, without a store.
+        """Read a dataset from the content of its header, without a store.
 
         Parameters
         ----------
@@ -640,8 +626,7 @@ class DatasetMetadata(DatasetMetadataBase):
     def from_buffer(
         buf: bytes | str, format: str = "json", explicit_partitions: bool = True
     ) -> DatasetMetadata:
-        """
-        Read a dataset from the bytes of its header, without a store.
+        """Read a dataset from the bytes of its header, without a store.
 
         Parameters
         ----------
@@ -670,8 +655,7 @@ class DatasetMetadata(DatasetMetadataBase):
     def load_from_buffer(
         buf: bytes | str, store: StoreInput | BlobStore, format: str = "json"
     ) -> DatasetMetadata:
-        """
-        Read a dataset from the bytes of its header; the schema comes from the store.
+        """Read a dataset from the bytes of its header; the schema comes from the store.
 
         Parameters
         ----------
@@ -704,8 +688,7 @@ class DatasetMetadata(DatasetMetadataBase):
         schema: SchemaWrapper | None = None,
         table_name: str = SINGLE_TABLE,
     ) -> DatasetMetadata:
-        """
-        Read a dataset from the content of its header; the schema comes from the store.
+        """Read a dataset from the content of its header; the schema comes from the store.
 
         Parameters
         ----------
@@ -746,8 +729,7 @@ class DatasetMetadata(DatasetMetadataBase):
         *,
         table_name: str | None = None,
     ) -> DatasetMetadata:
-        """
-        Read a dataset.
+        """Read a dataset.
 
         Parameters
         ----------
@@ -780,9 +762,7 @@ class DatasetMetadata(DatasetMetadataBase):
             There is no such table.
         """
         blobs = open_blobs(store)
-        header, partitions = parse_header_cached(read_header(uuid, blobs), uuid)
-        _check_not_reserved(header, uuid)
-        dataset = _load(header, partitions, blobs, load_schema, table_name)
+        dataset = _load_dataset(read_header(uuid, blobs), uuid, blobs, load_schema, table_name)
         return dataset.load_all_indices(blobs) if load_all_indices else dataset
 
     @staticmethod
@@ -801,26 +781,12 @@ class DatasetMetadata(DatasetMetadataBase):
             else:
                 shared = parsed.shared
                 if shared is None or shared[0] is not file:
-                    header, partitions = parse_header_cached(stored, uuid)
-                    _check_not_reserved(header, uuid)
-                    schemas = TableSchema(tables[0], file.of(schema_version_of(header.get("metadata"))))
-                    parsed.shared = shared = file, _load(header, partitions, blobs, True, None, schemas)
+                    version = schema_version_of(parsed.header.get("metadata"))
+                    schemas = TableSchema(tables[0], file.of(version))
+                    parsed.shared = shared = file, _load_dataset(stored, uuid, blobs, schemas=schemas)
                 dataset: DatasetMetadata = shared[1]
                 return dataset
-        header, partitions = parse_header_cached(stored, uuid)
-        _check_not_reserved(header, uuid)
-        return _load(header, partitions, blobs, True, None)
-
-    @staticmethod
-    def load_with_token(
-        uuid: str, blobs: BlobStore, *, table_name: str | None = None, load_schema: bool = True
-    ) -> tuple[DatasetMetadata, str, Token, bytes]:
-        """Load a dataset in order to change it: with key, version and content of its header."""
-        stored = read_header(uuid, blobs, with_token=True)
-        header, partitions = parse_header_cached(stored, uuid)
-        _check_not_reserved(header, uuid)
-        dataset = _load(header, partitions, blobs, load_schema, table_name)
-        return dataset, stored.key, stored.token, stored.content
+        return _load_dataset(stored, uuid, blobs)
 
     @staticmethod
     def load_from_header(
@@ -830,11 +796,21 @@ class DatasetMetadata(DatasetMetadataBase):
         return _load(*parse_header_cached(stored, uuid), blobs, load_schema, None)
 
 
-def _check_not_reserved(header: Mapping[str, Any], uuid: str) -> None:
-    """Raise DatasetNotFoundError for a header that only keeps aborted operations from committing."""
+def _load_dataset(
+    stored: HeaderBlob,
+    uuid: str,
+    blobs: BlobStore,
+    load_schema: bool = True,
+    table_name: str | None = None,
+    schemas: TableSchema | None = None,
+) -> DatasetMetadata:
+    """Dataset of a stored header; raises DatasetNotFoundError if that is reserved."""
+    header, partitions = parse_header_cached(stored, uuid)
     record = parse_record(header)
+    # it only keeps aborted operations from committing
     if record is not None and record.reserved:
         raise DatasetNotFoundError(uuid)
+    return _load(header, partitions, blobs, load_schema, table_name, schemas)
 
 
 def _decode_header(buf: bytes | str, format: str) -> dict[str, Any]:

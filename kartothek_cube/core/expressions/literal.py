@@ -429,8 +429,7 @@ _Gap = tuple[Any, Any]
 
 # Conditions of cubes use this; predicates of datasets demand the type of the column, as kartothek's do.
 def exact_literal(dtype: pa.DataType, literal: LiteralType) -> LiteralType:
-    """
-    The literal with a value of the type of the column, which matches the same rows.
+    """The literal with a value of the type of the column, which matches the same rows.
 
     Values that cannot be compared exactly stay as they are; binding the literal rejects them.
 

@@ -52,8 +52,7 @@ PredicatesType: TypeAlias = list[ConjunctionType] | None
 
 
 def check_predicates(predicates: PredicatesType) -> None:
-    """
-    Check the form of predicates, without knowing the columns.
+    """Check the form of predicates, without knowing the columns.
 
     Parameters
     ----------
@@ -122,8 +121,7 @@ def _check_literal(literal: Any, where: str) -> None:
 
 
 def columns_in_predicates(predicates: PredicatesType) -> set[str]:
-    """
-    Columns that occur in the predicates.
+    """Columns that occur in the predicates.
 
     Parameters
     ----------
@@ -143,8 +141,7 @@ def columns_in_predicates(predicates: PredicatesType) -> set[str]:
 
 
 def filter_predicates_by_column(predicates: PredicatesType, columns: Collection[str]) -> PredicatesType:
-    """
-    The literals on some columns only.
+    """The literals on some columns only.
 
     Parameters
     ----------

@@ -129,9 +129,7 @@ class IndexColumns:
         if len(labels.unique()) == len(labels):
             return cls._merge_disjoint(indices, *rank(values), labels)
         encoded = labels.dictionary_encode()
-        codes = encoded.indices.to_numpy()[
-            np.concatenate([index.codes for index in _with_shifted_codes(indices)])
-        ]
+        codes = encoded.indices.to_numpy()[np.concatenate([index.codes for index in _shift_codes(indices)])]
         first = np.cumsum([0, *map(len, indices)])
         rows = np.concatenate([index.value_ids() + row for index, row in zip(indices, first, strict=False)])
         return cls.from_pairs(values, encoded.dictionary, codes, rows)
@@ -148,7 +146,7 @@ class IndexColumns:
             total[value_ids] += counts
         offsets = np.concatenate([[0], np.cumsum(total)])
         next_free, codes = offsets[:-1].copy(), np.empty(offsets[-1], dtype=np.int32)
-        for index, value_ids, counts in zip(_with_shifted_codes(indices), ranks_of, counts_of, strict=True):
+        for index, value_ids, counts in zip(_shift_codes(indices), ranks_of, counts_of, strict=True):
             shift = np.repeat(next_free[value_ids] - index.offsets[:-1], counts)
             codes[shift + np.arange(len(index.codes))] = index.codes
             next_free[value_ids] += counts
@@ -243,7 +241,7 @@ class IndexColumns:
             return False
         other_codes = lookup(other.labels, self.labels)[other.codes]
         ids = self.value_ids()
-        return bool(np.array_equal(_sorted_within(ids, self.codes), _sorted_within(ids, other_codes)))
+        return bool(np.array_equal(_sort_within(ids, self.codes), _sort_within(ids, other_codes)))
 
     def to_dict(self) -> dict[Any, list[str]]:
         """Value to labels, for users; timestamps are :class:`numpy.datetime64` (UTC if zoned)."""
@@ -256,7 +254,7 @@ class IndexColumns:
         return {value: labels[bounds[i] : bounds[i + 1]] for i, value in enumerate(values)}
 
 
-def _with_shifted_codes(indices: Sequence[IndexColumns]) -> Iterator[IndexColumns]:
+def _shift_codes(indices: Sequence[IndexColumns]) -> Iterator[IndexColumns]:
     """Indices with codes into their concatenated labels."""
     start = 0
     for index in indices:
@@ -302,7 +300,7 @@ def order(ranks: Ints, codes: Ints, n_labels: int) -> Ints | None:
     return first[np.argsort(ranks[first], kind="stable")]
 
 
-def _sorted_within(ids: Ints, codes: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
+def _sort_within(ids: Ints, codes: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
     """Codes sorted within each id."""
     return codes[np.lexsort([codes, ids])]
 
@@ -395,7 +393,7 @@ def parse_index(buf: bytes, column: str, key: str) -> IndexColumns:
     labels = pc.list_flatten(lists)
     if values.null_count or lists.null_count or labels.null_count:
         raise CorruptDatasetError(key, f"the index on {column!r} holds nulls")
-    # encoded chunk by chunk: all labels together may be too long for one array
+    # encoded chunk by chunk: the labels of all chunks may be too long for one array
     encoded = labels.dictionary_encode().unify_dictionaries().combine_chunks()
     rows = np.repeat(np.arange(len(values)), pc.list_value_length(lists).to_numpy())
     codes = to_numpy(encoded.indices)

@@ -53,8 +53,7 @@ __all__ = (
 
 
 class IndexBase(CopyMixin):
-    """
-    Inverted index of a column: the partitions of each value.
+    """Inverted index of a column: the partitions of each value.
 
     Parameters
     ----------
@@ -132,8 +131,7 @@ class IndexBase(CopyMixin):
         return self._index_dct
 
     def copy(self, **kwargs: Any) -> Self:
-        """
-        Rebuild the index through its constructor, with some arguments changed.
+        """Rebuild the index through its constructor, with some arguments changed.
 
         Parameters
         ----------
@@ -174,8 +172,7 @@ class IndexBase(CopyMixin):
 
     @staticmethod
     def normalize_value(dtype: pa.DataType | None, value: Any) -> Any:
-        """
-        Convert a value to its form in an index; lenient (``"1"`` is 1 for integers).
+        """Convert a value to its form in an index; lenient (``"1"`` is 1 for integers).
 
         Parameters
         ----------
@@ -205,8 +202,7 @@ class IndexBase(CopyMixin):
         return normalize_value(dtype, value)
 
     def query(self, value: Any) -> list[str]:
-        """
-        Partitions that hold a value; the value is cast leniently.
+        """Partitions that hold a value; the value is cast leniently.
 
         Parameters
         ----------
@@ -238,8 +234,7 @@ class IndexBase(CopyMixin):
         return to_numpy(literal_mask(self._data().values, op, value, self.column))
 
     def eval_operator(self, op: str, value: Any) -> set[str]:
-        """
-        Partitions with a value that matches a literal.
+        """Partitions with a value that matches a literal.
 
         Parameters
         ----------
@@ -260,8 +255,7 @@ class IndexBase(CopyMixin):
         return set(self._data().labels_matching(self.mask(op, value)).to_pylist())
 
     def observed_values(self, date_as_object: bool = True) -> npt.NDArray[Any]:
-        """
-        All values, sorted.
+        """All values, sorted.
 
         Parameters
         ----------
@@ -281,8 +275,7 @@ class IndexBase(CopyMixin):
         date_as_object: bool = False,
         predicates: PredicatesType = None,
     ) -> pd.Series[Any]:
-        """
-        The index as a series of pairs.
+        """The index as a series of pairs.
 
         Parameters
         ----------
@@ -307,8 +300,7 @@ class IndexBase(CopyMixin):
         return flat_series(self.column, data, compact, partitions_as_index, date_as_object)
 
     def to_dict(self) -> dict[Any, list[str]]:
-        """
-        Value to labels.
+        """Value to labels.
 
         Returns
         -------
@@ -318,8 +310,7 @@ class IndexBase(CopyMixin):
         return {value: list(labels) for value, labels in self.index_dct.items()}
 
     def update(self, index: IndexBase, inplace: bool = False) -> Self:
-        """
-        Add the entries of another index.
+        """Add the entries of another index.
 
         Parameters
         ----------
@@ -355,8 +346,7 @@ class IndexBase(CopyMixin):
         return self if len(merged.codes) == len(data.codes) else self._replace_data(merged, inplace)
 
     def remove_partitions(self, list_of_partitions: Iterable[str] | pa.Array, inplace: bool = False) -> Self:
-        """
-        Remove all entries of some partitions; values without partitions are removed.
+        """Remove all entries of some partitions; values without partitions are removed.
 
         Parameters
         ----------
@@ -373,8 +363,7 @@ class IndexBase(CopyMixin):
         return self._replace_data(self._data().keep_labels(list_of_partitions, invert=True), inplace)
 
     def remove_values(self, list_of_values: Iterable[Any], inplace: bool = False) -> Self:
-        """
-        Remove values.
+        """Remove values.
 
         Parameters
         ----------
@@ -413,8 +402,7 @@ IndexDictType = dict[ValueType, list[str]]
 
 
 class PartitionIndex(IndexBase):
-    """
-    Index on a partition key, made from the labels of the partitions.
+    """Index on a partition key, made from the labels of the partitions.
 
     Parameters
     ----------
@@ -442,8 +430,7 @@ class PartitionIndex(IndexBase):
 
 
 class ExplicitSecondaryIndex(IndexBase):
-    """
-    Index on a column of the data, stored in a file of its own.
+    """Index on a column of the data, stored in a file of its own.
 
     Parameters
     ----------
@@ -506,8 +493,7 @@ class ExplicitSecondaryIndex(IndexBase):
 
     @staticmethod
     def from_v2(column: str, dct_or_str: str | Mapping[Any, Iterable[str]]) -> ExplicitSecondaryIndex:
-        """
-        Read an index from its form in the header.
+        """Read an index from its form in the header.
 
         Parameters
         ----------
@@ -525,8 +511,7 @@ class ExplicitSecondaryIndex(IndexBase):
         return ExplicitSecondaryIndex(column, dct_or_str)
 
     def copy(self, **kwargs: Any) -> Self:
-        """
-        Rebuild the index through its constructor, with some arguments changed.
+        """Rebuild the index through its constructor, with some arguments changed.
 
         Parameters
         ----------
@@ -548,8 +533,7 @@ class ExplicitSecondaryIndex(IndexBase):
         return super()._replace_data(columns, inplace)
 
     def load(self, store: StoreInput | BlobStore) -> Self:
-        """
-        Read the index data.
+        """Read the index data.
 
         Parameters
         ----------
@@ -589,8 +573,7 @@ class ExplicitSecondaryIndex(IndexBase):
         return index
 
     def unload(self) -> Self:
-        """
-        Forget the index data, keep the key.
+        """Forget the index data, keep the key.
 
         Returns
         -------
@@ -608,8 +591,7 @@ class ExplicitSecondaryIndex(IndexBase):
         return self.copy(index_dct=None, index_storage_key=self.index_storage_key)
 
     def store(self, store: StoreInput | BlobStore, dataset_uuid: str) -> str:
-        """
-        Write the index to a file.
+        """Write the index to a file.
 
         Parameters
         ----------
@@ -655,8 +637,7 @@ def _memory_size(columns: IndexColumns) -> int:
 
 
 def merge_indices(list_of_indices: Iterable[Mapping[str, IndexBase]]) -> dict[str, IndexBase]:
-    """
-    Merge the indices of several sets of partitions.
+    """Merge the indices of several sets of partitions.
 
     Parameters
     ----------
@@ -689,8 +670,7 @@ def _merge(indices: list[IndexBase]) -> IndexBase:
 def remove_partitions_from_indices(
     index_dict: Mapping[str, IndexBase], partitions: Iterable[str] | pa.Array
 ) -> dict[str, IndexBase]:
-    """
-    Remove partitions from several indices.
+    """Remove partitions from several indices.
 
     Parameters
     ----------
@@ -710,8 +690,7 @@ def remove_partitions_from_indices(
 def filter_indices(
     index_dict: Mapping[str, IndexBase], partitions: Iterable[str] | pa.Array
 ) -> dict[str, IndexBase]:
-    """
-    Keep only some partitions in several indices.
+    """Keep only some partitions in several indices.
 
     Parameters
     ----------

@@ -48,6 +48,11 @@ ColumnTypes: TypeAlias = Mapping[
 EVOLUTION = "kartothek_cube_columns"
 
 
+def evolution_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry of the metadata of a dataset that tells its evolution."""
+    return {EVOLUTION: metadata[EVOLUTION]} if EVOLUTION in metadata else {}
+
+
 @attrs.frozen
 class EvolvedColumn:
     """How a column is found in files that were written before a change."""

@@ -38,8 +38,8 @@ __all__ = (
 )
 
 # The format keeps the schema in a file at a fixed key, so that replacing a dataset by one with another schema
-# takes two puts. A writer that dies in between would leave the old header with the new schema. Therefore a
-# schema file says for which headers it was written (all with one ``creation_time``, which updates keep: the
+# takes two puts. A writer that is killed in between would leave the old header with the new schema. Therefore
+# a schema file says for which headers it was written (all with one ``creation_time``, which updates keep: the
 # schema version) and holds the schemas of the versions it replaces. Other readers ignore this metadata.
 
 #: key in the metadata of the Parquet file
@@ -195,8 +195,7 @@ def read_schema_metadata(
     *,
     schema_version: str | None = None,
 ) -> SchemaWrapper:
-    """
-    Load the schema of a table.
+    """Load the schema of a table.
 
     Parameters
     ----------
@@ -249,8 +248,7 @@ def store_schema_metadata(
     store: StoreInput | BlobStore,
     table: str = SINGLE_TABLE,
 ) -> str:
-    """
-    Store the schema of a table.
+    """Store the schema of a table.
 
     Parameters
     ----------

@@ -249,8 +249,7 @@ _MAX_ORIGIN = 200
 def validate_compatible(
     schemas: Iterable[SchemaWrapper | pa.Schema], ignore_pandas: bool = False
 ) -> SchemaWrapper | None:
-    """
-    Check that files of these schemas form one table, and find the schema that knows most.
+    """Check that files of these schemas form one table, and find the schema that knows most.
 
     Parameters
     ----------
@@ -291,8 +290,7 @@ def validate_compatible(
 def validate_shared_columns(
     schemas: Iterable[SchemaWrapper | pa.Schema], ignore_pandas: bool = False
 ) -> None:
-    """
-    Check that columns that occur in several of the schemas have one type.
+    """Check that columns that occur in several of the schemas have one type.
 
     Parameters
     ----------

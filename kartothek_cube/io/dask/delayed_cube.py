@@ -57,7 +57,7 @@ from kartothek_cube.io_components.write.cube_write import remove_partitions_job
 from kartothek_cube.io_components.write.dataset_plan import SchemaMode, with_write_id
 from kartothek_cube.io_components.write.incremental import (
     declared_ids,
-    iter_input,
+    iter_elements,
     write_part,
     write_parts_job,
 )
@@ -82,7 +82,7 @@ __all__ = (
 
 def _write(plan: CubeWritePlan, data: Iterable[Delayed] | Delayed) -> Delayed:
     """Write each Delayed in one task, then commit."""
-    items = [data] if isinstance(data, Delayed) else [delayed(element) for element in iter_input(data)]
+    items = [data] if isinstance(data, Delayed) else [delayed(element) for element in iter_elements(data)]
     tasks = [TaskRef(item.key) for item in items]
     return answer_as_delayed(write_parts_job(with_write_id(plan), tasks, write_part), items)
 

@@ -12,7 +12,7 @@ import attrs
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from kartothek_cube.core.commit import last_batch
+from kartothek_cube.core.commit.change import last_batch
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_cube, discover_ktk_cube_dataset_ids
 from kartothek_cube.core.dataset import DatasetMetadata

@@ -17,15 +17,17 @@ from kartothek_cube.io_components.kernels.encode import (
     is_dense,
     rank_values,
 )
-from kartothek_cube.io_components.kernels.take import Column, as_chunked
+from kartothek_cube.io_components.kernels.take import Column, as_chunked, take_values
 
 __all__ = (
     "CHUNK_ROWS",
     "last_occurrence_mask",
+    "last_rows_mask",
     "rechunk_by_partition",
     "rechunk_by_rows",
     "run_starts_mask",
     "sort_order",
+    "sort_rows",
     "strictly_increasing",
 )
 
@@ -200,3 +202,17 @@ def rechunk_by_rows(batches: Iterable[pa.RecordBatch], rows: int = CHUNK_ROWS) -
             n_pending += len(batch)
     if pending:
         yield pa.Table.from_batches(pending)
+
+
+def sort_rows(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """Sort rows by columns, nulls last; the sort is stable, and sorted rows are not copied."""
+    order = sort_order([table.column(column) for column in columns], len(table)) if columns else None
+    if order is None:
+        return table
+    arrays = [take_values(column, order, missing=False) for column in table.columns]
+    return pa.Table.from_arrays(arrays, schema=table.schema)
+
+
+def last_rows_mask(columns: Sequence[Column], length: int) -> Mask | None:
+    """Mask of the last row of each key; None if no key repeats."""
+    return last_occurrence_mask(*combine_keys([encode_ordered(column) for column in columns], length))

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.pandas_conversion import index_columns
-from kartothek_cube.core.commit import ChangeSet
+from kartothek_cube.core.commit.change import ChangeSet
 from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
@@ -52,7 +52,6 @@ __all__ = (
     "CompactionContext",
     "compact_cube_job",
     "finish_compact",
-    "plan_compact",
     "run_compact",
 )
 
@@ -99,28 +98,38 @@ class CompactResult:
 # -- plan ----------------------------------------------------------------------------------------------------
 
 
-def plan_compact(
+def compact_cube_job(
     cube: Cube,
     store: StoreInput,
     conditions: ConditionsInput = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     df_serializer: DataFrameSerializer | None = None,
     min_files: int = 2,
-) -> tuple[CompactContext, list[CompactTask]]:
-    """Plan the compaction of physical partitions with several or outdated files; no file is opened."""
+) -> Job[CompactContext, CompactTask, CompactResult, Summary]:
+    """Merge the files of each physical partition with several or outdated ones, then commit all at once."""
     if min_files < 1:
         raise ValueError(f"min_files has to be 1 or more, got {min_files}")
     ensure_cube(cube)
     existing = discover_datasets(cube, store)
     conjunction = removal_conditions(cube, conditions, existing)
     names = choose_datasets(cube, ktk_cube_dataset_ids, existing)
-    datasets, tasks = {}, []
+    datasets, tasks = {}, list[CompactTask]()
     for name in cube.commit_order(names):
         dataset = existing[name]
         rows = select_partitions(dataset, partition_scope(conjunction, dataset) or None)
         datasets[name] = compaction_context(cube, store, dataset, df_serializer)
         tasks += _tasks(name, cube, dataset, rows, min_files)
-    return CompactContext(datasets, cube, store_factory(store)), tasks
+    context = CompactContext(datasets, cube, store_factory(store))
+    return Job(
+        name="compact_cube",
+        description=f"compact cube {cube.uuid_prefix}",
+        context=context,
+        tasks=tasks,
+        run=run_compact,
+        finish=partial(finish_compact, context),
+        steps=("prepare", "partition", "commit"),
+        files=sum(len(task.labels) for task in tasks),
+    )
 
 
 def _tasks(name: str, cube: Cube, dataset: DatasetMetadata, rows: Any, min_files: int) -> list[CompactTask]:
@@ -230,26 +239,4 @@ def _change_set(context: CompactContext, name: str, results: Sequence[CompactRes
         replaces_at=pa.array(places, pa.string()),
         partition_keys=context.datasets[name].write.partition_on,
         info=context.info,
-    )
-
-
-def compact_cube_job(
-    cube: Cube,
-    store: StoreInput,
-    conditions: ConditionsInput = None,
-    ktk_cube_dataset_ids: str | Iterable[str] | None = None,
-    df_serializer: DataFrameSerializer | None = None,
-    min_files: int = 2,
-) -> Job[CompactContext, CompactTask, CompactResult, Summary]:
-    """Merge the files of each physical partition, then commit all datasets at once."""
-    context, tasks = plan_compact(cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
-    return Job(
-        name="compact_cube",
-        description=f"compact cube {cube.uuid_prefix}",
-        context=context,
-        tasks=tasks,
-        run=run_compact,
-        finish=partial(finish_compact, context),
-        steps=("prepare", "partition", "commit"),
-        files=sum(len(task.labels) for task in tasks),
     )

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 import attrs
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_str_set_optional
-from kartothek_cube.core.commit import CommitReceipt, Role, publish_copy, read_replaced_base, settle
+from kartothek_cube.core.commit.base_state import CommitReceipt, read_replaced_base
 from kartothek_cube.core.commit.header_store import attempts, header_format, read_versioned, render
-from kartothek_cube.core.commit.operation import rename_operations
+from kartothek_cube.core.commit.operation import Role, rename_operations, settle
+from kartothek_cube.core.commit.publish import publish_copy
 from kartothek_cube.core.commit.undo import undo_all
-from kartothek_cube.core.common_metadata import schema_file_from_bytes, schema_to_bytes
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.cube import Cube
@@ -25,7 +25,7 @@ from kartothek_cube.core.cube.discover import (
     select_datasets,
 )
 from kartothek_cube.core.dataset import DatasetMetadata, DatasetMetadataBuilder
-from kartothek_cube.core.dataset.references import data_keys, index_keys
+from kartothek_cube.core.dataset.loading import file_keys, read_header
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     DatasetExistsError,
@@ -38,16 +38,21 @@ from kartothek_cube.core.errors import (
 )
 from kartothek_cube.core.header import COMMIT_RECORD, parse_header
 from kartothek_cube.core.naming import SINGLE_TABLE, check_uuid, schema_key
-from kartothek_cube.core.schema.file import VersionedSchema, schema_version_of
+from kartothek_cube.core.schema.file import (
+    VersionedSchema,
+    schema_file_from_bytes,
+    schema_to_bytes,
+    schema_version_of,
+)
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.store.resolve import check_reopens, ensure_store
 from kartothek_cube.core.typing import StoreFactory, StoreInput
-from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.job import Job, discard_results
 from kartothek_cube.io_components.runtime import (
     REMOTE_REQUESTS,
     batched,
+    is_same_store,
     ordered_map,
     progress_add_total,
     progress_advance,
@@ -57,7 +62,6 @@ from kartothek_cube.io_components.write.cube_write import commit_cube
 
 __all__ = (
     "DatasetCopy",
-    "check_different_stores",
     "copy_dataset_job",
     "finish_copy",
     "plan_copy_dataset",
@@ -82,21 +86,6 @@ class DatasetCopy:
     state: DatasetMetadata
 
 
-def check_different_stores(src_store: StoreInput, tgt_store: StoreInput, uuid: str, token: str) -> None:
-    """Raise ValueError if a key that is written to the target appears in the source."""
-    # It has the form of a temporary file of the dataset: should this process die, the next garbage collection
-    # deletes it.
-    source, target = open_blobs(src_store), open_blobs(tgt_store)
-    key = f"{uuid}.{token}.tmp"
-    target.put(key, b"")
-    try:
-        same = source.exists(key)
-    finally:
-        target.delete([key])
-    if same:
-        raise ValueError("Stores are identical but should not be: a copy needs two different stores")
-
-
 def _rename(key: str, source_uuid: str, target_uuid: str) -> str:
     return target_uuid + key[len(source_uuid) :]
 
@@ -108,8 +97,7 @@ def plan_copy_dataset(
     state: DatasetMetadata | None = None,
     uuids: Mapping[str, str] | None = None,
 ) -> DatasetCopy:
-    """
-    Plan the copy of a dataset.
+    """Plan the copy of a dataset.
 
     Parameters
     ----------
@@ -127,7 +115,9 @@ def plan_copy_dataset(
     dataset = DatasetMetadata.load_from_store(source_uuid, source, load_schema=False)
     tables = dataset.tables or [SINGLE_TABLE]
     contents = {table: read_versioned(source, schema_key(source_uuid, table))[0] for table in tables}
-    dataset, key, _, header = DatasetMetadata.load_with_token(source_uuid, source)
+    stored = read_header(source_uuid, source)
+    dataset = DatasetMetadata.load_from_header(stored, source_uuid, source, load_schema=True)
+    key, header = stored.key, stored.content
     if state is not None and state.extra.get(COMMIT_RECORD) != dataset.extra.get(COMMIT_RECORD):
         # another commit came in between, or the newest one is of an operation that is not committed
         dataset, header = state, render(state, key)
@@ -139,7 +129,7 @@ def plan_copy_dataset(
         builder = DatasetMetadataBuilder.from_dataset(dataset)
         builder.modify_uuid(target_uuid)
         _, header = builder.to_json() if header_format(key) == "json" else builder.to_msgpack()
-    keys = sorted({*data_keys(dataset), *index_keys(dataset)})
+    keys = sorted(set(file_keys(dataset)))
     return DatasetCopy(
         source_uuid,
         target_uuid,
@@ -183,13 +173,8 @@ def _schema_of(dataset: DatasetMetadata, content: bytes | None) -> bytes:
 
 def run_copy(source: BlobStore, target: BlobStore, keys: Mapping[str, str]) -> None:
     """Copy blobs as they are."""
-    for _ in _copy_all(source, target, keys):
-        pass
-
-
-def _copy_all(source: BlobStore, target: BlobStore, keys: Mapping[str, str]) -> Iterator[None]:
     progress_add_total(len(keys))
-    return ordered_map(partial(_copy_one, source, target), list(keys.items()), REMOTE_REQUESTS)
+    discard_results(ordered_map(partial(_copy_one, source, target), list(keys.items()), REMOTE_REQUESTS))
 
 
 def _copy_one(source: BlobStore, target: BlobStore, item: tuple[str, str]) -> None:
@@ -200,8 +185,8 @@ def _copy_one(source: BlobStore, target: BlobStore, item: tuple[str, str]) -> No
 
 def finish_copy(
     target: BlobStore, copy: DatasetCopy, *, overwrite: bool = True, role: Role = None
-) -> tuple[dict[str, DatasetMetadata], CommitReceipt]:
-    """Put the header of a copy, with which the dataset exists; return its key and state, and a receipt."""
+) -> tuple[DatasetMetadata, CommitReceipt]:
+    """Put the header of a copy, with which the dataset exists; return its state and a receipt."""
     table = copy.state.table_name
     own = schema_key(copy.target_uuid, table)
     for key, content in copy.schemas.items():
@@ -225,7 +210,7 @@ def finish_copy(
             continue
         if not state.explicit_partitions:
             state = DatasetMetadata.load_from_store(copy.target_uuid, target)
-        return {copy.header_key: state}, receipt
+        return state, receipt
     raise ConcurrentWriteError(copy.target_uuid)
 
 
@@ -266,7 +251,8 @@ def _finish_copy_job(
     target_store: StoreInput, copy: DatasetCopy, copied: Iterable[None]
 ) -> dict[str, DatasetMetadata]:
     discard_results(copied)
-    return finish_copy(open_blobs(target_store), copy)[0]
+    state, _ = finish_copy(open_blobs(target_store), copy)
+    return {copy.header_key: state}
 
 
 @attrs.frozen
@@ -297,7 +283,8 @@ def plan_copy(
     check_reopens(tgt_store)
     renamed_cube = cube.copy(uuid_prefix=renamed_cube_prefix or cube.uuid_prefix)
     uuid = renamed_cube.ktk_dataset_uuid(cube.seed_dataset)
-    check_different_stores(src_store, tgt_store, uuid, gen_uuid())
+    if is_same_store(open_blobs(src_store), open_blobs(tgt_store), uuid):
+        raise ValueError("Stores are identical but should not be: a copy needs two different stores")
     selected = select_datasets(cube, src_store, datasets, must_exist=False)
     _check_found(cube, src_store, selected, datasets)
     renamed = dict(renamed_datasets or {})
@@ -393,17 +380,9 @@ def run_copy_task(plan: CopyPlan, task: CopyTask) -> None:
         raise copy_error(plan, [], task.target_uuid, exc) from exc
 
 
-def copy_datasets(plan: CopyPlan) -> None:
-    """Copy the datasets of a plan one after the other, each in its newest state."""
-    _copy_datasets(plan, lambda target, copy: copy.keys)
-
-
-def finish_copies(plan: CopyPlan) -> None:
-    """Publish datasets whose files tasks have copied, with what was committed to the source since."""
-    _copy_datasets(plan, _missing)
-
-
-def _copy_datasets(plan: CopyPlan, files: Callable[[BlobStore, DatasetCopy], Mapping[str, str]]) -> None:
+def _finish_cube_copy(plan: CopyPlan, has_files: bool, copied: Iterable[None]) -> None:
+    """Copy the files that tasks have not copied, or that were committed to the source since; publish."""
+    discard_results(copied)
     source, target = open_blobs(plan.source), open_blobs(plan.target)
     prefix = plan.cube.uuid_prefix + KTK_CUBE_UUID_SEPARATOR
     # one state of all datasets
@@ -417,7 +396,7 @@ def _copy_datasets(plan: CopyPlan, files: Callable[[BlobStore, DatasetCopy], Map
             if state is None:
                 raise DatasetNotFoundError(source_uuid)
             copy = plan_copy_dataset(source, source_uuid, target_uuid, state, plan.uuids)
-            run_copy(source, target, files(target, copy))
+            run_copy(source, target, _missing(target, copy) if has_files else copy.keys)
             copies[target_uuid] = copy
         except FAILURES as exc:
             raise copy_error(plan, [], target_uuid, exc) from exc
@@ -462,12 +441,7 @@ def copy_cube_job(plan: CopyPlan, blocksize: int | None = None) -> Job[CopyPlan,
         context=plan,
         tasks=[] if blocksize is None else copy_tasks(plan, blocksize),
         run=run_copy_task,
-        finish=partial(_finish_cube_copy_job, copy_datasets if blocksize is None else finish_copies, plan),
+        finish=partial(_finish_cube_copy, plan, blocksize is not None),
         merge=discard_results,
         steps=("prepare", "files", "headers"),
     )
-
-
-def _finish_cube_copy_job(finish: Callable[[CopyPlan], None], plan: CopyPlan, copied: Iterable[None]) -> None:
-    discard_results(copied)
-    finish(plan)

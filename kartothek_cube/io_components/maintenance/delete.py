@@ -6,19 +6,17 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
-import attrs
-
-from kartothek_cube.core.commit import delete_headers
-from kartothek_cube.core.commit.header_store import retry_request
+from kartothek_cube.core.commit.header_store import delete_headers, retry_request
 from kartothek_cube.core.commit.operation import forget_participants
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, select_datasets
-from kartothek_cube.core.dataset.references import data_keys, header_keys, index_keys, schema_keys
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.dataset.loading import file_keys, schema_keys
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import KEEP_HISTORY, history_folder
-from kartothek_cube.core.naming import DELTA_LOG_DIRECTORY
-from kartothek_cube.core.store import open_blobs
+from kartothek_cube.core.naming import DELTA_LOG_DIRECTORY, header_keys
+from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.maintenance.delta_log import log_folder, published_keys
@@ -29,27 +27,18 @@ from kartothek_cube.io_components.maintenance.garbage import (
     list_garbage,
 )
 from kartothek_cube.io_components.runtime import store_factory
-from kartothek_cube.utils.ktk_adapters import get_dataset_keys
+
+# Headers are deleted first: a dataset exists as a whole or not at all, and files that remain are garbage.
 
 
-@attrs.frozen
-class DeletePlan:
-    """The files to delete with datasets."""
-
-    #: the datasets, whose headers are deleted first, in this order: a dataset exists as a whole or not at all
-    uuids: Sequence[str]
-    #: all other files. If they are not reached, they are garbage
-    keys: Sequence[str]
-
-
-def plan_delete(dataset: DatasetFactory) -> DeletePlan:
-    """Plan the deletion of a dataset, of which at least a file must exist; its schema is not needed."""
+def _list_dataset_files(dataset: DatasetFactory) -> list[str]:
+    """All files of a dataset but headers, of which at least one must exist; its schema is not needed."""
     keys = {blob.key for blob in list_garbage(dataset, newest_only=True)}
     with suppress(DatasetNotFoundError):
         current = dataset.dataset_metadata
         blobs = open_blobs(dataset.store_factory)
-        keys |= {*index_keys(current), *data_keys(current), *schema_keys(current, blobs)}
-    return DeletePlan([dataset.dataset_uuid], _order_keys(keys))
+        keys |= {*file_keys(current), *schema_keys(current, blobs)}
+    return _order_keys(keys)
 
 
 def _order_keys(keys: Iterable[str]) -> list[str]:
@@ -57,10 +46,8 @@ def _order_keys(keys: Iterable[str]) -> list[str]:
     return sorted(keys, key=lambda key: (DELTA_LOG_DIRECTORY not in key.split("/"), key))
 
 
-def _delete_dataset_header(uuids: Sequence[str], store: StoreInput) -> None:
-    blobs = open_blobs(store)
-    for uuid in uuids:
-        retry_request(partial(delete_headers, blobs, uuid))
+def _delete_dataset_header(uuid: str, store: StoreInput) -> None:
+    retry_request(partial(delete_headers, open_blobs(store), uuid))
 
 
 def _delete_cube_headers(seed: str, uuids: Sequence[str], store: StoreInput) -> None:
@@ -79,17 +66,11 @@ def _delete_cube_headers(seed: str, uuids: Sequence[str], store: StoreInput) -> 
             retry_request(partial(forget_participants, blobs, seed, others))
 
 
-def plan_cube_delete(cube: Cube, store: StoreInput, datasets: DatasetsInput = None) -> DeletePlan:
-    """Plan the deletion of a cube or of some of its datasets."""
-    blobs = open_blobs(store)
-    if datasets is None:
-        # also those of an operation that has not committed
-        finish_operations(cube, store)
-    selected = select_datasets(cube, store, datasets)
-    # the seed first: without it there is no cube any more
-    order = cube.join_order(selected)
-    tracked = {key for ds in selected.values() for key in (*get_dataset_keys(ds), *schema_keys(ds, blobs))}
-    for dataset in selected.values():
+def _list_cube_files(datasets: Iterable[DatasetMetadata], blobs: BlobStore) -> list[str]:
+    """All files of datasets but headers."""
+    tracked: set[str] = set()
+    for dataset in datasets:
+        tracked.update(file_keys(dataset), schema_keys(dataset, blobs))
         if KEEP_HISTORY in dataset.metadata:
             tracked |= history_keys(dataset.uuid, blobs)
             tracked.update(blob.key for blob in blobs.list(history_folder(dataset.uuid)))
@@ -98,26 +79,31 @@ def plan_cube_delete(cube: Cube, store: StoreInput, datasets: DatasetsInput = No
         # a damaged log does not tell its files, which stay; it is no reason to keep the others
         with suppress(CorruptDatasetError):
             tracked |= published_keys(blobs, dataset.uuid) if log else set()
-    headers = {key for ds in selected.values() for key in header_keys(ds.uuid)}
-    return DeletePlan([selected[name].uuid for name in order], _order_keys(tracked - headers))
+    return _order_keys(tracked)
 
 
 def delete_cube_job(
     cube: Cube, store: StoreInput, datasets: DatasetsInput = None, blocksize: int | None = None
 ) -> Job[StoreFactory, Sequence[str], None, None]:
     """Delete the headers of a cube, then all other files in any order."""
-    plan = plan_cube_delete(cube, store, datasets)
+    if datasets is None:
+        # also those of an operation that has not committed
+        finish_operations(cube, store)
+    selected = select_datasets(cube, store, datasets)
+    keys = _list_cube_files(selected.values(), open_blobs(store))
     description = f"delete cube {cube.uuid_prefix}"
     factory, seed = store_factory(store), cube.ktk_dataset_uuid(cube.seed_dataset)
-    delete = partial(_delete_cube_headers, seed, plan.uuids, factory)
-    return delete_files_job("delete_cube", description, factory, plan.keys, blocksize, delete, "headers")
+    # the seed first: without it there is no cube any more
+    uuids = [selected[name].uuid for name in cube.join_order(selected)]
+    delete = partial(_delete_cube_headers, seed, uuids, factory)
+    return delete_files_job("delete_cube", description, factory, keys, blocksize, delete, "headers")
 
 
 def delete_dataset_job(
     dataset: DatasetFactory, blocksize: int | None = None
 ) -> Job[StoreFactory, Sequence[str], None, None]:
     """Delete the header of a dataset, then its files in any order."""
-    plan, description = plan_delete(dataset), f"delete dataset {dataset.dataset_uuid}"
+    keys, description = _list_dataset_files(dataset), f"delete dataset {dataset.dataset_uuid}"
     factory = dataset.store_factory
-    delete = partial(_delete_dataset_header, plan.uuids, factory)
-    return delete_files_job("delete_dataset", description, factory, plan.keys, blocksize, delete, "header")
+    delete = partial(_delete_dataset_header, dataset.dataset_uuid, factory)
+    return delete_files_job("delete_dataset", description, factory, keys, blocksize, delete, "header")

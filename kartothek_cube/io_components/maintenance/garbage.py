@@ -23,36 +23,35 @@ from kartothek_cube.core.commit.tombstones import (
     add_tombstones,
     is_tombstone_file,
     list_tombstone_files,
+    list_tombstoned_files,
     put_tombstone_file,
     remove_tombstones,
     tombstone_entries,
     tombstone_name,
-    tombstoned_files,
 )
 from kartothek_cube.core.commit.undo import finish_operation
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import discover_ktk_cube_dataset_ids
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.references import (
-    data_keys,
-    header_keys,
-    index_keys,
-    is_header_key,
-    schema_keys,
-    table_names,
-)
+from kartothek_cube.core.dataset.loading import file_keys, schema_keys, table_names
 from kartothek_cube.core.errors import ConcurrentWriteError, DatasetNotFoundError
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import (
     KEEP_HISTORY,
-    expired_snapshots,
     history_folder,
     is_before_key,
     is_snapshot_key,
+    list_expired_snapshots,
     load_snapshot,
 )
-from kartothek_cube.core.naming import INDICES_DIRECTORY, TABLE_METADATA_FILE, TOMBSTONES_KEY
+from kartothek_cube.core.naming import (
+    INDICES_DIRECTORY,
+    TABLE_METADATA_FILE,
+    TOMBSTONES_KEY,
+    header_keys,
+    is_header_key,
+)
 from kartothek_cube.core.store import Blob, BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.core.uuid import gen_uuid
@@ -72,24 +71,17 @@ __all__ = (
     "delete_files_job",
     "delete_garbage",
     "finish_operations",
-    "finished_tombstones",
+    "list_finished_tombstones",
     "history_keys",
     "is_older",
     "list_cube_garbage",
     "list_garbage",
-    "plan_cube_garbage",
-    "plan_garbage",
     "retention_cutoff",
     "with_sizes",
 )
 
 #: how local stores name the file that will replace another one
 _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")
-
-
-def plan_garbage(dataset: DatasetFactory, retention: timedelta | None = None) -> list[str]:
-    """Keys of the garbage of a dataset."""
-    return [blob.key for blob in list_garbage(dataset, retention)]
 
 
 def list_garbage(
@@ -112,35 +104,35 @@ def list_garbage(
     limit = retention_cutoff(blobs, uuid, retention)
     files = [blob for folder in (INDICES_DIRECTORY, *tables) for blob in blobs.list(f"{uuid}/{folder}/")]
     # after the listing: files of later commits are not in it
-    current = _reload(dataset, blobs)
+    current = DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)
     if not current.explicit_partitions:
         files = [blob for blob in files if _is_internal(blob.key, uuid)]
     files += [blob for blob in blobs.list(f"{uuid}.") if _is_temporary(blob.key)]
     files += blobs.list(history_folder(uuid))
     log = blobs.list(log_folder(uuid))
     files += log
-    tracked = {*data_keys(current), *index_keys(current), *schema_keys(current, blobs)}
+    tracked = {*file_keys(current), *schema_keys(current, blobs)}
     tracked |= _keys_before(blobs, current)
     if not newest_only:
         tracked |= history_keys(uuid, blobs, [blob for blob in files if not is_older(blob, limit)])
         tracked |= _table_keys(uuid, blobs, log)
     garbage = [blob for blob in files if blob.key not in tracked and is_older(blob, limit)]
-    return sorted(garbage + finished_tombstones(blobs, uuid, garbage, limit))
+    return sorted(garbage + list_finished_tombstones(blobs, uuid, garbage, limit))
 
 
 def _list_orphans(blobs: BlobStore, uuid: str, retention: timedelta | None) -> list[Blob]:
-    """Files of a dataset without a header, left by a deletion, a copy or a first write that died."""
+    """Files of a dataset without a header, from a deletion, a copy or a first write that was killed."""
     limit = retention_cutoff(blobs, uuid, retention)
     files = [blob for blob in blobs.list(f"{uuid}/") if "/" in blob.key.removeprefix(f"{uuid}/")]
     garbage = [blob for blob in files if not is_tombstone_file(blob.key) and is_older(blob, limit)]
     garbage += [blob for blob in blobs.list(f"{uuid}.") if _is_temporary(blob.key) and is_older(blob, limit)]
-    return sorted(garbage + finished_tombstones(blobs, uuid, garbage, limit))
+    return sorted(garbage + list_finished_tombstones(blobs, uuid, garbage, limit))
 
 
-def finished_tombstones(
+def list_finished_tombstones(
     blobs: BlobStore, uuid: str, garbage: Iterable[Blob], limit: float | None
 ) -> list[Blob]:
-    """Tombstone files of dead collections whose files are all deleted, or garbage themselves."""
+    """Tombstone files of killed collections whose files are all deleted, or garbage themselves."""
     # The files are listed after the tombstones were read: each was there when its tombstone was written.
     entries = list_tombstone_files(blobs, uuid)
     if not entries:
@@ -148,7 +140,7 @@ def finished_tombstones(
     present = blobs.list(f"{uuid}/")
     remaining = {tombstone_name(blob.key) for blob in present}
     remaining -= {tombstone_name(blob.key) for blob in garbage}
-    names = {name: tombstoned_files({TOMBSTONES_KEY: {name: entry}}) for name, entry in entries.items()}
+    names = {name: list_tombstoned_files({TOMBSTONES_KEY: {name: entry}}) for name, entry in entries.items()}
     finished = {name for name, files in names.items() if not files & remaining}
     return [
         blob
@@ -172,12 +164,12 @@ def _keys_before(blobs: BlobStore, dataset: DatasetMetadata) -> set[str]:
         before = load_before(blobs, dataset.uuid, participation)
     if before is None:
         return set()
-    return {participation.before, *data_keys(before), *index_keys(before)}
+    return {participation.before, *file_keys(before)}
 
 
 def history_keys(uuid: str, blobs: BlobStore, young: Iterable[Blob] = ()) -> set[str]:
     """Keys of the archived snapshots of a dataset that are kept, and of all their files."""
-    expired = set(expired_snapshots(uuid, blobs)) - {blob.key for blob in young}
+    expired = set(list_expired_snapshots(uuid, blobs)) - {blob.key for blob in young}
     keys = set()
     for blob in blobs.list(history_folder(uuid)):
         if blob.key in expired or _is_temporary(blob.key) or is_before_key(blob.key):
@@ -187,7 +179,7 @@ def history_keys(uuid: str, blobs: BlobStore, young: Iterable[Blob] = ()) -> set
             # a commit may expire it in the meantime
             with suppress(KeyError):
                 state = load_snapshot(uuid, blobs, blob.key)
-                keys.update((*data_keys(state), *index_keys(state)))
+                keys.update(file_keys(state))
     return keys
 
 
@@ -200,17 +192,13 @@ def _table_keys(uuid: str, blobs: BlobStore, log: Sequence[Blob]) -> set[str]:
     return {*keys.difference(staged), *published_keys(blobs, uuid)}
 
 
-def _reload(dataset: DatasetFactory, blobs: BlobStore) -> DatasetMetadata:
-    return DatasetMetadata.load_from_store(dataset.dataset_uuid, blobs, load_schema=False)
-
-
 def _is_internal(key: str, uuid: str) -> bool:
     """Whether a file cannot be a partition; any data file may be one if the header does not list them."""
     return key.startswith(f"{uuid}/{INDICES_DIRECTORY}/") or _is_temporary(key)
 
 
 def _is_temporary(key: str) -> bool:
-    """Whether a file was left by a writer to a local directory that died."""
+    """Whether a file is the temporary one of a killed writer to a local directory."""
     return _TEMPORARY.search(key) is not None
 
 
@@ -241,12 +229,12 @@ def _delete_files(blobs: BlobStore, uuid: str, collection: str, keys: Sequence[s
         state = None
         with suppress(DatasetNotFoundError):
             state = _edit_tombstones(
-                blobs, uuid, lambda s: add_tombstones(s.metadata, collection, _unused(s, keys, blobs))
+                blobs, uuid, lambda s: add_tombstones(s.metadata, collection, _list_unused(s, keys, blobs))
             )
         if state is not None:
             # a publisher that reads the header from now on finds the tombstones
             published = _list_table_keys(blobs, uuid)
-            deleted = [key for key in _unused(state, keys, blobs) if key not in published]
+            deleted = [key for key in _list_unused(state, keys, blobs) if key not in published]
             return _delete_tombstoned(blobs, uuid, collection, deleted)
         if _delete_orphans(blobs, uuid, collection, keys):
             return None
@@ -262,9 +250,9 @@ def _delete_tombstoned(blobs: BlobStore, uuid: str, collection: str, keys: Seque
         _edit_tombstones(blobs, uuid, lambda s: remove_tombstones(s.metadata, collection, names))
 
 
-def _unused(state: DatasetMetadata, keys: Sequence[str], blobs: BlobStore) -> list[str]:
+def _list_unused(state: DatasetMetadata, keys: Sequence[str], blobs: BlobStore) -> list[str]:
     """The keys to which a state does not refer."""
-    used = {*data_keys(state), *index_keys(state), *schema_keys(state, blobs)}
+    used = {*file_keys(state), *schema_keys(state, blobs)}
     return [key for key in keys if key not in used]
 
 
@@ -334,7 +322,7 @@ def retention_cutoff(blobs: BlobStore, prefix: str, retention: timedelta | None)
 
 
 def _clock(blobs: BlobStore, key: str) -> float:
-    """The time of the store's clock, read off an empty file that is written, listed and deleted."""
+    """Time of the store, which stamps an empty file that is written, listed and deleted."""
     # the store stamps files with its own clock, which may differ from ours by hours
     local_time = clock.datetime_utcnow().replace(tzinfo=UTC).timestamp()
     try:
@@ -372,11 +360,6 @@ def is_older(blob: Blob, limit: float | None) -> bool:
 # -- cubes ---------------------------------------------------------------------------------------------------
 
 
-def plan_cube_garbage(cube: Cube, store: StoreInput, retention: timedelta | None = None) -> list[str]:
-    """Keys of the garbage of a cube."""
-    return [blob.key for blob in list_cube_garbage(cube, store, retention)]
-
-
 def list_cube_garbage(cube: Cube, store: StoreInput, retention: timedelta | None = None) -> list[Blob]:
     """Files of a cube to which neither a newest nor an archived state refers, nor a published table."""
     ensure_cube(cube)
@@ -406,7 +389,7 @@ def list_cube_garbage(cube: Cube, store: StoreInput, retention: timedelta | None
         and is_older(blob, limit)
     ]
     for uuid in sorted({blob.key.partition("/")[0] for blob in files if is_tombstone_file(blob.key)}):
-        garbage += finished_tombstones(blobs, uuid, garbage, limit)
+        garbage += list_finished_tombstones(blobs, uuid, garbage, limit)
     return sorted(garbage)
 
 
@@ -415,7 +398,7 @@ def cube_garbage_job(
 ) -> Job[StoreFactory, Sequence[str], None, None]:
     """Delete the files with the prefix of a cube that no dataset refers to."""
     finish_operations(cube, store)
-    keys = plan_cube_garbage(cube, store, retention)
+    keys = [blob.key for blob in list_cube_garbage(cube, store, retention)]
     description = f"clean up cube {cube.uuid_prefix}"
     return delete_files_job("cleanup_cube", description, store_factory(store), keys, blocksize)
 
@@ -424,13 +407,13 @@ def dataset_garbage_job(
     dataset: DatasetFactory, retention: timedelta | None = None, blocksize: int | None = None
 ) -> Job[StoreFactory, Sequence[str], None, None]:
     """Delete the files in the directories of a dataset that it does not refer to."""
-    keys = plan_garbage(dataset, retention)
+    keys = [blob.key for blob in list_garbage(dataset, retention)]
     description = f"collect garbage of dataset {dataset.dataset_uuid}"
     return delete_files_job("collect_garbage", description, dataset.store_factory, keys, blocksize)
 
 
 def finish_operations(cube: Cube, store: StoreInput) -> list[str]:
-    """Abort the operations on several datasets whose writer has died; returns the ids of the datasets."""
+    """Abort the operations on several datasets whose writer was killed; return the ids of the datasets."""
     ensure_cube(cube)
     blobs = open_blobs(store)
     finished = []

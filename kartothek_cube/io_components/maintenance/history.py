@@ -10,18 +10,10 @@ from typing import Any, TypeAlias, overload
 import attrs
 import pandas as pd
 
-from kartothek_cube.core.commit import (
-    BaseState,
-    ChangeSet,
-    CommitReceipt,
-    Role,
-    WriteMode,
-    commit,
-    publish,
-    read_base,
-    settle,
-)
-from kartothek_cube.core.commit.operation import committed_state
+from kartothek_cube.core.commit.base_state import BaseState, CommitReceipt, read_base
+from kartothek_cube.core.commit.change import ChangeSet, WriteMode
+from kartothek_cube.core.commit.operation import Role, committed_state, settle
+from kartothek_cube.core.commit.publish import commit, publish
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import (
@@ -31,7 +23,7 @@ from kartothek_cube.core.cube.discover import (
     open_existing,
 )
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.references import data_keys, index_keys
+from kartothek_cube.core.dataset.loading import data_keys, file_keys
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,
@@ -39,7 +31,7 @@ from kartothek_cube.core.errors import (
     format_count,
     unknown_names,
 )
-from kartothek_cube.core.header import CommitRecord, parse_record
+from kartothek_cube.core.header import CommitRecord, parse_record, participation_of
 from kartothek_cube.core.history import (
     KEEP_HISTORY,
     AsOf,
@@ -138,7 +130,7 @@ def _check_complete(blobs: BlobStore, state: DatasetMetadata, as_of: AsOf) -> No
 
 def missing_files(blobs: BlobStore, state: DatasetMetadata) -> list[str]:
     """Files to which a state refers and that do not exist."""
-    keys = [*data_keys(state), *index_keys(state)]
+    keys = file_keys(state)
     if len(keys) <= _FEW_FILES:
         return [key for key in keys if not blobs.exists(key)]
     stored = {blob.key for blob in blobs.list(f"{state.uuid}/")}
@@ -149,7 +141,7 @@ def finish_rollback(
     blobs: BlobStore, plan: RollbackPlan, role: Role = None
 ) -> tuple[DatasetMetadata, CommitReceipt]:
     """Publish an older state as a new one; the state that it replaces is archived."""
-    files: Iterable[str] = [*data_keys(plan.state), *index_keys(plan.state)]
+    files: Iterable[str] = file_keys(plan.state)
     try:
         return publish(
             blobs,
@@ -304,8 +296,7 @@ class _Histories:
         # an operation is visible with the commit of the seed, whatever the clocks of the other commits said
         later = [state for state in states if state.time > moment] if wanted is not None else []
         for state in [*reversed(until), *later]:
-            record = parse_record(self.load(name, state).extra)
-            own = None if record is None else record.participation
+            own = participation_of(self.load(name, state).extra)
             if (own.operation if own is not None and own.lineage == header.lineage else None) == wanted:
                 return state
         # other software wrote it
@@ -318,8 +309,7 @@ class _Histories:
         for name in self.names:
             last = None
             for state in self.states[name]:
-                record = parse_record(self.load(name, state).extra)
-                own = None if record is None else record.participation
+                own = participation_of(self.load(name, state).extra)
                 operation = None if own is None else own.operation
                 # part of an operation on several datasets: with the commit of the seed
                 if name != seed and operation == last:

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arguments import converter_str_tupleset
 from kartothek_cube.core.arrow.types import widen as widen_type
-from kartothek_cube.core.commit import ChangeSet, commit
+from kartothek_cube.core.commit.change import ChangeSet, apply
+from kartothek_cube.core.commit.publish import commit
 from kartothek_cube.core.cube.consistency import check_cube
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import choose_datasets, discover_datasets
@@ -114,12 +115,8 @@ class _CheckedPartitions:
             raise ConcurrentWriteError(change.uuid, unchecked.to_pylist())
 
 
-def _commit_update(
-    blobs: BlobStore, dataset: DatasetMetadata, update: SchemaUpdate, fixed: Mapping[str, str]
-) -> DatasetMetadata:
-    _apply(dataset, update, fixed)
-    _check_exact(blobs, dataset, update)
-    change = ChangeSet(
+def _change_set(dataset: DatasetMetadata, update: SchemaUpdate, fixed: Mapping[str, str]) -> ChangeSet:
+    return ChangeSet(
         dataset.uuid,
         dataset.table_name,
         schema_update=update,
@@ -127,23 +124,6 @@ def _commit_update(
         info=describe_operation("update_schema"),
         requires=(_CheckedPartitions(dataset.partition_table.labels),) if update.widen else (),
     )
-    return commit(blobs, change)[0]
-
-
-def _apply(dataset: DatasetMetadata, update: SchemaUpdate, fixed: Mapping[str, str]) -> DatasetMetadata:
-    """The dataset after the update; raises ValueError if that is impossible."""
-    if dataset.schema is None:
-        raise ValueError(f"Dataset {dataset.uuid!r} has several tables; its schema cannot be updated")
-    indexed = dict.fromkeys(dataset.secondary_indices, "indexed")
-    keys = dict.fromkeys(dataset.partition_keys or (), "a partition key")
-    schema, metadata = update.apply(
-        dataset.schema,
-        dataset.metadata,
-        list(dataset.partition_keys or ()),
-        {**indexed, **fixed, **keys},
-        dataset.uuid,
-    )
-    return dataset.copy(schema=schema, metadata=metadata)
 
 
 def _check_exact(blobs: BlobStore, dataset: DatasetMetadata, update: SchemaUpdate) -> None:
@@ -167,7 +147,13 @@ def update_dataset_schema(
     dataset: DatasetMetadata, store: StoreInput, update: SchemaUpdate
 ) -> DatasetMetadata:
     """Update the schema of a dataset."""
-    return _commit_update(open_blobs(store), dataset, update, {})
+    if dataset.schema is None:
+        raise ValueError(f"Dataset {dataset.uuid!r} has several tables; its schema cannot be updated")
+    blobs, change = open_blobs(store), _change_set(dataset, update, {})
+    # before any file is read
+    apply(dataset, change)
+    _check_exact(blobs, dataset, update)
+    return commit(blobs, change)[0]
 
 
 def update_cube_schema(
@@ -188,5 +174,7 @@ def update_cube_schema(
             raise ValueError(
                 f"Column {new} is {fixed[new]} and cannot be added to dataset {name!r} that exists"
             )
-    check_cube({**existing, name: _apply(existing[name], update, fixed)}, cube)
-    return _commit_update(blobs, existing[name], update, fixed)
+    change = _change_set(existing[name], update, fixed)
+    check_cube({**existing, name: apply(existing[name], change)}, cube)
+    _check_exact(blobs, existing[name], update)
+    return commit(blobs, change)[0]

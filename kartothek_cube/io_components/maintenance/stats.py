@@ -11,13 +11,13 @@ import attrs
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput, select_datasets
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.references import data_keys
+from kartothek_cube.core.dataset.loading import data_keys
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.display import card, table
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.encode import group_codes
-from kartothek_cube.io_components.runtime import progress_advance, store_factory
+from kartothek_cube.io_components.runtime import batched, progress_advance, store_factory
 from kartothek_cube.utils.ktk_adapters import footer_stats
 
 Stats: TypeAlias = dict[str, dict[str, int]]
@@ -43,19 +43,6 @@ class StatsTask:
 
     name: str
     keys: tuple[str, ...]
-
-
-def plan_stats(
-    cube: Cube, store: StoreInput, datasets: DatasetsInput = None, blocksize: int = 100
-) -> tuple[dict[str, dict[str, int]], list[StatsTask]]:
-    """Stats that need no file, by dataset id, and the tasks for the others."""
-    base: dict[str, dict[str, int]] = {}
-    tasks = []
-    for name, dataset in sorted(select_datasets(cube, store, datasets).items()):
-        keys = data_keys(dataset)
-        base[name] = {"blobsize": 0, "files": len(keys), "partitions": count_partitions(dataset), "rows": 0}
-        tasks += [StatsTask(name, tuple(keys[i : i + blocksize])) for i in range(0, len(keys), blocksize)]
-    return base, tasks
 
 
 def count_partitions(dataset: DatasetMetadata) -> int:
@@ -86,16 +73,17 @@ def add_stats(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dic
     return total
 
 
-def sum_stats(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
-    """Add up all stats. Datasets without partitions are left out."""
-    return {name: sums for name, sums in sorted(add_stats(parts).items()) if sums["partitions"]}
-
-
 def collect_stats_job(
     cube: Cube, store: StoreInput, datasets: DatasetsInput = None, blocksize: int = 100
 ) -> Job[StoreFactory, StatsTask, Stats, Stats]:
     """Count the files of the datasets of a cube, then add up."""
-    base, tasks = plan_stats(cube, store, datasets, blocksize)
+    base: Stats = {}
+    tasks: list[StatsTask] = []
+    for name, dataset in select_datasets(cube, store, datasets).items():
+        keys = data_keys(dataset)
+        # known without opening files
+        base[name] = {"files": len(keys), "partitions": count_partitions(dataset)}
+        tasks += [StatsTask(name, tuple(part)) for part in batched(keys, blocksize)]
     return Job(
         name="collect_stats",
         description=f"count cube {cube.uuid_prefix}",
@@ -110,4 +98,6 @@ def collect_stats_job(
 
 
 def _finish_stats(base: Stats, counted: Iterable[Stats]) -> Stats:
-    return CountsByDataset(sum_stats([base, *counted]))
+    """Add up all stats; datasets without partitions are left out."""
+    total = sorted(add_stats([base, *counted]).items())
+    return CountsByDataset({name: sums for name, sums in total if sums["partitions"]})

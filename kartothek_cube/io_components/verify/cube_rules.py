@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
 
 import attrs
 import pyarrow as pa
@@ -13,13 +12,12 @@ from kartothek_cube.core.cube.consistency import (
     Rule,
     Violation,
     arrow_schema,
+    cube_metadata,
     find_violations,
     get_dataset_columns,
+    read_specification,
 )
 from kartothek_cube.core.cube.constants import (
-    KLEE_METADATA_DIMENSION_COLUMNS,
-    KLEE_METADATA_KEY_IS_SEED,
-    KLEE_METADATA_PARTITION_COLUMNS,
     KTK_CUBE_METADATA_DIMENSION_COLUMNS,
     KTK_CUBE_METADATA_KEY_IS_SEED,
     KTK_CUBE_METADATA_PARTITION_COLUMNS,
@@ -64,14 +62,6 @@ class CubeVerifyPlan:
     plans: Mapping[str, VerifyPlan]
     #: violations of the rules of the cube
     problems: tuple[Problem, ...]
-
-    def contexts(self) -> dict[str, VerifyContext]:
-        """What the tasks of each dataset share."""
-        return {name: plan.context for name, plan in self.plans.items() if plan.context is not None}
-
-    def tasks(self) -> list[CubeVerifyTask]:
-        """The tasks of all datasets."""
-        return [CubeVerifyTask(name, task) for name, plan in self.plans.items() for task in plan.tasks]
 
 
 @attrs.frozen
@@ -157,7 +147,7 @@ def _repeated_cells(plan: CubeVerifyPlan, findings: Iterable[VerifyResult]) -> I
         yield Problem(dataset.uuid, "duplicate-cells", repeated.key, str(repeated))
 
 
-# -- the datasets together -----------------------------------------------------------------------------------
+# -- rules of the cube ---------------------------------------------------------------------------------------
 
 
 def _cube_problems(cube: Cube, datasets: Mapping[str, DatasetMetadata], ids: set[str]) -> Iterator[Problem]:
@@ -221,22 +211,14 @@ def _problem_of(violation: Violation, datasets: Mapping[str, DatasetMetadata]) -
 
 def _metadata(cube: Cube, name: str, dataset: DatasetMetadata) -> Iterator[Problem]:
     """Metadata of a dataset that contradict the specification of the cube."""
-    expected: list[tuple[str, str, Any]] = [
-        (KTK_CUBE_METADATA_KEY_IS_SEED, KLEE_METADATA_KEY_IS_SEED, name == cube.seed_dataset),
-        (
-            KTK_CUBE_METADATA_DIMENSION_COLUMNS,
-            KLEE_METADATA_DIMENSION_COLUMNS,
-            list(cube.dimension_columns),
-        ),
-        (
-            KTK_CUBE_METADATA_PARTITION_COLUMNS,
-            KLEE_METADATA_PARTITION_COLUMNS,
-            list(cube.partition_columns),
-        ),
-    ]
-    for key, old_key, value in expected:
-        stored = dataset.metadata.get(key, dataset.metadata.get(old_key, value))
-        if stored != value:
+    expected = cube_metadata(cube, name)
+    for key in (
+        KTK_CUBE_METADATA_KEY_IS_SEED,
+        KTK_CUBE_METADATA_DIMENSION_COLUMNS,
+        KTK_CUBE_METADATA_PARTITION_COLUMNS,
+    ):
+        value, stored = expected[key], read_specification(dataset.metadata, key)
+        if stored is not None and stored != value:
             text = f"the metadata say {key} = {stored!r}, the specification of the cube {value!r}"
             yield Problem(dataset.uuid, "cube-metadata", metadata_key_from_uuid(dataset.uuid), text)
 
@@ -250,11 +232,11 @@ def verify_cube_job(
 ) -> Job[dict[str, VerifyContext], CubeVerifyTask, dict[str, VerifyResult], Report]:
     """Check the files of the datasets of a cube, then their indices."""
     plan = plan_cube_verify(cube, store, ktk_cube_dataset_ids, deep=deep)
-    tasks = plan.tasks()
+    tasks = [CubeVerifyTask(name, task) for name, each in plan.plans.items() for task in each.tasks]
     return Job(
         name="verify_cube",
         description=f"verify cube {cube.uuid_prefix}",
-        context=plan.contexts(),
+        context={name: each.context for name, each in plan.plans.items() if each.context is not None},
         tasks=tasks,
         run=run_cube_verify,
         finish=partial(finish_cube_verify, plan),

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from kartothek_cube.core.arrow.arrays import count_nulls
 from kartothek_cube.core.arrow.types import is_nested
-from kartothek_cube.core.commit import IndexUpdate
+from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.errors import CorruptDatasetError, format_count
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
@@ -20,11 +21,14 @@ from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory
-from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
-from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, sort_order, strictly_increasing
+from kartothek_cube.io_components.kernels.sort import (
+    last_rows_mask,
+    sort_order,
+    strictly_increasing,
+)
 from kartothek_cube.io_components.read.data_files import read_table_of_file
 from kartothek_cube.io_components.verify.report import Problem
-from kartothek_cube.io_components.write.index_entries import index_entries_of, merge_entries
+from kartothek_cube.io_components.write.index_entries import index_entries_of
 from kartothek_cube.serialization import ParquetReadError
 
 __all__ = ("VerifyResult", "VerifyContext", "VerifyTask", "merge_verify_results", "run_verify")
@@ -83,7 +87,7 @@ def merge_verify_results(parts: Iterable[VerifyResult]) -> VerifyResult:
         tuple(problem for part in results for problem in part.problems),
         sum(part.files for part in results),
         sum(part.rows for part in results),
-        {c: merge_entries([part.entries[c] for part in results if c in part.entries]) for c in columns},
+        {c: IndexUpdate.merge([part.entries[c] for part in results if c in part.entries]) for c in columns},
     )
 
 
@@ -198,7 +202,7 @@ def _cell_problems(context: VerifyContext, key: str, table: pa.Table) -> Iterato
     """Nulls in key columns, unsorted rows and duplicate cells of a file of a cube."""
     for column in context.not_null:
         if column in table.column_names:
-            nulls = pc.sum(pc.is_null(table.column(column), nan_is_null=True)).as_py() or 0
+            nulls = count_nulls(table.column(column))
             if nulls:
                 text = (
                     f"column {column} has {format_count(nulls, 'null')} in {format_count(len(table), 'row')}"
@@ -218,8 +222,7 @@ def _order_problems(
     names = ", ".join(cell)
     if sort_order(columns, len(table)) is not None:
         yield _problem(context, "unsorted", key, f"rows are not sorted by {names}")
-    codes, bound = combine_keys([encode_ordered(column) for column in columns], len(table))
-    last = last_occurrence_mask(codes, bound)
+    last = last_rows_mask(columns, len(table))
     if last is not None and not last.all():
         row = table.select(list(cell)).slice(int(np.flatnonzero(~last)[0]), 1).to_pylist()[0]
         n_rows = int((~last).sum())

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.types import Ints
-from kartothek_cube.core.commit import IndexUpdate
+from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.commit.operation import (
     Status,
     committed_state,
@@ -20,11 +20,11 @@ from kartothek_cube.core.commit.operation import (
     pending_participation,
     read_record,
 )
-from kartothek_cube.core.common_metadata import make_meta, schema_file_from_bytes
+from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.cube.constants import KTK_CUBE_UUID_SEPARATOR
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.references import data_keys, header_keys, index_keys
+from kartothek_cube.core.dataset.loading import data_keys, file_keys
 from kartothek_cube.core.errors import (
     CorruptDatasetError,
     DatasetNotFoundError,
@@ -35,9 +35,9 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.header import parse_record
 from kartothek_cube.core.history import history_folder, is_snapshot_key, load_snapshot
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
-from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, metadata_key_from_uuid, schema_key
+from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, header_keys, metadata_key_from_uuid, schema_key
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema.file import schema_version_of
+from kartothek_cube.core.schema.file import schema_file_from_bytes, schema_version_of
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatible
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
@@ -45,7 +45,7 @@ from kartothek_cube.core.urlencode import unquote_indices
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.maintenance.delta_log import published_keys
 from kartothek_cube.io_components.maintenance.publish import find_publication
-from kartothek_cube.io_components.runtime import store_factory
+from kartothek_cube.io_components.runtime import batched, store_factory
 from kartothek_cube.io_components.verify.data_file_rules import (
     VerifyContext,
     VerifyResult,
@@ -145,10 +145,8 @@ def _tasks(
     if files is None:
         return ()
     labels, keys = dataset.partition_table.labels.take(rows).to_pylist(), files.take(rows).to_pylist()
-    return tuple(
-        VerifyTask(tuple(labels[start : start + size]), tuple(keys[start : start + size]))
-        for start in range(0, len(labels), size)
-    )
+    pairs = zip(batched(labels, size), batched(keys, size), strict=True)
+    return tuple(VerifyTask(tuple(part), tuple(files)) for part, files in pairs)
 
 
 def _missing(dataset: DatasetMetadata, blobs: BlobStore) -> tuple[list[Problem], pa.Array]:
@@ -226,7 +224,7 @@ def _schema_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Pro
 
 
 def _operation_problems(dataset: DatasetMetadata, blobs: BlobStore) -> Iterator[Problem]:
-    """Operations on several datasets that have not committed, or of which other software has lost track."""
+    """Operations on several datasets that have not committed, or whose status other software has removed."""
     participation = pending_participation(dataset)
     if participation is None:
         return
@@ -280,7 +278,7 @@ def _history_problems(uuid: str, blobs: BlobStore) -> Iterator[Problem]:
         except (CorruptDatasetError, NotImplementedError) as error:
             yield Problem(uuid, "history", copy, f"the copy of an older state cannot be read: {error}")
             continue
-        missing = [key for key in (*data_keys(state), *index_keys(state)) if key not in stored]
+        missing = [key for key in file_keys(state) if key not in stored]
         for key in missing:
             yield Problem(
                 uuid, "history-file", key, f"an older state ({copy}) needs this file, which is gone"
@@ -400,7 +398,7 @@ def _unknown_partitions(plan: VerifyPlan, column: str, key: str, data: IndexColu
 def _differences(
     plan: VerifyPlan, column: str, key: str, index: IndexColumns, data: IndexUpdate
 ) -> Iterator[Problem]:
-    """Entries of the data that are not in the index, and the other way round."""
+    """Entries of the data that are not in the index, and entries of the index that are not in the data."""
     stored = index.keep_labels(data.covered)
     same = data.entries.values.type.equals(index.values.type)
     actual = data.entries if same else IndexColumns.empty(index.values.type)

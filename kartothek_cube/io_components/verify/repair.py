@@ -8,11 +8,10 @@ from functools import partial
 
 from kartothek_cube.core.commit.header_store import read_versioned
 from kartothek_cube.core.commit.undo import finish_operation
-from kartothek_cube.core.common_metadata import schema_to_bytes
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.naming import schema_key
-from kartothek_cube.core.schema.file import VersionedSchema, schema_version_of
+from kartothek_cube.core.schema.file import VersionedSchema, schema_to_bytes, schema_version_of
 from kartothek_cube.core.store import PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.runtime import available_cores, ordered_map, store_factory

@@ -78,8 +78,7 @@ _SINGULAR = {"datasets": "dataset", "files": "file", "rows": "row", "indices": "
 
 @attrs.frozen
 class Problem:
-    """
-    Something that is not as it has to be.
+    """Something that is not as it has to be.
 
     Attributes
     ----------
@@ -125,8 +124,7 @@ def _as_tuple(problems: Iterable[Problem]) -> tuple[Problem, ...]:
 
 @attrs.frozen(repr=False)
 class Report:
-    """
-    The result of a check.
+    """The result of a check.
 
     Attributes
     ----------
@@ -155,8 +153,7 @@ class Report:
         return not self.problems
 
     def to_dict(self) -> dict[str, Any]:
-        """
-        The report as plain objects, fit for JSON.
+        """The report as plain objects, fit for JSON.
 
         Returns
         -------
@@ -170,8 +167,7 @@ class Report:
         }
 
     def to_pandas(self) -> pd.DataFrame:
-        """
-        The problems as a frame, one row each.
+        """The problems as a frame, one row each.
 
         Returns
         -------
@@ -180,10 +176,12 @@ class Report:
         columns = ["dataset", "kind", "key", "column", "message", "remedy", "repairable"]
         return pd.DataFrame([problem.to_dict() for problem in self.problems], columns=columns)
 
+    def describe_checked(self) -> str:
+        """What was checked, in words."""
+        return ", ".join(format_count(n, _SINGULAR.get(what, what), what) for what, n in self.checked.items())
+
     def __repr__(self) -> str:
-        counts = ", ".join(
-            format_count(n, _SINGULAR.get(what, what), what) for what, n in self.checked.items()
-        )
+        counts = self.describe_checked()
         suffix = f" in {counts}" if counts else ""
         lines = [f"{len(self.problems) or 'no'} problem{'s' * (len(self.problems) != 1)}{suffix}"]
         for problem in self.problems[:_SHOWN]:
@@ -195,7 +193,7 @@ class Report:
 
 
 def merge_reports(reports: Iterable[Report], more: Iterable[Problem] = ()) -> Report:
-    """Merge the reports of several datasets; `more` has the problems of all of them together."""
+    """Merge the reports of several datasets; `more` has the problems of the cube itself."""
     parts = list(reports)
     names = dict.fromkeys(name for part in parts for name in part.checked)
     return Report(

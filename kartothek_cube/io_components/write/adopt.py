@@ -45,7 +45,6 @@ from kartothek_cube.io_components.write.table_writer import (
     WriteContext,
     WriteResult,
     delete_uncommitted_attempts,
-    merge_results,
     split_by_partition,
 )
 from kartothek_cube.io_components.write.validation import CubeMetadata, prepare_table
@@ -195,10 +194,11 @@ def _tasks(files: Sequence[ForeignFile]) -> Iterator[Sequence[ForeignFile]]:
 def _run_adoption(context: _AdoptContext, files: Sequence[ForeignFile]) -> _Adopted:
     """Copy or link the files that fit, and write the rows of the others, without a commit."""
     blobs, write = open_blobs(context.plan.store), context.write
-    results, links, tables = [WriteResult(write.uuid, write.table)], [], []
+    results: list[WriteResult] = []
+    links, tables = [], []
     n_copied = n_rewritten = 0
     for file in files:
-        before = _signature(file)
+        before = _signature(file.path)
         with closing(_open_file(context.table, file)) as opened, _open_parquet(opened) as parquet:
             if not parquet.metadata.num_rows:
                 continue
@@ -214,13 +214,13 @@ def _run_adoption(context: _AdoptContext, files: Sequence[ForeignFile]) -> _Adop
                 else:
                     _copy(blobs, key, file, opened)
                     n_copied += 1
-        if _signature(file) != before:
+        if _signature(file.path) != before:
             raise ValueError(f"{file.location} was changed while it was read")
         progress_advance(file.size_bytes)
     if tables:
         rows = {context.dataset: [pa.concat_tables(tables)]}
         results += run_write(context.plan, prepare(context.plan, rows), threads=1).values()
-    return _Adopted(merge_results(results), links, n_copied, n_rewritten)
+    return _Adopted(write.merge(results), links, n_copied, n_rewritten)
 
 
 def _open_file(table: ForeignTable, file: ForeignFile) -> pa.NativeFile:
@@ -241,11 +241,11 @@ def _copy(blobs: BlobStore, key: str, file: ForeignFile, opened: pa.NativeFile) 
         blobs.put(key, opened.read_buffer())
 
 
-def _signature(file: ForeignFile) -> _Signature:
+def _signature(path: str | None) -> _Signature:
     """Inode, size and time of change of a local file."""
-    if file.path is None:
+    if path is None:
         return ()
-    info = os.stat(file.path)
+    info = os.stat(path)
     return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns
 
 
@@ -321,7 +321,7 @@ def _finish_adoption(
         links = [link for part in parts for link in part.links]
         # as late as possible: a link has the age of the file, and garbage collections spare young files only
         n_linked = sum(_put_link(blobs, link) for link in links)
-        written = merge_results([WriteResult(write.uuid, write.table), *(part.written for part in parts)])
+        written = write.merge(part.written for part in parts)
         if not len(written.labels):
             problem = ValueError(f"Cannot write empty datasets: {dataset_id} ({description} has no rows)")
             raise abort_error(plan, dataset_id, problem) from problem
@@ -344,7 +344,6 @@ def _finish_adoption(
 
 def _put_link(blobs: BlobStore, link: _Link) -> bool:
     is_linked = blobs.put_file(link.key, link.path, link=True)
-    info = os.stat(link.path)
-    if (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns) != link.signature:
+    if _signature(link.path) != link.signature:
         raise ValueError(f"{link.path} was changed while it was read")
     return is_linked

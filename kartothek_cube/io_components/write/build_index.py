@@ -10,20 +10,22 @@ import attrs
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.types import is_nested
-from kartothek_cube.core.commit import IndexUpdate, commit
-from kartothek_cube.core.common_metadata import long_types, read_schema_metadata
+from kartothek_cube.core.commit.change import IndexUpdate
+from kartothek_cube.core.commit.publish import commit
+from kartothek_cube.core.common_metadata import read_schema_metadata
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError, unknown_names
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import describe_operation
-from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.evolution import ColumnMapping
+from kartothek_cube.core.schema.file import long_types
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.read.data_files import read_files
+from kartothek_cube.io_components.runtime import batched
 from kartothek_cube.io_components.write.index_entries import index_entries_of
 from kartothek_cube.io_components.write.table_writer import WriteResult, merge_results
 
@@ -124,15 +126,11 @@ def _file_types(dataset: DatasetMetadata, columns: Sequence[str], blobs: BlobSto
 
 
 def _tasks(partitions: PartitionTable, size: int | None) -> list[IndexTask]:
-    length = len(partitions)
-    step = max(length if size is None else size, 1)
     tasks = []
-    for start in range(0, length, step):
-        labels = partitions.labels.slice(start, step).to_pylist()
-        files = {
-            table: tuple(keys.slice(start, step).to_pylist()) for table, keys in partitions.files.items()
-        }
-        tasks.append(IndexTask(tuple(labels), files))
+    for rows in batched(range(len(partitions)), size or max(len(partitions), 1)):
+        part = partitions.take(rows)
+        files = {table: tuple(keys.to_pylist()) for table, keys in part.files.items()}
+        tasks.append(IndexTask(tuple(part.labels.to_pylist()), files))
     return tasks
 
 
@@ -154,12 +152,7 @@ def _result(context: IndexContext, indices: Mapping[str, IndexUpdate]) -> WriteR
 def finish_index_build(context: IndexContext, results: Iterable[WriteResult]) -> DatasetMetadata:
     """Commit the indices."""
     columns = {c for names in context.columns.values() for c in names}
-    nothing = {
-        c: IndexUpdate(
-            IndexColumns.empty(context.types[c], context.file_types.get(c)), pa.array([], pa.string())
-        )
-        for c in columns
-    }
+    nothing = {c: IndexUpdate.empty(context.types[c], context.file_types.get(c)) for c in columns}
     merged = merge_results([_result(context, nothing), *results])
     change = merged.change_set(new_indices=frozenset(columns), info=describe_operation("build_index"))
     dataset, _ = commit(open_blobs(context.store), change, partial(_read_back, context))

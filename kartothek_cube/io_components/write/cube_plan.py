@@ -11,18 +11,11 @@ import attrs
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_str_set, converter_str_tupleset
-from kartothek_cube.core.commit import WriteMode
+from kartothek_cube.core.commit.change import WriteMode
 from kartothek_cube.core.cube.conditions import ConditionsInput
-from kartothek_cube.core.cube.consistency import get_dataset_columns, get_payload_subset
+from kartothek_cube.core.cube.consistency import cube_metadata, get_dataset_columns, get_payload_subset
 from kartothek_cube.core.cube.constants import (
-    KLEE_METADATA_DIMENSION_COLUMNS,
-    KLEE_METADATA_KEY_IS_SEED,
-    KLEE_METADATA_PARTITION_COLUMNS,
     KTK_CUBE_DF_SERIALIZER,
-    KTK_CUBE_METADATA_DIMENSION_COLUMNS,
-    KTK_CUBE_METADATA_KEY_IS_SEED,
-    KTK_CUBE_METADATA_PARTITION_COLUMNS,
-    KTK_CUBE_METADATA_SUPPRESS_INDEX_ON,
 )
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.cube.discover import (
@@ -34,8 +27,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.errors import DatasetExistsError, unknown_names
 from kartothek_cube.core.history import OperationInfo, describe_operation
-from kartothek_cube.core.index import ExplicitSecondaryIndex
-from kartothek_cube.core.schema.evolution import EVOLUTION
+from kartothek_cube.core.schema.evolution import evolution_metadata
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.io_components.write.dataset_plan import DatasetWritePlan, SchemaMode, is_merge_mode
@@ -98,22 +90,6 @@ def check_cube_serializer(serializer: Any) -> DataFrameSerializer:
     if not isinstance(serializer, DataFrameSerializer):
         raise TypeError(f"df_serializer should be a DataFrameSerializer, but is {type(serializer).__name__}")
     return serializer
-
-
-def cube_metadata(cube: Cube, name: str, user: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata of a dataset ("Metadata" in the cube format), under old and new names."""
-    dimensions, partitions = list(cube.dimension_columns), list(cube.partition_columns)
-    is_seed = name == cube.seed_dataset
-    return {
-        **user,
-        KTK_CUBE_METADATA_DIMENSION_COLUMNS: dimensions,
-        KTK_CUBE_METADATA_KEY_IS_SEED: is_seed,
-        KTK_CUBE_METADATA_PARTITION_COLUMNS: partitions,
-        KTK_CUBE_METADATA_SUPPRESS_INDEX_ON: sorted(cube.suppress_index_on),
-        KLEE_METADATA_DIMENSION_COLUMNS: dimensions,
-        KLEE_METADATA_KEY_IS_SEED: is_seed,
-        KLEE_METADATA_PARTITION_COLUMNS: partitions,
-    }
 
 
 def cube_partition_on(
@@ -197,7 +173,7 @@ def _plan_new(
         changes[name] = DatasetWritePlan(
             WriteContext(store, uuid, partition_on=keys, serializer=df_serializer),
             WriteMode.REPLACE if overwrite else WriteMode.CREATE,
-            cube_metadata(cube, name, user.get(name, {})),
+            {**user.get(name, {}), **cube_metadata(cube, name)},
         )
     return CubeWritePlan(operation, cube, store, changes, constraints)
 
@@ -299,22 +275,23 @@ def _plan_existing(
     changes, constraints = {}, {}
     for name, dataset in sorted(datasets.items()):
         keys = tuple(dataset.partition_keys or ())
-        indices = tuple(
-            sorted(c for c, i in dataset.indices.items() if isinstance(i, ExplicitSecondaryIndex))
+        indices = tuple(sorted(dataset.secondary_indices))
+        rest = {id_: ds for id_, ds in (others or {}).items() if id_ != name}
+        constraints[name] = DatasetConstraints(
+            name, cube, keys, indices, _payload_owners(cube, rest), _types([dataset]), others is not None
         )
-        constraint = DatasetConstraints(
-            name, cube, keys, indices, types=_types([dataset]), schema=dataset.schema
+        context = WriteContext(
+            factory,
+            dataset.uuid,
+            dataset.table_name,
+            keys,
+            indices,
+            df_serializer,
+            schema=dataset.schema,
+            evolving=None if others is None else evolution_metadata(dataset.metadata),
         )
-        if others is not None:
-            rest = {id_: ds for id_, ds in others.items() if id_ != name}
-            constraint = attrs.evolve(
-                constraint,
-                foreign=_payload_owners(cube, rest),
-                evolving={key: value for key, value in dataset.metadata.items() if key == EVOLUTION},
-            )
-        constraints[name] = constraint
         changes[name] = DatasetWritePlan(
-            WriteContext(factory, dataset.uuid, dataset.table_name, keys, indices, df_serializer),
+            context,
             WriteMode.UPDATE,
             dict(user.get(name, {})),
             merge_schema=others is not None,

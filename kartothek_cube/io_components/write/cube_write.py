@@ -11,24 +11,18 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.types import same_type, widen
-from kartothek_cube.core.commit import (
-    ChangeSet,
-    CommitReceipt,
-    IndexUpdate,
-    Role,
-    WriteMode,
-    commit,
-    commit_operation,
-    merged_schema,
-    undo_all,
-)
-from kartothek_cube.core.common_metadata import make_meta
+from kartothek_cube.core.commit.base_state import CommitReceipt
+from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, WriteMode, compute_schema
+from kartothek_cube.core.commit.operation import Role, commit_operation
+from kartothek_cube.core.commit.publish import commit
+from kartothek_cube.core.commit.undo import undo_all
 from kartothek_cube.core.cube.conditions import ConditionsInput
 from kartothek_cube.core.cube.consistency import find_violations, get_payload_subset
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import discover_datasets_unchecked
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import (
+    ConcurrentWriteError,
     DatasetNotFoundError,
     DuplicateCellsError,
     MultiTableCommitAborted,
@@ -37,7 +31,6 @@ from kartothek_cube.core.errors import (
 from kartothek_cube.core.history import OperationInfo
 from kartothek_cube.core.index import ExplicitSecondaryIndex, IndexColumns
 from kartothek_cube.core.partition import PartitionTable
-from kartothek_cube.core.schema.evolution import unite_schemas
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
@@ -50,6 +43,7 @@ from kartothek_cube.io_components.write.dataset_commit import commit_change
 from kartothek_cube.io_components.write.delete_scope import warn_of_rows_outside
 from kartothek_cube.io_components.write.table_writer import (
     WriteResult,
+    check_same_store,
     delete_uncommitted,
     merge_results,
     write_table,
@@ -97,7 +91,11 @@ def finish_write(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> dic
     changes = _change_sets(plan, results)
     existing = _existing_datasets(plan, blobs)
     _check_outcome(plan, changes, existing)
-    written = _publish(plan, changes, blobs)
+    try:
+        written = _publish(plan, changes, blobs)
+    except ConcurrentWriteError as error:
+        check_same_store(plan.store, error.dataset_uuid)
+        raise
     return DatasetsById({**existing, **written} if plan.return_all else written)
 
 
@@ -107,12 +105,7 @@ def check_schemas(plan: CubeWritePlan, schemas: Mapping[str, SchemaWrapper]) -> 
     results = {}
     for name, schema in schemas.items():
         context, columns = plan.changes[name].context, plan.constraints[name].index_columns(schema.names)
-        nothing = pa.array([], pa.string())
-        entries = {
-            c: IndexUpdate(IndexColumns.empty(schema.field(c).type), nothing)
-            for c in columns
-            if c in schema.names
-        }
+        entries = {c: IndexUpdate.empty(schema.field(c).type) for c in columns if c in schema.names}
         results[name] = WriteResult(context.uuid, context.table, schema, indices=entries)
     changes = _change_sets(plan, results)
     _check_outcome(attrs.evolve(plan, keep_empty=True), changes, _existing_datasets(plan, blobs))
@@ -140,8 +133,8 @@ def _change_sets(plan: CubeWritePlan, results: Mapping[str, WriteResult]) -> dic
     changes = {}
     for name, change in plan.changes.items():
         if name in results or plan.commit_all:
-            nothing = WriteResult(change.context.uuid, change.context.table)
-            changes[name] = change.change_set(results.get(name) or nothing, plan.info)
+            result = results.get(name) or change.context.merge(())
+            changes[name] = change.change_set(result, plan.info)
     return changes
 
 
@@ -155,7 +148,7 @@ def _after_write(change: ChangeSet, dataset: DatasetMetadata | None) -> DatasetM
         return _prospective_dataset(change)
     if dataset is None:
         raise DatasetNotFoundError(change.uuid)
-    return dataset if change.schema is None else dataset.copy(schema=merged_schema(dataset, change))
+    return dataset if change.schema is None else dataset.copy(schema=compute_schema(dataset, change))
 
 
 def _check_not_empty(
@@ -248,7 +241,8 @@ def prepare(
     }
     _check_new_payload(plan, tables)
     _check_key_types(plan, tables)
-    _check_stored_schemas(plan, tables)
+    for name, table in tables.items():
+        plan.changes[name].context.check_schema(table)
     return {name: table for name, table in tables.items() if len(table)}
 
 
@@ -286,17 +280,6 @@ def _check_key_types(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> Non
                     "a column has one type in all datasets of a cube"
                 )
                 raise abort_error(plan, name, problem) from problem
-
-
-def _check_stored_schemas(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> None:
-    """Check that rows fit the schemas of existing datasets, as far as they are known."""
-    for name, table in tables.items():
-        constraints, context = plan.constraints[name], plan.changes[name].context
-        if constraints.schema is None or not len(constraints.schema):
-            continue
-        keys = list(constraints.partition_on)
-        given = make_meta(table, "the input", partition_keys=keys)
-        unite_schemas(constraints.schema, given, keys, constraints.evolving, context.uuid, context.table)
 
 
 def run_write(
@@ -373,8 +356,7 @@ def _write_nothing(_context: None, _task: None) -> dict[str, WriteResult]:
 def _finish_merged(
     plan: CubeWritePlan, empty: Sequence[str], parts: Iterable[Mapping[str, WriteResult]]
 ) -> dict[str, DatasetMetadata]:
-    contexts = {name: plan.changes[name].context for name in empty}
-    nothing = {name: WriteResult(context.uuid, context.table) for name, context in contexts.items()}
+    nothing = {name: plan.changes[name].context.merge(()) for name in empty}
     return finish_checked(plan, merge_writes([nothing, *parts]))
 
 

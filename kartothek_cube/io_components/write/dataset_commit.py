@@ -10,18 +10,20 @@ from typing import Any, TypeAlias, TypeVar
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.commit import ChangeSet, CommitReceipt, Role, WriteMode, commit
+from kartothek_cube.core.commit.base_state import CommitReceipt
+from kartothek_cube.core.commit.change import ChangeSet, WriteMode
+from kartothek_cube.core.commit.operation import Role
+from kartothek_cube.core.commit.publish import commit
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.errors import ConcurrentWriteError, unknown_names
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
-from kartothek_cube.core.schema.evolution import unite_schemas
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io_components.arguments import MetadataInput
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.kernels.sort import sort_order
+from kartothek_cube.io_components.kernels.sort import sort_rows
 from kartothek_cube.io_components.utils import extract_duplicates, normalize_args
 from kartothek_cube.io_components.write.dataset_plan import DatasetWritePlan, plan_store
 from kartothek_cube.io_components.write.index_entries import read_index_entries
@@ -29,6 +31,7 @@ from kartothek_cube.io_components.write.table_writer import (
     WriteContext,
     WriteResult,
     check_input,
+    check_same_store,
     delete_uncommitted,
     merge_results,
     write_table,
@@ -69,16 +72,16 @@ def run_update(context: WriteContext, data: Any) -> WriteResult:
             check_result_target(context, table)
             continue
         check_input(context, table)
-        _check_schema(context, table)
+        context.check_schema(table)
     results = [
         t if isinstance(t, WriteResult) else write_table(context, _sort_input(context, t)) for t in tables
     ]
-    return merge_results([WriteResult(context.uuid, context.table), *results])
+    return context.merge(results)
 
 
 def run_updates(context: WriteContext, tables: Iterable[pa.Table]) -> WriteResult:
     """Write one input after the other, of which only one is held at a time."""
-    results = [WriteResult(context.uuid, context.table)]
+    results: list[WriteResult] = []
     try:
         for table in tables:
             results.append(run_update(context, table))
@@ -86,14 +89,14 @@ def run_updates(context: WriteContext, tables: Iterable[pa.Table]) -> WriteResul
         # also when the task is cancelled: no commit will ever refer to these files
         delete_uncommitted(context.store, results)
         raise
-    return merge_results(results)
+    return context.merge(results)
 
 
 def check_update(context: WriteContext, table: pa.Table) -> WriteResult:
     """Check the columns of an input before any row is read; the result has its schema and no files."""
     rows = as_input(table, False, context.types)
     check_input(context, _sort_input(context, rows))
-    _check_schema(context, rows)
+    context.check_schema(rows)
     keys = list(context.partition_on)
     return WriteResult(context.uuid, context.table, make_meta(rows, context.uuid, partition_keys=keys))
 
@@ -106,17 +109,7 @@ def _sort_input(context: WriteContext, table: pa.Table) -> pa.Table:
             f"Cannot sort the input for dataset {context.uuid!r}: "
             + unknown_names("column", missing, table.column_names)
         )
-    order = sort_order([table.column(c) for c in context.sort_by], len(table)) if context.sort_by else None
-    return table if order is None else table.take(pa.array(order))
-
-
-def _check_schema(context: WriteContext, table: pa.Table) -> None:
-    """Check that rows fit the schema of the stored dataset, as far as it is known."""
-    if context.schema is None or not len(context.schema):
-        return
-    keys = list(context.partition_on)
-    given = make_meta(table, "the input", partition_keys=keys)
-    unite_schemas(context.schema, given, keys, context.evolving, context.uuid, context.table)
+    return sort_rows(table, context.sort_by)
 
 
 def finish_update(plan: DatasetWritePlan, results: Iterable[WriteResult]) -> DatasetMetadata:
@@ -124,7 +117,7 @@ def finish_update(plan: DatasetWritePlan, results: Iterable[WriteResult]) -> Dat
     context = plan.context
     parts = list(results)
     _check_content(plan, parts)
-    result = merge_results([WriteResult(context.uuid, context.table), *parts])
+    result = context.merge(parts)
     duplicates = extract_duplicates(result.labels.to_pylist())
     if duplicates:
         raise ValueError(
@@ -132,7 +125,11 @@ def finish_update(plan: DatasetWritePlan, results: Iterable[WriteResult]) -> Dat
         )
     if result.schema is None and plan.mode is not WriteMode.UPDATE:
         result = attrs.evolve(result, schema=SchemaWrapper(pa.schema([]), context.uuid))
-    dataset, _ = commit_change(open_blobs(context.store), plan.change_set(result))
+    try:
+        dataset, _ = commit_change(open_blobs(context.store), plan.change_set(result))
+    except ConcurrentWriteError:
+        check_same_store(context.store, context.uuid)
+        raise
     return dataset
 
 
@@ -202,7 +199,7 @@ def merge_written(parts: Iterable[Written]) -> Written:
 def update_dataset_job(
     plan: DatasetWritePlan, tasks: Iterable[Input], run: Callable[[WriteContext, Input], Written]
 ) -> Job[WriteContext, Input, Written, DatasetMetadata]:
-    """Write inputs in independent tasks, then commit them together."""
+    """Write inputs in independent tasks, then commit once."""
     return Job(
         name="update_dataset" if plan.mode in (WriteMode.UPDATE, WriteMode.UPSERT) else "store_dataset",
         description=f"write dataset {plan.context.uuid}",

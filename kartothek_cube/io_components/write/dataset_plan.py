@@ -9,10 +9,16 @@ from typing import Any, Literal, Protocol, Self, TypeVar
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.commit import ChangeSet, NoUnseenPartitions, WriteMode
-from kartothek_cube.core.commit.change import MetadataMerger, Predicates, Requirement
+from kartothek_cube.core.commit.change import (
+    ChangeSet,
+    MetadataMerger,
+    NoUnseenPartitions,
+    Requirement,
+    WriteMode,
+)
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetExistsError, DatasetNotFoundError, unknown_names
+from kartothek_cube.core.expressions.predicate import ConjunctionType
 from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import OperationInfo, describe_operation
 from kartothek_cube.core.naming import (
@@ -23,7 +29,7 @@ from kartothek_cube.core.naming import (
     check_table_name,
     metadata_key_from_uuid,
 )
-from kartothek_cube.core.schema.evolution import EVOLUTION
+from kartothek_cube.core.schema.evolution import evolution_metadata
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.uuid import gen_uuid
@@ -76,7 +82,7 @@ class DatasetWritePlan:
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
     merge_metadata: MetadataMerger | None = None
     #: partitions to remove, as in `ChangeSet`
-    remove_where: Predicates | None = None
+    remove_where: list[ConjunctionType] | None = None
     #: labels that `remove_where` selects at planning; None if the commit may also remove newer ones
     assumed_labels: pa.StringArray | None = None
     #: labels that the added partitions replace, and what the commit requires beyond the fields above
@@ -250,7 +256,7 @@ def plan_update(
     remove_where, labels = plan_removal(state, delete_scope, context.store)
     return attrs.evolve(
         plan,
-        context=_stored_context(context, state, is_merge=is_merge),
+        context=_complete_context(context, state, is_merge=is_merge),
         mode=WriteMode.UPDATE,
         merge_schema=is_merge,
         remove_where=remove_where,
@@ -274,7 +280,7 @@ def _is_replace(on_conflict: OnConflict) -> bool:
     return on_conflict == "replace"
 
 
-def _stored_context(context: WriteContext, dataset: DatasetMetadata, *, is_merge: bool) -> WriteContext:
+def _complete_context(context: WriteContext, dataset: DatasetMetadata, *, is_merge: bool) -> WriteContext:
     """The context with the keys, indices and schema of the stored dataset; given ones have to agree."""
     table = check_table(dataset, None)
     if context.table != table:
@@ -288,7 +294,7 @@ def _stored_context(context: WriteContext, dataset: DatasetMetadata, *, is_merge
         indices=indices,
         types={} if schema is None else {field.name: field.type for field in schema.internal()},
         schema=schema,
-        evolving={k: v for k, v in dataset.metadata.items() if k == EVOLUTION} if is_merge else None,
+        evolving=evolution_metadata(dataset.metadata) if is_merge else None,
     )
 
 

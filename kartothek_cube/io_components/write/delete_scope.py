@@ -80,10 +80,7 @@ def _value(dataset: DatasetMetadata, column: str, value: Any) -> Any:
     return pd.Timestamp(converted, tz="UTC") if getattr(dtype, "tz", None) else converted
 
 
-Predicates = list[list[tuple[str, str, Any]]]
-
-
-def partition_scope(conditions: Conjunction, dataset: DatasetMetadata) -> Predicates:
+def partition_scope(conditions: Conjunction, dataset: DatasetMetadata) -> list[ConjunctionType]:
     """The predicate of those conditions that concern partition keys of a dataset; [] if none does."""
     keys = set(dataset.partition_keys or ())
     schema = arrow_schema(dataset)
@@ -142,7 +139,7 @@ def warn_of_rows_outside(
     partitions: PartitionTable,
     partition_keys: Sequence[str],
     schema: SchemaWrapper | None,
-    remove_where: Predicates | None,
+    remove_where: list[ConjunctionType] | None,
 ) -> None:
     """Warn of written partitions that an update does not remove first: their rows are only appended."""
     if not remove_where or schema is None or not len(partitions):

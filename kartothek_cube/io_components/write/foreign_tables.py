@@ -114,8 +114,7 @@ def open_table(
     types: Mapping[str, pa.DataType],
     known: Mapping[str, pa.DataType],
 ) -> tuple[ForeignTable, list[ForeignFile]]:
-    """
-    Open a table and list its files.
+    """Open a table and list its files.
 
     ``types`` are those that the user gives for columns of directories, ``known`` those of the cube.
     """
@@ -276,8 +275,7 @@ def _list_files(filesystem: fs.FileSystem, root: str) -> list[_ListedFile]:
 
 
 def _is_hidden(name: str) -> bool:
-    """
-    Whether a name is that of a file or directory of engines, as for Spark.
+    """Whether a name is that of a file or directory of engines, as for Spark.
 
     >>> [_is_hidden(name) for name in ("_SUCCESS", ".part-0.crc", "_temporary", "_year=2024", "0.parquet")]
     [True, True, True, False, False]
@@ -346,8 +344,7 @@ def _parse_directories(column: str, texts: Sequence[str | None], dtype: pa.DataT
 
 
 def _infer_type(texts: Sequence[str]) -> pa.DataType:
-    """
-    Type of directories of a column.
+    """Type of directories of a column.
 
     >>> [str(_infer_type(texts)) for texts in (["1", "-20"], ["1", "007"], ["2024-01-31"])]
     ['int64', 'string', 'date32[day]']

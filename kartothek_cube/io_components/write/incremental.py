@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arguments import converter_str_set_optional
-from kartothek_cube.core.commit import WriteMode
+from kartothek_cube.core.commit.change import WriteMode
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.job import Job
@@ -37,7 +37,7 @@ __all__ = (
     "check_duplicate_cells",
     "commit_parts",
     "declared_ids",
-    "iter_input",
+    "iter_elements",
     "without_commit_state",
     "write_part",
     "write_parts",
@@ -60,10 +60,10 @@ def declared_ids(ktk_cube_dataset_ids: str | Iterable[str] | None, default: Iter
     return set(default if ids is None else ids)
 
 
-def iter_input(data: Any) -> Iterable[Any]:
+def iter_elements(data: Any) -> Iterable[Any]:
     """Iterate over the elements of an input: frames, or dicts of dataset id to frame.
 
-    >>> list(iter_input({"weather": None}))
+    >>> list(iter_elements({"weather": None}))
     [{'weather': None}]
     """
     if data is None or is_frame(data) or isinstance(data, Mapping):
@@ -89,8 +89,7 @@ def write_part(plan: CubeWritePlan, element: Any, *, unique: bool = True) -> Wri
     """Check and write one element of input; `unique`: cells that occur twice in it are an error."""
     frames = collect_input(element, plan.cube)
     written = run_write(plan, prepare(plan, frames, unique=unique))
-    contexts = {name: plan.changes[name].context for name in frames}
-    return {name: written.get(name, WriteResult(c.uuid, c.table)) for name, c in contexts.items()}
+    return {name: written.get(name) or plan.changes[name].context.merge(()) for name in frames}
 
 
 def write_parts(plan: CubeWritePlan, elements: Iterable[Any]) -> Written:
@@ -125,8 +124,8 @@ def write_stream(
     plan: CubeWritePlan, name: str, tables: Iterable[pa.Table], *, ordered: bool = False
 ) -> dict[str, WriteResult]:
     """Check and write the tables of one dataset, one after the other; `ordered`: rows are sorted by cell."""
-    constraints, context = plan.constraints[name], plan.changes[name].context
-    results = [{name: WriteResult(context.uuid, context.table)}]
+    constraints = plan.constraints[name]
+    results: list[Written] = [{name: plan.changes[name].context.merge(())}]
     last_row = None
     try:
         for table in tables:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.types import Ints, widen
-from kartothek_cube.core.commit import IndexUpdate
+from kartothek_cube.core.commit.change import IndexUpdate
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.index import IndexColumns
@@ -17,14 +17,7 @@ from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.kernels.sort import strictly_increasing
 from kartothek_cube.io_components.read.data_files import read_files
 
-__all__ = ("index_entries", "index_entries_of", "merge_entries", "read_index_entries")
-
-
-def merge_entries(entries: Sequence[IndexUpdate]) -> IndexUpdate:
-    """Merge at least one update of the same index; those of partitions without values may be of type null."""
-    typed = [e.entries.values.type for e in entries if not pa.types.is_null(e.entries.values.type)]
-    merged = IndexColumns.merge([e.entries for e in entries], typed[0] if typed else pa.null())
-    return IndexUpdate(merged, pa.concat_arrays([e.covered for e in entries]))
+__all__ = ("index_entries", "index_entries_of", "read_index_entries")
 
 
 def index_entries(
@@ -74,7 +67,7 @@ def _distinct_pairs(
 def index_entries_of(
     column: str, labels: Sequence[str], tables: Iterable[pa.Table], dtype: pa.DataType
 ) -> IndexUpdate:
-    """Index entries of partitions out of their tables, which come in the order of the labels."""
+    """Index entries of partitions, from one table per label in the same order."""
     columns = [table.column(column).cast(dtype) for table in tables]
     starts = np.cumsum([0, *map(len, columns)])[:-1]
     values = pa.chunked_array([chunk for rows in columns for chunk in rows.chunks], type=dtype)

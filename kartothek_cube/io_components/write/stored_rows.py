@@ -15,9 +15,10 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.partition import PartitionTable
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
-from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, sort_order
-from kartothek_cube.io_components.kernels.take import take_values
+from kartothek_cube.io_components.kernels.sort import (
+    last_rows_mask,
+    sort_rows,
+)
 from kartothek_cube.io_components.read.data_files import concat_tables
 from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.io_components.write.cube_plan import check_cube_serializer
@@ -77,12 +78,5 @@ def concat_files(
 
 def visible_rows(compaction: CompactionContext, table: pa.Table) -> pa.Table:
     """The last version of each cell, sorted ("DataFrame Normalization" in the cube format)."""
-    codes, bound = combine_keys([encode_ordered(table.column(c)) for c in compaction.cell], len(table))
-    last = last_occurrence_mask(codes, bound)
-    if last is not None:
-        table = table.filter(pa.array(last))
-    order = sort_order([table.column(c) for c in compaction.order], len(table))
-    if order is None:
-        return table
-    rows = [take_values(column, order, missing=False) for column in table.columns]
-    return pa.Table.from_arrays(rows, schema=table.schema)
+    last = last_rows_mask([table.column(c) for c in compaction.cell], len(table))
+    return sort_rows(table if last is None else table.filter(pa.array(last)), compaction.order)

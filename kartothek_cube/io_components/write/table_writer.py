@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import chain
 from typing import Any, BinaryIO, NamedTuple
@@ -14,16 +15,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core.arrow.arrays import count_nulls
 from kartothek_cube.core.arrow.pandas_conversion import to_pandas
 from kartothek_cube.core.arrow.types import Ints, is_nested
-from kartothek_cube.core.commit import ChangeSet, IndexUpdate
+from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.references import data_keys
+from kartothek_cube.core.dataset.loading import data_keys
 from kartothek_cube.core.errors import DatasetNotFoundError, SchemaConflictError, format_count, unknown_names
-from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, SINGLE_TABLE
 from kartothek_cube.core.partition import PartitionTable, encode_component
+from kartothek_cube.core.schema.evolution import unite_schemas
 from kartothek_cube.core.schema.wrapper import SchemaWrapper, validate_compatible
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.store.resolve import check_reopens
@@ -34,11 +36,12 @@ from kartothek_cube.io_components.runtime import (
     REMOTE_REQUESTS,
     available_cores,
     batched,
+    is_same_store,
     ordered_map,
     progress_add_total,
     progress_advance,
 )
-from kartothek_cube.io_components.write.index_entries import index_entries, merge_entries
+from kartothek_cube.io_components.write.index_entries import index_entries
 from kartothek_cube.serialization import DataFrameSerializer, ParquetSerializer
 
 __all__ = (
@@ -195,6 +198,17 @@ class WriteContext:
     #: metadata of the stored dataset, if input may have other columns
     evolving: Mapping[str, Any] | None = attrs.field(default=None, eq=False, repr=False)
 
+    def merge(self, results: Iterable[WriteResult]) -> WriteResult:
+        """The results of several tasks, or of none, as one."""
+        return merge_results([WriteResult(self.uuid, self.table), *results])
+
+    def check_schema(self, table: pa.Table) -> None:
+        """Check that rows fit the schema of the stored dataset, as far as it is known."""
+        if self.schema is not None and len(self.schema):
+            keys = list(self.partition_on)
+            given = make_meta(table, "the input", partition_keys=keys)
+            unite_schemas(self.schema, given, keys, self.evolving, self.uuid, self.table)
+
 
 def _count(labels: pa.StringArray) -> str:
     return f"<{format_count(len(labels), 'partition')}>"
@@ -254,7 +268,7 @@ def merge_results(results: Iterable[WriteResult]) -> WriteResult:
         table=first.table,
         schema=schema,
         labels=pa.concat_arrays([p.labels for p in parts]),
-        indices={c: merge_entries([p.indices[c] for p in parts if c in p.indices]) for c in columns},
+        indices={c: IndexUpdate.merge([p.indices[c] for p in parts if c in p.indices]) for c in columns},
         rows=sum(p.rows for p in parts),
         keys=_merge_keys(parts),
     )
@@ -293,11 +307,8 @@ def write_table(
 def _no_entries(context: WriteContext, schema: SchemaWrapper) -> dict[str, IndexUpdate]:
     """Empty index entries of a table without rows: with them a new dataset gets its indices."""
     types = {column: schema.field(column).type for column in context.indices}
-    nothing = pa.array([], pa.string())
     return {
-        column: IndexUpdate(IndexColumns.empty(dtype), nothing)
-        for column, dtype in types.items()
-        if not pa.types.is_null(dtype)
+        column: IndexUpdate.empty(dtype) for column, dtype in types.items() if not pa.types.is_null(dtype)
     }
 
 
@@ -328,7 +339,7 @@ def check_input(context: WriteContext, table: pa.Table) -> None:
         )
     _check_ordered(context, table.schema)
     for column in context.partition_on:
-        nulls = _null_count(table.column(column))
+        nulls = count_nulls(table.column(column))
         if nulls:
             raise ValueError(
                 f"Partition column {column} of dataset {context.uuid} holds null: "
@@ -349,13 +360,6 @@ def _check_ordered(context: WriteContext, schema: pa.Schema) -> None:
                 )
 
 
-def _null_count(values: pa.ChunkedArray) -> int:
-    """Number of nulls, including NaN."""
-    if not pa.types.is_floating(values.type):
-        return int(values.null_count)
-    return int(pc.sum(pc.is_null(values, nan_is_null=True)).as_py() or 0)
-
-
 def split_by_partition(table: pa.Table, partition_on: Sequence[str]) -> tuple[Ints, pa.StringArray, pa.Table]:
     """Group rows by partition: first row and path of each group, in order of appearance, and the rows."""
     if not partition_on:
@@ -371,7 +375,7 @@ def split_by_partition(table: pa.Table, partition_on: Sequence[str]) -> tuple[In
 
 
 def _first_appearance_order(codes: Ints) -> Ints:
-    """Stable order that puts equal codes together, in the order of their first appearance."""
+    """Stable order that groups equal codes, in the order of their first appearance."""
     _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
     return np.argsort(first[inverse], kind="stable")
 
@@ -385,13 +389,25 @@ def _prefixes(table: pa.Table, partition_on: Sequence[str], starts: Ints) -> pa.
     return pc.binary_join_element_wise(*parts, "", "/")
 
 
+def check_same_store(store: StoreFactory, uuid: str) -> None:
+    """Raise ValueError if each call of a factory opens another store, so that a commit misses its files."""
+    first, second = store(), store()
+    # a store that fails now is not the reason of the error that led here
+    with suppress(OSError):
+        if first is not second and not is_same_store(open_blobs(first), open_blobs(second), uuid):
+            raise ValueError(
+                "The factory opens another store each time it is called, so what is written would be lost: "
+                "open the store once, and pass the store or a function that returns it"
+            )
+
+
 def delete_uncommitted(store: StoreInput, results: Iterable[WriteResult]) -> None:
     """Delete written data files, except for those that did reach a dataset by a commit."""
     blobs = open_blobs(store)
     for result in results:
         if len(result.labels):
             keys = result.partitions().files[result.table].to_pylist()
-            tracked = _tracked(blobs, result.uuid)
+            tracked = _list_tracked(blobs, result.uuid)
             blobs.delete([key for key in keys if key not in tracked])
 
 
@@ -403,11 +419,11 @@ def delete_uncommitted_attempts(context: WriteContext) -> None:
         blob.key for blob in blobs.list(folder) if blob.key.rpartition("/")[2].startswith(context.write_id)
     ]
     if keys and context.write_id:
-        tracked = _tracked(blobs, context.uuid)
+        tracked = _list_tracked(blobs, context.uuid)
         blobs.delete([key for key in keys if key not in tracked])
 
 
-def _tracked(blobs: BlobStore, uuid: str) -> set[str]:
+def _list_tracked(blobs: BlobStore, uuid: str) -> set[str]:
     try:
         return set(data_keys(DatasetMetadata.load_from_store(uuid, blobs, load_schema=False)))
     except DatasetNotFoundError:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.arrays import count_nulls
 from kartothek_cube.core.arrow.pandas_conversion import as_table, to_pandas
 from kartothek_cube.core.arrow.types import Frame, is_nested
 from kartothek_cube.core.cube.consistency import get_payload_subset
@@ -17,8 +18,11 @@ from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.errors import DuplicateCellsError, format_count, unknown_names
 from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered
-from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, sort_order, strictly_increasing
-from kartothek_cube.io_components.kernels.take import take_values
+from kartothek_cube.io_components.kernels.sort import (
+    last_occurrence_mask,
+    sort_rows,
+    strictly_increasing,
+)
 from kartothek_cube.io_components.read.pandas_index import as_table_with_index
 from kartothek_cube.io_components.write.table_writer import WriteContext, WriteResult
 
@@ -66,10 +70,8 @@ class DatasetConstraints:
     foreign: Mapping[str, str] = attrs.field(factory=dict)
     #: types of columns that the cube has already, for engines (pandas, Spark) with other types of their own
     types: Mapping[str, pa.DataType] = attrs.field(factory=dict)
-    #: schema of the stored dataset, which input has to fit
-    schema: SchemaWrapper | None = None
-    #: metadata of the stored dataset, if input may have other payload
-    evolving: Mapping[str, Any] | None = None
+    #: whether input for a stored dataset may have other payload
+    is_evolving: bool = False
 
     @property
     def is_seed(self) -> bool:
@@ -132,7 +134,7 @@ def prepare_table(constraints: DatasetConstraints, frames: Sequence[Any], *, uni
     nonempty = [t for t in tables if len(t)] or tables[:1]
     table = _concat(constraints, nonempty)
     _check_keys(constraints, table)
-    table = _sort(constraints, table)
+    table = sort_rows(table, _key_columns(constraints, table))
     if unique:
         check_unique(constraints, table)
     return table
@@ -203,8 +205,8 @@ def _check_columns(constraints: DatasetConstraints, names: Sequence[str]) -> Non
             f"Unspecified but provided partition columns in {where}: {', '.join(sorted(unspecified))}. "
             "Name them in partition_on or drop them"
         )
-    if constraints.evolving is not None and constraints.schema is not None:
-        _check_merge(constraints, columns, constraints.schema.names)
+    if constraints.is_evolving:
+        _check_merge(constraints, columns, constraints.types)
     clashes = {
         c: constraints.foreign[c]
         for c in sorted(get_payload_subset(columns, cube))
@@ -273,9 +275,7 @@ def _check_keys(constraints: DatasetConstraints, table: pa.Table) -> None:
                     f"{values.type}. "
                     f"A {kind} column holds single values"
                 )
-            nulls = values.null_count
-            if pa.types.is_floating(values.type):
-                nulls = int(pa.compute.sum(pa.compute.is_null(values, nan_is_null=True)).as_py() or 0)
+            nulls = count_nulls(values)
             if nulls:
                 raise ValueError(
                     f'Found NULL-values in {kind} column "{column}" of dataset "{constraints.name}" '
@@ -286,15 +286,6 @@ def _check_keys(constraints: DatasetConstraints, table: pa.Table) -> None:
 def _key_columns(constraints: DatasetConstraints, table: pa.Table) -> list[str]:
     cube = constraints.cube
     return [c for c in (*cube.partition_columns, *cube.dimension_columns) if c in table.column_names]
-
-
-def _sort(constraints: DatasetConstraints, table: pa.Table) -> pa.Table:
-    order = sort_order([table.column(c) for c in _key_columns(constraints, table)], len(table))
-    if order is None:
-        return table
-    return pa.Table.from_arrays(
-        [take_values(c, order, missing=False) for c in table.columns], schema=table.schema
-    )
 
 
 def check_unique(constraints: DatasetConstraints, table: pa.Table) -> None:

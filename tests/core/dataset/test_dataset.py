@@ -20,6 +20,7 @@ from kartothek_cube.core.dataset import (
     create_partition_key,
     to_ordinary_dict,
 )
+from kartothek_cube.core.dataset.loading import read_header
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError
 from kartothek_cube.core.header import unpackb
 from kartothek_cube.core.index import ExplicitSecondaryIndex, PartitionIndex
@@ -350,12 +351,13 @@ def test_damaged_msgpack_is_refused():
 
 def test_commits_get_what_they_compare_with():
     blobs = stored()
-    ds, key, token, content = DatasetMetadata.load_with_token("u", blobs)
-    assert ds == DatasetMetadata.load_from_store("u", blobs)
-    assert (key, content) == (HEADER_KEY, json.dumps(HEADER).encode())
-    blobs.put_if(key, b"new", token)
+    header = read_header("u", blobs, with_token=True)
+    dataset = DatasetMetadata.load_from_header(header, "u", blobs, load_schema=True)
+    assert dataset == DatasetMetadata.load_from_store("u", blobs)
+    assert (header.key, header.content) == (HEADER_KEY, json.dumps(HEADER).encode())
+    blobs.put_if(header.key, b"new", header.token)
     with pytest.raises(DatasetNotFoundError):
-        DatasetMetadata.load_with_token("w", blobs)
+        read_header("w", blobs, with_token=True)
 
 
 def test_storage_keys_are_those_of_this_dataset_only(store):

@@ -7,15 +7,18 @@ import itertools
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.common_metadata import (
-    make_meta,
+from kartothek_cube.core.common_metadata import make_meta
+from kartothek_cube.core.dataset import DatasetMetadata
+from kartothek_cube.core.errors import CorruptDatasetError
+from kartothek_cube.core.schema.file import (
+    VERSIONS_KEY,
+    VersionedSchema,
+    decode_version,
+    next_version,
     schema_file_from_bytes,
     schema_from_bytes,
     schema_to_bytes,
 )
-from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import CorruptDatasetError
-from kartothek_cube.core.schema.file import VERSIONS_KEY, VersionedSchema, decode_version, next_version
 from kartothek_cube.io.eager import (
     copy_dataset,
     read_table,

@@ -23,7 +23,10 @@ from kartothek_cube.io.eager_cube import (
     verify_cube,
 )
 from kartothek_cube.io.iter_cube import compact_cube__iter
-from kartothek_cube.io_components.maintenance.compact import finish_compact, plan_compact, run_compact
+from kartothek_cube.io_components.maintenance.compact import (
+    compact_cube_job,
+    finish_compact,
+)
 from tests.support.cubes import (
     CUBE,
     build,
@@ -176,8 +179,8 @@ def test_columns_without_type_in_a_file(null):
 
 
 def planned(store):
-    context, tasks = plan_compact(CUBE, store)
-    return context, [run_compact(context, task) for task in tasks]
+    job = compact_cube_job(CUBE, store)
+    return job.context, [job.run(job.context, task) for task in job.tasks]
 
 
 def test_appends_meanwhile_stay_newer(store):

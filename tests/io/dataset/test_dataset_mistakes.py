@@ -5,7 +5,10 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
+from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetExistsError, DatasetNotFoundError
+from kartothek_cube.core.store.resolve import ensure_store
+from kartothek_cube.io import eager, eager_cube
 from tests.support.cubes import INTERNAL, file_keys, keys, refuses, unchanged
 from tests.support.dataset_facades import FACADES
 from tests.support.stores import ReadOnlyStore, Wrapped
@@ -113,3 +116,14 @@ def test_a_missing_directory_is_named(io, tmp_path):
 def test_a_url_that_opens_another_store_each_time(io):
     with pytest.raises(ValueError, match="hmemory:// is a new, empty store each time it is opened"):
         io.store("hmemory://", [FRAME])
+
+
+def test_a_function_that_opens_another_store_each_time():
+    def open_store():
+        return ensure_store("hmemory://")
+
+    expected = "The factory opens another store each time it is called, so what is written would be lost"
+    with pytest.raises(ValueError, match=expected):
+        eager.store_dataframes_as_dataset(open_store, "u", [FRAME])
+    with pytest.raises(ValueError, match=expected):
+        eager_cube.build_cube(FRAME.assign(x=[1, 2], p=1), Cube(["x"], ["p"], "c"), open_store)

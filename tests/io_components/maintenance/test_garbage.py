@@ -18,8 +18,8 @@ from kartothek_cube.api.dataset import (
 from kartothek_cube.core import clock
 from kartothek_cube.core.commit.tombstones import (
     add_tombstones,
+    list_tombstoned_files,
     remove_tombstones,
-    tombstoned_files,
 )
 from kartothek_cube.core.errors import ConcurrentWriteError
 from kartothek_cube.core.naming import TOMBSTONES_KEY
@@ -96,7 +96,7 @@ def test_the_header_is_as_it_was_but_for_its_id(store):
     store.put("data/table/2f1d.parquet", b"")
     watched = BeforeDelete(store, lambda: seen.append(header(Same.of(store), "data")["metadata"]))
     delete_garbage(Same.of(watched), ["data/table/2f1d.parquet"])
-    assert [tombstoned_files(metadata) for metadata in seen] == [{"2f1d.parquet"}]
+    assert [list_tombstoned_files(metadata) for metadata in seen] == [{"2f1d.parquet"}]
     after = header(Same.of(store), "data")
     assert before.pop("kartothek_cube")["commit"] != after.pop("kartothek_cube")["commit"]
     assert after == before
@@ -192,7 +192,7 @@ def test_a_collection_that_fails_leaves_its_tombstones(store):
     store.put("data/table/2f1d.parquet", b"")
     with pytest.raises(OSError, match="no answer"):
         delete_garbage(Same.of(BeforeDelete(store, fail, again=True)), ["data/table/2f1d.parquet"])
-    assert tombstoned_files(header(Same.of(store), "data")["metadata"]) == {"2f1d.parquet"}
+    assert list_tombstoned_files(header(Same.of(store), "data")["metadata"]) == {"2f1d.parquet"}
 
 
 def test_tombstones_of_a_dead_collection_go(monkeypatch):
@@ -200,16 +200,16 @@ def test_tombstones_of_a_dead_collection_go(monkeypatch):
     dead = add_tombstones({"a": 1}, "dead", ["data/table/1.parquet", "data/table/2.parquet"])
     both = add_tombstones(dead, "other", ["data/table/2.parquet", "data/table/1.parquet"])
     names = {"1.parquet", "2.parquet"}
-    assert tombstoned_files(remove_tombstones(both, "other", names)) == names
+    assert list_tombstoned_files(remove_tombstones(both, "other", names)) == names
     later = clock.datetime_utcnow() + timedelta(days=2)
     monkeypatch.setattr(clock, "datetime_utcnow", lambda: later)
-    assert tombstoned_files(remove_tombstones(both, "other", {"1.parquet"})) == names
+    assert list_tombstoned_files(remove_tombstones(both, "other", {"1.parquet"})) == names
     assert remove_tombstones(both, "other", names) == {"a": 1}
 
 
 @pytest.mark.parametrize("strange", [None, 1, [], {"a": None}, {"a": {"files": 1}}, {"a": {"files": [1]}}])
 def test_tombstones_of_strangers(strange):
-    assert tombstoned_files({TOMBSTONES_KEY: strange}) == set()
-    assert tombstoned_files(add_tombstones({TOMBSTONES_KEY: strange}, "b", ["data/table/1.parquet"])) == {
-        "1.parquet"
-    }
+    assert list_tombstoned_files({TOMBSTONES_KEY: strange}) == set()
+    assert list_tombstoned_files(
+        add_tombstones({TOMBSTONES_KEY: strange}, "b", ["data/table/1.parquet"])
+    ) == {"1.parquet"}

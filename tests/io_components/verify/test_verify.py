@@ -13,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core.commit import ChangeSet, WriteMode, commit
+from kartothek_cube.core.commit.change import ChangeSet, WriteMode
+from kartothek_cube.core.commit.publish import commit
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import DatasetNotFoundError, format_count

@@ -5,7 +5,8 @@ from __future__ import annotations
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.commit import WriteMode, commit
+from kartothek_cube.core.commit.change import WriteMode
+from kartothek_cube.core.commit.publish import commit
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.write.table_writer import (
     WriteContext,

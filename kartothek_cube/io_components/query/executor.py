@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import compress, pairwise
+from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
 import attrs
@@ -41,14 +42,12 @@ from kartothek_cube.io_components.query.scan import (
 )
 from kartothek_cube.io_components.read.data_files import (
     WORTH_A_THREAD,
-    FileBytes,
     Source,
     concat_tables,
-    fetch_files,
     open_columns,
 )
+from kartothek_cube.io_components.read.prefetch import FileBytes, FilePrefetcher, FileRequest, fetch_file
 from kartothek_cube.io_components.runtime import (
-    REMOTE_REQUESTS,
     available_cores,
     batched,
     mean_size,
@@ -88,8 +87,6 @@ _SAMPLE = 4
 _SLICES = 2
 #: blocks of fewer rows are joined and sorted together: the calls cost more than the rows
 _FEW_ROWS = 1 << 13
-#: blocks per concurrent request to a remote store: enough for the requests of one block to hide in the others
-_REMOTE_BLOCKS = 8
 
 
 def run_frames(context: ScanContext, task: ScanTask) -> list[pd.DataFrame]:
@@ -187,16 +184,32 @@ def run_task(context: ScanContext, task: ScanTask, buffer: OutputBuffer | None =
     datasets = group_files_by_partition(context, task)
     if not len(datasets[0]):
         return []
-    file_sizes = _mean_file_sizes(blobs, datasets)
-    bounds = _block_bounds(blobs, datasets, file_sizes, unsorted=not context.sort_columns).tolist()
+    if blobs.is_local:
+        return _run_blocks(context, task, buffer, datasets, None)
+    with FilePrefetcher(blobs, _file_requests(datasets)) as prefetcher:
+        return _run_blocks(context, task, buffer, datasets, prefetcher)
+
+
+def _run_blocks(
+    context: ScanContext,
+    task: ScanTask,
+    buffer: OutputBuffer | None,
+    datasets: Sequence[PartitionedFiles],
+    prefetcher: FilePrefetcher | None,
+) -> list[pa.Table]:
+    """Process the files of a task block by block; those of a remote store while others are being fetched."""
+    blobs = context.open_store()
+    file_sizes = _mean_file_sizes(blobs, datasets, prefetcher)
+    bounds = _block_bounds(datasets, file_sizes, unsorted=not context.sort_columns).tolist()
     n_blocks = len(bounds) - 1
     shared = [load_rows(blobs, files, task.predicates) for files in datasets if not files.aligned]
     # joined to every block; or, if they are large, once to the rows of all blocks
     is_small = [n_blocks == 1 or len(rows) * n_blocks <= _BROADCAST_ROWS for rows in shared]
     deferred = [rows for rows, small in zip(shared, is_small, strict=True) if not small]
-    threads = _block_threads(blobs, datasets, file_sizes, n_blocks)
+    threads = _block_threads(datasets, file_sizes, n_blocks)
     pipeline = _BlockPipeline(
         blobs=blobs,
+        prefetcher=prefetcher,
         datasets=[files for files in datasets if files.aligned],
         predicates=task.predicates,
         broadcast=list(compress(shared, is_small)),
@@ -212,7 +225,7 @@ def run_task(context: ScanContext, task: ScanTask, buffer: OutputBuffer | None =
         process = partial(_process_blocks, pipeline, splitter, buffer if task.groups is None else None)
         blocks = list(enumerate(pairwise(bounds)))
         # rows of several blocks are joined, sorted and split at once if conditions leave few of them
-        size = -(-n_blocks // (threads.blocks * _SLICES)) if drops_rows and blobs.is_local else 1
+        size = -(-n_blocks // (threads.blocks * _SLICES)) if drops_rows and prefetcher is None else 1
         slices = ordered_map(process, batched(blocks, size), threads.blocks)
         batches = [batch for batches in slices for batch in batches]
         if buffer is not None:
@@ -231,6 +244,8 @@ class _BlockPipeline:
     """Scan and join of blocks of physical partitions; called on many threads."""
 
     blobs: BlobStore
+    #: of a store that is not local
+    prefetcher: FilePrefetcher | None
     #: files of the datasets that are partitioned like the seed, the seed first
     datasets: Sequence[PartitionedFiles]
     predicates: Predicates
@@ -243,14 +258,20 @@ class _BlockPipeline:
     def scan(self, bounds: tuple[int, int]) -> RowBatch:
         """Rows of the physical partitions between the bounds, joined with those of aligned datasets."""
         datasets = [files.between(*bounds) for files in self.datasets]
-        fetched = self._fetch(datasets)
+        prefetcher = self.prefetcher
+        if prefetcher is None:
+            return self._scan_and_join(datasets, {})
+        keys = [key for files in datasets for key in files.keys if key in prefetcher]
+        fetched = {key: prefetcher.take(key) for key in keys}
         try:
             return self._scan_and_join(datasets, fetched)
         except CorruptDatasetError:
-            if not any(isinstance(file, pa.Buffer) for file in fetched.values()):
+            ranges = [key for key, file in fetched.items() if isinstance(file, pa.Buffer)]
+            if not ranges:
                 raise
             # a buffer holds only the requested ranges of a file: those may be too few, and the file valid
-            return self._scan_and_join(datasets, self._fetch(datasets, whole_files=True))
+            fetched.update((key, fetch_file(self.blobs, key, None)) for key in ranges)
+            return self._scan_and_join(datasets, fetched)
 
     def _scan_and_join(self, datasets: list[PartitionedFiles], fetched: Mapping[str, FileBytes]) -> RowBatch:
         with ExitStack() as stack:
@@ -269,16 +290,6 @@ class _BlockPipeline:
 
     def _load(self, files: PartitionedFiles) -> RowBatch:
         return load_rows(self.blobs, files, self.predicates, self.file_threads)
-
-    def _fetch(
-        self, datasets: Sequence[PartitionedFiles], *, whole_files: bool = False
-    ) -> dict[str, FileBytes]:
-        """Files of a remote store, all of them or only the columns to read."""
-        requests: list[tuple[str, list[str] | None]] = []
-        for files in datasets:
-            columns = None if whole_files else stored_columns(files.scan)
-            requests += [(key, columns) for key in files.keys]
-        return fetch_files(self.blobs, requests, self.file_threads)
 
     def _open(
         self, datasets: Sequence[PartitionedFiles], fetched: Mapping[str, FileBytes], stack: ExitStack
@@ -328,18 +339,37 @@ def _filter_joined(rows: RowBatch, filters: Sequence[Node]) -> RowBatch:
     return rows if mask.true_count == len(rows) else rows.filter(mask.to_numpy(zero_copy_only=False))
 
 
-def _mean_file_sizes(blobs: BlobStore, datasets: Sequence[PartitionedFiles]) -> list[float]:
+def _file_requests(datasets: Sequence[PartitionedFiles]) -> list[FileRequest]:
+    """Parquet files of the datasets that are partitioned like the seed, in the order of the blocks."""
+    requests: list[tuple[int, FileRequest]] = []
+    for files in datasets:
+        if files.aligned:
+            columns, share = stored_columns(files.scan), column_fraction(files.scan)
+            requests += [
+                (partition, FileRequest(key, columns, share))
+                for partition, key in zip(files.partition_ids.tolist(), files.keys, strict=True)
+                if key.endswith(PARQUET_FILE_SUFFIX)
+            ]
+    return [request for _, request in sorted(requests, key=itemgetter(0))]
+
+
+def _mean_file_sizes(
+    blobs: BlobStore, datasets: Sequence[PartitionedFiles], prefetcher: FilePrefetcher | None
+) -> list[float]:
     """Mean bytes of the files of each dataset, from a sample; 0 if they do not matter, or cost requests."""
-    matter = blobs.is_local and any(len(files) > 1 for files in datasets)
-    return [_mean_size(blobs, files) if matter else 0.0 for files in datasets]
+    matter = any(len(files) > 1 for files in datasets)
+    return [_mean_size(blobs, files, prefetcher) if matter else 0.0 for files in datasets]
 
 
-def _mean_size(blobs: BlobStore, files: PartitionedFiles) -> float:
-    return mean_size(blobs, files.keys[:: max(1, len(files) // _SAMPLE)])
+def _mean_size(blobs: BlobStore, files: PartitionedFiles, prefetcher: FilePrefetcher | None) -> float:
+    if prefetcher is None:
+        return mean_size(blobs, files.keys[:: max(1, len(files) // _SAMPLE)])
+    # the first file is there first
+    return float(prefetcher.size(files.keys[0])) if len(files) and files.keys[0] in prefetcher else 0.0
 
 
 def _block_bounds(
-    blobs: BlobStore, datasets: Sequence[PartitionedFiles], file_sizes: Sequence[float], *, unsorted: bool
+    datasets: Sequence[PartitionedFiles], file_sizes: Sequence[float], *, unsorted: bool
 ) -> Ints:
     """Bounds of the blocks of physical partitions; each block is read and joined by one thread."""
     n_partitions = int(datasets[0].partition_ids[-1]) + 1
@@ -349,9 +379,7 @@ def _block_bounds(
     for files, size in zip(datasets, file_sizes, strict=True):
         if files.aligned and len(files):
             count = np.bincount(files.partition_ids, minlength=n_partitions)
-            weights += count * (size * column_fraction(files.scan)) if blobs.is_local else count
-    if not blobs.is_local:  # sizes would cost requests
-        return split_by_weight(weights, 1, int(np.ceil(weights.sum() / (_REMOTE_BLOCKS * REMOTE_REQUESTS))))
+            weights += count * (size * column_fraction(files.scan))
     is_plain = unsorted and not any(files.scan.predicates or files.scan.implied for files in datasets)
     if weights.mean() >= (_BLOCK if is_plain else _MIN_BLOCK_BYTES):
         return np.arange(n_partitions + 1)
@@ -366,11 +394,9 @@ class _BlockThreads(NamedTuple):
 
 
 def _block_threads(
-    blobs: BlobStore, datasets: Sequence[PartitionedFiles], file_sizes: Sequence[float], n_blocks: int
+    datasets: Sequence[PartitionedFiles], file_sizes: Sequence[float], n_blocks: int
 ) -> _BlockThreads:
-    """Threads for the blocks of a task, by the store and the size of its files."""
-    if not blobs.is_local:
-        return _BlockThreads(min(n_blocks, REMOTE_REQUESTS), -(-REMOTE_REQUESTS // n_blocks))
+    """Threads for the blocks of a task, by the size of its files."""
     sizes = zip(datasets, file_sizes, strict=True)
     cores = available_cores() if any(len(f) > 1 and size > WORTH_A_THREAD for f, size in sizes) else 1
     return _BlockThreads(min(n_blocks, cores), -(-cores // n_blocks))

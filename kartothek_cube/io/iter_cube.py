@@ -36,7 +36,7 @@ from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io import eager_cube
 from kartothek_cube.io._local_executor import execute, iter_results
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
-from kartothek_cube.io_components.query.executor import query_job, run_frames
+from kartothek_cube.io_components.query.executor import prefetch_tasks, query_job, run_frames
 from kartothek_cube.io_components.query.result_types import plan_frames
 from kartothek_cube.io_components.runtime import limit_threads
 from kartothek_cube.io_components.verify.report import Report
@@ -195,7 +195,8 @@ def query_cube__iterator(
     Query a cube group by group; see :func:`kartothek_cube.io.eager_cube.query_cube`.
 
     The call plans the query and raises what is wrong with it; the files of a group are read when its frame is
-    taken. For the types of groups, footers of files are read when it is planned.
+    taken, from the second on while the one before is in use if the store is remote. For the types of groups,
+    footers of files are read when it is planned.
     """
     plan = plan_frames(
         cube,
@@ -208,7 +209,8 @@ def query_cube__iterator(
         as_of=as_of,
         dtype_backend=dtype_backend,
     )
-    return chain.from_iterable(iter_results(query_job(plan, plan.tasks(), run_frames)))
+    tasks = prefetch_tasks(plan.context, plan.tasks())
+    return chain.from_iterable(iter_results(query_job(plan, tasks, run_frames)))
 
 
 #: the same name as those of the other functions

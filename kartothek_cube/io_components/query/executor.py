@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import compress, pairwise
@@ -22,8 +23,17 @@ from kartothek_cube.core.expressions.predicate import AllOf, Node, columns_of, t
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.query.frame_conversion import OutputBuffer, frames_of_tables
-from kartothek_cube.io_components.query.group_output import GroupedBatch, GroupSplitter, sort_table
+from kartothek_cube.io_components.query.frame_conversion import (
+    OutputBuffer,
+    frames_of_slices,
+    frames_of_tables,
+)
+from kartothek_cube.io_components.query.group_output import (
+    GroupedBatch,
+    GroupedTable,
+    GroupSplitter,
+    sort_table,
+)
 from kartothek_cube.io_components.query.join import join
 from kartothek_cube.io_components.query.physical_plan import (
     PhysicalPlan,
@@ -60,6 +70,7 @@ from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = (
     "frames_of_result",
+    "prefetch_tasks",
     "query_job",
     "query_table_job",
     "run_frame_blocks",
@@ -69,6 +80,8 @@ __all__ = (
     "run_task",
 )
 
+#: limits of what is read of the next tasks: requests that hide their latency, and memory
+_FILES_AHEAD, _BYTES_AHEAD = 32, 64 << 20
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 #: rows of a broadcast side times blocks: each block searches all rows of the side, and above this limit
@@ -91,7 +104,15 @@ _FEW_ROWS = 1 << 13
 
 def run_frames(context: ScanContext, task: ScanTask) -> list[pd.DataFrame]:
     """DataFrames of a task, with the same unit of dates in all of them."""
-    tables = run_task(context, task, OutputBuffer() if context.dtype_backend is None else None)
+    backend = context.dtype_backend
+    groups = _run_groups(context, task, OutputBuffer() if backend is None else None)
+    if len(groups) == 1 and len(groups[0].bounds) > 2:
+        table, bounds = groups.pop()
+        if backend is not None:
+            table = cast_to_schema(table, context.output)
+        return _align_dates(context, frames_of_slices(table, bounds, backend))
+    tables = [group.table for group in groups]
+    groups.clear()  # so that frames take the memory of the tables
     return frames_of_result(context, tables)
 
 
@@ -99,7 +120,10 @@ def frames_of_result(context: ScanContext, tables: list[pa.Table]) -> list[pd.Da
     """DataFrames of the tables of a query, with the same types in all of them; ``tables`` is emptied."""
     if context.dtype_backend is not None:
         tables[:] = [cast_to_schema(table, context.output) for table in tables]
-    frames = list(frames_of_tables(tables, context.dtype_backend))
+    return _align_dates(context, list(frames_of_tables(tables, context.dtype_backend)))
+
+
+def _align_dates(context: ScanContext, frames: list[pd.DataFrame]) -> list[pd.DataFrame]:
     if context.dtype_backend is None and any(pa.types.is_date(field.type) for field in context.output):
         # datetime64[s] for all if a column of one has dates that datetime64[ns] cannot hold
         align_date_units(frames)
@@ -173,9 +197,16 @@ def _block_ends(n_partitions: int, limit: int | None) -> list[int]:
     return [*ends, n_partitions] if n_partitions else ends
 
 
-def run_task(context: ScanContext, task: ScanTask, buffer: OutputBuffer | None = None) -> list[pa.Table]:
+def run_task(context: ScanContext, task: ScanTask) -> list[pa.Table]:
+    """Sorted tables of a task, with the columns of ``context.output``: one per group that has rows."""
+    return [table for groups in _run_groups(context, task) for table in groups.tables()]
+
+
+def _run_groups(
+    context: ScanContext, task: ScanTask, buffer: OutputBuffer | None = None
+) -> list[GroupedTable]:
     """
-    Sorted tables of a task, with the columns of ``context.output``: one per group that has rows.
+    Sorted rows of a task, with the columns of ``context.output``, by groups.
 
     Rows of a task without groups are written to ``buffer``, which becomes the memory of one DataFrame.
     """
@@ -186,8 +217,35 @@ def run_task(context: ScanContext, task: ScanTask, buffer: OutputBuffer | None =
         return []
     if blobs.is_local:
         return _run_blocks(context, task, buffer, datasets, None)
-    with FilePrefetcher(blobs, _file_requests(datasets)) as prefetcher:
+    with task.prefetcher or FilePrefetcher(blobs, _file_requests(datasets)) as prefetcher:
         return _run_blocks(context, task, buffer, datasets, prefetcher)
+
+
+def prefetch_tasks(context: ScanContext, tasks: Sequence[ScanTask]) -> Iterator[ScanTask]:
+    """The tasks; from the second on, the files of the next ones are read while one is processed."""
+    # not with the first: a consumer may need no more than that
+    blobs = context.open_store()
+    if blobs.is_local:
+        yield from tasks
+        return
+    remaining, ahead = deque(tasks), deque[ScanTask]()
+    allowed = 1
+    try:
+        while remaining or ahead:
+            while remaining and len(ahead) < allowed:
+                requests = _file_requests(group_files_by_partition(context, remaining[0]))
+                prefetcher = FilePrefetcher(blobs, requests)
+                ahead.append(attrs.evolve(remaining.popleft(), prefetcher=prefetcher))
+            task = ahead.popleft()
+            yield task
+            used = task.prefetcher
+            if used is not None:
+                allowed = 1 + int(min(_FILES_AHEAD / max(len(used), 1), _BYTES_AHEAD / max(used.nbytes, 1)))
+            del task, used
+    finally:
+        for task in ahead:
+            if task.prefetcher is not None:
+                task.prefetcher.close()
 
 
 def _run_blocks(
@@ -196,11 +254,13 @@ def _run_blocks(
     buffer: OutputBuffer | None,
     datasets: Sequence[PartitionedFiles],
     prefetcher: FilePrefetcher | None,
-) -> list[pa.Table]:
+) -> list[GroupedTable]:
     """Process the files of a task block by block; those of a remote store while others are being fetched."""
     blobs = context.open_store()
     file_sizes = _mean_file_sizes(blobs, datasets, prefetcher)
-    bounds = _block_bounds(datasets, file_sizes, unsorted=not context.sort_columns).tolist()
+    # late materialisation and equal cells, for which a partition is a block of its own, are of no use here
+    is_plain = not context.sort_columns or (prefetcher is not None and len(datasets) == 1)
+    bounds = _block_bounds(datasets, file_sizes, plain=is_plain).tolist()
     n_blocks = len(bounds) - 1
     shared = [load_rows(blobs, files, task.predicates) for files in datasets if not files.aligned]
     # joined to every block; or, if they are large, once to the rows of all blocks
@@ -216,7 +276,8 @@ def _run_blocks(
         file_threads=threads.files,
         single_block=n_blocks == 1,
     )
-    splitter = GroupSplitter.of(context, task.groups)
+    # blocks that overlap are sorted at the end in any case
+    splitter = GroupSplitter.of(context, task.groups, defer_sort=prefetcher is not None and n_blocks > 1)
     if not deferred:
         drops_rows = bool(context.join_filters) or any(scan.predicates for scan in context.scans)
         if buffer is not None and task.groups is None and not drops_rows:
@@ -368,9 +429,7 @@ def _mean_size(blobs: BlobStore, files: PartitionedFiles, prefetcher: FilePrefet
     return float(prefetcher.size(files.keys[0])) if len(files) and files.keys[0] in prefetcher else 0.0
 
 
-def _block_bounds(
-    datasets: Sequence[PartitionedFiles], file_sizes: Sequence[float], *, unsorted: bool
-) -> Ints:
+def _block_bounds(datasets: Sequence[PartitionedFiles], file_sizes: Sequence[float], *, plain: bool) -> Ints:
     """Bounds of the blocks of physical partitions; each block is read and joined by one thread."""
     n_partitions = int(datasets[0].partition_ids[-1]) + 1
     if n_partitions == 1:
@@ -380,7 +439,7 @@ def _block_bounds(
         if files.aligned and len(files):
             count = np.bincount(files.partition_ids, minlength=n_partitions)
             weights += count * (size * column_fraction(files.scan))
-    is_plain = unsorted and not any(files.scan.predicates or files.scan.implied for files in datasets)
+    is_plain = plain and not any(files.scan.predicates or files.scan.implied for files in datasets)
     if weights.mean() >= (_BLOCK if is_plain else _MIN_BLOCK_BYTES):
         return np.arange(n_partitions + 1)
     return split_by_weight(weights, 1, _PLAIN_BLOCK if is_plain else _BLOCK)

@@ -70,6 +70,8 @@ class FilePrefetcher:
         self._untaken = [len(batch) for batch in self._batches]
         self._next = 0
         self._limit = apply_thread_limit(REMOTE_REQUESTS)
+        #: bytes that have been read
+        self.nbytes = 0.0
         self._context = copy_context()  # the listener for progress
         self._lock = Lock()
         threads = min(apply_thread_limit(_MAX_REQUESTS), max(1, len(self._batches)))
@@ -83,6 +85,13 @@ class FilePrefetcher:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return len(self._batch_of)
+
+    def close(self) -> None:
+        """Drop requests that have not begun, and wait for the others."""
         self._pool.shutdown(cancel_futures=True)
 
     def __contains__(self, key: object) -> bool:
@@ -125,8 +134,9 @@ class FilePrefetcher:
         files = {request.key: fetch_file(self._blobs, request.key, request.columns) for request in batch}
         size = sum(len(files[request.key]) * request.share for request in batch)
         limit = apply_thread_limit(int(min(max(_MEMORY / max(size, 1.0), _MIN_REQUESTS), _MAX_REQUESTS)))
-        if limit != self._limit:
-            with self._lock:
+        with self._lock:
+            self.nbytes += size
+            if limit != self._limit:
                 self._limit = limit
                 self._submit_allowed()
         return files

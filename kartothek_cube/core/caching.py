@@ -1,4 +1,4 @@
-"""The process-wide cache of parsed headers, schemas and indices."""
+"""The process-wide caches: of parsed headers, schemas and indices, and of footers of remote files."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Callable, Hashable
 from threading import Lock
 from typing import NamedTuple, TypeVar, cast
 
-__all__ = ("CACHE", "ParseCache", "clear")
+__all__ = ("CACHE", "FOOTERS", "ParseCache", "clear")
 
 ParsedT = TypeVar("ParsedT")
 
 #: total bytes of contents and parsed objects; a header of a million partitions takes about 100 MB
-_CAPACITY = 208 << 20
+_CAPACITY = 184 << 20
+#: bytes of footers: of about 10,000 files with few columns
+_FOOTER_CAPACITY = 24 << 20
 
 
 class _Entry(NamedTuple):
@@ -84,13 +86,16 @@ class ParseCache:
 
 
 CACHE = ParseCache(_CAPACITY)
+#: apart, so that a scan of many files evicts no headers
+FOOTERS = ParseCache(_FOOTER_CAPACITY)
 
 
 def clear() -> None:
-    """Free the memory of cached headers, schemas and indices.
+    """Free the memory of cached headers, schemas and indices, and of footers of files in object stores.
 
-    A process keeps what it has parsed, up to 208 MiB, and reuses it while the stored bytes are the same. So
-    there is no need to clear the cache for correct results, only to free memory or to measure cold reads.
+    A process keeps these, up to 208 MiB, and reuses them while the stored bytes are the same, or the versions
+    of files. So there is no need to clear the cache for correct results, only to free memory or to measure
+    cold reads.
 
     Examples
     --------
@@ -98,3 +103,4 @@ def clear() -> None:
     >>> caching.clear()
     """
     CACHE.clear()
+    FOOTERS.clear()

@@ -41,7 +41,7 @@ from kartothek_cube.io_components.maintenance.delete import delete_cube_job
 from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.maintenance.stats import collect_stats_job
-from kartothek_cube.io_components.query.executor import query_job, run_frames
+from kartothek_cube.io_components.query.executor import prefetch_tasks, query_job, run_frames
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan
 from kartothek_cube.io_components.query.result_types import plan_frames
 from kartothek_cube.io_components.runtime import limit_threads
@@ -87,7 +87,8 @@ def _write(plan: CubeWritePlan, data: Iterable[CubeElement]) -> dict[str, Datase
 
 
 def _query(plan: PhysicalPlan) -> Iterator[pd.DataFrame]:
-    return chain.from_iterable(iter_results(query_job(plan, plan.tasks(), run_frames)))
+    tasks = prefetch_tasks(plan.context, plan.tasks())
+    return chain.from_iterable(iter_results(query_job(plan, tasks, run_frames)))
 
 
 def _execute_in_order(job: Job[Context, Task, Result, Answer]) -> Answer:
@@ -227,8 +228,8 @@ def query_cube__iterator(
     Query a cube as if it were one DataFrame.
 
     See :func:`kartothek_cube.io.eager_cube.query_cube`. The call plans the query and raises what is wrong
-    with it; the files of a group are read when its frame is taken. For the types of groups, footers of files
-    are read when it is planned.
+    with it; the files of a group are read when its frame is taken, or before if the store is remote. For the
+    types of groups, footers of files are read when it is planned.
     """
     plan = plan_frames(
         cube,

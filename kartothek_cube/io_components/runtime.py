@@ -28,6 +28,7 @@ __all__ = (
     "TASK_SIZE",
     "ProgressBar",
     "ProgressListener",
+    "apply_thread_limit",
     "available_cores",
     "batched",
     "bytes_text",
@@ -76,7 +77,8 @@ def limit_threads(threads: int | None) -> Iterator[None]:
         _THREAD_LIMIT.reset(token)
 
 
-def _apply_limit(threads: int) -> int:
+def apply_thread_limit(threads: int) -> int:
+    """So many threads, or fewer within `limit_threads`."""
     limit = _THREAD_LIMIT.get()
     return threads if limit is None else min(threads, limit)
 
@@ -103,8 +105,8 @@ def is_same_store(first: BlobStore, second: BlobStore, uuid: str) -> bool:
 def available_cores() -> int:
     """Number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
-        return _apply_limit(len(os.sched_getaffinity(0)) or 1)
-    return _apply_limit(os.cpu_count() or 1)
+        return apply_thread_limit(len(os.sched_getaffinity(0)) or 1)
+    return apply_thread_limit(os.cpu_count() or 1)
 
 
 def batched(items: Sequence[T], size: int) -> list[Sequence[T]]:
@@ -122,7 +124,7 @@ def ordered_map(function: Callable[[T], R], items: Sequence[T], threads: int) ->
     >>> list(ordered_map(str.upper, ["hamburg", "dresden"], threads=2))
     ['HAMBURG', 'DRESDEN']
     """
-    workers = min(_apply_limit(threads), len(items))
+    workers = min(apply_thread_limit(threads), len(items))
     if workers <= 1:
         yield from map(function, items)
         return
@@ -141,7 +143,7 @@ def prefetch_map(function: Callable[[T], R], items: Sequence[T], threads: int) -
     >>> list(prefetch_map(str.upper, ["hamburg", "dresden"], threads=2))
     ['HAMBURG', 'DRESDEN']
     """
-    workers = min(_apply_limit(threads), len(items))
+    workers = min(apply_thread_limit(threads), len(items))
     # the first alone: a consumer that needs no more, as of LIMIT 1, stops after it
     yield from map(function, items[: 1 if workers > 1 else None])
     if workers <= 1:

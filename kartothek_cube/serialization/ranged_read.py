@@ -7,17 +7,16 @@ import mmap
 import re
 from collections.abc import Collection
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kartothek_cube.core.caching import FOOTERS
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
-from kartothek_cube.core.store import BlobStore
+from kartothek_cube.core.store import BlobStore, PreconditionFailed, Token
 
 __all__ = ("ColumnChunk", "chunks_of", "fetch", "read_footer")
-
-Ranges: TypeAlias = list[tuple[int, int]]
 
 #: bytes at the end of a file that are read first; the whole of a smaller file
 TAIL = 64 << 10
@@ -29,45 +28,106 @@ _LENGTH = 8
 _PADDING = 128
 
 
+class _Ending(NamedTuple):
+    """End of a file, with its footer; the size of the file, and its version if the store tells it."""
+
+    content: bytes
+    size: int
+    token: Token | None
+
+
+class _Range(NamedTuple):
+    """Bytes to read at once, and what of them is needed; all by first byte and end."""
+
+    start: int
+    end: int
+    chunks: list[tuple[int, int]]
+
+
 def fetch(blobs: BlobStore, key: str, columns: Collection[str] | None) -> bytes | pa.Buffer:
     """Needed column chunks of a Parquet file, or all of it; raises KeyError."""
     # Other chunks of a large file are zeros, which take no memory. If such a file turns out to be broken,
     # this may be the cause: fetch it again with ``columns=None``.
     if columns is None:
         return blobs.get(key)
-    tail, size = blobs.get_tail(key, TAIL)
-    if len(tail) == size:
-        return tail
-    needed = _needed_ranges(tail, size, columns)
-    if needed is None:
+    cached = _cached_footer(blobs, key)
+    if cached is not None:
+        content = _fetch_chunks(blobs, key, columns, cached, is_cached=True)
+        if content is not None:
+            return content
+    ending = _Ending(*blobs.get_tail_with_token(key, TAIL))
+    if len(ending.content) == ending.size:
+        return ending.content
+    content = _fetch_chunks(blobs, key, columns, ending, is_cached=False)
+    if content is None:
         return blobs.get(key)
-    contents = blobs.get_ranges(key, needed) if needed else []
-    content = mmap.mmap(-1, size)
-    for (start, length), chunk in zip(needed, contents, strict=True):
-        content[start : start + length] = chunk
-    content[size - len(tail) :] = tail
+    _cache_footer(blobs, key, ending)
+    return content
+
+
+def _fetch_chunks(
+    blobs: BlobStore, key: str, columns: Collection[str], ending: _Ending, *, is_cached: bool
+) -> pa.Buffer | None:
+    """The chunks that a footer describes; None if it is too long or unusual, or that of another version."""
+    ranges = _needed_ranges(ending, columns)
+    if ranges is None or (is_cached and not ranges):
+        return None
+    requests = [(needed.start, needed.end - needed.start) for needed in ranges]
+    try:
+        if is_cached:
+            contents = blobs.get_ranges(key, requests, ending.token)
+        else:
+            contents = blobs.get_ranges(key, requests) if requests else []
+    except PreconditionFailed:
+        return None
+    content = mmap.mmap(-1, ending.size)
+    for needed, data in zip(ranges, contents, strict=True):
+        view = memoryview(data)
+        if len(view) != needed.end - needed.start:
+            return None
+        # not what lies between: memory that is not written to is not taken
+        for start, end in needed.chunks:
+            content[start:end] = view[start - needed.start : end - needed.start]
+    content[ending.size - len(ending.content) :] = ending.content
     return pa.py_buffer(content)
 
 
-def _needed_ranges(tail: bytes, size: int, columns: Collection[str]) -> Ranges | None:
-    """Ranges to read before the tail; None for the whole file, if its footer is too long or unusual."""
+def _cached_footer(blobs: BlobStore, key: str) -> _Ending | None:
+    cached = None if blobs.identity is None else FOOTERS.get((blobs.identity, key))
+    return cached if isinstance(cached, _Ending) else None
+
+
+def _cache_footer(blobs: BlobStore, key: str, ending: _Ending) -> None:
+    """Keep a footer for later queries, which then need one request instead of two."""
+    if blobs.identity is not None and ending.token is not None:
+        footer = ending.content[-_footer_length(ending.content) - _LENGTH :]
+        FOOTERS.put((blobs.identity, key), footer, _Ending(footer, ending.size, ending.token), len(key))
+
+
+def _footer_length(tail: bytes) -> int:
+    return int.from_bytes(tail[-_LENGTH:-4], "little")
+
+
+def _needed_ranges(ending: _Ending, columns: Collection[str]) -> list[_Range] | None:
+    """Ranges to read before the end; None for the whole file, if its footer is too long or unusual."""
+    tail, size = ending.content, ending.size
     start_of_tail = size - len(tail)
-    length = int.from_bytes(tail[-_LENGTH:-4], "little")
+    length = _footer_length(tail)
     if tail[-4:] != _MAGIC or length + _LENGTH > len(tail):
         return None
     chunks = _chunks(tail, length, columns)
     if chunks is None or any(start < 0 or end <= start or end > size for start, end in chunks):
         return None
-    ranges: Ranges = []
+    ranges: list[_Range] = []
     for start, end in sorted(chunks):
         end = min(end + _PADDING, start_of_tail)
         if start >= start_of_tail:
             break
-        if ranges and start - sum(ranges[-1]) <= GAP:
-            first = ranges[-1][0]
-            ranges[-1] = first, max(end, sum(ranges[-1])) - first
+        if ranges and start - ranges[-1].end <= GAP:
+            last = ranges[-1]
+            ranges[-1] = _Range(last.start, max(end, last.end), [*last.chunks, (start, end)])
         else:
-            ranges.append((start, end - start))
+            ranges.append(_Range(start, end, [(start, end)]))
     return ranges
 
 

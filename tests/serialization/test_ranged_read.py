@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from kartothek_cube.core import caching
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io_components.read.data_files import read_table_of_file
@@ -26,6 +27,7 @@ def server():
 
 @pytest.fixture
 def blobs(server):
+    caching.clear()
     server.requests.clear()
     return open_blobs(server.url())
 
@@ -113,6 +115,35 @@ def test_long_footer_costs_the_whole_file(server, blobs):
     found = read_table_of_file(blobs, "f.parquet", [column])
     assert found.equals(ParquetSerializer.read_table(content, [column]))
     assert len(ranges(server)) <= 2
+
+
+def test_second_read_needs_one_request(server, blobs):
+    content = stored(blobs, table())
+    read_table_of_file(blobs, "f.parquet", ["x"])
+    server.requests.clear()
+    found = read_table_of_file(blobs, "f.parquet", ["v3", "day"])
+    assert found.equals(ParquetSerializer.read_table(content, ["v3", "day"]))
+    assert len(ranges(server)) == 1
+
+
+@pytest.mark.parametrize("rows", [ROWS, ROWS - 1, 10], ids=["same length", "shorter", "small"])
+def test_replaced_file_is_read_anew(server, blobs, rows):
+    """Other programs may write other content under a name that we have read before."""
+    stored(blobs, table())
+    read_table_of_file(blobs, "f.parquet", ["x", "v1"])
+    content = stored(blobs, table().take(list(reversed(range(rows)))))
+    for columns in (["x", "v1"], ["v39"], ["text"]):
+        found = read_table_of_file(blobs, "f.parquet", columns)
+        assert found.equals(ParquetSerializer.read_table(content, columns))
+
+
+def test_deleted_file_is_missing_although_its_footer_is_cached(server, blobs):
+    stored(blobs, table())
+    read_table_of_file(blobs, "f.parquet", ["x"])
+    blobs.delete(["f.parquet"])
+    for columns in (["x"], []):
+        with pytest.raises(MissingFileError, match=r"f\.parquet"):
+            read_table_of_file(blobs, "f.parquet", columns)
 
 
 def test_unknown_column_is_named(blobs):

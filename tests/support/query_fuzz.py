@@ -57,7 +57,6 @@ THRESHOLDS = {
     QUERY + "executor._MIN_BLOCK_BYTES": (1, 3000),
     QUERY + "executor._BLOCK": (1, 5000),
     QUERY + "executor._FEW_ROWS": (1, 20),
-    QUERY + "executor._REMOTE_BLOCKS": (1,),
     QUERY + "executor._BROADCAST_ROWS": (0, 20),
     QUERY + "scan._MIN_ROWS_TO_CHECK_ORDER": (0, 3),
     QUERY + "row_batch._THREADS_FROM": (0,),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from typing import Any, BinaryIO, NamedTuple, NoReturn, TypeAlias
@@ -118,6 +118,11 @@ class BlobStore(ABC):
         return self.local_path("_") is not None
 
     @property
+    def identity(self) -> Hashable | None:
+        """What tells this store from others of its process, for caches; None to cache nothing."""
+        return None
+
+    @property
     def missing_directory(self) -> str | None:
         """The directory of the store if it does not exist yet, for messages about missing data."""
         return None
@@ -163,7 +168,7 @@ class BlobStore(ABC):
             file.seek(start)
             return file.read(length)
 
-    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> Buffers:
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]], token: Token | None = None) -> Buffers:
         """Read several ranges of a blob with overlapping requests.
 
         Parameters
@@ -172,6 +177,8 @@ class BlobStore(ABC):
             Key of the blob.
         ranges
             Start and length of each range, within the blob.
+        token
+            Expected version, from `get_tail_with_token`; None for any.
 
         Returns
         -------
@@ -181,7 +188,11 @@ class BlobStore(ABC):
         ------
         KeyError
             There is no such blob.
+        PreconditionFailed
+            The blob has another version.
         """
+        if token is not None:
+            raise PreconditionFailed(key)
         return [self.get_range(key, start, length) for start, length in ranges]
 
     def get_tail(self, key: str, length: int) -> tuple[bytes, int]:
@@ -207,6 +218,27 @@ class BlobStore(ABC):
         size = self.size(key)
         start = max(0, size - length)
         return self.get_range(key, start, size - start), size
+
+    def get_tail_with_token(self, key: str, length: int) -> tuple[bytes, int, Token | None]:
+        """Read the end of a blob, its size, and its version if `get_ranges` can check that.
+
+        Parameters
+        ----------
+        key
+            Key of the blob.
+        length
+            Number of bytes.
+
+        Returns
+        -------
+        bytes, int, Token or None
+
+        Raises
+        ------
+        KeyError
+            There is no such blob.
+        """
+        return *self.get_tail(key, length), None
 
     @abstractmethod
     def size(self, key: str) -> int:

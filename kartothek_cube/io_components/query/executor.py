@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import compress, pairwise
+from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
 import attrs
@@ -21,8 +23,17 @@ from kartothek_cube.core.expressions.predicate import AllOf, Node, columns_of, t
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.job import Job
-from kartothek_cube.io_components.query.frame_conversion import OutputBuffer, frames_of_tables
-from kartothek_cube.io_components.query.group_output import GroupedBatch, GroupSplitter, sort_table
+from kartothek_cube.io_components.query.frame_conversion import (
+    OutputBuffer,
+    frames_of_slices,
+    frames_of_tables,
+)
+from kartothek_cube.io_components.query.group_output import (
+    GroupedBatch,
+    GroupedTable,
+    GroupSplitter,
+    sort_table,
+)
 from kartothek_cube.io_components.query.join import join
 from kartothek_cube.io_components.query.physical_plan import (
     PhysicalPlan,
@@ -41,14 +52,12 @@ from kartothek_cube.io_components.query.scan import (
 )
 from kartothek_cube.io_components.read.data_files import (
     WORTH_A_THREAD,
-    FileBytes,
     Source,
     concat_tables,
-    fetch_files,
     open_columns,
 )
+from kartothek_cube.io_components.read.prefetch import FileBytes, FilePrefetcher, FileRequest, fetch_file
 from kartothek_cube.io_components.runtime import (
-    REMOTE_REQUESTS,
     available_cores,
     batched,
     mean_size,
@@ -61,6 +70,7 @@ from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = (
     "frames_of_result",
+    "prefetch_tasks",
     "query_job",
     "query_table_job",
     "run_frame_blocks",
@@ -70,6 +80,8 @@ __all__ = (
     "run_task",
 )
 
+#: limits of what is read of the next tasks: requests that hide their latency, and memory
+_FILES_AHEAD, _BYTES_AHEAD = 32, 64 << 20
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 #: rows of a broadcast side times blocks: each block searches all rows of the side, and above this limit
@@ -88,13 +100,19 @@ _SAMPLE = 4
 _SLICES = 2
 #: blocks of fewer rows are joined and sorted together: the calls cost more than the rows
 _FEW_ROWS = 1 << 13
-#: blocks per concurrent request to a remote store: enough for the requests of one block to hide in the others
-_REMOTE_BLOCKS = 8
 
 
 def run_frames(context: ScanContext, task: ScanTask) -> list[pd.DataFrame]:
     """DataFrames of a task, with the same unit of dates in all of them."""
-    tables = run_task(context, task, OutputBuffer() if context.dtype_backend is None else None)
+    backend = context.dtype_backend
+    groups = _run_groups(context, task, OutputBuffer() if backend is None else None)
+    if len(groups) == 1 and len(groups[0].bounds) > 2:
+        table, bounds = groups.pop()
+        if backend is not None:
+            table = cast_to_schema(table, context.output)
+        return _align_dates(context, frames_of_slices(table, bounds, backend))
+    tables = [group.table for group in groups]
+    groups.clear()  # so that frames take the memory of the tables
     return frames_of_result(context, tables)
 
 
@@ -102,7 +120,10 @@ def frames_of_result(context: ScanContext, tables: list[pa.Table]) -> list[pd.Da
     """DataFrames of the tables of a query, with the same types in all of them; ``tables`` is emptied."""
     if context.dtype_backend is not None:
         tables[:] = [cast_to_schema(table, context.output) for table in tables]
-    frames = list(frames_of_tables(tables, context.dtype_backend))
+    return _align_dates(context, list(frames_of_tables(tables, context.dtype_backend)))
+
+
+def _align_dates(context: ScanContext, frames: list[pd.DataFrame]) -> list[pd.DataFrame]:
     if context.dtype_backend is None and any(pa.types.is_date(field.type) for field in context.output):
         # datetime64[s] for all if a column of one has dates that datetime64[ns] cannot hold
         align_date_units(frames)
@@ -176,9 +197,16 @@ def _block_ends(n_partitions: int, limit: int | None) -> list[int]:
     return [*ends, n_partitions] if n_partitions else ends
 
 
-def run_task(context: ScanContext, task: ScanTask, buffer: OutputBuffer | None = None) -> list[pa.Table]:
+def run_task(context: ScanContext, task: ScanTask) -> list[pa.Table]:
+    """Sorted tables of a task, with the columns of ``context.output``: one per group that has rows."""
+    return [table for groups in _run_groups(context, task) for table in groups.tables()]
+
+
+def _run_groups(
+    context: ScanContext, task: ScanTask, buffer: OutputBuffer | None = None
+) -> list[GroupedTable]:
     """
-    Sorted tables of a task, with the columns of ``context.output``: one per group that has rows.
+    Sorted rows of a task, with the columns of ``context.output``, by groups.
 
     Rows of a task without groups are written to ``buffer``, which becomes the memory of one DataFrame.
     """
@@ -187,23 +215,69 @@ def run_task(context: ScanContext, task: ScanTask, buffer: OutputBuffer | None =
     datasets = group_files_by_partition(context, task)
     if not len(datasets[0]):
         return []
-    file_sizes = _mean_file_sizes(blobs, datasets)
-    bounds = _block_bounds(blobs, datasets, file_sizes, unsorted=not context.sort_columns).tolist()
+    if blobs.is_local:
+        return _run_blocks(context, task, buffer, datasets, None)
+    with task.prefetcher or FilePrefetcher(blobs, _file_requests(datasets)) as prefetcher:
+        return _run_blocks(context, task, buffer, datasets, prefetcher)
+
+
+def prefetch_tasks(context: ScanContext, tasks: Sequence[ScanTask]) -> Iterator[ScanTask]:
+    """The tasks; from the second on, the files of the next ones are read while one is processed."""
+    # not with the first: a consumer may need no more than that
+    blobs = context.open_store()
+    if blobs.is_local:
+        yield from tasks
+        return
+    remaining, ahead = deque(tasks), deque[ScanTask]()
+    allowed = 1
+    try:
+        while remaining or ahead:
+            while remaining and len(ahead) < allowed:
+                requests = _file_requests(group_files_by_partition(context, remaining[0]))
+                prefetcher = FilePrefetcher(blobs, requests)
+                ahead.append(attrs.evolve(remaining.popleft(), prefetcher=prefetcher))
+            task = ahead.popleft()
+            yield task
+            used = task.prefetcher
+            if used is not None:
+                allowed = 1 + int(min(_FILES_AHEAD / max(len(used), 1), _BYTES_AHEAD / max(used.nbytes, 1)))
+            del task, used
+    finally:
+        for task in ahead:
+            if task.prefetcher is not None:
+                task.prefetcher.close()
+
+
+def _run_blocks(
+    context: ScanContext,
+    task: ScanTask,
+    buffer: OutputBuffer | None,
+    datasets: Sequence[PartitionedFiles],
+    prefetcher: FilePrefetcher | None,
+) -> list[GroupedTable]:
+    """Process the files of a task block by block; those of a remote store while others are being fetched."""
+    blobs = context.open_store()
+    file_sizes = _mean_file_sizes(blobs, datasets, prefetcher)
+    # late materialisation and equal cells, for which a partition is a block of its own, are of no use here
+    is_plain = not context.sort_columns or (prefetcher is not None and len(datasets) == 1)
+    bounds = _block_bounds(datasets, file_sizes, plain=is_plain).tolist()
     n_blocks = len(bounds) - 1
     shared = [load_rows(blobs, files, task.predicates) for files in datasets if not files.aligned]
     # joined to every block; or, if they are large, once to the rows of all blocks
     is_small = [n_blocks == 1 or len(rows) * n_blocks <= _BROADCAST_ROWS for rows in shared]
     deferred = [rows for rows, small in zip(shared, is_small, strict=True) if not small]
-    threads = _block_threads(blobs, datasets, file_sizes, n_blocks)
+    threads = _block_threads(datasets, file_sizes, n_blocks)
     pipeline = _BlockPipeline(
         blobs=blobs,
+        prefetcher=prefetcher,
         datasets=[files for files in datasets if files.aligned],
         predicates=task.predicates,
         broadcast=list(compress(shared, is_small)),
         file_threads=threads.files,
         single_block=n_blocks == 1,
     )
-    splitter = GroupSplitter.of(context, task.groups)
+    # blocks that overlap are sorted at the end in any case
+    splitter = GroupSplitter.of(context, task.groups, defer_sort=prefetcher is not None and n_blocks > 1)
     if not deferred:
         drops_rows = bool(context.join_filters) or any(scan.predicates for scan in context.scans)
         if buffer is not None and task.groups is None and not drops_rows:
@@ -212,7 +286,7 @@ def run_task(context: ScanContext, task: ScanTask, buffer: OutputBuffer | None =
         process = partial(_process_blocks, pipeline, splitter, buffer if task.groups is None else None)
         blocks = list(enumerate(pairwise(bounds)))
         # rows of several blocks are joined, sorted and split at once if conditions leave few of them
-        size = -(-n_blocks // (threads.blocks * _SLICES)) if drops_rows and blobs.is_local else 1
+        size = -(-n_blocks // (threads.blocks * _SLICES)) if drops_rows and prefetcher is None else 1
         slices = ordered_map(process, batched(blocks, size), threads.blocks)
         batches = [batch for batches in slices for batch in batches]
         if buffer is not None:
@@ -231,6 +305,8 @@ class _BlockPipeline:
     """Scan and join of blocks of physical partitions; called on many threads."""
 
     blobs: BlobStore
+    #: of a store that is not local
+    prefetcher: FilePrefetcher | None
     #: files of the datasets that are partitioned like the seed, the seed first
     datasets: Sequence[PartitionedFiles]
     predicates: Predicates
@@ -243,14 +319,20 @@ class _BlockPipeline:
     def scan(self, bounds: tuple[int, int]) -> RowBatch:
         """Rows of the physical partitions between the bounds, joined with those of aligned datasets."""
         datasets = [files.between(*bounds) for files in self.datasets]
-        fetched = self._fetch(datasets)
+        prefetcher = self.prefetcher
+        if prefetcher is None:
+            return self._scan_and_join(datasets, {})
+        keys = [key for files in datasets for key in files.keys if key in prefetcher]
+        fetched = {key: prefetcher.take(key) for key in keys}
         try:
             return self._scan_and_join(datasets, fetched)
         except CorruptDatasetError:
-            if not any(isinstance(file, pa.Buffer) for file in fetched.values()):
+            ranges = [key for key, file in fetched.items() if isinstance(file, pa.Buffer)]
+            if not ranges:
                 raise
             # a buffer holds only the requested ranges of a file: those may be too few, and the file valid
-            return self._scan_and_join(datasets, self._fetch(datasets, whole_files=True))
+            fetched.update((key, fetch_file(self.blobs, key, None)) for key in ranges)
+            return self._scan_and_join(datasets, fetched)
 
     def _scan_and_join(self, datasets: list[PartitionedFiles], fetched: Mapping[str, FileBytes]) -> RowBatch:
         with ExitStack() as stack:
@@ -269,16 +351,6 @@ class _BlockPipeline:
 
     def _load(self, files: PartitionedFiles) -> RowBatch:
         return load_rows(self.blobs, files, self.predicates, self.file_threads)
-
-    def _fetch(
-        self, datasets: Sequence[PartitionedFiles], *, whole_files: bool = False
-    ) -> dict[str, FileBytes]:
-        """Files of a remote store, all of them or only the columns to read."""
-        requests: list[tuple[str, list[str] | None]] = []
-        for files in datasets:
-            columns = None if whole_files else stored_columns(files.scan)
-            requests += [(key, columns) for key in files.keys]
-        return fetch_files(self.blobs, requests, self.file_threads)
 
     def _open(
         self, datasets: Sequence[PartitionedFiles], fetched: Mapping[str, FileBytes], stack: ExitStack
@@ -328,19 +400,36 @@ def _filter_joined(rows: RowBatch, filters: Sequence[Node]) -> RowBatch:
     return rows if mask.true_count == len(rows) else rows.filter(mask.to_numpy(zero_copy_only=False))
 
 
-def _mean_file_sizes(blobs: BlobStore, datasets: Sequence[PartitionedFiles]) -> list[float]:
+def _file_requests(datasets: Sequence[PartitionedFiles]) -> list[FileRequest]:
+    """Parquet files of the datasets that are partitioned like the seed, in the order of the blocks."""
+    requests: list[tuple[int, FileRequest]] = []
+    for files in datasets:
+        if files.aligned:
+            columns, share = stored_columns(files.scan), column_fraction(files.scan)
+            requests += [
+                (partition, FileRequest(key, columns, share))
+                for partition, key in zip(files.partition_ids.tolist(), files.keys, strict=True)
+                if key.endswith(PARQUET_FILE_SUFFIX)
+            ]
+    return [request for _, request in sorted(requests, key=itemgetter(0))]
+
+
+def _mean_file_sizes(
+    blobs: BlobStore, datasets: Sequence[PartitionedFiles], prefetcher: FilePrefetcher | None
+) -> list[float]:
     """Mean bytes of the files of each dataset, from a sample; 0 if they do not matter, or cost requests."""
-    matter = blobs.is_local and any(len(files) > 1 for files in datasets)
-    return [_mean_size(blobs, files) if matter else 0.0 for files in datasets]
+    matter = any(len(files) > 1 for files in datasets)
+    return [_mean_size(blobs, files, prefetcher) if matter else 0.0 for files in datasets]
 
 
-def _mean_size(blobs: BlobStore, files: PartitionedFiles) -> float:
-    return mean_size(blobs, files.keys[:: max(1, len(files) // _SAMPLE)])
+def _mean_size(blobs: BlobStore, files: PartitionedFiles, prefetcher: FilePrefetcher | None) -> float:
+    if prefetcher is None:
+        return mean_size(blobs, files.keys[:: max(1, len(files) // _SAMPLE)])
+    # the first file is there first
+    return float(prefetcher.size(files.keys[0])) if len(files) and files.keys[0] in prefetcher else 0.0
 
 
-def _block_bounds(
-    blobs: BlobStore, datasets: Sequence[PartitionedFiles], file_sizes: Sequence[float], *, unsorted: bool
-) -> Ints:
+def _block_bounds(datasets: Sequence[PartitionedFiles], file_sizes: Sequence[float], *, plain: bool) -> Ints:
     """Bounds of the blocks of physical partitions; each block is read and joined by one thread."""
     n_partitions = int(datasets[0].partition_ids[-1]) + 1
     if n_partitions == 1:
@@ -349,10 +438,8 @@ def _block_bounds(
     for files, size in zip(datasets, file_sizes, strict=True):
         if files.aligned and len(files):
             count = np.bincount(files.partition_ids, minlength=n_partitions)
-            weights += count * (size * column_fraction(files.scan)) if blobs.is_local else count
-    if not blobs.is_local:  # sizes would cost requests
-        return split_by_weight(weights, 1, int(np.ceil(weights.sum() / (_REMOTE_BLOCKS * REMOTE_REQUESTS))))
-    is_plain = unsorted and not any(files.scan.predicates or files.scan.implied for files in datasets)
+            weights += count * (size * column_fraction(files.scan))
+    is_plain = plain and not any(files.scan.predicates or files.scan.implied for files in datasets)
     if weights.mean() >= (_BLOCK if is_plain else _MIN_BLOCK_BYTES):
         return np.arange(n_partitions + 1)
     return split_by_weight(weights, 1, _PLAIN_BLOCK if is_plain else _BLOCK)
@@ -366,11 +453,9 @@ class _BlockThreads(NamedTuple):
 
 
 def _block_threads(
-    blobs: BlobStore, datasets: Sequence[PartitionedFiles], file_sizes: Sequence[float], n_blocks: int
+    datasets: Sequence[PartitionedFiles], file_sizes: Sequence[float], n_blocks: int
 ) -> _BlockThreads:
-    """Threads for the blocks of a task, by the store and the size of its files."""
-    if not blobs.is_local:
-        return _BlockThreads(min(n_blocks, REMOTE_REQUESTS), -(-REMOTE_REQUESTS // n_blocks))
+    """Threads for the blocks of a task, by the size of its files."""
     sizes = zip(datasets, file_sizes, strict=True)
     cores = available_cores() if any(len(f) > 1 and size > WORTH_A_THREAD for f, size in sizes) else 1
     return _BlockThreads(min(n_blocks, cores), -(-cores // n_blocks))

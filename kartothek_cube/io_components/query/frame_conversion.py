@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any, TypeAlias
@@ -19,6 +21,7 @@ from kartothek_cube.io_components.kernels.take import to_single_array
 __all__ = (
     "MAX_COLUMNS",
     "OutputBuffer",
+    "frames_of_slices",
     "frames_of_tables",
     "zero_copy_view",
 )
@@ -161,6 +164,11 @@ def _column_index(names: tuple[str, ...]) -> pd.Index[Any]:
     return pd.Index(names)
 
 
+@lru_cache(maxsize=64)
+def _row_index(length: int) -> pd.RangeIndex:
+    return pd.RangeIndex(length)
+
+
 def _blocks(table: pa.Table) -> list[_Block] | None:
     """Blocks of a DataFrame with these rows; None unless all columns are numbers, times or text."""
     names = table.column_names
@@ -190,8 +198,8 @@ def _frame_of_blocks(blocks: list[_Block], length: int, names: tuple[str, ...]) 
     # The general way calls 600 Python functions, for 1 ms; this one 60.
     if _FROM_BLOCKS is None:
         raise NotImplementedError("pandas before 3 makes no frames of blocks")
-    # a view of its own, as users may name the columns
-    return _FROM_BLOCKS(blocks, pd.RangeIndex(length), _column_index(names).view())
+    # views of its own, as users may name index and columns
+    return _FROM_BLOCKS(blocks, _row_index(length).view(), _column_index(names).view())
 
 
 def _frame(tables: list[pa.Table], backend: DtypeBackend | None) -> pd.DataFrame:
@@ -228,12 +236,51 @@ def frames_of_tables(tables: list[pa.Table], backend: DtypeBackend | None = None
         if len(batch) == 1:
             yield _frame(batch, backend)
         else:
-            table, bounds = pa.concat_tables(batch), [0, *accumulate(map(len, batch))]
-            blocks = None if backend else _blocks(table)
-            if blocks is None:
-                yield from _cut(to_pandas(table, dtype_backend=backend), bounds)
+            yield from _cut_table(pa.concat_tables(batch), [0, *accumulate(map(len, batch))], backend)
+
+
+def frames_of_slices(
+    table: pa.Table, bounds: npt.NDArray[np.int64], backend: DtypeBackend | None = None
+) -> list[pd.DataFrame]:
+    """
+    One independent DataFrame per slice of a table, as `frames_of_tables` makes of the slices.
+
+    >>> table = pa.table({"CITY": ["Rom", "Ulm", "Bonn"]})
+    >>> [frame["CITY"].tolist() for frame in frames_of_slices(table, np.array([0, 1, 3]))]
+    [['Rom'], ['Ulm', 'Bonn']]
+    """
+    frames: list[pd.DataFrame] = []
+    null_sensitive = [number for number, dtype in enumerate(table.schema.types) if _depends_on_nulls(dtype)]
+    is_cut = bool(table.column_names) and not any(
+        table.column(number).null_count for number in null_sensitive
+    )
+    is_cut = is_cut and int(np.diff(bounds).max(initial=0)) < _SMALL
+    start = 0
+    with _pause_collector():
+        while start < len(bounds) - 1:
+            stop = int(bounds.searchsorted(bounds[start] + _BATCH, "right")) - 1
+            stop = min(max(stop, start + 1), len(bounds) - 1)
+            part = (bounds[start : stop + 1] - bounds[start]).tolist()
+            rows = table.slice(int(bounds[start]), part[-1])
+            if is_cut:
+                frames.extend(_cut_table(rows, part, backend))
             else:
-                yield from _cut_blocks(blocks, bounds, tuple(table.column_names))
+                frames.extend(frames_of_tables([rows.slice(a, b - a) for a, b in pairwise(part)], backend))
+            start = stop
+    return frames
+
+
+@contextmanager
+def _pause_collector() -> Iterator[None]:
+    """Pause the collection of cyclic garbage, which would visit thousands of new frames several times."""
+    # two fifths of the time that 5,000 frames take
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _next_batch(tables: list[pa.Table]) -> list[pa.Table]:
@@ -262,6 +309,14 @@ def _depends_on_nulls(dtype: pa.DataType) -> bool:
     """Whether nulls change the type of a column in pandas, as they do with integers."""
     kinds = (pa.types.is_floating, pa.types.is_timestamp, pa.types.is_date, pa.types.is_string)
     return not any(is_kind(dtype) for is_kind in kinds)
+
+
+def _cut_table(table: pa.Table, bounds: list[int], backend: DtypeBackend | None) -> Iterator[pd.DataFrame]:
+    """Frames of consecutive rows of a table, whose columns get the same types in each of them."""
+    blocks = None if backend else _blocks(table)
+    if blocks is None:
+        return _cut(to_pandas(table, dtype_backend=backend), bounds)
+    return _cut_blocks(blocks, bounds, tuple(table.column_names))
 
 
 def _cut_blocks(blocks: list[_Block], bounds: list[int], names: tuple[str, ...]) -> Iterator[pd.DataFrame]:

@@ -14,9 +14,10 @@ from kartothek_cube.core.arrow.types import Ints
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore
+from kartothek_cube.io_components.kernels.encode import integers
 from kartothek_cube.io_components.kernels.search import lookup_keys
-from kartothek_cube.io_components.kernels.sort import sort_order, strictly_increasing
-from kartothek_cube.io_components.kernels.take import Column, take_values
+from kartothek_cube.io_components.kernels.sort import run_starts_mask, sort_order, strictly_increasing
+from kartothek_cube.io_components.kernels.take import Column, as_chunked, take_values
 from kartothek_cube.io_components.query.physical_plan import DatasetScan, Group, ScanContext
 from kartothek_cube.io_components.query.row_batch import (
     RowBatch,
@@ -34,6 +35,7 @@ __all__ = (
     "GroupRows",
     "GroupSplitter",
     "GroupedBatch",
+    "GroupedTable",
     "sort_table",
 )
 
@@ -42,14 +44,6 @@ __all__ = (
 _LONG = 100
 #: batches with fewer rows per group are concatenated, then split: a slice costs as much as many rows
 _SPLIT_FROM = 1000
-
-
-def sort_result(rows: RowBatch, sort_columns: Sequence[str]) -> pa.Table:
-    """Rows with their partition columns, sorted by dimensions, then partition columns."""
-    rows = rows.append_partition_keys(sort_columns)
-    if rows.sorted and _partitions_sorted(rows, sort_columns):
-        return rows.table
-    return sort_table(rows.table, sort_columns)
 
 
 def sort_table(table: pa.Table, sort_columns: Sequence[str]) -> pa.Table:
@@ -85,12 +79,27 @@ def _boundaries_sorted(cells: Sequence[Column], length: int) -> bool:
 
 
 class GroupRows(NamedTuple):
-    """Sorted rows of one group, with the columns of the result and those by which it is sorted."""
+    """Rows of one group, with the columns of the result and those by which it is sorted."""
 
     number: int
     table: pa.Table
     #: bits of the number columns in the files that the rows come from; empty if the schema tells them
     widths: Widths
+    sorted: bool = True
+
+
+class GroupedTable(NamedTuple):
+    """Rows of consecutive groups, in the types of the result, and the bounds of each group."""
+
+    table: pa.Table
+    bounds: Ints
+
+    def tables(self) -> list[pa.Table]:
+        """One table per group."""
+        if len(self.bounds) == 2:
+            return [self.table]
+        bounds = self.bounds.tolist()
+        return [self.table.slice(start, stop - start) for start, stop in pairwise(bounds)]
 
 
 @attrs.frozen
@@ -98,7 +107,6 @@ class GroupedBatch:
     """Rows of a block, split into groups; or to be split later, with those of other blocks."""
 
     groups: list[GroupRows] = attrs.field(factory=list)
-    #: sorted
     unsplit: pa.Table | None = None
 
 
@@ -116,31 +124,38 @@ class GroupSplitter:
     values: tuple[pa.Array, ...] | None
     #: columns whose numbers can be of different width; none with groups
     columns: tuple[str, ...]
+    #: whether rows that are sorted again with those of other blocks stay as they are until then
+    defer_sort: bool = False
 
     @classmethod
-    def of(cls, context: ScanContext, groups: Sequence[Group] | None) -> GroupSplitter:
+    def of(
+        cls, context: ScanContext, groups: Sequence[Group] | None, *, defer_sort: bool = False
+    ) -> GroupSplitter:
         """Splitter into the given groups."""
         keys = context.scans[0].partition_keys  # in no file: they have the type of the schema
         numbers = tuple(f.name for f in context.output if bits(f.type) and f.name not in keys)
         if groups is None:
-            return cls(context, None, numbers)
+            return cls(context, None, numbers, defer_sort)
         # not the width in the files: it differs between groups, and a task does not know all files
         types = [context.output.field(name).type for name in context.partition_by]
         columns = zip(*groups, strict=True)
-        return cls(context, tuple(pa.array(c, type=t) for c, t in zip(columns, types, strict=True)), ())
+        values = tuple(pa.array(c, type=t) for c, t in zip(columns, types, strict=True))
+        return cls(context, values, (), defer_sort)
 
     def split(self, rows: RowBatch) -> GroupedBatch:
         """Sort and split the joined rows of a block."""
-        widths = self._max_widths(rows)
-        if not self.context.sort_columns:
-            rows = rows.append_partition_keys(self.context.output.names)
-        table = self._select(sort_result(rows, self.context.sort_columns))
+        widths, sort_columns = self._max_widths(rows), self.context.sort_columns
+        rows = rows.append_partition_keys(sort_columns or self.context.output.names)
+        in_order = not sort_columns or (rows.sorted and _partitions_sorted(rows, sort_columns))
+        table = rows.table
         del rows
+        stays_whole = self.values is None or len(table) < _SPLIT_FROM * len(self.values[0])
+        if not in_order and not (stays_whole and self.defer_sort):
+            table, in_order = sort_table(table, sort_columns), True
+        table = self._select(table)
         if self.values is None:
-            return GroupedBatch([GroupRows(0, table, np.array(widths, np.int8))])
-        if len(table) < _SPLIT_FROM * len(self.values[0]):
-            return GroupedBatch(unsplit=table)
-        return GroupedBatch(self._split(table))
+            return GroupedBatch([GroupRows(0, table, np.array(widths, np.int8), in_order)])
+        return GroupedBatch(unsplit=table) if stays_whole else GroupedBatch(self._split(table))
 
     def _max_widths(self, rows: RowBatch) -> list[int]:
         """Bits of the numbers in the files with rows, by column."""
@@ -154,45 +169,61 @@ class GroupSplitter:
         names = dict.fromkeys([*self.context.output.names, *self.context.sort_columns])
         return table.select([name for name in names if name in table.column_names])
 
-    def _split(self, table: pa.Table, *, finished: bool = False) -> list[GroupRows]:
-        """Rows by group; `finished` ones have just the columns of the result, in their types."""
+    def _split(self, table: pa.Table) -> list[GroupRows]:
+        """Rows by group."""
+        numbers, split = self._arrange(table)
+        widths = np.empty(0, np.int8)
+        return [GroupRows(n, rows, widths) for n, rows in zip(numbers.tolist(), split.tables(), strict=True)]
+
+    def _arrange(self, table: pa.Table) -> tuple[Ints, GroupedTable]:
+        """Numbers of the groups that have rows, ascending, and these rows in the order of the groups."""
         if self.values is None:
             raise ValueError("a task without groups has nothing to split")
         keys = [table.column(name) for name in self.context.partition_by]
-        numbers = lookup_keys(keys, self.values, len(table), len(self.values[0]))
-        order = _stable_order(numbers, len(self.values[0]))
-        if order is not None:
-            table, numbers = take_rows(table, order), numbers[order]
-        if finished:  # all groups at once, not one by one
-            table = fit(table.select(self.context.output.names), self.context.output)
-        groups = np.unique(numbers[numbers >= 0])
-        starts, stops = np.searchsorted(numbers, groups, "left"), np.searchsorted(numbers, groups, "right")
-        bounds = zip(groups.tolist(), starts.tolist(), stops.tolist(), strict=True)
-        widths = np.empty(0, np.int8)
-        return [GroupRows(number, table.slice(start, stop - start), widths) for number, start, stop in bounds]
+        starts = _run_starts(keys, len(table))
+        first = keys if starts is None else take_columns(keys, starts)
+        n_keys, n_groups = len(table) if starts is None else len(starts), len(self.values[0])
+        numbers = lookup_keys(first, self.values, n_keys, n_groups)
+        if starts is not None and not _is_ascending(numbers):
+            numbers, starts = np.repeat(numbers, np.diff(np.append(starts, len(table)))), None
+        if starts is None:
+            order = _stable_order(numbers, n_groups)
+            if order is not None:
+                table, numbers = take_rows(table, order), numbers[order]
+            starts = np.flatnonzero(np.diff(numbers, prepend=-2))
+            numbers = numbers[starts]
+        # the rows of no group come first
+        bounds = np.append(starts, len(table))[int((numbers < 0).sum()) :]
+        return numbers[numbers >= 0], GroupedTable(table, bounds)
 
     def _concat_unsplit(self, tables: list[pa.Table]) -> pa.Table:
         """Concatenate and sort the rows of blocks that are not split yet."""
         table = concat_tables(tables, self.context.output, self.context.scans[0].uuid)
         return sort_table(table, self.context.sort_columns)
 
-    def concat_groups(self, batches: list[GroupedBatch], blobs: BlobStore) -> list[pa.Table]:
-        """One sorted table per group that has rows; ``batches``, in the order of the blocks, is emptied."""
+    def concat_groups(self, batches: list[GroupedBatch], blobs: BlobStore) -> list[GroupedTable]:
+        """Sorted rows of the groups that have rows; ``batches``, in the order of the blocks, is emptied."""
         # emptied, and with each name deleted after use, so that sorting releases column by column
         unsplit = [rows for batch in batches if (rows := batch.unsplit) is not None and len(rows)]
         if unsplit and not any(batch.groups for batch in batches):
             batches.clear()
             table = self._concat_unsplit(unsplit)
             unsplit.clear()
-            return [rows.table for rows in self._split(table, finished=True)]
+            _, split = self._arrange(table)
+            del table
+            # all groups at once, not one by one
+            finished = fit(split.table.select(self.context.output.names), self.context.output)
+            return [GroupedTable(finished, split.bounds)] if len(split.bounds) > 1 else []
         if unsplit:
             batches.append(GroupedBatch(self._split(self._concat_unsplit(unsplit))))
             unsplit.clear()
         tables_by_group: dict[int, list[pa.Table]] = {}
         widths_by_group: dict[int, Widths] = {}
+        unsorted: set[int] = set()
         while batches:
-            for number, table, widths in batches.pop(0).groups:
+            for number, table, widths, in_order in batches.pop(0).groups:
                 if len(table):
+                    unsorted.update(() if in_order else (number,))
                     tables_by_group.setdefault(number, []).append(table)
                     widths_by_group[number] = np.maximum(widths_by_group.get(number, 0), widths)
                 del table
@@ -202,7 +233,10 @@ class GroupSplitter:
             key = widths_by_group[number].tobytes()
             if key not in schemas:
                 schemas[key] = self._group_schema(widths_by_group[number], blobs)
-            results.append(self._concat_group(tables_by_group.pop(number), schemas[key]))
+            tables, is_sorted = tables_by_group.pop(number), number not in unsorted
+            table = self._concat_group(tables, schemas[key], is_sorted)
+            results.append(GroupedTable(table, np.array([0, len(table)])))
+            del table
         return results
 
     def _group_schema(self, widths: Widths, blobs: BlobStore) -> pa.Schema:
@@ -213,11 +247,11 @@ class GroupSplitter:
             schema = schema.set(position, pa.field(column, with_bits(schema.field(position).type, width)))
         return schema
 
-    def _concat_group(self, tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
+    def _concat_group(self, tables: list[pa.Table], schema: pa.Schema, is_sorted: bool) -> pa.Table:
         """One sorted table of several; their list is emptied."""
         # the only reference is in a list, so that sort_table can release the columns one by one
         concatenated = [concat_tables(tables, schema, self.context.scans[0].uuid)]
-        in_order = len(tables) == 1 or self._tables_in_order(tables, len(concatenated[0]))
+        in_order = is_sorted and (len(tables) == 1 or self._tables_in_order(tables, len(concatenated[0])))
         tables.clear()
         table = concatenated.pop() if in_order else sort_table(concatenated.pop(), self.context.sort_columns)
         return fit(table.select(schema.names), schema)
@@ -230,6 +264,20 @@ class GroupSplitter:
         boundaries = [t.select(list(self.context.sort_columns)) for t in rows]
         table = concat_tables(boundaries, self.context.output, self.context.scans[0].uuid)
         return _boundaries_sorted(table.columns, len(table))
+
+
+def _run_starts(keys: Sequence[Column], length: int) -> Ints | None:
+    """First rows of runs of equal keys; None if runs are short, or values not cheap to compare."""
+    columns = [as_chunked(key) for key in keys]
+    if not columns or any(column.null_count or integers(column) is None for column in columns):
+        return None
+    starts = np.flatnonzero(run_starts_mask(columns, length, np.empty(0, np.int64)))
+    return None if 2 * len(starts) > length else starts
+
+
+def _is_ascending(numbers: Ints) -> bool:
+    """Whether each number but -1 is greater than the one before."""
+    return bool((numbers[1:] > np.maximum(numbers[:-1], -1)).all())
 
 
 def _stable_order(numbers: Ints, bound: int) -> Ints | None:

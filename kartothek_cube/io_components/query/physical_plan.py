@@ -24,6 +24,7 @@ from kartothek_cube.core.typing import StoreFactory
 from kartothek_cube.io_components.kernels.encode import join_codes
 from kartothek_cube.io_components.kernels.take import expand_ranges
 from kartothek_cube.io_components.query.logical_plan import LogicalPlan, Role
+from kartothek_cube.io_components.read.prefetch import FilePrefetcher
 from kartothek_cube.io_components.runtime import SAMPLE, TASK_SIZE, mean_size, split_by_weight
 
 __all__ = (
@@ -152,6 +153,11 @@ class ScanTask:
     groups: tuple[Group, ...] | None = None
     #: what the ``partition_by`` columns of all rows meet, if the task makes only some of the groups
     predicates: Predicates = ()
+    #: of the files, if they are being read already
+    prefetcher: FilePrefetcher | None = attrs.field(default=None, eq=False, repr=False)
+
+    def __reduce__(self) -> tuple[type[ScanTask], tuple[Any, ...]]:
+        return ScanTask, (self.files, self.groups, self.predicates)
 
 
 @attrs.frozen

@@ -200,8 +200,8 @@ def _read_files(
     of_overlapping_file = _with_implied(stable, scan, dimensions)
     all_dimensions_stored = len(dimensions) == len(scan.dimensions)
     is_plain = of_single_file is None and of_overlapping_file is None and scan.mapping is None
-    if is_plain and not files.sources and (threads or read_threads(blobs, files.keys)) == 1:
-        tables = read_small_files(blobs, files.keys, stored_columns(scan))
+    if is_plain and (threads or read_threads(blobs, files.keys)) == 1:
+        tables = read_small_files(blobs, files.keys, stored_columns(scan), files.sources)
         if tables is not None:
             return [_FileRows(table, False) for table in tables]
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import gc
 from unittest import mock
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from kartothek_cube.core.arrow.pandas_conversion import as_table, to_pandas
 from kartothek_cube.io_components.query import frame_conversion
-from kartothek_cube.io_components.query.frame_conversion import frames_of_tables
+from kartothek_cube.io_components.query.frame_conversion import frames_of_slices, frames_of_tables
 
 VALUES = {
     "int": (pa.int32(), [1, 2]),
@@ -42,13 +44,14 @@ def test_frames_of_many_tables(data):
         columns = [data.draw(st.lists(value, min_size=length, max_size=length)) for value in values]
         arrays = [pa.array(c, VALUES[kind][0]) for kind, c in zip(kinds, columns, strict=True)]
         tables.append(pa.table(arrays, [f"v{i}" for i in range(len(kinds))]))
-    expected = [to_pandas(table) for table in tables]
+    expected, drawn, lengths = [to_pandas(table) for table in tables], tables.copy(), [*map(len, tables)]
     with mock.patch.object(frame_conversion, "_BATCH", data.draw(st.sampled_from([3, 100]))):
         found = list(frames_of_tables(tables))
-    assert len(found) == len(expected)
-    for a, b in zip(found, expected, strict=True):
-        pd.testing.assert_frame_equal(a, b, check_index_type="exact", check_freq=True)
-        assert type(a.index) is pd.RangeIndex
+        sliced = [*frames_of_slices(pa.concat_tables(drawn), np.cumsum([0, *lengths]))] if drawn else []
+    for frames in (found, sliced):
+        for a, b in zip(frames, expected, strict=True):
+            pd.testing.assert_frame_equal(a, b, check_index_type="exact", check_freq=True)
+            assert type(a.index) is pd.RangeIndex
 
 
 @pytest.mark.parametrize("other", [{"v": [1.5]}, {"w": [1]}])
@@ -71,7 +74,29 @@ def test_extension_types_and_no_columns():
 @pytest.mark.parametrize("copies_on_write", [frame_conversion._COPIES_ON_WRITE, False])
 def test_frames_are_independent(copies_on_write, monkeypatch):
     monkeypatch.setattr(frame_conversion, "_COPIES_ON_WRITE", copies_on_write)
-    first, second = frames_of_tables([pa.table({"v": [1, 2]}), pa.table({"v": [3]})])
-    first.loc[0, "v"] = 7
-    assert first["v"].tolist() == [7, 2]
-    assert second["v"].tolist() == [3]
+    table = pa.table({"v": [1, 2, 3, 4]})
+    for first, second in (
+        frames_of_tables([table.slice(0, 2), table.slice(2)]),
+        frames_of_slices(table, np.array([0, 2, 4])),
+    ):
+        first.loc[0, "v"] = 7
+        first.index.name = first.columns.name = "name"
+        assert first["v"].tolist() == [7, 2]
+        assert second["v"].tolist() == [3, 4]
+        assert (second.index.name, second.columns.name) == (None, None)
+    assert table["v"].to_pylist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_collector_is_as_it_was(enabled, monkeypatch):
+    was_enabled = gc.isenabled()
+    (gc.enable if enabled else gc.disable)()
+    try:
+        frames_of_slices(pa.table({"v": [1, 2]}), np.array([0, 1, 2]))
+        assert gc.isenabled() == enabled
+        monkeypatch.setattr(frame_conversion, "_cut_table", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            frames_of_slices(pa.table({"v": [1, 2]}), np.array([0, 1, 2]))
+        assert gc.isenabled() == enabled
+    finally:
+        (gc.enable if was_enabled else gc.disable)()

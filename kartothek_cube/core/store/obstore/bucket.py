@@ -79,11 +79,14 @@ class Bucket:
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Read a range of a blob; fewer bytes, or none, where it ends before."""
+        return bytes(self._read_range(key, start, length))
+
+    def _read_range(self, key: str, start: int, length: int) -> bytes | memoryview:
         if length == 0:
             self.head(key)
             return b""
         try:
-            return bytes(self._call("get_range", check_key(key), key, start=start, end=start + length))
+            return memoryview(self._call("get_range", check_key(key), key, start=start, end=start + length))
         except ObjectStoreError as error:
             if not _is_behind_end(error):
                 raise
@@ -94,14 +97,24 @@ class Bucket:
     def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> Buffers:
         """Read several ranges, given by start and length within the blob, concurrently."""
         if len(ranges) == 1:
-            return [self.get_range(key, *ranges[0])]
+            return [self._read_range(key, *ranges[0])]
         starts = [start for start, _ in ranges]
         lengths = [length for _, length in ranges]
         buffers = self._call("get_ranges", check_key(key), key, starts=starts, lengths=lengths)
         return [memoryview(buffer) for buffer in buffers]
 
-    def get_tail(self, key: str, length: int) -> tuple[bytes, int]:
-        """Read the last bytes of a blob (all bytes of a shorter one) and its size."""
+    def get_range_with_version(self, key: str, start: int, length: int) -> tuple[Any, Version | None]:
+        """Read a range of a blob, and its version; None if it has no such bytes."""
+        try:
+            result = self._call("get", check_key(key), key, options={"range": (start, start + length)})
+        except ObjectStoreError as error:
+            if not _is_behind_end(error):
+                raise
+            return b"", None
+        return memoryview(call_translated(self.location, key, result.bytes)), self._find_version(result.meta)
+
+    def get_tail(self, key: str, length: int) -> tuple[bytes, int, Version | None]:
+        """Read the last bytes of a blob (all bytes of a shorter one), its size, and its version if known."""
         if self.location.kind == "az":
             return self._get_tail_on_azure(key, length)
         try:
@@ -109,21 +122,22 @@ class Bucket:
         except ObjectStoreError as error:
             if not _is_behind_end(error):
                 raise
-            data = self.get(key)[0]
-            return data[-length:], len(data)
-        return self._read_body(key, result), result.meta["size"]
+            data, version = self.get(key)
+            return data[-length:], len(data), version
+        return self._read_body(key, result), result.meta["size"], self._find_version(result.meta)
 
-    def _get_tail_on_azure(self, key: str, length: int) -> tuple[bytes, int]:
+    def _get_tail_on_azure(self, key: str, length: int) -> tuple[bytes, int, Version | None]:
         """Read the end on Azure, which lacks suffix ranges: a read of the start returns the size."""
         try:
             result = self._call("get", check_key(key), key, options={"range": (0, length)})
         except ObjectStoreError as error:
             if not _is_behind_end(error):
                 raise
-            return b"", 0
+            return b"", 0, None
         size: int = result.meta["size"]
+        version = self._find_version(result.meta)
         data = self._read_body(key, result)
-        return (data, size) if size <= length else (self.get_range(key, size - length, length), size)
+        return data if size <= length else self.get_range(key, size - length, length), size, version
 
     def head(self, key: str) -> Mapping[str, Any]:
         """Size and version of a blob; KeyError if there is none."""
@@ -229,10 +243,13 @@ class Bucket:
         smaller = "." if smaller == "/" else smaller
         return None if smaller < " " else f"{prefix[:-1]}{smaller}~"
 
-    def _get_version(self, meta: Mapping[str, Any]) -> Version:
+    def _find_version(self, meta: Mapping[str, Any]) -> Version | None:
         names = ("e_tag", "version") if self.location.kind == "gs" else ("e_tag",)
-        version = tuple((name, meta[name]) for name in names if meta[name] is not None)
-        if not version:
+        return tuple((name, meta[name]) for name in names if meta[name] is not None) or None
+
+    def _get_version(self, meta: Mapping[str, Any]) -> Version:
+        version = self._find_version(meta)
+        if version is None:
             raise ObjectStoreError(f"{self.location.url} returns no ETag of its blobs")
         return version
 
@@ -254,7 +271,7 @@ class _RemoteFile(io.RawIOBase):
         super().__init__()
         self._source = source
         self._key = key
-        self._tail, self._size = source.get_tail(key, _TAIL)
+        self._tail, self._size, _ = source.get_tail(key, _TAIL)
         self._position = 0
 
     def readable(self) -> bool:

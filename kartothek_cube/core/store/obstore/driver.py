@@ -74,6 +74,10 @@ class ObjectBlobStore(BlobStore):
     def has_ranges(self) -> bool:
         return True
 
+    @property
+    def identity(self) -> Location:
+        return self._store.location
+
     # reading
 
     def get(self, key: str) -> bytes:
@@ -87,10 +91,20 @@ class ObjectBlobStore(BlobStore):
             raise ValueError(f"cannot read {length} bytes from offset {start} of {key!r}")
         return self._bucket.get_range(key, start, length)
 
-    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[Any]:
-        return self._bucket.get_ranges(key, ranges)
+    def get_ranges(
+        self, key: str, ranges: Sequence[tuple[int, int]], token: Token | None = None
+    ) -> list[Any]:
+        if token is None or not ranges:
+            return self._bucket.get_ranges(key, ranges)
+        content, version = self._bucket.get_range_with_version(key, *ranges[0])
+        if version != token:
+            raise PreconditionFailed(key)
+        return [content, *(self._bucket.get_ranges(key, ranges[1:]) if ranges[1:] else ())]
 
     def get_tail(self, key: str, length: int) -> tuple[bytes, int]:
+        return self._bucket.get_tail(key, length)[:2]
+
+    def get_tail_with_token(self, key: str, length: int) -> tuple[bytes, int, Token | None]:
         return self._bucket.get_tail(key, length)
 
     def size(self, key: str) -> int:

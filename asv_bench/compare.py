@@ -1,7 +1,7 @@
 """Compare kartothek_cube with other engines, alternating in one run; prints medians and ratios.
 
 DuckDB, Polars and the floor (pyarrow decoding just the needed columns) answer the same queries over the same
-files; delta-rs is included for many small partitions, plain Spark for cubes on Spark. If the
+files; delta-rs is included for many small partitions and for upserts, plain Spark for cubes on Spark. If the
 environment variable KARTOTHEK_PYTHON names an interpreter that has kartothek 5.3, it builds and queries a
 cube of its own.
 """
@@ -179,6 +179,11 @@ def compare_remote(work: Path, rounds: int) -> Results:
     return _of_one_process("latency.py", work / "remote", work / "out.json", rounds, "remote store")
 
 
+def compare_merge(work: Path, rounds: int) -> Results:
+    """Upserts of 1 % of 2,000,000 rows in 200 partitions."""
+    return _of_one_process("merge.py", work / "merge", work / "out.json", rounds, "upserts")
+
+
 def _of_one_process(script: str, directory: Path, out: Path, rounds: int, title: str) -> Results:
     """Results of a peer that alternates the engines itself."""
     results = Results()
@@ -206,7 +211,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="number of runs of every engine")
     parser.add_argument(
         "--only",
-        choices=["cube", "scan", "small", "groups", "remote", "lazy", "plan", "spark"],
+        choices=["cube", "scan", "small", "groups", "remote", "lazy", "plan", "merge", "spark"],
         help="run one of the comparisons",
     )
     parser.add_argument("--output", type=Path, help="also write all measurements as JSON")
@@ -238,6 +243,9 @@ def main() -> int:
         if args.only in (None, "plan"):
             measured["plan"] = compare_plan(work, n, args.rounds, kartothek)
             _print(f"2 x {n} partitions of 20 rows", measured["plan"], [OURS, "duckdb", "delta", *old])
+        if args.only in (None, "merge"):
+            measured["merge"] = compare_merge(work, args.rounds)
+            _print("Upserts of 1 % of 2,000,000 rows", measured["merge"], [OURS, "delta"])
         if args.only in (None, "spark"):
             measured["spark"] = compare_spark(work, size, args.rounds)
             _print("One cube on Spark", measured["spark"], [*SPARK])

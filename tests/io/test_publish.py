@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import pickle
+import shutil
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +16,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as pads
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from deltalake.exceptions import CommitFailedError
@@ -31,6 +33,7 @@ from kartothek_cube.api.cube import (
     delete_cube,
     keep_cube_history,
     list_cube_garbage,
+    merge_into_cube,
     publish_cube,
     query_cube,
     remove_partitions,
@@ -688,6 +691,28 @@ def test_plateau_keeps_the_log(url, path):
     assert [problem.kind for problem in verify_dataset("u", url).problems] == ["publication"]
     assert publish_dataset("u", url) == {"version": 1, "files": 4, "added": 2, "removed": 0}
     assert len(rows(path / "u")) == 4
+
+
+def test_a_log_that_others_deleted_starts_again(url, path):
+    """As ``cleanup_cube`` of kartothek 5.3 does, which takes it for garbage."""
+    build_cube(seed(), CUBE, url)
+    publish_cube(CUBE, url)
+    append_to_cube(pd.DataFrame({"x": [2], "p": [2]}), CUBE, url)
+    publish_cube(CUBE, url)
+    shutil.rmtree(path / "cube++seed/_delta_log")
+    assert verify_cube(CUBE, url).ok
+    assert publish_cube(CUBE, url)["seed"] == {"version": 0, "files": 3, "added": 3, "removed": 0}
+    assert len(rows(path / "cube++seed")) == 3
+
+
+def test_files_get_the_type_of_a_column_by_a_merge(url, path):
+    """Spark cannot read texts from a file that was written when the column had no value yet."""
+    build_cube(pd.DataFrame({"x": [1], "p": [1], "v": [None]}), CUBE, url)
+    append_to_cube(pd.DataFrame({"x": [2], "p": [2], "v": ["a"]}), CUBE, url)
+    merge_into_cube(pd.DataFrame({"x": [1], "p": [1], "v": [None]}), CUBE, url)
+    publish_cube(CUBE, url)
+    files = [path / "cube++seed" / action["add"]["path"] for action in log_of(path)[0] if "add" in action]
+    assert {str(pq.read_schema(file).field("v").type) for file in files} == {"string"}
 
 
 def test_a_damaged_log_stops_a_cleanup(url, path):

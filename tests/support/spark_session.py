@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import warnings
+import zipfile
+from pathlib import Path
 from typing import Any
 
 from kartothek_cube.io.spark import local_session, register
+from tests.support.paths import ROOT
 
 #: Java compiles little: most of its code runs once
 CONFIG = {
@@ -29,4 +33,18 @@ def shared_session() -> Any:
     with warnings.catch_warnings():
         # of Spark itself: about pandas, and about options for Java that it passed on all the same
         warnings.simplefilter("ignore")
-        return register(SparkSession.builder.remote(os.environ[REMOTE]).config(map=CONFIG).getOrCreate())
+        spark = SparkSession.builder.remote(os.environ[REMOTE]).config(map=CONFIG).getOrCreate()
+        if os.environ[REMOTE].startswith("sc://"):
+            with tempfile.TemporaryDirectory() as directory:
+                spark.addArtifacts(pack_library(Path(directory)), pyfile=True)
+        return register(spark)
+
+
+def pack_library(directory: Path) -> str:
+    """Make an archive of the library and its tests, which executors of another process may lack."""
+    archive = directory / "kartothek_cube.zip"
+    with zipfile.ZipFile(archive, "w") as packed:
+        for package in ("kartothek_cube", "tests"):
+            for file in sorted((ROOT / package).rglob("*.py")):
+                packed.write(file, file.relative_to(ROOT))
+    return str(archive)

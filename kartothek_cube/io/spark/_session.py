@@ -163,6 +163,10 @@ _REMEDY = (
     "variable PYSPARK_PYTHON to it before the session starts (on this machine: {executable}), or let "
     "kartothek_cube.io.spark.local_session() start the session."
 )
+_REMEDY_CONNECT = (
+    "The server of Spark Connect needs a Python of version {version} with kartothek_cube and pyarrow: "
+    "install them there, or send kartothek_cube by spark.addArtifacts."
+)
 _SIGNS = (
     re.compile(r"No module named '(?P<what>[\w.]+)'"),
     re.compile(r"(?P<what>PYTHON_VERSION_MISMATCH)"),
@@ -183,8 +187,10 @@ _OURS = ("kartothek_cube", "pyarrow", "pandas", "numpy", "attr", "attrs", "simpl
 
 def remedy() -> str:
     """Advice about a wrong Python."""
+    from pyspark.sql import is_remote
+
     version = ".".join(map(str, sys.version_info[:2]))
-    return _REMEDY.format(version=version, executable=sys.executable)
+    return (_REMEDY_CONNECT if is_remote() else _REMEDY).format(version=version, executable=sys.executable)
 
 
 def explain_error(error: BaseException) -> RuntimeError | None:

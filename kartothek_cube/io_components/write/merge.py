@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ord
 from kartothek_cube.io_components.kernels.sort import rechunk_by_partition
 from kartothek_cube.io_components.kernels.take import take_values
 from kartothek_cube.io_components.read.data_files import concat_tables, read_files
+from kartothek_cube.io_components.runtime import available_cores
 from kartothek_cube.io_components.write.cube_plan import CubeWritePlan
 from kartothek_cube.io_components.write.cube_write import finish_write, merge_writes, prepare, run_write
 from kartothek_cube.io_components.write.incremental import without_commit_state
@@ -47,6 +48,12 @@ __all__ = (
     "run_merge",
 )
 
+#: stored rows that are merged at a time: enough that what is done per block does not count
+_BLOCK_BYTES = 16 << 20
+#: partitions differ in size
+_TASKS_PER_CORE = 4
+#: column with the position of the partition in its block; no dataset can have it
+_PARTITION = "__kartothek_cube_partition"
 #: rows of a partition that were inserted, updated and deleted
 _COUNTS = pa.schema(
     [
@@ -195,6 +202,10 @@ def run_merge(context: MergeContext, tables: Iterable[pa.Table]) -> MergedPartit
     # each task reads the state by itself, so that its size is not that of tasks; the commit checks it again
     state = DatasetMetadata.load_from_store(change.uuid, blobs)
     compaction = compaction_context(plan.cube, change.store, state, change.serializer)
+    # partitions are merged several at a time, so that the partition is part of what identifies a cell
+    compaction = attrs.evolve(
+        compaction, cell=(_PARTITION, *compaction.cell), order=(_PARTITION, *compaction.cell)
+    )
     folders = partition_folders(state.partition_table, context.keys, state.schema)
     files = _positions_by_value(folders)
     parts = [_nothing()]
@@ -225,7 +236,7 @@ def _merge_table(
     table: pa.Table,
 ) -> Iterator[MergedPartitions]:
     """Merge the rows of several physical partitions; those that the dataset lacks are written together."""
-    given = set(table.column_names)
+    given = {*table.column_names, _PARTITION}
     table = prepare_table(context.plan.constraints[context.name], [table])
     flags = np.zeros(len(table), dtype=bool)
     if context.delete_column is not None:
@@ -236,59 +247,111 @@ def _merge_table(
     prepare(context.plan, {context.name: [rows]}, unique=False)
     types = context.plan.constraints[context.name].types
     values = {c: rows.column(c).cast(types[c]).combine_chunks() for c in context.keys}
-    new = []
+    found, new = [], []
     for folder, positions in _positions_by_value(join_components(values, len(rows))).items():
-        part, deleted = rows.take(pa.array(positions)), flags[positions]
         if folder in files:
-            own = stored.take(files[folder])
-            yield _merge_partition(context, compaction, folder, own, part, given, deleted)
+            found.append((folder, positions))
         else:
-            new.append((folder, part.filter(pa.array(~deleted))))
+            new.append((folder, rows.take(pa.array(positions[~flags[positions]]))))
+    for block in _blocks(context, compaction, stored, files, [folder for folder, _ in found]):
+        chosen, found = found[: len(block)], found[len(block) :]
+        positions = np.concatenate([own for _, own in chosen])
+        part = _number_rows(rows.take(pa.array(positions)), [len(own) for _, own in chosen])
+        yield _merge_block(context, compaction, stored, block, part, given, flags[positions])
     if new:
         yield _insert_partitions(context, new)
 
 
-def _insert_partitions(context: MergeContext, parts: Collection[tuple[str, pa.Table]]) -> MergedPartitions:
-    written = _write(context, pa.concat_tables([rows for _, rows in parts]))
-    counts = [_count(folder, len(rows), 0, 0) for folder, rows in parts]
-    return attrs.evolve(_nothing(), written=written, counts=pa.Table.from_pylist(counts, _COUNTS))
+@attrs.frozen
+class _Stored:
+    """The files of a physical partition, and their rows."""
+
+    folder: str
+    #: in the partition table of the dataset
+    positions: Ints
+    tables: list[pa.Table]
 
 
-def _merge_partition(
+def _blocks(
     context: MergeContext,
     compaction: CompactionContext,
-    folder: str,
-    files: PartitionTable,
+    stored: PartitionTable,
+    files: Mapping[str, Ints],
+    folders: Iterable[str],
+) -> Iterator[list[_Stored]]:
+    """Read partitions, as many at a time as have some megabytes."""
+    write = compaction.write
+    blobs = open_blobs(write.store)
+    block: list[_Stored] = []
+    size = 0
+    for folder in folders:
+        keys = stored.take(files[folder]).files[write.table].to_pylist()
+        tables = list(read_files(blobs, keys, schema=compaction.schema, mapping=compaction.mapping))
+        block.append(_Stored(folder, files[folder], tables))
+        size += sum(table.nbytes for table in tables)
+        if size >= _BLOCK_BYTES:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
+def _number_rows(rows: pa.Table, counts: Sequence[int]) -> pa.Table:
+    """Rows with the position of their partition in the block as a column."""
+    return rows.append_column(_PARTITION, pa.array(np.repeat(np.arange(len(counts)), counts)))
+
+
+def _insert_partitions(context: MergeContext, parts: Collection[tuple[str, pa.Table]]) -> MergedPartitions:
+    written = _write(context, pa.concat_tables([rows for _, rows in parts]))
+    folders, sizes = zip(*((folder, len(rows)) for folder, rows in parts), strict=True)
+    return attrs.evolve(_nothing(), written=written, counts=_counts(folders, sizes))
+
+
+def _merge_block(
+    context: MergeContext,
+    compaction: CompactionContext,
+    partitions: PartitionTable,
+    block: Sequence[_Stored],
     rows: pa.Table,
     given: Collection[str],
     deleted: Mask,
 ) -> MergedPartitions:
-    write = compaction.write
-    keys = files.files[write.table].to_pylist()
-    tables = list(
-        read_files(open_blobs(write.store), keys, schema=compaction.schema, mapping=compaction.mapping)
-    )
-    stored = visible_rows(compaction, concat_files(compaction, files, tables))
-    names = stored.column_names
-    both = concat_tables([stored, rows.select(names)], compaction.schema, write.uuid)
+    """Merge rows with those of several stored partitions; only those that change are written."""
+    files = partitions.take(np.concatenate([part.positions for part in block]))
+    stored = concat_files(compaction, files, [table for part in block for table in part.tables])
+    counts = [sum(len(table) for table in part.tables) for part in block]
+    stored = visible_rows(compaction, _number_rows(stored, counts))
+    names, schema = stored.column_names, compaction.schema.append(rows.schema.field(_PARTITION))
+    both = concat_tables([stored, rows.select(names)], schema, compaction.write.uuid)
     codes, _ = combine_keys([encode_ordered(both.column(c)) for c in compaction.cell], len(both))
     matches = _find_matches(codes[: len(stored)], codes[len(stored) :])
     matched = matches >= 0
-    counts = [int(mask.sum()) for mask in (~matched & ~deleted, matched & ~deleted, matched & deleted)]
-    changes = pa.Table.from_pylist([_count(folder, *counts)], _COUNTS)
-    nothing = attrs.evolve(_nothing(), labels=files.labels, counts=changes)
-    if not sum(counts):
+    inserted, updated, removed = ~matched & ~deleted, matched & ~deleted, matched & deleted
+    of_row, of_stored = (t.column(_PARTITION).to_numpy() for t in (rows, stored))
+    changes = [np.bincount(of_row[m], minlength=len(block)) for m in (inserted, updated, removed)]
+    is_changed: Mask = np.sum(changes, axis=0) > 0
+    nothing = attrs.evolve(
+        _nothing(),
+        labels=files.labels,
+        counts=_counts([part.folder for part in block], *changes),
+    )
+    if not is_changed.any():
         return nothing
-    stays = np.ones(len(stored), dtype=bool)
-    stays[matches[matched]] = False
     added = len(stored) + np.arange(len(rows))
-    old = np.flatnonzero(stays)
-    from_input = np.concatenate([old, added[~deleted]])
+    stays = is_changed[of_stored]
+    stays[matches[removed]] = False
+    # updated rows take the places of stored ones, so that rows stay sorted
+    source = np.arange(len(stored))
+    source[matches[updated]] = added[updated]
+    from_input = np.concatenate([source[stays], added[inserted]])
     # columns that the input lacks keep their values
-    kept = np.concatenate([old, np.where(matched, matches, added)[~deleted]])
+    kept = np.concatenate([np.flatnonzero(stays), added[inserted]])
+    names.remove(_PARTITION)
     arrays = [take_values(both.column(c), from_input if c in given else kept, missing=False) for c in names]
     merged = pa.Table.from_arrays(arrays, names=names).replace_schema_metadata(stored.schema.metadata)
-    return attrs.evolve(nothing, written=_write(context, merged), replaces=files.labels)
+    rewritten = np.repeat(is_changed, [len(part.positions) for part in block])
+    replaces = files.labels.filter(pa.array(rewritten))
+    return attrs.evolve(nothing, written=_write(context, merged), replaces=replaces)
 
 
 def _find_matches(stored: Ints, rows: Ints) -> Ints:
@@ -306,8 +369,11 @@ def _write(context: MergeContext, rows: pa.Table) -> dict[str, WriteResult]:
     return run_write(context.plan, prepare(context.plan, {context.name: [rows]}), threads=1)
 
 
-def _count(folder: str, inserted: int, updated: int, deleted: int) -> dict[str, Any]:
-    return dict(zip(_COUNTS.names, (folder, inserted, updated, deleted), strict=True))
+def _counts(folders: Sequence[str], *counts: Sequence[int] | Ints) -> pa.Table:
+    """Rows of partitions that were inserted, updated and deleted; none if not given."""
+    none = np.zeros(len(folders), dtype=np.int64)
+    columns = [*counts, *[none] * (len(_COUNTS) - 1 - len(counts))]
+    return pa.table([pa.array(folders, pa.string()), *map(pa.array, columns)], schema=_COUNTS)
 
 
 def _nothing() -> MergedPartitions:
@@ -381,4 +447,5 @@ def merge_cube_job(
     # sorted by cell and checked as a whole, before anything is written
     rows = prepare_table(constraints, [data])
     prepare(context.plan, {context.name: [_complete(context, rows)]}, unique=False)
-    return merge_job(context, list(rechunk_by_partition(rows.to_batches(), context.keys)))
+    task_rows = max(len(rows) // (_TASKS_PER_CORE * available_cores()), 1)
+    return merge_job(context, list(rechunk_by_partition(rows.to_batches(), context.keys, task_rows)))

@@ -69,8 +69,31 @@ def test_cells_are_updated_inserted_and_deleted(store):
     assert verify_cube(CUBE, store).ok
 
 
+@pytest.fixture(params=[1, 1 << 24], ids=["one by one", "at once"])
+def one_task(request, monkeypatch):
+    """A task merges all partitions, which it reads one by one or at once."""
+    monkeypatch.setattr(merge, "available_cores", lambda: 1)
+    monkeypatch.setattr(merge, "_TASKS_PER_CORE", 1)
+    monkeypatch.setattr(merge, "_BLOCK_BYTES", request.param)
+
+
+def test_cells_of_other_partitions_stay(one_task):
+    """The same cell in several partitions."""
+    store, cube = get_store_from_url("hmemory://"), Cube(["x"], ["p", "q"], "cube")
+    keys = [(0.5, "a"), (1.0, "a"), (1.0, "A")]
+    rows = pd.DataFrame([{"x": x, "p": p, "q": q, "v": 0} for p, q in keys for x in range(3)])
+    build_cube(rows, cube, store)
+    before = {tuple(row) for row in query_cube(cube, store)[0][["p", "q", "x"]].to_numpy()}
+    changes = rows[(rows["x"] == 1) & (rows["q"] == "a") | (rows["x"] == 2) & (rows["q"] == "A")]
+    result = merge_into_cube(changes.assign(v=7, gone=changes["x"] == 2), cube, store, delete_column="gone")
+    assert result.rows_inserted == 0 and result.rows_deleted == 1
+    after = query_cube(cube, store)[0]
+    assert before - {tuple(row) for row in after[["p", "q", "x"]].to_numpy()} == {(1.0, "A", 2)}
+    assert (after["v"] == 7).tolist() == ((after["x"] == 1) & (after["q"] == "a")).tolist()
+
+
 @pytest.mark.parametrize("seed", range(4))
-def test_merges_are_those_of_a_dict(store, seed):
+def test_merges_are_those_of_a_dict(store, seed, one_task):
     """Random merges, appends and compactions, with and without all columns, against rows by cell."""
     random = np.random.default_rng(seed)
     model = frame(0, 16).set_index("x").to_dict("index")

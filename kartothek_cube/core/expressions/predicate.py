@@ -188,13 +188,17 @@ def literal_mask(array: pa.Array | pa.ChunkedArray, op: str, value: Any, column:
 
 def _mask_of_codes(array: pa.DictionaryArray, op: str, value: Any, column: str) -> pa.BooleanArray:
     """Mask of the rows of an encoded column: distinct values are compared, codes are looked up."""
-    values = pa.concat_arrays([array.dictionary, pa.nulls(1, array.dictionary.type)])
+    codes, values = array.indices, array.dictionary
+    if codes.null_count:
+        codes = codes.fill_null(len(values))
+        values = pa.concat_arrays([values, pa.nulls(1, values.type)])
     matches = literal_mask(values, op, value, column).to_numpy(zero_copy_only=False)
-    codes = array.indices
-    codes = (codes.fill_null(len(matches) - 1) if codes.null_count else codes).to_numpy()
     hits = np.flatnonzero(matches)
+    if not len(hits):
+        return pa.repeat(pa.scalar(False), len(codes))
     # comparing codes with the only match takes a fifth of looking up each of them
-    return boolean_array(codes == hits[0] if len(hits) == 1 else matches[codes])
+    numbers = codes.to_numpy()
+    return boolean_array(numbers == hits[0] if len(hits) == 1 else matches[numbers])
 
 
 def _all_nan(array: pa.Array) -> bool:

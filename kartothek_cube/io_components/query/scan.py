@@ -287,15 +287,18 @@ def scan_colocated(
         seed_columns.load(dimensions, encoded=True)
         if not strictly_increasing(seed_columns.decoded(dimensions), len(seed_columns)):
             return None
+    columns = [*dimensions, *(column for column in stored_columns(scan) if column not in dimensions)]
     if selected is None:
-        seed_columns.load(stored_columns(scan))
+        seed_columns.load(columns)
         chunk_cache.keep(seed_columns, dimensions)
-    elif len(selected):
-        chunk_cache.load(seed_columns, dimensions)
-    table = seed_columns.table(dimensions, selected)
-    if not check_all_rows and not strictly_increasing(table.columns, len(table)):
+    # dimensions with small pages are decoded in full, as the next file may have the same
+    repeated = [column for column in dimensions if seed_columns.small_pages(column) is not None]
+    table = seed_columns.table(columns, selected, keep=repeated)
+    if selected is not None and len(selected):
+        chunk_cache.keep(seed_columns, dimensions)
+    if not check_all_rows and not strictly_increasing(table.columns[: len(dimensions)], len(table)):
         return None
-    for file in files:
+    for file in colocated:
         payload = [column for column in stored_columns(file.scan) if column not in dimensions]
         for name, values in zip(payload, file.columns.table(payload, selected).columns, strict=True):
             table = table.append_column(name, values)

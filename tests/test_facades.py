@@ -135,7 +135,7 @@ def test_a_new_parameter_that_no_call_has_is_an_error(make_facades, io, capsys):
         ),
         ("{planned}", "{plannd}", "query_cube_bag: unknown plannd"),
         ('kind = "query"\n', "", "'kind' is missing"),
-        ('inherits = ["dask_cube"]', 'inherits = ["dusk_cube"]', "'dusk_cube' is missing"),
+        ('inherits = ["dask_dataset"]', 'inherits = ["dusk_dataset"]', "'dusk_dataset' is missing"),
     ],
 )
 def test_a_mistake_in_the_table_is_one_sentence(

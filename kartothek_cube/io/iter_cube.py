@@ -35,7 +35,6 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io._local_executor import execute, iter_results
 from kartothek_cube.io_components.job import Answer, Context, Job, Result, Task
-from kartothek_cube.io_components.maintenance.compact import compact_cube_job
 from kartothek_cube.io_components.maintenance.copy import copy_cube_job, plan_copy
 from kartothek_cube.io_components.maintenance.delete import delete_cube_job
 from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job
@@ -45,7 +44,6 @@ from kartothek_cube.io_components.query.executor import prefetch_tasks, query_jo
 from kartothek_cube.io_components.query.physical_plan import PhysicalPlan
 from kartothek_cube.io_components.query.result_types import plan_frames
 from kartothek_cube.io_components.runtime import limit_threads
-from kartothek_cube.io_components.verify.cube_rules import verify_cube_job
 from kartothek_cube.io_components.verify.report import Report
 from kartothek_cube.io_components.write.cube_plan import (
     CubeWritePlan,
@@ -332,6 +330,8 @@ def compact_cube__iter(
 
     See :func:`kartothek_cube.io.eager_cube.compact_cube`. One partition is compacted at a time.
     """
+    from kartothek_cube.io_components.maintenance.compact import compact_cube_job
+
     job = compact_cube_job(cube, store, conditions, ktk_cube_dataset_ids, df_serializer, min_files)
     return _execute_in_order(job)
 
@@ -350,5 +350,7 @@ def verify_cube__iter(
 
     See :func:`kartothek_cube.io.eager_cube.verify_cube`. One task runs at a time.
     """
+    from kartothek_cube.io_components.verify.cube_rules import verify_cube_job
+
     job = verify_cube_job(cube, store, ktk_cube_dataset_ids, deep=deep)
     return _execute_in_order(job)

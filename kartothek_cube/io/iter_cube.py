@@ -269,7 +269,7 @@ def remove_partitions__iter(
 
 def delete_cube__iter(cube: Cube, store: StoreInput, datasets: DatasetsInput = None) -> None:
     """
-    Delete a cube or some of its datasets, with all their files.
+    Delete a cube or some of its datasets.
 
     See :func:`kartothek_cube.io.eager_cube.delete_cube`. This function does the same, without ``progress``.
     """

@@ -270,7 +270,7 @@ def delete_cube_bag(
     cube: Cube, store: StoreFactoryInput, blocksize: int = 100, datasets: DatasetsInput = None
 ) -> Bag:
     """
-    Delete a cube or some of its datasets, with all their files.
+    Delete a cube or some of its datasets.
 
     See :func:`kartothek_cube.io.eager_cube.delete_cube`. ``store`` is a factory, a directory or a URL. The
     elements of the bag are None. Headers are deleted first, then ``blocksize`` files per task.

@@ -318,7 +318,7 @@ def delete_cube_dataframe(
     cube: Cube, store: StoreFactoryInput, datasets: DatasetsInput = None, blocksize: int = 100
 ) -> Delayed:
     """
-    Delete a cube or some of its datasets, with all their files.
+    Delete a cube or some of its datasets.
 
     See :func:`kartothek_cube.io.eager_cube.delete_cube`. ``store`` is a factory, a directory or a URL. The
     Delayed is None. Headers are deleted first, then ``blocksize`` files per task.

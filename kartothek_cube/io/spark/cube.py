@@ -321,7 +321,7 @@ def delete_cube_spark(
     cube: Cube, store: StoreInput, datasets: DatasetsInput = None, *, spark: SparkSession | None = None
 ) -> None:
     """
-    Delete a cube or some of its datasets, with all their files.
+    Delete a cube or some of its datasets.
 
     See :func:`kartothek_cube.io.eager_cube.delete_cube`. Each task deletes 1,000 files.
     """

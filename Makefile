@@ -29,7 +29,8 @@ test: java $(VENV)/.installed-dev
 
 # tests/soak is only collected when it is named
 soak: $(VENV)/.installed-dev
-	@$(BIN)/python -m pytest tests/soak $(ARGS)
+	@KARTOTHEK_CUBE_KILLS=100 KARTOTHEK_CUBE_COMMITS=50 \
+		$(BIN)/python -m pytest tests/soak tests/faults/test_kill.py tests/faults/test_races.py $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -11,8 +11,9 @@ import pytest
 
 from tests.support import crash
 
-#: kills of each operation; KARTOTHEK_CUBE_KILLS asks for more, KARTOTHEK_CUBE_SEED for the same moments again
-KILLS = int(os.environ.get("KARTOTHEK_CUBE_KILLS", "32"))
+#: kills of each operation; KARTOTHEK_CUBE_KILLS asks for more, as ``make soak`` does, and
+#: KARTOTHEK_CUBE_SEED for the same moments again
+KILLS = int(os.environ.get("KARTOTHEK_CUBE_KILLS", "8"))
 
 
 @pytest.mark.parametrize("name", crash.OPERATIONS)

@@ -15,7 +15,7 @@ help:
 	@echo "make demo    build and query a cube from a year of real flights and weather"
 	@echo "make test    run the tests"
 	@echo "make soak    run the slow tests (as root, including those on a real file system)"
-	@echo "make lint    check style, types, layers and generated code"
+	@echo "make lint    check style, types and layers"
 	@echo "make docs    build the documentation in docs/_build/html"
 	@echo "make bench   compare the performance with other engines"
 	@echo "make clean   remove .venv and all build products"
@@ -28,16 +28,15 @@ test: java $(VENV)/.installed-dev
 	@PYSPARK_PYTHON="$(CURDIR)/$(BIN)/python" $(BIN)/python -m pytest -n $(JOBS) --maxprocesses=4 $(ARGS)
 
 # tests/soak is only collected when it is named
-soak: java $(VENV)/.installed-dev
-	@PYSPARK_PYTHON="$(CURDIR)/$(BIN)/python" $(BIN)/python -m pytest tests/soak $(ARGS)
-	@KARTOTHEK_CUBE_KILLS=1000 KARTOTHEK_CUBE_COMMITS=200 $(BIN)/python -m pytest tests/faults/test_kill.py tests/faults/test_races.py $(ARGS)
+soak: $(VENV)/.installed-dev
+	@KARTOTHEK_CUBE_KILLS=100 KARTOTHEK_CUBE_COMMITS=50 \
+		$(BIN)/python -m pytest tests/soak tests/faults/test_kill.py tests/faults/test_races.py $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python tools/check_layers.py
-	$(BIN)/python tools/make_facades.py --check
 
 docs: $(VENV)/.installed-dev
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html

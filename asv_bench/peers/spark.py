@@ -1,4 +1,6 @@
-"""Cubes on Spark and plain Spark, alternating in one session. usage: spark.py STORE OTHER OUT.json [ROUNDS].
+"""Cubes on Spark and plain Spark, alternating in one session.
+
+Usage: spark.py STORE OTHER OUT.json [ROUNDS [WARM_UP]]
 
 Engines: functions of `kartothek_cube.io.spark.cube`, the data source ``format("kartothek_cube")``, and plain
 Spark: Parquet files, written after a shuffle by partition, and read and joined by Spark SQL. All of them read
@@ -7,7 +9,6 @@ the files of the cube; results are counted and summed in Spark. STORE and OTHER 
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -27,8 +28,6 @@ from kartothek_cube.io.spark.cube import build_cube_from_spark, extend_cube_from
 OURS, SOURCE, PLAIN = "kartothek_cube", "data source", "spark parquet"
 RAW = ("seed", "enrich", "loc", "cal")
 CUBE = Cube(uuid_prefix="bench", dimension_columns=["x", "y"], partition_columns=["p"])
-#: warm-up rounds, which are not counted: Java compiles code at run time
-WARM_UP = int(os.environ.get("BENCH_WARM_UP", "2"))
 COLUMNS = ["v0", "v1", "v2", "v5", "v7"]
 #: name -> the same condition for a cube and for SQL
 QUERIES = {
@@ -118,43 +117,47 @@ def counted_and_summed(df):
 # -- all -----------------------------------------------------------------------------------------------------
 
 
-def measure_builds(frames, root, other, rounds):
+def measure_builds(frames, root, other, rounds, warm_up):
     """Measure each way to write seed and enrich."""
     result = {}
-    for number in range(WARM_UP + rounds):
+    for number in range(warm_up + rounds):
         for engine, build, target in ((OURS, build_cube, root), (PLAIN, build_files, other / "files")):
             shutil.rmtree(target, ignore_errors=True)
             seconds, _ = _common.median_seconds(lambda: build(frames, target), 1)  # noqa: B023
-            if number >= WARM_UP:
+            if number >= warm_up:
                 result.setdefault(engine, []).append({"s": seconds})
     return {"build": result}
 
 
-def measure_queries(spark, root, rounds):
+def measure_queries(spark, root, rounds, warm_up):
     """Measure all queries of all engines."""
     result = {}
-    for number in range(WARM_UP + rounds):
+    for number in range(warm_up + rounds):
         for name in QUERIES:
             for engine, query in ENGINES.items():
                 ask = lambda: counted_and_summed(query(spark, root, name))  # noqa: B023, E731
                 seconds, (rows, check) = _common.median_seconds(ask, 1)
-                if number >= WARM_UP:
+                if number >= warm_up:
                     value = {"s": seconds, "rows": rows, "check": check}
                     result.setdefault(name, {}).setdefault(engine, []).append(value)
     return result
 
 
-def main(root, other, out, rounds=3):
-    """Measure: workload -> engine -> one value per round."""
+def main(root, other, out, rounds=3, warm_up=2):
+    """Measure: workload -> engine -> one value per round.
+
+    Rounds of the warm-up are not counted: Java compiles code at run time.
+    """
+    counts = int(rounds), int(warm_up)
     root, other = Path(root).resolve(), Path(other).resolve()
     write_input(other / "input")
     spark = register(local_session(memory="4g"))
     frames = {name: spark.read.parquet(str(other / "input" / name)) for name in RAW}
     pair = {name: frames[name] for name in ("seed", "enrich")}
-    result = measure_builds(pair, root, other, int(rounds))
+    result = measure_builds(pair, root, other, *counts)
     more = {name: frames[name] for name in ("loc", "cal")}
     extend_cube_from_spark(more, CUBE, store_url(root), partition_on={"cal": []})
-    result.update(measure_queries(spark, root, int(rounds)))
+    result.update(measure_queries(spark, root, *counts))
     spark.stop()
     _common.write(out, result)
 

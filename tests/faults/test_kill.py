@@ -11,7 +11,8 @@ import pytest
 
 from tests.support import crash
 
-#: kills of each operation; `make soak` sets more, KARTOTHEK_CUBE_SEED repeats the moments of a failure
+#: kills of each operation; KARTOTHEK_CUBE_KILLS asks for more, as ``make soak`` does, and
+#: KARTOTHEK_CUBE_SEED for the same moments again
 KILLS = int(os.environ.get("KARTOTHEK_CUBE_KILLS", "8"))
 
 

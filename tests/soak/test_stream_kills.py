@@ -1,13 +1,32 @@
-"""A stream whose driver is killed 50 times in the middle of batches; takes half an hour."""
+"""Streams whose driver or executors are killed 50 times in the middle of batches; other jobs and faults."""
 
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 
+from tests.support.paths import ROOT
 from tests.support.stream_kills import run_with_kills
 from tests.support.stream_pipeline import POINTS
 
+KILLS = 50
 
-def test_a_stream_survives_50_kills(tmp_path):
-    points = itertools.islice(itertools.cycle(POINTS), 50)
-    assert run_with_kills(f"hfs://{tmp_path / 'store'}?create_if_missing=true", tmp_path, points) == 50
+
+def test_a_stream_survives_kills_of_its_driver(tmp_path):
+    points = itertools.islice(itertools.cycle(POINTS), KILLS)
+    url = f"hfs://{tmp_path / 'store'}?create_if_missing=true"
+    assert run_with_kills(url, tmp_path, points, seconds=2) == KILLS
+
+
+def test_a_stream_and_other_jobs_survive_kills_of_executors():
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/io/spark/on_cluster.py"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "KARTOTHEK_CUBE_KILLS": str(KILLS)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout[-10_000:] + result.stderr[-2_000:]

@@ -1,11 +1,14 @@
-"""Kill a stream again and again; each row of the source has to be in its sink once."""
+"""Kill the driver of a stream again and again; each row of the source has to be in its sink once."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +20,7 @@ from kartothek_cube.core.store.resolve import ensure_store
 from kartothek_cube.io.eager_cube import append_to_cube, build_cube, keep_cube_history
 
 CUBE = Cube(["x"], ["p"], "cube")
+COPY = CUBE.copy(uuid_prefix="copy")
 
 
 def cells(xs: Iterable[int]) -> pa.Table:
@@ -32,29 +36,63 @@ def stored_rows(url: str, cube: Cube) -> list[int]:
     return sorted(x for key in keys for x in pq.ParquetFile(root / key).read(["x"])["x"].to_pylist())
 
 
-def run_with_kills(url: str, directory: Path, points: Iterable[str]) -> int:
+class Source:
+    """The cube that a stream reads, and the rows that it has."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.rows = list(range(8))
+        build_cube(cells(self.rows), CUBE, url)
+        keep_cube_history(CUBE, url, 10_000)
+
+    def append(self) -> None:
+        """Append two files, which are a batch."""
+        start = len(self.rows)
+        new = range(start, start + 4)
+        append_to_cube(cells(new), CUBE, self.url)
+        self.rows += new
+
+
+@contextmanager
+def writer(url: str, seconds: float) -> Iterator[list[int]]:
+    """Append to the sink as often, as one that is no stream does; gives the rows."""
+    build_cube(cells([-1, -2]), COPY, url)
+    rows, end = [-1, -2], threading.Event()
+
+    def write() -> None:
+        for number in count(2):
+            if end.wait(seconds):
+                return
+            new = [1 - 2 * number, -2 * number]
+            append_to_cube(cells(new), COPY, url)
+            rows.extend(new)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield rows
+    finally:
+        end.set()
+        thread.join()
+
+
+def run_with_kills(url: str, directory: Path, points: Iterable[str], seconds: float) -> int:
     """Run a stream once for each point at which it is killed, then to its end; the number of kills."""
-    build_cube(cells(range(8)), CUBE, url)
-    keep_cube_history(CUBE, url, 10_000)
-    copy = CUBE.copy(uuid_prefix="copy")
-    kills, expected = 0, list(range(8))
-    for number, point in enumerate([*points, ""]):
-        xs = range(10 * (number + 1), 10 * (number + 1) + 4)
-        append_to_cube(cells(xs), CUBE, url)
-        expected += xs
-        (directory / "died").unlink(missing_ok=True)
-        command = [sys.executable, "-m", "tests.support.stream_pipeline", url, str(directory), point]
-        # a session of its own: the kill reaches Java and Python, and nothing else
-        result = subprocess.run(command, start_new_session=True, capture_output=True, text=True, check=False)
-        assert result.returncode == (-signal.SIGKILL if point else 0), result.stderr[-2000:]
-        kills += result.returncode == -signal.SIGKILL
-        if kills == 1:
-            # a writer that is no stream; the target may not be there yet
-            rows = cells([-1, -2])
-            try:
-                append_to_cube(rows, copy, url)
-            except ValueError:
-                build_cube(rows, copy, url)
-            expected += [-1, -2]
-    assert stored_rows(url, copy) == sorted(expected)
+    source, kills = Source(url), 0
+    with writer(url, seconds) as others:
+        for point in [*points, None]:
+            source.append()
+            if point is not None:
+                (directory / point).touch()
+            command = [sys.executable, "-m", "tests.support.stream_pipeline", url, str(directory)]
+            # a session of its own: the kill reaches Java and Python, and nothing else
+            result = subprocess.run(
+                command, start_new_session=True, capture_output=True, text=True, check=False
+            )
+            assert result.returncode == (0 if point is None else -signal.SIGKILL), result.stderr[-2000:]
+            kills += result.returncode == -signal.SIGKILL
+            # no batch is lost or doubled by the kill before this one
+            found = stored_rows(url, COPY)
+            assert len(found) == len(set(found)), f"twice after {kills} kills, the last at {point}"
+    assert stored_rows(url, COPY) == sorted(source.rows + others)
     return kills

@@ -1,71 +1,115 @@
-"""A stream from a cube to another one in a process of its own, which can be killed within a batch."""
+"""A stream from a cube to another one, with processes that can be killed within a batch."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+from pyspark.sql import SparkSession
+
 from kartothek_cube.io.spark import local_session
+from kartothek_cube.io.spark._datasource_stream import CubeStreamReader
 from kartothek_cube.io.spark._datasource_writer import CubeStreamWriter
 from kartothek_cube.io.spark.datasource import KartothekCubeDataSource
 from tests.support.spark_session import CONFIG
 
-#: where a process dies: in a task that has written files, before a commit, after it
-POINTS = ("task", "before", "after")
+#: where a process dies: in a task that has read rows or written files, before a commit, after it
+POINTS = ("read", "write", "before", "after")
 
 
-class Fatal(CubeStreamWriter):
-    """Kills all processes of the driver at a point of a batch, once per marker file."""
+@dataclass(frozen=True)
+class Kill:
+    """Kills processes at the point whose name a file in a directory has; the file is gone then."""
 
-    def __init__(self, inner: CubeStreamWriter, point: str, group: int, marker: str) -> None:
+    directory: str
+    kill: Callable[[], None]
+
+    def reach(self, point: str) -> None:
+        # of all tasks that are at this point, one can delete the file
+        try:
+            Path(self.directory, point).unlink()
+        except FileNotFoundError:
+            return
+        self.kill()
+
+
+class FatalReader(CubeStreamReader):
+    """Reads a batch, and may die after it has passed on rows."""
+
+    def __init__(self, inner: CubeStreamReader, kill: Kill) -> None:
+        vars(self).update(vars(inner))
+        self.kill = kill
+
+    def __getstate__(self):
+        return {**super().__getstate__(), "kill": self.kill}
+
+    def read(self, partition):
+        yield from super().read(partition)
+        self.kill.reach("read")
+
+
+class FatalWriter(CubeStreamWriter):
+    """Writes a batch, and may die on its way."""
+
+    def __init__(self, inner: CubeStreamWriter, kill: Kill) -> None:
         super().__init__(inner.sink, inner.plan, inner.name)
-        self.point, self.group, self.marker = point, group, marker
+        self.kill = kill
 
     def write(self, iterator):
         message = super().write(iterator)
-        self._die("task")
+        self.kill.reach("write")
         return message
 
     def commit(self, messages, batchId):
-        self._die("before")
+        self.kill.reach("before")
         super().commit(messages, batchId)
-        self._die("after")
-
-    def _die(self, point: str) -> None:
-        if point == self.point and not Path(self.marker).exists():
-            Path(self.marker).touch()
-            os.killpg(self.group, signal.SIGKILL)
+        self.kill.reach("after")
 
 
-def fatal_source(point: str, marker: str) -> type[KartothekCubeDataSource]:
-    """The data source whose sink dies."""
-    group = os.getpgrp()
+def fatal_source(kill: Kill) -> type[KartothekCubeDataSource]:
+    """The data source whose streams die."""
 
     class Source(KartothekCubeDataSource):
         workers = 2
 
+        def streamReader(self, schema):
+            return FatalReader(super().streamReader(schema), kill)
+
         def streamWriter(self, schema, overwrite):
-            return Fatal(super().streamWriter(schema, overwrite), point, group, marker)
+            return FatalWriter(super().streamWriter(schema, overwrite), kill)
 
     return Source
 
 
-def main(url: str, directory: str, point: str) -> None:
-    spark = local_session(2, config={**CONFIG, "spark.python.use.daemon": "true"})
-    if point in POINTS:
-        spark.dataSource.register(fatal_source(point, f"{directory}/died"))
+def run_stream(spark: SparkSession, url: str, checkpoint: str) -> None:
+    """Copy to the sink what the source has now, in batches of two files."""
     rows = spark.readStream.format("kartothek_cube").options(store=url, cube="cube", maxFilesPerTrigger=2)
     query = (
         rows.load()
         .writeStream.format("kartothek_cube")
         .options(store=url, cube="copy", dimension_columns="x", partition_columns="p")
-        .option("checkpointLocation", f"{directory}/checkpoint")
+        .option("checkpointLocation", checkpoint)
         .trigger(availableNow=True)
         .start()
     )
     query.awaitTermination()
+
+
+def main(url: str, directory: str) -> None:
+    spark = local_session(2, config={**CONFIG, "spark.python.use.daemon": "true"})
+    group = os.getpgrp()
+
+    def kill_driver() -> None:
+        os.killpg(group, signal.SIGKILL)
+        # workers of Python have a group of their own
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    spark.dataSource.register(fatal_source(Kill(directory, kill_driver)))
+    run_stream(spark, url, f"{directory}/checkpoint")
 
 
 if __name__ == "__main__":

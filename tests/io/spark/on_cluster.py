@@ -11,7 +11,7 @@ import threading
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, cycle, islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,7 +27,7 @@ from kartothek_cube.core.cube.conditions import C
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.errors import DuplicateCellsError
 from kartothek_cube.io.arrow_cube import query_cube_arrow
-from kartothek_cube.io.eager_cube import keep_cube_history, verify_cube
+from kartothek_cube.io.eager_cube import verify_cube
 from kartothek_cube.io.spark import create_frame, register
 from kartothek_cube.io.spark._session import no_pandas_warnings
 from kartothek_cube.io.spark.cube import (
@@ -53,7 +53,8 @@ from tests.support.servers import s3_url
 from tests.support.spark_session import CONFIG
 from tests.support.standalone import cluster, has_addresses
 from tests.support.stores import WrapperStore
-from tests.support.stream_kills import stored_rows
+from tests.support.stream_kills import COPY, Source, stored_rows
+from tests.support.stream_pipeline import Kill, fatal_source, run_stream
 
 CUBE = Cube(["x"], ["p"], "cube", index_columns=["i1"])
 N = 64
@@ -78,6 +79,13 @@ OPTIONS = {
 }
 #: what may happen to a task; nothing is overtaken where all executors have the same address
 DEEDS = ("fail", "kill", "hang") if has_addresses() else ("fail", "kill")
+#: executors that a stream loses; ``make soak`` asks for more, and for all combinations
+KILLS = int(os.environ.get("KARTOTHEK_CUBE_KILLS", "2"))
+ALL = KILLS > 2
+#: operations, and what happens to one of their tasks
+DISTURBED = [("build", "kill"), ("append", DEEDS[-1]), ("merge", "fail")]
+if ALL:
+    DISTURBED = [(operation, deed) for operation in ("build", "append", "merge") for deed in DEEDS]
 
 
 def rows(start: int = 0) -> pa.Table:
@@ -190,15 +198,7 @@ def test_errors_of_tasks_are_those_of_the_library(spark, url):
 # tasks that fail, hang or die -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "operation, deed",
-    [
-        pytest.param("build", "kill", marks=pytest.mark.soak),
-        ("merge", "kill"),
-        pytest.param("append", "fail", marks=pytest.mark.soak),
-        *(("append", deed) for deed in DEEDS[1:]),
-    ],
-)
+@pytest.mark.parametrize("operation, deed", DISTURBED)
 def test_tasks_run_twice(spark, url, marks, operation, deed):
     """An attempt has written a file when it fails, is overtaken, or dies with its executor."""
     store = Sabotaged(url, marks, deed)
@@ -217,7 +217,7 @@ def test_tasks_run_twice(spark, url, marks, operation, deed):
     check_whole(url, xs)
 
 
-@pytest.mark.parametrize("deed", ["kill", *(pytest.param(d, marks=pytest.mark.soak) for d in DEEDS[2:])])
+@pytest.mark.parametrize("deed", DEEDS[1:] if ALL else DEEDS[-1:])
 def test_tasks_of_the_data_source_run_twice(spark, url, marks, deed):
     """The input of a task ends badly after the task has written some of it."""
     build_cube_from_spark(create_frame(rows()), CUBE, url)
@@ -246,35 +246,6 @@ def test_queries_survive_their_executors(spark, url, marks):
     assert sorted(row["x"] for row in map_cube_spark(killing, CUBE, url).collect()) == list(range(N))
 
 
-def test_streams_survive_their_executors(spark, url, marks, tmp_path):
-    """An executor dies within a batch, after its task has written files; each row arrives once."""
-    build_cube_from_spark(create_frame(rows()), CUBE, url)
-    keep_cube_history(CUBE, url, 10)
-    copy = CUBE.copy(uuid_prefix="copy")
-
-    def run() -> None:
-        with no_pandas_warnings():
-            source = spark.readStream.format("kartothek_cube").options(store=url, cube="cube").load()
-            changed = source.mapInArrow(killing, source.schema)
-        sink = changed.writeStream.format("kartothek_cube").options(store=url, cube="copy")
-        sink.options(dimension_columns="x", partition_columns="p", index_columns="i1")
-        sink.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        sink.trigger(availableNow=True).start().awaitTermination()
-
-    def killing(batches):
-        for batch in batches:
-            yield batch
-            note(marks, "task")
-            if once(marks, "deed"):
-                kill_executor()
-
-    run()
-    append_to_cube_from_spark(create_frame(rows(N)), CUBE, url)
-    run()
-    assert notes(marks, "task") > 2, "no task ran twice"
-    assert stored_rows(url, copy) == list(range(2 * N))
-
-
 def test_a_task_that_always_fails_changes_nothing(spark, url):
     """``spark.task.maxFailures`` attempts, then one sentence; files that other tasks wrote are deleted."""
     build_cube_from_spark(create_frame(rows()), CUBE, url)
@@ -296,10 +267,25 @@ def test_a_task_that_always_fails_changes_nothing(spark, url):
     check_whole(url, range(N))
 
 
+def test_a_stream_survives_its_executors(spark, url, tmp_path, marks):
+    """They die in the middle of a batch, of the source and of the sink in turn; rows arrive once."""
+    source = Source(url)
+    spark.dataSource.register(fatal_source(Kill(marks, kill_executor)))
+    try:
+        for point in islice(cycle(["read", "write"]), KILLS):
+            source.append()
+            Path(marks, point).touch()
+            run_stream(spark, url, str(tmp_path / "checkpoint"))
+            assert not Path(marks, point).exists(), "no executor was killed"
+            assert stored_rows(url, COPY) == source.rows
+    finally:
+        register(spark)
+
+
 # skew -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("adaptive", ["true", pytest.param("false", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("adaptive", ["true", "false"])
 def test_a_partition_with_half_of_the_rows_is_written_by_several_tasks(spark, url, marks, adaptive):
     xs = list(range(800))
     ps = [0 if x % 2 else 1 + x % 8 for x in xs]
@@ -377,7 +363,7 @@ def test_a_commit_that_fails(spark, url, monkeypatch):
     check_whole(url, range(N))
 
 
-@pytest.mark.parametrize("source", [pytest.param(False, marks=pytest.mark.soak), True])
+@pytest.mark.parametrize("source", [False, True])
 def test_a_job_that_is_cancelled(spark, url, marks, source):
     build_cube_from_spark(create_frame(rows()), CUBE, url)
     store = Sabotaged(url, marks, "hang")

@@ -9,19 +9,9 @@ import sys
 from tests.support.paths import ROOT
 
 
-def run_on_cluster(*arguments: str) -> None:
-    """Run on_cluster.py, with arguments of pytest."""
+def test_pipelines_and_faults_on_a_cluster():
     result = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            *arguments,
-            "tests/io/spark/on_cluster.py",
-        ],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/io/spark/on_cluster.py"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -29,7 +19,3 @@ def run_on_cluster(*arguments: str) -> None:
         check=False,
     )
     assert result.returncode == 0, result.stdout[-10_000:] + result.stderr[-2_000:]
-
-
-def test_pipelines_and_faults_on_a_cluster():
-    run_on_cluster()

@@ -17,7 +17,7 @@ from kartothek_cube.io_components.write.incremental import commit_parts, without
 from tests.io.dataset.test_memory import measured
 
 CUBE = Cube(["x", "y"], ["p"], "cube")
-FEW, MANY = 200, 600
+FEW, MANY = 100, 300
 #: bytes per partition
 SENT, HELD = 1000, 2000
 

@@ -175,4 +175,4 @@ def test_a_cube_streams_into_another_one(stream, spark, tmp_path, url):
 
 
 def test_a_stream_that_is_killed_writes_each_row_once(tmp_path, url):
-    assert run_with_kills(url, tmp_path, ["after"]) == 1
+    assert run_with_kills(url, tmp_path, ["after"], seconds=1) == 1

@@ -1,7 +1,7 @@
 """Changes of five datasets of two years, in a partition per day. usage: writes.py STORE_DIR ROUNDS OUT.json.
 
-All engines run in this process and alternate, each with files of its own: the cube, Delta Lake, and Parquet files
-that DuckDB writes, without transactions.
+All engines run in this process and alternate, each with files of its own: the cube, Delta Lake, and Parquet
+files that DuckDB writes, without transactions.
 """
 
 from __future__ import annotations
@@ -125,9 +125,8 @@ class DuckWriter:
     def compact(self, days):
         for name in DATASETS:
             files = [str(file) for day in days for file in Path(f"{self.root}/{name}/p={day}").glob("*")]
-            table = self.connection.execute(
-                "SELECT * FROM read_parquet($1, hive_partitioning=true)", [files]
-            ).to_arrow_table()
+            sql = "SELECT * FROM read_parquet($1, hive_partitioning=true)"
+            table = self.connection.sql(sql, params=[files]).to_arrow_table()
             self._remove(name, days)
             self._copy(table, name, "APPEND")
 

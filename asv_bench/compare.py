@@ -184,6 +184,11 @@ def compare_merge(work: Path, rounds: int) -> Results:
     return _of_one_process("merge.py", work / "merge", work / "out.json", rounds, "upserts")
 
 
+def compare_writes(work: Path, rounds: int) -> Results:
+    """Changes of five datasets with a partition per day."""
+    return _of_one_process("writes.py", work / "writes", work / "out.json", rounds, "writes")
+
+
 def _of_one_process(script: str, directory: Path, out: Path, rounds: int, title: str) -> Results:
     """Results of a peer that alternates the engines itself."""
     results = Results()
@@ -211,7 +216,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="number of runs of every engine")
     parser.add_argument(
         "--only",
-        choices=["cube", "scan", "small", "groups", "remote", "lazy", "plan", "merge", "spark"],
+        choices=["cube", "scan", "small", "groups", "remote", "writes", "lazy", "plan", "merge", "spark"],
         help="run one of the comparisons",
     )
     parser.add_argument("--output", type=Path, help="also write all measurements as JSON")
@@ -234,6 +239,9 @@ def main() -> int:
         if args.only in (None, "remote"):
             measured["remote"] = compare_remote(work, args.rounds)
             _print("Remote store, 20 ms per request", measured["remote"], [OURS, "floor"])
+        if args.only in (None, "writes"):
+            measured["writes"] = compare_writes(work, args.rounds)
+            _print("Changes of five datasets of 730 days", measured["writes"], [OURS, "delta", "duckdb"])
         if args.only in (None, "scan"):
             measured["scan"] = compare_scans(work, FULL if args.full else SCAN_REDUCED, args.rounds)
             _print("Selective scans", measured["scan"], [OURS, "duckdb", "polars", "floor"])

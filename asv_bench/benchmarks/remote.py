@@ -11,9 +11,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from kartothek_cube.core import caching
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager_cube import build_cube, query_cube
+from kartothek_cube.io.iter_cube import query_cube__iterator
 
 CUBE = Cube(uuid_prefix="bench", dimension_columns=["x"], partition_columns=["p"])
 SERVER = Path(__file__).parents[2] / "tests/support/object_server.py"
@@ -51,23 +53,40 @@ class Remote:
         self.server.kill()
         self.server.wait()
 
+    def time_first_query(self):
+        caching.clear()
+        self.time_query()
+
     def time_query(self):
         query_cube(CUBE, self.url, payload_columns=["v3", "v4"])
 
+    def time_first_group(self):
+        next(self._groups())
+
+    def time_groups(self):
+        for _ in self._groups():
+            pass
+
+    def _groups(self):
+        return query_cube__iterator(CUBE, self.url, payload_columns=["v3", "v4"], partition_by="p")
+
     def time_the_same_requests_all_at_once(self):
-        asyncio.run(self._requests())
+        asyncio.run(self._requests(self._read))
+
+    def time_one_request_per_file(self):
+        asyncio.run(self._requests(self._read_columns))
 
     def track_ratio(self):
-        """Time of a query relative to its requests alone, all overlapped, without decoding."""
-        return min(_seconds(self.time_query) for _ in range(5)) / min(
+        """Time of a first query relative to its requests alone, all overlapped, without decoding."""
+        return min(_seconds(self.time_first_query) for _ in range(5)) / min(
             _seconds(self.time_the_same_requests_all_at_once) for _ in range(5)
         )
 
-    async def _requests(self):
+    async def _requests(self, read):
         # planning a query takes three sequential requests
         for _ in range(3):
             self.blobs.exists(self.keys[0])
-        await asyncio.gather(*map(self._read, self.keys))
+        await asyncio.gather(*map(read, self.keys))
 
     async def _read(self, key):
         import obstore
@@ -75,6 +94,12 @@ class Remote:
         client = self.blobs.store.bucket.open()
         end = await obstore.get_async(client, key, options={"range": {"suffix": TAIL}})
         await end.bytes_async()
+        await self._read_columns(key)
+
+    async def _read_columns(self, key):
+        import obstore
+
+        client = self.blobs.store.bucket.open()
         await obstore.get_range_async(client, key, start=4, length=5 * 8 * ROWS)
 
 

@@ -1,6 +1,7 @@
 """A query of a remote store against its requests alone. usage: latency.py DIR ROUNDS OUT.json.
 
-The floor is the time of the same requests, all overlapped, without decoding.
+The floor is the time of the same requests, all overlapped, without decoding: two per file, or one if the
+process has read the footers before.
 """
 
 from __future__ import annotations
@@ -22,17 +23,27 @@ def main(_, rounds, out):
     """Alternate the query and its requests."""
     remote = Remote()
     remote.setup()
-    runs = {"kartothek_cube": remote.time_query, "floor": remote.time_the_same_requests_all_at_once}
-    seconds = dict.fromkeys(runs, float("inf"))
+    floor = remote.time_the_same_requests_all_at_once
+    result = {
+        "kartothek_cube": {
+            "first query": remote.time_first_query,
+            "later query": remote.time_query,
+            "first group of 500": remote.time_first_group,
+            "all groups": remote.time_groups,
+        },
+        "floor": {"first query": floor, "later query": remote.time_one_request_per_file, "all groups": floor},
+    }
+    seconds = {engine: dict.fromkeys(runs, float("inf")) for engine, runs in result.items()}
     try:
         for _ in range(int(rounds) + 1):
-            for name, function in runs.items():
-                start = time.perf_counter()
-                function()
-                seconds[name] = min(seconds[name], time.perf_counter() - start)
+            for name in result["kartothek_cube"]:
+                for engine in (engine for engine in result if name in result[engine]):
+                    start = time.perf_counter()
+                    result[engine][name]()
+                    seconds[engine][name] = min(seconds[engine][name], time.perf_counter() - start)
     finally:
         remote.teardown()
-    result = {name: {"500 files, 10 % of the columns": {"s": value}} for name, value in seconds.items()}
+    result = {e: {name: {"s": value} for name, value in times.items()} for e, times in seconds.items()}
     Path(out).write_text(json.dumps(result, indent=1))
 
 

@@ -67,9 +67,14 @@ class CopyMixin:
 
     def _is_state(self, name: str) -> bool:
         # a method of that name (load_all_indices) is no constructor argument
-        attribute = inspect.getattr_static(self, name, _MISSING)
-        is_method = isinstance(attribute, FunctionType | staticmethod | classmethod)
-        return attribute is not _MISSING and not is_method
+        return name in getattr(self, "__dict__", ()) or _is_data(type(self), name)
+
+
+@lru_cache(maxsize=1024)
+def _is_data(kind: Hashable, name: str) -> bool:
+    """Whether a class has an attribute that is not a method."""
+    attribute = inspect.getattr_static(kind, name, _MISSING)
+    return attribute is not _MISSING and not isinstance(attribute, FunctionType | staticmethod | classmethod)
 
 
 @lru_cache(maxsize=64)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 import weakref
 
 import pandas as pd
 import pytest
 
 from kartothek_cube.core.cube.conditions import C
+from kartothek_cube.core.errors import MissingFileError
 from kartothek_cube.io.iter_cube import (
     append_to_cube__iter,
     build_cube__iter,
@@ -132,11 +135,35 @@ def test_a_group_is_read_when_it_is_asked_for(store):
     counting = Same.of(CountingStore(store()))
     groups = query_cube__iterator(CUBE, counting, partition_by="p")
     assert files_read(counting) == []
-    for p in range(3):
-        counting().reset()
+    assert list(next(groups)["v1"]) == [0, 0]
+    assert set(files_read(counting)) == {"p=0"}
+    # a consumer that goes on gets what has been read in the meantime, as the store is not local
+    for p in range(1, 3):
         assert list(next(groups)["v1"]) == [p, p]
-        assert set(files_read(counting)) == {f"p={p}"}
+        assert f"p={p}" in files_read(counting)
     assert list(groups) == []
+    assert len(files_read(counting)) == len(set(files_read(counting)))
+
+
+def test_a_local_store_is_not_read_ahead(tmp_path):
+    url = f"hfs://{tmp_path}"
+    build(url, seed=pd.concat([part(p) for p in range(3)]))
+    groups = query_cube__iterator(CUBE, url, partition_by="p")
+    assert [list(next(groups)["v1"]) for _ in range(2)] == [[0, 0], [1, 1]]
+    for file in tmp_path.glob("*/*/p=2/*"):
+        file.unlink()
+    with pytest.raises(MissingFileError, match="p=2"):
+        next(groups)
+
+
+def test_a_consumer_that_stops_leaves_no_threads(store):
+    build(store, seed=pd.concat([part(p) for p in range(40)]))
+    counting = Same.of(CountingStore(store()))
+    groups = query_cube__iterator(CUBE, counting, partition_by="p")
+    assert [list(next(groups)["v1"]) for _ in range(3)] == [[p, p] for p in range(3)]
+    del groups
+    gc.collect()
+    assert not [t for t in threading.enumerate() if t.name.startswith("kartothek_cube_prefetch")]
 
 
 def test_one_group_is_in_memory_at_a_time(store, monkeypatch):

@@ -54,7 +54,7 @@ def widen(t: pa.DataType) -> pa.DataType:
         return pa.time64("us")
     if pat.is_fixed_size_binary(t):
         return pa.binary()
-    return _rebuild(t, widen, timestamp_unit="ns")
+    return _rebuild(t, widen)
 
 
 @lru_cache(maxsize=1024)
@@ -71,7 +71,7 @@ def storage_type(t: pa.DataType) -> pa.DataType:
         return pa.float32()
     if pat.is_time(t):
         return pa.time64("us")
-    return _rebuild(t, storage_type, timestamp_unit="ns")
+    return _rebuild(t, storage_type)
 
 
 @lru_cache(maxsize=1024)
@@ -90,7 +90,7 @@ def memory_type(t: pa.DataType, *, dates_as_object: bool = True, date_unit: str 
     def inner(child: pa.DataType) -> pa.DataType:
         return memory_type(child, dates_as_object=dates_as_object, date_unit=date_unit)
 
-    return storage_type(t) if not is_nested(t) else _rebuild(t, inner, timestamp_unit="ns")
+    return storage_type(t) if not is_nested(t) else _rebuild(t, inner)
 
 
 def same_type(a: pa.DataType, b: pa.DataType) -> bool:
@@ -125,7 +125,7 @@ def is_nested(t: pa.DataType) -> bool:
     return bool(pat.is_nested(t))
 
 
-def _rebuild(t: pa.DataType, inner: Callable[[pa.DataType], pa.DataType], timestamp_unit: str) -> pa.DataType:
+def _rebuild(t: pa.DataType, inner: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
     """Normalise the flavour of a type and apply `inner` to the types it contains."""
     if isinstance(t, pa.BaseExtensionType):
         return inner(t.storage_type)
@@ -136,7 +136,7 @@ def _rebuild(t: pa.DataType, inner: Callable[[pa.DataType], pa.DataType], timest
     if t in _BINARIES:
         return pa.binary()
     if pat.is_timestamp(t):
-        return pa.timestamp(timestamp_unit, t.tz)
+        return pa.timestamp("ns", t.tz)
     if pat.is_date(t):
         return pa.date32()
     if pat.is_decimal(t):

@@ -404,7 +404,7 @@ def _index(column: str, entries: IndexColumns, schema: SchemaWrapper | None) -> 
     dtype = entries.values.type
     if schema is not None and column in schema.names and not pa.types.is_null(schema.field(column).type):
         dtype = schema.field(column).type
-    return ExplicitSecondaryIndex.from_columns(column, entries, dtype)
+    return ExplicitSecondaryIndex(column, entries, dtype=dtype)
 
 
 def compute_schema(state: DatasetMetadata, change: ChangeSet) -> SchemaWrapper | None:

@@ -37,8 +37,8 @@ __all__ = (
 
 _DIRECTORY = "_tombstones"
 _SUFFIX = ".json"
-#: tombstones of a collection that seems to be killed are kept this long: it may be slow, and a copy of a
-#: dataset may write a file of the same name again
+#: Tombstones of a collection that seems to be killed are kept this long: it may be slow, and a copy of a
+#: dataset may write a file of the same name again.
 _LIFETIME = timedelta(days=1)
 
 

@@ -201,6 +201,6 @@ def _invert_indices(
             columns = past.columns_data
             if columns is not None:
                 entries = columns.keep_labels(removed.labels)
-                loaded = loaded.update(ExplicitSecondaryIndex.from_columns(column, entries, past.dtype))
+                loaded = loaded.update(ExplicitSecondaryIndex(column, entries, dtype=past.dtype))
         indices[column] = loaded
     return indices

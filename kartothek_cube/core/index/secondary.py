@@ -480,17 +480,6 @@ class ExplicitSecondaryIndex(IndexBase):
 
     __hash__ = None
 
-    @classmethod
-    def from_columns(
-        cls,
-        column: str,
-        columns: IndexColumns,
-        dtype: pa.DataType | None = None,
-        index_storage_key: str | None = None,
-    ) -> Self:
-        """Make an index from index data; the type of the values is the default."""
-        return cls(column, columns, index_storage_key, dtype)
-
     @staticmethod
     def from_v2(column: str, dct_or_str: str | Mapping[Any, Iterable[str]]) -> ExplicitSecondaryIndex:
         """Read an index from its form in the header.

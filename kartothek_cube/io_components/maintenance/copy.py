@@ -223,9 +223,8 @@ def copy_dataset_job(
     source_uuid: str,
     target_store: StoreInput,
     target_uuid: str,
-    blocksize: int | None = None,
 ) -> Job[tuple[StoreFactory, StoreFactory], Sequence[tuple[str, str]], None, dict[str, DatasetMetadata]]:
-    """Copy the files of a dataset in blocks, then its schemas and header."""
+    """Copy the files of a dataset, then its schemas and header."""
     check_reopens(target_store)
     source, target = ensure_store(source_store), ensure_store(target_store)
     copy = plan_copy_dataset(open_blobs(source), source_uuid, target_uuid)
@@ -234,7 +233,7 @@ def copy_dataset_job(
         name="copy_dataset",
         description=f"copy dataset {source_uuid}",
         context=(store_factory(source), store_factory(target)),
-        tasks=batched(keys, blocksize or max(len(keys), 1)),
+        tasks=[keys],
         run=_run_copy_block,
         finish=partial(_finish_copy_job, target, copy),
         merge=discard_results,

@@ -65,6 +65,9 @@ __all__ = (
 )
 
 
+_PARTITIONS_PER_TASK = 16
+
+
 @attrs.frozen
 class VerifyPlan:
     """A planned verification of a dataset."""
@@ -86,7 +89,6 @@ def plan_verify(
     deep: bool = True,
     cell: Sequence[str] = (),
     not_null: Sequence[str] = (),
-    partitions_per_task: int = 16,
 ) -> VerifyPlan:
     """Check a dataset without opening data files, and plan the check of these."""
     blobs = open_blobs(store)
@@ -132,20 +134,16 @@ def plan_verify(
         deep,
         dataset.column_mapping,
     )
-    return VerifyPlan(
-        uuid, tuple(problems), dataset, context, _tasks(context, dataset, rows, partitions_per_task)
-    )
+    return VerifyPlan(uuid, tuple(problems), dataset, context, _tasks(context, dataset, rows))
 
 
-def _tasks(
-    context: VerifyContext, dataset: DatasetMetadata, rows: pa.Array, size: int
-) -> tuple[VerifyTask, ...]:
+def _tasks(context: VerifyContext, dataset: DatasetMetadata, rows: pa.Array) -> tuple[VerifyTask, ...]:
     """Group the partitions whose file exists into tasks."""
     files = dataset.partition_table.files.get(context.table)
     if files is None:
         return ()
     labels, keys = dataset.partition_table.labels.take(rows).to_pylist(), files.take(rows).to_pylist()
-    pairs = zip(batched(labels, size), batched(keys, size), strict=True)
+    pairs = zip(batched(labels, _PARTITIONS_PER_TASK), batched(keys, _PARTITIONS_PER_TASK), strict=True)
     return tuple(VerifyTask(tuple(part), tuple(files)) for part, files in pairs)
 
 

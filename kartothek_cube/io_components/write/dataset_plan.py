@@ -319,7 +319,6 @@ def plan_partition(
     metadata_version: int = DEFAULT_METADATA_VERSION,
     partition_on: Any = None,
     secondary_indices: Any = None,
-    sort_partitions_by: Any = None,
     table_name: str = SINGLE_TABLE,
 ) -> WriteContext:
     """Plan to write files of an existing dataset, to be committed later."""
@@ -329,7 +328,6 @@ def plan_partition(
         df_serializer=df_serializer,
         default_metadata_version=metadata_version,
         partition_on=partition_on,
-        sort_partitions_by=sort_partitions_by,
         table_name=table_name,
     )
     state = dataset.dataset_metadata

@@ -280,16 +280,14 @@ def _merge_keys(parts: Sequence[WriteResult]) -> pa.StringArray | None:
     return pa.concat_arrays([part.partitions().files[part.table] for part in parts])
 
 
-def write_table(
-    context: WriteContext, table: pa.Table, *, threads: int | None = None, file_name: str | None = None
-) -> WriteResult:
+def write_table(context: WriteContext, table: pa.Table, *, threads: int | None = None) -> WriteResult:
     """Write one input table as data files, without a commit."""
     origin = f"{context.uuid}/{context.table}"
     schema = make_meta(table, origin=origin, partition_keys=list(context.partition_on))
     check_input(context, table)
     if context.partition_on and not len(table):
         return WriteResult(context.uuid, context.table, schema, indices=_no_entries(context, schema))
-    name = file_name or context.write_id + gen_uuid()[len(context.write_id) :]
+    name = context.write_id + gen_uuid()[len(context.write_id) :]
     starts, prefixes, table = split_by_partition(table, context.partition_on)
     labels = pc.binary_join_element_wise(prefixes, name, "")
     indices = {

@@ -163,7 +163,7 @@ def test_no_matching_row_is_lost(files, predicates, indexed):
     )
     names = pa.array(labels, pa.string()).take(table["file"].combine_chunks())
     indices = {
-        c: ExplicitSecondaryIndex.from_columns(c, IndexColumns.from_pairs(table[c].combine_chunks(), names))
+        c: ExplicitSecondaryIndex(c, IndexColumns.from_pairs(table[c].combine_chunks(), names))
         for c in ("v", "w")
         if indexed
     }

@@ -61,7 +61,7 @@ def columns_of(pairs: list[tuple[Any, str]], dtype: pa.DataType) -> IndexColumns
 
 
 def index_of(pairs: list[tuple[Any, str]], dtype: pa.DataType) -> ExplicitSecondaryIndex:
-    return ExplicitSecondaryIndex.from_columns("x", columns_of(pairs, dtype))
+    return ExplicitSecondaryIndex("x", columns_of(pairs, dtype))
 
 
 def brute(pairs: list[tuple[Any, str]], dtype: pa.DataType) -> dict[Any, list[str]]:
@@ -170,7 +170,7 @@ def test_type_is_told_by_the_values(value, expected):
 def test_types_are_widened(given_type, expected):
     assert ExplicitSecondaryIndex("x", {}, dtype=given_type).dtype == expected
     entries = IndexColumns.from_pairs(pa.array([], given_type), [])
-    assert ExplicitSecondaryIndex.from_columns("x", entries).columns_data.values.type == expected
+    assert ExplicitSecondaryIndex("x", entries).columns_data.values.type == expected
 
 
 def test_types_stay_on_demand():
@@ -597,7 +597,7 @@ def test_types_that_others_demand_are_kept_in_files(dtype, store):
     loaded = ExplicitSecondaryIndex("x", index_storage_key=key).load(store)
     short = KEPT_TYPES[dtype]
     assert loaded.dtype == loaded.columns_data.values.type == short
-    more = ExplicitSecondaryIndex.from_columns("x", IndexColumns.from_pairs(values.cast(short), ["c", "d"]))
+    more = ExplicitSecondaryIndex("x", IndexColumns.from_pairs(values.cast(short), ["c", "d"]))
     changed = [
         loaded,
         pickle.loads(pickle.dumps(loaded)),

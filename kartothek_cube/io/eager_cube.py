@@ -780,8 +780,8 @@ def delete_cube(cube: Cube, store: StoreInput, datasets: DatasetsInput = None) -
     """
     Delete a cube or some of its datasets.
 
-    Files that belong to no state of a dataset, such as replaced indices and those of failed writes, stay until
-    :func:`cleanup_cube` deletes them, which is possible before and after.
+    Files that belong to no state of a dataset, such as replaced indices and those of failed writes, stay
+    until :func:`cleanup_cube` deletes them, which is possible before and after.
 
     Parameters
     ----------

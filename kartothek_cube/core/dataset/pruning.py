@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 import pandas as pd
@@ -19,17 +19,42 @@ from kartothek_cube.core.expressions.predicate import (
     check_predicates,
     literal_mask,
 )
-from kartothek_cube.core.index import PartitionIndex
+from kartothek_cube.core.index import IndexBase, PartitionIndex
 from kartothek_cube.core.index.conversion import partition_frame, partition_rows
 from kartothek_cube.core.index.data import IndexColumns
+from kartothek_cube.core.partition import PartitionTable
 
-if TYPE_CHECKING:
-    from kartothek_cube.core.dataset.metadata import DatasetMetadataBase
-
-__all__ = ("index_rows", "indices_as_dataframe", "select_partitions")
+__all__ = ("IndexedDataset", "index_rows", "indices_as_dataframe", "select_partitions")
 
 
-def select_partitions(dataset: DatasetMetadataBase, predicates: PredicatesType) -> Ints:
+class IndexedDataset(Protocol):
+    """What pruning needs of a dataset."""
+
+    @property
+    def uuid(self) -> str:
+        """Name of the dataset."""
+
+    @property
+    def partition_table(self) -> PartitionTable:
+        """The partitions."""
+
+    @property
+    def partition_keys(self) -> Sequence[str]:
+        """Partition columns, in order."""
+
+    @property
+    def indices(self) -> Mapping[str, IndexBase]:
+        """Index of each column."""
+
+    @property
+    def index_columns(self) -> set[str]:
+        """Columns with an index, partition keys included."""
+
+    def key_columns(self) -> Mapping[str, pa.Array]:
+        """Typed values of the partition keys by column."""
+
+
+def select_partitions(dataset: IndexedDataset, predicates: PredicatesType) -> Ints:
     """Positions of the partitions that can hold rows which match the predicates; None selects all."""
     if predicates is None:
         return np.arange(len(dataset.partition_table), dtype=np.int64)
@@ -39,7 +64,7 @@ def select_partitions(dataset: DatasetMetadataBase, predicates: PredicatesType) 
     return np.flatnonzero(kept).astype(np.int64)
 
 
-def _conjunction_mask(dataset: DatasetMetadataBase, conjunction: ConjunctionType) -> Mask:
+def _conjunction_mask(dataset: IndexedDataset, conjunction: ConjunctionType) -> Mask:
     """Mask of the partitions that can hold rows which match all literals of a conjunction."""
     # Literals on columns without partition key or loaded index do not prune.
     kept: Mask | None = None
@@ -50,7 +75,7 @@ def _conjunction_mask(dataset: DatasetMetadataBase, conjunction: ConjunctionType
     return np.ones(len(dataset.partition_table), dtype=bool) if kept is None else kept
 
 
-def _literal_mask(dataset: DatasetMetadataBase, literal: LiteralType) -> Mask | None:
+def _literal_mask(dataset: IndexedDataset, literal: LiteralType) -> Mask | None:
     """Mask of the partitions that can match a literal; None if it does not prune."""
     column, op, value = literal
     if column in dataset.partition_keys:
@@ -71,7 +96,7 @@ def _matches_nulls(dtype: pa.DataType, literal: LiteralType) -> bool:
 
 
 def indices_as_dataframe(
-    dataset: DatasetMetadataBase,
+    dataset: IndexedDataset,
     columns: Sequence[str] | None,
     date_as_object: bool,
     predicates: PredicatesType,
@@ -82,7 +107,7 @@ def indices_as_dataframe(
 
 
 def index_rows(
-    dataset: DatasetMetadataBase, columns: Sequence[str] | None, predicates: PredicatesType
+    dataset: IndexedDataset, columns: Sequence[str] | None, predicates: PredicatesType
 ) -> tuple[Ints, dict[str, pa.Array]]:
     """Index data joined by partition: positions of partitions, and the values of each column."""
     # One row per partition and combination of values; partition indices must be loaded.
@@ -93,7 +118,7 @@ def index_rows(
     return rows, {c: data.values.take(pa.array(i)) for (c, data), i in zip(indices.items(), ids, strict=True)}
 
 
-def _index_data(dataset: DatasetMetadataBase, columns: Sequence[str] | None) -> dict[str, IndexColumns]:
+def _index_data(dataset: IndexedDataset, columns: Sequence[str] | None) -> dict[str, IndexColumns]:
     names = sorted(dataset.indices) if columns is None else columns
     unknown = set(names) - set(dataset.indices)
     if unknown:
@@ -111,7 +136,7 @@ def _index_data(dataset: DatasetMetadataBase, columns: Sequence[str] | None) -> 
 
 
 def _rows(
-    dataset: DatasetMetadataBase, indices: dict[str, IndexColumns], conjunction: ConjunctionType
+    dataset: IndexedDataset, indices: dict[str, IndexColumns], conjunction: ConjunctionType
 ) -> tuple[Ints, list[Ints]]:
     """Partitions and value ids that match all literals of a conjunction."""
     # Literals on columns of the frame also select values within a partition.

@@ -11,7 +11,7 @@ from kartothek_cube.core.commit.change import WriteMode
 from kartothek_cube.core.commit.header_store import attempts, read_versioned
 from kartothek_cube.core.commit.tombstones import tombstone_name
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.loading import index_keys
+from kartothek_cube.core.dataset.references import index_keys
 from kartothek_cube.core.errors import CorruptDatasetError, DatasetNotFoundError
 from kartothek_cube.core.index import ExplicitSecondaryIndex
 from kartothek_cube.core.schema.file import (

@@ -58,7 +58,7 @@ from kartothek_cube.core.commit.tombstones import (
     tombstone_name,
 )
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.loading import file_keys
+from kartothek_cube.core.dataset.references import file_keys
 from kartothek_cube.core.errors import ConcurrentWriteError, MissingFileError, UnknownOutcomeError
 from kartothek_cube.core.header import (
     COMMIT_RECORD,

@@ -16,7 +16,7 @@ from kartothek_cube.core.commit.header_store import attempts, restore_if_ours, r
 from kartothek_cube.core.commit.operation import delete_before, forget_aborted, settle, settle_participation
 from kartothek_cube.core.commit.publish import publish
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.loading import file_keys
+from kartothek_cube.core.dataset.references import file_keys
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,

@@ -1,10 +1,10 @@
-"""Stored form of datasets: loading of header, schema, indices and unlisted partitions; keys of all files."""
+"""Stored form of datasets: loading of header, schema, indices and unlisted partitions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,26 +27,19 @@ from kartothek_cube.core.schema.wrapper import SchemaWrapper
 from kartothek_cube.core.store import BlobStore, check_owned
 from kartothek_cube.core.urlencode import unquote_indices
 
-if TYPE_CHECKING:
-    from kartothek_cube.core.dataset.metadata import DatasetMetadataBase
-
 __all__ = (
     "HeaderBlob",
     "ParsedHeader",
     "TableSchema",
-    "data_keys",
     "embedded_schemas",
     "extra_fields",
-    "file_keys",
     "header_indices",
-    "index_keys",
     "list_partitions",
     "parse_header_cached",
     "parse_header_shared",
     "read_header",
     "read_schemas",
-    "schema_keys",
-    "table_names",
+    "tables_with_schema",
 )
 
 
@@ -196,7 +189,7 @@ def _find_table(uuid: str, blobs: BlobStore, schema_version: str | None) -> Tabl
             SINGLE_TABLE, read_schema_metadata(uuid, blobs, SINGLE_TABLE, schema_version=schema_version)
         )
     except KeyError:
-        tables = _tables_with_schema(uuid, blobs)
+        tables = tables_with_schema(uuid, blobs)
         if not tables:
             raise
     first = read_schema_metadata(uuid, blobs, tables[0], schema_version=schema_version)
@@ -260,32 +253,7 @@ def _parsed_size(parsed: ParsedHeader) -> int:
     return _HEADER_BYTES + sum(int(column.nbytes) for column in columns)
 
 
-def _tables_with_schema(uuid: str, blobs: BlobStore) -> list[str]:
+def tables_with_schema(uuid: str, blobs: BlobStore) -> list[str]:
     """Names of the directories of a dataset that have a schema file."""
     names = [key.removeprefix(f"{uuid}/")[:-1] for key in blobs.list_dir(f"{uuid}/") if key.endswith("/")]
     return [name for name in names if name != INDICES_DIRECTORY and blobs.exists(schema_key(uuid, name))]
-
-
-def table_names(dataset: DatasetMetadataBase, blobs: BlobStore) -> list[str]:
-    """Names of the tables; without partitions, the directories with a schema file."""
-    return dataset.tables or _tables_with_schema(dataset.uuid, blobs) or [dataset.table_name]
-
-
-def schema_keys(dataset: DatasetMetadataBase, blobs: BlobStore) -> list[str]:
-    """Keys of the schema files of all tables."""
-    return [schema_key(dataset.uuid, table) for table in table_names(dataset, blobs)]
-
-
-def index_keys(dataset: DatasetMetadataBase) -> list[str]:
-    """Keys of the files of secondary indices."""
-    return sorted(i.index_storage_key for i in dataset.secondary_indices.values() if i.index_storage_key)
-
-
-def data_keys(dataset: DatasetMetadataBase) -> list[str]:
-    """Keys of the data files of all tables, in header order."""
-    return [key for keys in dataset.partition_table.files.values() for key in keys.to_pylist()]
-
-
-def file_keys(dataset: DatasetMetadataBase) -> list[str]:
-    """Keys of all files to which the header refers: data files and secondary indices."""
-    return [*data_keys(dataset), *index_keys(dataset)]

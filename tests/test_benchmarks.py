@@ -152,3 +152,12 @@ def test_growth_is_measured():
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     # a listing, two headers, two schemas, and four small files
     assert json.loads(done.stdout)["requests"] == 9
+
+
+def test_upserts_of_other_engines_have_the_same_rows(tmp_path):
+    out = tmp_path / "out.json"
+    run("peers/merge.py", tmp_path / "tables", 1, out, BENCH_ROWS="20000")
+    assert {engine: len(measured) for engine, measured in json.loads(out.read_text()).items()} == {
+        "kartothek_cube": 2,
+        "delta": 2,
+    }

@@ -7,6 +7,7 @@ process. With ``spark``, the rows come from a Spark DataFrame. The jar of delta-
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -20,7 +21,7 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.io.arrow_cube import query_cube_arrow
 from kartothek_cube.io.eager_cube import build_cube, merge_into_cube
 
-ROWS, PARTITIONS = 2_000_000, 200
+ROWS, PARTITIONS = int(os.environ.get("BENCH_ROWS", "2000000")), 200
 CHANGES = ROWS // 100
 CUBE = Cube(uuid_prefix="merge", dimension_columns=["x", "y"], partition_columns=["p"])
 #: name -> number of partitions with changes

@@ -43,8 +43,8 @@ def shared_session() -> Any:
 def pack_library(directory: Path) -> str:
     """Make an archive of the library and its tests, which executors of another process may lack."""
     archive = directory / "kartothek_cube.zip"
-    with zipfile.ZipFile(archive, "w") as packed:
-        for package in ("kartothek_cube", "tests"):
-            for file in sorted((ROOT / package).rglob("*.py")):
-                packed.write(file, file.relative_to(ROOT))
+    with zipfile.PyZipFile(str(archive), "w") as packed:
+        packed.writepy(str(ROOT / "kartothek_cube"))
+        for file in sorted((ROOT / "tests").rglob("*.py")):
+            packed.write(file, file.relative_to(ROOT))
     return str(archive)

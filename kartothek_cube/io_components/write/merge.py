@@ -52,7 +52,7 @@ __all__ = (
 _BLOCK_BYTES = 16 << 20
 #: partitions differ in size
 _TASKS_PER_CORE = 4
-#: column with the position of the partition in its block; no dataset can have it
+#: column with the position of the partition in its block
 _PARTITION = "__kartothek_cube_partition"
 #: rows of a partition that were inserted, updated and deleted
 _COUNTS = pa.schema(
@@ -147,6 +147,8 @@ def check_merge_input(context: MergeContext, table: pa.Table) -> None:
     constraints = context.plan.constraints[context.name]
     stored, names = set(constraints.types), set(table.column_names)
     where, flag = f"dataset {context.name!r}", context.delete_column
+    if _PARTITION in stored | names:
+        raise ValueError(f"Merges reserve the column name {_PARTITION!r}, which {where} has: rename it")
     if flag is not None:
         if flag in stored:
             raise ValueError(

@@ -25,25 +25,18 @@ TESTS = {
         "test_cells_that_occur_twice_are_an_error_of_the_library[None]",
         "test_nothing_is_left_when_the_job_fails",
         "test_an_update_replaces_partitions",
-        "test_names_need_no_quotes",
-        "test_times_do_not_depend_on_the_zone_of_the_session",
     ),
-    "test_cube_maintain.py": ("test_compact", "test_verify", "test_retention"),
+    "test_cube_maintain.py": ("test_compact", "test_retention"),
     "test_merge.py": ("test_a_merge_is_that_of_the_eager_function",),
     "test_dataset.py": (
         "test_a_dataset_is_read_as_it_was_written",
         "test_an_update_adds_and_removes",
-        "test_indices_are_built_by_executors",
         "test_garbage_is_collected_by_executors",
     ),
-    "test_datasource.py": (
-        "test_modes_differ_in_what_they_do_with_what_is_there[append-expected0]",
-        "test_modes_differ_in_what_they_do_with_what_is_there[error-None]",
-    ),
+    "test_datasource.py": ("test_modes_differ_in_what_they_do_with_what_is_there[append-expected0]",),
     "test_catalog.py": ("test_a_cube_is_a_table_of_the_catalog",),
     "test_table.py": ("test_a_table_has_the_methods_of_a_frame",),
-    "test_inside_tasks.py": ("test_queries_in_map_in_arrow[url]",),
-    "test_round_trips.py": ("test_columns_survive_in_cubes[function]", "test_columns_survive_in_datasets"),
+    "test_round_trips.py": ("test_columns_survive_in_cubes[function]",),
 }
 #: ``sitecustomize`` of the server's Python: the library is where Spark puts what clients send, or in {}
 SERVER_PYTHON = """
@@ -84,8 +77,8 @@ def use(batches):
     import sent
     yield from batches
 
-frame = spark.range(3)
-frame.mapInArrow(use, "id bigint").write.mode("overwrite").parquet(directory)
+print(spark.range(3).mapInArrow(use, "id bigint").count())
+spark.range(3).write.mode("overwrite").parquet(directory)
 stream = spark.readStream.schema("id bigint").parquet(directory).mapInArrow(use, "id bigint")
 query = stream.writeStream.format("noop").option("checkpointLocation", tempfile.mkdtemp()).start()
 try:
@@ -235,7 +228,7 @@ def test_a_packed_environment_serves_functions(server, tmp_path, url):
 
 def test_streams_do_not_find_what_a_client_sent(server, tmp_path):
     """If this fails, Spark has changed: the documentation tells that streams need more."""
-    assert run_script(server, tmp_path, PLAIN) == ["True"]
+    assert run_script(server, tmp_path, PLAIN) == ["3", "True"]
 
 
 def test_a_client_without_java_sends_the_library(server, tmp_path):

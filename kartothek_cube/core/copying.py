@@ -67,7 +67,7 @@ class CopyMixin:
 
     def _is_state(self, name: str) -> bool:
         # a method of that name (load_all_indices) is no constructor argument
-        return name in getattr(self, "__dict__", ()) or _is_data(type(self), name)
+        return name in getattr(self, "__dict__", ()) or _is_data(cast(Hashable, type(self)), name)
 
 
 @lru_cache(maxsize=1024)

@@ -102,7 +102,7 @@ class FilePrefetcher:
         return len(self._wait(self._batch_of[key])[key])
 
     def take(self, key: str) -> FileBytes:
-        """Content of a file; once for each, which frees its memory."""
+        """Content of a file; once for each, which lets others be read."""
         number = self._batch_of[key]
         file = self._wait(number).pop(key)
         with self._lock:

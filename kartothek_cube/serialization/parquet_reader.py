@@ -292,9 +292,7 @@ class ParquetColumns:
             table = table.drop_columns(index_columns(table.schema))
         return _type_null_columns(to_memory(_drop_foreign_metadata(table)), self._schema)
 
-    def _rows_of(
-        self, columns: Sequence[str], rows: Ints | None, keep: Collection[str] = ()
-    ) -> pa.Table:
+    def _rows_of(self, columns: Sequence[str], rows: Ints | None, keep: Collection[str] = ()) -> pa.Table:
         missing = list(dict.fromkeys(column for column in columns if column not in self._decoded))
         if len(missing) == len(columns) and rows is None:
             return self._decode(missing)

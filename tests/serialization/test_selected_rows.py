@@ -191,3 +191,45 @@ def test_conditions_are_evaluated_column_by_column(data):
     expected = table.filter(filter_mask(table, predicates))
     with ParquetColumns(content, "v") as file:
         assert file.read(["t", "v"], predicates).to_pydict().__repr__() == expected.to_pydict().__repr__()
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_columns_that_are_kept_are_decoded_in_full(data):
+    size = data.draw(st.integers(1, 60))
+    table = pa.table(
+        {
+            "t": pa.array([str(i % 4) for i in range(size)]),
+            "x": pa.array([None if i % 7 == 6 else i // 5 for i in range(size)], pa.int64()),
+            "v": np.linspace(0, 1, size),
+        }
+    )
+    rows = np.array(sorted(data.draw(st.sets(st.integers(0, size - 1)))), np.int64)
+    content = write(table, use_dictionary=["t"], row_group_size=data.draw(st.sampled_from([9, 100])))
+    with ParquetColumns(content, "v") as file:
+        found = file.table(["v", "t", "x"], rows, keep=["t", "x"])
+        assert found.equals(table.select(["v", "t", "x"]).take(pa.array(rows)))
+        for column in ("t", "x"):
+            kept = file.get_decoded(column)
+            assert kept is None or kept.to_pylist() == table[column].to_pylist()
+        assert file.get_decoded("v") is None
+        assert file.table(["t", "x", "v"]).equals(table)
+
+
+def test_columns_of_one_row_group_are_kept():
+    table = pa.table({"x": [1, 1, 2], "v": [0.5, 1.5, 2.5]})
+    with ParquetColumns(write(table), "v") as file:
+        file.table(["x", "v"], np.array([2]), keep=["x"])
+        assert file.get_decoded("x").to_pylist() == [1, 1, 2]
+
+
+def test_values_of_conditions_are_not_decoded_again():
+    table = pa.table(
+        {"a": np.arange(60) % 2, "b": np.arange(60) % 3, "c": np.arange(60) % 5, "v": np.arange(60)}
+    )
+    with ParquetColumns(write(table, row_group_size=20), "v") as file:
+        rows = file.select([[("a", "==", 1), ("b", ">", 0), ("c", "==", 2)]])
+        assert rows.tolist() == [7, 17, 37, 47]
+        for selected in (rows, rows[1:], np.array([0, 7, 8])):
+            expected = table.select(["b", "c", "v"]).take(pa.array(selected))
+            assert file.table(["b", "c", "v"], selected).equals(expected)

@@ -46,6 +46,8 @@ __all__ = (
 
 #: a local file up to this size is read in one piece, which is cheaper than seeking in it
 _SMALL = 1 << 20
+#: the same for files of which some columns are compared with those of other files, or decoded in some rows
+_SMALL_OF_FEW_COLUMNS = 1 << 17
 #: below this mean size of files in bytes, threads cost more than they bring
 WORTH_A_THREAD = 1 << 16
 #: files whose sizes are taken for those of all
@@ -115,7 +117,7 @@ def open_columns(
     mapping: ColumnMapping | None = None,
 ) -> Iterator[ParquetColumns]:
     """Parquet file whose columns are decoded on demand; ``threads`` lets Arrow decode several at once."""
-    path_or_bytes = _locate(blobs, key, None) if source is None else source
+    path_or_bytes = _locate(blobs, key, None, _SMALL_OF_FEW_COLUMNS) if source is None else source
     try:
         file = ParquetColumns(path_or_bytes, key, threads=threads, mapping=mapping)
     except FileNotFoundError as exc:
@@ -161,12 +163,14 @@ def _cast(column: pa.ChunkedArray, dtype: pa.DataType, key: str) -> pa.ChunkedAr
         raise CorruptDatasetError(key, f"a column of type {column.type} holds no {dtype}: {exc}") from exc
 
 
-def _locate(blobs: BlobStore, key: str, columns: Sequence[str] | None) -> str | FileBytes:
+def _locate(
+    blobs: BlobStore, key: str, columns: Sequence[str] | None, small: int = _SMALL
+) -> str | FileBytes:
     """Path of a large local file, of which only the needed columns are read; else the content."""
     if not blobs.is_local:
         return fetch_file(blobs, key, columns)
     try:
-        content = blobs.get_small(key, _SMALL)
+        content = blobs.get_small(key, small)
     except KeyError as exc:
         raise MissingFileError(key) from exc
     progress_advance(content if isinstance(content, int) else len(content))

@@ -27,6 +27,7 @@ from kartothek_cube.io.spark.cube import (
 )
 from tests.io.spark.test_cube import CUBE, seed
 from tests.support.paths import ROOT
+from tests.support.spark_session import CONFIG
 
 
 def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -53,7 +54,15 @@ def test_first_steps_are_quiet_and_use_this_python(tmp_path):
     """Also if there is no virtual environment on the PATH, and another Python is."""
     (tmp_path / "python3").write_text("#!/bin/sh\necho this is another Python >&2\nexit 1\n")
     (tmp_path / "python3").chmod(0o755)
-    result = python(FIRST_STEPS, PATH=f"{tmp_path}:/usr/bin:/bin", PYSPARK_PYTHON=str(tmp_path / "python3"))
+    # Java compiles little, as in all tests: most of its code runs once
+    settings = "".join(f"{name} {value}\n" for name, value in CONFIG.items())
+    (tmp_path / "spark-defaults.conf").write_text(settings)
+    result = python(
+        FIRST_STEPS,
+        PATH=f"{tmp_path}:/usr/bin:/bin",
+        PYSPARK_PYTHON=str(tmp_path / "python3"),
+        SPARK_CONF_DIR=str(tmp_path),
+    )
     assert (result.stdout, result.stderr) == ("[(0, 1), (1, 2)] True\n", "")
 
 

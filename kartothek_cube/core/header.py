@@ -256,7 +256,7 @@ def partition_texts(partitions: Any, key: str) -> tuple[pa.StringArray, dict[str
     entries = list(partitions.values())
     _check_types(key, "in 'partitions', a label", partitions, str)
     _check_types(key, "in 'partitions', an entry", entries, dict)
-    if not all(map(_has_files, entries)):
+    if not all("files" in entry for entry in entries):
         raise CorruptDatasetError(key, "in 'partitions', an entry has no 'files'")
     files = list(map(itemgetter("files"), entries))
     _check_types(key, "in 'partitions', 'files'", files, dict)
@@ -332,10 +332,6 @@ def _check_indices(indices: Mapping[Any, Any], key: str) -> None:
                 (label for ls in index.values() for label in ls),
                 str,
             )
-
-
-def _has_files(entry: Mapping[Any, Any]) -> bool:
-    return "files" in entry
 
 
 def _array(texts: list[Any], key: str) -> pa.StringArray:

@@ -275,10 +275,6 @@ def delete(state: CliContext, include: str | None, exclude: str | None, yes: boo
         click.echo("The remaining datasets cannot be queried without the seed dataset.", err=True)
 
 
-def _format_hours(duration: timedelta) -> str:
-    return f"{duration // timedelta(hours=1)}h"
-
-
 # -- cleanup ---------------------------------------------------------------------------------------
 
 
@@ -286,7 +282,7 @@ def _format_hours(duration: timedelta) -> str:
 @click.option(
     "--retention",
     "retention_text",
-    default=_format_hours(DEFAULT_RETENTION),
+    default=f"{DEFAULT_RETENTION // timedelta(hours=1)}h",
     show_default=True,
     help="Keep files younger than this, as running writes may need them: 90min, 24h, 7d, or 0.",
 )

@@ -479,13 +479,9 @@ def _exact_values(dtype: pa.DataType, values: Any, convert: _Converter) -> Any:
 _Converter = Callable[[pa.DataType, Any], _Gap | None]
 
 
-def _is_bool(value: Any) -> bool:
-    return isinstance(value, bool | np.bool_)
-
-
 def _as_number(value: Any) -> int | float | decimal.Decimal | None:
     """The number; None for anything else, and for null."""
-    if _is_bool(value):
+    if isinstance(value, bool | np.bool_):
         return None
     if isinstance(value, int | np.integer):
         return int(value)

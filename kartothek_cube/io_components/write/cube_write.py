@@ -191,14 +191,10 @@ def _publish(
 ) -> dict[str, DatasetMetadata]:
     # the seed last: without it there is no cube, so that readers with any library see all of a new one
     order = plan.cube.commit_order(changes)
-    steps = {changes[name].uuid: partial(_commit_step, blobs, changes[name]) for name in order}
+    steps = {changes[name].uuid: partial(commit_change, blobs, changes[name]) for name in order}
     creates = any(change.mode is not WriteMode.UPDATE for change in changes.values())
     written = commit_cube(plan.cube, blobs, steps, plan.info, creates=creates)
     return {name: written[changes[name].uuid] for name in sorted(changes)}
-
-
-def _commit_step(blobs: BlobStore, change: ChangeSet, role: Role) -> tuple[DatasetMetadata, CommitReceipt]:
-    return commit_change(blobs, change, role)
 
 
 def commit_cube(
@@ -330,27 +326,18 @@ def remove_partitions_job(
     conditions: ConditionsInput | Literal["all"] = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
-) -> Job[None, None, dict[str, WriteResult], dict[str, DatasetMetadata]]:
+) -> Job[CubeWritePlan, tuple[str, pa.Table], dict[str, WriteResult], dict[str, DatasetMetadata]]:
     """Remove partitions: a commit, without tasks."""
     plan = plan_remove(cube, store, conditions, ktk_cube_dataset_ids, metadata)
-    return Job(
+    return attrs.evolve(
+        write_cube_job(plan, {}),
         name="remove_partitions",
         description=f"remove partitions of cube {cube.uuid_prefix}",
-        context=None,
-        tasks=(),
-        run=_write_nothing,
-        finish=partial(_finish_merged, plan, ()),
-        merge=merge_writes,
-        steps=("prepare", "write", "commit"),
     )
 
 
 def _write_named(plan: CubeWritePlan, item: tuple[str, pa.Table]) -> dict[str, WriteResult]:
     return run_write(plan, dict([item]))
-
-
-def _write_nothing(_context: None, _task: None) -> dict[str, WriteResult]:
-    return {}
 
 
 def _finish_merged(

@@ -140,12 +140,9 @@ def peak(function):
 def test_planning_takes_memory_in_proportion_to_the_headers(stores):
     """A header takes a few times its text while it is read; an object per partition would take far more."""
     plan_query(CUBE, stores[10_000], C("p") == 77)
-    # headers of several datasets are read at once: how far they overlap depends on the threads
-    few, most = (
-        min(peak(lambda n=n: plan_query(CUBE, stores[n], C("p") == 77)) for _ in range(5))
-        for n in (10_000, 40_000)
-    )
-    blobs = open_blobs(stores[40_000])
-    text = sum(len(blobs.get(f"cube++{name}.by-dataset-metadata.json")) for name in ("seed", "enrich"))
-    assert most < 4.5 * few
-    assert most < 4.8 * text
+    for n in (10_000, 40_000):
+        blobs = open_blobs(stores[n])
+        text = sum(len(blobs.get(f"cube++{name}.by-dataset-metadata.json")) for name in ("seed", "enrich"))
+        # headers of several datasets are read at once: how far they overlap depends on the threads
+        most = min(peak(lambda n=n: plan_query(CUBE, stores[n], C("p") == 77)) for _ in range(5))
+        assert most < 4.8 * text

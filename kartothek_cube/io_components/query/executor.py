@@ -64,6 +64,7 @@ from kartothek_cube.io_components.runtime import (
     ordered_map,
     progress_add_total,
     split_by_weight,
+    take_turn,
 )
 from kartothek_cube.serialization.parquet_reader import ChunkCache
 from kartothek_cube.serialization.ranged_read import read_footer
@@ -98,12 +99,30 @@ _PLAIN_BLOCK = 1 << 22
 _SAMPLE = 4
 #: slices of blocks per thread, if conditions drop rows
 _SLICES = 2
+#: local files of a short task, and their bytes: they are decoded in a few milliseconds
+_FEW_FILES = 16
+_FEW_BYTES = 1 << 19
 #: blocks of fewer rows are joined and sorted together: the calls cost more than the rows
 _FEW_ROWS = 1 << 13
 
 
 def run_frames(context: ScanContext, task: ScanTask) -> list[pd.DataFrame]:
     """DataFrames of a task, with the same unit of dates in all of them."""
+    with take_turn(_is_short(context, task)):
+        return _make_frames(context, task)
+
+
+def _is_short(context: ScanContext, task: ScanTask) -> bool:
+    """Whether a task mostly needs the interpreter lock: decoding of large files does not."""
+    blobs = context.open_store()
+    if not blobs.is_local or sum(len(files.labels) for files in task.files) > _FEW_FILES:
+        return False
+    pairs = zip(context.scans, task.files, strict=True)
+    keys = [key for scan, files in pairs for key in files.storage_keys(scan)]
+    return mean_size(blobs, keys) * len(keys) <= _FEW_BYTES
+
+
+def _make_frames(context: ScanContext, task: ScanTask) -> list[pd.DataFrame]:
     backend = context.dtype_backend
     groups = _run_groups(context, task, OutputBuffer() if backend is None else None)
     if len(groups) == 1 and len(groups[0].bounds) > 2:
@@ -199,7 +218,8 @@ def _block_ends(n_partitions: int, limit: int | None) -> list[int]:
 
 def run_task(context: ScanContext, task: ScanTask) -> list[pa.Table]:
     """Sorted tables of a task, with the columns of ``context.output``: one per group that has rows."""
-    return [table for groups in _run_groups(context, task) for table in groups.tables()]
+    with take_turn(_is_short(context, task)):
+        return [table for groups in _run_groups(context, task) for table in groups.tables()]
 
 
 def _run_groups(

@@ -40,7 +40,7 @@ from kartothek_cube.io_components.query.physical_plan import (
     match_partitions,
 )
 from kartothek_cube.io_components.read.data_files import read_files
-from kartothek_cube.io_components.runtime import REMOTE_REQUESTS, ordered_map, store_factory
+from kartothek_cube.io_components.runtime import REMOTE_REQUESTS, ordered_map, store_factory, take_turn
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -62,22 +62,23 @@ def plan_query(
     # Data files are read in one case only: partition_by a dimension that the seed has no index on.
     factory = store_factory(store)
     blobs = open_blobs(factory)
-    snapshot = _load_snapshot(cube, blobs, datasets, as_of)
-    logical_plan = build_logical_plan(
-        cube, snapshot, conditions, dimension_columns, partition_by, payload_columns
-    )
-    scans, output = _make_scans(cube, snapshot, logical_plan)
-    selections = [_prune_partitions(scan, snapshot, logical_plan, blobs) for scan in scans]
-    context = ScanContext(
-        store=factory,
-        scans=scans,
-        sort_columns=logical_plan.dimension_columns + cube.partition_columns,
-        partition_by=logical_plan.partition_by,
-        output=output,
-        join_filters=logical_plan.join_filters,
-        cached_blobs=blobs,
-    )
-    plan = _align_partitions(context, selections, logical_plan, snapshot, blobs)
+    with take_turn(blobs.is_local):
+        snapshot = _load_snapshot(cube, blobs, datasets, as_of)
+        logical_plan = build_logical_plan(
+            cube, snapshot, conditions, dimension_columns, partition_by, payload_columns
+        )
+        scans, output = _make_scans(cube, snapshot, logical_plan)
+        selections = [_prune_partitions(scan, snapshot, logical_plan, blobs) for scan in scans]
+        context = ScanContext(
+            store=factory,
+            scans=scans,
+            sort_columns=logical_plan.dimension_columns + cube.partition_columns,
+            partition_by=logical_plan.partition_by,
+            output=output,
+            join_filters=logical_plan.join_filters,
+            cached_blobs=blobs,
+        )
+        plan = _align_partitions(context, selections, logical_plan, snapshot, blobs)
     _log_plan(cube, plan)
     return plan
 

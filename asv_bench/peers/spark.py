@@ -3,8 +3,8 @@
 Usage: spark.py STORE OTHER OUT.json [ROUNDS [WARM_UP]]
 
 Engines: functions of `kartothek_cube.io.spark.cube`, the data source ``format("kartothek_cube")``, and plain
-Spark: Parquet files, written after a shuffle by partition, and read and joined by Spark SQL. All of them read
-the files of the cube; results are counted and summed in Spark. STORE and OTHER are directories.
+Spark: Parquet files, written after a shuffle by partition and a sort, and read and joined by Spark SQL. All of
+them read the files of the cube; results are counted and summed in Spark. STORE and OTHER are directories.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ def build_cube(frames, root):
 
 
 def build_files(frames, root):
-    """Write the same rows as partitioned files."""
+    """Write the same rows as partitioned files, sorted like those of the cube."""
     for name, df in frames.items():
-        plain = df.repartition("p").write.partitionBy("p").mode("overwrite")
-        plain.parquet(f"{root}/{name}")
+        plain = df.repartition("p").sortWithinPartitions("p", "x", "y")
+        plain.write.partitionBy("p").mode("overwrite").parquet(f"{root}/{name}")
 
 
 # -- queries -------------------------------------------------------------------------------------------------

@@ -3,8 +3,8 @@
 Usage: spark.py STORE OTHER OUT.json [ROUNDS [WARM_UP]]
 
 Engines: functions of `kartothek_cube.io.spark.cube`, the data source ``format("kartothek_cube")``, and plain
-Spark: Parquet files, written after a shuffle by partition and a sort, and read and joined by Spark SQL. All of
-them read the files of the cube; results are counted and summed in Spark. STORE and OTHER are directories.
+Spark: Parquet files, written after a shuffle by partition and a sort, and read and joined by Spark SQL. All
+of them read the files of the cube; results are counted and summed in Spark. STORE and OTHER are directories.
 """
 
 from __future__ import annotations

@@ -64,8 +64,8 @@ _WORTH_A_TASK = 1 << 20
 
 #: longest wait for a turn, in seconds: of tens of small queries
 _TURN_WAIT_S = 0.05
-#: seconds without turns after one that waited for the store
-_TURN_PAUSE_S = 1.0
+#: seconds of a turn that was not short, and without turns after one
+_LONG_TURN_S, _TURN_PAUSE_S = 0.01, 1.0
 
 
 _THREAD_LIMIT: ContextVar[int | None] = ContextVar("kartothek_cube_threads", default=None)
@@ -145,14 +145,14 @@ def take_turn(is_short: bool) -> Iterator[None]:
             turns.count_others(-1)
         return
     is_alone = not turns.n_others
-    start, cpu_start = time.perf_counter(), time.thread_time()
+    start = time.perf_counter()
     try:
         yield
     finally:
         turns.lock.release()
         end = time.perf_counter()
-        # a slow directory, such as a mounted one: others can use the processor meanwhile
-        if is_alone and end - start > 0.005 + 2 * (time.thread_time() - cpu_start):
+        # large files, or a slow directory, such as a mounted one: others can use the processor meanwhile
+        if is_alone and end - start > _LONG_TURN_S:
             turns.paused_until = end + _TURN_PAUSE_S
 
 

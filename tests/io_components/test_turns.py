@@ -65,8 +65,8 @@ def test_long_blocks_do_not_wait(monkeypatch):
         assert not holder.has_ended.is_set()
 
 
-def test_turns_pause_after_a_wait_for_the_store(turns, monkeypatch):
-    """As in a directory that is mounted over a network, where other threads can use the processor."""
+def test_turns_pause_after_a_long_one(turns, monkeypatch):
+    """As with large files, or in a directory that is mounted over a network: others can use the processor."""
     with take_turn(True):
         time.sleep(0.02)
     assert turns.paused_until > time.perf_counter()

@@ -99,9 +99,8 @@ _PLAIN_BLOCK = 1 << 22
 _SAMPLE = 4
 #: slices of blocks per thread, if conditions drop rows
 _SLICES = 2
-#: local files of a short task, and their bytes: they are decoded in a few milliseconds
+#: local files of a short task, unless they are large
 _FEW_FILES = 16
-_FEW_BYTES = 1 << 19
 #: blocks of fewer rows are joined and sorted together: the calls cost more than the rows
 _FEW_ROWS = 1 << 13
 
@@ -113,13 +112,7 @@ def run_frames(context: ScanContext, task: ScanTask) -> list[pd.DataFrame]:
 
 
 def _is_short(context: ScanContext, task: ScanTask) -> bool:
-    """Whether a task mostly needs the interpreter lock: decoding of large files does not."""
-    blobs = context.open_store()
-    if not blobs.is_local or sum(len(files.labels) for files in task.files) > _FEW_FILES:
-        return False
-    pairs = zip(context.scans, task.files, strict=True)
-    keys = [key for scan, files in pairs for key in files.storage_keys(scan)]
-    return mean_size(blobs, keys) * len(keys) <= _FEW_BYTES
+    return context.open_store().is_local and sum(len(files.labels) for files in task.files) <= _FEW_FILES
 
 
 def _make_frames(context: ScanContext, task: ScanTask) -> list[pd.DataFrame]:

@@ -775,8 +775,8 @@ else:
 print(total, peak_bytes() - before)
 """
 
-#: bytes that a scan may take: about 75 to 110 MB, depending on the allocators of the engines
-MEMORY_LIMIT = 128 << 20
+#: bytes that a scan may take
+MEMORY_LIMIT = 100 << 20
 
 
 @pytest.fixture(scope="module")
@@ -802,12 +802,18 @@ def test_memory_is_bounded(large, engine):
     url, expected = large
     command = [sys.executable, "-c", MEMORY, url, engine]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
-    # DuckDB prints a bar of progress if it takes long
-    total, peak_bytes = map(int, done.stdout.split()[-2:])
-    assert total == expected
-    assert peak_bytes < MEMORY_LIMIT
+    peaks = []
+    # allocators differ by 30 MB from run to run; a scan that keeps its rows takes a GB in each of them
+    for _ in range(3):
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+        assert done.returncode == 0, done.stderr[-2000:]
+        # DuckDB prints a bar of progress if it takes long
+        total, peak_bytes = map(int, done.stdout.split()[-2:])
+        assert total == expected
+        peaks.append(peak_bytes)
+        if peak_bytes < MEMORY_LIMIT:
+            break
+    assert min(peaks) < MEMORY_LIMIT
 
 
 def test_narwhals(store, whole):

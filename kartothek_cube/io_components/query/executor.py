@@ -47,6 +47,7 @@ from kartothek_cube.io_components.query.scan import (
     PartitionedFiles,
     group_files_by_partition,
     load_rows,
+    plan_filtered_scans,
     scan_colocated,
     stored_columns,
 )
@@ -273,7 +274,13 @@ def _run_blocks(
     file_sizes = _mean_file_sizes(blobs, datasets, prefetcher)
     # late materialisation and equal cells, for which a partition is a block of its own, are of no use here
     is_plain = not context.sort_columns or (prefetcher is not None and len(datasets) == 1)
-    bounds = _block_bounds(datasets, file_sizes, plain=is_plain).tolist()
+    aligned = [(files, size) for files, size in zip(datasets, file_sizes, strict=True) if files.aligned]
+    filtered = plan_filtered_scans(blobs, [f for f, _ in aligned], [s for _, s in aligned], task.predicates)
+    bounds = (
+        [0, int(datasets[0].partition_ids[-1]) + 1]
+        if filtered is not None
+        else _block_bounds(datasets, file_sizes, plain=is_plain).tolist()
+    )
     n_blocks = len(bounds) - 1
     shared = [load_rows(blobs, files, task.predicates) for files in datasets if not files.aligned]
     # joined to every block; or, if they are large, once to the rows of all blocks
@@ -283,7 +290,7 @@ def _run_blocks(
     pipeline = _BlockPipeline(
         blobs=blobs,
         prefetcher=prefetcher,
-        datasets=[files for files in datasets if files.aligned],
+        datasets=filtered or [files for files, _ in aligned],
         predicates=task.predicates,
         broadcast=list(compress(shared, is_small)),
         file_threads=threads.files,

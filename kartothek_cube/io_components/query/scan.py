@@ -27,6 +27,7 @@ from kartothek_cube.io_components.query.physical_plan import (
     Predicates,
     ScanContext,
     ScanTask,
+    column_fraction,
     match_partitions,
 )
 from kartothek_cube.io_components.query.row_batch import RowBatch, widths_of_files
@@ -37,6 +38,7 @@ from kartothek_cube.io_components.read.data_files import (
     read_small_files,
     read_threads,
 )
+from kartothek_cube.io_components.read.filtered_scan import can_filter_files, read_filtered_files
 from kartothek_cube.serialization.parquet_reader import ChunkCache, ParquetColumns, have_equal_pages
 
 __all__ = (
@@ -44,6 +46,7 @@ __all__ = (
     "PartitionedFiles",
     "group_files_by_partition",
     "load_rows",
+    "plan_filtered_scans",
     "pushdown_predicates",
     "scan_colocated",
     "stored_columns",
@@ -68,6 +71,8 @@ class PartitionedFiles:
     aligned: bool
     #: files that have been read or opened, by storage key
     sources: Mapping[str, Source] = attrs.field(factory=dict, repr=False, eq=False)
+    #: whether to read the rows that meet the predicates by `read_filtered_files`
+    use_filtered_scan: bool = False
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -88,6 +93,29 @@ class PartitionedFiles:
             partition_keys={c: array.slice(low, high - low) for c, array in self.partition_keys.items()},
             partition_ids=self.partition_ids[low:high],
         )
+
+
+def plan_filtered_scans(
+    blobs: BlobStore,
+    datasets: Sequence[PartitionedFiles],
+    file_sizes: Sequence[float],
+    group_predicates: Predicates,
+) -> list[PartitionedFiles] | None:
+    """The datasets, to be read by filtered scans of all their files; None if these do not pay or fit."""
+    # Each of them has a condition on payload. Else cells would be decoded for each dataset that a scan of its
+    # files decodes once, and all rows of the dataset without a condition.
+    nbytes = 0.0
+    for files, size in zip(datasets, file_sizes, strict=True):
+        scan = files.scan
+        is_restricted = any(p[0] not in scan.dimensions for p in _file_predicates(scan, group_predicates))
+        is_single_version = bool((np.diff(files.partition_ids) > 0).all())
+        if not is_restricted or not is_single_version or scan.mapping is not None:
+            return None
+        nbytes += size * len(files) * column_fraction(scan)
+    keys = [key for files in datasets for key in files.keys]
+    if not can_filter_files(blobs, keys, nbytes):
+        return None
+    return [attrs.evolve(files, use_filtered_scan=True) for files in datasets]
 
 
 def group_files_by_partition(context: ScanContext, task: ScanTask) -> list[PartitionedFiles]:
@@ -199,17 +227,22 @@ def _read_files(
     of_single_file = _with_implied(in_file, scan, stored_columns(scan))
     of_overlapping_file = _with_implied(stable, scan, dimensions)
     all_dimensions_stored = len(dimensions) == len(scan.dimensions)
-    is_plain = of_single_file is None and of_overlapping_file is None and scan.mapping is None
-    if is_plain and (threads or read_threads(blobs, files.keys)) == 1:
-        tables = read_small_files(blobs, files.keys, stored_columns(scan), files.sources)
-        if tables is not None:
-            return [_FileRows(table, False) for table in tables]
 
     def check_order(table: pa.Table) -> _FileRows:
         # on the thread that decoded the columns: they are still in the cache of its core
         if not all_dimensions_stored or len(table) < _MIN_ROWS_TO_CHECK_ORDER:
             return _FileRows(table, False)
         return _FileRows(table, strictly_increasing([table.column(c) for c in dimensions], len(table)))
+
+    if files.use_filtered_scan and of_single_file is not None and len(of_single_file) == 1:
+        tables = read_filtered_files(blobs, files.keys, stored_columns(scan), of_single_file[0])
+        if tables is not None:
+            return list(map(check_order, tables))
+    is_plain = of_single_file is None and of_overlapping_file is None and scan.mapping is None
+    if is_plain and (threads or read_threads(blobs, files.keys)) == 1:
+        tables = read_small_files(blobs, files.keys, stored_columns(scan), files.sources)
+        if tables is not None:
+            return [_FileRows(table, False) for table in tables]
 
     return list(
         read_files(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
+from functools import partial, reduce
 from itertools import compress, pairwise
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
@@ -46,8 +46,8 @@ from kartothek_cube.io_components.query.row_batch import RowBatch, concat_rows
 from kartothek_cube.io_components.query.scan import (
     PartitionedFiles,
     group_files_by_partition,
+    load_filtered_datasets,
     load_rows,
-    plan_filtered_scans,
     scan_colocated,
     stored_columns,
 )
@@ -275,12 +275,13 @@ def _run_blocks(
     # late materialisation and equal cells, for which a partition is a block of its own, are of no use here
     is_plain = not context.sort_columns or (prefetcher is not None and len(datasets) == 1)
     aligned = [(files, size) for files, size in zip(datasets, file_sizes, strict=True) if files.aligned]
-    filtered = plan_filtered_scans(blobs, [f for f, _ in aligned], [s for _, s in aligned], task.predicates)
-    bounds = (
-        [0, int(datasets[0].partition_ids[-1]) + 1]
-        if filtered is not None
-        else _block_bounds(datasets, file_sizes, plain=is_plain).tolist()
+    filtered = load_filtered_datasets(
+        blobs, [files for files, _ in aligned], [size for _, size in aligned], task.predicates
     )
+    if filtered is None:
+        bounds = _block_bounds(datasets, file_sizes, plain=is_plain).tolist()
+    else:
+        bounds = [0, int(datasets[0].partition_ids[-1]) + 1]
     n_blocks = len(bounds) - 1
     shared = [load_rows(blobs, files, task.predicates) for files in datasets if not files.aligned]
     # joined to every block; or, if they are large, once to the rows of all blocks
@@ -290,7 +291,8 @@ def _run_blocks(
     pipeline = _BlockPipeline(
         blobs=blobs,
         prefetcher=prefetcher,
-        datasets=filtered or [files for files, _ in aligned],
+        datasets=[files for files, _ in aligned],
+        filtered=filtered,
         predicates=task.predicates,
         broadcast=list(compress(shared, is_small)),
         file_threads=threads.files,
@@ -335,9 +337,13 @@ class _BlockPipeline:
     single_block: bool
     #: key columns of the file read last, which the next one often repeats
     chunk_cache: ChunkCache = attrs.field(factory=ChunkCache)
+    #: rows of the datasets, if they have been read by filtered scans
+    filtered: Sequence[RowBatch] | None = None
 
     def scan(self, bounds: tuple[int, int]) -> RowBatch:
         """Rows of the physical partitions between the bounds, joined with those of aligned datasets."""
+        if self.filtered is not None:
+            return reduce(join, self.filtered)
         datasets = [files.between(*bounds) for files in self.datasets]
         prefetcher = self.prefetcher
         if prefetcher is None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.types import Ints, Mask
 from kartothek_cube.core.copying import replace_fields
@@ -22,6 +23,7 @@ from kartothek_cube.core.expressions.predicate import (
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.kernels.encode import combine_keys, encode_ordered, group_codes
 from kartothek_cube.io_components.kernels.sort import last_occurrence_mask, strictly_increasing
+from kartothek_cube.io_components.query.logical_plan import Role
 from kartothek_cube.io_components.query.physical_plan import (
     DatasetScan,
     Predicates,
@@ -38,15 +40,20 @@ from kartothek_cube.io_components.read.data_files import (
     read_small_files,
     read_threads,
 )
-from kartothek_cube.io_components.read.filtered_scan import can_filter_files, read_filtered_files
+from kartothek_cube.io_components.read.filtered_scan import (
+    can_filter_files,
+    is_large_enough,
+    local_size,
+    read_filtered_files,
+)
 from kartothek_cube.serialization.parquet_reader import ChunkCache, ParquetColumns, have_equal_pages
 
 __all__ = (
     "ColocatedRows",
     "PartitionedFiles",
     "group_files_by_partition",
+    "load_filtered_datasets",
     "load_rows",
-    "plan_filtered_scans",
     "pushdown_predicates",
     "scan_colocated",
     "stored_columns",
@@ -54,6 +61,8 @@ __all__ = (
 
 #: the order of smaller files is checked once for all of them: a check per file costs more than its rows
 _MIN_ROWS_TO_CHECK_ORDER = 1 << 12
+#: rows up to which their cells become predicates of other datasets: of more, most rows match
+_MAX_DYNAMIC_ROWS = 1 << 12
 
 
 @attrs.frozen
@@ -71,8 +80,6 @@ class PartitionedFiles:
     aligned: bool
     #: files that have been read or opened, by storage key
     sources: Mapping[str, Source] = attrs.field(factory=dict, repr=False, eq=False)
-    #: whether to read the rows that meet the predicates by `read_filtered_files`
-    use_filtered_scan: bool = False
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -93,29 +100,6 @@ class PartitionedFiles:
             partition_keys={c: array.slice(low, high - low) for c, array in self.partition_keys.items()},
             partition_ids=self.partition_ids[low:high],
         )
-
-
-def plan_filtered_scans(
-    blobs: BlobStore,
-    datasets: Sequence[PartitionedFiles],
-    file_sizes: Sequence[float],
-    group_predicates: Predicates,
-) -> list[PartitionedFiles] | None:
-    """The datasets, to be read by filtered scans of all their files; None if these do not pay or fit."""
-    # Each of them has a condition on payload. Else cells would be decoded for each dataset that a scan of its
-    # files decodes once, and all rows of the dataset without a condition.
-    nbytes = 0.0
-    for files, size in zip(datasets, file_sizes, strict=True):
-        scan = files.scan
-        is_restricted = any(p[0] not in scan.dimensions for p in _file_predicates(scan, group_predicates))
-        is_single_version = bool((np.diff(files.partition_ids) > 0).all())
-        if not is_restricted or not is_single_version or scan.mapping is not None:
-            return None
-        nbytes += size * len(files) * column_fraction(scan)
-    keys = [key for files in datasets for key in files.keys]
-    if not can_filter_files(blobs, keys, nbytes):
-        return None
-    return [attrs.evolve(files, use_filtered_scan=True) for files in datasets]
 
 
 def group_files_by_partition(context: ScanContext, task: ScanTask) -> list[PartitionedFiles]:
@@ -152,14 +136,23 @@ def _group_files(
 
 
 def load_rows(
-    blobs: BlobStore, files: PartitionedFiles, group_predicates: Predicates, threads: int | None = None
+    blobs: BlobStore,
+    files: PartitionedFiles,
+    group_predicates: Predicates,
+    threads: int | None = None,
+    *,
+    filtered: bool = False,
 ) -> RowBatch:
-    """Rows of one dataset that meet the predicates, of each cell the version written last."""
+    """
+    Rows of one dataset that meet the predicates, of each cell the version written last.
+
+    ``filtered`` reads them by `read_filtered_files` if that is possible.
+    """
     scan = files.scan
     predicates = pushdown_predicates(scan, group_predicates)
     numbers = files.partition_ids - files.partition_ids[:1]
     overlapping = np.bincount(numbers)[numbers] > 1
-    file_rows = _read_files(blobs, files, overlapping, predicates, threads)
+    file_rows = _read_files(blobs, files, overlapping, predicates, threads, filtered=filtered)
     tables = [rows.table for rows in file_rows]
     rows = RowBatch(
         scan=scan,
@@ -216,6 +209,8 @@ def _read_files(
     overlapping: Mask,
     predicates: Predicates,
     threads: int | None,
+    *,
+    filtered: bool,
 ) -> list[_FileRows]:
     """Read the files, filtered by what holds for all versions of a cell."""
     # Only a file that is alone in its partition may be filtered by conditions on payload while reading: else
@@ -234,8 +229,8 @@ def _read_files(
             return _FileRows(table, False)
         return _FileRows(table, strictly_increasing([table.column(c) for c in dimensions], len(table)))
 
-    if files.use_filtered_scan and of_single_file is not None and len(of_single_file) == 1:
-        tables = read_filtered_files(blobs, files.keys, stored_columns(scan), of_single_file[0])
+    if filtered:
+        tables = read_filtered_files(blobs, files.keys, stored_columns(scan), of_single_file)
         if tables is not None:
             return list(map(check_order, tables))
     is_plain = of_single_file is None and of_overlapping_file is None and scan.mapping is None
@@ -256,6 +251,61 @@ def _read_files(
             mapping=scan.mapping,
         )
     )
+
+
+def load_filtered_datasets(
+    blobs: BlobStore,
+    datasets: Sequence[PartitionedFiles],
+    file_sizes: Sequence[float],
+    group_predicates: Predicates,
+) -> list[RowBatch] | None:
+    """
+    Rows of the datasets from filtered scans of all their files; None if these do not apply or pay.
+
+    ``file_sizes`` has the mean of each dataset in bytes, or 0 where that is unknown.
+    Datasets with predicates are read first. If they leave few rows, the cells of these become predicates of
+    the other datasets (dynamic filtering): inner joins drop all other cells, left joins do not need them.
+    """
+    is_restricted = [
+        bool(_file_predicates(files.scan, group_predicates) or files.scan.implied) for files in datasets
+    ]
+    if (
+        not any(is_restricted)
+        or not all(map(_has_single_versions, datasets))
+        or not can_filter_files(blobs, [key for files in datasets for key in files.keys])
+    ):
+        return None
+    nbytes = sum(
+        (size or local_size(blobs, files.keys[0])) * len(files) * column_fraction(files.scan)
+        for files, size in zip(datasets, file_sizes, strict=True)
+        if len(files)
+    )
+    if not is_large_enough(nbytes):
+        return None
+    order = sorted(range(len(datasets)), key=lambda number: not is_restricted[number])
+    loaded: dict[int, RowBatch] = {}
+    if not all(is_restricted):
+        # with many rows, a scan block by block is faster: it decodes the cells of all datasets once
+        first = datasets[order[0]]
+        sample = load_rows(blobs, first.between(0, 1), group_predicates, filtered=True)
+        if len(sample) * len(first) > _MAX_DYNAMIC_ROWS:
+            return None
+        if len(first) == 1:
+            loaded[order[0]] = sample
+    for number in order:
+        if number not in loaded:
+            loaded[number] = load_rows(blobs, datasets[number], group_predicates, filtered=True)
+        rows = loaded[number]
+        if rows.scan.role is not Role.LEFT and len(rows) <= _MAX_DYNAMIC_ROWS:
+            group_predicates += tuple(
+                (column, "in", pc.unique(rows.table.column(column))) for column in rows.scan.dimensions
+            )
+    return [loaded[number] for number in range(len(datasets))]
+
+
+def _has_single_versions(files: PartitionedFiles) -> bool:
+    """Whether no partition has several files, in which newer versions of a cell replace older ones."""
+    return files.scan.mapping is None and bool((np.diff(files.partition_ids) > 0).all())
 
 
 def _deduplicate_cells(rows: RowBatch) -> RowBatch:

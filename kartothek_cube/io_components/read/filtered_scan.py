@@ -12,7 +12,8 @@ import os
 import sys
 from collections.abc import Sequence
 from functools import cache, reduce
-from operator import and_, eq, ge, gt, le, lt, ne
+from itertools import pairwise
+from operator import and_, eq, ge, gt, le, lt, ne, or_
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,20 +22,21 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from kartothek_cube.core.arrow.pandas_conversion import to_memory
-from kartothek_cube.core.expressions.literal import BoundLiteral, LiteralType, bind_literal
+from kartothek_cube.core.expressions.literal import LiteralType, bind_literal
+from kartothek_cube.core.expressions.predicate import PredicatesType, columns_in_predicates
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
 from kartothek_cube.core.store import BlobStore
-from kartothek_cube.io_components.runtime import available_cores, progress_advance
+from kartothek_cube.io_components.runtime import apply_thread_limit, progress_advance
 
 if TYPE_CHECKING:
     import polars
 
-__all__ = ("can_filter_files", "read_filtered_files")
+__all__ = ("can_filter_files", "is_large_enough", "local_size", "read_filtered_files")
 
-#: "pyarrow" switches Polars off, for a process that must verify the checksums of all pages that it reads
+#: "pyarrow" switches Polars off, for processes that have to verify the checksum of each page that they read
 ENVIRONMENT_VARIABLE = "KARTOTHEK_CUBE_SCAN_ENGINE"
 #: encoded bytes below which the fixed costs of Polars (0.5 ms) and of its import (120 ms) are not worth it
-_MIN_BYTES, _MIN_BYTES_TO_IMPORT = 1 << 18, 1 << 22
+_MIN_BYTES, _MIN_BYTES_TO_IMPORT = 1 << 21, 1 << 22
 _PATH = "\0path"
 _COMPARE = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
 #: comparisons that NaN meets for Polars, where it is the greatest value
@@ -70,26 +72,43 @@ def _is_installed() -> bool:
     return importlib.util.find_spec("polars") is not None
 
 
-def can_filter_files(blobs: BlobStore, keys: Sequence[str], nbytes: float) -> bool:
-    """Whether to read matching rows of the files by Polars; `nbytes` is the size of the needed columns."""
+def can_filter_files(blobs: BlobStore, keys: Sequence[str]) -> bool:
+    """Whether Polars may be able to read the files."""
     return (
         blobs.is_local
-        and nbytes >= (_MIN_BYTES if "polars" in sys.modules else _MIN_BYTES_TO_IMPORT)
         and _is_available()
-        # a limit of threads is one of Arrow and of this package
-        and available_cores() == (os.cpu_count() or 1)
+        # Polars has its own threads, whose number is fixed
+        and apply_thread_limit(sys.maxsize) == sys.maxsize
         and all(key.endswith(PARQUET_FILE_SUFFIX) for key in keys)
     )
 
 
+def is_large_enough(nbytes: float) -> bool:
+    """Whether a scan of so many encoded bytes takes longer than what Polars needs to start."""
+    return nbytes >= (_MIN_BYTES if "polars" in sys.modules else _MIN_BYTES_TO_IMPORT)
+
+
+def local_size(blobs: BlobStore, key: str) -> int:
+    """Bytes of a local file; 0 if there is none."""
+    try:
+        return os.path.getsize(blobs.local_path(key) or "")
+    except (KeyError, OSError):
+        # the read that follows says so
+        return 0
+
+
 def read_filtered_files(
-    blobs: BlobStore, keys: Sequence[str], columns: Sequence[str], literals: Sequence[LiteralType]
+    blobs: BlobStore, keys: Sequence[str], columns: Sequence[str], predicates: PredicatesType
 ) -> list[pa.Table] | None:
-    """Rows of each file that meet all literals, with types of memory; None if Polars cannot read them."""
+    """
+    Rows of each file that meet the predicates, with types of memory; None if Polars cannot read them.
+
+    Unlike other reads, this does not verify the checksums of pages.
+    """
     from polars.exceptions import PanicException
 
     try:
-        return _read_rows(blobs, keys, columns, literals)
+        return _read_rows(blobs, keys, columns, predicates)
     # Whatever it is (other types or columns in some files, missing and broken files, a wrong literal), the
     # code for all files reads them, or raises the error that names the file. Panics are no Exceptions.
     except (Exception, PanicException):
@@ -97,22 +116,27 @@ def read_filtered_files(
 
 
 def _read_rows(
-    blobs: BlobStore, keys: Sequence[str], columns: Sequence[str], literals: Sequence[LiteralType]
+    blobs: BlobStore, keys: Sequence[str], columns: Sequence[str], predicates: PredicatesType
 ) -> list[pa.Table] | None:
     import polars
 
     paths = [os.path.abspath(path) for key in keys if (path := blobs.local_path(key)) is not None]
-    stored = pq.read_schema(paths[0])
-    names = list(dict.fromkeys([*columns, *(column for column, _, _ in literals)]))
-    if len(paths) < len(keys) or not all(_is_readable(stored.field(name).type) for name in names):
+    if len(paths) < len(keys):
         return None
-    predicates = [
-        _translate(column, bind_literal(stored.field(column).type, op, value, column))
-        for column, op, value in literals
+    stored = pq.read_schema(paths[0])
+    names = dict.fromkeys([*columns, *sorted(columns_in_predicates(predicates))])
+    schema = pa.schema([(name, stored.field(name).type) for name in names])
+    if not all(map(_is_readable, schema.types)):
+        return None
+    conjunctions = [
+        reduce(and_, [_translate(schema, literal) for literal in conjunction])
+        for conjunction in predicates or ()
     ]
     rows = (
         polars.scan_parquet(
             paths,
+            # fast path: else Polars reads the footer of the first file once more, before all others
+            schema=polars.DataFrame(schema.empty_table()).schema,
             include_file_paths=_PATH,
             # a wrong one, of a writer that is not ours, would hide rows
             use_statistics=False,
@@ -121,44 +145,42 @@ def _read_rows(
             cache=False,
             extra_columns="ignore",
         )
-        .filter(reduce(and_, predicates))
+        .filter(*([reduce(or_, conjunctions)] if conjunctions else []))
         .select([*columns, _PATH])
         .collect()
     )
     for path in paths:
         progress_advance(os.path.getsize(path))
     table = rows.select(columns).to_arrow(compat_level=polars.CompatLevel.oldest())
-    table = to_memory(
-        table.cast(pa.schema([pa.field(column, stored.field(column).type) for column in columns]))
-    )
+    table = to_memory(table.cast(pa.schema([schema.field(column) for column in columns])))
+    # rows of a file are next to each other, in the order of the files
     runs = rows.get_column(_PATH).rle().struct.unnest()
     numbers = {path: number for number, path in enumerate(paths)}
     lengths = np.zeros(len(paths), np.int64)
     lengths[[numbers[path] for path in runs["value"]]] = runs["len"]
-    starts = np.cumsum(lengths) - lengths
-    return [
-        table.slice(start, length) for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)
-    ]
+    bounds = np.cumsum([0, *lengths]).tolist()
+    return [table.slice(start, stop - start) for start, stop in pairwise(bounds)]
 
 
-def _translate(column: str, literal: BoundLiteral) -> polars.Expr:
+def _translate(schema: pa.Schema, literal: LiteralType) -> polars.Expr:
     """The same condition for Polars."""
     import polars
 
-    values = polars.col(column)
-    operand = literal.operand
-    if literal.kind == "never":
+    column, op, value = literal
+    bound = bind_literal(schema.field(column).type, op, value, column)
+    values, operand = polars.col(column), bound.operand
+    if bound.kind == "never":
         return polars.lit(False)
-    is_float = isinstance(operand, pa.Scalar | pa.Array) and pat.is_floating(operand.type)
     if isinstance(operand, pa.Scalar):
         # Python has no nanoseconds
-        value = operand.value if pat.is_timestamp(operand.type) else operand.as_py()
-        dtype = polars.Series(pa.array([operand])).dtype
-        expression: polars.Expr = _COMPARE[literal.op](values, polars.lit(value, dtype=dtype))
-        return expression & values.is_not_nan() if is_float and literal.op in _MET_BY_NAN else expression
-    if literal.kind == "in" and not literal.or_null:
+        number = operand.value if pat.is_timestamp(operand.type) else operand.as_py()
+        stored = polars.Series(pa.array([operand])).dtype
+        expression: polars.Expr = _COMPARE[bound.op](values, polars.lit(number, dtype=stored))
+        has_nan_matches = pat.is_floating(operand.type) and bound.op in _MET_BY_NAN
+        return expression & values.is_not_nan() if has_nan_matches else expression
+    if bound.kind == "in" and isinstance(operand, pa.Array) and not bound.or_null:
         return values.is_in(polars.Series(operand).implode())
-    raise NotImplementedError(literal.kind)
+    raise NotImplementedError(bound.kind)
 
 
 def _is_readable(dtype: pa.DataType) -> bool:

@@ -93,25 +93,23 @@ def apply_thread_limit(threads: int) -> int:
 
 
 class _Turns:
-    """Turns of threads that need the interpreter lock most of their time."""
+    """Turns of threads that run Python code most of their time."""
 
     def __init__(self) -> None:
-        # reentrant: what is called in a turn may query as well
-        self.lock = threading.RLock()
+        is_gil_enabled = getattr(sys, "_is_gil_enabled", lambda: True)
+        # as many as run at once: free-threaded Python loses a quarter of its throughput to more of them
+        self.slots = threading.BoundedSemaphore(1 if is_gil_enabled() else available_cores())
+        #: whether this thread has a turn: what is called in one may query as well
+        self.of_thread = threading.local()
         self.count_lock = threading.Lock()
         #: threads that run a block without a turn
         self.n_others = 0
         #: point of `time.perf_counter` up to which there are no turns
         self.paused_until = 0.0
-        is_gil_enabled = getattr(sys, "_is_gil_enabled", lambda: True)
-        self.is_needed = bool(is_gil_enabled())
 
     def count_others(self, change: int) -> None:
         with self.count_lock:
             self.n_others += change
-
-
-_turns = _Turns()
 
 
 def _reset_turns() -> None:
@@ -129,15 +127,15 @@ def take_turn(is_short: bool) -> Iterator[None]:
     """Run a short block while no other thread runs one, if that does not take long to wait for.
 
     Threads hand the interpreter lock over at each system call: sixteen threads with queries of 2 ms take 2.5
-    times as long all at once as one after the other.
+    times as long all at once as one after the other. Without that lock, one block per core runs.
     """
     turns = _turns
-    if not (is_short and turns.is_needed):
+    if not is_short or getattr(turns.of_thread, "has_turn", False):
         yield
         return
     start = time.perf_counter()
     # the wait is bounded, so that nothing that is called in a turn can cause a deadlock
-    if start < turns.paused_until or not turns.lock.acquire(timeout=_TURN_WAIT_S):
+    if start < turns.paused_until or not turns.slots.acquire(timeout=_TURN_WAIT_S):
         turns.count_others(1)
         try:
             yield
@@ -146,10 +144,12 @@ def take_turn(is_short: bool) -> Iterator[None]:
         return
     is_alone = not turns.n_others
     start = time.perf_counter()
+    turns.of_thread.has_turn = True
     try:
         yield
     finally:
-        turns.lock.release()
+        turns.of_thread.has_turn = False
+        turns.slots.release()
         end = time.perf_counter()
         # large files, or a slow directory, such as a mounted one: others can use the processor meanwhile
         if is_alone and end - start > _LONG_TURN_S:
@@ -180,6 +180,9 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return apply_thread_limit(len(os.sched_getaffinity(0)) or 1)
     return apply_thread_limit(os.cpu_count() or 1)
+
+
+_turns = _Turns()
 
 
 def batched(items: Sequence[T], size: int) -> list[Sequence[T]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 
@@ -15,7 +16,7 @@ from kartothek_cube.io_components.runtime import take_turn
 @pytest.fixture(autouse=True)
 def turns(monkeypatch):
     turns = runtime._Turns()
-    turns.is_needed = True
+    turns.slots = threading.BoundedSemaphore(1)
     monkeypatch.setattr(runtime, "_turns", turns)
     return turns
 
@@ -49,6 +50,19 @@ def test_a_short_block_waits_for_another_one(monkeypatch):
         threading.Timer(0.01, holder.may_end.set).start()
         with take_turn(True):
             assert holder.has_ended.is_set()
+
+
+def test_without_interpreter_lock_one_block_per_core_has_a_turn(monkeypatch):
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    monkeypatch.setattr(runtime, "available_cores", lambda: 2)
+    monkeypatch.setattr(runtime, "_TURN_WAIT_S", 0)
+    turns = runtime._Turns()
+    monkeypatch.setattr(runtime, "_turns", turns)
+    with Holder():
+        with take_turn(True):
+            assert turns.n_others == 0
+        with Holder(), take_turn(True):
+            assert turns.n_others == 1
 
 
 def test_the_wait_is_bounded(turns):

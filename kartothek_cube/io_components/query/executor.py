@@ -276,7 +276,11 @@ def _run_blocks(
     is_plain = not context.sort_columns or (prefetcher is not None and len(datasets) == 1)
     aligned = [(files, size) for files, size in zip(datasets, file_sizes, strict=True) if files.aligned]
     filtered = load_filtered_datasets(
-        blobs, [files for files, _ in aligned], [size for _, size in aligned], task.predicates
+        blobs,
+        [files for files, _ in aligned],
+        [size for _, size in aligned],
+        task.predicates,
+        is_sorted=bool(context.sort_columns),
     )
     if filtered is None:
         bounds = _block_bounds(datasets, file_sizes, plain=is_plain).tolist()

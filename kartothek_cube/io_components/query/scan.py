@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.types import Ints, Mask
+from kartothek_cube.core.arrow.types import Ints, Mask, is_text
 from kartothek_cube.core.copying import replace_fields
 from kartothek_cube.core.expressions.literal import LiteralType
 from kartothek_cube.core.expressions.predicate import (
@@ -63,6 +63,9 @@ __all__ = (
 _MIN_ROWS_TO_CHECK_ORDER = 1 << 12
 #: rows up to which their cells become predicates of other datasets: of more, most rows match
 _MAX_DYNAMIC_ROWS = 1 << 12
+#: encoded bytes, of all files and of those of a partition, up to which a scan without predicates reads all
+#: files at once: twice as fast for 400 kB of each partition, and as fast as blocks for 4 MB
+_MAX_PLAIN_BYTES, _MAX_PLAIN_BYTES_OF_PARTITION = 1 << 26, 1 << 20
 
 
 @attrs.frozen
@@ -258,6 +261,8 @@ def load_filtered_datasets(
     datasets: Sequence[PartitionedFiles],
     file_sizes: Sequence[float],
     group_predicates: Predicates,
+    *,
+    is_sorted: bool,
 ) -> list[RowBatch] | None:
     """
     Rows of the datasets from filtered scans of all their files; None if these do not apply or pay.
@@ -266,11 +271,11 @@ def load_filtered_datasets(
     Datasets with predicates are read first. If they leave few rows, the cells of these become predicates of
     the other datasets (dynamic filtering): inner joins drop all other cells, left joins do not need them.
     """
-    is_restricted = [
-        bool(_file_predicates(files.scan, group_predicates) or files.scan.implied) for files in datasets
-    ]
+    predicates = [_file_predicates(files.scan, group_predicates) for files in datasets]
+    is_restricted = [bool(own or files.scan.implied) for own, files in zip(predicates, datasets, strict=True)]
+    # without predicates, only small files are read faster than block by block
     if (
-        not any(is_restricted)
+        not (is_sorted or any(is_restricted))
         or not all(map(_has_single_versions, datasets))
         or not can_filter_files(blobs, [key for files in datasets for key in files.keys])
     ):
@@ -280,11 +285,22 @@ def load_filtered_datasets(
         for files, size in zip(datasets, file_sizes, strict=True)
         if len(files)
     )
-    if not is_large_enough(nbytes):
+    if not any(is_restricted) and (
+        nbytes > min(_MAX_PLAIN_BYTES, _MAX_PLAIN_BYTES_OF_PARTITION * len(datasets[0]))
+        # blocks compare and decode the cells of all datasets once, which saves more than that with texts
+        or any(is_text(datasets[0].scan.schema.field(d).type) for d in datasets[0].scan.dimensions)
+    ):
+        return None
+    # blocks are filtered by dimensions in a quarter of the time of payload: key columns are small or shared
+    on_payload = any(
+        files.scan.implied or any(p[0] not in files.scan.dimensions for p in own)
+        for own, files in zip(predicates, datasets, strict=True)
+    )
+    if not is_large_enough(nbytes if on_payload else nbytes / 4):
         return None
     order = sorted(range(len(datasets)), key=lambda number: not is_restricted[number])
     loaded: dict[int, RowBatch] = {}
-    if not all(is_restricted):
+    if any(is_restricted) and not all(is_restricted):
         # with many rows, a scan block by block is faster: it decodes the cells of all datasets once
         first = datasets[order[0]]
         sample = load_rows(blobs, first.between(0, 1), group_predicates, filtered=True)

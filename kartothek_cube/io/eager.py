@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pandas as pd
 
 from kartothek_cube.core.arrow.pandas_conversion import DtypeBackend, align_date_units
+from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
@@ -33,18 +34,8 @@ from kartothek_cube.io_components.read.dataset_read import (
 from kartothek_cube.io_components.runtime import REMOTE_REQUESTS, available_cores
 from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.io_components.write.build_index import build_index_job
-from kartothek_cube.io_components.write.dataset_commit import (
-    create_header,
-    finish_update,
-    run_update,
-    update_dataset_job,
-    write_input,
-)
 from kartothek_cube.io_components.write.dataset_plan import (
-    DatasetWritePlan,
-    MetadataMerger,
     OnConflict,
-    SchemaMode,
     plan_commit,
     plan_partition,
     plan_store,
@@ -58,6 +49,13 @@ from kartothek_cube.io_components.write.validation import (
     SchemaInput,
     iter_inputs,
 )
+from kartothek_cube.io_components.write.write_commit import (
+    create_header,
+    finish_dataset_write,
+    write_dataset_job,
+)
+from kartothek_cube.io_components.write.write_plan import SchemaMode, WritePlan
+from kartothek_cube.io_components.write.write_tasks import write_dataset_input, write_part
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:
@@ -328,10 +326,10 @@ def store_dataframes_as_dataset(
     return _write_all(plan, dfs)
 
 
-def _write_all(plan: DatasetWritePlan, data: DatasetInput) -> DatasetMetadata:
+def _write_all(plan: WritePlan, data: DatasetInput) -> DatasetMetadata:
     """Write all inputs, several at once where waiting for the store takes the time, and commit."""
-    job = update_dataset_job(plan, list(iter_inputs(data)), write_input)
-    return execute(job, 1 if open_blobs(plan.context.store).is_local else REMOTE_REQUESTS)
+    job = write_dataset_job(plan, list(iter_inputs(data)), write_part)
+    return execute(job, 1 if open_blobs(plan.store).is_local else REMOTE_REQUESTS)
 
 
 def create_empty_dataset_header(
@@ -459,7 +457,7 @@ def write_single_partition(
         secondary_indices=secondary_indices,
         table_name=table_name,
     )
-    return run_update(context, data)
+    return write_dataset_input(context, data)
 
 
 def commit_dataset(
@@ -530,7 +528,7 @@ def commit_dataset(
         secondary_indices=secondary_indices,
         on_conflict=on_conflict,
     )
-    return finish_update(plan, results)
+    return finish_dataset_write(plan, results)
 
 
 def update_dataset_from_dataframes(

@@ -46,10 +46,10 @@ from kartothek_cube.io_components.write.cube_plan import (
     plan_merge,
     plan_update,
 )
-from kartothek_cube.io_components.write.cube_write import remove_partitions_job, write_cube_job
-from kartothek_cube.io_components.write.dataset_plan import SchemaMode
 from kartothek_cube.io_components.write.foreign_tables import TableSource
 from kartothek_cube.io_components.write.validation import CubeInput, CubeMetadata, collect_input
+from kartothek_cube.io_components.write.write_commit import remove_partitions_job, write_cube_job
+from kartothek_cube.io_components.write.write_plan import SchemaMode
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:

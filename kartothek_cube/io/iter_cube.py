@@ -46,21 +46,16 @@ from kartothek_cube.io_components.query.result_types import plan_frames
 from kartothek_cube.io_components.runtime import limit_threads
 from kartothek_cube.io_components.verify.report import Report
 from kartothek_cube.io_components.write.cube_plan import (
-    CubeWritePlan,
+    declared_ids,
     plan_append,
     plan_build,
     plan_extend,
     plan_update,
 )
-from kartothek_cube.io_components.write.cube_write import remove_partitions_job
-from kartothek_cube.io_components.write.dataset_plan import SchemaMode
-from kartothek_cube.io_components.write.incremental import (
-    declared_ids,
-    iter_elements,
-    write_part,
-    write_parts_job,
-)
-from kartothek_cube.io_components.write.validation import CubeElement, CubeMetadata
+from kartothek_cube.io_components.write.validation import CubeElement, CubeMetadata, iter_elements
+from kartothek_cube.io_components.write.write_commit import remove_partitions_job, write_job
+from kartothek_cube.io_components.write.write_plan import CubeWritePlan, SchemaMode
+from kartothek_cube.io_components.write.write_tasks import write_part
 from kartothek_cube.serialization import DataFrameSerializer
 
 __all__ = (
@@ -81,7 +76,7 @@ __all__ = (
 
 
 def _write(plan: CubeWritePlan, data: Iterable[CubeElement]) -> dict[str, DatasetMetadata]:
-    return execute(write_parts_job(plan, iter_elements(data), write_part))
+    return execute(write_job(plan, iter_elements(data), write_part))
 
 
 def _query(plan: PhysicalPlan) -> Iterator[pd.DataFrame]:

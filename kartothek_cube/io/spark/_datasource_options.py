@@ -15,7 +15,7 @@ from pyspark.sql.types import StructField, StructType
 from kartothek_cube.core.errors import KartothekCubeError, unknown_names
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
-from kartothek_cube.io_components.write.dataset_plan import SchemaMode
+from kartothek_cube.io_components.write.write_plan import SchemaMode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrameWriter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
@@ -19,11 +19,10 @@ from kartothek_cube.io_components.kernels.sort import rechunk_by_partition
 from kartothek_cube.io_components.query.executor import run_task
 from kartothek_cube.io_components.query.physical_plan import ScanContext, ScanTask
 from kartothek_cube.io_components.read.dataset_read import FrameOptions, ReadTask, run_read
-from kartothek_cube.io_components.write.cube_plan import CubeWritePlan
-from kartothek_cube.io_components.write.dataset_commit import run_updates
-from kartothek_cube.io_components.write.incremental import write_stream
 from kartothek_cube.io_components.write.merge import MergeContext, MergedPartitions, run_merge
-from kartothek_cube.io_components.write.table_writer import WriteContext, WriteResult
+from kartothek_cube.io_components.write.table_writer import Written
+from kartothek_cube.io_components.write.write_plan import WritePlan
+from kartothek_cube.io_components.write.write_tasks import write_stream
 
 __all__ = (
     "OUTCOMES",
@@ -41,8 +40,7 @@ __all__ = (
     "run_tasks",
     "table_batches",
     "unpickle",
-    "write_cube_rows",
-    "write_dataset_rows",
+    "write_rows",
 )
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
@@ -172,31 +170,17 @@ def read_block(options: FrameOptions, tasks: Iterable[ReadTask]) -> Iterator[pa.
     return (run_read(options.read, task) for task in tasks)
 
 
-def write_cube_rows(
-    plan: CubeWritePlan, rows: NamedBatches, *, file_rows: int | None = None
-) -> dict[str, WriteResult]:
+def write_rows(plan: WritePlan, rows: NamedBatches, *, file_rows: int | None = None) -> Written:
     """Check, sort, index and write rows of a dataset; with a row limit, they come sorted by cell."""
     name, batches = rows
-    constraints = plan.constraints[name]
-    tables = rechunk_by_partition(batches, constraints.partition_on, limit=file_rows)
-    stored = (to_storage_types(table, constraints.types) for table in tables)
+    context = plan.changes[name].context
+    tables = rechunk_by_partition(batches, context.partition_on, limit=file_rows)
+    stored = (to_storage_types(table, context.types) for table in tables)
     return write_stream(plan, name, stored, ordered=file_rows is not None)
-
-
-def write_dataset_rows(
-    context: WriteContext,
-    rows: NamedBatches,
-    *,
-    types: Mapping[str, pa.DataType],
-    file_rows: int | None = None,
-) -> list[WriteResult]:
-    """Write rows in the types of stored columns, one logical partition after the other."""
-    tables = rechunk_by_partition(rows[1], context.partition_on, limit=file_rows)
-    return [run_updates(context, (to_storage_types(table, types) for table in tables))]
 
 
 def merge_rows(context: MergeContext, rows: NamedBatches) -> MergedPartitions:
     """Merge rows with the stored ones, one physical partition after the other."""
-    types = context.plan.constraints[context.name].types
+    types = context.plan.dataset.context.types
     tables = rechunk_by_partition(rows[1], context.keys)
     return run_merge(context, (to_storage_types(table, types) for table in tables))

@@ -19,17 +19,14 @@ from kartothek_cube.core.errors import UnknownOutcomeError
 from kartothek_cube.io.spark import _worker
 from kartothek_cube.io.spark._spark_executor import execute_on_frames
 from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage_types
-from kartothek_cube.io_components.write.cube_plan import CubeWritePlan
-from kartothek_cube.io_components.write.cube_write import check_announced, check_schemas, prepare
-from kartothek_cube.io_components.write.dataset_commit import check_update, update_dataset_job
-from kartothek_cube.io_components.write.dataset_plan import DatasetWritePlan, with_write_id
-from kartothek_cube.io_components.write.incremental import write_parts_job
 from kartothek_cube.io_components.write.merge import MergeContext, MergeResult, check_merge_input, merge_job
 from kartothek_cube.io_components.write.table_writer import (
     WriteContext,
-    WriteResult,
     delete_uncommitted_attempts,
 )
+from kartothek_cube.io_components.write.write_commit import check_schemas, write_dataset_job, write_job
+from kartothek_cube.io_components.write.write_plan import CubeWritePlan, WritePlan, with_write_id
+from kartothek_cube.io_components.write.write_tasks import check_announced, check_dataset_input, prepare
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -139,34 +136,33 @@ def write_cube(plan: CubeWritePlan, frames: Frames, file_rows: int | None) -> di
     inputs = {name: df for name, df in frames.items() if df is not None}
     for name, df in inputs.items():
         _check_frame(df, name)
-    check_input(plan, {name: _empty_table(df, plan.constraints[name].types) for name, df in inputs.items()})
+    contexts = {name: plan.changes[name].context for name in frames}
+    check_input(plan, {name: _empty_table(df, contexts[name].types) for name, df in inputs.items()})
     plan = with_write_id(plan)
     rows = []
     for name, df in inputs.items():
         cells = [c for c in plan.cube.dimension_columns if c in df.columns]
-        rows.append((name, _shuffle_by_partition(df, plan.constraints[name].partition_on, cells, file_rows)))
-    job = write_parts_job(plan, rows, partial(_worker.write_cube_rows, file_rows=file_rows))
+        rows.append((name, _shuffle_by_partition(df, contexts[name].partition_on, cells, file_rows)))
+    job = write_job(plan, rows, partial(_worker.write_rows, file_rows=file_rows))
     job = attrs.evolve(job, name=plan.operation, description=f"{job.description}: {', '.join(inputs)}")
     # Spark runs no task for a frame without rows
-    contexts = {name: plan.changes[name].context for name in frames}
-    nothing = {name: WriteResult(context.uuid, context.table) for name, context in contexts.items()}
+    nothing = {name: context.merge(()) for name, context in contexts.items()}
     with delete_on_failure(change.context for change in plan.changes.values()):
         return execute_on_frames(job, [nothing])
 
 
-def write_dataset(plan: DatasetWritePlan, df: DataFrame, file_rows: int | None) -> DatasetMetadata:
+def write_dataset(plan: WritePlan, df: DataFrame, file_rows: int | None) -> DatasetMetadata:
     """Write a frame to a dataset; after a failure the files are deleted and the dataset is unchanged."""
-    types = plan.context.types
-    _check_frame(df, plan.context.uuid)
-    nothing = check_update(plan.context, _empty_table(df, types))
+    context = plan.dataset.context
+    _check_frame(df, context.uuid)
+    nothing = check_dataset_input(context, _empty_table(df, context.types))
     plan = with_write_id(plan)
-    context = plan.context
     cells = context.sort_by or tuple(df.columns)
     rows = _shuffle_by_partition(df, context.partition_on, cells, file_rows)
-    run = partial(_worker.write_dataset_rows, types=types, file_rows=file_rows)
-    job = attrs.evolve(update_dataset_job(plan, [(context.uuid, rows)], run), name="write")
-    with delete_on_failure([context]):
-        return execute_on_frames(job, [[nothing]])
+    run = partial(_worker.write_rows, file_rows=file_rows)
+    job = attrs.evolve(write_dataset_job(plan, [(context.uuid, rows)], run), name="write")
+    with delete_on_failure([plan.dataset.context]):
+        return execute_on_frames(job, [{context.uuid: nothing}])
 
 
 def merge_frame(context: MergeContext, df: DataFrame) -> MergeResult:
@@ -174,7 +170,7 @@ def merge_frame(context: MergeContext, df: DataFrame) -> MergeResult:
     if not _is_frame(df):
         raise TypeError(_not_a_frame(df))
     _check_frame(df, context.name)
-    types = context.plan.constraints[context.name].types
+    types = context.plan.dataset.context.types
     check_merge_input(context, _empty_table(df, types))
     context = attrs.evolve(context, plan=with_write_id(context.plan))
     rows = _shuffle_by_partition(df, context.keys)

@@ -55,17 +55,16 @@ from kartothek_cube.io_components.query.planner import plan_query
 from kartothek_cube.io_components.verify.cube_rules import verify_cube_job
 from kartothek_cube.io_components.verify.report import Report
 from kartothek_cube.io_components.write.cube_plan import (
-    CubeWritePlan,
     plan_append,
     plan_build,
     plan_extend,
     plan_merge,
     plan_update,
 )
-from kartothek_cube.io_components.write.cube_write import remove_partitions_job
-from kartothek_cube.io_components.write.dataset_plan import SchemaMode
 from kartothek_cube.io_components.write.merge import MergeContext, MergeResult
 from kartothek_cube.io_components.write.validation import CubeMetadata
+from kartothek_cube.io_components.write.write_commit import remove_partitions_job
+from kartothek_cube.io_components.write.write_plan import CubeWritePlan, SchemaMode
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core.commit.change import MetadataMerger
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.expressions.predicate import PredicatesType
 from kartothek_cube.core.factory import DatasetFactory
@@ -50,15 +51,9 @@ from kartothek_cube.io_components.read.dataset_read import (
 from kartothek_cube.io_components.runtime import SAMPLE, TASK_SIZE, mean_size, split_by_weight
 from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.io_components.write.build_index import build_index_job
-from kartothek_cube.io_components.write.dataset_commit import finish_update
-from kartothek_cube.io_components.write.dataset_plan import (
-    DatasetWritePlan,
-    MetadataMerger,
-    OnConflict,
-    SchemaMode,
-    plan_store,
-    plan_update,
-)
+from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_store, plan_update
+from kartothek_cube.io_components.write.write_commit import finish_dataset_write
+from kartothek_cube.io_components.write.write_plan import SchemaMode, WritePlan
 from kartothek_cube.serialization import DataFrameSerializer
 
 if TYPE_CHECKING:
@@ -82,16 +77,14 @@ def _execute(job: Job[Context, Task, Result, Answer], session: SparkSession) -> 
     return session_executor(session)(job)
 
 
-def _store(plan: DatasetWritePlan, frame: DataFrame | None, max_rows_per_file: int | None) -> DatasetMetadata:
+def _store(plan: WritePlan, frame: DataFrame | None, max_rows_per_file: int | None) -> DatasetMetadata:
     if frame is None:
         raise TypeError("Expected a Spark DataFrame, but got None")
     return write_dataset(plan, frame, max_rows_per_file)
 
 
-def _update(
-    plan: DatasetWritePlan, frame: DataFrame | None, max_rows_per_file: int | None
-) -> DatasetMetadata:
-    return finish_update(plan, []) if frame is None else write_dataset(plan, frame, max_rows_per_file)
+def _update(plan: WritePlan, frame: DataFrame | None, max_rows_per_file: int | None) -> DatasetMetadata:
+    return finish_dataset_write(plan, []) if frame is None else write_dataset(plan, frame, max_rows_per_file)
 
 
 def _dataset(

@@ -27,9 +27,7 @@ from kartothek_cube.io_components.kernels.encode import group_codes
 from kartothek_cube.io_components.maintenance.stats import CountsByDataset
 from kartothek_cube.io_components.read.data_files import read_files
 from kartothek_cube.io_components.runtime import store_factory
-from kartothek_cube.io_components.write.cube_write import commit_cube
-from kartothek_cube.io_components.write.dataset_commit import commit_change
-from kartothek_cube.io_components.write.delete_scope import partition_scope, removal_conditions
+from kartothek_cube.io_components.write.cube_plan import partition_scope, removal_conditions
 from kartothek_cube.io_components.write.stored_rows import (
     CompactionContext,
     compaction_context,
@@ -42,6 +40,7 @@ from kartothek_cube.io_components.write.table_writer import (
     merge_results,
     write_table,
 )
+from kartothek_cube.io_components.write.write_commit import commit_change, commit_cube
 from kartothek_cube.serialization import DataFrameSerializer
 from kartothek_cube.serialization.ranged_read import read_footer
 

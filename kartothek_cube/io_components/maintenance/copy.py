@@ -59,7 +59,7 @@ from kartothek_cube.io_components.runtime import (
     progress_advance,
     store_factory,
 )
-from kartothek_cube.io_components.write.cube_write import commit_cube
+from kartothek_cube.io_components.write.write_commit import commit_cube
 
 __all__ = (
     "DatasetCopy",

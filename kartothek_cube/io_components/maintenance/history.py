@@ -53,7 +53,7 @@ from kartothek_cube.core.store import BlobStore, PreconditionFailed, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.display import card, table
 from kartothek_cube.io_components.runtime import REMOTE_REQUESTS, ordered_map
-from kartothek_cube.io_components.write.cube_write import commit_cube
+from kartothek_cube.io_components.write.write_commit import commit_cube
 from kartothek_cube.serialization.ranged_read import read_footer
 
 __all__ = (

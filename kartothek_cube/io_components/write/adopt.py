@@ -24,30 +24,24 @@ from kartothek_cube.core.uuid import gen_uuid
 from kartothek_cube.io_components.job import Job
 from kartothek_cube.io_components.kernels.sort import sort_order
 from kartothek_cube.io_components.runtime import TASK_SIZE, progress_advance
-from kartothek_cube.io_components.write.cube_plan import CubeWritePlan, plan_build, plan_extend
-from kartothek_cube.io_components.write.cube_write import (
-    abort_error,
-    check_schemas,
-    finish_checked,
-    prepare,
-    run_write,
-)
-from kartothek_cube.io_components.write.dataset_plan import with_write_id
+from kartothek_cube.io_components.write.cube_plan import plan_build, plan_extend
 from kartothek_cube.io_components.write.foreign_tables import (
     ForeignFile,
     ForeignTable,
     TableSource,
     open_table,
 )
-from kartothek_cube.io_components.write.incremental import check_duplicate_cells, without_commit_state
-from kartothek_cube.io_components.write.index_entries import index_entries
 from kartothek_cube.io_components.write.table_writer import (
     WriteContext,
     WriteResult,
     delete_uncommitted_attempts,
+    index_entries,
     split_by_partition,
 )
 from kartothek_cube.io_components.write.validation import CubeMetadata, prepare_table
+from kartothek_cube.io_components.write.write_commit import check_schemas, finish_write
+from kartothek_cube.io_components.write.write_plan import CubeWritePlan, with_write_id, without_commit_state
+from kartothek_cube.io_components.write.write_tasks import check_duplicate_cells, prepare, run_write
 
 __all__ = ("ADOPT_THREADS", "Adoption", "adopt_job")
 
@@ -142,10 +136,10 @@ def adopt_job(
     plan_new = plan_build if dataset_id == cube.seed_dataset else plan_extend
     plan = plan_new(cube, store, [dataset_id], user, overwrite, keys)
     plan = with_write_id(attrs.evolve(plan, operation="adopt"))
-    table, files = open_table(source, snapshot, _parse_types(types), plan.constraints[dataset_id].types)
+    table, files = open_table(source, snapshot, _parse_types(types), plan.changes[dataset_id].context.types)
     empty = table.schema.empty_table()
     prepare(plan, {dataset_id: [empty]})
-    keys_first = list(plan.constraints[dataset_id].partition_on)
+    keys_first = list(plan.changes[dataset_id].context.partition_on)
     check_schemas(plan, {dataset_id: make_meta(empty, table.description, partition_keys=keys_first)})
     context = _AdoptContext(
         without_commit_state(plan), dataset_id, table, table.is_immutable if link is None else link
@@ -251,12 +245,12 @@ def _signature(path: str | None) -> _Signature:
 
 def _adopt_as_is(context: _AdoptContext, file: ForeignFile, parquet: pq.ParquetFile) -> WriteResult | None:
     """Name and index entries of a file that fits as it is; None if its rows have to be written again."""
-    constraints, write = context.plan.constraints[context.dataset], context.write
+    constraints, write = context.plan.constraints(context.dataset), context.write
     keys = list(write.partition_on)
     if not _has_stored_form(context.table, file, parquet, keys):
         return None
     names = context.table.schema.names
-    indices = constraints.index_columns(names)
+    indices = write.index_columns(names)
     cube = constraints.cube
     order = [c for c in (*cube.partition_columns, *cube.dimension_columns) if c in names]
     rows = context.table.read(file, parquet, list(dict.fromkeys([*keys, *order, *indices])))
@@ -324,9 +318,9 @@ def _finish_adoption(
         written = write.merge(part.written for part in parts)
         if not len(written.labels):
             problem = ValueError(f"Cannot write empty datasets: {dataset_id} ({description} has no rows)")
-            raise abort_error(plan, dataset_id, problem) from problem
+            raise plan.abort_error(dataset_id, problem) from problem
         check_duplicate_cells(plan, {dataset_id: written})
-        dataset = finish_checked(plan, {dataset_id: written})[dataset_id]
+        dataset = finish_write(plan, [{dataset_id: written}])[dataset_id]
     except UnknownOutcomeError:
         raise
     except BaseException:

@@ -25,17 +25,21 @@ from kartothek_cube.io_components.kernels.sort import rechunk_by_partition
 from kartothek_cube.io_components.kernels.take import take_values
 from kartothek_cube.io_components.read.data_files import concat_tables, read_files
 from kartothek_cube.io_components.runtime import available_cores
-from kartothek_cube.io_components.write.cube_plan import CubeWritePlan
-from kartothek_cube.io_components.write.cube_write import finish_write, merge_writes, prepare, run_write
-from kartothek_cube.io_components.write.incremental import without_commit_state
 from kartothek_cube.io_components.write.stored_rows import (
     CompactionContext,
     compaction_context,
     concat_files,
     visible_rows,
 )
-from kartothek_cube.io_components.write.table_writer import WriteResult, delete_uncommitted
+from kartothek_cube.io_components.write.table_writer import (
+    Written,
+    delete_uncommitted,
+    merge_writes,
+)
 from kartothek_cube.io_components.write.validation import prepare_table
+from kartothek_cube.io_components.write.write_commit import finish_write
+from kartothek_cube.io_components.write.write_plan import CubeWritePlan, without_commit_state
+from kartothek_cube.io_components.write.write_tasks import prepare, run_write
 
 __all__ = (
     "MergeContext",
@@ -81,7 +85,7 @@ class MergeContext:
     @property
     def keys(self) -> tuple[str, ...]:
         """Partition columns of the cube that the dataset has: a cell is identified within their values."""
-        stored = self.plan.constraints[self.name].types
+        stored = self.plan.dataset.context.types
         return tuple(c for c in self.plan.cube.partition_columns if c in stored)
 
 
@@ -89,7 +93,7 @@ class MergeContext:
 class MergedPartitions:
     """What a task wrote, and what that replaces."""
 
-    written: Mapping[str, WriteResult]
+    written: Written
     #: all partitions that the task read, and those of them that are replaced
     labels: pa.StringArray
     replaces: pa.StringArray
@@ -144,8 +148,8 @@ class MergeResult:
 
 def check_merge_input(context: MergeContext, table: pa.Table) -> None:
     """Check the columns of the input; of a table without rows, so that nothing has to be computed."""
-    constraints = context.plan.constraints[context.name]
-    stored, names = set(constraints.types), set(table.column_names)
+    constraints = context.plan.constraints(context.name)
+    stored, names = set(constraints.context.types), set(table.column_names)
     where, flag = f"dataset {context.name!r}", context.delete_column
     if _PARTITION in stored | names:
         raise ValueError(f"Merges reserve the column name {_PARTITION!r}, which {where} has: rename it")
@@ -169,7 +173,7 @@ def check_merge_input(context: MergeContext, table: pa.Table) -> None:
         )
     cube = context.plan.cube
     keys = {*cube.dimension_columns, *cube.partition_columns, *cube.index_columns}
-    needed = {*constraints.partition_on, *(constraints.indices or ()), *(keys & stored)}
+    needed = {*constraints.context.partition_on, *constraints.context.indices, *(keys & stored)}
     if needed - names:
         raise ValueError(
             f"Missing columns in the input for {where}: {unknown_names('column', needed - names, names)}. "
@@ -183,7 +187,7 @@ def _complete(context: MergeContext, rows: pa.Table, mapping: ColumnMapping | No
     if context.delete_column is not None:
         rows = rows.drop_columns(context.delete_column)
     nothing = rows.select([])
-    for column, dtype in context.plan.constraints[context.name].types.items():
+    for column, dtype in context.plan.dataset.context.types.items():
         if column in rows.column_names:
             continue
         values = pa.chunked_array([pa.nulls(len(rows), dtype)])
@@ -239,7 +243,7 @@ def _merge_table(
 ) -> Iterator[MergedPartitions]:
     """Merge the rows of several physical partitions; those that the dataset lacks are written together."""
     given = {*table.column_names, _PARTITION}
-    table = prepare_table(context.plan.constraints[context.name], [table])
+    table = prepare_table(context.plan.constraints(context.name), [table])
     flags = np.zeros(len(table), dtype=bool)
     if context.delete_column is not None:
         column = table.column(context.delete_column).cast(pa.bool_())
@@ -247,7 +251,7 @@ def _merge_table(
     rows = _complete(context, table, compaction.mapping)
     # what does not fit the stored schema is refused before it meets stored rows
     prepare(context.plan, {context.name: [rows]}, unique=False)
-    types = context.plan.constraints[context.name].types
+    types = context.plan.dataset.context.types
     values = {c: rows.column(c).cast(types[c]).combine_chunks() for c in context.keys}
     found, new = [], []
     for folder, positions in _positions_by_value(join_components(values, len(rows))).items():
@@ -366,7 +370,7 @@ def _find_matches(stored: Ints, rows: Ints) -> Ints:
     return np.where(stored[found] == rows, found, -1)
 
 
-def _write(context: MergeContext, rows: pa.Table) -> dict[str, WriteResult]:
+def _write(context: MergeContext, rows: pa.Table) -> Written:
     # tasks are the parallel unit
     return run_write(context.plan, prepare(context.plan, {context.name: [rows]}), threads=1)
 
@@ -402,14 +406,13 @@ def finish_merge(context: MergeContext, parts: Iterable[MergedPartitions]) -> Me
     merged = _merge_parts(parts)
     change = plan.changes[name]
     counts = merged.counts.combine_chunks().sort_by("partition")
-    nothing = WriteResult(change.context.uuid, change.context.table)
     requirement = UnchangedPartitions(
         context.keys, counts.column("partition").combine_chunks().cast(pa.string()), merged.labels
     )
     change = attrs.evolve(change, replaces=merged.replaces, requires=(requirement,))
     changed = attrs.evolve(plan, changes={name: change})
     try:
-        datasets = finish_write(changed, {name: merged.written.get(name, nothing)})
+        datasets = finish_write(changed, [merged.written])
     except UnknownOutcomeError:
         raise
     except BaseException:
@@ -443,8 +446,8 @@ def merge_cube_job(
     context: MergeContext, data: Frame
 ) -> Job[MergeContext, pa.Table, MergedPartitions, MergeResult]:
     """Merge a frame, partition by partition."""
-    constraints = context.plan.constraints[context.name]
-    table = as_table(data, constraints.types)
+    constraints = context.plan.constraints(context.name)
+    table = as_table(data, constraints.context.types)
     check_merge_input(context, table)
     # sorted by cell and checked as a whole, before anything is written
     rows = prepare_table(constraints, [data])

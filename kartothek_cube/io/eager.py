@@ -18,12 +18,16 @@ from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_
 from kartothek_cube.core.schema.evolution import ColumnTypes
 from kartothek_cube.core.store import Blob, open_blobs
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io._local_executor import execute
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
+from kartothek_cube.io_components.job import execute
 from kartothek_cube.io_components.maintenance import history
 from kartothek_cube.io_components.maintenance.copy import copy_dataset_job
-from kartothek_cube.io_components.maintenance.delete import delete_dataset_job
-from kartothek_cube.io_components.maintenance.garbage import dataset_garbage_job, list_garbage, with_sizes
+from kartothek_cube.io_components.maintenance.garbage import (
+    dataset_garbage_job,
+    delete_dataset_job,
+    list_garbage,
+    with_sizes,
+)
 from kartothek_cube.io_components.read.dataset_read import (
     FrameOptions,
     frame_of_table,
@@ -905,7 +909,7 @@ def repair_dataset(
     KeyError
         There is no such dataset.
     """
-    from kartothek_cube.io_components.verify.repair import compare_reports, repair
+    from kartothek_cube.io_components.verify.dataset_rules import compare_reports, repair
 
     dataset = dataset_factory(dataset_uuid, store, factory, load_schema=False)
     before = verify_dataset(factory=dataset)

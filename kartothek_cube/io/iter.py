@@ -30,8 +30,8 @@ from kartothek_cube.core.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf
 from kartothek_cube.core.naming import DEFAULT_METADATA_STORAGE_FORMAT, DEFAULT_METADATA_VERSION, SINGLE_TABLE
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io._local_executor import execute
 from kartothek_cube.io_components.arguments import MetadataInput
+from kartothek_cube.io_components.job import execute
 from kartothek_cube.io_components.read.dataset_read import (
     FrameOptions,
     ReadPlan,

@@ -37,8 +37,7 @@ from kartothek_cube.core.store.resolve import lazy_store
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.io.dask._dask_executor import answer_as_delayed, picklable_store, results_as_delayed
 from kartothek_cube.io_components.arguments import MetadataInput, dataset_factory
-from kartothek_cube.io_components.maintenance.delete import delete_dataset_job
-from kartothek_cube.io_components.maintenance.garbage import dataset_garbage_job
+from kartothek_cube.io_components.maintenance.garbage import dataset_garbage_job, delete_dataset_job
 from kartothek_cube.io_components.read.dataset_read import (
     FrameOptions,
     ReadPlan,

@@ -18,10 +18,9 @@ from kartothek_cube.core.cube.discover import discover_cube, discover_ktk_cube_d
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import DatasetExistsError, DatasetNotFoundError, UnknownOutcomeError
 from kartothek_cube.io.spark._datasource_options import FORMAT, WriteOptions, concise_errors
-from kartothek_cube.io.spark._spark_executor import raise_first
-from kartothek_cube.io.spark._stores import CachedStoreFactory, picklable_store
+from kartothek_cube.io.spark._session import CachedStoreFactory, picklable_store
+from kartothek_cube.io.spark._spark_executor import attempt, raise_first, unpickle
 from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage_types
-from kartothek_cube.io.spark._worker import attempt, unpickle
 from kartothek_cube.io.spark._write import check_input, delete_on_failure
 from kartothek_cube.io_components.kernels.sort import rechunk_by_partition
 from kartothek_cube.io_components.write.cube_plan import plan_append, plan_build, plan_extend, plan_update

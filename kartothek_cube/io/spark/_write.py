@@ -16,8 +16,7 @@ from kartothek_cube.core.arrow.pandas_conversion import as_table
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import UnknownOutcomeError
-from kartothek_cube.io.spark import _worker
-from kartothek_cube.io.spark._spark_executor import execute_on_frames
+from kartothek_cube.io.spark._spark_executor import execute_on_frames, merge_rows, write_rows
 from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage_types
 from kartothek_cube.io_components.write.merge import MergeContext, MergeResult, check_merge_input, merge_job
 from kartothek_cube.io_components.write.table_writer import (
@@ -143,7 +142,7 @@ def write_cube(plan: CubeWritePlan, frames: Frames, file_rows: int | None) -> di
     for name, df in inputs.items():
         cells = [c for c in plan.cube.dimension_columns if c in df.columns]
         rows.append((name, _shuffle_by_partition(df, contexts[name].partition_on, cells, file_rows)))
-    job = write_job(plan, rows, partial(_worker.write_rows, file_rows=file_rows))
+    job = write_job(plan, rows, partial(write_rows, file_rows=file_rows))
     job = attrs.evolve(job, name=plan.operation, description=f"{job.description}: {', '.join(inputs)}")
     # Spark runs no task for a frame without rows
     nothing = {name: context.merge(()) for name, context in contexts.items()}
@@ -159,7 +158,7 @@ def write_dataset(plan: WritePlan, df: DataFrame, file_rows: int | None) -> Data
     plan = with_write_id(plan)
     cells = context.sort_by or tuple(df.columns)
     rows = _shuffle_by_partition(df, context.partition_on, cells, file_rows)
-    run = partial(_worker.write_rows, file_rows=file_rows)
+    run = partial(write_rows, file_rows=file_rows)
     job = attrs.evolve(write_dataset_job(plan, [(context.uuid, rows)], run), name="write")
     with delete_on_failure([plan.dataset.context]):
         return execute_on_frames(job, [{context.uuid: nothing}])
@@ -174,7 +173,7 @@ def merge_frame(context: MergeContext, df: DataFrame) -> MergeResult:
     check_merge_input(context, _empty_table(df, types))
     context = attrs.evolve(context, plan=with_write_id(context.plan))
     rows = _shuffle_by_partition(df, context.keys)
-    job = merge_job(context, [(context.name, rows)], _worker.merge_rows)
+    job = merge_job(context, [(context.name, rows)], merge_rows)
     with delete_on_failure(change.context for change in context.plan.changes.values()):
         return execute_on_frames(job)
 

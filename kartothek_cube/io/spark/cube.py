@@ -35,18 +35,19 @@ from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.cube.discover import DatasetsInput
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.typing import StoreInput
-from kartothek_cube.io._local_executor import execute
-from kartothek_cube.io.spark._session import active_session, workers
-from kartothek_cube.io.spark._spark_executor import results_as_spark_dataframe, session_executor
-from kartothek_cube.io.spark._stores import picklable_store
+from kartothek_cube.io.spark._session import active_session, picklable_store, workers
+from kartothek_cube.io.spark._spark_executor import (
+    MapFunction,
+    map_group,
+    results_as_spark_dataframe,
+    session_executor,
+)
 from kartothek_cube.io.spark._types import spark_schema
-from kartothek_cube.io.spark._worker import MapFunction, map_group
 from kartothek_cube.io.spark._write import SparkInput, frames_of, merge_frame, write_cube
-from kartothek_cube.io_components.job import Answer, Context, Job, Result, Task
+from kartothek_cube.io_components.job import Answer, Context, Job, Result, Task, execute
 from kartothek_cube.io_components.maintenance.compact import compact_cube_job
 from kartothek_cube.io_components.maintenance.copy import copy_cube_job, plan_copy
-from kartothek_cube.io_components.maintenance.delete import delete_cube_job
-from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job
+from kartothek_cube.io_components.maintenance.garbage import cube_garbage_job, delete_cube_job
 from kartothek_cube.io_components.maintenance.history import CubeAsOf
 from kartothek_cube.io_components.maintenance.stats import collect_stats_job
 from kartothek_cube.io_components.query.executor import query_job, run_task

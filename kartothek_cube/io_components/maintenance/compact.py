@@ -28,7 +28,7 @@ from kartothek_cube.io_components.maintenance.stats import CountsByDataset
 from kartothek_cube.io_components.read.data_files import read_files
 from kartothek_cube.io_components.runtime import store_factory
 from kartothek_cube.io_components.write.cube_plan import partition_scope, removal_conditions
-from kartothek_cube.io_components.write.stored_rows import (
+from kartothek_cube.io_components.write.merge import (
     CompactionContext,
     compaction_context,
     concat_files,

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias, overload
 import attrs
 import pandas as pd
 
-from kartothek_cube.core.commit.base_state import BaseState, CommitReceipt, read_base
 from kartothek_cube.core.commit.change import ChangeSet, WriteMode
+from kartothek_cube.core.commit.header_store import BaseState, CommitReceipt, read_base
 from kartothek_cube.core.commit.operation import Role, committed_state, settle
 from kartothek_cube.core.commit.publish import commit, publish
 from kartothek_cube.core.cube.consistency import check_cube
@@ -23,7 +23,7 @@ from kartothek_cube.core.cube.discover import (
     open_existing,
 )
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.references import data_keys, file_keys
+from kartothek_cube.core.dataset.loading import data_keys, file_keys
 from kartothek_cube.core.errors import (
     ConcurrentWriteError,
     CorruptDatasetError,

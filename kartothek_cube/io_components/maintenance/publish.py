@@ -29,7 +29,7 @@ from kartothek_cube.core.cube.constants import (
     KTK_CUBE_METADATA_PARTITION_COLUMNS,
 )
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.dataset.references import data_keys
+from kartothek_cube.core.dataset.loading import data_keys
 from kartothek_cube.core.errors import ConcurrentWriteError, format_count
 from kartothek_cube.core.header import parse_record
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
@@ -44,22 +44,20 @@ from kartothek_cube.io_components.maintenance.delta_log import (
     OPERATION,
     Action,
     LogState,
+    NoDeltaTypeError,
     add_version,
     data_key,
-    newest_record,
-    read_log,
-    stage_version,
-    table_path,
-)
-from kartothek_cube.io_components.maintenance.delta_types import (
-    NoDeltaTypeError,
     decode_schema,
     encode_schema,
     file_schema,
     file_stats,
     has_null_type,
+    newest_record,
     partition_texts,
+    read_log,
     schema_string,
+    stage_version,
+    table_path,
     table_type,
     unite_types,
     value_ranges,

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.arrays import to_numpy
-from kartothek_cube.core.commit.base_state import CommitReceipt
 from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, WriteMode, compute_schema
+from kartothek_cube.core.commit.header_store import CommitReceipt
 from kartothek_cube.core.commit.operation import Role, commit_operation
 from kartothek_cube.core.commit.publish import commit
 from kartothek_cube.core.commit.undo import undo_all

@@ -186,7 +186,7 @@ def scan_cube(
     >>> scan_cube(cube, store).filter(pl.col("LATITUDE") > 50).select("CITY").collect().rows()
     [('Bonn',)]
     """
-    from kartothek_cube.io_components.polars_scan import scan_lazily
+    from kartothek_cube.io_components.arrow_dataset import scan_lazily
 
     return scan_lazily(cube_dataset(cube, store, conditions, datasets, dataset_id=dataset_id, as_of=as_of))
 

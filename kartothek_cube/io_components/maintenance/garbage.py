@@ -1,4 +1,4 @@
-"""Deletion of datasets and cubes; garbage collection: list unreferenced files, delete them under tombstones."""
+"""Deletion of datasets and cubes; garbage collection: delete unreferenced files under tombstones."""
 
 from __future__ import annotations
 

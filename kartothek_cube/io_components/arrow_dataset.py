@@ -1,4 +1,4 @@
-"""Lazy datasets: what looks like a ``pyarrow.dataset.Dataset`` and plans each scan on demand; LazyFrames of polars."""
+"""Lazy datasets: what looks like a ``pyarrow.dataset.Dataset`` and plans each scan on demand, also for polars."""
 
 from __future__ import annotations
 

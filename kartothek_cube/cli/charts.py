@@ -21,6 +21,7 @@ from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.errors import CorruptDatasetError, MissingFileError, format_count
+from kartothek_cube.core.partition import group_positions
 from kartothek_cube.core.store import BlobStore
 from kartothek_cube.io_components.kernels.encode import group_codes
 from kartothek_cube.io_components.kernels.sort import last_rows_mask
@@ -467,9 +468,7 @@ def _count_visible_rows(
 ) -> tuple[Ints, bool]:
     """Count the visible rows of each file, and whether all partitions with several files were read."""
     codes = group_codes([keys[c] for c in cube.partition_columns if c in keys], len(files))
-    order = np.argsort(codes, kind="stable")
-    groups = np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
-    several = [members for members in groups if len(members) > 1]
+    several = [members for members in group_positions(codes) if len(members) > 1]
     to_read = [
         members
         for members, total in zip(several, np.cumsum([len(m) for m in several]), strict=True)

@@ -1,4 +1,4 @@
-"""Lazy datasets: what looks like a ``pyarrow.dataset.Dataset`` and plans each scan on demand, also for polars."""
+"""Lazy datasets: what looks like a ``pyarrow.dataset.Dataset`` and plans each scan on demand; for polars, too."""
 
 from __future__ import annotations
 

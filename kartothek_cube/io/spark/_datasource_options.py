@@ -240,11 +240,7 @@ def _parse(cls: type[Options], options: Mapping[str, str]) -> Options:
         if not texts.get(name):
             raise ValueError(f"Format {FORMAT}: option {name!r} is missing: {example}. {_LOST}")
     given = [name for name in names if name in texts]
-    return cls(**{name: _PARSERS.get(name, _text)(name, texts[name]) for name in given})
-
-
-def _text(_option: str, text: str) -> str:
-    return text
+    return cls(**{n: _PARSERS[n](n, texts[n]) if n in _PARSERS else texts[n] for n in given})
 
 
 def _names(option: str, text: str) -> Names:

@@ -21,12 +21,12 @@ from kartothek_cube.io.spark._datasource_options import FORMAT, WriteOptions, co
 from kartothek_cube.io.spark._session import CachedStoreFactory, picklable_store
 from kartothek_cube.io.spark._spark_executor import attempt, raise_first, unpickle
 from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage_types
-from kartothek_cube.io.spark._write import check_input, delete_on_failure
+from kartothek_cube.io.spark._write import check_input, delete_attempts
 from kartothek_cube.io_components.kernels.sort import rechunk_by_partition
 from kartothek_cube.io_components.write.cube_plan import plan_append, plan_build, plan_extend, plan_update
 from kartothek_cube.io_components.write.table_writer import (
+    delete_on_failure,
     delete_uncommitted,
-    delete_uncommitted_attempts,
     merge_writes,
 )
 from kartothek_cube.io_components.write.write_commit import finish_write
@@ -174,7 +174,7 @@ class CubeWriter(DataSourceArrowWriter):
         """Commit the files of all tasks."""
         if self.plan is None:
             return
-        with delete_on_failure(change.context for change in self.plan.changes.values()):
+        with delete_on_failure(partial(delete_attempts, self.plan)):
             results = merge_writes(raise_first(_outcomes(messages)))
             check_duplicate_cells(self.plan, results)
             finish_write(self.plan, [results])
@@ -187,8 +187,7 @@ class CubeWriter(DataSourceArrowWriter):
         itself, since its own writes may still be under way.
         """
         if self.plan is not None and None in messages:
-            for change in self.plan.changes.values():
-                delete_uncommitted_attempts(change.context)
+            delete_attempts(self.plan)
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> CubeWriter:

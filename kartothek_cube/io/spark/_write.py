@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from types import ModuleType
@@ -15,12 +14,11 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.pandas_conversion import as_table
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import UnknownOutcomeError
 from kartothek_cube.io.spark._spark_executor import execute_on_frames, merge_rows, write_rows
 from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage_types
 from kartothek_cube.io_components.write.merge import MergeContext, MergeResult, check_merge_input, merge_job
 from kartothek_cube.io_components.write.table_writer import (
-    WriteContext,
+    delete_on_failure,
     delete_uncommitted_attempts,
 )
 from kartothek_cube.io_components.write.write_commit import check_schemas, write_dataset_job, write_job
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = (
     "SparkInput",
     "check_input",
-    "delete_on_failure",
+    "delete_attempts",
     "frames_of",
     "merge_frame",
     "write_cube",
@@ -146,7 +144,7 @@ def write_cube(plan: CubeWritePlan, frames: Frames, file_rows: int | None) -> di
     job = attrs.evolve(job, name=plan.operation, description=f"{job.description}: {', '.join(inputs)}")
     # Spark runs no task for a frame without rows
     nothing = {name: context.merge(()) for name, context in contexts.items()}
-    with delete_on_failure(change.context for change in plan.changes.values()):
+    with delete_on_failure(partial(delete_attempts, plan)):
         return execute_on_frames(job, [nothing])
 
 
@@ -160,7 +158,7 @@ def write_dataset(plan: WritePlan, df: DataFrame, file_rows: int | None) -> Data
     rows = _shuffle_by_partition(df, context.partition_on, cells, file_rows)
     run = partial(write_rows, file_rows=file_rows)
     job = attrs.evolve(write_dataset_job(plan, [(context.uuid, rows)], run), name="write")
-    with delete_on_failure([plan.dataset.context]):
+    with delete_on_failure(partial(delete_attempts, plan)):
         return execute_on_frames(job, [{context.uuid: nothing}])
 
 
@@ -174,21 +172,14 @@ def merge_frame(context: MergeContext, df: DataFrame) -> MergeResult:
     context = attrs.evolve(context, plan=with_write_id(context.plan))
     rows = _shuffle_by_partition(df, context.keys)
     job = merge_job(context, [(context.name, rows)], merge_rows)
-    with delete_on_failure(change.context for change in context.plan.changes.values()):
+    with delete_on_failure(partial(delete_attempts, context.plan)):
         return execute_on_frames(job)
 
 
-@contextmanager
-def delete_on_failure(contexts: Iterable[WriteContext]) -> Iterator[None]:
-    """Delete what was written if the block fails, unless it may have been committed all the same."""
-    try:
-        yield
-    except UnknownOutcomeError:
-        raise
-    except BaseException:
-        for context in contexts:
-            delete_uncommitted_attempts(context)
-        raise
+def delete_attempts(plan: WritePlan) -> None:
+    """Delete the files of a write that no commit refers to, also those of tasks whose results got lost."""
+    for change in plan.changes.values():
+        delete_uncommitted_attempts(change.context)
 
 
 # -- shuffle -------------------------------------------------------------------------------------------------

@@ -130,10 +130,8 @@ class CubeTable:
         return self.frame()[item]
 
     def __repr__(self) -> str:
-        return f"CubeTable[{', '.join(self._apply(self._empty()).columns)}]"
-
-    def _empty(self) -> DataFrame:
-        return self._spark.createDataFrame([], self._schema)
+        empty = self._spark.createDataFrame([], self._schema)
+        return f"CubeTable[{', '.join(self._apply(empty).columns)}]"
 
 
 def _pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

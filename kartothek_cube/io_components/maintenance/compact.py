@@ -19,7 +19,7 @@ from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.pruning import select_partitions
 from kartothek_cube.core.history import OperationInfo, describe_operation
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX
-from kartothek_cube.core.partition import PartitionTable
+from kartothek_cube.core.partition import PartitionTable, group_positions
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreFactory, StoreInput
 from kartothek_cube.io_components.job import Job
@@ -137,11 +137,9 @@ def _tasks(name: str, cube: Cube, dataset: DatasetMetadata, rows: Any, min_files
     chosen = dataset.partition_table.take(rows)
     values = chosen.keys(dataset.partition_keys, dataset.schema)
     codes = group_codes([values[c] for c in cube.partition_columns if c in values], len(chosen))
-    order = np.argsort(codes, kind="stable")
-    borders = np.flatnonzero(codes[order][1:] != codes[order][:-1]) + 1
     derived = PartitionTable.from_labels(dataset.uuid, dataset.table_name, chosen.labels) == chosen
     tasks = []
-    for members in np.split(order, borders):
+    for members in group_positions(codes):
         if len(members) >= least:
             part = chosen.take(members)
             keys = None if derived else tuple(part.files[dataset.table_name].to_pylist())

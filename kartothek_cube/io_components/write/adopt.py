@@ -17,7 +17,6 @@ from kartothek_cube.core.arrow.pandas_conversion import index_columns
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.cube.cube import Cube, ensure_cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import UnknownOutcomeError
 from kartothek_cube.core.store import BlobStore, open_blobs
 from kartothek_cube.core.typing import StoreInput
 from kartothek_cube.core.uuid import gen_uuid
@@ -34,6 +33,7 @@ from kartothek_cube.io_components.write.foreign_tables import (
 from kartothek_cube.io_components.write.table_writer import (
     WriteContext,
     WriteResult,
+    delete_on_failure,
     delete_uncommitted_attempts,
     index_entries,
     split_by_partition,
@@ -310,7 +310,8 @@ def _finish_adoption(
 ) -> Adoption:
     """Link files, look for cells in several files, and commit; delete all files if that fails."""
     blobs, write = open_blobs(plan.store), plan.changes[dataset_id].context
-    try:
+    # files that a commit refers to stay
+    with delete_on_failure(partial(delete_uncommitted_attempts, write)):
         parts = list(results)
         links = [link for part in parts for link in part.links]
         # as late as possible: a link has the age of the file, and garbage collections spare young files only
@@ -321,12 +322,6 @@ def _finish_adoption(
             raise plan.abort_error(dataset_id, problem) from problem
         check_duplicate_cells(plan, {dataset_id: written})
         dataset = finish_write(plan, [{dataset_id: written}])[dataset_id]
-    except UnknownOutcomeError:
-        raise
-    except BaseException:
-        # those that a commit refers to stay
-        delete_uncommitted_attempts(write)
-        raise
     return Adoption(
         dataset=dataset,
         n_rows=written.rows,

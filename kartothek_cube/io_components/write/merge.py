@@ -17,8 +17,8 @@ from kartothek_cube.core.commit.change import UnchangedPartitions
 from kartothek_cube.core.cube.consistency import arrow_schema
 from kartothek_cube.core.cube.cube import Cube
 from kartothek_cube.core.dataset import DatasetMetadata
-from kartothek_cube.core.errors import UnknownOutcomeError, unknown_names
-from kartothek_cube.core.partition import PartitionTable, join_components, partition_folders
+from kartothek_cube.core.errors import unknown_names
+from kartothek_cube.core.partition import PartitionTable, group_positions, join_components, partition_folders
 from kartothek_cube.core.schema.evolution import ColumnMapping
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.core.typing import StoreInput
@@ -36,6 +36,7 @@ from kartothek_cube.io_components.write.cube_plan import check_cube_serializer
 from kartothek_cube.io_components.write.table_writer import (
     WriteContext,
     Written,
+    delete_on_failure,
     delete_uncommitted,
     merge_writes,
 )
@@ -236,10 +237,7 @@ def run_merge(context: MergeContext, tables: Iterable[pa.Table]) -> MergedPartit
 def _positions_by_value(texts: pa.StringArray) -> dict[str, Ints]:
     encoded = texts.dictionary_encode()
     codes = encoded.indices.to_numpy()
-    order = np.argsort(codes, kind="stable")
-    borders = np.flatnonzero(codes[order][1:] != codes[order][:-1]) + 1
-    groups = np.split(order, borders) if len(order) else []
-    return {encoded.dictionary[int(codes[group[0]])].as_py(): group for group in groups}
+    return {encoded.dictionary[int(codes[group[0]])].as_py(): group for group in group_positions(codes)}
 
 
 def _merge_table(
@@ -419,13 +417,8 @@ def finish_merge(context: MergeContext, parts: Iterable[MergedPartitions]) -> Me
     )
     change = attrs.evolve(change, replaces=merged.replaces, requires=(requirement,))
     changed = attrs.evolve(plan, changes={name: change})
-    try:
+    with delete_on_failure(partial(delete_uncommitted, plan.store, merged.written.values())):
         datasets = finish_write(changed, [merged.written])
-    except UnknownOutcomeError:
-        raise
-    except BaseException:
-        delete_uncommitted(plan.store, merged.written.values())
-        raise
     return MergeResult(datasets[name], counts)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from itertools import chain
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
@@ -22,7 +22,13 @@ from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate
 from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.core.dataset.loading import data_keys
-from kartothek_cube.core.errors import DatasetNotFoundError, SchemaConflictError, format_count, unknown_names
+from kartothek_cube.core.errors import (
+    DatasetNotFoundError,
+    SchemaConflictError,
+    UnknownOutcomeError,
+    format_count,
+    unknown_names,
+)
 from kartothek_cube.core.index import IndexColumns
 from kartothek_cube.core.naming import PARQUET_FILE_SUFFIX, SINGLE_TABLE
 from kartothek_cube.core.partition import PartitionTable, encode_component
@@ -50,6 +56,7 @@ __all__ = (
     "WriteResult",
     "Written",
     "check_input",
+    "delete_on_failure",
     "delete_uncommitted",
     "delete_uncommitted_attempts",
     "index_entries",
@@ -485,6 +492,18 @@ def check_same_store(store: StoreFactory, uuid: str) -> None:
                 "The factory opens another store each time it is called, so what is written would be lost: "
                 "open the store once, and pass the store or a function that returns it"
             )
+
+
+@contextmanager
+def delete_on_failure(delete: Callable[[], None]) -> Iterator[None]:
+    """Delete what was written if the commit in the block fails, unless it may have been done all the same."""
+    try:
+        yield
+    except UnknownOutcomeError:
+        raise
+    except BaseException:
+        delete()
+        raise
 
 
 def delete_uncommitted(store: StoreInput, results: Iterable[WriteResult]) -> None:

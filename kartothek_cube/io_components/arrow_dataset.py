@@ -1,4 +1,4 @@
-"""Lazy datasets: what looks like a ``pyarrow.dataset.Dataset`` and plans each scan on demand; for polars, too."""
+"""Lazy datasets: what looks like a ``pyarrow.dataset.Dataset`` and plans each scan on demand; LazyFrames."""
 
 from __future__ import annotations
 

@@ -36,6 +36,7 @@ from kartothek_cube.io_components.write.merge import (
 )
 from kartothek_cube.io_components.write.table_writer import (
     WriteResult,
+    delete_on_failure,
     delete_uncommitted,
     merge_results,
     write_table,
@@ -210,15 +211,11 @@ def finish_compact(context: CompactContext, results: Iterable[CompactResult]) ->
     rewritten = {n: [r for r in rs if r.written is not None] for n, rs in by_name.items()}
     rewritten = {name: results for name, results in rewritten.items() if results}
     changes = {name: _change_set(context, name, results) for name, results in rewritten.items()}
-    try:
+    written = [result.written for results in rewritten.values() for result in results if result.written]
+    with delete_on_failure(partial(delete_uncommitted, context.store, written)):
         blobs = open_blobs(context.store)
         steps = {change.uuid: partial(commit_change, blobs, change) for change in changes.values()}
         commit_cube(context.cube, blobs, steps, context.info)
-    except BaseException:
-        for name, uncommitted in rewritten.items():
-            files = [result.written for result in uncommitted if result.written]
-            delete_uncommitted(context.datasets[name].write.store, files)
-        raise
     return CountsByDataset({name: _sums(results) for name, results in sorted(by_name.items())})
 
 

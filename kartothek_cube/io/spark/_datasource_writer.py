@@ -21,7 +21,7 @@ from kartothek_cube.io.spark._datasource_options import FORMAT, WriteOptions, co
 from kartothek_cube.io.spark._session import CachedStoreFactory, picklable_store
 from kartothek_cube.io.spark._spark_executor import attempt, raise_first, unpickle
 from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage_types
-from kartothek_cube.io.spark._write import check_input, delete_attempts
+from kartothek_cube.io.spark._write import delete_attempts
 from kartothek_cube.io_components.kernels.sort import rechunk_by_partition
 from kartothek_cube.io_components.write.cube_plan import plan_append, plan_build, plan_extend, plan_update
 from kartothek_cube.io_components.write.table_writer import (
@@ -29,7 +29,7 @@ from kartothek_cube.io_components.write.table_writer import (
     delete_uncommitted,
     merge_writes,
 )
-from kartothek_cube.io_components.write.write_commit import finish_write
+from kartothek_cube.io_components.write.write_commit import check_schemas, finish_write
 from kartothek_cube.io_components.write.write_plan import CubeWritePlan, with_write_id
 from kartothek_cube.io_components.write.write_tasks import check_duplicate_cells, write_stream
 
@@ -128,7 +128,7 @@ def _check_schema(plan: CubeWritePlan, schema: StructType) -> str:
     (name,) = plan.changes
     check_types(schema, name)
     empty = to_storage_types(arrow_schema(schema).empty_table(), plan.changes[name].context.types)
-    check_input(plan, {name: empty})
+    check_schemas(plan, {name: empty})
     return name
 
 

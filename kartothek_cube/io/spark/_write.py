@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 import attrs
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.pandas_conversion import as_table
-from kartothek_cube.core.common_metadata import make_meta
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.io.spark._spark_executor import execute_on_frames, merge_rows, write_rows
 from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage_types
@@ -23,14 +21,13 @@ from kartothek_cube.io_components.write.table_writer import (
 )
 from kartothek_cube.io_components.write.write_commit import check_schemas, write_dataset_job, write_job
 from kartothek_cube.io_components.write.write_plan import CubeWritePlan, WritePlan, with_write_id
-from kartothek_cube.io_components.write.write_tasks import check_announced, check_dataset_input, prepare
+from kartothek_cube.io_components.write.write_tasks import check_announced, check_dataset_input
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 __all__ = (
     "SparkInput",
-    "check_input",
     "delete_attempts",
     "frames_of",
     "merge_frame",
@@ -111,19 +108,6 @@ def _empty_table(df: DataFrame, stored: Mapping[str, pa.DataType]) -> pa.Table:
     return to_storage_types(arrow_schema(df.schema).empty_table(), stored)
 
 
-def check_input(plan: CubeWritePlan, schemas: Mapping[str, pa.Table]) -> None:
-    """Check the columns of the input, given as tables without rows, before any of it is computed."""
-    check_announced(plan, schemas)
-    prepare(plan, {name: [table] for name, table in schemas.items()})
-    metas = {}
-    for name, table in schemas.items():
-        context = plan.changes[name].context
-        metas[name] = make_meta(
-            as_table(table), f"{context.uuid}/{context.table}", partition_keys=list(context.partition_on)
-        )
-    check_schemas(plan, metas)
-
-
 # -- writes --------------------------------------------------------------------------------------------------
 
 
@@ -134,7 +118,7 @@ def write_cube(plan: CubeWritePlan, frames: Frames, file_rows: int | None) -> di
     for name, df in inputs.items():
         _check_frame(df, name)
     contexts = {name: plan.changes[name].context for name in frames}
-    check_input(plan, {name: _empty_table(df, contexts[name].types) for name, df in inputs.items()})
+    check_schemas(plan, {name: _empty_table(df, contexts[name].types) for name, df in inputs.items()})
     plan = with_write_id(plan)
     rows = []
     for name, df in inputs.items():

@@ -137,10 +137,7 @@ def adopt_job(
     plan = plan_new(cube, store, [dataset_id], user, overwrite, keys)
     plan = with_write_id(attrs.evolve(plan, operation="adopt"))
     table, files = open_table(source, snapshot, _parse_types(types), plan.changes[dataset_id].context.types)
-    empty = table.schema.empty_table()
-    prepare(plan, {dataset_id: [empty]})
-    keys_first = list(plan.changes[dataset_id].context.partition_on)
-    check_schemas(plan, {dataset_id: make_meta(empty, table.description, partition_keys=keys_first)})
+    check_schemas(plan, {dataset_id: table.schema.empty_table()})
     context = _AdoptContext(
         without_commit_state(plan), dataset_id, table, table.is_immutable if link is None else link
     )

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.arrays import to_numpy
+from kartothek_cube.core.arrow.pandas_conversion import as_table
 from kartothek_cube.core.commit.change import ChangeSet, IndexUpdate, WriteMode, compute_schema
 from kartothek_cube.core.commit.header_store import CommitReceipt
 from kartothek_cube.core.commit.operation import Role, commit_operation
@@ -111,25 +112,19 @@ def write_dataset_job(
 
 def write_cube_job(
     plan: CubeWritePlan, frames: Mapping[str, Sequence[Any]]
-) -> Job[CubeWritePlan, tuple[str, pa.Table], Written, dict[str, DatasetMetadata]]:
+) -> Job[CubeWritePlan, tuple[str, pa.Table | None], Written, dict[str, DatasetMetadata]]:
     """Check all input, which is in memory, then write it dataset by dataset, then commit."""
     tables = prepare(plan, frames)
     empty = sorted(set(frames) - set(tables))
     if empty and plan.operation in ("build", "extend"):
         problem = ValueError(f"Cannot write empty datasets: {', '.join(empty)}")
         raise plan.abort_error(empty[0], problem) from problem
-    job = write_job(plan, list(tables.items()), _write_named)
-    return attrs.evolve(job, finish=partial(_finish_with_empty, plan, empty))
+    return write_job(plan, [(name, tables.get(name)) for name in sorted(frames)], _write_named)
 
 
-def _write_named(plan: CubeWritePlan, item: tuple[str, pa.Table]) -> Written:
-    return run_write(plan, dict([item]))
-
-
-def _finish_with_empty(
-    plan: CubeWritePlan, empty: Sequence[str], parts: Iterable[Written]
-) -> dict[str, DatasetMetadata]:
-    return finish_write(plan, [{name: plan.changes[name].context.merge(()) for name in empty}, *parts])
+def _write_named(plan: CubeWritePlan, item: tuple[str, pa.Table | None]) -> Written:
+    name, table = item
+    return {name: plan.changes[name].context.merge(())} if table is None else run_write(plan, {name: table})
 
 
 def remove_partitions_job(
@@ -138,7 +133,7 @@ def remove_partitions_job(
     conditions: ConditionsInput | Literal["all"] = None,
     ktk_cube_dataset_ids: str | Iterable[str] | None = None,
     metadata: CubeMetadata | None = None,
-) -> Job[CubeWritePlan, tuple[str, pa.Table], Written, dict[str, DatasetMetadata]]:
+) -> Job[CubeWritePlan, tuple[str, pa.Table | None], Written, dict[str, DatasetMetadata]]:
     """Remove partitions: a commit, without tasks."""
     plan = plan_remove(cube, store, conditions, ktk_cube_dataset_ids, metadata)
     return attrs.evolve(
@@ -228,16 +223,18 @@ def finish_dataset_write(plan: WritePlan, parts: Iterable[Written]) -> DatasetMe
     return dataset
 
 
-def check_schemas(plan: CubeWritePlan, schemas: Mapping[str, SchemaWrapper]) -> None:
-    """Check the cube as it will be, by the schemas of the input alone and before any row is read."""
-    blobs = open_blobs(plan.store)
+def check_schemas(plan: CubeWritePlan, tables: Mapping[str, pa.Table]) -> None:
+    """Check input and the cube as it will be, by tables without rows and before any row is read."""
+    prepare(plan, {name: [table] for name, table in tables.items()})
     results = {}
-    for name, schema in schemas.items():
+    for name, table in tables.items():
         context = plan.changes[name].context
-        columns = context.index_columns(schema.names)
-        entries = {c: IndexUpdate.empty(schema.field(c).type) for c in columns if c in schema.names}
+        origin, keys = f"{context.uuid}/{context.table}", list(context.partition_on)
+        schema = make_meta(as_table(table), origin, partition_keys=keys)
+        indices = [column for column in context.index_columns(schema.names) if column in schema.names]
+        entries = {column: IndexUpdate.empty(schema.field(column).type) for column in indices}
         results[name] = WriteResult(context.uuid, context.table, schema, indices=entries)
-    existing = discover_datasets_unchecked(plan.cube.uuid_prefix, blobs)
+    existing = discover_datasets_unchecked(plan.cube.uuid_prefix, open_blobs(plan.store))
     _check_outcome(attrs.evolve(plan, keep_empty=True), _change_sets(plan, results), existing)
 
 

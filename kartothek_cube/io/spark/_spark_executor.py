@@ -147,7 +147,7 @@ def _distribute(
 def _map_batches(
     df: DataFrame, function: Callable[[Batches], Batches], schema: StructType | str, name: str
 ) -> DataFrame:
-    """Let executors call a function of `_worker` over the batches of a frame."""
+    """Let executors call a function over the batches of a frame."""
     pickled, columns, help_text = cloudpickle.dumps(function), list(df.columns), remedy()
 
     # pickled by value: executors without this package can still raise the error below

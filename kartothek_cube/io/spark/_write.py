@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import attrs
 import pyarrow as pa
@@ -14,7 +14,13 @@ import pyarrow as pa
 from kartothek_cube.core.dataset import DatasetMetadata
 from kartothek_cube.io.spark._spark_executor import execute_on_frames, merge_rows, write_rows
 from kartothek_cube.io.spark._types import arrow_schema, check_types, to_storage_types
-from kartothek_cube.io_components.write.merge import MergeContext, MergeResult, check_merge_input, merge_job
+from kartothek_cube.io_components.write.merge import (
+    MergeContext,
+    MergedPartitions,
+    MergeResult,
+    check_merge_input,
+    merge_job,
+)
 from kartothek_cube.io_components.write.table_writer import (
     delete_on_failure,
     delete_uncommitted_attempts,
@@ -155,7 +161,9 @@ def merge_frame(context: MergeContext, df: DataFrame) -> MergeResult:
     check_merge_input(context, _empty_table(df, types))
     context = attrs.evolve(context, plan=with_write_id(context.plan))
     rows = _shuffle_by_partition(df, context.keys)
-    job = merge_job(context, [(context.name, rows)], merge_rows)
+    # what executors have of a frame are batches
+    run: Callable[[MergeContext, Any], MergedPartitions] = merge_rows
+    job = merge_job(context, [(context.name, rows)], run)
     with delete_on_failure(partial(delete_attempts, context.plan)):
         return execute_on_frames(job)
 

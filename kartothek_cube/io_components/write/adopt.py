@@ -91,7 +91,7 @@ class _AdoptContext:
     @property
     def write(self) -> WriteContext:
         """How files of the dataset are written."""
-        return self.plan.changes[self.dataset].context
+        return self.plan.dataset.context
 
 
 _Signature: TypeAlias = tuple[int, ...]
@@ -136,7 +136,7 @@ def adopt_job(
     plan_new = plan_build if dataset_id == cube.seed_dataset else plan_extend
     plan = plan_new(cube, store, [dataset_id], user, overwrite, keys)
     plan = with_write_id(attrs.evolve(plan, operation="adopt"))
-    table, files = open_table(source, snapshot, _parse_types(types), plan.changes[dataset_id].context.types)
+    table, files = open_table(source, snapshot, _parse_types(types), plan.dataset.context.types)
     check_schemas(plan, {dataset_id: table.schema.empty_table()})
     context = _AdoptContext(
         without_commit_state(plan), dataset_id, table, table.is_immutable if link is None else link
@@ -190,7 +190,10 @@ def _run_adoption(context: _AdoptContext, files: Sequence[ForeignFile]) -> _Adop
     n_copied = n_rewritten = 0
     for file in files:
         before = _signature(file.path)
-        with closing(_open_file(context.table, file)) as opened, _open_parquet(opened) as parquet:
+        with (
+            closing(_open_file(context.table, file)) as opened,
+            pq.ParquetFile(opened, page_checksum_verification=True) as parquet,
+        ):
             if not parquet.metadata.num_rows:
                 continue
             result = _adopt_as_is(context, file, parquet)
@@ -218,10 +221,6 @@ def _open_file(table: ForeignTable, file: ForeignFile) -> pa.NativeFile:
     opened = table.open(file)
     # a remote file is read once, so that what is checked is what is written
     return opened if file.path is not None else pa.BufferReader(opened.read_buffer())
-
-
-def _open_parquet(file: pa.NativeFile) -> pq.ParquetFile:
-    return pq.ParquetFile(file, page_checksum_verification=True)
 
 
 def _copy(blobs: BlobStore, key: str, file: ForeignFile, opened: pa.NativeFile) -> None:
@@ -306,7 +305,7 @@ def _finish_adoption(
     plan: CubeWritePlan, dataset_id: str, description: str, results: Iterable[_Adopted]
 ) -> Adoption:
     """Link files, look for cells in several files, and commit; delete all files if that fails."""
-    blobs, write = open_blobs(plan.store), plan.changes[dataset_id].context
+    blobs, write = open_blobs(plan.store), plan.dataset.context
     # files that a commit refers to stay
     with delete_on_failure(partial(delete_uncommitted_attempts, write)):
         parts = list(results)

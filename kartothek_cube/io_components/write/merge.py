@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
 import attrs
 import numpy as np
@@ -60,6 +60,8 @@ __all__ = (
     "run_merge",
     "visible_rows",
 )
+
+Input = TypeVar("Input")
 
 #: stored rows that are merged at a time: enough that what is done per block does not count
 _BLOCK_BYTES = 16 << 20
@@ -211,12 +213,12 @@ def _complete(context: MergeContext, rows: pa.Table, mapping: ColumnMapping | No
 
 def run_merge(context: MergeContext, tables: Iterable[pa.Table]) -> MergedPartitions:
     """Merge tables of whole physical partitions with the stored rows; no commit."""
-    plan, name = context.plan, context.name
-    change = plan.changes[name].context
-    blobs = open_blobs(change.store)
+    plan = context.plan
+    write = plan.dataset.context
+    blobs = open_blobs(write.store)
     # each task reads the state by itself, so that its size is not that of tasks; the commit checks it again
-    state = DatasetMetadata.load_from_store(change.uuid, blobs)
-    compaction = compaction_context(plan.cube, change.store, state, change.serializer)
+    state = DatasetMetadata.load_from_store(write.uuid, blobs)
+    compaction = compaction_context(plan.cube, write.store, state, write.serializer)
     # partitions are merged several at a time, so that the partition is part of what identifies a cell
     compaction = attrs.evolve(
         compaction, cell=(_PARTITION, *compaction.cell), order=(_PARTITION, *compaction.cell)
@@ -423,8 +425,8 @@ def finish_merge(context: MergeContext, parts: Iterable[MergedPartitions]) -> Me
 
 
 def merge_job(
-    context: MergeContext, tasks: Iterable[Any], run: Any = None
-) -> Job[MergeContext, Any, MergedPartitions, MergeResult]:
+    context: MergeContext, tasks: Iterable[Input], run: Callable[[MergeContext, Input], MergedPartitions]
+) -> Job[MergeContext, Input, MergedPartitions, MergeResult]:
     """Merge the rows of physical partitions in independent tasks, then commit once."""
     cube = context.plan.cube
     return Job(
@@ -432,7 +434,7 @@ def merge_job(
         description=f"merge into cube {cube.uuid_prefix}: {context.name}",
         context=attrs.evolve(context, plan=without_commit_state(context.plan)),
         tasks=tasks,
-        run=run or _run_table,
+        run=run,
         finish=partial(finish_merge, context),
         merge=_merge_parts,
         steps=("prepare", "write", "commit"),
@@ -454,7 +456,8 @@ def merge_cube_job(
     rows = prepare_table(constraints, [data])
     prepare(context.plan, {context.name: [_complete(context, rows)]}, unique=False)
     task_rows = max(len(rows) // (_TASKS_PER_CORE * available_cores()), 1)
-    return merge_job(context, list(rechunk_by_partition(rows.to_batches(), context.keys, task_rows)))
+    tables = rechunk_by_partition(rows.to_batches(), context.keys, task_rows)
+    return merge_job(context, list(tables), _run_table)
 
 
 # -- stored rows of a partition -----------------------------------------------------------------------------

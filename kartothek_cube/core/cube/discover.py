@@ -49,7 +49,6 @@ __all__ = (
     "discover_datasets_unchecked",
     "discover_ktk_cube_dataset_ids",
     "load_snapshot",
-    "read_consistently",
 )
 
 _LOGGER = logging.getLogger(__name__)
@@ -155,7 +154,7 @@ class _ListedDatasets:
 
     def read_consistently(self) -> dict[str, DatasetMetadata]:
         """States of one moment by dataset id, sorted."""
-        cut = read_consistently(self.blobs, self.states, self._reload, self._is_wanted)
+        cut = _Cut(self.blobs, self.states, self._reload, self._is_wanted).resolve()
         return {uuid.removeprefix(self.start): state for uuid, state in sorted(cut.items())}
 
     def _is_wanted(self, uuid: str) -> bool:
@@ -457,19 +456,8 @@ def open_existing(uuid_prefix: str, store: StoreInput | BlobStore) -> BlobStore:
 _ROUNDS = 100
 
 
-def read_consistently(
-    blobs: BlobStore,
-    states: dict[str, DatasetMetadata],
-    load: Callable[[str], DatasetMetadata | None],
-    is_wanted: Callable[[str], bool],
-) -> dict[str, DatasetMetadata]:
-    """Replace states, read one after the other, that do not belong to the same moment."""
-    # Without a write at the same time, nothing is read again. `is_wanted` is asked about new datasets.
-    return _Cut(blobs, states, load, is_wanted).resolve()
-
-
 class _Cut:
-    """Headers that are read again until they are those of one moment.
+    """Headers that are read again until they are those of one moment; without a concurrent write, none is.
 
     For each participant, the coordinator names the last operation that is committed. A header that is newer
     or older than the coordinator names another operation: the coordinator is read again if it was read before
@@ -483,6 +471,7 @@ class _Cut:
         load: Callable[[str], DatasetMetadata | None],
         is_wanted: Callable[[str], bool],
     ) -> None:
+        #: `is_wanted` is asked about new datasets
         self.blobs, self.load, self.is_wanted = blobs, load, is_wanted
         self.states: dict[str, DatasetMetadata | None] = dict(states)
         #: round in which each header was read

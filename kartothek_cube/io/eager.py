@@ -41,9 +41,9 @@ from kartothek_cube.io_components.write.build_index import build_index_job
 from kartothek_cube.io_components.write.dataset_plan import (
     OnConflict,
     plan_commit,
+    plan_dataset_update,
     plan_partition,
     plan_store,
-    plan_update,
 )
 from kartothek_cube.io_components.write.table_writer import WriteResult
 from kartothek_cube.io_components.write.validation import (
@@ -621,7 +621,7 @@ def update_dataset_from_dataframes(
     >>> read_table("weather", store)["AVG_TEMP"].tolist()
     [6, 8]
     """
-    plan = plan_update(
+    plan = plan_dataset_update(
         dataset_uuid,
         store,
         factory,

@@ -39,7 +39,7 @@ from kartothek_cube.io_components.read.dataset_read import (
     plan_read,
     run_each,
 )
-from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_store, plan_update
+from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_dataset_update, plan_store
 from kartothek_cube.io_components.write.validation import DatasetInput, iter_inputs
 from kartothek_cube.io_components.write.write_commit import write_dataset_job
 from kartothek_cube.io_components.write.write_plan import SchemaMode, WritePlan
@@ -134,7 +134,7 @@ def update_dataset_from_dataframes__iter(
     See :func:`kartothek_cube.io.eager.update_dataset_from_dataframes`. Each input of ``df_generator`` is
     written before the next one is taken. If the generator fails, the dataset stays as it is.
     """
-    plan = plan_update(
+    plan = plan_dataset_update(
         dataset_uuid,
         store,
         factory,

@@ -58,7 +58,7 @@ from kartothek_cube.io_components.read.dataset_read import (
     row_groups,
 )
 from kartothek_cube.io_components.utils import normalize_arg
-from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_store, plan_update
+from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_dataset_update, plan_store
 from kartothek_cube.io_components.write.table_writer import Written
 from kartothek_cube.io_components.write.write_plan import SchemaMode, WritePlan
 from kartothek_cube.io_components.write.write_tasks import write_parts
@@ -466,7 +466,7 @@ def update_dataset_from_ddf(
     shuffle are as in :func:`store_dataset_from_ddf`; ``ddf=None`` only removes partitions. ``delete_scope``
     may be a Delayed as well. A ``table`` that the dataset does not have is a TypeError.
     """
-    plan = plan_update(
+    plan = plan_dataset_update(
         factory=_find_dataset(dataset_uuid, store, factory, table),
         delete_scope=immediate_scope(delete_scope),
         metadata=metadata,

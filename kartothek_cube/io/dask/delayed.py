@@ -45,7 +45,12 @@ from kartothek_cube.io_components.read.dataset_read import (
     read_dataset_job,
     read_frame,
 )
-from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_store, plan_update, with_scope
+from kartothek_cube.io_components.write.dataset_plan import (
+    OnConflict,
+    plan_dataset_update,
+    plan_store,
+    with_scope,
+)
 from kartothek_cube.io_components.write.table_writer import Written
 from kartothek_cube.io_components.write.validation import iter_inputs
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write, write_dataset_job
@@ -191,7 +196,7 @@ def update_dataset_from_delayed(
     :func:`store_delayed_as_dataset`. ``delete_scope`` may be a Delayed as well, which is planned right before
     the commit.
     """
-    plan = plan_update(
+    plan = plan_dataset_update(
         dataset_uuid,
         picklable_store(store),
         factory,

@@ -49,7 +49,7 @@ from kartothek_cube.io_components.read.dataset_read import (
 from kartothek_cube.io_components.runtime import SAMPLE, TASK_SIZE, mean_size, split_by_weight
 from kartothek_cube.io_components.utils import normalize_arg
 from kartothek_cube.io_components.write.build_index import build_index_job
-from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_store, plan_update
+from kartothek_cube.io_components.write.dataset_plan import OnConflict, plan_dataset_update, plan_store
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write
 from kartothek_cube.io_components.write.write_plan import SchemaMode, WritePlan
 from kartothek_cube.serialization import DataFrameSerializer
@@ -193,7 +193,7 @@ def update_dataset_from_spark(
     to only remove; the other arguments are as in :func:`store_dataset_from_spark`.
     """
     frame = frames_of({"": df}, "", max_rows_per_file)[""]
-    plan = plan_update(
+    plan = plan_dataset_update(
         factory=_dataset(dataset_uuid, store, factory),
         delete_scope=delete_scope,
         metadata=metadata,

@@ -54,7 +54,7 @@ __all__ = (
     "plan_commit",
     "plan_partition",
     "plan_store",
-    "plan_update",
+    "plan_dataset_update",
     "with_scope",
 )
 
@@ -137,7 +137,7 @@ def _new_plan(
 
 
 @normalize_args
-def plan_update(
+def plan_dataset_update(
     dataset_uuid: str | None = None,
     store: StoreInput | None = None,
     factory: DatasetFactory | None = None,
@@ -245,7 +245,7 @@ def plan_partition(
 ) -> WriteContext:
     """Plan to write files of an existing dataset, to be committed later."""
     dataset = dataset_factory(dataset_uuid, store, factory)
-    plan = plan_update(
+    plan = plan_dataset_update(
         factory=dataset,
         df_serializer=df_serializer,
         default_metadata_version=metadata_version,
@@ -282,7 +282,7 @@ def plan_commit(
             "Need to provide new partitions, new metadata or a delete scope; none of them was given."
         )
     dataset = dataset_factory(dataset_uuid, store, factory)
-    plan = plan_update(
+    plan = plan_dataset_update(
         factory=dataset,
         delete_scope=delete_scope,
         metadata=entries,

@@ -24,7 +24,7 @@ from kartothek_cube.core.commit.tombstones import (
 from kartothek_cube.core.errors import ConcurrentWriteError
 from kartothek_cube.core.naming import TOMBSTONES_KEY
 from kartothek_cube.io_components.maintenance.garbage import delete_garbage
-from kartothek_cube.io_components.write.dataset_plan import plan_store, plan_update
+from kartothek_cube.io_components.write.dataset_plan import plan_dataset_update, plan_store
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write
 from kartothek_cube.io_components.write.write_tasks import write_part
 from tests.support.cubes import header, memory
@@ -75,7 +75,7 @@ def _collect_beside(store, moment, writer):
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_commit_refers_to_no_file_that_goes(store, moment):
-    plan = plan_update("data", Same.of(store))
+    plan = plan_dataset_update("data", Same.of(store))
     results = [write_part(plan, frame(2))]
     outcome = []
 
@@ -115,7 +115,7 @@ def test_others_may_commit_meanwhile(store):
 
 
 def test_an_overwrite_keeps_the_add_tombstones(store):
-    plan = plan_update("data", Same.of(store))
+    plan = plan_dataset_update("data", Same.of(store))
     results = [write_part(plan, frame(2))]
 
     def overwrite_and_commit():
@@ -148,7 +148,7 @@ class BeforeGet(WrapperStore):
 
 
 def test_a_commit_starts_again_if_the_index_it_reads_was_replaced_and_collected(store):
-    plan = plan_update("data", Same.of(store))
+    plan = plan_dataset_update("data", Same.of(store))
     results = [write_part(plan, frame(3))]
     happened = []
 

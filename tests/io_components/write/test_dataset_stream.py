@@ -8,7 +8,7 @@ import pytest
 from kartothek_cube.core.errors import SchemaConflictError
 from kartothek_cube.core.store import open_blobs
 from kartothek_cube.io.eager import read_table
-from kartothek_cube.io_components.write.dataset_plan import plan_store, plan_update
+from kartothek_cube.io_components.write.dataset_plan import plan_dataset_update, plan_store
 from kartothek_cube.io_components.write.write_commit import finish_dataset_write
 from kartothek_cube.io_components.write.write_tasks import check_dataset_input, write_stream
 
@@ -49,6 +49,6 @@ def test_the_schema_of_no_rows_makes_a_dataset(plan, store_factory):
 )
 def test_columns_are_checked_without_rows(plan, store_factory, table, error, fragment):
     finish_dataset_write(plan, [write_stream(plan, "uuid", [rows([1], [1])])])
-    again = plan_update("uuid", store_factory, sort_partitions_by="x")
+    again = plan_dataset_update("uuid", store_factory, sort_partitions_by="x")
     with pytest.raises(error, match=fragment):
         check_dataset_input(again.dataset.context, table)
